@@ -1,0 +1,3 @@
+//! The RoCEv2 protocol, sans-IO.
+pub mod types;
+pub mod wire;

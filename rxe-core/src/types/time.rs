@@ -1,0 +1,65 @@
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A moment on the caller's monotonic clock, in nanoseconds since an origin of the caller's choice.
+///
+/// The engine has no clock of its own: whoever drives it says what time it is, so that a simulation
+/// can run in virtual time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The origin of the clock.
+    pub const ZERO: Self = Self(0);
+    /// Later than everything: what a deadline that never comes compares as.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The moment `nanos` nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    /// Saturates: far enough away is never.
+    fn add(self, d: Duration) -> Self {
+        let nanos = u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl Sub<Time> for Time {
+    type Output = Duration;
+
+    /// The same as [`Time::since`].
+    fn sub(self, earlier: Time) -> Duration {
+        self.since(earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Time::ZERO.since(Time::from_nanos(5)), Duration::ZERO);
+        assert_eq!(Time::MAX + Duration::from_secs(1), Time::MAX);
+        assert_eq!(
+            Time::from_nanos(7) + Duration::from_micros(1) - Time::from_nanos(7),
+            Duration::from_micros(1)
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! The meeting point of the engine and whatever moves its packets: UDP payloads with what is known
+//! of the IP and UDP headers around them. IBTA annex A17.
+//!
+//! A buffer in either direction may hold several packets of equal size, back to back (the last may
+//! be shorter): that is how UDP_SEGMENT and UDP_GRO carry up to 64 packets in a call.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+
+/// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
+pub const UDP_PORT: u16 = 4791;
+
+/// What a RoCEv2 packet's IP and UDP headers say, apart from lengths and checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetHeader {
+    /// Source address. Of the same family as `dst`.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// UDP source port: any value; switches spread flows by it.
+    pub src_port: u16,
+    /// IPv4 type of service or IPv6 traffic class, with the ECN bits lowest.
+    pub tos: u8,
+    /// Time to live or hop limit. Zero where the backend can not see it.
+    pub ttl: u8,
+    /// IPv6 flow label (20 bits); 0 for IPv4.
+    pub flow_label: u32,
+    /// IPv4 identification and fragment field.
+    pub id: IpId,
+}
+
+/// What is known of bytes 4 to 8 of the IPv4 header, which the ICRC covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpId {
+    /// The packet is IPv6: there is no such field.
+    Absent,
+    /// The socket hides it. The ICRC can then be checked only up to these 16 bits.
+    Hidden,
+    /// The fields as on the wire. In a buffer of several packets, those of the first; the
+    /// identification of each further one is greater by one.
+    Known {
+        /// Identification.
+        id: u16,
+        /// Flags and fragment offset: 0x4000 is "don't fragment" on a whole datagram.
+        flags: u16,
+    },
+}
+
+impl NetHeader {
+    /// The header of a packet that this engine sends: ID 0 (in a run: counting from 0), don't
+    /// fragment, TTL 64.
+    pub fn outgoing(src: IpAddr, dst: IpAddr, src_port: u16) -> Self {
+        let id = if dst.is_ipv4() { IpId::Known { id: 0, flags: 0x4000 } } else { IpId::Absent };
+        Self { src, dst, src_port, tos: 0, ttl: 64, flow_label: 0, id }
+    }
+
+    /// The header of the packet `index` places after this one in the same buffer.
+    pub fn nth(mut self, index: u16) -> Self {
+        if let IpId::Known { id, .. } = &mut self.id {
+            *id = id.wrapping_add(index);
+        }
+        self
+    }
+
+    /// Whether the network marked this packet "congestion experienced". RFC 3168.
+    pub fn congestion_experienced(&self) -> bool {
+        self.tos & 0b11 == 0b11
+    }
+}
+
+impl Default for NetHeader {
+    fn default() -> Self {
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self::outgoing(any, any, 0)
+    }
+}
+
+/// A buffer that arrived: one UDP payload, or several of equal size from one source.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The headers of the first (they are the same for all, see [`NetHeader::nth`]).
+    pub net: NetHeader,
+    /// From the BTH to the ICRC, packet after packet. Nothing in it has been checked.
+    pub payload: &'a [u8],
+    /// Bytes per packet; the last may be shorter. Never 0; `payload.len()` if there is but one.
+    pub segment: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// A buffer that holds one packet.
+    pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
+        Self { net, payload, segment: payload.len().max(1) }
+    }
+
+    /// Each packet with its own headers.
+    pub fn packets(&self) -> impl Iterator<Item = (NetHeader, &'a [u8])> + use<'a> {
+        let net = self.net;
+        self.payload
+            .chunks(self.segment.max(1))
+            .enumerate()
+            .map(move |(i, bytes)| (net.nth(i as u16 & u16::MAX), bytes))
+    }
+}
+
+/// Packets for one destination that can leave in one call: all of `segment` bytes, but the last,
+/// which may be shorter. Packet `i` of the run carries the ICRC for `net.nth(i)`.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The headers of the first packet.
+    pub net: NetHeader,
+    /// Where the packets stand in the batch's buffer.
+    pub bytes: Range<usize>,
+    /// Bytes per packet.
+    pub segment: usize,
+}
+
+/// Packets on their way out, in order: a buffer and the runs that it is cut into. The engine
+/// appends (`Engine::poll_transmit`), a backend takes from the front.
+#[derive(Debug)]
+pub struct TxBatch {
+    buf: Vec<u8>,
+    runs: Vec<Run>,
+    /// Runs before this one have been sent.
+    sent: usize,
+    limits: TxLimits,
+}
+
+/// How large runs and batches may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxLimits {
+    /// Packets in a run: 1 where the backend can not segment, 64 with UDP_SEGMENT.
+    pub run_segments: usize,
+    /// Bytes in a run: at most 65,507 (a UDP payload over IPv4).
+    pub run_bytes: usize,
+    /// Bytes in a batch; at least one run fits whatever this says.
+    pub batch_bytes: usize,
+}
+
+impl Default for TxLimits {
+    fn default() -> Self {
+        Self { run_segments: 64, run_bytes: 65_000, batch_bytes: 256 << 10 }
+    }
+}
+
+impl TxBatch {
+    /// An empty batch for a backend with these limits.
+    pub fn new(limits: TxLimits) -> Self {
+        Self { buf: Vec::with_capacity(limits.batch_bytes), runs: Vec::new(), sent: 0, limits }
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &TxLimits {
+        &self.limits
+    }
+
+    /// Whether nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.runs.len()
+    }
+
+    /// Whether the batch has reached its size and wants to be sent.
+    pub fn is_full(&self) -> bool {
+        self.buf.len() >= self.limits.batch_bytes
+    }
+
+    /// The runs not yet sent, first the next to go.
+    pub fn pending(&self) -> &[Run] {
+        &self.runs[self.sent..]
+    }
+
+    /// The bytes of a run.
+    pub fn bytes(&self, run: &Run) -> &[u8] {
+        &self.buf[run.bytes.clone()]
+    }
+
+    /// The next run not yet sent as a frame, as its receiver would see it.
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+        self.pending().iter().map(|run| Frame {
+            net: run.net,
+            payload: self.bytes(run),
+            segment: run.segment,
+        })
+    }
+
+    /// Says that the first `n` pending runs are on their way. When none is left the batch is empty
+    /// again, its memory kept.
+    ///
+    /// # Panics
+    /// If fewer than `n` runs are pending.
+    pub fn mark_sent(&mut self, n: usize) {
+        assert!(n <= self.runs.len() - self.sent, "more runs sent than pending");
+        self.sent += n;
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.runs.clear();
+        self.sent = 0;
+    }
+
+    /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told the headers that
+    /// its ICRC must be computed for. It joins the last run where destination, size and limits let
+    /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
+    pub fn push(
+        &mut self,
+        net: NetHeader,
+        len: usize,
+        write: impl FnOnce(&NetHeader, &mut Vec<u8>),
+    ) {
+        let start = self.buf.len();
+        let joins = self.runs.len() > self.sent
+            && self.runs.last().is_some_and(|run| {
+                let have = run.bytes.len();
+                run.net == net
+                    && len <= run.segment
+                    && have % run.segment == 0
+                    && have / run.segment < self.limits.run_segments
+                    && have + len <= self.limits.run_bytes
+            });
+        if !joins {
+            self.runs.push(Run { net, bytes: start..start, segment: len });
+        }
+        let run = self.runs.last_mut().expect("a run was just made or found");
+        let index = run.bytes.len() / run.segment;
+        write(&net.nth(index as u16), &mut self.buf);
+        debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
+        run.bytes.end = self.buf.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net() -> NetHeader {
+        let a = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+        let b = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+        NetHeader::outgoing(a, b, UDP_PORT)
+    }
+
+    fn push(batch: &mut TxBatch, len: usize) {
+        batch.push(net(), len, |net, buf| {
+            let IpId::Known { id, .. } = net.id else { panic!("IPv4 has an ID") };
+            buf.resize(buf.len() + len, id as u8);
+        });
+    }
+
+    #[test]
+    fn a_run_holds_equal_sizes_and_ends_with_a_shorter_one() {
+        let mut batch = TxBatch::new(TxLimits::default());
+        for len in [1056, 1040, 1040, 20, 20, 1040] {
+            push(&mut batch, len);
+        }
+        let runs: Vec<_> = batch.pending().iter().map(|r| (r.segment, r.bytes.len())).collect();
+        // A smaller packet ends a run, so the one after it starts anew.
+        assert_eq!(runs, [(1056, 2096), (1040, 1060), (20, 20), (1040, 1040)]);
+        let last_of_first = batch.bytes(&batch.pending()[0])[1056];
+        assert_eq!(last_of_first, 1, "the second packet of a run has ID 1");
+    }
+
+    #[test]
+    fn limits_end_a_run() {
+        let limits = TxLimits { run_segments: 2, ..TxLimits::default() };
+        let mut batch = TxBatch::new(limits);
+        for _ in 0..5 {
+            push(&mut batch, 100);
+        }
+        assert_eq!(batch.pending().len(), 3);
+        batch.mark_sent(3);
+        assert!(batch.is_empty() && batch.pending().is_empty());
+    }
+
+    #[test]
+    fn frames_split_into_packets_with_their_own_ids() {
+        let bytes = [0u8; 25];
+        let frame = Frame { net: net(), payload: &bytes, segment: 10 };
+        let got: Vec<_> = frame.packets().map(|(n, p)| (n.id, p.len())).collect();
+        let id = |id| IpId::Known { id, flags: 0x4000 };
+        assert_eq!(got, [(id(0), 10), (id(1), 10), (id(2), 5)]);
+    }
+}

@@ -1,0 +1,1 @@
+//! Ways onto a wire.
