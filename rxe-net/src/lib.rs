@@ -1,1 +1,11 @@
-//! Ways onto a wire.
+//! Ways onto a wire for RoCEv2: each backend moves UDP payloads between the engine and a network.
+//!
+//! [`Backend`] is the contract; everything else implements it or wraps what does. A backend knows
+//! nothing of what stands in a payload, but that the ICRC covers parts of the IP and UDP headers:
+//! what a backend does not let its user choose of those it says in its [`Capabilities`].
+
+mod backend;
+mod error;
+
+pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+pub use error::{NetError, PortOwner};

@@ -1,0 +1,142 @@
+//! Why a backend can not be opened or has stopped working: one line that says what is wrong and
+//! what to do.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use rxe_core::wire::UDP_PORT;
+
+/// A backend can not be opened, or is of no more use.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NetError {
+    /// Another socket has UDP port 4791 on this address.
+    PortInUse {
+        /// The address asked for.
+        address: IpAddr,
+        /// Who has it, if that can be found out.
+        owner: Option<PortOwner>,
+    },
+    /// No interface has this address (or it is not ready yet: IPv6 duplicate detection).
+    NoSuchAddress {
+        /// The address asked for.
+        address: IpAddr,
+    },
+    /// No network interface has this name.
+    NoSuchDevice {
+        /// The name asked for.
+        netdev: String,
+    },
+    /// A backend was asked for without any address to use.
+    NoAddress {
+        /// The interface.
+        netdev: String,
+    },
+    /// The process may not do this.
+    NoPrivilege {
+        /// The backend that needs it.
+        backend: &'static str,
+        /// The capability, as in `CAP_NET_RAW`.
+        capability: &'static str,
+    },
+    /// A capture file can not be made or read.
+    File {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no backend of this name.
+    NoSuchBackend {
+        /// The name asked for.
+        name: String,
+    },
+    /// Something else went wrong in a system call.
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Who holds a UDP port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortOwner {
+    /// A process that this one may look at.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A socket that no visible process has: the kernel's own rdma_rxe, another user, or another
+    /// container.
+    Hidden,
+}
+
+impl NetError {
+    /// Wraps the error of a system call, `what` as in "open a socket".
+    pub(crate) fn os(what: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Os { what, source: source.into() }
+    }
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortInUse { address, owner } => {
+                write!(f, "UDP port {UDP_PORT} on {address} is in use")?;
+                match owner {
+                    Some(PortOwner::Process { pid, name }) => {
+                        write!(f, " by process {pid} ({name}): stop it or use another address")
+                    }
+                    Some(PortOwner::Hidden) => write!(
+                        f,
+                        " by the kernel or by a process of another user: remove its rdma_rxe \
+                         device (`rdma link`) or use another address"
+                    ),
+                    None => write!(
+                        f,
+                        ": find its owner with `ss -ulnp 'sport = {UDP_PORT}'`, stop it or use \
+                         another address"
+                    ),
+                }
+            }
+            Self::NoSuchAddress { address } => write!(
+                f,
+                "no interface is ready to use address {address}: see `ip address` (an IPv6 address \
+                 takes a second or two after its interface came up)"
+            ),
+            Self::NoSuchDevice { netdev } => {
+                write!(f, "there is no network interface {netdev}: see `ip link`")
+            }
+            Self::NoAddress { netdev } => write!(
+                f,
+                "interface {netdev} has no address: give it one with `ip address add`, or use \
+                 another"
+            ),
+            Self::NoPrivilege { backend, capability } => write!(
+                f,
+                "the {backend} backend needs {capability}: run it as root, `setcap {}+ep` the \
+                 program, use `unshare -Urn`, or choose the udp backend",
+                capability.to_ascii_lowercase()
+            ),
+            Self::File { path, source } => write!(f, "{path}: {source}"),
+            Self::NoSuchBackend { name } => {
+                write!(f, "there is no backend {name}: choose udp or packet")
+            }
+            Self::Os { what, source } => write!(f, "can not {what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for NetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::File { source, .. } | Self::Os { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
