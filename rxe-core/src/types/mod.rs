@@ -2,7 +2,17 @@
 //! number can not be handed over where a queue pair number is meant.
 
 mod gid;
+mod key;
+mod mtu;
+mod psn;
+mod qpn;
 mod time;
+mod timeout;
 
 pub use gid::Gid;
+pub use key::{Key, Pkey, Qkey};
+pub use mtu::Mtu;
+pub use psn::Psn;
+pub use qpn::Qpn;
 pub use time::Time;
+pub use timeout::{AckTimeout, RnrTimer};

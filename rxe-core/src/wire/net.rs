@@ -98,8 +98,14 @@ impl<'a> Frame<'a> {
         self.payload
             .chunks(self.segment.max(1))
             .enumerate()
-            .map(move |(i, bytes)| (net.nth(i as u16 & u16::MAX), bytes))
+            .map(move |(i, bytes)| (net.nth(id_step(i)), bytes))
     }
+}
+
+/// What the `index`-th packet's identification is greater by: it has 16 bits and wraps.
+#[expect(clippy::cast_possible_truncation, reason = "identifications wrap")]
+fn id_step(index: usize) -> u16 {
+    index as u16
 }
 
 /// Packets for one destination that can leave in one call: all of `segment` bytes, but the last,
@@ -226,7 +232,7 @@ impl TxBatch {
         }
         let run = self.runs.last_mut().expect("a run was just made or found");
         let index = run.bytes.len() / run.segment;
-        write(&net.nth(index as u16), &mut self.buf);
+        write(&net.nth(id_step(index)), &mut self.buf);
         debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
         run.bytes.end = self.buf.len();
     }
@@ -245,7 +251,7 @@ mod tests {
     fn push(batch: &mut TxBatch, len: usize) {
         batch.push(net(), len, |net, buf| {
             let IpId::Known { id, .. } = net.id else { panic!("IPv4 has an ID") };
-            buf.resize(buf.len() + len, id as u8);
+            buf.resize(buf.len() + len, id.to_be_bytes()[1]);
         });
     }
 
