@@ -6,6 +6,9 @@
 
 mod backend;
 mod error;
+mod interface;
+mod netlink;
 
 pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use error::{NetError, PortOwner};
+pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};

@@ -1,0 +1,238 @@
+//! Interfaces and addresses out of two rtnetlink tables. `rtnetlink(7)`.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::netlink::{self, Message, Reply, attributes, u16_at, u32_at};
+
+use super::{Address, Interface, MacAddr, Scope};
+
+/// All interfaces with their addresses, by number.
+pub(super) fn list() -> io::Result<Vec<Interface>> {
+    let links = netlink::dump(RTM_GETLINK, &[0; LINK_HEADER])?;
+    let addresses = netlink::dump(RTM_GETADDR, &[0; ADDR_HEADER])?;
+    Ok(assemble(&links, &addresses))
+}
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
+
+/// `struct ifinfomsg`.
+const LINK_HEADER: usize = 16;
+/// `struct ifaddrmsg`.
+const ADDR_HEADER: usize = 8;
+
+const AF_UNSPEC: u8 = 0;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+
+const IFF_UP: u32 = 0x1;
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_RUNNING: u32 = 0x40;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_FLAGS: u16 = 8;
+
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_OPTIMISTIC: u32 = 0x04;
+const IFA_F_TENTATIVE: u32 = 0x40;
+
+fn assemble(links: &Reply, addresses: &Reply) -> Vec<Interface> {
+    let mut interfaces: Vec<_> = links.messages().filter_map(|m| link(&m)).collect();
+    interfaces.sort_by_key(|i| i.index);
+    for (index, address) in addresses.messages().filter_map(|m| address(&m)) {
+        if let Ok(at) = interfaces.binary_search_by_key(&index, |i| i.index) {
+            interfaces[at].addresses.push(address);
+        }
+    }
+    for interface in &mut interfaces {
+        // The kernel dumps family by family; a stable sort asks nothing of that.
+        interface.addresses.sort_by_key(|a| a.ip.is_ipv6());
+    }
+    interfaces
+}
+
+fn link(message: &Message<'_>) -> Option<Interface> {
+    // Bridges answer for their ports in a family of their own: those are no further interfaces.
+    if message.kind != RTM_NEWLINK || *message.body.first()? != AF_UNSPEC {
+        return None;
+    }
+    let hardware = u16_at(message.body, 2)?;
+    let index = u32_at(message.body, 4)?;
+    let flags = u32_at(message.body, 8)?;
+    let (mut name, mut mac, mut mtu) = (None, None, 0);
+    for (kind, value) in attributes(message.body.get(LINK_HEADER..)?) {
+        match kind {
+            IFLA_IFNAME => name = Some(text(value)),
+            IFLA_ADDRESS if matches!(hardware, ARPHRD_ETHER | ARPHRD_LOOPBACK) => {
+                mac = value.try_into().ok().map(MacAddr);
+            }
+            IFLA_MTU => mtu = u32_at(value, 0)?,
+            _ => {}
+        }
+    }
+    Some(Interface {
+        name: name?,
+        index,
+        mac,
+        mtu,
+        up: flags & IFF_UP != 0,
+        running: flags & IFF_UP != 0 && flags & IFF_RUNNING != 0,
+        loopback: flags & IFF_LOOPBACK != 0,
+        addresses: Vec::new(),
+    })
+}
+
+/// The number of an interface and an address of it.
+fn address(message: &Message<'_>) -> Option<(u32, Address)> {
+    if message.kind != RTM_NEWADDR {
+        return None;
+    }
+    let &[family, prefix_len, old_flags, scope] = message.body.first_chunk::<4>()?;
+    let index = u32_at(message.body, 4)?;
+    let (mut own, mut other, mut flags) = (None, None, u32::from(old_flags));
+    for (kind, value) in attributes(message.body.get(ADDR_HEADER..)?) {
+        match kind {
+            // Point to point, IFA_ADDRESS is the other end and IFA_LOCAL ours.
+            IFA_LOCAL => own = ip(family, value),
+            IFA_ADDRESS => other = ip(family, value),
+            IFA_FLAGS => flags = u32_at(value, 0)?,
+            _ => {}
+        }
+    }
+    let tentative = flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED) != 0
+        && (flags & IFA_F_OPTIMISTIC == 0 || flags & IFA_F_DADFAILED != 0);
+    let address = Address { ip: own.or(other)?, prefix_len, scope: scope_of(scope)?, tentative };
+    Some((index, address))
+}
+
+fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
+    match family {
+        AF_INET => <[u8; 4]>::try_from(value).ok().map(IpAddr::from),
+        AF_INET6 => <[u8; 16]>::try_from(value).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+/// `RT_SCOPE_*`: numbers between the named ones are administrators' own.
+fn scope_of(number: u8) -> Option<Scope> {
+    match number {
+        0..200 => Some(Scope::Global),
+        200..253 => Some(Scope::Site),
+        253 => Some(Scope::Link),
+        254 => Some(Scope::Host),
+        255 => None,
+    }
+}
+
+/// Names end with a zero byte.
+fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+        out.extend(u16::try_from(4 + value.len()).unwrap().to_ne_bytes());
+        out.extend(kind.to_ne_bytes());
+        out.extend(value);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+
+    fn link_message(hardware: u16, index: u32, flags: u32, name: &str, mac: &[u8]) -> Vec<u8> {
+        let mut body = vec![AF_UNSPEC, 0];
+        body.extend(hardware.to_ne_bytes());
+        body.extend(index.to_ne_bytes());
+        body.extend(flags.to_ne_bytes());
+        body.extend([0; 4]);
+        attribute(&mut body, IFLA_IFNAME, format!("{name}\0").as_bytes());
+        attribute(&mut body, IFLA_MTU, &1500_u32.to_ne_bytes());
+        attribute(&mut body, IFLA_ADDRESS, mac);
+        body
+    }
+
+    fn addr_message(index: u32, scope: u8, flags: u32, values: &[(u16, &str)]) -> Vec<u8> {
+        let v6 = values[0].1.contains(':');
+        let mut body = vec![if v6 { AF_INET6 } else { AF_INET }, 24, 0, scope];
+        body.extend(index.to_ne_bytes());
+        attribute(&mut body, IFA_FLAGS, &flags.to_ne_bytes());
+        for (kind, value) in values {
+            match value.parse().unwrap() {
+                IpAddr::V4(ip) => attribute(&mut body, *kind, &ip.octets()),
+                IpAddr::V6(ip) => attribute(&mut body, *kind, &ip.octets()),
+            }
+        }
+        body
+    }
+
+    #[test]
+    fn addresses_join_their_interface_ipv4_first() {
+        let links = Reply::from_messages(&[
+            (RTM_NEWLINK, link_message(1, 7, IFF_UP, "eth1", &[2; 6])),
+            (RTM_NEWLINK, link_message(1, 2, IFF_UP | IFF_RUNNING, "eth0", &[4; 6])),
+        ]);
+        let addresses = Reply::from_messages(&[
+            (RTM_NEWADDR, addr_message(2, 0, 0x80, &[(IFA_ADDRESS, "fd00::2")])),
+            (RTM_NEWADDR, addr_message(2, 253, 0xc0, &[(IFA_ADDRESS, "fe80::1")])),
+            (RTM_NEWADDR, addr_message(2, 0, 0x80, &[(IFA_ADDRESS, "10.0.0.2")])),
+            (RTM_NEWADDR, addr_message(9, 0, 0, &[(IFA_ADDRESS, "10.9.9.9")])),
+        ]);
+        let got = assemble(&links, &addresses);
+        let names: Vec<_> = got.iter().map(|i| (i.name.as_str(), i.up, i.running)).collect();
+        assert_eq!(names, [("eth0", true, true), ("eth1", true, false)]);
+        assert_eq!(got[0].mac, Some(MacAddr([4; 6])));
+        assert_eq!(got[0].mtu, 1500);
+        let ips: Vec<_> =
+            got[0].addresses.iter().map(|a| (a.ip.to_string(), a.scope, a.tentative)).collect();
+        let expected = [
+            ("10.0.0.2".to_string(), Scope::Global, false),
+            ("fd00::2".to_string(), Scope::Global, false),
+            ("fe80::1".to_string(), Scope::Link, true),
+        ];
+        assert_eq!(ips, expected);
+    }
+
+    #[test]
+    fn point_to_point_gives_our_own_end() {
+        let values = [(IFA_ADDRESS, "10.0.0.9"), (IFA_LOCAL, "10.0.0.1")];
+        let body = addr_message(3, 0, 0, &values);
+        let message = Reply::from_messages(&[(RTM_NEWADDR, body)]);
+        let (index, got) = address(&message.messages().next().unwrap()).unwrap();
+        assert_eq!((index, got.ip.to_string()), (3, "10.0.0.1".to_string()));
+    }
+
+    #[test]
+    fn a_tunnel_has_no_mac() {
+        // ARPHRD_TUNNEL carries an IPv4 address where Ethernet has its own.
+        let body = link_message(768, 4, IFF_UP, "tunl0", &[10, 0, 0, 1]);
+        let reply = Reply::from_messages(&[(RTM_NEWLINK, body)]);
+        assert_eq!(link(&reply.messages().next().unwrap()).unwrap().mac, None);
+    }
+
+    #[test]
+    fn cut_off_messages_are_skipped() {
+        let whole = link_message(1, 2, IFF_UP, "eth0", &[4; 6]);
+        for len in 0..whole.len() {
+            let reply = Reply::from_messages(&[(RTM_NEWLINK, whole[..len].to_vec())]);
+            assert!(assemble(&reply, &Reply::from_messages(&[])).len() <= 1);
+        }
+        let whole = addr_message(2, 0, 0, &[(IFA_ADDRESS, "10.0.0.2")]);
+        for len in 0..whole.len() {
+            let reply = Reply::from_messages(&[(RTM_NEWADDR, whole[..len].to_vec())]);
+            assert_eq!(reply.messages().filter_map(|m| address(&m)).count(), 0, "{len} bytes");
+        }
+    }
+}
