@@ -7,8 +7,14 @@
 mod backend;
 mod error;
 mod interface;
+mod loss;
 mod netlink;
+mod sys;
+#[cfg(test)]
+mod testing;
+mod udp;
 
 pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use error::{NetError, PortOwner};
 pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};
+pub use udp::{UdpBackend, UdpConfig};

@@ -1,0 +1,99 @@
+//! Socket addresses as the bytes that the kernel reads and writes: `sockaddr_in`, `sockaddr_in6`
+//! and `sockaddr_ll`, put together without `unsafe`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Room for any of the three, aligned as they want it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub(crate) struct RawAddr {
+    pub(crate) bytes: [u8; RawAddr::ROOM],
+    pub(crate) len: u8,
+}
+
+impl RawAddr {
+    /// `sockaddr_in6`, the largest, is 28 bytes.
+    pub(crate) const ROOM: usize = 32;
+    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM], len: 0 };
+
+    /// The address of a UDP socket. `scope` is the interface's index and used for link-local
+    /// addresses only.
+    pub(crate) fn inet(ip: IpAddr, port: u16, scope: u32) -> Self {
+        let mut raw = Self::EMPTY;
+        let b = &mut raw.bytes;
+        b[2..4].copy_from_slice(&port.to_be_bytes());
+        match ip {
+            IpAddr::V4(ip) => {
+                b[..2].copy_from_slice(&family(libc::AF_INET).to_ne_bytes());
+                b[4..8].copy_from_slice(&ip.octets());
+                raw.len = 16;
+            }
+            IpAddr::V6(ip) => {
+                b[..2].copy_from_slice(&family(libc::AF_INET6).to_ne_bytes());
+                b[8..24].copy_from_slice(&ip.octets());
+                if ip.is_unicast_link_local() || ip.is_multicast() {
+                    b[24..28].copy_from_slice(&scope.to_ne_bytes());
+                }
+                raw.len = 28;
+            }
+        }
+        raw
+    }
+
+    /// What a packet socket binds to: an interface and an Ethernet protocol.
+    #[allow(dead_code, reason = "the packet backend's")]
+    pub(crate) fn link(ifindex: u32, protocol: u16) -> Self {
+        let mut raw = Self::EMPTY;
+        let b = &mut raw.bytes;
+        b[..2].copy_from_slice(&family(libc::AF_PACKET).to_ne_bytes());
+        b[2..4].copy_from_slice(&protocol.to_be_bytes());
+        b[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        raw.len = 20;
+        raw
+    }
+
+    /// The UDP address in it, if it is one.
+    pub(crate) fn to_inet(self) -> Option<SocketAddr> {
+        let b = &self.bytes;
+        let port = u16::from_be_bytes([b[2], b[3]]);
+        let is = |f| u16::from_ne_bytes([b[0], b[1]]) == family(f);
+        if is(libc::AF_INET) && self.len >= 16 {
+            let ip = Ipv4Addr::new(b[4], b[5], b[6], b[7]);
+            Some(SocketAddrV4::new(ip, port).into())
+        } else if is(libc::AF_INET6) && self.len >= 28 {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&b[8..24]);
+            Some(SocketAddrV6::new(Ipv6Addr::from(octets), port, 0, 0).into())
+        } else {
+            None
+        }
+    }
+}
+
+/// An address family as a `sockaddr` has it.
+fn family(f: libc::c_int) -> u16 {
+    u16::try_from(f).expect("address families are small numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_way_there_and_back() {
+        for ip in ["10.1.2.3", "fe80::1", "2001:db8::5"] {
+            let ip: IpAddr = ip.parse().unwrap();
+            let back = RawAddr::inet(ip, 4791, 7).to_inet().unwrap();
+            assert_eq!((back.ip(), back.port()), (ip, 4791));
+        }
+        assert_eq!(RawAddr::EMPTY.to_inet(), None);
+        assert_eq!(RawAddr::link(3, 0x0800).to_inet(), None);
+    }
+
+    #[test]
+    fn only_link_local_addresses_carry_the_scope() {
+        let scope = |ip: &str| RawAddr::inet(ip.parse().unwrap(), 1, 7).bytes[24..28].to_vec();
+        assert_eq!(scope("fe80::1"), 7u32.to_ne_bytes());
+        assert_eq!(scope("2001:db8::1"), [0; 4]);
+    }
+}

@@ -1,0 +1,190 @@
+//! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages.
+//!
+//! Invariant of both: every pointer handed to the kernel is made anew for each call, from memory
+//! that this file owns or borrows until the call returns.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::addr::RawAddr;
+use super::cmsg::Control;
+
+/// Datagrams in one call at most, in either direction.
+pub(crate) const BATCH: usize = 32;
+
+/// Memory to receive into: a number of buffers of one size, each with an address and control
+/// messages.
+pub(crate) struct RecvArena {
+    bytes: Box<[u8]>,
+    size: usize,
+    slots: Box<[Slot]>,
+}
+
+/// What the kernel says of one datagram.
+#[derive(Clone, Copy)]
+struct Slot {
+    addr: RawAddr,
+    control: [u64; Control::ROOM / 8],
+    control_len: usize,
+    len: usize,
+    flags: libc::c_int,
+}
+
+/// One datagram that has arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Received<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) addr: RawAddr,
+    pub(crate) control: &'a [u8],
+    /// The buffer was too small, the rest is lost.
+    pub(crate) truncated: bool,
+}
+
+impl RecvArena {
+    /// `count` buffers (at most [`BATCH`]) of `size` bytes.
+    pub(crate) fn new(count: usize, size: usize) -> Self {
+        let count = count.clamp(1, BATCH);
+        let empty = Slot {
+            addr: RawAddr::EMPTY,
+            control: [0; Control::ROOM / 8],
+            control_len: 0,
+            len: 0,
+            flags: 0,
+        };
+        Self { bytes: vec![0; count * size].into(), size, slots: vec![empty; count].into() }
+    }
+
+    /// Buffers there are.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Receives up to `max` datagrams without blocking; 0 if there is none. They can be had with
+    /// [`RecvArena::get`] until the next call.
+    pub(crate) fn recv(&mut self, fd: BorrowedFd<'_>, max: usize) -> io::Result<usize> {
+        let max = max.min(self.slots.len());
+        let mut iovs = [EMPTY_IOV; BATCH];
+        let mut hdrs = [EMPTY_HDR; BATCH];
+        let buffers = self.bytes.chunks_exact_mut(self.size);
+        for (((slot, buf), iov), hdr) in
+            self.slots.iter_mut().zip(buffers).zip(&mut iovs).zip(&mut hdrs).take(max)
+        {
+            *iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+            let h = &mut hdr.msg_hdr;
+            h.msg_name = slot.addr.bytes.as_mut_ptr().cast();
+            h.msg_namelen = ROOM;
+            h.msg_iov = iov;
+            h.msg_iovlen = 1;
+            h.msg_control = slot.control.as_mut_ptr().cast();
+            h.msg_controllen = Control::ROOM;
+        }
+        // SAFETY: the first `max` headers point to `iovs`, to distinct slots and to distinct
+        // buffers, each with its true length; all are borrowed mutably until the call is over, and
+        // `max` is at most the number of headers.
+        let n = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                hdrs.as_mut_ptr(),
+                u32::try_from(max).unwrap_or(0),
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(n) = usize::try_from(n) else {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
+                _ => Err(error),
+            };
+        };
+        for (slot, hdr) in self.slots.iter_mut().zip(&hdrs).take(n) {
+            let h = &hdr.msg_hdr;
+            slot.addr.len = u8::try_from(h.msg_namelen).unwrap_or(0);
+            slot.control_len = h.msg_controllen.min(Control::ROOM);
+            slot.len = (hdr.msg_len as usize).min(self.size);
+            slot.flags = h.msg_flags;
+        }
+        Ok(n)
+    }
+
+    /// Datagram `index` of the last call.
+    pub(crate) fn get(&self, index: usize) -> Received<'_> {
+        let slot = &self.slots[index];
+        // SAFETY: the array is initialised memory of this size, and bytes have no alignment.
+        let control = unsafe {
+            std::slice::from_raw_parts(slot.control.as_ptr().cast::<u8>(), Control::ROOM)
+        };
+        Received {
+            payload: &self.bytes[index * self.size..][..slot.len],
+            addr: slot.addr,
+            control: &control[..slot.control_len],
+            truncated: slot.flags & libc::MSG_TRUNC != 0,
+        }
+    }
+}
+
+/// A datagram to send: its parts are put one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) addr: RawAddr,
+    pub(crate) control: Control,
+    pub(crate) parts: [&'a [u8]; 2],
+}
+
+/// Sends the first of `messages` (at most [`BATCH`] of them) without blocking. Returns how many
+/// went; an error is about the first of them.
+pub(crate) fn sendmmsg(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
+    // One message is the case where latency counts: do not fill tables for many.
+    match messages {
+        [] => Ok(0),
+        [_] => sendmmsg_up_to::<1>(fd, messages),
+        _ => sendmmsg_up_to::<BATCH>(fd, messages),
+    }
+}
+
+fn sendmmsg_up_to<const N: usize>(
+    fd: BorrowedFd<'_>,
+    messages: &[Outgoing<'_>],
+) -> io::Result<usize> {
+    let mut iovs = [[EMPTY_IOV; 2]; N];
+    let mut hdrs = [EMPTY_HDR; N];
+    let count = messages.len().min(N);
+    for ((m, iov), hdr) in messages.iter().zip(&mut iovs).zip(&mut hdrs) {
+        for (part, iov) in m.parts.iter().zip(iov.iter_mut()) {
+            *iov = libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
+        }
+        let h = &mut hdr.msg_hdr;
+        if m.addr.len > 0 {
+            h.msg_name = m.addr.bytes.as_ptr().cast_mut().cast();
+            h.msg_namelen = m.addr.len.into();
+        }
+        h.msg_iov = iov.as_mut_ptr();
+        h.msg_iovlen = if m.parts[1].is_empty() { 1 } else { 2 };
+        let control = m.control.as_bytes();
+        if !control.is_empty() {
+            h.msg_control = control.as_ptr().cast_mut().cast();
+            h.msg_controllen = control.len() as _;
+        }
+    }
+    // SAFETY: the first `count` headers point to `iovs` and to `messages`, with true lengths, and
+    // those outlive the call. The kernel only reads through these pointers; it writes `msg_len`
+    // in `hdrs`, which is borrowed mutably.
+    let n = unsafe {
+        libc::sendmmsg(
+            fd.as_raw_fd(),
+            hdrs.as_mut_ptr(),
+            u32::try_from(count).unwrap_or(0),
+            (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
+        )
+    };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// What the kernel may write of an address.
+const ROOM: libc::socklen_t = 32;
+const _: () = assert!(ROOM as usize == RawAddr::ROOM);
+
+const EMPTY_IOV: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+// SAFETY: a header of null pointers and zero lengths is a valid one.
+const EMPTY_HDR: libc::mmsghdr = unsafe { std::mem::zeroed() };

@@ -1,0 +1,6 @@
+//! System calls that rustix does not have: the only files with `unsafe` are `mmsg` and `sockopt`.
+
+pub(crate) mod addr;
+pub(crate) mod cmsg;
+pub(crate) mod mmsg;
+pub(crate) mod sockopt;

@@ -1,0 +1,109 @@
+//! Socket options and calls on sockets that rustix does not have.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::addr::RawAddr;
+
+/// Sets an option whose value is an `int`.
+pub(crate) fn set_int(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    set_bytes(fd, level, name, &value.to_ne_bytes())
+}
+
+/// Sets an option whose value is made of these bytes. Not for options with pointers in them.
+fn set_bytes(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel reads `len` bytes from the slice, which has them.
+    let rc = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
+    check(rc)
+}
+
+/// Reads an option whose value is an `int`.
+pub(crate) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut len: libc::socklen_t = 4;
+    // SAFETY: `value` has room for the `len` bytes that the kernel may write.
+    let rc =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len) };
+    check(rc).map(|()| value)
+}
+
+/// Binds to an address of any family.
+pub(crate) fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
+    // SAFETY: the kernel reads `len` bytes, which are within the array (ROOM is more than any
+    // length that RawAddr is made with).
+    let rc = unsafe { libc::bind(fd.as_raw_fd(), addr.bytes.as_ptr().cast(), addr.len.into()) };
+    check(rc)
+}
+
+/// The MTU of an interface: the largest IP packet.
+pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
+    let request = interface_request(fd, netdev, libc::SIOCGIFMTU)?;
+    // SAFETY: SIOCGIFMTU has filled in this member.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// The hardware address of an interface and its type (`ARPHRD_*`).
+#[allow(dead_code, reason = "the packet backend's")]
+pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
+    let request = interface_request(fd, netdev, libc::SIOCGIFHWADDR)?;
+    // SAFETY: SIOCGIFHWADDR has filled in this member.
+    let hw = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let mut mac = [0; 6];
+    for (to, from) in mac.iter_mut().zip(hw.sa_data) {
+        *to = from.to_ne_bytes()[0];
+    }
+    Ok((hw.sa_family, mac))
+}
+
+fn interface_request(
+    fd: BorrowedFd<'_>,
+    netdev: &str,
+    what: libc::Ioctl,
+) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq of zeros is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let name = netdev.as_bytes();
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    // SAFETY: the requests passed here read the name in an ifreq, which ends in a zero, and write
+    // within the same ifreq.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what, &raw mut request) };
+    check(rc).map(|()| request)
+}
+
+/// Attaches a classic BPF program that decides how much of each packet is kept.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
+    let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let fprog = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `fprog` points to `len` instructions; the kernel copies them and writes nothing.
+    let rc = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const fprog).cast(),
+            len,
+        )
+    };
+    check(rc)
+}
+
+fn check(rc: c_int) -> io::Result<()> {
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,323 @@
+//! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
+//!
+//! One unconnected socket per address. With UDP_SEGMENT and UDP_GRO a call carries up to 64 packets
+//! for one destination, and up to [`BATCH`] such runs.
+//!
+//! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the run,
+//! counting from 0 (see [`socket`]). A run of several packets is never sent in another way than by
+//! the system's segmentation, since the ICRCs are made for those IDs.
+
+mod owner;
+pub(crate) mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
+use smallvec::SmallVec;
+
+use self::socket::UdpSocket;
+use crate::NetError;
+use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::loss::{Loss, count_lost};
+use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
+use crate::sys::sockopt;
+
+/// What a [`UdpBackend`] is made from.
+#[derive(Clone, Debug)]
+pub struct UdpConfig {
+    /// The interface: its MTU bounds packets, its index goes with link-local addresses.
+    pub netdev: String,
+    /// The addresses to use, each with a socket of its own.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes of receive buffer to ask the system for, per address.
+    pub recv_buffer: usize,
+    /// Bytes of send buffer to ask the system for, per address.
+    pub send_buffer: usize,
+    /// Let the system segment runs (UDP_SEGMENT) if it can.
+    pub segment: bool,
+}
+
+impl UdpConfig {
+    /// The defaults for these addresses on an interface.
+    pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
+        Self {
+            netdev: netdev.into(),
+            addresses: addresses.into(),
+            recv_buffer: 8 << 20,
+            send_buffer: 4 << 20,
+            segment: true,
+        }
+    }
+}
+
+/// RoCEv2 over UDP sockets.
+pub struct UdpBackend {
+    sockets: Vec<UdpSocket>,
+    /// Where the last frame came from: asked first.
+    hot: usize,
+    /// Calls of `receive`; now and then the sockets' turns change.
+    turn: u32,
+    /// Datagrams lost per socket, as the system last said.
+    overflow: Vec<u32>,
+    arena: RecvArena,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+/// The largest UDP payload over IPv4.
+const MAX_DATAGRAM: usize = 65_507;
+/// What the system segments in a call at most (UDP_MAX_SEGMENTS before Linux 6.9).
+const MAX_SEGMENTS: usize = 64;
+/// Buffers to receive into: enough to empty a full socket in few calls, few enough to stay in the
+/// cache.
+const BUFFERS: usize = 16;
+
+impl UdpBackend {
+    /// Opens a socket on port 4791 of each address.
+    ///
+    /// An address that is not ready (IPv6 duplicate detection) is left out if another is; see
+    /// [`UdpBackend::addresses`].
+    pub fn open(config: &UdpConfig) -> Result<Self, NetError> {
+        let netdev = &config.netdev;
+        if config.addresses.is_empty() {
+            return Err(NetError::NoAddress { netdev: netdev.clone() });
+        }
+        let mut sockets: Vec<UdpSocket> = Vec::new();
+        let mut not_ready = None;
+        let scope = interface_index(netdev)?;
+        for address in &config.addresses {
+            if sockets.iter().any(|s| s.address() == *address) {
+                continue;
+            }
+            match UdpSocket::open(*address, scope) {
+                Ok(mut socket) => {
+                    socket.set_buffers(config.recv_buffer, config.send_buffer);
+                    sockets.push(socket);
+                }
+                Err(e @ NetError::NoSuchAddress { .. }) => not_ready = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        let Some(first) = sockets.first() else {
+            return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
+        };
+        let link_mtu = sockopt::mtu(first.as_fd(), netdev)
+            .map_err(|e| NetError::os("read the MTU of the interface", e))?;
+        let segments = config.segment && sockets.iter().all(|s| s.segments);
+        let capabilities = Capabilities {
+            name: "udp",
+            privileges: "",
+            link_mtu,
+            tx: TxLimits {
+                run_segments: if segments { MAX_SEGMENTS } else { 1 },
+                run_bytes: MAX_DATAGRAM,
+                batch_bytes: 512 << 10,
+            },
+            src_port: SrcPort::Fixed(UDP_PORT),
+            sees_ip_id: false,
+            recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
+        };
+        Ok(Self {
+            hot: 0,
+            turn: 0,
+            overflow: vec![0; sockets.len()],
+            sockets,
+            arena: RecvArena::new(BUFFERS, 64 << 10),
+            capabilities,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The addresses that it has sockets on.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.sockets.iter().map(UdpSocket::address)
+    }
+
+    /// Receives from one socket.
+    fn receive_from(
+        &mut self,
+        index: usize,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let socket = &self.sockets[index];
+        let mut packets = 0;
+        loop {
+            let want = self.arena.count();
+            let got = match self.arena.recv(socket.as_fd(), want) {
+                Ok(n) => n,
+                // An error that a packet sent earlier has come back with: lost, as on a wire.
+                Err(e) if Loss::of(&e).is_some() => return Ok(packets),
+                Err(e) => return Err(NetError::os("receive from a UDP socket", e)),
+            };
+            for i in 0..got {
+                let received = self.arena.get(i);
+                let Some(from) = received.addr.to_inet() else {
+                    self.counters.rx_unusable += 1;
+                    continue;
+                };
+                let arrived = socket.arrived(from, received.control);
+                if let Some(now) = arrived.overflow {
+                    let before = std::mem::replace(&mut self.overflow[index], now);
+                    self.counters.rx_overflow += u64::from(now.wrapping_sub(before));
+                }
+                let payload = received.payload;
+                if received.truncated || payload.is_empty() {
+                    self.counters.rx_unusable += 1;
+                    continue;
+                }
+                let segment = arrived.segment.unwrap_or(payload.len()).min(payload.len());
+                let count = payload.len().div_ceil(segment);
+                packets += count;
+                self.counters.rx_packets += count as u64;
+                self.counters.rx_bytes += payload.len() as u64;
+                sink(&Frame { net: arrived.net, payload, segment });
+            }
+            if got < want || packets >= budget {
+                return Ok(packets);
+            }
+        }
+    }
+
+    /// What became of the first pending run when the socket refused it.
+    fn refused(&mut self, error: &io::Error, batch: &TxBatch) -> Result<(), NetError> {
+        let run = &batch.pending()[0];
+        let packets = packets(run) as u64;
+        let overhead = if run.net.dst.is_ipv4() { 28 } else { 48 };
+        let too_big = run.segment + overhead > self.capabilities.link_mtu;
+        match error.raw_os_error() {
+            // The system or the device can not segment after all: these packets are lost, what
+            // comes after is made for single packets.
+            Some(libc::EIO | libc::EINVAL) if packets > 1 && !too_big => {
+                self.capabilities.tx.run_segments = 1;
+                self.counters.tx_other += packets;
+                Ok(())
+            }
+            Some(libc::EIO | libc::EINVAL) => {
+                let cause = if too_big { Loss::TooBig } else { Loss::Other };
+                count_lost(&mut self.counters, cause, packets);
+                Ok(())
+            }
+            _ => match Loss::of(error) {
+                Some(loss) => {
+                    count_lost(&mut self.counters, loss, packets);
+                    Ok(())
+                }
+                None => {
+                    let again = io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0));
+                    Err(NetError::os("send to a UDP socket", again))
+                }
+            },
+        }
+    }
+}
+
+impl Backend for UdpBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let count = self.sockets.len();
+        self.turn = self.turn.wrapping_add(1);
+        // Whoever was busy is asked first, and alone if it still is; but not forever.
+        let first = if self.turn.is_multiple_of(16) { (self.hot + 1) % count } else { self.hot };
+        let mut packets = 0;
+        for index in (0..count).map(|i| (first + i) % count) {
+            let got = self.receive_from(index, budget, sink)?;
+            if got > 0 {
+                self.hot = index;
+                packets += got;
+                break;
+            }
+        }
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        while let Some(first) = batch.pending().first() {
+            let src = first.net.src;
+            let socket = self.sockets.iter().find(|s| s.address() == src);
+            let (Some(socket), true) = (socket, first.net.dst.is_ipv4() == src.is_ipv4()) else {
+                count_lost(&mut self.counters, Loss::BadAddress, packets(first) as u64);
+                batch.mark_sent(1);
+                continue;
+            };
+            if packets(first) > self.capabilities.tx.run_segments {
+                // Made before segmentation was found not to work.
+                self.counters.tx_other += packets(first) as u64;
+                batch.mark_sent(1);
+                continue;
+            }
+            let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
+            let same = |run: &&Run| {
+                run.net.src == src
+                    && run.net.dst.is_ipv4() == src.is_ipv4()
+                    && packets(run) <= self.capabilities.tx.run_segments
+            };
+            for run in batch.pending().iter().take(BATCH).take_while(same) {
+                let segment = (packets(run) > 1).then_some(run.segment);
+                out.push(Outgoing {
+                    addr: socket.destination(&run.net),
+                    control: UdpSocket::control(&run.net, segment),
+                    parts: [batch.bytes(run), &[]],
+                });
+            }
+            match sendmmsg(socket.as_fd(), &out) {
+                Ok(n) => {
+                    for run in &batch.pending()[..n] {
+                        self.counters.tx_packets += packets(run) as u64;
+                        self.counters.tx_bytes += run.bytes.len() as u64;
+                    }
+                    drop(out);
+                    batch.mark_sent(n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(SendStatus::Blocked),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    drop(out);
+                    self.refused(&e, batch)?;
+                    batch.mark_sent(1);
+                }
+            }
+        }
+        Ok(SendStatus::Done)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        for socket in &self.sockets {
+            f(socket.as_fd());
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+/// Packets in a run.
+fn packets(run: &Run) -> usize {
+    run.bytes.len().div_ceil(run.segment.max(1))
+}
+
+/// The index of an interface.
+pub(crate) fn interface_index(netdev: &str) -> Result<u32, NetError> {
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let any = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        flags,
+        None,
+    )
+    .map_err(|e| NetError::os("open a UDP socket", e))?;
+    rustix::net::netdevice::name_to_index(&any, netdev)
+        .map_err(|_| NetError::NoSuchDevice { netdev: netdev.to_owned() })
+}

@@ -1,0 +1,90 @@
+//! Who has the port: `/proc` as an ordinary user sees it.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::PortOwner;
+
+/// The owner of a UDP socket that is in the way of one on this address and port; `None` if no such
+/// socket is in `/proc` (or there is no `/proc`).
+pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
+    let inode = ["/proc/self/net/udp", "/proc/self/net/udp6"].into_iter().find_map(|table| {
+        let table = fs::read_to_string(table).ok()?;
+        table.lines().skip(1).find_map(|line| inode_if_in_the_way(line, address, port))
+    })?;
+    // Sockets of the kernel itself have inode 0.
+    let process = (inode != 0).then(|| process_with_socket(inode)).flatten();
+    Some(process.unwrap_or(PortOwner::Hidden))
+}
+
+/// The inode in a line of `/proc/net/udp` or `udp6`, if the socket stands on this address (or on
+/// any) and port.
+fn inode_if_in_the_way(line: &str, address: IpAddr, port: u16) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace();
+    let (ip, line_port) = fields.nth(1)?.split_once(':')?;
+    if u16::from_str_radix(line_port, 16).ok()? != port {
+        return None;
+    }
+    let ip = parse_address(ip)?;
+    let in_the_way = ip == address
+        || ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        || (ip == IpAddr::V4(Ipv4Addr::UNSPECIFIED) && address.is_ipv4());
+    if !in_the_way {
+        return None;
+    }
+    fields.nth(7)?.parse().ok()
+}
+
+/// An address as `/proc/net` writes it: 32-bit words in hexadecimal, each in the machine's order.
+fn parse_address(hex: &str) -> Option<IpAddr> {
+    let word = |i: usize| {
+        let digits = hex.get(i * 8..i * 8 + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    };
+    match hex.len() {
+        8 => Some(IpAddr::from(word(0)?)),
+        32 => {
+            let mut octets = [0; 16];
+            for (i, chunk) in octets.chunks_exact_mut(4).enumerate() {
+                chunk.copy_from_slice(&word(i)?);
+            }
+            Some(IpAddr::from(octets))
+        }
+        _ => None,
+    }
+}
+
+/// The process that has a descriptor of this socket, among those that this one may look at.
+fn process_with_socket(inode: u64) -> Option<PortOwner> {
+    let wanted = format!("socket:[{inode}]");
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let Ok(pid) = process.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(fds) = fs::read_dir(process.path().join("fd")) else { continue };
+        let has = fds
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str()));
+        if has {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some(PortOwner::Process { pid, name: name.trim().to_owned() });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn lines_of_proc_net_udp_are_understood() {
+        let line = "  96: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
+                    1000        0 4711 2 0000000000000000 0";
+        let at = |a: &str| inode_if_in_the_way(line, a.parse().unwrap(), 4791);
+        assert_eq!(at("127.0.0.1"), Some(4711));
+        assert_eq!(at("127.0.0.2"), None);
+        assert_eq!(inode_if_in_the_way(line, "127.0.0.1".parse().unwrap(), 53), None);
+        assert_eq!(parse_address("00000000000000000000000001000000"), Some("::1".parse().unwrap()));
+        assert_eq!(parse_address("nonsense"), None);
+    }
+}
