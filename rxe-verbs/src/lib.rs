@@ -1,1 +1,3 @@
 //! The safe verbs API.
+
+pub mod device;

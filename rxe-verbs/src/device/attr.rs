@@ -1,0 +1,370 @@
+//! What a device and its port say of themselves: the values of `ibv_query_device` and
+//! `ibv_query_port`, under the names that verbs gives them. IBTA 11.2.1.2.
+//!
+//! Limits are at least those of kernel rxe, where the engine has the thing at all; what it does not
+//! have says 0. Applications know a software RoCE device by its vendor id, so ours is kernel rxe's.
+
+use std::fmt;
+
+use rxe_core::types::Mtu;
+use rxe_net::{GidTable, Interface};
+
+/// What a device can do. Numbers are the most there can be of a thing, where nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAttr {
+    /// The version of this software.
+    pub fw_ver: &'static str,
+    /// Identifies the device.
+    pub node_guid: Guid,
+    /// Identifies the host's adapter; a device of its own each, so the same.
+    pub sys_image_guid: Guid,
+    /// Bytes in a memory region.
+    pub max_mr_size: u64,
+    /// Page sizes a region may be made of, a bit each.
+    pub page_size_cap: u64,
+    /// 0xffffff: software RoCE, as the kernel's.
+    pub vendor_id: u32,
+    /// 0.
+    pub vendor_part_id: u32,
+    /// 0.
+    pub hw_ver: u32,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests in a send or receive queue.
+    pub max_qp_wr: u32,
+    /// Optional abilities.
+    pub device_cap_flags: DeviceCap,
+    /// Scatter/gather elements in a work request.
+    pub max_sge: u32,
+    /// The same for READ.
+    pub max_sge_rd: u32,
+    /// Bytes of inline data in a send request. (Verbs tells this with each queue pair.)
+    pub max_inline_data: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries in a completion queue.
+    pub max_cqe: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// READs and atomics a queue pair answers at a time.
+    pub max_qp_rd_atom: u32,
+    /// The same over all queue pairs.
+    pub max_res_rd_atom: u32,
+    /// READs and atomics a queue pair has outstanding.
+    pub max_qp_init_rd_atom: u32,
+    /// With whom atomics are atomic.
+    pub atomic_cap: AtomicCap,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Multicast groups.
+    pub max_mcast_grp: u32,
+    /// Queue pairs in a multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Attachments over all groups.
+    pub max_total_mcast_qp_attach: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Work requests in a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter elements in a request of a shared receive queue.
+    pub max_srq_sge: u32,
+    /// Partitions.
+    pub max_pkeys: u16,
+    /// How long an acknowledgement may take inside the device: 4.096 µs · 2ⁿ.
+    pub local_ca_ack_delay: u8,
+    /// Ports.
+    pub phys_port_cnt: u8,
+}
+
+impl DeviceAttr {
+    /// The device on this interface.
+    pub fn of(interface: &Interface) -> Self {
+        let guid = Guid(u64::from_be_bytes(interface.eui64()));
+        Self {
+            fw_ver: env!("CARGO_PKG_VERSION"),
+            node_guid: guid,
+            sys_image_guid: guid,
+            max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_f000,
+            vendor_id: 0xff_ffff,
+            vendor_part_id: 0,
+            hw_ver: 0,
+            max_qp: MANY,
+            max_qp_wr: MANY,
+            device_cap_flags: DeviceCap::OURS,
+            max_sge: 32,
+            max_sge_rd: 32,
+            max_inline_data: 512,
+            max_cq: MANY,
+            max_cqe: 32767,
+            max_mr: MANY,
+            max_pd: MANY,
+            max_qp_rd_atom: 128,
+            max_res_rd_atom: 0x3_f000,
+            max_qp_init_rd_atom: 128,
+            atomic_cap: AtomicCap::Glob,
+            max_mw: 0,
+            max_mcast_grp: 0,
+            max_mcast_qp_attach: 0,
+            max_total_mcast_qp_attach: 0,
+            max_ah: 0,
+            max_srq: 0,
+            max_srq_wr: 0,
+            max_srq_sge: 0,
+            max_pkeys: 1,
+            local_ca_ack_delay: 15,
+            phys_port_cnt: 1,
+        }
+    }
+}
+
+/// What kernel rxe says where only memory sets a limit.
+const MANY: u32 = 1 << 20;
+
+/// Optional abilities of a device, with the bits of `enum ibv_device_cap_flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceCap(u64);
+
+impl DeviceCap {
+    const BAD_PKEY_CNTR: u64 = 1 << 1;
+    const BAD_QKEY_CNTR: u64 = 1 << 2;
+    const PORT_ACTIVE_EVENT: u64 = 1 << 10;
+    const SYS_IMAGE_GUID: u64 = 1 << 11;
+    const RC_RNR_NAK_GEN: u64 = 1 << 12;
+
+    /// Those of this engine.
+    const OURS: Self = Self(
+        Self::BAD_PKEY_CNTR
+            | Self::BAD_QKEY_CNTR
+            | Self::PORT_ACTIVE_EVENT
+            | Self::SYS_IMAGE_GUID
+            | Self::RC_RNR_NAK_GEN,
+    );
+
+    /// The names that `ibv_devinfo` prints, by bit.
+    const NAMES: [(u64, &'static str); 5] = [
+        (Self::BAD_PKEY_CNTR, "BAD_PKEY_CNTR"),
+        (Self::BAD_QKEY_CNTR, "BAD_QKEY_CNTR"),
+        (Self::PORT_ACTIVE_EVENT, "PORT_ACTIVE_EVENT"),
+        (Self::SYS_IMAGE_GUID, "SYS_IMAGE_GUID"),
+        (Self::RC_RNR_NAK_GEN, "RC_RNR_NAK_GEN"),
+    ];
+
+    /// As verbs has them: 32 bits in `device_cap_flags`, all 64 in `device_cap_flags_ex`.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The names of those that are set.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let set = move |&(bit, _): &(u64, _)| self.0 & bit != 0;
+        Self::NAMES.into_iter().filter(set).map(|(_, name)| name)
+    }
+}
+
+/// With whom atomics are atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicCap {
+    /// There are none.
+    None = 0,
+    /// With other atomics of this device.
+    Hca = 1,
+    /// With the CPUs too.
+    Glob = 2,
+}
+
+impl fmt::Display for AtomicCap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "ATOMIC_NONE",
+            Self::Hca => "ATOMIC_HCA",
+            Self::Glob => "ATOMIC_GLOB",
+        })
+    }
+}
+
+/// What a port is like now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Whether it carries packets.
+    pub state: PortState,
+    /// The largest path MTU there is.
+    pub max_mtu: Mtu,
+    /// The largest that its link carries. Where a link carries not even 256, 256 nevertheless, and
+    /// the port is down.
+    pub active_mtu: Mtu,
+    /// Room in the GID table.
+    pub gid_tbl_len: u32,
+    /// The bits of `enum ibv_port_cap_flags`.
+    pub port_cap_flags: u32,
+    /// The bits of `enum ibv_port_cap_flags2`.
+    pub port_cap_flags2: u16,
+    /// Bytes in a message.
+    pub max_msg_sz: u32,
+    /// Packets with a wrong P_Key, counted per port by hardware; always 0 here.
+    pub bad_pkey_cntr: u32,
+    /// The same for Q_Keys.
+    pub qkey_viol_cntr: u32,
+    /// Partitions.
+    pub pkey_tbl_len: u16,
+    /// InfiniBand's local identifier; 0 on Ethernet, as `sm_lid`, `lmc` and `sm_sl` are.
+    pub lid: u16,
+    /// The subnet manager's.
+    pub sm_lid: u16,
+    /// LID mask control.
+    pub lmc: u8,
+    /// Virtual lanes, encoded.
+    pub max_vl_num: u8,
+    /// The subnet manager's service level.
+    pub sm_sl: u8,
+    /// Subnet timeout, encoded.
+    pub subnet_timeout: u8,
+    /// What the subnet manager did.
+    pub init_type_reply: u8,
+    /// Lanes, as a bit: 1 is one lane.
+    pub active_width: u8,
+    /// Speed of a lane, as a bit: 1 is 2.5 Gb/s, which kernel rxe says too. No limit: it goes as
+    /// fast as it goes.
+    pub active_speed: u8,
+    /// What the link does.
+    pub phys_state: PhysState,
+    /// `IBV_QPF_GRH_REQUIRED` (1): addresses are GIDs.
+    pub flags: u8,
+}
+
+impl PortAttr {
+    /// The port on this interface.
+    pub fn of(interface: &Interface) -> Self {
+        let mtu = Mtu::largest_for_link(interface.mtu);
+        let active = interface.running && mtu.is_some();
+        Self {
+            state: if active { PortState::Active } else { PortState::Down },
+            max_mtu: Mtu::M4096,
+            active_mtu: mtu.unwrap_or(Mtu::M256),
+            gid_tbl_len: u32::try_from(GidTable::CAPACITY).unwrap_or(u32::MAX),
+            port_cap_flags: PORT_CM_SUP,
+            port_cap_flags2: 0,
+            max_msg_sz: 1 << 31,
+            bad_pkey_cntr: 0,
+            qkey_viol_cntr: 0,
+            pkey_tbl_len: 1,
+            lid: 0,
+            sm_lid: 0,
+            lmc: 0,
+            max_vl_num: 1,
+            sm_sl: 0,
+            subnet_timeout: 0,
+            init_type_reply: 0,
+            active_width: 1,
+            active_speed: 1,
+            phys_state: match (interface.up, interface.running) {
+                (false, _) => PhysState::Disabled,
+                (true, false) => PhysState::Polling,
+                (true, true) => PhysState::LinkUp,
+            },
+            flags: 1,
+        }
+    }
+}
+
+/// `IBV_PORT_CM_SUP`: there is a communication manager.
+const PORT_CM_SUP: u32 = 1 << 16;
+
+/// Whether a port carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// Its interface is down or has no carrier.
+    Down = 1,
+    /// It does.
+    Active = 4,
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Down => "PORT_DOWN",
+            Self::Active => "PORT_ACTIVE",
+        })
+    }
+}
+
+/// What a port's link does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhysState {
+    /// The interface is up and waits for a carrier.
+    Polling = 2,
+    /// The interface is down.
+    Disabled = 3,
+    /// There is a carrier.
+    LinkUp = 5,
+}
+
+impl fmt::Display for PhysState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Polling => "POLLING",
+            Self::Disabled => "DISABLED",
+            Self::LinkUp => "LINK_UP",
+        })
+    }
+}
+
+/// A global unique identifier (EUI-64). Displayed as four groups of four digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guid(pub u64);
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d] = [48, 32, 16, 0].map(|shift| self.0 >> shift & 0xffff);
+        write!(f, "{a:04x}:{b:04x}:{c:04x}:{d:04x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_net::MacAddr;
+
+    fn interface(mtu: u32, up: bool, running: bool) -> Interface {
+        Interface {
+            name: "eth0".into(),
+            index: 2,
+            mac: Some(MacAddr([0x52, 0x54, 0x00, 0x12, 0x34, 0x56])),
+            mtu,
+            up,
+            running,
+            loopback: false,
+            addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn guid_is_the_eui64_of_the_mac() {
+        let attr = DeviceAttr::of(&interface(1500, true, true));
+        assert_eq!(attr.node_guid.to_string(), "5054:00ff:fe12:3456");
+        assert_eq!(attr.sys_image_guid, attr.node_guid);
+    }
+
+    #[test]
+    fn port_follows_the_interface() {
+        let port = |mtu, up, running| {
+            let p = PortAttr::of(&interface(mtu, up, running));
+            (p.state, p.phys_state, p.active_mtu)
+        };
+        assert_eq!(port(1500, true, true), (PortState::Active, PhysState::LinkUp, Mtu::M1024));
+        assert_eq!(port(9000, true, false), (PortState::Down, PhysState::Polling, Mtu::M4096));
+        assert_eq!(port(1500, false, false), (PortState::Down, PhysState::Disabled, Mtu::M1024));
+        assert_eq!(port(300, true, true), (PortState::Down, PhysState::LinkUp, Mtu::M256));
+    }
+
+    #[test]
+    fn every_capability_has_a_name() {
+        let named = DeviceCap::NAMES.iter().fold(0, |all, (bit, _)| all | bit);
+        assert_eq!(named, DeviceCap::OURS.bits());
+        assert_eq!(DeviceCap::OURS.names().count(), DeviceCap::NAMES.len());
+    }
+}

@@ -1,0 +1,252 @@
+//! Which devices there are, and what they are called.
+//!
+//! Each interface with an address is a device `rxe_NETDEV`, the name that `rdma link add`'s users
+//! give to the kernel's. Wherever a device is asked for, the interface's own name serves as well.
+
+use std::fmt;
+use std::io;
+
+use rxe_net::{GidTable, Interface};
+
+use super::{DeviceAttr, Guid, PortAttr};
+
+/// A device, not opened: what can be told by looking at its interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    name: String,
+    interface: Interface,
+    gids: GidTable,
+}
+
+impl DeviceInfo {
+    /// The number of the only port a device has.
+    pub const PORT: u8 = 1;
+
+    /// All devices: those that lead to other hosts by interface number, ports that are up before
+    /// those that are down, then loopback. The first is what a program uses that names none.
+    ///
+    /// # Errors
+    /// [`DeviceError::Os`].
+    pub fn list() -> Result<Vec<Self>, DeviceError> {
+        Ok(from_interfaces(Interface::list().map_err(DeviceError::Os)?))
+    }
+
+    /// The device with this name, or on the interface with this name.
+    ///
+    /// # Errors
+    /// [`DeviceError`], which says what there is instead.
+    pub fn find(name: &str) -> Result<Self, DeviceError> {
+        let interfaces = Interface::list().map_err(DeviceError::Os)?;
+        find(name, interfaces)
+    }
+
+    /// The first device of [`DeviceInfo::list`].
+    ///
+    /// # Errors
+    /// [`DeviceError::None`] if no interface has an address.
+    pub fn first() -> Result<Self, DeviceError> {
+        Self::list()?.into_iter().next().ok_or(DeviceError::None)
+    }
+
+    /// Its name, as in `rxe_eth0`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its interface as it was when this was made.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Its GIDs, likewise.
+    pub fn gids(&self) -> &GidTable {
+        &self.gids
+    }
+
+    /// What tells it from other devices.
+    pub fn guid(&self) -> Guid {
+        self.attr().node_guid
+    }
+
+    /// What it can do.
+    pub fn attr(&self) -> DeviceAttr {
+        DeviceAttr::of(&self.interface)
+    }
+
+    /// What its port is like.
+    pub fn port_attr(&self) -> PortAttr {
+        PortAttr::of(&self.interface)
+    }
+}
+
+/// There is no such device.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No device and no interface has this name.
+    NoSuch {
+        /// The name asked for.
+        name: String,
+        /// The devices that there are.
+        devices: Vec<String>,
+    },
+    /// The interface exists, but has no address, so it is no device.
+    NoAddress {
+        /// The interface.
+        netdev: String,
+        /// The devices that there are.
+        devices: Vec<String>,
+    },
+    /// No interface has an address.
+    None,
+    /// The interfaces can not be listed.
+    Os(io::Error),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuch { name, devices } => {
+                write!(f, "no device {name:?}: {}", choice(devices))
+            }
+            Self::NoAddress { netdev, devices } => write!(
+                f,
+                "interface {netdev} has no address, so it is no device: give it one \
+                 (`ip address add ADDRESS/LENGTH dev {netdev}`), or {}",
+                choice(devices)
+            ),
+            Self::None => f.write_str(
+                "no device: no interface has an address; `ip link set lo up` makes one on loopback",
+            ),
+            Self::Os(e) => {
+                write!(f, "can not list interfaces: {e}; does a sandbox forbid netlink sockets?")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Os(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+const PREFIX: &str = "rxe_";
+
+fn from_interfaces(interfaces: Vec<Interface>) -> Vec<DeviceInfo> {
+    let with_address = interfaces.into_iter().filter(|i| !i.addresses.is_empty());
+    let mut devices: Vec<_> = with_address
+        .map(|interface| DeviceInfo {
+            name: format!("{PREFIX}{}", interface.name),
+            gids: interface.gids(),
+            interface,
+        })
+        .collect();
+    devices.sort_by_key(|d| (d.interface.loopback, !d.interface.running, d.interface.index));
+    devices
+}
+
+fn find(name: &str, interfaces: Vec<Interface>) -> Result<DeviceInfo, DeviceError> {
+    let bare = interfaces.iter().find(|i| i.addresses.is_empty() && names(name, &i.name));
+    let bare = bare.map(|i| i.name.clone());
+    let mut devices = from_interfaces(interfaces);
+    // A device's own name goes before an interface that happens to be called like it.
+    let at = devices.iter().position(|d| d.name == name);
+    let at = at.or_else(|| devices.iter().position(|d| d.interface.name == name));
+    if let Some(at) = at {
+        return Ok(devices.swap_remove(at));
+    }
+    let devices: Vec<_> = devices.into_iter().map(|d| d.name).collect();
+    Err(match bare {
+        Some(netdev) => DeviceError::NoAddress { netdev, devices },
+        None if devices.is_empty() => DeviceError::None,
+        None => DeviceError::NoSuch { name: name.into(), devices },
+    })
+}
+
+fn names(name: &str, netdev: &str) -> bool {
+    name == netdev || name.strip_prefix(PREFIX) == Some(netdev)
+}
+
+fn choice(devices: &[String]) -> String {
+    match devices {
+        [] => "there is no other".into(),
+        [one] => format!("use {one}"),
+        [rest @ .., last] => format!("use {} or {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_net::{Address, MacAddr, Scope};
+
+    fn interface(index: u32, name: &str, address: Option<&str>) -> Interface {
+        let address = address.map(|text| Address {
+            ip: text.parse().unwrap(),
+            prefix_len: 24,
+            scope: Scope::Global,
+            tentative: false,
+        });
+        Interface {
+            name: name.into(),
+            index,
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
+            mtu: 1500,
+            up: true,
+            running: true,
+            loopback: name == "lo",
+            addresses: address.into_iter().collect(),
+        }
+    }
+
+    fn host() -> Vec<Interface> {
+        let mut down = interface(2, "eth0", Some("10.0.0.1"));
+        down.running = false;
+        vec![
+            interface(1, "lo", Some("127.0.0.1")),
+            down,
+            interface(3, "eth1", Some("10.0.1.1")),
+            interface(4, "eth2", None),
+        ]
+    }
+
+    fn message(name: &str, interfaces: Vec<Interface>) -> String {
+        find(name, interfaces).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_first_is_up_and_leads_elsewhere_and_loopback_is_last() {
+        let names: Vec<_> = from_interfaces(host()).into_iter().map(|d| d.name).collect();
+        assert_eq!(names, ["rxe_eth1", "rxe_eth0", "rxe_lo"]);
+    }
+
+    #[test]
+    fn both_names_find_a_device() {
+        for name in ["rxe_eth1", "eth1"] {
+            assert_eq!(find(name, host()).unwrap().name(), "rxe_eth1");
+        }
+        let twins = vec![
+            interface(1, "rxe_eth0", Some("10.0.0.1")),
+            interface(2, "eth0", Some("10.0.0.2")),
+        ];
+        assert_eq!(find("rxe_eth0", twins).unwrap().interface().index, 2);
+    }
+
+    #[test]
+    fn what_is_not_there_is_answered_with_what_is() {
+        assert_eq!(
+            message("mlx5_0", host()),
+            "no device \"mlx5_0\": use rxe_eth1, rxe_eth0 or rxe_lo"
+        );
+        assert_eq!(
+            message("eth2", host()),
+            "interface eth2 has no address, so it is no device: give it one (`ip address add \
+             ADDRESS/LENGTH dev eth2`), or use rxe_eth1, rxe_eth0 or rxe_lo"
+        );
+        assert!(matches!(find("x", vec![interface(1, "lo", None)]), Err(DeviceError::None)));
+    }
+}
