@@ -6,15 +6,19 @@
 
 mod backend;
 mod error;
+mod fabric;
 mod interface;
 mod loss;
 mod netlink;
+mod rng;
 mod sys;
 #[cfg(test)]
 mod testing;
+mod timer;
 mod udp;
 
 pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use error::{NetError, PortOwner};
+pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};
 pub use udp::{UdpBackend, UdpConfig};

@@ -1,0 +1,352 @@
+//! A network in memory that loses, doubles, reorders, damages, delays and cuts: decisions only, in
+//! virtual time, the same for the same seed and the same calls.
+//!
+//! Invariants: without a fault packets between two addresses arrive in the order they were sent;
+//! nothing is delivered before the earliest delay has passed.
+
+mod port;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use rxe_core::types::Time;
+use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch};
+
+pub use port::{FabricPort, Hub};
+
+use crate::rng::Rng;
+
+/// What befalls packets. The default is a perfect network without delay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Faults {
+    /// The probability (0 to 1) that a packet is lost.
+    pub loss: f64,
+    /// The probability that a packet arrives twice.
+    pub duplicate: f64,
+    /// The probability that a packet is overtaken by those after it.
+    pub reorder: f64,
+    /// How much later than it would a reordered packet (or the second of a double) arrives at most.
+    pub reorder_by: Duration,
+    /// The probability that bits of a packet flip, or that its end is cut off.
+    pub corrupt: f64,
+    /// How long packets are on their way.
+    pub delay: RangeInclusive<Duration>,
+    /// Deliver what stays together of a run as one frame, as UDP_GRO does.
+    pub merge: bool,
+    /// Deliver IPv4 packets as a UDP socket does, without their ID.
+    pub hide_ids: bool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: Duration::from_micros(200),
+            corrupt: 0.0,
+            delay: Duration::ZERO..=Duration::ZERO,
+            merge: true,
+            hide_ids: false,
+        }
+    }
+}
+
+/// What a [`Fabric`] has done, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FabricCounters {
+    /// Put in.
+    pub sent: u64,
+    /// Taken out.
+    pub delivered: u64,
+    /// Lost by chance.
+    pub lost: u64,
+    /// Delivered twice.
+    pub duplicated: u64,
+    /// Held back.
+    pub reordered: u64,
+    /// Delivered with flipped bits or cut short.
+    pub corrupted: u64,
+    /// Lost because their two ends were cut apart.
+    pub cut: u64,
+}
+
+/// The network: packets go in with [`Fabric::send`] and come out with [`Fabric::pop`].
+#[derive(Debug)]
+pub struct Fabric {
+    rng: Rng,
+    faults: Faults,
+    queue: BinaryHeap<Queued>,
+    /// When the last packet in order between two addresses arrives.
+    latest: HashMap<(IpAddr, IpAddr), Time>,
+    cuts: HashSet<(IpAddr, IpAddr)>,
+    /// Deliveries made so far: what is due at one time leaves in this order.
+    order: u64,
+    counters: FabricCounters,
+}
+
+/// Packets that have arrived: one, or several of a run.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    at: Time,
+    net: NetHeader,
+    segment: usize,
+    bytes: Vec<u8>,
+}
+
+impl Delivery {
+    /// When it arrives.
+    pub fn at(&self) -> Time {
+        self.at
+    }
+
+    /// What arrives.
+    pub fn frame(&self) -> Frame<'_> {
+        Frame { net: self.net, payload: &self.bytes, segment: self.segment.max(1) }
+    }
+}
+
+impl Fabric {
+    /// A network that makes its decisions by `seed`.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            faults,
+            queue: BinaryHeap::new(),
+            latest: HashMap::new(),
+            cuts: HashSet::new(),
+            order: 0,
+            counters: FabricCounters::default(),
+        }
+    }
+
+    /// What befalls packets sent from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// What befalls packets.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Cuts the way from `a` to `b` and back: what is sent is lost. What is under way arrives.
+    pub fn cut(&mut self, a: IpAddr, b: IpAddr) {
+        self.cuts.extend([(a, b), (b, a)]);
+    }
+
+    /// Ends a [`Fabric::cut`].
+    pub fn heal(&mut self, a: IpAddr, b: IpAddr) {
+        self.cuts.remove(&(a, b));
+        self.cuts.remove(&(b, a));
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> FabricCounters {
+        self.counters
+    }
+
+    /// Takes all that is pending in the batch.
+    pub fn send(&mut self, now: Time, batch: &mut TxBatch) {
+        for frame in batch.frames() {
+            self.send_frame(now, &frame);
+        }
+        batch.mark_sent(batch.pending().len());
+    }
+
+    /// Takes one frame; each of its packets has its own fate.
+    pub fn send_frame(&mut self, now: Time, frame: &Frame<'_>) {
+        // The delivery that the next packet of this frame can join.
+        let mut open: Option<Queued> = None;
+        let delay = self.delay();
+        for (net, bytes) in frame.packets() {
+            self.counters.sent += 1;
+            let net = NetHeader { id: self.visible(net.id), ..net };
+            if self.cuts.contains(&(net.src, net.dst)) {
+                self.counters.cut += 1;
+                continue;
+            }
+            let fate = self.fate();
+            if let Fate::Lost = fate {
+                self.counters.lost += 1;
+                self.queue.extend(open.take());
+                continue;
+            }
+            let due = now + delay;
+            let in_order = self.in_order(&net, due);
+            if self.rng.chance(self.faults.duplicate) {
+                self.counters.duplicated += 1;
+                let at = in_order + self.hold_back();
+                let copy = self.queued(at, net, bytes.to_vec());
+                self.queue.push(copy);
+            }
+            match fate {
+                Fate::Whole => match &mut open {
+                    Some(q) if q.takes(in_order, bytes) => q.0.bytes.extend_from_slice(bytes),
+                    _ => {
+                        self.queue.extend(open.take());
+                        let mut next = self.queued(in_order, net, bytes.to_vec());
+                        next.0.segment = frame.segment;
+                        if self.faults.merge {
+                            open = Some(next);
+                        } else {
+                            self.queue.push(next);
+                        }
+                    }
+                },
+                Fate::Late => {
+                    self.counters.reordered += 1;
+                    self.queue.extend(open.take());
+                    let at = in_order + self.hold_back();
+                    let late = self.queued(at, net, bytes.to_vec());
+                    self.queue.push(late);
+                }
+                Fate::Damaged => {
+                    self.counters.corrupted += 1;
+                    self.queue.extend(open.take());
+                    let mut bytes = bytes.to_vec();
+                    self.damage(&mut bytes);
+                    if !bytes.is_empty() {
+                        let damaged = self.queued(in_order, net, bytes);
+                        self.queue.push(damaged);
+                    }
+                }
+                Fate::Lost => {}
+            }
+        }
+        self.queue.extend(open);
+    }
+
+    /// When the next packet arrives.
+    pub fn next_delivery(&self) -> Option<Time> {
+        self.queue.peek().map(|q| q.0.at)
+    }
+
+    /// The next of what has arrived by now.
+    pub fn pop(&mut self, now: Time) -> Option<Delivery> {
+        if self.next_delivery()? > now {
+            return None;
+        }
+        let Queued(delivery, _) = self.queue.pop()?;
+        self.counters.delivered += delivery.frame().packets().count() as u64;
+        Some(delivery)
+    }
+
+    /// Hands over all that has arrived by now, packet by packet. Returns how many.
+    pub fn deliver(&mut self, now: Time, mut sink: impl FnMut(NetHeader, &[u8])) -> usize {
+        let mut count = 0;
+        while let Some(delivery) = self.pop(now) {
+            for (net, bytes) in delivery.frame().packets() {
+                sink(net, bytes);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn fate(&mut self) -> Fate {
+        if self.rng.chance(self.faults.loss) {
+            Fate::Lost
+        } else if self.rng.chance(self.faults.corrupt) {
+            Fate::Damaged
+        } else if self.rng.chance(self.faults.reorder) {
+            Fate::Late
+        } else {
+            Fate::Whole
+        }
+    }
+
+    fn delay(&mut self) -> Duration {
+        let (min, max) = (*self.faults.delay.start(), *self.faults.delay.end());
+        min + self.up_to(max.saturating_sub(min))
+    }
+
+    /// How much later than in order: at least a nanosecond, so that it makes a difference.
+    fn hold_back(&mut self) -> Duration {
+        Duration::from_nanos(1) + self.up_to(self.faults.reorder_by)
+    }
+
+    fn up_to(&mut self, limit: Duration) -> Duration {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        if nanos == 0 { limit } else { Duration::from_nanos(self.rng.below(nanos + 1)) }
+    }
+
+    /// When a packet due at `due` arrives if it may not overtake those before it.
+    fn in_order(&mut self, net: &NetHeader, due: Time) -> Time {
+        let latest = self.latest.entry((net.src, net.dst)).or_default();
+        *latest = due.max(*latest);
+        *latest
+    }
+
+    fn queued(&mut self, at: Time, net: NetHeader, bytes: Vec<u8>) -> Queued {
+        self.order += 1;
+        Queued(Delivery { at, net, segment: bytes.len(), bytes }, self.order)
+    }
+
+    fn visible(&self, id: IpId) -> IpId {
+        match id {
+            IpId::Known { .. } if self.faults.hide_ids => IpId::Hidden,
+            id => id,
+        }
+    }
+
+    /// Flips one to four bits; one time in eight cuts the end off instead.
+    fn damage(&mut self, bytes: &mut Vec<u8>) {
+        if self.rng.below(8) == 0 {
+            let keep = self.rng.index(bytes.len());
+            bytes.truncate(keep);
+            return;
+        }
+        for _ in 0..=self.rng.below(4) {
+            let at = self.rng.index(bytes.len());
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 1 << self.rng.below(8);
+            }
+        }
+    }
+}
+
+enum Fate {
+    Whole,
+    Late,
+    Damaged,
+    Lost,
+}
+
+/// A delivery in the heap, with its place among those of one time. The heap has its greatest on
+/// top, so what is earlier counts as greater.
+#[derive(Debug)]
+struct Queued(Delivery, u64);
+
+impl Queued {
+    /// Whether the next packet of the same frame can join.
+    fn takes(&self, at: Time, bytes: &[u8]) -> bool {
+        let Delivery { segment, bytes: have, at: due, .. } = &self.0;
+        *due == at && have.len() % segment == 0 && bytes.len() <= *segment
+    }
+}
+
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.0.at, other.1).cmp(&(self.0.at, self.1))
+    }
+}
+
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Queued {}

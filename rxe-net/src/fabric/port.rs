@@ -1,0 +1,171 @@
+//! The fabric as a backend: several devices of one process on a network in its memory, in real
+//! time. Each port has a timer descriptor that becomes readable when a packet arrives.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rxe_core::types::Time;
+use rxe_core::wire::{Frame, TxBatch, TxLimits};
+
+use super::{Fabric, Faults};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::timer::Timer;
+use crate::{NetError, rng::Rng};
+
+/// A network that [`FabricPort`]s are plugged into.
+#[derive(Clone)]
+pub struct Hub(Arc<Shared>);
+
+struct Shared {
+    start: Instant,
+    /// The way to each address: faults happen on it, its end is that address's port.
+    ways: Mutex<Ways>,
+}
+
+struct Ways {
+    rng: Rng,
+    faults: Faults,
+    to: HashMap<IpAddr, Way>,
+}
+
+struct Way {
+    fabric: Fabric,
+    timer: Arc<Timer>,
+}
+
+impl Hub {
+    /// A network without ports.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let ways = Ways { rng: Rng::new(seed), faults, to: HashMap::new() };
+        Self(Arc::new(Shared { start: Instant::now(), ways: Mutex::new(ways) }))
+    }
+
+    /// A port with these addresses. An address that another port has moves to this one.
+    pub fn port(&self, addresses: &[IpAddr]) -> Result<FabricPort, NetError> {
+        let timer = Arc::new(Timer::new()?);
+        let mut ways = self.ways();
+        for address in addresses {
+            let fabric = Fabric::new(ways.rng.next(), ways.faults.clone());
+            ways.to.insert(*address, Way { fabric, timer: timer.clone() });
+        }
+        let capabilities = Capabilities {
+            name: "fabric",
+            privileges: "",
+            link_mtu: 65_535,
+            tx: TxLimits::default(),
+            src_port: SrcPort::Any,
+            sees_ip_id: !ways.faults.hide_ids,
+            recv_buffer: 0,
+        };
+        drop(ways);
+        Ok(FabricPort {
+            hub: self.clone(),
+            addresses: addresses.to_vec(),
+            timer,
+            capabilities,
+            counters: Counters::default(),
+        })
+    }
+
+    /// What befalls packets sent from now on.
+    pub fn set_faults(&self, faults: &Faults) {
+        let mut ways = self.ways();
+        ways.faults = faults.clone();
+        for way in ways.to.values_mut() {
+            way.fabric.set_faults(faults.clone());
+        }
+    }
+
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.0.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.0.start.elapsed()
+    }
+}
+
+/// One end of a [`Hub`].
+pub struct FabricPort {
+    hub: Hub,
+    addresses: Vec<IpAddr>,
+    timer: Arc<Timer>,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+impl Backend for FabricPort {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let now = self.hub.now();
+        let mut arrived = Vec::new();
+        let mut packets = 0;
+        let mut ways = self.hub.ways();
+        let mut next = None;
+        for address in &self.addresses {
+            let Some(way) = ways.to.get_mut(address) else { continue };
+            while packets < budget
+                && let Some(delivery) = way.fabric.pop(now)
+            {
+                packets += delivery.frame().packets().count();
+                arrived.push(delivery);
+            }
+            next = [next, way.fabric.next_delivery()].into_iter().flatten().min();
+        }
+        self.timer.set(next.map(|at| at.since(now)))?;
+        drop(ways);
+        for delivery in &arrived {
+            let frame = delivery.frame();
+            self.counters.rx_bytes += frame.payload.len() as u64;
+            sink(&frame);
+        }
+        self.counters.rx_packets += packets as u64;
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let now = self.hub.now();
+        let mut ways = self.hub.ways();
+        for frame in batch.frames() {
+            let packets = frame.packets().count() as u64;
+            let Some(way) = ways.to.get_mut(&frame.net.dst) else {
+                self.counters.tx_unreachable += packets;
+                continue;
+            };
+            way.fabric.send_frame(now, &frame);
+            self.counters.tx_packets += packets;
+            self.counters.tx_bytes += frame.payload.len() as u64;
+            let timer = way.timer.clone();
+            let mine = ways.to.values().filter(|way| Arc::ptr_eq(&way.timer, &timer));
+            let next = mine.filter_map(|way| way.fabric.next_delivery()).min();
+            timer.set(next.map(|at| at.since(now)))?;
+        }
+        batch.mark_sent(batch.pending().len());
+        Ok(SendStatus::Done)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        f(self.timer.as_fd());
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+impl Drop for FabricPort {
+    fn drop(&mut self) {
+        let mut ways = self.hub.ways();
+        ways.to.retain(|_, way| !Arc::ptr_eq(&way.timer, &self.timer));
+    }
+}

@@ -1,0 +1,69 @@
+//! Random numbers that are the same for the same seed, everywhere and for ever: splitmix64
+//! (Steele, Lea and Flood 2014). Not for secrets.
+
+/// A generator.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, or 0 if that is 0. The bias of at most `bound` in 2⁶⁴ does not
+    /// matter here.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        let wide = u128::from(self.next()) * u128::from(bound);
+        // The high half is below `bound`.
+        u64::try_from(wide >> 64).unwrap_or(0)
+    }
+
+    /// [`Rng::below`] for indices.
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap_or(0)
+    }
+
+    /// True with probability `p` (0 to 1). Draws nothing when there is nothing to decide, so a
+    /// fault that is off does not change what the others do.
+    pub(crate) fn chance(&mut self, p: f64) -> bool {
+        if p <= 0.0 {
+            return false;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+        let x = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        x < p
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_sequence() {
+        let mut rng = Rng::new(1_234_567);
+        let got = [rng.next(), rng.next(), rng.next()];
+        assert_eq!(
+            got,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
+    }
+
+    #[test]
+    fn bounds_and_chances_hold() {
+        let mut rng = Rng::new(1);
+        assert!((0..1000).all(|_| rng.below(7) < 7));
+        assert_eq!(rng.below(0), 0);
+        assert!((0..1000).all(|_| rng.chance(1.0) && !rng.chance(0.0)));
+        let hits = (0..10_000).filter(|_| rng.chance(0.25)).count();
+        assert!((2300..2700).contains(&hits), "{hits}");
+    }
+}
