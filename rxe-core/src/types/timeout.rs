@@ -27,7 +27,7 @@ impl AckTimeout {
     }
 }
 
-/// How long a requester waits after "receiver not ready": 5 bits. IBTA 9.7.5.2.8, table 45.
+/// How long a requester waits after "receiver not ready": 5 bits. IBTA 9.7.5.2.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RnrTimer(u8);
 

@@ -1,5 +1,32 @@
-//! What stands on the wire.
+//! What stands on the wire: RoCEv2 packets, from the Ethernet header to the ICRC. IBTA chapter 9 and
+//! annex A17.
+//!
+//! One header a file. A header is a plain value with `parse` and `emit`, which lose no bit; both
+//! work on an array of exactly its size, so that the one length check is made where the array is
+//! taken out of the packet. [`Packet`] is the only way in and [`emit`] the only way out.
 
+mod aeth;
+mod atomic;
+mod bth;
+mod bytes;
+pub mod cnp;
+mod deth;
+mod drop;
+pub mod emit;
+mod ext;
+pub mod icrc;
 mod net;
+mod opcode;
+mod packet;
+mod reth;
 
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use atomic::AtomicEth;
+pub use bth::{Bth, BthView};
+pub use deth::Deth;
+pub use drop::DropReason;
+pub use ext::{Ext, MAX_HEADER_LEN};
 pub use net::{Frame, IpId, NetHeader, Run, TxBatch, TxLimits, UDP_PORT};
+pub use opcode::{OpInfo, OpKind, Opcode, Position, SendExtra, Service};
+pub use packet::{Packet, PacketRepr};
+pub use reth::Reth;

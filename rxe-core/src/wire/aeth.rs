@@ -1,0 +1,161 @@
+//! Acknowledge extended transport header. IBTA 9.3.5 and 9.7.5.2.
+
+use super::bytes::u32_at;
+use crate::types::RnrTimer;
+
+/// Bytes of an AETH.
+pub(super) const LEN: usize = 4;
+
+/// An AETH as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// What is acknowledged or refused.
+    pub syndrome: Syndrome,
+    /// Message sequence number, 24 bits: messages that the responder has completed.
+    pub msn: u32,
+}
+
+/// The 8 bits that say what an acknowledgement means. Each byte has exactly one reading, and each
+/// reading one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Syndrome {
+    /// Everything up to the PSN has arrived.
+    Ack {
+        /// End-to-end flow control credits, encoded in 5 bits; [`Syndrome::NO_CREDITS`] says that
+        /// there is none. ConnectX sends 0 and means no limit by it.
+        credits: u8,
+    },
+    /// No receive request was posted for this message: try again later.
+    RnrNak {
+        /// How much later.
+        timer: RnrTimer,
+    },
+    /// The request is refused.
+    Nak(NakCode),
+    /// A value that the specification reserves, whole.
+    Reserved(u8),
+}
+
+/// Why a request is refused. IBTA 9.7.5.2.7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NakCode {
+    /// A PSN was skipped; the NAK carries the one that was expected.
+    PsnSequenceError = 0,
+    /// The request makes no sense here.
+    InvalidRequest = 1,
+    /// The memory may not be touched so.
+    RemoteAccessError = 2,
+    /// The responder can not go on.
+    RemoteOperationalError = 3,
+    /// RD only.
+    InvalidRdRequest = 4,
+}
+
+impl Syndrome {
+    /// The credit code that says "no flow control". IBTA 9.7.7.2.
+    pub const NO_CREDITS: u8 = 0x1f;
+    /// A positive acknowledgement without flow control, as kernel rxe sends it.
+    pub const ACK: Self = Self::Ack { credits: Self::NO_CREDITS };
+
+    /// The reading of a byte: bit 7 reserved, bits 6 and 5 the kind, the rest its value.
+    #[inline]
+    pub fn from_byte(byte: u8) -> Self {
+        let value = byte & 0x1f;
+        match byte >> 5 {
+            0b000 => Self::Ack { credits: value },
+            0b001 => Self::RnrNak { timer: RnrTimer::from_wire(value) },
+            0b011 => NakCode::from_code(value).map_or(Self::Reserved(byte), Self::Nak),
+            _ => Self::Reserved(byte),
+        }
+    }
+
+    /// The byte of a reading.
+    #[inline]
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Self::Ack { credits } => credits & 0x1f,
+            Self::RnrNak { timer } => 0x20 | timer.code(),
+            Self::Nak(code) => 0x60 | code as u8,
+            Self::Reserved(byte) => byte,
+        }
+    }
+}
+
+impl NakCode {
+    /// The reason of this code; `None` if reserved.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::PsnSequenceError,
+            1 => Self::InvalidRequest,
+            2 => Self::RemoteAccessError,
+            3 => Self::RemoteOperationalError,
+            4 => Self::InvalidRdRequest,
+            _ => return None,
+        })
+    }
+}
+
+impl Aeth {
+    /// A positive acknowledgement without flow control.
+    pub const fn ack(msn: u32) -> Self {
+        Self { syndrome: Syndrome::ACK, msn }
+    }
+
+    /// Reads every field.
+    #[inline]
+    pub fn parse(bytes: &[u8; LEN]) -> Self {
+        Self { syndrome: Syndrome::from_byte(bytes[0]), msn: u32_at(bytes, 0) & 0xff_ffff }
+    }
+
+    /// The header's bytes. The MSN is cut to 24 bits.
+    #[inline]
+    pub fn emit(&self) -> [u8; LEN] {
+        (u32::from(self.syndrome.to_byte()) << 24 | self.msn & 0xff_ffff).to_be_bytes()
+    }
+}
+
+impl Default for Aeth {
+    fn default() -> Self {
+        Self::ack(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_syndrome_byte_comes_back() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(Syndrome::from_byte(byte).to_byte(), byte);
+        }
+    }
+
+    #[test]
+    fn syndromes_read_as_the_specification_says() {
+        let rnr = Syndrome::RnrNak { timer: RnrTimer::new(12).unwrap() };
+        for (byte, want) in [
+            (0x00, Syndrome::Ack { credits: 0 }),
+            (0x1f, Syndrome::ACK),
+            (0x2c, rnr),
+            (0x60, Syndrome::Nak(NakCode::PsnSequenceError)),
+            (0x61, Syndrome::Nak(NakCode::InvalidRequest)),
+            (0x62, Syndrome::Nak(NakCode::RemoteAccessError)),
+            (0x63, Syndrome::Nak(NakCode::RemoteOperationalError)),
+            (0x64, Syndrome::Nak(NakCode::InvalidRdRequest)),
+            (0x65, Syndrome::Reserved(0x65)),
+            (0x40, Syndrome::Reserved(0x40)),
+            (0x80, Syndrome::Reserved(0x80)),
+        ] {
+            assert_eq!(Syndrome::from_byte(byte), want, "0x{byte:02x}");
+        }
+    }
+
+    #[test]
+    fn the_msn_has_the_low_24_bits() {
+        let bytes = [0x60, 0xab, 0xcd, 0xef];
+        let aeth = Aeth::parse(&bytes);
+        assert_eq!(aeth.msn, 0xab_cdef);
+        assert_eq!(aeth.emit(), bytes);
+    }
+}

@@ -1,0 +1,61 @@
+//! Datagram extended transport header. IBTA 9.3.2.
+
+use super::bytes::{join, u32_at};
+use crate::types::{Qkey, Qpn};
+
+/// Bytes of a DETH.
+pub(super) const LEN: usize = 8;
+
+/// A DETH as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Deth {
+    /// What lets the datagram into the queue pair.
+    pub qkey: Qkey,
+    /// The 8 reserved bits above the source QP.
+    pub resv8: u8,
+    /// The sender's queue pair.
+    pub src_qp: Qpn,
+}
+
+impl Deth {
+    /// A header as this engine sends it.
+    pub const fn new(qkey: Qkey, src_qp: Qpn) -> Self {
+        Self { qkey, resv8: 0, src_qp }
+    }
+
+    /// Reads every field.
+    #[inline]
+    pub fn parse(bytes: &[u8; LEN]) -> Self {
+        Self {
+            qkey: Qkey(u32_at(bytes, 0)),
+            resv8: bytes[4],
+            src_qp: Qpn::from_wire(u32_at(bytes, 4)),
+        }
+    }
+
+    /// The header's bytes.
+    #[inline]
+    pub fn emit(&self) -> [u8; LEN] {
+        let last = u32::from(self.resv8) << 24 | self.src_qp.value();
+        join(&[&self.qkey.value().to_be_bytes(), &last.to_be_bytes()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn fields_stand_where_the_specification_puts_them() {
+        let deth = Deth::new(Qkey::GSI, Qpn::from_wire(0x01_0203));
+        assert_eq!(deth.emit(), [0x80, 0x01, 0, 0, 0, 1, 2, 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bit_is_lost(bytes: [u8; LEN]) {
+            prop_assert_eq!(Deth::parse(&bytes).emit(), bytes);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Packets from values: the only way out. IBTA 9.1 and A17.3.
+
+use super::bth::Bth;
+use super::icrc;
+use super::opcode::{OpInfo, Opcode};
+use super::{Ext, NetHeader, PacketRepr};
+
+/// Bytes from BTH to ICRC of a packet with this opcode and so many bytes of payload: what to tell
+/// [`TxBatch::push`](super::TxBatch::push). An opcode that is not in the table counts as a BTH alone.
+#[inline]
+pub fn len(opcode: Opcode, payload_len: usize) -> usize {
+    row(opcode).header_len + payload_len + pad(payload_len) + icrc::LEN
+}
+
+/// Appends one packet: BTH, the headers that its opcode names, `payload_len` bytes that `fill`
+/// writes (it sees zeros), the pad and the ICRC for `net`. The pad count in `bth` is set here.
+///
+/// `ext` must have exactly the headers of the opcode's row; in debug builds this is asserted.
+#[inline]
+pub fn packet(
+    net: &NetHeader,
+    buf: &mut Vec<u8>,
+    bth: &Bth,
+    ext: &Ext,
+    payload_len: usize,
+    fill: impl FnOnce(&mut [u8]),
+) {
+    let start = buf.len();
+    buf.reserve(len(bth.opcode, payload_len));
+    header(buf, bth, ext, payload_len);
+    let payload = buf.len();
+    buf.resize(payload + payload_len + pad(payload_len), 0);
+    fill(&mut buf[payload..payload + payload_len]);
+    icrc::append(net, buf, start);
+}
+
+/// The same, with a payload that already stands somewhere.
+#[inline]
+pub fn packet_from(net: &NetHeader, buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload: &[u8]) {
+    repr(net, buf, &PacketRepr { bth: *bth, ext: *ext, payload, pad_bytes: [0; 3] });
+}
+
+/// Appends the packet that [`Packet::to_repr`](super::Packet::to_repr) took apart.
+#[inline]
+pub fn repr(net: &NetHeader, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
+    let start = buf.len();
+    buf.reserve(len(repr.bth.opcode, repr.payload.len()));
+    header(buf, &repr.bth, &repr.ext, repr.payload.len());
+    buf.extend_from_slice(repr.payload);
+    buf.extend_from_slice(&repr.pad_bytes[..pad(repr.payload.len())]);
+    icrc::append(net, buf, start);
+}
+
+#[inline]
+fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize) {
+    let info = row(bth.opcode);
+    debug_assert!(info.has_payload || payload_len == 0, "{} has no payload", info.name);
+    #[expect(clippy::cast_possible_truncation, reason = "a pad is 0 to 3 bytes")]
+    let bth = Bth { pad: pad(payload_len) as u8, ..*bth };
+    let head = ext.emit_after(bth.emit(), info);
+    buf.extend_from_slice(&head[..info.header_len]);
+}
+
+/// Bytes that fill a payload up to a multiple of 4.
+#[inline]
+const fn pad(payload_len: usize) -> usize {
+    payload_len.wrapping_neg() & 3
+}
+
+/// The opcode's row; that of a packet with neither headers nor payload for one that has none.
+#[inline]
+fn row(opcode: Opcode) -> &'static OpInfo {
+    debug_assert!(opcode.info().is_some(), "{opcode} is in the table");
+    opcode.info().unwrap_or(&super::opcode::BARE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Arithmetic modulo the polynomial of CRC-32. A value is reflected, as the CRC register is: bit 31
+//! is the coefficient of x⁰, bit 0 that of x³¹.
+
+/// x³² modulo the polynomial.
+const POLY: u32 = 0xedb8_8320;
+
+const ONE: u32 = 0x8000_0000;
+
+/// Takes back what `bytes` zero bytes do to a CRC register: multiplies by x^(-8·bytes). Counts
+/// modulo 65,536: no packet is longer.
+#[inline]
+pub(super) fn rewind(register: u32, bytes: usize) -> u32 {
+    let low = REWIND[bytes & 0xff];
+    let high = REWIND_256[bytes >> 8 & 0xff];
+    multiply(multiply(register, low), high)
+}
+
+/// x^(-8·i).
+static REWIND: [u32; 256] = powers(rewind_byte(ONE));
+
+/// x^(-8·256·i).
+static REWIND_256: [u32; 256] = powers(multiply(REWIND[255], REWIND[1]));
+
+/// The bits that fall out at the bottom as a byte passes, brought back in from the top.
+static FORWARD: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    let mut register = 0u32;
+    while i < table.len() {
+        let mut value = register;
+        let mut bit = 0;
+        while bit < 8 {
+            value = value >> 1 ^ if value & 1 == 1 { POLY } else { 0 };
+            bit += 1;
+        }
+        table[i] = value;
+        i += 1;
+        register += 1;
+    }
+    table
+};
+
+/// The product of two polynomials.
+const fn multiply(a: u32, b: u32) -> u32 {
+    // Bit k of the product stands for x^(62-k); one place up, bit 63 stands for x⁰. The lower half
+    // is then what has to be reduced: it stands 32 places too far down.
+    let product = carryless(a, b) << 1;
+    let [l0, l1, l2, l3, h0, h1, h2, h3] = product.to_le_bytes();
+    let mut low = u32::from_le_bytes([l0, l1, l2, l3]);
+    let mut passes = 0;
+    while passes < 4 {
+        low = low >> 8 ^ FORWARD[(low & 0xff) as usize];
+        passes += 1;
+    }
+    low ^ u32::from_le_bytes([h0, h1, h2, h3])
+}
+
+/// The product without carries, by ordinary multiplications of every fourth bit: at most 8 terms
+/// meet in a place, which the three free bits above it hold.
+const fn carryless(a: u32, b: u32) -> u64 {
+    const EVERY_FOURTH: u64 = 0x1111_1111_1111_1111;
+    let (a, b) = (a as u64, b as u64);
+    let mut product = 0;
+    let mut shift = 0;
+    while shift < 4 {
+        let mut i = 0;
+        let mut sum = 0;
+        while i < 4 {
+            let j = (shift + 4 - i) % 4;
+            sum ^= (a & EVERY_FOURTH << i) * (b & EVERY_FOURTH << j);
+            i += 1;
+        }
+        product |= sum & EVERY_FOURTH << shift;
+        shift += 1;
+    }
+    product
+}
+
+const fn powers(base: u32) -> [u32; 256] {
+    let mut powers = [ONE; 256];
+    let mut i = 1;
+    while i < powers.len() {
+        powers[i] = multiply(powers[i - 1], base);
+        i += 1;
+    }
+    powers
+}
+
+/// Divides by x⁸: the register before a zero byte passed.
+const fn rewind_byte(mut register: u32) -> u32 {
+    let mut bit = 0;
+    while bit < 8 {
+        // Only the polynomial can have set the top bit: a shift leaves it clear.
+        register = if register & ONE == 0 { register << 1 } else { (register ^ POLY) << 1 | 1 };
+        bit += 1;
+    }
+    register
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn forward(register: u32, bytes: usize) -> u32 {
+        (0..bytes).fold(register, |r, _| r >> 8 ^ FORWARD[(r & 0xff) as usize])
+    }
+
+    #[test]
+    fn the_first_powers_of_x() {
+        assert_eq!(multiply(ONE, 0x1234_5678), 0x1234_5678, "1 changes nothing");
+        assert_eq!(multiply(0x4000_0000, 1), POLY, "x times x^31 is x^32");
+    }
+
+    proptest! {
+        #[test]
+        fn rewinding_undoes_zero_bytes(register: u32, bytes in 0usize..5000) {
+            prop_assert_eq!(rewind(forward(register, bytes), bytes), register);
+        }
+
+        #[test]
+        fn products_agree_with_long_multiplication(a: u32, b: u32) {
+            let (mut power, mut want) = (b, 0);
+            for i in 0..32 {
+                if a & ONE >> i != 0 {
+                    want ^= power;
+                }
+                power = power >> 1 ^ if power & 1 == 1 { POLY } else { 0 };
+            }
+            prop_assert_eq!(multiply(a, b), want);
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The BTH opcodes: one table says everything that follows from an opcode alone. IBTA 9.2.1; annex
+//! A19 for FLUSH and ATOMIC WRITE; A17.9.3 for CNP.
+//!
+//! Invariants, which a test holds the table to: `header_len` is the BTH and the headers that the
+//! flags name; `is_request` and `has_payload` follow from the kind.
+
+use std::fmt;
+
+/// The first byte of the BTH: service in the top 3 bits, operation in the low 5.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Opcode(pub u8);
+
+/// The transport service that a packet belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// None: a congestion notification is for the device.
+    Cnp,
+}
+
+/// What a packet is a piece of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// SEND, with immediate data or an rkey to invalidate or neither.
+    Send,
+    /// RDMA WRITE, with immediate data or not.
+    Write,
+    /// RDMA READ request.
+    ReadRequest,
+    /// RDMA READ response; FLUSH and ATOMIC WRITE are answered by it too.
+    ReadResponse,
+    /// Acknowledgement, positive or negative.
+    Acknowledge,
+    /// Acknowledgement with the value that an atomic found.
+    AtomicAcknowledge,
+    /// ATOMIC compare and swap.
+    CompareSwap,
+    /// ATOMIC fetch and add.
+    FetchAdd,
+    /// Compare and swap under a mask, an extension of ConnectX: two 8-byte masks follow the
+    /// AtomicETH and stand here as payload.
+    MaskedCompareSwap,
+    /// FLUSH: make earlier writes visible or persistent.
+    Flush,
+    /// ATOMIC WRITE: 8 bytes, written whole.
+    AtomicWrite,
+    /// Congestion notification. IBTA A17.9.3.
+    Cnp,
+}
+
+/// Where in its message a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// The first of several.
+    First,
+    /// Neither first nor last.
+    Middle,
+    /// The last of several.
+    Last,
+    /// The whole message.
+    Only,
+}
+
+/// What a SEND carries beside its payload, in its last packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SendExtra {
+    /// Nothing.
+    #[default]
+    None,
+    /// Immediate data.
+    Immediate,
+    /// An rkey to invalidate (RC only).
+    Invalidate,
+}
+
+/// Everything that follows from an opcode alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpInfo {
+    /// The opcode itself.
+    pub opcode: Opcode,
+    /// As in the specification and `ib_pack.h`: `RC_SEND_FIRST`.
+    pub name: &'static str,
+    /// The transport service.
+    pub service: Service,
+    /// The operation.
+    pub kind: OpKind,
+    /// The place in the message; `Only` for what is always one packet.
+    pub position: Position,
+    /// Carries immediate data (ImmDt, 4 bytes).
+    pub has_imm: bool,
+    /// Carries an rkey to invalidate (IETH, 4 bytes).
+    pub has_ieth: bool,
+    /// Carries an address range (RETH, 16 bytes).
+    pub has_reth: bool,
+    /// Carries an acknowledgement (AETH, 4 bytes).
+    pub has_aeth: bool,
+    /// Carries an atomic's operands (AtomicETH, 28 bytes).
+    pub has_atomic: bool,
+    /// Carries what an atomic found (AtomicAckETH, 8 bytes).
+    pub has_atomic_ack: bool,
+    /// Carries Q_Key and source QP (DETH, 8 bytes).
+    pub has_deth: bool,
+    /// Carries what to flush (FETH, 4 bytes).
+    pub has_feth: bool,
+    /// Bytes of BTH and extension headers; the 16 reserved bytes of a CNP count.
+    pub header_len: usize,
+    /// Goes from requester to responder. False for responses and for CNP, which is neither.
+    pub is_request: bool,
+    /// May carry payload.
+    pub has_payload: bool,
+    /// Begins a message: position First or Only.
+    pub starts: bool,
+    /// Ends a message: position Last or Only.
+    pub ends: bool,
+    /// Takes a receive request from the queue: the first packet of a SEND, the last of a WRITE with
+    /// immediate.
+    pub consumes_recv: bool,
+    /// Completes a receive request: the last packet of a SEND or of a WRITE with immediate.
+    pub completes_recv: bool,
+}
+
+impl OpInfo {
+    /// Goes from responder to requester.
+    pub const fn is_response(&self) -> bool {
+        use OpKind::{Acknowledge, AtomicAcknowledge, ReadResponse};
+        matches!(self.kind, ReadResponse | Acknowledge | AtomicAcknowledge)
+    }
+
+    /// Is one of the atomics that answer with an ATOMIC ACKNOWLEDGE.
+    pub const fn is_atomic(&self) -> bool {
+        use OpKind::{CompareSwap, FetchAdd, MaskedCompareSwap};
+        matches!(self.kind, CompareSwap | FetchAdd | MaskedCompareSwap)
+    }
+}
+
+impl Opcode {
+    /// What follows from this opcode; `None` if it is reserved or of a service not spoken here.
+    #[inline]
+    pub fn info(self) -> Option<&'static OpInfo> {
+        TABLE[usize::from(self.0)].as_ref()
+    }
+
+    /// The name, or `UNKNOWN`.
+    pub fn name(self) -> &'static str {
+        self.info().map_or("UNKNOWN", |info| info.name)
+    }
+
+    /// All opcodes in the table, ascending.
+    pub fn all() -> impl Iterator<Item = &'static OpInfo> {
+        TABLE.iter().flatten()
+    }
+
+    /// The opcode of a SEND packet at `position`. What `extra` names goes into the last packet only:
+    /// it is ignored for `First` and `Middle`. `None` for what does not exist: a UD SEND of several
+    /// packets, an invalidate outside RC, a CNP.
+    pub const fn send(service: Service, position: Position, extra: SendExtra) -> Option<Self> {
+        use Position::{First, Last, Middle, Only};
+        let code = match (service, position, extra) {
+            (Service::Ud, Only, SendExtra::None) => return Some(Self::UD_SEND_ONLY),
+            (Service::Ud, Only, SendExtra::Immediate) => {
+                return Some(Self::UD_SEND_ONLY_WITH_IMMEDIATE);
+            }
+            (Service::Ud | Service::Cnp, _, _) => return None,
+            (_, First, _) => Self::RC_SEND_FIRST,
+            (_, Middle, _) => Self::RC_SEND_MIDDLE,
+            (_, Last, SendExtra::None) => Self::RC_SEND_LAST,
+            (_, Last, SendExtra::Immediate) => Self::RC_SEND_LAST_WITH_IMMEDIATE,
+            (_, Only, SendExtra::None) => Self::RC_SEND_ONLY,
+            (_, Only, SendExtra::Immediate) => Self::RC_SEND_ONLY_WITH_IMMEDIATE,
+            (Service::Uc, _, SendExtra::Invalidate) => return None,
+            (_, Last, SendExtra::Invalidate) => Self::RC_SEND_LAST_WITH_INVALIDATE,
+            (_, Only, SendExtra::Invalidate) => Self::RC_SEND_ONLY_WITH_INVALIDATE,
+        };
+        Some(code.in_connected(service))
+    }
+
+    /// The opcode of an RDMA WRITE packet at `position`. `imm` counts in the last packet only.
+    /// `None` for UD and CNP, which have no WRITE.
+    pub const fn write(service: Service, position: Position, imm: bool) -> Option<Self> {
+        let code = match (service, position, imm) {
+            (Service::Ud | Service::Cnp, _, _) => return None,
+            (_, Position::First, _) => Self::RC_WRITE_FIRST,
+            (_, Position::Middle, _) => Self::RC_WRITE_MIDDLE,
+            (_, Position::Last, false) => Self::RC_WRITE_LAST,
+            (_, Position::Last, true) => Self::RC_WRITE_LAST_WITH_IMMEDIATE,
+            (_, Position::Only, false) => Self::RC_WRITE_ONLY,
+            (_, Position::Only, true) => Self::RC_WRITE_ONLY_WITH_IMMEDIATE,
+        };
+        Some(code.in_connected(service))
+    }
+
+    /// The opcode of an RDMA READ response packet at `position`.
+    pub const fn read_response(position: Position) -> Self {
+        match position {
+            Position::First => Self::RC_READ_RESPONSE_FIRST,
+            Position::Middle => Self::RC_READ_RESPONSE_MIDDLE,
+            Position::Last => Self::RC_READ_RESPONSE_LAST,
+            Position::Only => Self::RC_READ_RESPONSE_ONLY,
+        }
+    }
+
+    /// An RC opcode's twin in UC; RC and UC share the low 5 bits.
+    const fn in_connected(self, service: Service) -> Self {
+        match service {
+            Service::Uc => Self(self.0 | 0x20),
+            _ => self,
+        }
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.info() {
+            Some(info) => f.pad(info.name),
+            None => write!(f, "UNKNOWN_0x{:02x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opcode({self})")
+    }
+}
+
+/// One line an opcode: its constant and its row of the table.
+macro_rules! opcodes {
+    ($($name:ident = $code:literal, $service:ident $kind:ident $position:ident [$($header:ident)*];)*) => {
+        #[expect(missing_docs, reason = "the names are the specification's")]
+        impl Opcode {
+            $(pub const $name: Self = Self($code);)*
+        }
+
+        static TABLE: [Option<OpInfo>; 256] = {
+            let mut table = [None; 256];
+            $(table[$code] = Some(row(
+                Opcode::$name, stringify!($name), Service::$service, OpKind::$kind,
+                Position::$position, &[$(Ext::$header),*],
+            ));)*
+            table
+        };
+    };
+}
+
+opcodes! {
+    RC_SEND_FIRST                  = 0x00, Rc Send First [];
+    RC_SEND_MIDDLE                 = 0x01, Rc Send Middle [];
+    RC_SEND_LAST                   = 0x02, Rc Send Last [];
+    RC_SEND_LAST_WITH_IMMEDIATE    = 0x03, Rc Send Last [Imm];
+    RC_SEND_ONLY                   = 0x04, Rc Send Only [];
+    RC_SEND_ONLY_WITH_IMMEDIATE    = 0x05, Rc Send Only [Imm];
+    RC_WRITE_FIRST                 = 0x06, Rc Write First [Reth];
+    RC_WRITE_MIDDLE                = 0x07, Rc Write Middle [];
+    RC_WRITE_LAST                  = 0x08, Rc Write Last [];
+    RC_WRITE_LAST_WITH_IMMEDIATE   = 0x09, Rc Write Last [Imm];
+    RC_WRITE_ONLY                  = 0x0a, Rc Write Only [Reth];
+    RC_WRITE_ONLY_WITH_IMMEDIATE   = 0x0b, Rc Write Only [Reth Imm];
+    RC_READ_REQUEST                = 0x0c, Rc ReadRequest Only [Reth];
+    RC_READ_RESPONSE_FIRST         = 0x0d, Rc ReadResponse First [Aeth];
+    RC_READ_RESPONSE_MIDDLE        = 0x0e, Rc ReadResponse Middle [];
+    RC_READ_RESPONSE_LAST          = 0x0f, Rc ReadResponse Last [Aeth];
+    RC_READ_RESPONSE_ONLY          = 0x10, Rc ReadResponse Only [Aeth];
+    RC_ACKNOWLEDGE                 = 0x11, Rc Acknowledge Only [Aeth];
+    RC_ATOMIC_ACKNOWLEDGE          = 0x12, Rc AtomicAcknowledge Only [Aeth AtomicAck];
+    RC_COMPARE_SWAP                = 0x13, Rc CompareSwap Only [Atomic];
+    RC_FETCH_ADD                   = 0x14, Rc FetchAdd Only [Atomic];
+    RC_SEND_LAST_WITH_INVALIDATE   = 0x16, Rc Send Last [Ieth];
+    RC_SEND_ONLY_WITH_INVALIDATE   = 0x17, Rc Send Only [Ieth];
+    RC_MASKED_COMPARE_SWAP         = 0x18, Rc MaskedCompareSwap Only [Atomic];
+    RC_FLUSH                       = 0x1c, Rc Flush Only [Feth Reth];
+    RC_ATOMIC_WRITE                = 0x1d, Rc AtomicWrite Only [Reth];
+
+    UC_SEND_FIRST                  = 0x20, Uc Send First [];
+    UC_SEND_MIDDLE                 = 0x21, Uc Send Middle [];
+    UC_SEND_LAST                   = 0x22, Uc Send Last [];
+    UC_SEND_LAST_WITH_IMMEDIATE    = 0x23, Uc Send Last [Imm];
+    UC_SEND_ONLY                   = 0x24, Uc Send Only [];
+    UC_SEND_ONLY_WITH_IMMEDIATE    = 0x25, Uc Send Only [Imm];
+    UC_WRITE_FIRST                 = 0x26, Uc Write First [Reth];
+    UC_WRITE_MIDDLE                = 0x27, Uc Write Middle [];
+    UC_WRITE_LAST                  = 0x28, Uc Write Last [];
+    UC_WRITE_LAST_WITH_IMMEDIATE   = 0x29, Uc Write Last [Imm];
+    UC_WRITE_ONLY                  = 0x2a, Uc Write Only [Reth];
+    UC_WRITE_ONLY_WITH_IMMEDIATE   = 0x2b, Uc Write Only [Reth Imm];
+
+    UD_SEND_ONLY                   = 0x64, Ud Send Only [Deth];
+    UD_SEND_ONLY_WITH_IMMEDIATE    = 0x65, Ud Send Only [Deth Imm];
+
+    CNP                            = 0x81, Cnp Cnp Only [CnpReserved];
+}
+
+/// The row of an opcode that has none: a BTH alone.
+pub(super) static BARE: OpInfo =
+    row(Opcode(0xff), "UNKNOWN", Service::Cnp, OpKind::Cnp, Position::Only, &[]);
+
+/// The headers that may follow the BTH.
+#[derive(Clone, Copy)]
+enum Ext {
+    Imm,
+    Ieth,
+    Reth,
+    Aeth,
+    Atomic,
+    AtomicAck,
+    Deth,
+    Feth,
+    CnpReserved,
+}
+
+const fn row(
+    opcode: Opcode,
+    name: &'static str,
+    service: Service,
+    kind: OpKind,
+    position: Position,
+    headers: &[Ext],
+) -> OpInfo {
+    let starts = matches!(position, Position::First | Position::Only);
+    let ends = matches!(position, Position::Last | Position::Only);
+    let mut info = OpInfo {
+        opcode,
+        name,
+        service,
+        kind,
+        position,
+        has_imm: false,
+        has_ieth: false,
+        has_reth: false,
+        has_aeth: false,
+        has_atomic: false,
+        has_atomic_ack: false,
+        has_deth: false,
+        has_feth: false,
+        header_len: super::bth::LEN,
+        is_request: false,
+        has_payload: matches!(
+            kind,
+            OpKind::Send
+                | OpKind::Write
+                | OpKind::ReadResponse
+                | OpKind::AtomicWrite
+                | OpKind::MaskedCompareSwap
+        ),
+        starts,
+        ends,
+        consumes_recv: false,
+        completes_recv: false,
+    };
+    let mut i = 0;
+    while i < headers.len() {
+        info.header_len += match headers[i] {
+            Ext::Imm => {
+                info.has_imm = true;
+                4
+            }
+            Ext::Ieth => {
+                info.has_ieth = true;
+                4
+            }
+            Ext::Reth => {
+                info.has_reth = true;
+                super::reth::LEN
+            }
+            Ext::Aeth => {
+                info.has_aeth = true;
+                super::aeth::LEN
+            }
+            Ext::Atomic => {
+                info.has_atomic = true;
+                super::atomic::LEN
+            }
+            Ext::AtomicAck => {
+                info.has_atomic_ack = true;
+                super::atomic::ACK_LEN
+            }
+            Ext::Deth => {
+                info.has_deth = true;
+                super::deth::LEN
+            }
+            Ext::Feth => {
+                info.has_feth = true;
+                4
+            }
+            Ext::CnpReserved => super::cnp::LEN,
+        };
+        i += 1;
+    }
+    info.is_request = !info.is_response() && !matches!(kind, OpKind::Cnp);
+    let is_send = matches!(kind, OpKind::Send);
+    let is_write_imm = matches!(kind, OpKind::Write) && info.has_imm;
+    info.consumes_recv = (is_send && starts) || is_write_imm;
+    info.completes_recv = (is_send && ends) || is_write_imm;
+    info
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! A packet from BTH to ICRC, checked once: the only way in.
+//!
+//! Invariants of a [`Packet`]: the version is 0; the opcode is in the table; the bytes hold all of
+//! its headers, the pad and an ICRC; headers and padded payload are a multiple of 4 bytes; there is
+//! a payload only where the opcode allows one. Nothing here says that the ICRC is right
+//! ([`icrc`](super::icrc)) or that the fields make sense to a queue pair. IBTA 9.6.
+
+use super::bth::{self, BthView};
+use super::opcode::OpInfo;
+use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, OpKind, Opcode, Reth, aeth, icrc};
+use crate::types::{Psn, Qpn};
+
+/// A packet whose structure has been checked.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    bytes: &'a [u8],
+    bth: BthView<'a>,
+    info: &'static OpInfo,
+    /// Where the payload ends and the pad begins; not below `info.header_len`.
+    payload_end: usize,
+}
+
+impl<'a> Packet<'a> {
+    /// Checks the structure of one UDP payload.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
+        let bth = BthView::new(bytes).ok_or(DropReason::Truncated)?;
+        if bth.tver() != 0 {
+            return Err(DropReason::BadVersion);
+        }
+        let info = bth.opcode().info().ok_or(DropReason::UnknownOpcode)?;
+        let body =
+            bytes.len().checked_sub(info.header_len + icrc::LEN).ok_or(DropReason::Truncated)?;
+        if !body.is_multiple_of(4) {
+            return Err(DropReason::BadLength);
+        }
+        let payload = body.checked_sub(usize::from(bth.pad())).ok_or(DropReason::BadPad)?;
+        if body != 0 && !info.has_payload {
+            return Err(DropReason::UnexpectedPayload);
+        }
+        Ok(Self { bytes, bth, info, payload_end: info.header_len + payload })
+    }
+
+    /// Everything from BTH to ICRC.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The base transport header.
+    #[inline]
+    pub fn bth(&self) -> Bth {
+        self.bth.to_value()
+    }
+
+    /// What follows from the opcode.
+    #[inline]
+    pub fn info(&self) -> &'static OpInfo {
+        self.info
+    }
+
+    /// What kind of packet this is.
+    #[inline]
+    pub fn opcode(&self) -> Opcode {
+        self.info.opcode
+    }
+
+    /// Packet sequence number.
+    #[inline]
+    pub fn psn(&self) -> Psn {
+        self.bth.psn()
+    }
+
+    /// Destination queue pair.
+    #[inline]
+    pub fn dest_qp(&self) -> Qpn {
+        self.bth.dest_qp()
+    }
+
+    /// Whether the requester wants an acknowledgement.
+    #[inline]
+    pub fn ack_req(&self) -> bool {
+        self.bth.ack_req()
+    }
+
+    /// Whether the completion is a solicited event.
+    #[inline]
+    pub fn solicited(&self) -> bool {
+        self.bth.solicited()
+    }
+
+    /// The RETH, if the opcode has one.
+    #[inline]
+    pub fn reth(&self) -> Option<Reth> {
+        let at = bth::LEN + if self.info.has_feth { 4 } else { 0 };
+        self.header(self.info.has_reth, at).map(Reth::parse)
+    }
+
+    /// The AETH, if the opcode has one.
+    #[inline]
+    pub fn aeth(&self) -> Option<Aeth> {
+        self.header(self.info.has_aeth, bth::LEN).map(Aeth::parse)
+    }
+
+    /// The AtomicETH, if the opcode has one.
+    #[inline]
+    pub fn atomic(&self) -> Option<AtomicEth> {
+        self.header(self.info.has_atomic, bth::LEN).map(AtomicEth::parse)
+    }
+
+    /// What the atomic found, if the opcode says that.
+    #[inline]
+    pub fn atomic_ack(&self) -> Option<u64> {
+        let header = self.header(self.info.has_atomic_ack, bth::LEN + aeth::LEN);
+        header.copied().map(u64::from_be_bytes)
+    }
+
+    /// Immediate data in host order, if the opcode has it.
+    #[inline]
+    pub fn imm(&self) -> Option<u32> {
+        self.last_word(self.info.has_imm)
+    }
+
+    /// The rkey to invalidate, if the opcode has one.
+    #[inline]
+    pub fn ieth(&self) -> Option<u32> {
+        self.last_word(self.info.has_ieth)
+    }
+
+    /// The DETH, if the opcode has one.
+    #[inline]
+    pub fn deth(&self) -> Option<Deth> {
+        self.header(self.info.has_deth, bth::LEN).map(Deth::parse)
+    }
+
+    /// What to flush, if the opcode says that.
+    #[inline]
+    pub fn feth(&self) -> Option<u32> {
+        self.header(self.info.has_feth, bth::LEN).copied().map(u32::from_be_bytes)
+    }
+
+    /// All extension headers at once.
+    pub fn ext(&self) -> Ext {
+        Ext {
+            reth: self.reth(),
+            aeth: self.aeth(),
+            atomic: self.atomic(),
+            atomic_ack: self.atomic_ack(),
+            imm: self.imm(),
+            ieth: self.ieth(),
+            deth: self.deth(),
+            feth: self.feth(),
+            cnp: self.header(self.info.kind == OpKind::Cnp, bth::LEN).copied(),
+        }
+    }
+
+    /// The payload without its pad.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.bytes.get(self.info.header_len..self.payload_end).unwrap_or_default()
+    }
+
+    /// Pad bytes after the payload, 0 to 3.
+    #[inline]
+    pub fn pad(&self) -> usize {
+        usize::from(self.bth.pad())
+    }
+
+    /// The ICRC as it stands in the packet; see [`icrc::check`].
+    #[inline]
+    pub fn icrc(&self) -> u32 {
+        u32::from_le_bytes(self.bytes.last_chunk().copied().unwrap_or_default())
+    }
+
+    /// Everything the packet says, as values.
+    pub fn to_repr(&self) -> PacketRepr<'a> {
+        let mut pad_bytes = [0; 3];
+        let pad = self.bytes.get(self.payload_end..self.payload_end + self.pad());
+        for (to, from) in pad_bytes.iter_mut().zip(pad.unwrap_or_default()) {
+            *to = *from;
+        }
+        PacketRepr { bth: self.bth(), ext: self.ext(), payload: self.payload(), pad_bytes }
+    }
+
+    /// The header of `N` bytes at `at`, where the opcode has it.
+    #[inline]
+    fn header<const N: usize>(&self, present: bool, at: usize) -> Option<&'a [u8; N]> {
+        if present { self.bytes.get(at..)?.first_chunk() } else { None }
+    }
+
+    /// ImmDt and IETH are the last header wherever they are.
+    #[inline]
+    fn last_word(&self, present: bool) -> Option<u32> {
+        self.header(present, self.info.header_len - 4).copied().map(u32::from_be_bytes)
+    }
+}
+
+/// The headers in words and the payload's length.
+impl std::fmt::Debug for Packet<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packet")
+            .field("bth", &self.bth())
+            .field("ext", &self.ext())
+            .field("payload_len", &self.payload().len())
+            .finish()
+    }
+}
+
+/// A packet as values, complete: [`emit`](super::emit::repr) makes the same bytes of it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketRepr<'a> {
+    /// The base transport header.
+    pub bth: Bth,
+    /// The extension headers.
+    pub ext: Ext,
+    /// The payload without its pad.
+    pub payload: &'a [u8],
+    /// The pad's bytes: zeros from any decent sender.
+    pub pad_bytes: [u8; 3],
+}
+
+#[cfg(test)]
+mod tests;
