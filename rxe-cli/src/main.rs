@@ -1,3 +1,16 @@
 //! The command `rxe`.
 
-fn main() {}
+mod commands;
+mod common;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match commands::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rxe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -33,7 +33,8 @@ const ARPHRD_LOOPBACK: u16 = 772;
 
 const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
-const IFF_RUNNING: u32 = 0x40;
+/// There is a carrier. (`IFF_RUNNING` says nearly the same, but later.)
+const IFF_LOWER_UP: u32 = 0x1_0000;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -87,7 +88,7 @@ fn link(message: &Message<'_>) -> Option<Interface> {
         mac,
         mtu,
         up: flags & IFF_UP != 0,
-        running: flags & IFF_UP != 0 && flags & IFF_RUNNING != 0,
+        running: flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0,
         loopback: flags & IFF_LOOPBACK != 0,
         addresses: Vec::new(),
     })
@@ -182,7 +183,7 @@ mod tests {
     fn addresses_join_their_interface_ipv4_first() {
         let links = Reply::from_messages(&[
             (RTM_NEWLINK, link_message(1, 7, IFF_UP, "eth1", &[2; 6])),
-            (RTM_NEWLINK, link_message(1, 2, IFF_UP | IFF_RUNNING, "eth0", &[4; 6])),
+            (RTM_NEWLINK, link_message(1, 2, IFF_UP | IFF_LOWER_UP, "eth0", &[4; 6])),
         ]);
         let addresses = Reply::from_messages(&[
             (RTM_NEWADDR, addr_message(2, 0, 0x80, &[(IFA_ADDRESS, "fd00::2")])),

@@ -1,0 +1,96 @@
+//! `rxe devinfo`: what `ibv_devinfo` prints.
+
+mod fields;
+mod text;
+
+use rxe_verbs::device::DeviceInfo;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::common::{Error, check_port, chosen_devices, print, print_json};
+use fields::{Field, device_fields, port_fields};
+
+/// Print what the devices are and can do, as ibv_devinfo does
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this device (or interface); without it, all
+    #[arg(value_name = "DEV")]
+    device: Option<String>,
+    /// Only this device (or interface)
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV", conflicts_with = "device")]
+    ib_dev: Option<String>,
+    /// Only this port; each device has the one port 1
+    #[arg(short = 'i', long = "ib-port", value_name = "PORT", default_value_t = DeviceInfo::PORT)]
+    ib_port: u8,
+    /// Only the names of the devices
+    #[arg(short, long, conflicts_with_all = ["verbose", "device", "ib_dev"])]
+    list: bool,
+    /// All attributes
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print JSON, all attributes
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        if self.list {
+            let devices = DeviceInfo::list()?;
+            let names: Vec<_> = devices.iter().map(DeviceInfo::name).collect();
+            return if self.json { print_json(&names) } else { print(&text::names(&names)) };
+        }
+        let devices = chosen_devices(self.device.or(self.ib_dev).as_deref())?;
+        for device in &devices {
+            check_port(device, self.ib_port)?;
+        }
+        let reports: Vec<_> = devices.iter().map(Report::of).collect();
+        if self.json {
+            return print_json(&reports);
+        }
+        print(&reports.iter().map(|r| text::report(r, self.verbose)).collect::<String>())
+    }
+}
+
+/// What is printed of one device: the same values as text and as JSON.
+struct Report {
+    device: Vec<Field>,
+    port: Vec<Field>,
+    /// Index and address.
+    gids: Vec<(usize, String)>,
+}
+
+impl Report {
+    fn of(device: &DeviceInfo) -> Self {
+        let gids = device.gids().iter().enumerate();
+        Self {
+            device: device_fields(device),
+            port: port_fields(&device.port_attr()),
+            gids: gids.map(|(i, e)| (i, text::gid(&e.gid))).collect(),
+        }
+    }
+}
+
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for field in &self.device {
+            map.serialize_entry(field.name, &field.json)?;
+        }
+        map.serialize_entry("ports", &[Port(self)])?;
+        map.end()
+    }
+}
+
+struct Port<'a>(&'a Report);
+
+impl Serialize for Port<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("port", &DeviceInfo::PORT)?;
+        for field in &self.0.port {
+            map.serialize_entry(field.name, &field.json)?;
+        }
+        map.serialize_entry("gids", &self.0.gids.iter().map(|(_, gid)| gid).collect::<Vec<_>>())?;
+        map.end()
+    }
+}

@@ -1,0 +1,108 @@
+//! The layout of `ibv_devinfo`'s output: names and values, apart by tabs, so that values of a
+//! device stand in column 40 and those of a port in column 48.
+
+use rxe_core::types::Gid;
+
+use super::{Field, Report};
+use crate::common::tab_to;
+
+/// What `-l` prints.
+pub(super) fn names(names: &[&str]) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    let lines: String = names.iter().map(|name| format!("\t{name}\n")).collect();
+    format!("{} HCA{plural} found:\n{lines}\n", names.len())
+}
+
+/// What is printed of one device.
+pub(super) fn report(report: &Report, verbose: bool) -> String {
+    let mut out = String::new();
+    let shown = |f: &&Field| verbose || !f.verbose;
+    for field in report.device.iter().filter(shown) {
+        match field.name {
+            "hca_id" => out += &format!("hca_id:\t{}\n", field.text),
+            _ => line(&mut out, "\t", &format!("{}:", field.name), &field.text, 40),
+        }
+        for word in &field.below {
+            out += &format!("\t\t\t\t\t{word}\n");
+        }
+    }
+    if verbose {
+        out += EXTENDED;
+    }
+    out += "\t\tport:\t1\n";
+    for field in report.port.iter().filter(shown) {
+        line(&mut out, "\t\t\t", &format!("{}:", field.name), &field.text, 48);
+    }
+    if verbose {
+        for (index, gid) in &report.gids {
+            line(&mut out, "\t\t\t", &format!("GID[{index:3}]:"), &format!("{gid}, RoCE v2"), 48);
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// A GID as `ibv_devinfo` writes those of RoCE v2: as an address, IPv4 as mapped.
+pub(super) fn gid(gid: &Gid) -> String {
+    std::net::Ipv6Addr::from(*gid.as_bytes()).to_string()
+}
+
+fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) {
+    *out += indent;
+    *out += name;
+    *out += &tab_to(indent.len() * 8 + name.len(), column);
+    *out += value;
+    out.push('\n');
+}
+
+/// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have.
+const EXTENDED: &str = "\
+\tgeneral_odp_caps:
+\trc_odp_caps:
+\t\t\t\t\tNO SUPPORT
+\tuc_odp_caps:
+\t\t\t\t\tNO SUPPORT
+\tud_odp_caps:
+\t\t\t\t\tNO SUPPORT
+\txrc_odp_caps:
+\t\t\t\t\tNO SUPPORT
+\tcompletion_timestamp_mask not supported
+\tcore clock not supported
+\tdevice_cap_flags_ex:\t\t0x0
+\ttso_caps:
+\t\tmax_tso:\t\t\t0
+\trss_caps:
+\t\tmax_rwq_indirection_tables:\t\t\t0
+\t\tmax_rwq_indirection_table_size:\t\t\t0
+\t\trx_hash_function:\t\t\t\t0x0
+\t\trx_hash_fields_mask:\t\t\t\t0x0
+\tmax_wq_type_rq:\t\t\t0
+\tpacket_pacing_caps:
+\t\tqp_rate_limit_min:\t0kbps
+\t\tqp_rate_limit_max:\t0kbps
+\ttag matching not supported
+\tnum_comp_vectors:\t\t1
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_line_up_as_in_ibv_devinfo() {
+        let mut out = String::new();
+        line(&mut out, "\t", "max_qp:", "1", 40);
+        line(&mut out, "\t", "max_total_mcast_qp_attach:", "2", 40);
+        line(&mut out, "\t\t\t", "sm_lid:", "3", 48);
+        line(&mut out, "\t\t\t", "init_type_reply:", "4", 48);
+        let expected = "\tmax_qp:\t\t\t\t1\n\tmax_total_mcast_qp_attach:\t2\n\
+                        \t\t\tsm_lid:\t\t\t3\n\t\t\tinit_type_reply:\t4\n";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn gids_are_written_as_inet_ntop_does() {
+        let mapped = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(gid(&mapped), "::ffff:10.0.0.1");
+    }
+}

@@ -1,0 +1,124 @@
+//! `rxe gids`: what the script `show_gids` prints.
+
+use rxe_net::GidEntry;
+use rxe_verbs::device::DeviceInfo;
+use serde::Serialize;
+
+use crate::common::{Error, TabTable, chosen_devices, print, print_json};
+
+/// List the GIDs of the devices, as show_gids does
+///
+/// In the order in which the kernel would have them: the link-local address made of the MAC
+/// first (it is listed even where the interface does not have it), then each address.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this device (or interface)
+    #[arg(value_name = "DEV")]
+    device: Option<String>,
+    /// Only this device (or interface)
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV", conflicts_with = "device")]
+    ib_dev: Option<String>,
+    /// Print JSON; "usable" tells what can be sent from
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let devices = chosen_devices(self.device.or(self.ib_dev).as_deref())?;
+        let rows = devices.iter().flat_map(|device| {
+            let of = move |(index, entry)| Row::of(device, index, entry);
+            device.gids().iter().enumerate().map(of)
+        });
+        let rows: Vec<_> = rows.collect();
+        if self.json { print_json(&rows) } else { print(&text(&rows)) }
+    }
+}
+
+fn text(rows: &[Row<'_>]) -> String {
+    let heads = ["DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "DEV"];
+    let mut table = TabTable::new([8, 8, 8, 40, 16, 8, 8]);
+    table.row(heads.map(String::from));
+    table.row(["---", "----", "-----", "---", "------------", "---", "---"].map(String::from));
+    for row in rows {
+        table.row([
+            row.device.into(),
+            row.port.to_string(),
+            row.index.to_string(),
+            row.gid.clone(),
+            row.ipv4.clone().unwrap_or_default(),
+            "v2".into(),
+            row.netdev.into(),
+        ]);
+    }
+    format!("{table}n_gids_found={}\n", rows.len())
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    device: &'a str,
+    port: u8,
+    index: usize,
+    gid: String,
+    ipv4: Option<String>,
+    r#type: &'static str,
+    netdev: &'a str,
+    usable: bool,
+}
+
+impl<'a> Row<'a> {
+    fn of(device: &'a DeviceInfo, index: usize, entry: &GidEntry) -> Self {
+        let ip = entry.gid.to_ip();
+        Self {
+            device: device.name(),
+            port: DeviceInfo::PORT,
+            index,
+            gid: entry.gid.to_string(),
+            ipv4: ip.is_ipv4().then(|| ip.to_string()),
+            r#type: "RoCE v2",
+            netdev: &device.interface().name,
+            usable: entry.is_usable(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn row(device: &'static str, index: usize, ip: &str) -> Row<'static> {
+        let ip: IpAddr = ip.parse().unwrap();
+        Row {
+            device,
+            port: 1,
+            index,
+            gid: rxe_core::types::Gid::from(ip).to_string(),
+            ipv4: ip.is_ipv4().then(|| ip.to_string()),
+            r#type: "RoCE v2",
+            netdev: "eth0",
+            usable: true,
+        }
+    }
+
+    #[test]
+    fn short_names_stand_as_the_script_prints_them() {
+        let rows = [row("rxe_lo", 0, "fe80::1"), row("rxe_lo", 1, "192.168.1.10")];
+        let expected = "\
+DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4\t\tVER\tDEV
+---\t----\t-----\t---\t\t\t\t\t------------\t---\t---
+rxe_lo\t1\t0\tfe80:0000:0000:0000:0000:0000:0000:0001\t\t\tv2\teth0
+rxe_lo\t1\t1\t0000:0000:0000:0000:0000:ffff:c0a8:010a\t192.168.1.10\tv2\teth0
+n_gids_found=2
+";
+        assert_eq!(text(&rows), expected);
+    }
+
+    #[test]
+    fn long_names_widen_their_column() {
+        let got = text(&[row("rxe_eth0", 0, "10.0.0.1")]);
+        let lines: Vec<_> = got.lines().collect();
+        assert!(lines[0].starts_with("DEV\t\tPORT\t"));
+        assert!(lines[2].starts_with("rxe_eth0\t1\t"));
+    }
+}

@@ -1,0 +1,30 @@
+//! Standard output, of which a reader may have seen enough (`rxe devinfo | head`).
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::Error;
+
+/// Prints `text`. A reader that has gone away is no error.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same for bytes.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::new("can not write the output", e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints `value` as JSON, a field a line.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    let json = serde_json::to_string_pretty(value);
+    let json = json.map_err(|e| Error::new("can not make JSON of the output", e))?;
+    print(&(json + "\n"))
+}

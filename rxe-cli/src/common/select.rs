@@ -1,0 +1,122 @@
+//! Which device, port and GID a command works with.
+
+use std::net::IpAddr;
+
+use rxe_core::types::Gid;
+use rxe_verbs::device::{DeviceError, DeviceInfo};
+
+use super::Error;
+
+/// The options by which perftest and the pingpongs choose a device, port and GID.
+#[allow(dead_code, reason = "for the commands that connect")]
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DeviceArgs {
+    /// Use this device (or interface); without it, the one that leads to the peer
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    pub(crate) ib_dev: Option<String>,
+    /// Use this port; each device has the one port 1
+    #[arg(short = 'i', long = "ib-port", value_name = "PORT", default_value_t = DeviceInfo::PORT)]
+    pub(crate) ib_port: u8,
+    /// Use this entry of the device's GID table (see `rxe gids`); without it, the best one
+    #[arg(short = 'g', long = "gid-idx", alias = "gid-index", value_name = "INDEX")]
+    pub(crate) gid_idx: Option<usize>,
+}
+
+/// What [`DeviceArgs`] chose.
+#[allow(dead_code, reason = "for the commands that connect")]
+#[derive(Clone, Debug)]
+pub(crate) struct Selected {
+    pub(crate) device: DeviceInfo,
+    pub(crate) gid_index: usize,
+    pub(crate) gid: Gid,
+}
+
+#[allow(dead_code, reason = "for the commands that connect")]
+impl DeviceArgs {
+    /// Chooses. `peer` is the address that the user named, if any: what no option says is chosen so
+    /// that it leads there.
+    pub(crate) fn select(&self, peer: Option<IpAddr>) -> Result<Selected, Error> {
+        let device = match (&self.ib_dev, peer) {
+            (Some(name), _) => DeviceInfo::find(name)?,
+            (None, Some(peer)) => towards(DeviceInfo::list()?, peer)?,
+            (None, None) => DeviceInfo::first()?,
+        };
+        check_port(&device, self.ib_port)?;
+        let gid_index = match self.gid_idx {
+            Some(index) => check_gid(&device, index)?,
+            None => best_gid(&device, peer)?,
+        };
+        let gid = device.gids().get(gid_index).map_or(Gid::ZERO, |e| e.gid);
+        Ok(Selected { device, gid_index, gid })
+    }
+}
+
+/// The device of this name, or all.
+pub(crate) fn chosen_devices(name: Option<&str>) -> Result<Vec<DeviceInfo>, Error> {
+    let devices = match name {
+        Some(name) => vec![DeviceInfo::find(name)?],
+        None => DeviceInfo::list()?,
+    };
+    if devices.is_empty() { Err(DeviceError::None.into()) } else { Ok(devices) }
+}
+
+/// Refuses all ports but the one that there is.
+pub(crate) fn check_port(device: &DeviceInfo, port: u8) -> Result<(), Error> {
+    if port == DeviceInfo::PORT {
+        return Ok(());
+    }
+    let what = format!("{} has no port {port}", device.name());
+    Err(Error::new(what, "use port 1, the only one, or leave -i away"))
+}
+
+/// The device on the network of `peer` (of several, the smallest network); else the first.
+#[allow(dead_code, reason = "for the commands that connect")]
+fn towards(devices: Vec<DeviceInfo>, peer: IpAddr) -> Result<DeviceInfo, Error> {
+    let prefix = |device: &DeviceInfo| {
+        let near = device.interface().addresses.iter().filter(|a| !a.tentative && a.is_near(peer));
+        near.map(|a| a.prefix_len).max()
+    };
+    let near = devices.iter().enumerate().rev().filter_map(|(i, d)| Some((prefix(d)?, i)));
+    let at = near.max_by_key(|(prefix, _)| *prefix).map_or(0, |(_, i)| i);
+    devices.into_iter().nth(at).ok_or_else(|| DeviceError::None.into())
+}
+
+fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
+    let gids = device.gids();
+    let see = || format!("see `rxe gids {}`", device.name());
+    match gids.get(index) {
+        Some(entry) if entry.is_usable() => Ok(index),
+        Some(entry) if entry.address.is_some() => {
+            let what = format!("GID {index} ({}) can not be used yet", entry.gid.to_ip());
+            Err(Error::new(
+                what,
+                "IPv6 still checks that nobody else has it; try again in a second",
+            ))
+        }
+        Some(entry) => {
+            let netdev = &device.interface().name;
+            let what = format!("GID {index} ({}) is no address of {netdev}", entry.gid.to_ip());
+            Err(Error::new(what, format!("choose another, {}", see())))
+        }
+        None => {
+            let what = format!("{} has no GID {index}", device.name());
+            let last = gids.len().saturating_sub(1);
+            Err(Error::new(what, format!("choose one from 0 to {last}, {}", see())))
+        }
+    }
+}
+
+#[allow(dead_code, reason = "for the commands that connect")]
+fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
+    let gids = device.gids();
+    let found = match peer {
+        Some(peer) => gids.preferred_for(peer),
+        None => gids.preferred(),
+    };
+    found.ok_or_else(|| {
+        let family = peer.map_or("usable", |p| if p.is_ipv4() { "IPv4" } else { "IPv6" });
+        let what = format!("{} has no {family} address", device.name());
+        let netdev = &device.interface().name;
+        Error::new(what, format!("give {netdev} one, or choose another device with -d"))
+    })
+}
