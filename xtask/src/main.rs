@@ -1,3 +1,29 @@
-//! The project's chores.
+//! `cargo xtask …`: the project's chores.
 
-fn main() {}
+mod cmd;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's chores")]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
+    Kernel(cmd::kernel::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().chore {
+        Chore::Kernel(args) => cmd::kernel::run(&args),
+    };
+    done.unwrap_or_else(|why| {
+        eprintln!("xtask: {why}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,3 @@
+//! One file a chore.
+
+pub(crate) mod kernel;

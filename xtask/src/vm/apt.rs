@@ -1,0 +1,235 @@
+//! Fetches Debian kernel packages without touching the machine's own apt state.
+//!
+//! A private apt configuration (its own source list, lists and cache) asks for the suites that have
+//! the kernel. The mirror is whatever the machine's own sources name; apt verifies every download
+//! against Debian's keyring. Packages are fetched, never installed.
+
+use super::{Error, Result};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Debian's releases and the kernel each was made with; backports hold what comes later.
+const RELEASES: [(&str, &str); 3] = [("bullseye", "5.10"), ("bookworm", "6.1"), ("trixie", "6.12")];
+
+/// The release whose backports hold kernels that no release was made with.
+const BACKPORTS: &str = "trixie-backports";
+
+/// A downloaded kernel: the image package's name and the files to unpack.
+pub(super) struct Packages {
+    pub(super) name: String,
+    pub(super) files: Vec<PathBuf>,
+}
+
+/// Downloads the newest kernel of `version` (such as `6.1`) into `dir`.
+///
+/// # Errors
+/// [`Error::Missing`] with one line on what the machine's sources do not offer.
+pub(super) fn fetch(version: &str, dir: &Path) -> Result<Packages> {
+    let apt = Apt::new(version, dir)?;
+    let update = apt.update()?;
+    let names = apt.candidates(version)?;
+    for name in &names {
+        // Newer kernels are split: the image package only depends on the others.
+        let Some(depends) = apt.depends(name)? else { continue };
+        let parts = depends.into_iter().filter(|d| {
+            (d.starts_with("linux-binary-") || d.starts_with("linux-modules-"))
+                && d.ends_with("-amd64")
+        });
+        let wanted: Vec<String> = std::iter::once(name.clone()).chain(parts).collect();
+        let files = apt.download(&wanted)?;
+        return Ok(Packages { name: name.clone(), files });
+    }
+    let suites = apt.suites.join(", ");
+    let why = update.map(|e| format!(" ({e})")).unwrap_or_default();
+    Err(Error::Missing(format!("no package linux-image-{version}*-amd64 in {suites}{why}")))
+}
+
+struct Apt {
+    dir: PathBuf,
+    options: Vec<String>,
+    suites: Vec<String>,
+}
+
+impl Apt {
+    fn new(version: &str, dir: &Path) -> Result<Self> {
+        let release = RELEASES.iter().find(|(_, v)| *v == version).map(|(r, _)| *r);
+        let (base, security) = mirrors()?;
+        let mut sources = Vec::new();
+        let mut suites = Vec::new();
+        let mut add = |uri: &str, suite: String| {
+            let by = if Path::new(KEYRING).exists() { KEYRING } else { "" };
+            let by = if by.is_empty() { String::new() } else { format!("[signed-by={by}] ") };
+            sources.push(format!("deb {by}{uri} {suite} main\n"));
+            suites.push(suite);
+        };
+        for uri in &base {
+            match release {
+                Some(r) => {
+                    add(uri, r.into());
+                    add(uri, format!("{r}-updates"));
+                }
+                None => add(uri, BACKPORTS.into()),
+            }
+        }
+        if let Some(r) = release {
+            for uri in &security {
+                add(uri, format!("{r}-security"));
+            }
+        }
+        suites.sort();
+        suites.dedup();
+        let make = |p: &Path| fs::create_dir_all(p).map_err(|e| Error::io(p, &e));
+        // Lists of two kernels asked for at the same time must not mix.
+        let state = dir.join(format!("apt-{version}"));
+        make(&state.join("lists/partial"))?;
+        make(&state.join("cache/archives/partial"))?;
+        let list = state.join("sources.list");
+        fs::write(&list, sources.concat()).map_err(|e| Error::io(&list, &e))?;
+        let options = [
+            format!("Dir::Etc::sourcelist={}", list.display()),
+            "Dir::Etc::sourceparts=-".into(),
+            "Dir::Etc::preferences=-".into(),
+            "Dir::Etc::preferencesparts=-".into(),
+            format!("Dir::State::Lists={}", state.join("lists").display()),
+            format!("Dir::Cache={}", state.join("cache").display()),
+            "APT::Architecture=amd64".into(),
+            "APT::Sandbox::User=root".into(),
+            "Acquire::Languages=none".into(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),
+            // Suites that are no longer updated expire; their signatures still hold.
+            "Acquire::Check-Valid-Until=false".into(),
+        ];
+        let options = options.into_iter().flat_map(|o| ["-o".to_owned(), o]).collect();
+        Ok(Self { dir: dir.to_owned(), options, suites })
+    }
+
+    /// Reads the suites' package lists. A suite that is not there is no failure yet; the first
+    /// complaint is returned in case nothing is found.
+    fn update(&self) -> Result<Option<String>> {
+        let out = self.run("apt-get", &["update"])?;
+        let complaint = out.stderr.lines().find(|l| l.starts_with("E:") || l.starts_with("W:"));
+        Ok(complaint.map(str::to_owned))
+    }
+
+    /// Names of the ordinary (not cloud, rt, debug or unsigned) images, newest first.
+    fn candidates(&self, version: &str) -> Result<Vec<String>> {
+        let prefix = format!("linux-image-{version}.");
+        let out = self.run("apt-cache", &["pkgnames", &prefix])?;
+        let plain = |name: &&str| {
+            name.strip_suffix("-amd64").is_some_and(|n| {
+                !n.ends_with("-cloud") && !n.ends_with("-rt") && !n.contains("deb11")
+            })
+        };
+        let mut names: Vec<String> = out.stdout.lines().filter(plain).map(Into::into).collect();
+        names.sort_by_key(|n| std::cmp::Reverse(version_key(n)));
+        Ok(names)
+    }
+
+    /// The names a package depends on, or `None` if the package is only mentioned, not offered.
+    fn depends(&self, name: &str) -> Result<Option<BTreeSet<String>>> {
+        let out = self.run("apt-cache", &["show", "--no-all-versions", name])?;
+        if !out.stdout.contains("\nFilename:") {
+            return Ok(None);
+        }
+        let line = out.stdout.lines().find_map(|l| l.strip_prefix("Depends:")).unwrap_or_default();
+        let first = |d: &str| d.split_whitespace().next().map(str::to_owned);
+        Ok(Some(line.split(',').filter_map(first).collect()))
+    }
+
+    fn download(&self, names: &[String]) -> Result<Vec<PathBuf>> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let out = self.run("apt-get", &[&["download"], names.as_slice()].concat())?;
+        let mut files = Vec::new();
+        for name in names {
+            let entries = fs::read_dir(&self.dir).map_err(|e| Error::io(&self.dir, &e))?;
+            let found = entries.flatten().map(|e| e.path()).find(|p| {
+                let file = p.file_name().map(|f| f.to_string_lossy().into_owned());
+                file.is_some_and(|f| f.starts_with(&format!("{name}_")) && f.ends_with(".deb"))
+            });
+            let why = || format!("cannot download {name}: {}", out.stderr.trim());
+            files.push(found.ok_or_else(|| Error::Missing(why()))?);
+        }
+        Ok(files)
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> Result<Text> {
+        let mut cmd = Command::new(program);
+        cmd.args(&self.options).args(args).current_dir(&self.dir).env("LC_ALL", "C");
+        text(program, cmd)
+    }
+}
+
+struct Text {
+    stdout: String,
+    stderr: String,
+}
+
+fn text(program: &str, mut cmd: Command) -> Result<Text> {
+    let out = cmd.stdin(Stdio::null()).output().map_err(|e| Error::program(program, &e))?;
+    Ok(Text {
+        stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+    })
+}
+
+/// The Debian mirrors that the machine's own sources name: for releases, and for security.
+fn mirrors() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    // Unlike `indextargets` this works before any list has been fetched.
+    let mut cmd = Command::new("apt-get");
+    cmd.args(["--print-uris", "-o", "Dir::State::Lists=/nonexistent", "update"]);
+    let out = text("apt-get", cmd)?;
+    let (mut base, mut security) = (BTreeSet::new(), BTreeSet::new());
+    for line in out.stdout.lines() {
+        let Some(uri) = line.split('\'').nth(1) else { continue };
+        let Some((site, rest)) = uri.split_once("/dists/") else { continue };
+        let suite = rest.split('/').next().unwrap_or_default();
+        if suite.ends_with("-security") || rest.contains("/updates/") {
+            security.insert(site.to_owned());
+        } else if is_debian(suite) {
+            base.insert(site.to_owned());
+        }
+    }
+    if base.is_empty() {
+        let what =
+            "the machine's apt sources name no Debian mirror; name a kernel's .deb or folder";
+        return Err(Error::Missing(what.into()));
+    }
+    if security.is_empty() {
+        security = base.iter().map(|b| format!("{b}-security")).collect();
+    }
+    Ok((base, security))
+}
+
+fn is_debian(suite: &str) -> bool {
+    let name = suite.split('-').next().unwrap_or_default();
+    let others = ["stable", "oldstable", "oldoldstable", "testing", "unstable", "sid", "forky"];
+    RELEASES.iter().any(|(r, _)| *r == name) || others.contains(&name)
+}
+
+/// Orders names by the numbers in them.
+pub(super) fn version_key(name: &str) -> Vec<u64> {
+    let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|s| !s.is_empty());
+    numbers.map(|s| s.parse().unwrap_or(u64::MAX)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_ordered_by_their_numbers() {
+        let mut names = ["linux-image-7.2.9+deb13-amd64", "linux-image-7.2.12+deb13-amd64"];
+        names.sort_by_key(|n| std::cmp::Reverse(version_key(n)));
+        assert_eq!(names[0], "linux-image-7.2.12+deb13-amd64");
+    }
+
+    #[test]
+    fn suites_of_other_distributions_are_not_debian() {
+        assert!(is_debian("trixie-updates"));
+        assert!(!is_debian("noble-updates"));
+    }
+}

@@ -1,0 +1,111 @@
+//! The first file system of a VM: busybox, the modules, the agent and a script that starts it all.
+
+use super::kernel::{Kernel, cache};
+use super::{Error, Result};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process;
+
+const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
+const INIT: &[u8] = include_bytes!("init.sh");
+
+/// Makes the initramfs for `kernel`, or finds it made. It depends on nothing but its parts, so one
+/// file serves every VM of a kernel.
+pub(super) fn build(kernel: &Kernel) -> Result<PathBuf> {
+    let busybox = busybox()?;
+    let mut cpio = Cpio::default();
+    for dir in ["bin", "dev", "proc", "sys", "host", "modules"] {
+        cpio.dir(dir);
+    }
+    cpio.file("init", 0o755, INIT);
+    cpio.file("agent", 0o755, AGENT);
+    cpio.file("bin/busybox", 0o755, &busybox);
+    let mut order = String::new();
+    for module in &kernel.modules {
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        let data = fs::read(module).map_err(|e| Error::io(module, &e))?;
+        cpio.file(&format!("modules/{name}"), 0o644, &data);
+        order.push_str(&format!("{name}\n"));
+    }
+    cpio.file("modules/order", 0o644, order.as_bytes());
+    store(&cpio.finish())
+}
+
+fn busybox() -> Result<Vec<u8>> {
+    for path in ["/bin/busybox", "/usr/bin/busybox"] {
+        if let Ok(data) = fs::read(path) {
+            // A dynamically linked one cannot be the only file there is.
+            if !asks_for_a_loader(&data) {
+                return Ok(data);
+            }
+        }
+    }
+    Err(Error::Missing("a static busybox is not installed (package busybox-static)".into()))
+}
+
+/// Whether a 64-bit little-endian ELF file has a program header of type `PT_INTERP`.
+fn asks_for_a_loader(elf: &[u8]) -> bool {
+    let half =
+        |at: usize| elf.get(at..at + 2).map_or(0, |b| usize::from(b[0]) | usize::from(b[1]) << 8);
+    let (headers, size, count) = (half(0x20), half(0x36), half(0x38));
+    (0..count).any(|i| half(headers + i * size) == 3)
+}
+
+fn store(data: &[u8]) -> Result<PathBuf> {
+    let mut hash = DefaultHasher::new();
+    data.hash(&mut hash);
+    let dir = cache()?.join("initrd");
+    fs::create_dir_all(&dir).map_err(|e| Error::io(&dir, &e))?;
+    let path = dir.join(format!("{:016x}.cpio", hash.finish()));
+    let whole = |p: &Path| fs::metadata(p).is_ok_and(|m| m.len() == data.len() as u64);
+    if !whole(&path) {
+        let scratch = dir.join(format!(".{}", process::id()));
+        fs::write(&scratch, data).map_err(|e| Error::io(&scratch, &e))?;
+        fs::rename(&scratch, &path).map_err(|e| Error::io(&path, &e))?;
+    }
+    Ok(path)
+}
+
+/// An archive in the format the kernel unpacks ("newc").
+#[derive(Default)]
+struct Cpio {
+    out: Vec<u8>,
+    inode: usize,
+}
+
+impl Cpio {
+    fn dir(&mut self, name: &str) {
+        self.entry(name, 0o040_755, &[]);
+    }
+
+    fn file(&mut self, name: &str, mode: u32, data: &[u8]) {
+        self.entry(name, 0o100_000 | mode, data);
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, data: &[u8]) {
+        self.inode += 1;
+        let (ino, size, namesize) = (self.inode, data.len(), name.len() + 1);
+        // ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
+        let head = format!(
+            "070701{ino:08x}{mode:08x}{0:08x}{0:08x}{1:08x}{0:08x}{size:08x}\
+             {0:08x}{0:08x}{0:08x}{0:08x}{namesize:08x}{0:08x}",
+            0, 1
+        );
+        self.out.extend_from_slice(head.as_bytes());
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.push(0);
+        self.pad();
+        self.out.extend_from_slice(data);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.out.resize(self.out.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[]);
+        self.out
+    }
+}

@@ -1,0 +1,305 @@
+//! Turns "6.1", a `.deb` or a folder into what a VM boots: a kernel image and the modules to load,
+//! in order. Prepared kernels are cached outside the tree.
+
+use super::{Error, Result, apt};
+use rustix::fs::{FlockOperation, flock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
+
+/// The kernels that the project tests against, as Debian names them.
+pub const KNOWN: [&str; 4] = ["5.10", "6.1", "6.12", "7.2"];
+
+/// A kernel that is ready to boot.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What to call it: the package or the path it came from.
+    pub name: String,
+    /// The kernel image.
+    pub(super) image: PathBuf,
+    /// Uncompressed modules, in the order to load them.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+/// Modules a VM loads. `crc32_generic` is what `rdma link add` needs and no dependency names.
+/// The last line is for tests: loss and delay, VLANs, spare interfaces.
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_console",
+    "virtio_net",
+    "virtio_rng",
+    "9pnet_virtio",
+    "9p",
+    "crc32_generic",
+    "rdma_rxe",
+    "ib_uverbs",
+    "rdma_ucm",
+    "ib_umad",
+    "veth",
+    "dummy",
+    "8021q",
+    "sch_netem",
+    "sch_ingress",
+    "cls_u32",
+    "tun",
+];
+
+/// Parts of a kernel package that no VM needs and that cost most of the unpacking.
+const UNWANTED: &[&str] = &[
+    "*/sound/*",
+    "*/drivers/gpu/*",
+    "*/drivers/media/*",
+    "*/drivers/net/ethernet/*",
+    "*/drivers/net/wireless/*",
+    "*/drivers/infiniband/hw/*",
+    "*/drivers/staging/*",
+    "*/drivers/scsi/*",
+    "*/drivers/iio/*",
+    "*/drivers/usb/*",
+    "*/drivers/hid/*",
+];
+
+/// Changes when what is kept of a kernel changes, so that older caches are not used.
+const LAYOUT: &str = "1";
+
+impl Kernel {
+    /// Finds, and if need be downloads, a kernel: a version such as `6.1`, the path of a `.deb`, or
+    /// a folder in which packages have been unpacked.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] with one line on why it cannot be had.
+    pub fn find(what: &str) -> Result<Self> {
+        if what.contains('/') || what.ends_with(".deb") {
+            return from_path(Path::new(what));
+        }
+        let version = what.bytes().all(|b| b.is_ascii_digit() || b == b'.') && !what.is_empty();
+        if !version {
+            let known = KNOWN.join(", ");
+            return Err(Error::Failed(format!(
+                "no kernel is called {what:?}; known: {known}, or a path"
+            )));
+        }
+        let dir = cache()?;
+        let _lock = lock(&dir, what)?;
+        if let Some(k) = newest(&dir, what) {
+            return Ok(k);
+        }
+        let downloads = dir.join("downloads");
+        make(&downloads)?;
+        let packages = apt::fetch(what, &downloads)?;
+        prepare(&dir, &packages.name, &packages.files)
+    }
+}
+
+/// Where things are kept between runs: `$XDG_CACHE_HOME/rxe` or `~/.cache/rxe`.
+///
+/// # Errors
+/// When neither variable is set, or the folder cannot be made.
+pub(super) fn cache() -> Result<PathBuf> {
+    let xdg = env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
+    let none = || Error::Failed("neither XDG_CACHE_HOME nor HOME is set".into());
+    let dir = xdg.or_else(home).ok_or_else(none)?.join("rxe");
+    make(&dir)?;
+    Ok(dir)
+}
+
+/// Held while a kernel is prepared, so that tests in several processes prepare it once.
+fn lock(dir: &Path, what: &str) -> Result<File> {
+    let path = dir.join(format!("{what}.lock"));
+    let file = File::create(&path).map_err(|e| Error::io(&path, &e))?;
+    flock(&file, FlockOperation::LockExclusive).map_err(|e| Error::io(&path, &e.into()))?;
+    Ok(file)
+}
+
+fn newest(dir: &Path, version: &str) -> Option<Kernel> {
+    let prefix = format!("linux-image-{version}.");
+    let entries = fs::read_dir(dir.join(format!("kernels-{LAYOUT}"))).ok()?;
+    let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let name = names.filter(|n| n.starts_with(&prefix)).max_by_key(|n| apt::version_key(n))?;
+    load(dir, &name)
+}
+
+fn from_path(path: &Path) -> Result<Kernel> {
+    let meta = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
+    let dir = cache()?;
+    let path = path.canonicalize().map_err(|e| Error::io(path, &e))?;
+    let changed = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+    let base = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = format!("path-{base}-{}", changed.map_or(0, |d| d.as_secs()));
+    let _lock = lock(&dir, &name)?;
+    if let Some(k) = load(&dir, &name) {
+        return Ok(k);
+    }
+    if meta.is_dir() { keep(&dir, &name, &path) } else { prepare(&dir, &name, &[path]) }
+}
+
+/// Unpacks packages and keeps what a VM needs of them.
+fn prepare(dir: &Path, name: &str, debs: &[PathBuf]) -> Result<Kernel> {
+    let scratch = dir.join(format!("unpack-{name}"));
+    let _ = fs::remove_dir_all(&scratch);
+    make(&scratch)?;
+    for deb in debs {
+        let unpacked = unpack(deb, &scratch);
+        if unpacked.is_err() {
+            // A broken download must not stay.
+            let _ = fs::remove_dir_all(&scratch);
+        }
+        unpacked?;
+    }
+    let kernel = keep(dir, name, &scratch);
+    let _ = fs::remove_dir_all(&scratch);
+    kernel
+}
+
+fn unpack(deb: &Path, to: &Path) -> Result<()> {
+    let mut tar = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(deb)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| Error::program("dpkg-deb", &e))?;
+    let input = tar.stdout.take().map_or_else(Stdio::null, Stdio::from);
+    let mut cmd = Command::new("tar");
+    cmd.arg("-xC").arg(to).arg("--no-same-owner");
+    cmd.args(UNWANTED.iter().map(|u| format!("--exclude={u}")));
+    let status = cmd.stdin(input).status().map_err(|e| Error::program("tar", &e))?;
+    let whole = tar.wait().is_ok_and(|s| s.success()) && status.success();
+    if whole { Ok(()) } else { Err(Error::Failed(format!("cannot unpack {}", deb.display()))) }
+}
+
+/// Copies the image and the wanted modules of an unpacked kernel into the cache.
+fn keep(dir: &Path, name: &str, root: &Path) -> Result<Kernel> {
+    let mut files = Vec::new();
+    walk(root, &mut files);
+    let image = files.iter().find(|p| {
+        let f = p.file_name().unwrap_or_default().to_string_lossy();
+        f == "vmlinuz" || f.starts_with("vmlinuz-")
+    });
+    let here = root.display();
+    let image = image.ok_or_else(|| Error::Failed(format!("no vmlinuz in {here}")))?;
+    let builtin = files.iter().find(|p| p.ends_with("modules.builtin"));
+    let builtin = builtin.and_then(|p| fs::read_to_string(p).ok()).unwrap_or_default();
+    let builtin: BTreeSet<String> = builtin.lines().map(|l| stem(Path::new(l))).collect();
+    let by_name: BTreeMap<String, &PathBuf> =
+        files.iter().filter(|p| is_module(p)).map(|p| (stem(p), p)).collect();
+    if !by_name.contains_key("rdma_rxe") && !builtin.contains("rdma_rxe") {
+        return Err(Error::Missing(format!("the kernel in {here} has no rdma_rxe")));
+    }
+
+    let kernels = dir.join(format!("kernels-{LAYOUT}"));
+    let scratch = kernels.join(format!(".{name}"));
+    let _ = fs::remove_dir_all(&scratch);
+    make(&scratch.join("modules"))?;
+    let copy = |from: &Path, to: &Path| fs::copy(from, to).map_err(|e| Error::io(from, &e));
+    copy(image, &scratch.join("vmlinuz"))?;
+    let mut order = Vec::new();
+    for module in MODULES {
+        add(module, &by_name, &scratch.join("modules"), &mut order)?;
+    }
+    let list = scratch.join("order");
+    fs::write(&list, order.join("\n")).map_err(|e| Error::io(&list, &e))?;
+    let done = kernels.join(name);
+    let _ = fs::remove_dir_all(&done);
+    fs::rename(&scratch, &done).map_err(|e| Error::io(&done, &e))?;
+    load(dir, name).ok_or_else(|| Error::Failed(format!("{} is broken", done.display())))
+}
+
+/// Adds a module after what it depends on. One that is in no file is taken to be built in.
+fn add(
+    name: &str,
+    files: &BTreeMap<String, &PathBuf>,
+    to: &Path,
+    order: &mut Vec<String>,
+) -> Result<()> {
+    let Some(path) = files.get(name) else { return Ok(()) };
+    if order.iter().any(|o| o == name) {
+        return Ok(());
+    }
+    let data = decompress(path)?;
+    for dep in depends(&data) {
+        add(&dep, files, to, order)?;
+    }
+    let file = to.join(format!("{name}.ko"));
+    fs::write(&file, data).map_err(|e| Error::io(&file, &e))?;
+    order.push(name.to_owned());
+    Ok(())
+}
+
+fn decompress(path: &Path) -> Result<Vec<u8>> {
+    let program = match path.extension().and_then(|e| e.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        Some("gz") => "gzip",
+        _ => return fs::read(path).map_err(|e| Error::io(path, &e)),
+    };
+    let out = Command::new(program).arg("-dc").arg(path).stdin(Stdio::null()).output();
+    let out = out.map_err(|e| Error::program(program, &e))?;
+    if out.status.success() {
+        return Ok(out.stdout);
+    }
+    Err(Error::Failed(format!("{program} cannot read {}", path.display())))
+}
+
+/// The modules that a module's own `.modinfo` says it needs. (Packages hold no `modules.dep`: that
+/// is made when they are installed.)
+fn depends(module: &[u8]) -> Vec<String> {
+    let key = b"\0depends=";
+    let Some(at) = module.windows(key.len()).position(|w| w == key) else { return Vec::new() };
+    let value = module[at + key.len()..].split(|b| *b == 0).next().unwrap_or_default();
+    let value = String::from_utf8_lossy(value);
+    value.split(',').filter(|d| !d.is_empty()).map(|d| d.replace('-', "_")).collect()
+}
+
+fn is_module(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    [".ko", ".ko.xz", ".ko.zst", ".ko.gz"].iter().any(|e| name.ends_with(e))
+}
+
+/// A module's name as the kernel knows it.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().replace('-', "_")
+}
+
+fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(t) if t.is_dir() => walk(&entry.path(), files),
+            Ok(t) if t.is_file() => files.push(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+fn load(dir: &Path, name: &str) -> Option<Kernel> {
+    let home = dir.join(format!("kernels-{LAYOUT}")).join(name);
+    let order = fs::read_to_string(home.join("order")).ok()?;
+    let modules = order.lines().map(|m| home.join("modules").join(format!("{m}.ko"))).collect();
+    Some(Kernel { name: name.to_owned(), image: home.join("vmlinuz"), modules })
+}
+
+fn make(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::io(dir, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_names_what_it_depends_on() {
+        let info = b"\x7fELF..license=GPL\0depends=ib_core,ip6-udp-tunnel\0retpoline=Y\0";
+        assert_eq!(depends(info), ["ib_core", "ip6_udp_tunnel"]);
+        assert_eq!(depends(b"\0depends=\0"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_modules_name_has_no_dash_and_no_suffix() {
+        assert_eq!(stem(Path::new("kernel/drivers/char/hw_random/virtio-rng.ko.xz")), "virtio_rng");
+    }
+}

@@ -1,0 +1,70 @@
+//! A real kernel's rdma_rxe to talk to: a VM with a stock Debian kernel, by QEMU's emulation.
+//!
+//! [`Kernel::find`] has the kernel, [`Net`] the link in a namespace of the run's own, [`Vm::boot`]
+//! the machine with `rxe0` on it. Commands run in the VM over a channel of their own
+//! ([`Vm::run`], [`Vm::spawn`]), in the host's root file system, read-only: every program of the
+//! host runs there. Everything ends with the process that started it, however that ends.
+//! `docs/kernel-vm.md` says what it needs.
+//!
+//! ```no_run
+//! use xtask::vm::{Kernel, Net, Spec, Vm};
+//! # fn main() -> xtask::vm::Result<()> {
+//! let net = Net::tap(1500)?;
+//! let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
+//! print!("{}", vm.run(["ibv_devinfo"])?.ok()?);
+//! let server = vm.spawn(["ibv_rc_pingpong", "-g", "1"])?;
+//! let client = net.command("ibv_rc_pingpong").arg(vm.v4().to_string()).status();
+//! # let _ = (server.wait()?, client);
+//! # Ok(()) }
+//! ```
+
+mod apt;
+mod channel;
+#[allow(dead_code, reason = "shared with the agent's half")]
+mod frame;
+mod initrd;
+mod kernel;
+mod net;
+mod qemu;
+
+pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
+pub use kernel::{KNOWN, Kernel};
+pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, spawn};
+pub use qemu::{Spec, Vm};
+
+use std::path::Path;
+use std::{fmt, io};
+
+/// What the harness returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why there is no VM, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// This machine lacks something (a program, a permission, a kernel): a test may be skipped.
+    Missing(String),
+    /// It should have worked.
+    Failed(String),
+}
+
+impl Error {
+    fn io(path: &Path, e: &io::Error) -> Self {
+        Self::Failed(format!("{}: {e}", path.display()))
+    }
+
+    fn program(name: &str, e: &io::Error) -> Self {
+        match e.kind() {
+            io::ErrorKind::NotFound => Self::Missing(format!("{name} is not installed")),
+            _ => Self::Failed(format!("{name}: {e}")),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Missing(why) | Self::Failed(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for Error {}

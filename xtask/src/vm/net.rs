@@ -1,0 +1,263 @@
+//! A network namespace of a run's own, with the link its VMs sit on.
+//!
+//! The namespace is held by nothing but file descriptors of this process, so it vanishes with it,
+//! however it ends. As root it is a network namespace; for an ordinary user a user namespace around
+//! one (`unshare -Urn`), in which the user is root. The link is called [`LINK`]: with one VM the
+//! tap itself, with more a bridge of taps. Nothing here touches an interface of the host.
+
+use super::{Error, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+/// The host's interface on the link.
+pub const LINK: &str = "link0";
+
+/// The host's own IPv4 address on the link (`/24`); VM n has the address that ends in 10 + n.
+pub const HOST_V4: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 1);
+
+/// The host's own IPv6 address on the link (`/64`); VM n has the address that ends in 10 + n.
+pub const HOST_V6: Ipv6Addr = Ipv6Addr::new(0xfd47, 0x91, 0, 0, 0, 0, 0, 1);
+
+/// A network namespace with a link for VMs.
+#[derive(Debug)]
+pub struct Net {
+    user: Option<File>,
+    net: File,
+    mtu: u32,
+    shape: Shape,
+    vms: AtomicU8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Tap,
+    Bridge,
+}
+
+impl Net {
+    /// A link for one VM: [`LINK`] is the tap that the VM's interface is the other end of.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when this process may not make namespaces or taps.
+    pub fn tap(mtu: u32) -> Result<Self> {
+        Self::new(mtu, Shape::Tap)
+    }
+
+    /// A link for several VMs: [`LINK`] is a bridge, on which a capture sees all of them.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when this process may not make namespaces, bridges or taps.
+    pub fn bridge(mtu: u32) -> Result<Self> {
+        Self::new(mtu, Shape::Bridge)
+    }
+
+    fn new(mtu: u32, shape: Shape) -> Result<Self> {
+        let (user, net) = unshare()?;
+        let net = Self { user, net, mtu, shape, vms: AtomicU8::new(0) };
+        net.ip("link set lo up")?;
+        match shape {
+            Shape::Tap => net.ip(&format!("tuntap add dev {LINK} mode tap"))?,
+            Shape::Bridge => {
+                net.ip(&format!("link add {LINK} type bridge forward_delay 0 mcast_snooping 0"))?;
+            }
+        }
+        net.ip(&format!("link set {LINK} mtu {mtu} up"))?;
+        net.ip(&format!("addr add {HOST_V4}/24 dev {LINK}"))?;
+        net.ip(&format!("addr add {HOST_V6}/64 dev {LINK} nodad"))?;
+        Ok(net)
+    }
+
+    /// The link's MTU in bytes (of IP).
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// A command that will run inside the namespace. It dies with the *thread* that spawns it:
+    /// hand it to [`spawn`] if it should live as long as this process.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut cmd = Command::new(program);
+        self.enter(&mut cmd);
+        cmd
+    }
+
+    /// Makes `cmd` run inside the namespace, as [`Net::command`] does.
+    pub fn enter(&self, cmd: &mut Command) {
+        let user = self.user.as_ref().map(AsRawFd::as_raw_fd);
+        let net = self.net.as_raw_fd();
+        let me = rustix::process::getpid();
+        let setup = move || {
+            use std::os::fd::BorrowedFd;
+            // SAFETY: the parent keeps both files open while `self` lives, and the child of a fork
+            // has its own copies of the descriptors; close-on-exec acts after this closure.
+            let (user, net) =
+                unsafe { (user.map(|fd| BorrowedFd::borrow_raw(fd)), BorrowedFd::borrow_raw(net)) };
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if rustix::process::getppid() != Some(me) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            if let Some(user) = user {
+                move_into_link_name_space(user, Some(LinkNameSpaceType::User))?;
+            }
+            move_into_link_name_space(net, Some(LinkNameSpaceType::Network))?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes system calls only (prctl, getppid, setns):
+        // no allocation, no lock.
+        unsafe { cmd.pre_exec(setup) };
+    }
+
+    /// Captures what passes the link into `file` (pcap) until the returned process is stopped with
+    /// [`Capture::stop`]. `filter` is tcpdump's; RoCEv2 is `udp port 4791`.
+    ///
+    /// # Errors
+    /// When tcpdump is missing or does not start.
+    pub fn capture(&self, file: &Path, filter: &str) -> Result<Capture> {
+        let mut cmd = self.command("tcpdump");
+        cmd.args(["-i", LINK, "--immediate-mode", "-U", "-n", "-s", "0", "-Z", "root", "-w"]);
+        cmd.arg(file).arg(filter).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = spawn(cmd).map_err(|e| Error::program("tcpdump", &e))?;
+        // tcpdump says "listening on …" when it is.
+        let mut said = String::new();
+        let mut err = child.stderr.take().map(BufReader::new);
+        while let Some(r) = &mut err {
+            let from = said.len();
+            match r.read_line(&mut said) {
+                Ok(0) | Err(_) => {
+                    return Err(Error::Failed(format!("tcpdump ended at once: {}", said.trim())));
+                }
+                Ok(_) if said[from..].contains("listening on") => break,
+                Ok(_) => {}
+            }
+        }
+        thread::spawn(move || {
+            if let Some(mut r) = err {
+                let _ = io::copy(&mut r, &mut io::sink());
+            }
+        });
+        Ok(Capture { child })
+    }
+
+    /// Makes room for one more VM and names its tap.
+    pub(super) fn attach(&self) -> Result<(u8, String)> {
+        let index = self.vms.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.shape == Shape::Tap {
+            return match index {
+                1 => Ok((1, LINK.into())),
+                _ => Err(Error::Failed("a tap link holds one VM; use a bridge".into())),
+            };
+        }
+        let tap = format!("tap{index}");
+        self.ip(&format!("tuntap add dev {tap} mode tap"))?;
+        self.ip(&format!("link set {tap} mtu {} master {LINK} up", self.mtu))?;
+        Ok((index, tap))
+    }
+
+    fn ip(&self, args: &str) -> Result<()> {
+        let out = self.command("ip").args(args.split(' ')).stdin(Stdio::null()).output();
+        let out = out.map_err(|e| Error::program("ip", &e))?;
+        if out.status.success() {
+            return Ok(());
+        }
+        let why = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+        Err(Error::Missing(format!("ip {args}: {why}")))
+    }
+}
+
+/// A capture being written.
+#[derive(Debug)]
+pub struct Capture {
+    child: Child,
+}
+
+impl Capture {
+    /// Stops it; the file is whole when this returns.
+    pub fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, Signal::INT);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Spawns from a thread that lives as long as this process. A "parent death signal" is sent when
+/// the spawning *thread* ends, which in a test is long before the process does.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub fn spawn(cmd: Command) -> io::Result<Child> {
+    type Job = (Command, Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<Sender<Job>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (jobs, inbox) = channel::<Job>();
+        thread::spawn(move || {
+            for (mut cmd, reply) in inbox {
+                let _ = reply.send(cmd.spawn());
+            }
+        });
+        jobs
+    });
+    let (reply, answer) = channel();
+    let gone = |_| io::Error::other("the spawner thread is gone");
+    spawner.send((cmd, reply)).map_err(|_| io::Error::other("the spawner thread is gone"))?;
+    answer.recv().map_err(gone)?
+}
+
+/// Makes the namespaces in a child and keeps them open here after the child is gone.
+fn unshare() -> Result<(Option<File>, File)> {
+    let root = rustix::process::geteuid().is_root();
+    let tries: &[(&str, bool)] =
+        if root { &[("-n", false), ("-Urn", true)] } else { &[("-Urn", true)] };
+    let mut why = String::new();
+    for (flag, user) in tries {
+        match hold(flag, *user) {
+            Ok(files) => return Ok(files),
+            Err(e) => why = format!("unshare {flag}: {e}"),
+        }
+    }
+    Err(Error::Missing(format!("cannot make a network namespace ({why})")))
+}
+
+fn hold(flag: &str, user: bool) -> io::Result<(Option<File>, File)> {
+    let mut child = Command::new("unshare")
+        .args([flag, "sh", "-c", "echo up; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    let open = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", child.id()));
+    let files = if line.trim() == "up" {
+        open("net").and_then(|net| Ok((if user { Some(open("user")?) } else { None }, net)))
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    };
+    // Closing its input ends the child.
+    drop(child.stdin.take());
+    let out = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+    let (user, net) =
+        files.map_err(|e| if said.is_empty() { e } else { io::Error::other(said) })?;
+    debug_assert!(net.as_fd().as_raw_fd() > 2);
+    Ok((user, net))
+}

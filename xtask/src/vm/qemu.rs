@@ -1,0 +1,245 @@
+//! One virtual machine.
+
+use super::channel::{Channel, Cmd, Output, Proc};
+use super::kernel::Kernel;
+use super::net::{HOST_V4, HOST_V6, Net, spawn};
+use super::{Error, Result, initrd};
+use std::collections::VecDeque;
+use std::env;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a VM is made of.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Folders of the host that commands in the VM may write to, at the same path.
+    pub shares: Vec<PathBuf>,
+    /// Whether to make `rxe0` on `eth0`.
+    pub rxe: bool,
+    /// Whether to show the VM's console on standard error.
+    pub verbose: bool,
+    /// How long booting may take.
+    pub timeout: Duration,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            cpus: 2,
+            memory: 1500,
+            shares: Vec::new(),
+            rxe: true,
+            verbose: false,
+            timeout: Duration::from_secs(180),
+        }
+    }
+}
+
+/// A running VM. Dropping it ends it.
+#[derive(Debug)]
+pub struct Vm {
+    qemu: Child,
+    channel: Channel,
+    console: Console,
+    index: u8,
+    env: Vec<(String, String)>,
+    boot: Duration,
+}
+
+/// virtio-net without offloads: what a capture on the link shows is what a wire would carry, with
+/// every checksum filled in and no frame larger than the MTU.
+const NO_OFFLOADS: &str = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,\
+     guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
+
+impl Vm {
+    /// Boots `kernel` on `net` and waits until its agent answers and its addresses are set: `eth0`
+    /// with [`Vm::v4`] and [`Vm::v6`], and `rxe0` on it.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when this machine lacks a program or permission; [`Error::Failed`] with
+    /// the end of the console otherwise.
+    pub fn boot(net: &Net, kernel: &Kernel, spec: &Spec) -> Result<Self> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::Missing("the VM harness knows amd64 only".into()));
+        }
+        let start = Instant::now();
+        let initrd = initrd::build(kernel)?;
+        let (index, tap) = net.attach()?;
+        let pair = || UnixStream::pair().map_err(|e| Error::Failed(format!("socketpair: {e}")));
+        let ((ctl, ctl_qemu), (con, con_qemu)) = (pair()?, pair()?);
+
+        let mut cmd = net.command("qemu-system-x86_64");
+        let name = format!("vm{index}");
+        let accel = env::var("RXE_VM_ACCEL").unwrap_or_else(|_| "tcg,thread=multi".into());
+        cmd.args(["-name", &name, "-accel", &accel, "-cpu", "max"]);
+        cmd.args(["-smp", &spec.cpus.to_string(), "-m", &spec.memory.to_string()]);
+        cmd.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        cmd.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
+        let line = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off";
+        cmd.args(["-append", line]);
+        cmd.args(["-chardev", "socket,id=con,fd=1", "-serial", "chardev:con"]);
+        cmd.args(["-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci"]);
+        cmd.args(["-device", "virtserialport,chardev=ctl,name=rxe.ctl"]);
+        cmd.args(["-netdev", &format!("tap,id=net,ifname={tap},script=no,downscript=no")]);
+        let mtu = net.mtu();
+        let nic =
+            format!("virtio-net-pci,netdev=net,mac=52:54:00:47:91:{index:02x},host_mtu={mtu}");
+        cmd.args(["-device", &format!("{nic},romfile=,{NO_OFFLOADS}")]);
+        cmd.args(["-device", "virtio-rng-pci"]);
+        let fs = "security_model=none,multidevs=remap";
+        cmd.args(["-virtfs", &format!("local,path=/,mount_tag=host,readonly=on,{fs}")]);
+        for (i, dir) in spec.shares.iter().enumerate() {
+            let dir = dir.display();
+            cmd.args(["-virtfs", &format!("local,path={dir},mount_tag=share{i},{fs}")]);
+        }
+        cmd.stdin(OwnedFd::from(ctl_qemu)).stdout(OwnedFd::from(con_qemu)).stderr(Stdio::piped());
+        let mut qemu = spawn(cmd).map_err(|e| Error::program("qemu-system-x86_64", &e))?;
+        let console = Console::default();
+        console.follow(con, spec.verbose);
+        if let Some(err) = qemu.stderr.take() {
+            console.follow(err, spec.verbose);
+        }
+        let channel = Channel::new(ctl).map_err(|e| Error::Failed(format!("{name}: {e}")))?;
+        let mut vm =
+            Self { qemu, channel, console, index, env: environment(), boot: Duration::ZERO };
+        if !vm.channel.ready(spec.timeout) {
+            let how = match vm.qemu.try_wait() {
+                Ok(Some(status)) => format!("ended ({status})"),
+                _ => format!("did not boot in {} s", spec.timeout.as_secs()),
+            };
+            thread::sleep(Duration::from_millis(100));
+            return Err(Error::Failed(format!("{name} {how}; console: {}", vm.console.tail())));
+        }
+        vm.set_up(net.mtu(), spec)?;
+        vm.boot = start.elapsed();
+        Ok(vm)
+    }
+
+    /// Its IPv4 address on the link.
+    pub fn v4(&self) -> Ipv4Addr {
+        let [a, b, c, _] = HOST_V4.octets();
+        Ipv4Addr::new(a, b, c, 10 + self.index)
+    }
+
+    /// Its IPv6 address on the link.
+    pub fn v6(&self) -> Ipv6Addr {
+        let mut segments = HOST_V6.segments();
+        // As in the text of IPv4's last number: fd47:91::11 for VM 1.
+        segments[7] = 0x10 + u16::from(self.index);
+        Ipv6Addr::from(segments)
+    }
+
+    /// How long it took to boot.
+    pub fn boot_time(&self) -> Duration {
+        self.boot
+    }
+
+    /// The last lines of its console.
+    pub fn console(&self) -> String {
+        self.console.tail()
+    }
+
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// When the VM is gone.
+    pub fn spawn(&self, cmd: impl Into<Cmd>) -> Result<Proc> {
+        self.channel.spawn(&cmd.into(), &self.env)
+    }
+
+    /// Runs a command without input to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the VM is gone. A command that fails is no error here: see
+    /// [`Output::ok`].
+    pub fn run(&self, cmd: impl Into<Cmd>) -> Result<Output> {
+        let proc = self.spawn(cmd)?;
+        drop(proc.stdin());
+        proc.output()
+    }
+
+    fn set_up(&self, mtu: u32, spec: &Spec) -> Result<()> {
+        let (v4, v6) = (self.v4(), self.v6());
+        let mut script = format!(
+            "set -e; hostname vm{}; ip link set lo up; ip link set eth0 mtu {mtu} up; \
+             ip addr add {v4}/24 dev eth0; ip addr add {v6}/64 dev eth0 nodad; ",
+            self.index
+        );
+        // Without duplicate detection the link-local address, and so GID 0, is there at once.
+        script.insert_str(7, "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ");
+        if spec.rxe {
+            script.push_str("rdma link add rxe0 type rxe netdev eth0; ");
+        }
+        for (i, dir) in spec.shares.iter().enumerate() {
+            let dir = dir.display().to_string().replace('\'', "'\\''");
+            let options = "trans=virtio,version=9p2000.L,cache=none,msize=262144";
+            script.push_str(&format!("mount -t 9p -o {options} share{i} '{dir}'; "));
+        }
+        let out = self.run(Cmd::sh(script))?;
+        out.ok().map(drop).map_err(|e| Error::Failed(format!("setting up vm{}: {e}", self.index)))
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// The environment of commands in a VM: the host's paths and language, and places one can write to.
+fn environment() -> Vec<(String, String)> {
+    let path = env::var("PATH").unwrap_or_default();
+    let mut out = vec![
+        ("PATH".into(), format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")),
+        ("HOME".into(), "/var/tmp".into()),
+        ("TMPDIR".into(), "/var/tmp".into()),
+        ("USER".into(), "root".into()),
+    ];
+    for key in ["LANG", "TERM"] {
+        out.extend(env::var(key).ok().map(|v| (key.into(), v)));
+    }
+    out
+}
+
+/// What a VM says on its console, the last of it.
+#[derive(Clone, Debug, Default)]
+struct Console(Arc<Mutex<VecDeque<u8>>>);
+
+impl Console {
+    const KEPT: usize = 16 << 10;
+
+    fn follow(&self, mut from: impl Read + Send + 'static, verbose: bool) {
+        let kept = self.0.clone();
+        thread::spawn(move || {
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut buf) {
+                if verbose {
+                    let _ = std::io::stderr().write_all(&buf[..n]);
+                }
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(&buf[..n]);
+                let over = kept.len().saturating_sub(Self::KEPT);
+                kept.drain(..over);
+            }
+        });
+    }
+
+    fn tail(&self) -> String {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(kept.make_contiguous()).into_owned();
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        lines[lines.len().saturating_sub(12)..].join(" | ")
+    }
+}
