@@ -1,0 +1,67 @@
+//! IPv4 header. RFC 791. Its checksum is made but not checked: the ICRC covers all that matters.
+
+use std::net::Ipv4Addr;
+
+use super::DropReason;
+use super::udp::{self, Sum};
+
+/// Bytes of a header without options.
+pub(super) const LEN: usize = 20;
+
+/// An IPv4 header without its options, which nothing here needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ipv4 {
+    pub(super) tos: u8,
+    pub(super) id: u16,
+    /// Flags and fragment offset.
+    pub(super) flags: u16,
+    pub(super) ttl: u8,
+    pub(super) protocol: u8,
+    pub(super) src: Ipv4Addr,
+    pub(super) dst: Ipv4Addr,
+}
+
+/// The fragment offset and "more fragments": nothing of them is set in a whole datagram.
+const FRAGMENT_BITS: u16 = 0x3fff;
+
+impl Ipv4 {
+    /// Takes the header and its options off a packet; what is left ends where the total length says.
+    pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
+        let head: &[u8; LEN] = packet.first_chunk().ok_or(DropReason::Truncated)?;
+        let header_len = usize::from(head[0] & 0xf) * 4;
+        let total_len = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        if head[0] >> 4 != 4 || header_len < LEN || total_len < header_len {
+            return Err(DropReason::BadIpHeader);
+        }
+        let rest = packet.get(header_len..total_len).ok_or(DropReason::Truncated)?;
+        let flags = u16::from_be_bytes([head[6], head[7]]);
+        if flags & FRAGMENT_BITS != 0 {
+            return Err(DropReason::Fragment);
+        }
+        let header = Self {
+            tos: head[1],
+            id: u16::from_be_bytes([head[4], head[5]]),
+            flags,
+            ttl: head[8],
+            protocol: head[9],
+            src: Ipv4Addr::new(head[12], head[13], head[14], head[15]),
+            dst: Ipv4Addr::new(head[16], head[17], head[18], head[19]),
+        };
+        Ok((header, rest))
+    }
+
+    /// The header of a packet with so many bytes after it.
+    pub(super) fn emit(&self, payload_len: usize) -> [u8; LEN] {
+        let mut head = [0; LEN];
+        (head[0], head[1]) = (0x45, self.tos);
+        head[2..4].copy_from_slice(&udp::len16(LEN + payload_len).to_be_bytes());
+        head[4..6].copy_from_slice(&self.id.to_be_bytes());
+        head[6..8].copy_from_slice(&self.flags.to_be_bytes());
+        (head[8], head[9]) = (self.ttl, self.protocol);
+        head[12..16].copy_from_slice(&self.src.octets());
+        head[16..20].copy_from_slice(&self.dst.octets());
+        let checksum = Sum::default().add(&head).finish();
+        head[10..12].copy_from_slice(&checksum.to_be_bytes());
+        head
+    }
+}
