@@ -120,3 +120,74 @@ fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
         Error::new(what, format!("give {netdev} one, or choose another device with -d"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_net::{Address, Interface, MacAddr, Scope};
+
+    fn device(name: &str, addresses: &[(&str, u8)]) -> DeviceInfo {
+        let addresses = addresses.iter().map(|&(ip, prefix_len)| Address {
+            ip: ip.parse().unwrap(),
+            prefix_len,
+            scope: Scope::Global,
+            tentative: false,
+        });
+        DeviceInfo::from(Interface {
+            name: name.into(),
+            index: 2,
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
+            mtu: 1500,
+            up: true,
+            running: true,
+            loopback: name == "lo",
+            addresses: addresses.collect(),
+        })
+    }
+
+    #[test]
+    fn the_peers_smallest_network_chooses_the_device() {
+        let host = || {
+            vec![
+                device("eth0", &[("10.0.0.1", 8)]),
+                device("eth1", &[("10.1.0.1", 16), ("fd00::1", 64)]),
+                device("lo", &[("127.0.0.1", 8), ("::1", 128)]),
+            ]
+        };
+        for (peer, name) in [
+            ("10.2.0.9", "rxe_eth0"),
+            ("10.1.0.9", "rxe_eth1"),
+            ("fd00::9", "rxe_eth1"),
+            ("127.0.0.1", "rxe_lo"),
+            ("::1", "rxe_lo"),
+            ("8.8.8.8", "rxe_eth0"),
+        ] {
+            assert_eq!(towards(host(), peer.parse().unwrap()).unwrap().name(), name, "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_gid_that_can_not_be_used_is_refused_with_a_reason() {
+        let eth0 = device("eth0", &[("10.0.0.1", 24)]);
+        let refusal = |index| check_gid(&eth0, index).unwrap_err().to_string();
+        assert_eq!(check_gid(&eth0, 1).unwrap(), 1);
+        assert_eq!(
+            refusal(0),
+            "GID 0 (fe80::ff:fe00:1) is no address of eth0: choose another, see `rxe gids rxe_eth0`"
+        );
+        assert_eq!(
+            refusal(2),
+            "rxe_eth0 has no GID 2: choose one from 0 to 1, see `rxe gids rxe_eth0`"
+        );
+    }
+
+    #[test]
+    fn a_peer_of_another_family_is_refused() {
+        let eth0 = device("eth0", &[("10.0.0.1", 24)]);
+        assert_eq!(best_gid(&eth0, Some("10.9.9.9".parse().unwrap())).unwrap(), 1);
+        assert_eq!(
+            best_gid(&eth0, Some("fd00::1".parse().unwrap())).unwrap_err().to_string(),
+            "rxe_eth0 has no IPv6 address: give eth0 one, or choose another device with -d"
+        );
+    }
+}

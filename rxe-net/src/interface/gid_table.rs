@@ -3,8 +3,11 @@
 //!
 //! Index 0 is the *default GID*: the link-local address made of the MAC, there whether or not the
 //! interface has that address. Then each IPv4 address, mapped, and each IPv6 address, as the kernel
-//! lists them; one that equals the default GID is not repeated. Interfaces that are no Ethernet
-//! (loopback, tunnels) have no default GID: their table begins with their addresses.
+//! lists them; one that equals the default GID is not repeated. Compared with kernels 6.1 and 7.2.
+//!
+//! It differs in two ways. The table of an interface that is no Ethernet (loopback, tunnels) begins
+//! with its addresses, for the kernel's default GID there is of no use to anybody. And point to
+//! point, the kernel lists the other end's IPv4 address; here it is our own, from which we send.
 
 use std::net::{IpAddr, Ipv6Addr};
 

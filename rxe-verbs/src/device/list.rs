@@ -79,6 +79,14 @@ impl DeviceInfo {
     }
 }
 
+/// The device on an interface. (One without addresses is of little use, and not in
+/// [`DeviceInfo::list`].)
+impl From<Interface> for DeviceInfo {
+    fn from(interface: Interface) -> Self {
+        Self { name: format!("{PREFIX}{}", interface.name), gids: interface.gids(), interface }
+    }
+}
+
 /// There is no such device.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -138,13 +146,7 @@ const PREFIX: &str = "rxe_";
 
 fn from_interfaces(interfaces: Vec<Interface>) -> Vec<DeviceInfo> {
     let with_address = interfaces.into_iter().filter(|i| !i.addresses.is_empty());
-    let mut devices: Vec<_> = with_address
-        .map(|interface| DeviceInfo {
-            name: format!("{PREFIX}{}", interface.name),
-            gids: interface.gids(),
-            interface,
-        })
-        .collect();
+    let mut devices: Vec<_> = with_address.map(DeviceInfo::from).collect();
     devices.sort_by_key(|d| (d.interface.loopback, !d.interface.running, d.interface.index));
     devices
 }

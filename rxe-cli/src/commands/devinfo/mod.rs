@@ -55,6 +55,7 @@ impl Args {
 struct Report {
     device: Vec<Field>,
     port: Vec<Field>,
+    cap_flags: u64,
     /// Index and address.
     gids: Vec<(usize, String)>,
 }
@@ -64,6 +65,7 @@ impl Report {
         let gids = device.gids().iter().enumerate();
         Self {
             device: device_fields(device),
+            cap_flags: device.attr().device_cap_flags.bits(),
             port: port_fields(&device.port_attr()),
             gids: gids.map(|(i, e)| (i, text::gid(&e.gid))).collect(),
         }

@@ -27,7 +27,7 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
         }
     }
     if verbose {
-        out += EXTENDED;
+        out += &EXTENDED.replace("{CAPS}", &format!("0x{:X}", report.cap_flags));
     }
     out += "\t\tport:\t1\n";
     for field in report.port.iter().filter(shown) {
@@ -55,7 +55,8 @@ fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) 
     out.push('\n');
 }
 
-/// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have.
+/// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have; only
+/// the capability flags are repeated here, in 64 bits.
 const EXTENDED: &str = "\
 \tgeneral_odp_caps:
 \trc_odp_caps:
@@ -68,7 +69,7 @@ const EXTENDED: &str = "\
 \t\t\t\t\tNO SUPPORT
 \tcompletion_timestamp_mask not supported
 \tcore clock not supported
-\tdevice_cap_flags_ex:\t\t0x0
+\tdevice_cap_flags_ex:\t\t{CAPS}
 \ttso_caps:
 \t\tmax_tso:\t\t\t0
 \trss_caps:
