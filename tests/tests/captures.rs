@@ -1,0 +1,205 @@
+//! Frames that other people's devices sent: each is decoded, its ICRC verified, and put together
+//! again byte for byte; damage to any covered bit is noticed, to any other is not.
+//!
+//! The captures are not part of the project. Without them the tests say that they were skipped.
+
+use std::path::PathBuf;
+
+use rxe_core::wire::frame::{Datagram, UdpChecksum, emit_ethernet, parse_ethernet};
+use rxe_core::wire::{
+    DropReason, Ethernet, IpId, NakCode, NetHeader, OpKind, Packet, Syndrome, UDP_PORT, emit, icrc,
+};
+
+/// A RoCEv2 frame and where it is from.
+struct Sample {
+    name: String,
+    frame: Vec<u8>,
+}
+
+#[test]
+fn every_frame_comes_back_byte_for_byte_from_its_decoded_value() {
+    let Some(samples) = samples("every_frame_comes_back_byte_for_byte_from_its_decoded_value")
+    else {
+        return;
+    };
+    for Sample { name, frame } in &samples {
+        let (ethernet, datagram) = parse_ethernet(frame).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let packet = Packet::parse(datagram.payload).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let (ethernet, net, repr) = (ethernet, datagram.net, packet.to_repr());
+
+        let mut payload = Vec::new();
+        emit::repr(&net, &mut payload, &repr);
+        assert_eq!(payload, datagram.payload, "{name}: {packet:?}");
+        assert_eq!(payload.len(), emit::len(packet.opcode(), packet.payload().len()), "{name}");
+
+        let mut again = Vec::new();
+        let checksum = UdpChecksum::Exact(datagram.checksum);
+        emit_ethernet(&ethernet, &net, UDP_PORT, checksum, &payload, &mut again);
+        assert_eq!(&again, frame, "{name}");
+    }
+}
+
+#[test]
+fn every_icrc_is_right_with_the_identification_and_without() {
+    let Some(samples) = samples("every_icrc_is_right_with_the_identification_and_without") else {
+        return;
+    };
+    for Sample { name, frame } in &samples {
+        let Datagram { net, payload, .. } = parse_ethernet(frame).unwrap().1;
+        assert_eq!(icrc::check(&net, payload), Ok(()), "{name}");
+        let IpId::Known { id, flags } = net.id else { panic!("{name}: these are all IPv4") };
+        let hidden = NetHeader { id: IpId::Hidden, ..net };
+        assert_eq!(icrc::check(&hidden, payload), Ok(()), "{name}");
+        assert_eq!(icrc::recover_id(&hidden, payload), Some((id, flags)), "{name}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
+    let Some(samples) = samples("a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it") else {
+        return;
+    };
+    for Sample { name, frame } in &samples {
+        let payload = parse_ethernet(frame).unwrap().1.payload.len();
+        let (udp, ip) = (frame.len() - payload - 8, frame.len() - payload - 28);
+        for at in ip..frame.len() {
+            // Type of service, time to live, header checksum; UDP checksum; BTH byte 4.
+            let masked = [1, 8, 10, 11].contains(&(at - ip))
+                || [udp + 6, udp + 7, udp + 8 + 4].contains(&at);
+            for bit in 0..8 {
+                let mut flipped = frame.clone();
+                flipped[at] ^= 1 << bit;
+                assert_eq!(receive(&flipped).is_ok(), masked, "{name}: byte {at} bit {bit}");
+            }
+        }
+    }
+}
+
+/// What a device that sees whole frames does with one.
+fn receive(frame: &[u8]) -> Result<(), DropReason> {
+    let arrived = parse_ethernet(frame)?.1.frame()?;
+    Packet::parse(arrived.payload)?;
+    icrc::check(&arrived.net, arrived.payload)
+}
+
+#[test]
+fn vectors_are_what_their_labels_say() {
+    let Some(text) = read("vectors_are_what_their_labels_say", "vectors.tsv") else { return };
+    let mut rows = 0;
+    for row in rows_of(&text) {
+        let [_, name, kind, opcode, icrc, frame] = row[..] else { panic!("six columns: {row:?}") };
+        let frame = unhex(frame);
+        let (ethernet, datagram) = parse_ethernet(&frame).unwrap();
+        assert_eq!(ethernet.ethertype, Ethernet::IPV4, "{name}");
+        assert_eq!(ethernet.vlan.is_some(), kind.ends_with("+vlan"), "{name}");
+        let packet = Packet::parse(datagram.payload).unwrap();
+        assert_eq!(packet.opcode().name(), ours(opcode), "{name}");
+        assert_eq!(packet.icrc().to_le_bytes(), unhex(icrc)[..], "{name}");
+        rows += 1;
+    }
+    assert_eq!(rows, 73);
+}
+
+/// The name of an opcode as the vectors label it, in the specification's words.
+fn ours(label: &str) -> &str {
+    match label {
+        "CNP" => "CNP",
+        "RC_ACK" => "RC_ACKNOWLEDGE",
+        "RC_ATOMIC_ACK" => "RC_ATOMIC_ACKNOWLEDGE",
+        "RC_CAS" => "RC_COMPARE_SWAP",
+        "RC_0x18(ext masked CAS)" => "RC_MASKED_COMPARE_SWAP",
+        "RC_RD_REQ" => "RC_READ_REQUEST",
+        "RC_RD_RESP_ONLY" => "RC_READ_RESPONSE_ONLY",
+        "RC_SEND_FIRST" => "RC_SEND_FIRST",
+        "RC_SEND_LAST_IMM" => "RC_SEND_LAST_WITH_IMMEDIATE",
+        "RC_SEND_ONLY" => "RC_SEND_ONLY",
+        "RC_SEND_ONLY_IMM" => "RC_SEND_ONLY_WITH_IMMEDIATE",
+        "RC_WR_ONLY" => "RC_WRITE_ONLY",
+        "UC_SEND_ONLY" => "UC_SEND_ONLY",
+        "UD_SEND_ONLY" => "UD_SEND_ONLY",
+        other => panic!("an opcode label not seen before: {other}"),
+    }
+}
+
+#[test]
+fn the_connectx_conversation_reads_as_it_happened() {
+    let test = "the_connectx_conversation_reads_as_it_happened";
+    let Some(bytes) = read_bytes(test, "mlx5-read-cas.pcap") else { return };
+    let frames = pcap_frames(&bytes);
+    let packets: Vec<_> = frames
+        .iter()
+        .filter_map(|frame| {
+            let roce = parse_ethernet(frame).and_then(|(_, datagram)| datagram.frame()).ok()?;
+            Some(Packet::parse(roce.payload).expect("each is well formed"))
+        })
+        .collect();
+    assert_eq!((frames.len(), packets.len()), (24, 16), "the others are TCP");
+
+    let request = packets.iter().find(|p| p.info().kind == OpKind::ReadRequest).unwrap();
+    let response = packets.iter().find(|p| p.info().kind == OpKind::ReadResponse).unwrap();
+    assert_eq!(response.psn(), request.psn());
+    assert_eq!(request.reth().unwrap().dma_len as usize, response.payload().len());
+
+    let masked: Vec<_> =
+        packets.iter().filter(|p| p.info().kind == OpKind::MaskedCompareSwap).collect();
+    assert!(masked.iter().all(|p| p.payload().len() == 16), "two masks follow the operands");
+    let addresses: Vec<_> = masked.iter().map(|p| p.atomic().unwrap().va).collect();
+    assert_eq!(addresses, [0, 0, 1]);
+
+    let nak = packets.iter().find(|p| p.info().kind == OpKind::Acknowledge).unwrap();
+    let want = (masked[2].psn(), Syndrome::Nak(NakCode::InvalidRequest));
+    assert_eq!((nak.psn(), nak.aeth().unwrap().syndrome), want, "an atomic must be aligned");
+}
+
+/// All RoCEv2 frames there are; `None`, and a line that says so, without the captures.
+fn samples(test: &str) -> Option<Vec<Sample>> {
+    let text = read(test, "vectors.tsv")?;
+    let capture = read_bytes(test, "mlx5-read-cas.pcap")?;
+    let mut samples: Vec<_> = rows_of(&text)
+        .map(|row| Sample { name: format!("{} {}", row[0], row[1]), frame: unhex(row[5]) })
+        .collect();
+    for (i, frame) in pcap_frames(&capture).into_iter().enumerate() {
+        if parse_ethernet(frame).is_ok_and(|(_, datagram)| datagram.dst_port == UDP_PORT) {
+            samples.push(Sample { name: format!("pcap {}", i + 1), frame: frame.to_vec() });
+        }
+    }
+    assert_eq!(samples.len(), 73 + 16);
+    Some(samples)
+}
+
+fn read(test: &str, file: &str) -> Option<String> {
+    Some(String::from_utf8(read_bytes(test, file)?).expect("the vectors are text"))
+}
+
+fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures").join(file);
+    let bytes = std::fs::read(path).ok();
+    if bytes.is_none() {
+        rxe_tests::skip(test, &format!("../shared/captures/{file} is not there"));
+    }
+    bytes
+}
+
+/// The rows of a table but its heading, each as its columns.
+fn rows_of(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect())
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits");
+    (0..text.len()).step_by(2).map(digits).collect()
+}
+
+/// The frames of a little-endian pcap file.
+fn pcap_frames(file: &[u8]) -> Vec<&[u8]> {
+    let word = |bytes: &[u8], at| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!((word(file, 0), word(file, 20)), (0xa1b2_c3d4, 1), "a pcap of Ethernet frames");
+    let mut rest = &file[24..];
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let (frame, after) = rest[16..].split_at(word(rest, 8) as usize);
+        frames.push(frame);
+        rest = after;
+    }
+    frames
+}
