@@ -1,0 +1,95 @@
+//! `rxe devinfo` and `rxe gids` beside the real `ibv_devinfo` and the GID table of a kernel device,
+//! on the same interfaces, in a VM.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+use xtask::vm::{Cmd, Error, Kernel, Net, Spec, Vm};
+
+#[test]
+fn gids_and_devinfo_agree_with_a_real_kernel() {
+    let net_and_vm = Net::tap(1500).and_then(|net| {
+        let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
+        Ok((net, vm))
+    });
+    let (_net, vm) = match net_and_vm {
+        Ok(both) => both,
+        Err(Error::Missing(why)) => {
+            // Not println: the test harness would swallow it.
+            let mut out = io::stdout();
+            writeln!(out, "SKIPPED: gids_and_devinfo_agree_with_a_real_kernel: {why}").unwrap();
+            return;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    gids_stand_in_the_kernels_order(&vm);
+    devinfo_has_the_layout_of_ibv_devinfo(&vm);
+}
+
+/// Many addresses of all scopes in an order that none of them sorts by, without the link-local
+/// address that the default GID stands for.
+const VETH: &str = "
+    ip link add veth0 address 52:54:00:12:34:56 type veth peer name veth1
+    ip link set veth0 addrgenmode none
+    ip link set veth1 up
+    ip link set veth0 up
+    ip address add 10.0.0.1/24 dev veth0
+    ip address add fd00::1/64 dev veth0 nodad
+    ip address add 192.168.7.1/16 dev veth0
+    ip address add 10.0.0.2/24 dev veth0
+    ip address add fd00::2/64 dev veth0 nodad
+    ip address add fe80::77/64 dev veth0 nodad
+    ip address add fd00::3/64 dev veth0 nodad
+    ip address add 169.254.1.1/16 scope link dev veth0
+    rdma link add rxe1 type rxe netdev veth0
+    n=0
+    until [ $n = 100 ] || grep -q ^fe80.*:0077$ /sys/class/infiniband/rxe1/ports/1/gids/8; do
+        n=$((n + 1)); sleep 0.1
+    done
+    for i in 0 1 2 3 4 5 6 7 8 9; do cat /sys/class/infiniband/rxe1/ports/1/gids/$i; done
+";
+
+const EMPTY: &str = "0000:0000:0000:0000:0000:0000:0000:0000";
+
+fn gids_stand_in_the_kernels_order(vm: &Vm) {
+    let kernel = sh(vm, VETH);
+    let kernel: Vec<_> = kernel.lines().filter(|gid| *gid != EMPTY).collect();
+    assert_eq!(kernel.len(), 9, "a default GID and eight addresses: {kernel:?}");
+    let ours = sh(vm, &format!("{RXE} gids veth0 --json"));
+    let ours: Value = serde_json::from_str(&ours).unwrap();
+    let ours: Vec<_> = ours.as_array().unwrap().iter().map(|row| &row["gid"]).collect();
+    assert_eq!(ours, kernel);
+}
+
+/// Names, tabs and order are the same; GIDs and GUIDs are the same to the letter.
+fn devinfo_has_the_layout_of_ibv_devinfo(vm: &Vm) {
+    let kernel = sh(vm, "ibv_devinfo -v -d rxe0");
+    let ours = sh(vm, &format!("{RXE} devinfo -v eth0"));
+    let ours = layout(&ours);
+    for (a, b) in layout(&kernel).iter().zip(&ours) {
+        assert_eq!(a, b);
+    }
+    assert_eq!(layout(&kernel).len(), ours.len());
+    assert!(ours.iter().any(|line| line.contains("GID[  1]:\t\t::ffff:10.")));
+}
+
+/// The lines without what may differ: values, names of capabilities, and the limits of shared
+/// receive queues, which are left out where there are none.
+fn layout(text: &str) -> Vec<&str> {
+    let same = |line: &&str| !line.starts_with("\t\t\t\t\t") && !line.contains("max_srq_");
+    let cut = |line| {
+        if ["GID[", "guid"].iter().any(|keep| str::contains(line, keep)) {
+            return line;
+        }
+        let value = line.rfind('\t').map_or(line.len(), |tab| tab + 1);
+        if line.contains(":\t") { &line[..value] } else { line }
+    };
+    text.lines().filter(same).map(cut).collect()
+}
+
+const RXE: &str = env!("CARGO_BIN_EXE_rxe");
+
+fn sh(vm: &Vm, script: &str) -> String {
+    let script = format!("set -e; PATH=$PATH:/usr/sbin:/sbin; {script}");
+    vm.run(Cmd::sh(script)).and_then(xtask::vm::Output::ok).unwrap()
+}
