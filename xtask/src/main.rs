@@ -16,11 +16,17 @@ struct Args {
 enum Chore {
     /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
     Kernel(cmd::kernel::Args),
+    /// Install the Debian packages that the outer tests need, or say what to install
+    Deps(cmd::deps::Args),
+    /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
+    Test(cmd::test::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
+        Chore::Deps(args) => cmd::deps::run(&args),
+        Chore::Test(args) => cmd::test::run(&args),
     };
     done.unwrap_or_else(|why| {
         eprintln!("xtask: {why}");

@@ -1,3 +1,5 @@
 //! One file a chore.
 
+pub(crate) mod deps;
 pub(crate) mod kernel;
+pub(crate) mod test;

@@ -1,0 +1,101 @@
+//! `cargo xtask deps`: the Debian packages that the outer tests need.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use xtask::vm::{Error, Result};
+
+/// Packages, and the program or file each is known by on machines without dpkg.
+const PACKAGES: &[(&str, &str)] = &[
+    // The VMs and their link.
+    ("qemu-system-x86", "qemu-system-x86_64"),
+    ("busybox-static", "busybox"),
+    ("xz-utils", "xz"),
+    ("iproute2", "rdma"),
+    // What talks RDMA.
+    ("ibverbs-providers", "/etc/libibverbs.d/rxe.driver"),
+    ("ibverbs-utils", "ibv_rc_pingpong"),
+    ("rdmacm-utils", "rping"),
+    ("perftest", "ib_send_bw"),
+    ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
+    // What looks at frames.
+    ("tcpdump", "tcpdump"),
+    ("tshark", "tshark"),
+];
+
+/// Nothing to choose.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> Result<ExitCode> {
+    match ensure() {
+        None => {
+            println!("everything the outer tests need is installed");
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(why) => Err(Error::Missing(why)),
+    }
+}
+
+/// Installs what is missing if this process may; otherwise says in one line what to install.
+pub(crate) fn ensure() -> Option<String> {
+    let missing = missing();
+    if missing.is_empty() {
+        return None;
+    }
+    let list = missing.join(" ");
+    if !has("apt-get") {
+        return Some(format!("not installed (these are Debian's names): {list}"));
+    }
+    let root = rustix::process::geteuid().is_root();
+    if !root && !quiet(Command::new("sudo").args(["-n", "true"])) {
+        return Some(format!("not installed: run `sudo apt-get install {list}`"));
+    }
+    println!("installing {list}");
+    let apt = |args: &[&str]| {
+        let mut cmd = Command::new(if root { "env" } else { "sudo" });
+        if !root {
+            cmd.args(["-n", "env"]);
+        }
+        cmd.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]).args(args);
+        quiet(&mut cmd)
+    };
+    let install = [&["install", "-y", "--no-install-recommends"], missing.as_slice()].concat();
+    // A mirror may have moved on since the lists were read, or they may not be there at all.
+    if !apt(&install) {
+        apt(&["update"]);
+        // One by one, so that a package this release lacks does not cost the others.
+        for name in &missing {
+            apt(&["install", "-y", "--no-install-recommends", name]);
+        }
+    }
+    let still = self::missing();
+    (!still.is_empty()).then(|| format!("apt-get cannot install {}", still.join(" ")))
+}
+
+fn missing() -> Vec<&'static str> {
+    let dpkg = has("dpkg-query");
+    let path = env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let there = |name: &str, known_by: &str| {
+        if !dpkg {
+            // Joining an absolute path replaces the folder.
+            return path.split(':').any(|dir| Path::new(dir).join(known_by).exists());
+        }
+        let out = Command::new("dpkg-query").args(["-W", "-f=${db:Status-Status}", name]).output();
+        out.is_ok_and(|o| o.stdout == b"installed")
+    };
+    PACKAGES
+        .iter()
+        .filter(|(name, known_by)| !there(name, known_by))
+        .map(|(name, _)| *name)
+        .collect()
+}
+
+fn has(program: &str) -> bool {
+    quiet(Command::new(program).arg("--version"))
+}
+
+fn quiet(cmd: &mut Command) -> bool {
+    cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    cmd.status().is_ok_and(|s| s.success())
+}

@@ -1,0 +1,40 @@
+//! How a test says that it was skipped: a line that `cargo xtask test` counts and repeats.
+
+use crate::vm;
+use std::io::Write;
+use std::thread;
+
+/// Unwraps `result` in a test. What this machine lacks skips the test, with the reason on a line of
+/// its own; anything else fails it.
+///
+/// ```no_run
+/// # use xtask::{or_skip, vm};
+/// # fn test() {
+/// let Some(kernel) = or_skip(vm::Kernel::find("6.1")) else { return };
+/// # }
+/// ```
+///
+/// # Panics
+/// On [`vm::Error::Failed`].
+pub fn or_skip<T>(result: vm::Result<T>) -> Option<T> {
+    match result {
+        Ok(v) => Some(v),
+        Err(vm::Error::Missing(why)) => {
+            skipped(thread::current().name().unwrap_or("a test"), &why);
+            None
+        }
+        Err(vm::Error::Failed(why)) => panic!("{why}"),
+    }
+}
+
+/// Reports a test as skipped. Call it once a test, then return.
+pub fn skipped(test: &str, why: &str) {
+    // Not `eprintln!`: what a passing test prints by macro is not shown.
+    let line = format!("SKIPPED: {test}: {}\n", why.replace('\n', " "));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Whether the caller asked for everything (`cargo xtask test --all`): all kernels, more seeds.
+pub fn everything() -> bool {
+    std::env::var_os("RXE_TEST_ALL").is_some()
+}
