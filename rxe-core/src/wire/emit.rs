@@ -25,26 +25,48 @@ pub fn packet(
     payload_len: usize,
     fill: impl FnOnce(&mut [u8]),
 ) {
+    packet_with(net, buf, bth, ext, payload_len, |buf| {
+        let payload = buf.len();
+        buf.resize(payload + payload_len, 0);
+        fill(&mut buf[payload..]);
+    });
+}
+
+/// The same, with a payload that `append` puts at the end of the buffer: nothing is zeroed first,
+/// and there is room for it. Where it appends fewer bytes than `payload_len`, zeros make up for
+/// them, and what is beyond is cut off: either is the caller's mistake.
+#[inline]
+pub fn packet_with(
+    net: &NetHeader,
+    buf: &mut Vec<u8>,
+    bth: &Bth,
+    ext: &Ext,
+    payload_len: usize,
+    append: impl FnOnce(&mut Vec<u8>),
+) {
     let start = buf.len();
     buf.reserve(len(bth.opcode, payload_len));
     header(buf, bth, ext, payload_len);
-    let payload = buf.len();
-    buf.resize(payload + payload_len + pad(payload_len), 0);
-    fill(&mut buf[payload..payload + payload_len]);
+    let payload_end = buf.len() + payload_len;
+    append(buf);
+    debug_assert_eq!(buf.len(), payload_end, "a payload of the announced length");
+    if buf.len() != payload_end {
+        buf.resize(payload_end, 0);
+    }
+    buf.extend_from_slice(&[0; 3][..pad(payload_len)]);
     icrc::append(net, buf, start);
 }
 
 /// The same, with a payload that already stands somewhere.
 #[inline]
 pub fn packet_from(net: &NetHeader, buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload: &[u8]) {
-    repr(net, buf, &PacketRepr { bth: *bth, ext: *ext, payload, pad_bytes: [0; 3] });
+    packet_with(net, buf, bth, ext, payload.len(), |buf| buf.extend_from_slice(payload));
 }
 
 /// Appends the packet that [`Packet::to_repr`](super::Packet::to_repr) took apart.
 #[inline]
 pub fn repr(net: &NetHeader, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
     let start = buf.len();
-    buf.reserve(len(repr.bth.opcode, repr.payload.len()));
     header(buf, &repr.bth, &repr.ext, repr.payload.len());
     buf.extend_from_slice(repr.payload);
     buf.extend_from_slice(&repr.pad_bytes[..pad(repr.payload.len())]);
@@ -57,8 +79,8 @@ fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize) {
     debug_assert!(info.has_payload || payload_len == 0, "{} has no payload", info.name);
     #[expect(clippy::cast_possible_truncation, reason = "a pad is 0 to 3 bytes")]
     let bth = Bth { pad: pad(payload_len) as u8, ..*bth };
-    let head = ext.emit_after(bth.emit(), info);
-    buf.extend_from_slice(&head[..info.header_len]);
+    buf.extend_from_slice(&bth.emit());
+    ext.emit(info, buf);
 }
 
 /// Bytes that fill a payload up to a multiple of 4.

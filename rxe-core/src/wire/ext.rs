@@ -2,12 +2,9 @@
 //! stands follows from their order on the wire (DETH, FETH, RETH or AtomicETH, AETH, AtomicAckETH,
 //! then ImmDt or IETH). IBTA 9.1. The headers of a single word have no file of their own.
 
+use super::cnp;
 use super::opcode::{OpInfo, OpKind};
 use super::{Aeth, AtomicEth, Deth, Reth};
-use super::{atomic, bth, cnp};
-
-/// The most bytes that BTH and extension headers take: those of an atomic.
-pub const MAX_HEADER_LEN: usize = bth::LEN + atomic::LEN;
 
 /// The headers that follow a BTH. A packet has those that its opcode names; the rest is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,42 +30,38 @@ pub struct Ext {
 }
 
 impl Ext {
-    /// The BTH followed by the headers that `info` names; the first `info.header_len` bytes count.
-    /// A header that is named but missing here goes out as zeros, one that is not named does not
+    /// Appends the headers that `info` names. A header that is named but missing here goes out as zeros, one that is not named does not
     /// go out: either is the caller's mistake.
     #[inline]
-    pub(super) fn emit_after(&self, bth: [u8; bth::LEN], info: &OpInfo) -> [u8; MAX_HEADER_LEN] {
+    pub(super) fn emit(&self, info: &OpInfo, buf: &mut Vec<u8>) {
         debug_assert!(self.fits(info), "{} has not the headers {self:?}", info.name);
-        let mut head = Head { bytes: [0; MAX_HEADER_LEN], at: 0 };
-        head.put(bth);
         if info.has_deth {
-            head.put(self.deth.unwrap_or_default().emit());
+            buf.extend_from_slice(&self.deth.unwrap_or_default().emit());
         }
         if info.has_feth {
-            head.put(self.feth.unwrap_or_default().to_be_bytes());
+            buf.extend_from_slice(&self.feth.unwrap_or_default().to_be_bytes());
         }
         if info.has_reth {
-            head.put(self.reth.unwrap_or_default().emit());
+            buf.extend_from_slice(&self.reth.unwrap_or_default().emit());
         }
         if info.has_atomic {
-            head.put(self.atomic.unwrap_or_default().emit());
+            buf.extend_from_slice(&self.atomic.unwrap_or_default().emit());
         }
         if info.has_aeth {
-            head.put(self.aeth.unwrap_or_default().emit());
+            buf.extend_from_slice(&self.aeth.unwrap_or_default().emit());
         }
         if info.has_atomic_ack {
-            head.put(self.atomic_ack.unwrap_or_default().to_be_bytes());
+            buf.extend_from_slice(&self.atomic_ack.unwrap_or_default().to_be_bytes());
         }
         if info.has_imm {
-            head.put(self.imm.unwrap_or_default().to_be_bytes());
+            buf.extend_from_slice(&self.imm.unwrap_or_default().to_be_bytes());
         }
         if info.has_ieth {
-            head.put(self.ieth.unwrap_or_default().to_be_bytes());
+            buf.extend_from_slice(&self.ieth.unwrap_or_default().to_be_bytes());
         }
-        if let (OpKind::Cnp, Some(reserved)) = (info.kind, self.cnp) {
-            head.put(reserved);
+        if info.kind == OpKind::Cnp {
+            buf.extend_from_slice(&self.cnp.unwrap_or_default());
         }
-        head.bytes
     }
 
     /// Whether exactly the headers are there that the opcode has (a CNP's reserved bytes may go
@@ -84,20 +77,5 @@ impl Ext {
             && self.imm.is_some() == info.has_imm
             && self.ieth.is_some() == info.has_ieth
             && (is_cnp || self.cnp.is_none())
-    }
-}
-
-struct Head {
-    bytes: [u8; MAX_HEADER_LEN],
-    at: usize,
-}
-
-impl Head {
-    #[inline]
-    fn put<const N: usize>(&mut self, header: [u8; N]) {
-        if let Some(place) = self.bytes.get_mut(self.at..self.at + N) {
-            place.copy_from_slice(&header);
-        }
-        self.at += N;
     }
 }

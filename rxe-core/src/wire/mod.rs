@@ -31,7 +31,7 @@ pub use bth::{Bth, BthView};
 pub use deth::Deth;
 pub use drop::DropReason;
 pub use eth::{Ethernet, Mac, VlanTag};
-pub use ext::{Ext, MAX_HEADER_LEN};
+pub use ext::Ext;
 pub use net::{Frame, IpId, NetHeader, Run, TxBatch, TxLimits, UDP_PORT};
 pub use opcode::{OpInfo, OpKind, Opcode, Position, SendExtra, Service};
 pub use packet::{Packet, PacketRepr};

@@ -296,7 +296,7 @@ opcodes! {
 
 /// The row of an opcode that has none: a BTH alone.
 pub(super) static BARE: OpInfo =
-    row(Opcode(0xff), "UNKNOWN", Service::Cnp, OpKind::Cnp, Position::Only, &[]);
+    row(Opcode(0xff), "UNKNOWN", Service::Cnp, OpKind::Send, Position::Only, &[]);
 
 /// The headers that may follow the BTH.
 #[derive(Clone, Copy)]
