@@ -1,8 +1,8 @@
 //! How fast frames go through a backend, without any protocol above it.
 //!
 //! ```text
-//! throughput NETDEV ADDRESS                       receives until nothing comes for a second
-//! throughput NETDEV ADDRESS PEER [BYTES [SEC]]    sends packets of BYTES to PEER
+//! throughput BACKEND NETDEV ADDRESS                      receives until nothing comes for a second
+//! throughput BACKEND NETDEV ADDRESS PEER [BYTES [SEC]]   sends packets of BYTES to PEER
 //! ```
 
 use std::error::Error;
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
-use rxe_net::{Backend, SendStatus, UdpBackend, UdpConfig};
+use rxe_net::{Backend, SendStatus};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [netdev, address, rest @ ..] = &args[..] else {
-        return Err("usage: throughput NETDEV ADDRESS [PEER [BYTES [SEC]]]".into());
+    let [backend, netdev, address, rest @ ..] = &args[..] else {
+        return Err("usage: throughput BACKEND NETDEV ADDRESS [PEER [BYTES [SEC]]]".into());
     };
     let address: IpAddr = address.parse()?;
-    let mut backend = UdpBackend::open(&UdpConfig::new(netdev, [address]))?;
+    let mut backend = rxe_net::open(backend.parse()?, netdev, &[address])?;
     match rest {
         [] => receive(&mut backend),
         [peer, rest @ ..] => {

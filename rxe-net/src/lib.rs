@@ -10,6 +10,8 @@ mod fabric;
 mod interface;
 mod loss;
 mod netlink;
+mod open;
+mod packet;
 mod rng;
 mod sys;
 #[cfg(test)]
@@ -21,4 +23,6 @@ pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};
+pub use open::{BackendKind, open};
+pub use packet::{PacketBackend, PacketConfig};
 pub use udp::{UdpBackend, UdpConfig};

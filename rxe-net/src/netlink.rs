@@ -21,6 +21,11 @@ pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "the network set-up changes all the time"))
 }
 
+/// Looks one thing up: `kind` is an `RTM_GET…`, `request` its fixed part and attributes.
+pub(crate) fn get(kind: u16, request: &[u8]) -> io::Result<Reply> {
+    exchange(kind, NLM_F_REQUEST, request)?.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
+}
+
 /// What the kernel answered to one request.
 pub(crate) struct Reply {
     /// Messages one after the other, each with its header.

@@ -1,31 +1,74 @@
 //! What the tests of several backends share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::any::type_name_of_val;
+use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rxe_core::wire::NetHeader;
+use rxe_core::wire::{NetHeader, TxBatch};
 
-use crate::Backend;
+use crate::{Backend, SendStatus};
 
-/// Port 4791 on the loopback addresses is one for the whole machine: tests take turns.
-///
-/// Other processes' tests may have it too, so this also takes a lock that those see.
-pub(crate) fn exclusive() -> impl Sized {
-    static HERE: Mutex<()> = Mutex::new(());
-    let here: MutexGuard<'static, ()> = HERE.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = std::env::temp_dir().join("rxe-test-port-4791.lock");
-    let file = std::fs::File::create(path).unwrap();
-    file.lock().unwrap();
-    (file, here)
+/// Runs `body`, the closure of a test, in network and user namespaces made for it, with loopback up
+/// and after the shell commands `setup`: by starting this test alone once more. Where that is not
+/// allowed the test is skipped, and says so.
+pub(crate) fn in_namespace<F: FnOnce()>(setup: &str, body: F) {
+    in_namespaces("-Urn", &format!("ip link set lo up\n{setup}"), body);
+}
+
+/// The same with these options of unshare(1), and nothing set up but by `setup`.
+pub(crate) fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
+    const INSIDE: &str = "RXE_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let name = type_name_of_val(&body);
+    let name = name.split_once("::").map_or(name, |(_, path)| path);
+    let name = name.strip_suffix("::{{closure}}").expect("called with a test's closure");
+    let allowed = Command::new("unshare")
+        .args([options, "ip", "link"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success());
+    if !allowed {
+        println!("SKIPPED: {name}: `unshare {options}` or `ip` does not work here");
+        return;
+    }
+    let output = Command::new("unshare")
+        .args([options, "sh", "-c"])
+        .arg(format!("set -e\n{setup}\nexec \"$0\" \"$@\""))
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "in the namespace:\n{stdout}\n{stderr}");
+    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}\n{stderr}");
+    for line in stdout.lines().filter(|l| l.starts_with("SKIPPED: ")) {
+        println!("{line}");
+    }
 }
 
 /// Waits until the backend has something to receive.
 pub(crate) fn wait_readable(backend: &impl Backend) {
+    wait(backend, PollFlags::IN);
+}
+
+fn wait(backend: &impl Backend, what: PollFlags) {
     let mut fds = Vec::new();
     backend.for_each_fd(&mut |fd| fds.push(fd.try_clone_to_owned().unwrap()));
-    let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, what)).collect();
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-    assert!(poll(&mut polls, Some(&limit)).unwrap() > 0, "nothing arrived in 10 s");
+    assert!(poll(&mut polls, Some(&limit)).unwrap() > 0, "nothing happened in 10 s");
+}
+
+/// Sends all of the batch.
+pub(crate) fn send_all(backend: &mut impl Backend, batch: &mut TxBatch) {
+    while backend.send(batch).unwrap() == SendStatus::Blocked {
+        wait(backend, PollFlags::OUT);
+    }
 }
 
 /// Receives until `count` packets have come.

@@ -268,7 +268,7 @@ impl Backend for UdpBackend {
                 out.push(Outgoing {
                     addr: socket.destination(&run.net),
                     control: UdpSocket::control(&run.net, segment),
-                    parts: [batch.bytes(run), &[]],
+                    parts: [batch.bytes(run), &[], &[]],
                 });
             }
             match sendmmsg(socket.as_fd(), &out) {

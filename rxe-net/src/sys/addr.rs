@@ -41,7 +41,6 @@ impl RawAddr {
     }
 
     /// What a packet socket binds to: an interface and an Ethernet protocol.
-    #[allow(dead_code, reason = "the packet backend's")]
     pub(crate) fn link(ifindex: u32, protocol: u16) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;

@@ -128,7 +128,7 @@ impl RecvArena {
 pub(crate) struct Outgoing<'a> {
     pub(crate) addr: RawAddr,
     pub(crate) control: Control,
-    pub(crate) parts: [&'a [u8]; 2],
+    pub(crate) parts: [&'a [u8]; 3],
 }
 
 /// Sends the first of `messages` (at most [`BATCH`] of them) without blocking. Returns how many
@@ -146,7 +146,7 @@ fn sendmmsg_up_to<const N: usize>(
     fd: BorrowedFd<'_>,
     messages: &[Outgoing<'_>],
 ) -> io::Result<usize> {
-    let mut iovs = [[EMPTY_IOV; 2]; N];
+    let mut iovs = [[EMPTY_IOV; 3]; N];
     let mut hdrs = [EMPTY_HDR; N];
     let count = messages.len().min(N);
     for ((m, iov), hdr) in messages.iter().zip(&mut iovs).zip(&mut hdrs) {
@@ -159,7 +159,7 @@ fn sendmmsg_up_to<const N: usize>(
             h.msg_namelen = m.addr.len.into();
         }
         h.msg_iov = iov.as_mut_ptr();
-        h.msg_iovlen = if m.parts[1].is_empty() { 1 } else { 2 };
+        h.msg_iovlen = iov.len() as _;
         let control = m.control.as_bytes();
         if !control.is_empty() {
             h.msg_control = control.as_ptr().cast_mut().cast();

@@ -51,7 +51,6 @@ pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
 }
 
 /// The hardware address of an interface and its type (`ARPHRD_*`).
-#[allow(dead_code, reason = "the packet backend's")]
 pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
     let request = interface_request(fd, netdev, libc::SIOCGIFHWADDR)?;
     // SAFETY: SIOCGIFHWADDR has filled in this member.

@@ -103,7 +103,6 @@ impl UdpSocket {
 
     /// Lets nothing in: the socket then only keeps the port, so that this host does not answer
     /// packets to it with "port unreachable".
-    #[allow(dead_code, reason = "the packet backend's")]
     pub(crate) fn deafen(&self) -> Result<(), NetError> {
         const RET_K: u16 = 0x06;
         let drop_all = [libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }];

@@ -1,0 +1,75 @@
+//! A backend by its name.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
+
+/// The ways onto a real wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BackendKind {
+    /// [`UdpBackend`]: needs nothing.
+    #[default]
+    Udp,
+    /// [`PacketBackend`]: needs CAP_NET_RAW.
+    Packet,
+}
+
+impl BackendKind {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Udp, Self::Packet];
+
+    /// Its name, as on a command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for BackendKind {
+    type Err = NetError;
+
+    fn from_str(name: &str) -> Result<Self, NetError> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| NetError::NoSuchBackend { name: name.to_owned() })
+    }
+}
+
+/// Opens a backend for these addresses of an interface, with its defaults.
+pub fn open(
+    kind: BackendKind,
+    netdev: &str,
+    addresses: &[IpAddr],
+) -> Result<Box<dyn Backend>, NetError> {
+    Ok(match kind {
+        BackendKind::Udp => Box::new(UdpBackend::open(&UdpConfig::new(netdev, addresses))?),
+        BackendKind::Packet => {
+            Box::new(PacketBackend::open(&PacketConfig::new(netdev, addresses))?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for kind in BackendKind::ALL {
+            assert_eq!(kind.to_string().parse::<BackendKind>().unwrap(), kind);
+        }
+        let error = "xdp2".parse::<BackendKind>().unwrap_err();
+        assert_eq!(error.to_string(), "there is no backend xdp2: choose udp or packet");
+    }
+}

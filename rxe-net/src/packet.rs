@@ -1,0 +1,380 @@
+//! RoCEv2 over packet sockets (AF_PACKET): sees the whole IP header and writes it. Needs
+//! CAP_NET_RAW; in a namespace of one's own (`unshare -Urn`) everyone has it.
+//!
+//! Frames leave on the interface's packet socket where the neighbour's Ethernet address is known,
+//! and through a raw IP socket where it is not, so that the kernel finds the neighbour and keeps the
+//! packets meanwhile. What this host sends to itself goes that way too, and comes in over loopback,
+//! so there is a second packet socket there.
+//!
+//! Invariants: packet `i` of a run leaves with the ID of `net.nth(i)`, whichever way it goes; a
+//! bound UDP socket that hears nothing keeps port 4791 of each address, so that the host does not
+//! answer with "port unreachable".
+
+mod filter;
+mod headers;
+mod link;
+mod route;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
+use rxe_core::wire::{Frame, NetHeader, Run, TxBatch, TxLimits};
+use smallvec::SmallVec;
+
+use self::headers::Headers;
+use self::link::Link;
+use self::route::{Path, Paths};
+use crate::NetError;
+use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::loss::{Loss, count_lost};
+use crate::sys::addr::RawAddr;
+use crate::sys::cmsg::Control;
+use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
+use crate::sys::sockopt;
+use crate::udp::interface_index;
+use crate::udp::socket::UdpSocket;
+
+/// What a [`PacketBackend`] is made from.
+#[derive(Clone, Debug)]
+pub struct PacketConfig {
+    /// The interface.
+    pub netdev: String,
+    /// The addresses to receive for.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes of receive and of send buffer to ask the system for.
+    pub buffer: usize,
+    /// Let the system segment runs and merge packets if it can.
+    pub segment: bool,
+}
+
+impl PacketConfig {
+    /// The defaults for these addresses on an interface.
+    pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
+        Self { netdev: netdev.into(), addresses: addresses.into(), buffer: 8 << 20, segment: true }
+    }
+}
+
+/// RoCEv2 over packet sockets.
+pub struct PacketBackend {
+    /// The interface's socket, then loopback's (if it is not the same).
+    links: Vec<Link>,
+    /// Where the kernel routes: IPv4 and IPv6.
+    raw: RawSockets,
+    paths: Paths,
+    /// Keeps the ports.
+    _ports: Vec<UdpSocket>,
+    addresses: Vec<IpAddr>,
+    /// The system segments.
+    segment: bool,
+    /// Of the run at this place in the batch so many packets are gone already.
+    partial: Option<(usize, usize)>,
+    arena: RecvArena,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+/// A frame with all that can stand before its payload.
+const BUFFER: usize = (64 << 10) + 128;
+const BUFFERS: usize = 16;
+
+impl PacketBackend {
+    /// Opens packet sockets on the interface and on loopback.
+    pub fn open(config: &PacketConfig) -> Result<Self, NetError> {
+        let netdev = &config.netdev;
+        let interface = interface_index(netdev)?;
+        let mut addresses = Vec::new();
+        let mut ports = Vec::new();
+        let mut not_ready = None;
+        for address in &config.addresses {
+            if addresses.contains(address) {
+                continue;
+            }
+            match UdpSocket::open(*address, interface) {
+                Ok(port) => {
+                    port.deafen()?;
+                    ports.push(port);
+                    addresses.push(*address);
+                }
+                Err(e @ NetError::NoSuchAddress { .. }) => not_ready = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        let Some(first) = ports.first() else {
+            return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
+        };
+        let link_mtu = sockopt::mtu(first.as_fd(), netdev)
+            .map_err(|e| NetError::os("read the MTU of the interface", e))?;
+        let mut links = vec![Link::open(netdev, interface, &addresses, config.buffer)?];
+        if let Ok(loopback) = interface_index("lo")
+            && loopback != interface
+        {
+            links.push(Link::open("lo", loopback, &addresses, config.buffer)?);
+        }
+        let capabilities = Capabilities {
+            name: "packet",
+            privileges: "CAP_NET_RAW",
+            link_mtu,
+            tx: TxLimits { run_segments: 64, run_bytes: 65_507 - 20, batch_bytes: 512 << 10 },
+            src_port: SrcPort::Any,
+            sees_ip_id: true,
+            recv_buffer: links.iter().map(|l| l.recv_buffer).min().unwrap_or(0),
+        };
+        Ok(Self {
+            segment: config.segment && links.iter().all(|l| l.vnet),
+            links,
+            raw: RawSockets::open()?,
+            paths: Paths::default(),
+            _ports: ports,
+            addresses,
+            partial: None,
+            arena: RecvArena::new(BUFFERS, BUFFER),
+            capabilities,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The addresses it receives for.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    fn receive_from(
+        &mut self,
+        index: usize,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let link = &mut self.links[index];
+        let mut packets = 0;
+        loop {
+            let want = self.arena.count();
+            let got = match self.arena.recv(link.as_fd(), want) {
+                Ok(n) => n,
+                // The interface went down, or a frame came that can not be described.
+                Err(e) if Loss::of(&e).is_some() => {
+                    self.counters.rx_unusable += 1;
+                    return Ok(packets);
+                }
+                Err(e) => return Err(NetError::os("receive from a packet socket", e)),
+            };
+            for i in 0..got {
+                let received = self.arena.get(i);
+                let (frame, lost) = link.arrived(&received);
+                self.counters.rx_overflow += u64::from(lost);
+                let Some(frame) = frame else {
+                    self.counters.rx_unusable += 1;
+                    continue;
+                };
+                let count = frame.payload.len().div_ceil(frame.segment);
+                packets += count;
+                self.counters.rx_packets += count as u64;
+                self.counters.rx_bytes += frame.payload.len() as u64;
+                sink(&frame);
+            }
+            if got < want || packets >= budget {
+                return Ok(packets);
+            }
+        }
+    }
+
+    /// Sends as many as possible of the runs in front of the batch that take the same way.
+    fn send_some(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let first = &batch.pending()[0];
+        let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
+        let skip = skip.map_or(0, |(_, packets)| packets);
+        if first.net.dst.is_ipv4() != first.net.src.is_ipv4() {
+            count_lost(&mut self.counters, Loss::BadAddress, packets(first) as u64);
+            batch.mark_sent(1);
+            return Ok(SendStatus::Done);
+        }
+        let dst = first.net.dst;
+        let scope = self.links[0].interface;
+        let path = match self.paths.to(dst, scope) {
+            Path::Direct { interface, mac } => self
+                .links
+                .iter()
+                .find(|l| l.interface == interface && l.ethernet)
+                .map(|link| (link, mac)),
+            Path::Kernel => None,
+        };
+        // The system's segmentation takes whole runs; else each packet goes alone.
+        let result = match path {
+            Some((link, mac)) if self.segment && skip == 0 => {
+                let same =
+                    |run: &&Run| run.net.dst == dst && run.net.src.is_ipv4() == dst.is_ipv4();
+                let runs: SmallVec<[_; 4]> =
+                    batch.pending().iter().take(BATCH).take_while(same).collect();
+                let headers: SmallVec<[Headers; 4]> = runs
+                    .iter()
+                    .map(|run| {
+                        let segment = (packets(run) > 1).then_some(run.segment);
+                        link.headers(&run.net, batch.bytes(run), segment, mac)
+                    })
+                    .collect();
+                let out: SmallVec<[Outgoing<'_>; 4]> = runs
+                    .iter()
+                    .zip(&headers)
+                    .map(|(run, h)| outgoing(link.destination(&run.net), h, batch.bytes(run)))
+                    .collect();
+                sendmmsg(link.as_fd(), &out).map(Sent::Runs)
+            }
+            _ => {
+                let (fd, destination) = match path {
+                    Some((link, _)) => (link.as_fd(), link.destination(&first.net)),
+                    None => (self.raw.of(dst), RawAddr::inet(dst, 0, scope)),
+                };
+                let singles: SmallVec<[_; 4]> = batch
+                    .bytes(first)
+                    .chunks(first.segment.max(1))
+                    .enumerate()
+                    .skip(skip)
+                    .take(BATCH)
+                    .map(|(i, bytes)| (nth(&first.net, i), bytes))
+                    .collect();
+                let headers: SmallVec<[Headers; 4]> = singles
+                    .iter()
+                    .map(|(net, bytes)| match path {
+                        Some((link, mac)) => link.headers(net, bytes, None, mac),
+                        None => Headers::routed(net, bytes),
+                    })
+                    .collect();
+                let out: SmallVec<[Outgoing<'_>; 4]> = singles
+                    .iter()
+                    .zip(&headers)
+                    .map(|((_, bytes), h)| outgoing(destination, h, bytes))
+                    .collect();
+                sendmmsg(fd, &out).map(Sent::Packets)
+            }
+        };
+        match result {
+            Ok(Sent::Runs(n)) => {
+                for run in &batch.pending()[..n] {
+                    self.counters.tx_packets += packets(run) as u64;
+                    self.counters.tx_bytes += run.bytes.len() as u64;
+                }
+                batch.mark_sent(n);
+            }
+            Ok(Sent::Packets(n)) => {
+                let bytes = batch.bytes(first).len();
+                let (from, to) = (skip * first.segment, (skip + n) * first.segment);
+                self.counters.tx_packets += n as u64;
+                self.counters.tx_bytes += (to.min(bytes) - from.min(bytes)) as u64;
+                if skip + n < packets(first) {
+                    self.partial = Some((first.bytes.start, skip + n));
+                } else {
+                    batch.mark_sent(1);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.partial = (skip > 0).then_some((first.bytes.start, skip));
+                return Ok(SendStatus::Blocked);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                self.partial = (skip > 0).then_some((first.bytes.start, skip));
+            }
+            Err(e) => {
+                let Some(loss) = Loss::of(&e) else {
+                    return Err(NetError::os("send to a packet socket", e));
+                };
+                let left = packets(first) - skip;
+                if loss == Loss::Other && self.segment && left > 1 {
+                    // It does not segment after all: try again without.
+                    self.segment = false;
+                    return Ok(SendStatus::Done);
+                }
+                self.paths.forget(dst);
+                count_lost(&mut self.counters, loss, left as u64);
+                batch.mark_sent(1);
+            }
+        }
+        Ok(SendStatus::Done)
+    }
+}
+
+enum Sent {
+    Runs(usize),
+    Packets(usize),
+}
+
+impl Backend for PacketBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let mut packets = 0;
+        for index in 0..self.links.len() {
+            packets += self.receive_from(index, budget, sink)?;
+        }
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        while !batch.is_empty() {
+            if self.send_some(batch)? == SendStatus::Blocked {
+                return Ok(SendStatus::Blocked);
+            }
+        }
+        Ok(SendStatus::Done)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        for link in &self.links {
+            f(link.as_fd());
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+/// Sockets that take whole IP packets and let the kernel find their way. raw(7).
+struct RawSockets {
+    v4: OwnedFd,
+    /// Absent where the system has no IPv6.
+    v6: Option<OwnedFd>,
+}
+
+impl RawSockets {
+    fn open() -> Result<Self, NetError> {
+        let open = |family| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let raw = Protocol::from_raw(rustix::net::RawProtocol::new(255).expect("not zero"));
+            rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))
+        };
+        let v4 = open(AddressFamily::INET)
+            .map_err(|e| link::privilege(e.into(), "open a raw IP socket"))?;
+        Ok(Self { v4, v6: open(AddressFamily::INET6).ok() })
+    }
+
+    fn of(&self, dst: IpAddr) -> BorrowedFd<'_> {
+        match &self.v6 {
+            Some(v6) if dst.is_ipv6() => v6.as_fd(),
+            // IPv6 to the IPv4 socket is refused and counted.
+            _ => self.v4.as_fd(),
+        }
+    }
+}
+
+fn outgoing<'a>(addr: RawAddr, headers: &'a Headers, payload: &'a [u8]) -> Outgoing<'a> {
+    let [front, ip] = headers.parts();
+    Outgoing { addr, control: Control::EMPTY, parts: [front, ip, payload] }
+}
+
+fn nth(net: &NetHeader, index: usize) -> NetHeader {
+    net.nth(u16::try_from(index).unwrap_or(0))
+}
+
+/// Packets in a run.
+fn packets(run: &Run) -> usize {
+    run.bytes.len().div_ceil(run.segment.max(1))
+}

@@ -1,0 +1,160 @@
+//! A classic BPF program that lets through UDP to port 4791 of our addresses and nothing else, so
+//! that a busy host's other traffic costs this process nothing.
+
+use std::net::IpAddr;
+
+use libc::sock_filter;
+use rxe_core::wire::UDP_PORT;
+
+const LD_W_ABS: u16 = 0x20;
+const LD_H_ABS: u16 = 0x28;
+const LD_B_ABS: u16 = 0x30;
+const LD_H_IND: u16 = 0x48;
+const AND_K: u16 = 0x54;
+const LSH_K: u16 = 0x64;
+const TAX: u16 = 0x07;
+const JEQ_K: u16 = 0x15;
+const JA: u16 = 0x05;
+const RET_K: u16 = 0x06;
+
+/// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, wherever it stands.
+const PROTOCOL: u32 = 0xffff_f000;
+const WHOLE: u32 = u32::MAX;
+
+/// The program for packets whose IP header begins at `ip`.
+pub(super) fn program(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
+    let v4 = match_v4(ip, addresses);
+    let v6 = match_v6(ip, addresses);
+    let mut p = vec![op(LD_H_ABS, PROTOCOL)];
+    p.extend(unless(0x0800, &v4));
+    p.extend(unless(0x86dd, &v6));
+    p.push(op(RET_K, 0));
+    p
+}
+
+/// `block`, jumped over unless the accumulator is `value`.
+fn unless(value: u32, block: &[sock_filter]) -> Vec<sock_filter> {
+    let over = u32::try_from(block.len()).unwrap_or(u32::MAX);
+    let mut p = vec![jump(value, 1, 0), op(JA, over)];
+    p.extend_from_slice(block);
+    p
+}
+
+fn match_v4(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
+    let mut p = vec![op(LD_B_ABS, ip + 9)];
+    p.extend(or_drop(17));
+    // The length of the header, options included, goes to X.
+    p.extend([op(LD_B_ABS, ip), op(AND_K, 0xf), op(LSH_K, 2), op(TAX, 0)]);
+    p.push(op(LD_H_IND, ip + 2));
+    p.extend(or_drop(UDP_PORT.into()));
+    p.push(op(LD_W_ABS, ip + 16));
+    for address in addresses {
+        if let IpAddr::V4(address) = address {
+            p.extend([jump(u32::from(*address), 0, 1), op(RET_K, WHOLE)]);
+        }
+    }
+    p.push(op(RET_K, 0));
+    p
+}
+
+fn match_v6(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
+    let mut p = vec![op(LD_B_ABS, ip + 6)];
+    p.extend(or_drop(17));
+    p.push(op(LD_H_ABS, ip + 42));
+    p.extend(or_drop(UDP_PORT.into()));
+    for address in addresses {
+        if let IpAddr::V6(address) = address {
+            // Four words, each a load and a comparison; whoever fails goes to the next address.
+            for (word, left) in address.octets().chunks_exact(4).zip([7, 5, 3, 1]) {
+                let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+                let at = ip + 24 + 2 * (7 - u32::from(left));
+                p.extend([op(LD_W_ABS, at), jump(word, 0, left)]);
+            }
+            p.push(op(RET_K, WHOLE));
+        }
+    }
+    p.push(op(RET_K, 0));
+    p
+}
+
+fn or_drop(value: u32) -> [sock_filter; 2] {
+    [jump(value, 1, 0), op(RET_K, 0)]
+}
+
+fn op(code: u16, k: u32) -> sock_filter {
+    sock_filter { code, jt: 0, jf: 0, k }
+}
+
+/// Skips `jt` instructions if the accumulator is `k`, else `jf`.
+fn jump(k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: JEQ_K, jt, jf, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::headers::ethertype;
+    use rxe_core::wire::NetHeader;
+    use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
+
+    /// Runs a program as the kernel would; `None` for a load outside the packet, which drops it.
+    fn run(program: &[sock_filter], ethertype: u16, packet: &[u8]) -> Option<u32> {
+        let (mut a, mut x, mut pc) = (0u32, 0u32, 0usize);
+        let load = |at: u32, n: usize| -> Option<u32> {
+            let bytes = packet.get(at as usize..at as usize + n)?;
+            Some(bytes.iter().fold(0, |v, b| v << 8 | u32::from(*b)))
+        };
+        loop {
+            let i = program[pc];
+            pc += 1;
+            match i.code {
+                LD_H_ABS if i.k == PROTOCOL => a = ethertype.into(),
+                LD_W_ABS => a = load(i.k, 4)?,
+                LD_H_ABS => a = load(i.k, 2)?,
+                LD_B_ABS => a = load(i.k, 1)?,
+                LD_H_IND => a = load(x + i.k, 2)?,
+                AND_K => a &= i.k,
+                LSH_K => a <<= i.k,
+                TAX => x = a,
+                JEQ_K => pc += usize::from(if a == i.k { i.jt } else { i.jf }),
+                JA => pc += i.k as usize,
+                RET_K => return Some(i.k),
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_our_addresses_and_port_pass() {
+        let ours: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2", "fe80::1", "2001:db8::1:2"]
+            .iter()
+            .map(|a| a.parse().unwrap())
+            .collect();
+        let program = program(14, &ours);
+        let passes = |dst: &str, port| {
+            let dst: IpAddr = dst.parse().unwrap();
+            let net = NetHeader::outgoing(dst, dst, 1);
+            let ip = IpUdpHeader::new(&net, port, UdpChecksum::None, &[]);
+            let frame = [&[0; 14], ip.as_bytes()].concat();
+            run(&program, ethertype(dst), &frame) == Some(WHOLE)
+        };
+        for ours in &ours {
+            assert!(passes(&ours.to_string(), 4791), "{ours}");
+            assert!(!passes(&ours.to_string(), 4790));
+        }
+        for other in ["10.0.0.3", "fe80::2", "fe80:1::1", "2001:db8:1::1:2"] {
+            assert!(!passes(other, 4791), "{other}");
+        }
+        assert_eq!(run(&program, 0x0806, &[0; 60]), Some(0), "ARP");
+    }
+
+    #[test]
+    fn options_move_the_port() {
+        let ours: IpAddr = "10.0.0.1".parse().unwrap();
+        let net = NetHeader::outgoing(ours, ours, 1);
+        let mut packet = IpUdpHeader::new(&net, 4791, UdpChecksum::None, &[]).as_bytes().to_vec();
+        packet[0] = 0x46;
+        packet.splice(20..20, [1, 1, 1, 0]);
+        assert_eq!(run(&program(0, &[ours]), 0x0800, &packet), Some(WHOLE));
+    }
+}

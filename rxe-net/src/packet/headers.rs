@@ -1,0 +1,191 @@
+//! What stands before a payload on a packet socket: a virtio header that tells the kernel how to
+//! segment, Ethernet, IP and UDP. On the stack, and once for a whole run.
+
+use std::net::IpAddr;
+
+use rxe_core::wire::NetHeader;
+use rxe_core::wire::UDP_PORT;
+use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
+
+/// Bytes of an Ethernet header without tags.
+pub(super) const ETHERNET: usize = 14;
+/// Bytes of `struct virtio_net_hdr`.
+pub(super) const VNET: usize = 10;
+
+const UDP: usize = 8;
+/// Where in a UDP header its checksum stands.
+const UDP_CHECKSUM: usize = 6;
+const PROTOCOL_UDP: u8 = 17;
+
+const VNET_NEEDS_CSUM: u8 = 1;
+const VNET_GSO_NONE: u8 = 0;
+const VNET_GSO_UDP_L4: u8 = 5;
+const VNET_GSO_ECN: u8 = 0x80;
+
+/// The EtherType for an address family.
+pub(super) fn ethertype(ip: IpAddr) -> u16 {
+    if ip.is_ipv4() { 0x0800 } else { 0x86dd }
+}
+
+/// The headers of one packet, or of a run that the kernel segments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Headers {
+    /// Virtio header and Ethernet header, as far as there are any.
+    front: [u8; VNET + ETHERNET],
+    front_from: usize,
+    ip: IpUdpHeader,
+}
+
+impl Headers {
+    /// Of a packet that the kernel routes. RoCEv2 has no UDP checksum over IPv4; IPv6 wants one.
+    pub(super) fn routed(net: &NetHeader, payload: &[u8]) -> Self {
+        let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
+        let ip = IpUdpHeader::new(net, UDP_PORT, checksum, payload);
+        Self { front: [0; VNET + ETHERNET], front_from: VNET + ETHERNET, ip }
+    }
+
+    /// Of a packet for an Ethernet, without a virtio header.
+    pub(super) fn plain(net: &NetHeader, payload: &[u8], src: [u8; 6], dst: [u8; 6]) -> Self {
+        Self::routed(net, payload).on_ethernet(net, src, dst)
+    }
+
+    /// Of packets of `segment` bytes for an Ethernet (`None`: one packet), with a virtio header.
+    /// Where there is to be a UDP checksum (IPv6, and whatever is segmented) the kernel or the
+    /// device completes it.
+    pub(super) fn offloaded(
+        net: &NetHeader,
+        payload: &[u8],
+        segment: Option<usize>,
+        src: [u8; 6],
+        dst: [u8; 6],
+    ) -> Self {
+        let partial = segment.is_some() || net.dst.is_ipv6();
+        let checksum = if partial {
+            UdpChecksum::Exact(pseudo_sum(net, UDP + payload.len()))
+        } else {
+            UdpChecksum::None
+        };
+        let ip = IpUdpHeader::new(net, UDP_PORT, checksum, payload);
+        let mut headers =
+            Self { front: [0; VNET + ETHERNET], front_from: 0, ip }.on_ethernet(net, src, dst);
+        let whole = ETHERNET + ip.as_bytes().len();
+        let vnet = &mut headers.front[..VNET];
+        if let Some(segment) = segment {
+            vnet[1] = VNET_GSO_UDP_L4;
+            vnet[4..6].copy_from_slice(&number(segment));
+        }
+        if partial {
+            vnet[0] = VNET_NEEDS_CSUM;
+            vnet[6..8].copy_from_slice(&number(whole - UDP));
+            vnet[8..].copy_from_slice(&number(UDP_CHECKSUM));
+        }
+        vnet[2..4].copy_from_slice(&number(whole));
+        headers.front_from = 0;
+        headers
+    }
+
+    /// What comes before IP, and IP and UDP.
+    pub(super) fn parts(&self) -> [&[u8]; 2] {
+        [&self.front[self.front_from..], self.ip.as_bytes()]
+    }
+
+    fn on_ethernet(mut self, net: &NetHeader, src: [u8; 6], dst: [u8; 6]) -> Self {
+        let header = &mut self.front[VNET..];
+        header[..6].copy_from_slice(&dst);
+        header[6..12].copy_from_slice(&src);
+        header[12..].copy_from_slice(&ethertype(net.dst).to_be_bytes());
+        self.front_from = VNET;
+        self
+    }
+}
+
+/// Takes the virtio header off: bytes per segment, 0 if the frame is one packet, and the frame.
+/// `None` for what is no UDP.
+pub(super) fn parse_vnet(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (vnet, frame) = bytes.split_first_chunk::<VNET>()?;
+    match vnet[1] & !VNET_GSO_ECN {
+        VNET_GSO_NONE => Some((0, frame)),
+        VNET_GSO_UDP_L4 => Some((u16::from_ne_bytes([vnet[4], vnet[5]]).into(), frame)),
+        _ => None,
+    }
+}
+
+/// Lengths in a run are at most 65,535.
+fn number(n: usize) -> [u8; 2] {
+    u16::try_from(n).unwrap_or(0).to_ne_bytes()
+}
+
+/// The sum over what of the IP header UDP's checksum covers, not inverted. RFC 768, 8200, 1071.
+fn pseudo_sum(net: &NetHeader, udp_len: usize) -> u16 {
+    let words = |octets: &[u8]| -> u32 {
+        octets.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum()
+    };
+    let address = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => words(&ip.octets()),
+        IpAddr::V6(ip) => words(&ip.octets()),
+    };
+    let len = u32::try_from(udp_len).unwrap_or(0);
+    let mut sum = address(net.src) + address(net.dst) + u32::from(PROTOCOL_UDP) + len;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_core::wire::frame::parse_ethernet;
+
+    fn net(src: &str, dst: &str) -> NetHeader {
+        NetHeader::outgoing(src.parse().unwrap(), dst.parse().unwrap(), 0xc001)
+    }
+
+    fn joined(headers: &Headers, payload: &[u8]) -> Vec<u8> {
+        [headers.parts()[0], headers.parts()[1], payload].concat()
+    }
+
+    #[test]
+    fn what_is_built_reads_back() {
+        let payload = [0x5a; 30];
+        for net in [net("10.0.0.1", "10.0.0.2"), net("fe80::1", "fe80::2")] {
+            let plain = joined(&Headers::plain(&net, &payload, [2; 6], [4; 6]), &payload);
+            assert_eq!(parse_ethernet(&plain).unwrap().1.net, net);
+            let single = Headers::offloaded(&net, &payload, None, [2; 6], [4; 6]);
+            let single = joined(&single, &payload);
+            let (segment, frame) = parse_vnet(&single).unwrap();
+            assert_eq!((segment, parse_ethernet(frame).unwrap().1.payload), (0, &payload[..]));
+            let run = Headers::offloaded(&net, &payload, Some(10), [2; 6], [4; 6]);
+            let run = joined(&run, &payload);
+            let (segment, frame) = parse_vnet(&run).unwrap();
+            assert_eq!((segment, parse_ethernet(frame).unwrap().1.payload), (10, &payload[..]));
+        }
+    }
+
+    #[test]
+    fn a_partial_checksum_completes_to_the_right_one() {
+        let payload = [1, 2, 3, 4];
+        for net in [net("10.0.0.1", "10.0.0.2"), net("2001:db8::1", "2001:db8::2")] {
+            let partial = Headers::offloaded(&net, &payload, Some(2), [0; 6], [0; 6]);
+            let udp = &partial.parts()[1][partial.parts()[1].len() - UDP..];
+            let mut sum: u32 = [udp, &payload]
+                .concat()
+                .chunks(2)
+                .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+                .sum();
+            while sum > 0xffff {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            let full = IpUdpHeader::new(&net, UDP_PORT, UdpChecksum::Compute, &payload);
+            let right = full.as_bytes().last_chunk::<2>().unwrap();
+            assert_eq!((!u16::try_from(sum).unwrap()).to_be_bytes(), *right);
+        }
+    }
+
+    #[test]
+    fn other_segmentation_and_short_headers_are_refused() {
+        assert_eq!(parse_vnet(&[0; 9]), None);
+        let tcp = [0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(parse_vnet(&tcp), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! One packet socket on one interface. packet(7).
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rxe_core::wire::{Frame, IpId, NetHeader, frame, icrc};
+
+use super::filter;
+use super::headers::{ETHERNET, Headers, ethertype, parse_vnet};
+use crate::NetError;
+use crate::sys::addr::RawAddr;
+use crate::sys::cmsg;
+use crate::sys::mmsg::Received;
+use crate::sys::sockopt;
+
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const ETH_P_ALL: u16 = 3;
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+
+/// A packet socket.
+#[derive(Debug)]
+pub(super) struct Link {
+    fd: OwnedFd,
+    pub(super) interface: u32,
+    mac: [u8; 6],
+    /// Frames have Ethernet headers; else they begin with IP, and sending is the kernel's work.
+    pub(super) ethernet: bool,
+    /// A virtio header goes with each frame, so the kernel can segment and merge.
+    pub(super) vnet: bool,
+    pub(super) recv_buffer: usize,
+    /// Frames lost so far because the receive buffer was full, as last said.
+    pub(super) overflow: u32,
+}
+
+impl Link {
+    /// Opens a socket that hears what comes to `addresses` on `netdev`.
+    pub(super) fn open(
+        netdev: &str,
+        interface: u32,
+        addresses: &[IpAddr],
+        recv_buffer: usize,
+    ) -> Result<Self, NetError> {
+        let (kind, mac) = hardware(netdev)?;
+        let ethernet = matches!(kind, ARPHRD_ETHER | ARPHRD_LOOPBACK);
+        let socket_type = if ethernet { SocketType::RAW } else { SocketType::DGRAM };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // No protocol yet: nothing comes before the filter is there.
+        let fd = rustix::net::socket_with(AddressFamily::PACKET, socket_type, flags, None)
+            .map_err(|e| privilege(e.into(), "open a packet socket"))?;
+        let vnet = ethernet && kernel_knows_udp_in_vnet();
+        let set_up = || -> io::Result<usize> {
+            let ip = if ethernet { ETHERNET } else { 0 };
+            let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses);
+            sockopt::attach_filter(fd.as_fd(), &program)?;
+            let set = |level, name, value| sockopt::set_int(fd.as_fd(), level, name, value);
+            if vnet {
+                set(libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
+            }
+            // Before Linux 4.20 these are told apart by their type.
+            let _ = set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
+            let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+            let bytes = libc::c_int::try_from(recv_buffer).unwrap_or(libc::c_int::MAX);
+            if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+                let _ = set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
+            }
+            if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes).is_err() {
+                let _ = set(libc::SOL_SOCKET, libc::SO_SNDBUF, bytes);
+            }
+            sockopt::bind(fd.as_fd(), &RawAddr::link(interface, ETH_P_ALL))?;
+            let got = sockopt::get_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+            Ok(usize::try_from(got).unwrap_or(0))
+        };
+        let recv_buffer = set_up().map_err(|e| NetError::os("set up a packet socket", e))?;
+        Ok(Self { fd, interface, mac, ethernet, vnet, recv_buffer, overflow: 0 })
+    }
+
+    /// The frame in what has arrived, and how many were lost before it; `None` if it is none of
+    /// ours.
+    pub(super) fn arrived<'a>(&mut self, received: &Received<'a>) -> (Option<Frame<'a>>, u32) {
+        let mut lost = 0;
+        for m in cmsg::messages(received.control) {
+            if (m.level, m.kind) == (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) {
+                lost = m.int().wrapping_sub(std::mem::replace(&mut self.overflow, m.int()));
+            }
+        }
+        (self.frame(received), lost)
+    }
+
+    fn frame<'a>(&self, received: &Received<'a>) -> Option<Frame<'a>> {
+        // sll_pkttype: what others are meant to hear, and what we sent, is not for us.
+        const OTHERHOST: u8 = 3;
+        if received.truncated || received.addr.bytes[10] >= OTHERHOST {
+            return None;
+        }
+        let mut bytes = received.payload;
+        let mut gso_size = 0;
+        if self.vnet {
+            (gso_size, bytes) = parse_vnet(bytes)?;
+        }
+        let packet = if self.ethernet { bytes.get(ETHERNET..)? } else { bytes };
+        let frame = frame::parse_ip(packet).ok()?.frame().ok()?;
+        if frame.payload.is_empty() {
+            return None;
+        }
+        let whole = frame.payload.len();
+        let segment = if gso_size == 0 { whole } else { gso_size.min(whole) };
+        Some(Frame { net: id_of_merged(&frame, segment), segment, ..frame })
+    }
+
+    /// The headers for a payload to this Ethernet address, in packets of `segment` bytes (`None`:
+    /// one packet).
+    pub(super) fn headers(
+        &self,
+        net: &NetHeader,
+        payload: &[u8],
+        segment: Option<usize>,
+        mac: [u8; 6],
+    ) -> Headers {
+        if self.vnet {
+            Headers::offloaded(net, payload, segment, self.mac, mac)
+        } else {
+            Headers::plain(net, payload, self.mac, mac)
+        }
+    }
+
+    /// Where `sendto` of a frame to this family goes.
+    pub(super) fn destination(&self, net: &NetHeader) -> RawAddr {
+        RawAddr::link(self.interface, ethertype(net.dst))
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The headers of a frame that the system may have merged: it merges packets whose IDs count up,
+/// and also (before Linux 6.10: whatever they are) such as are all the same. Then their IDs are not
+/// known.
+fn id_of_merged(frame: &Frame<'_>, segment: usize) -> NetHeader {
+    let merged = Frame { segment, ..*frame };
+    if let Some((second, bytes)) = merged.packets().nth(1)
+        && frame.net.dst.is_ipv4()
+        && icrc::check(&second, bytes).is_err()
+    {
+        let hidden = NetHeader { id: IpId::Hidden, ..second };
+        if icrc::check(&hidden, bytes).is_ok() {
+            return NetHeader { id: IpId::Hidden, ..frame.net };
+        }
+    }
+    frame.net
+}
+
+/// Missing privileges have an error of their own.
+pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            NetError::NoPrivilege { backend: "packet", capability: "CAP_NET_RAW" }
+        }
+        _ => NetError::os(what, error),
+    }
+}
+
+fn hardware(netdev: &str) -> Result<(u16, [u8; 6]), NetError> {
+    let any = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|e| NetError::os("open a UDP socket", e))?;
+    sockopt::hardware_address(any.as_fd(), netdev)
+        .map_err(|_| NetError::NoSuchDevice { netdev: netdev.to_owned() })
+}
+
+/// Linux 6.2 learnt to say in a virtio header that a frame is several UDP packets; before, such
+/// frames can not be received at all with the header.
+fn kernel_knows_udp_in_vnet() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (6, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three packets with ICRCs for these IDs, as a merged frame with the ID of the first.
+    fn merged(ids: [u16; 3]) -> (NetHeader, Vec<u8>) {
+        let ip: IpAddr = "10.0.0.1".parse().unwrap();
+        let net = |id| NetHeader {
+            id: IpId::Known { id, flags: 0x4000 },
+            ..NetHeader::outgoing(ip, ip, 1)
+        };
+        let mut buf = Vec::new();
+        for id in ids {
+            let start = buf.len();
+            buf.resize(start + 28, 0x04);
+            icrc::append(&net(id), &mut buf, start);
+        }
+        (net(ids[0]), buf)
+    }
+
+    #[test]
+    fn ids_that_do_not_count_up_are_not_claimed_to_be_known() {
+        let id_of = |ids| {
+            let (net, payload) = merged(ids);
+            id_of_merged(&Frame::single(net, &payload), 32).id
+        };
+        assert_eq!(id_of([7, 8, 9]), IpId::Known { id: 7, flags: 0x4000 });
+        assert_eq!(id_of([0, 0, 0]), IpId::Hidden);
+        assert_eq!(id_of([5, 900, 77]), IpId::Hidden);
+    }
+}

@@ -1,0 +1,297 @@
+use std::fs;
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+
+use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
+
+use super::{PacketBackend, PacketConfig};
+use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all};
+use crate::{Backend, NetError, UdpBackend, UdpConfig};
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().unwrap()
+}
+
+fn ips(addresses: &[&str]) -> Vec<IpAddr> {
+    addresses.iter().map(|a| ip(a)).collect()
+}
+
+fn open(netdev: &str, addresses: &[&str]) -> PacketBackend {
+    PacketBackend::open(&PacketConfig::new(netdev, ips(addresses))).unwrap()
+}
+
+fn open_udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
+    UdpBackend::open(&UdpConfig::new(netdev, ips(addresses))).unwrap()
+}
+
+fn shell(script: &str) {
+    let status = Command::new("sh").args(["-ec", script]).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+/// Packets of every kind of run, each with its number and the ID that it was made for.
+fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
+    let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
+    let mut batch = TxBatch::new(backend.capabilities().tx);
+    let lens = [[1040; 70].as_slice(), &[20], &[4 + 2], &[1044, 1040, 1040, 500], &[64; 40]];
+    for (number, len) in lens.concat().into_iter().enumerate() {
+        batch.push(net, len, |net, buf| {
+            let id = if let IpId::Known { id, .. } = net.id { id } else { 0 };
+            buf.extend(u32::try_from(number).unwrap().to_be_bytes());
+            buf.extend(id.to_be_bytes());
+            buf.resize(buf.len() + len - 6, 0x5a);
+        });
+    }
+    batch
+}
+
+const COUNT: usize = 70 + 1 + 1 + 4 + 40;
+
+/// Sends a batch and checks what arrives: every packet once, each as it was made.
+fn exchange(from: &mut impl Backend, src: &str, to: &mut impl Backend, dst: &str) {
+    let mut batch = batch(from, src, dst);
+    send_all(from, &mut batch);
+    check(&receive_packets(to, COUNT), src, dst);
+}
+
+fn check(got: &[(NetHeader, Vec<u8>)], src: &str, dst: &str) {
+    let mut numbers: Vec<_> = Vec::new();
+    for (net, bytes) in got {
+        assert_eq!((net.src, net.dst, net.tos, net.ttl), (ip(src), ip(dst), 0x68, 64));
+        assert_eq!(net.src_port, UDP_PORT);
+        numbers.push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
+        let made_for = u16::from_be_bytes(bytes[4..6].try_into().unwrap());
+        if let IpId::Known { id, flags } = net.id {
+            assert_eq!((id, flags), (made_for, 0x4000));
+        }
+        assert!(bytes[6..].iter().all(|b| *b == 0x5a));
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..u32::try_from(COUNT).unwrap()).collect::<Vec<_>>());
+}
+
+/// ICMP "destination unreachable" messages that this thread's namespace has sent.
+fn unreachables_sent() -> u64 {
+    let snmp = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut icmp = snmp.lines().filter(|l| l.starts_with("Icmp:"));
+    let (names, values) = (icmp.next().unwrap(), icmp.next().unwrap());
+    let (_, value) = names
+        .split_whitespace()
+        .zip(values.split_whitespace())
+        .find(|(name, _)| *name == "OutDestUnreachs")
+        .unwrap();
+    value.parse().unwrap()
+}
+
+const NEAR: [&str; 3] = ["10.9.0.1", "2001:db8::1", "fe80::a1"];
+const FAR: [&str; 3] = ["10.9.0.2", "2001:db8::2", "fe80::b1"];
+
+fn add_addresses(netdev: &str, addresses: &[&str]) {
+    shell(&format!("ip link set lo up; ip link set {netdev} up"));
+    for address in addresses {
+        let (len, nodad) = if address.contains(':') { (64, "nodad") } else { (24, "") };
+        shell(&format!("ip addr add {address}/{len} dev {netdev} {nodad}"));
+    }
+}
+
+/// Runs `far` in a second namespace, joined to this one by a pair of interfaces `near0` and `far0`
+/// with the addresses above, while `near` runs here.
+fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOnce()) -> R {
+    let (tid_tx, tid_rx) = mpsc::channel();
+    let (ready_tx, ready_rx) = mpsc::channel();
+    thread::scope(|scope| {
+        let peer = scope.spawn(move || {
+            // SAFETY: this thread has no state that depends on its network namespace.
+            let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+            tid_tx.send(rustix::thread::gettid()).unwrap();
+            ready_rx.recv().unwrap();
+            add_addresses("far0", &FAR);
+            ready_rx.recv().unwrap();
+            far()
+        });
+        let tid = tid_rx.recv().unwrap().as_raw_nonzero();
+        shell("ip link add near0 type veth peer name far0");
+        shell(&format!("ip link set far0 netns {tid}"));
+        ready_tx.send(()).unwrap();
+        add_addresses("near0", &NEAR);
+        ready_tx.send(()).unwrap();
+        near();
+        peer.join().unwrap()
+    })
+}
+
+#[test]
+fn runs_cross_a_link_to_a_packet_backend() {
+    in_namespace("", || {
+        let (go, wait) = mpsc::channel();
+        let (opened, peer_open) = mpsc::channel();
+        with_peer(
+            move || {
+                let mut backend = open("far0", &FAR);
+                opened.send(()).unwrap();
+                for (near, far) in NEAR.iter().zip(&FAR) {
+                    for _ in 0..3 {
+                        check(&receive_packets(&mut backend, COUNT), near, far);
+                        let mut batch = batch(&backend, far, near);
+                        send_all(&mut backend, &mut batch);
+                    }
+                }
+                wait.recv().unwrap();
+                assert_eq!(unreachables_sent(), 0);
+            },
+            move || {
+                let mut backend = open("near0", &NEAR);
+                peer_open.recv().unwrap();
+                for (near, far) in NEAR.iter().zip(&FAR) {
+                    // The first round finds the neighbour, the others know it.
+                    for _ in 0..3 {
+                        let mut batch = batch(&backend, near, far);
+                        send_all(&mut backend, &mut batch);
+                        check(&receive_packets(&mut backend, COUNT), far, near);
+                    }
+                }
+                assert_eq!(unreachables_sent(), 0);
+                assert_eq!(backend.counters().tx_packets, 9 * COUNT as u64);
+                go.send(()).unwrap();
+            },
+        );
+    });
+}
+
+#[test]
+fn udp_and_packet_backends_understand_each_other() {
+    in_namespace("", || {
+        let (opened, peer_open) = mpsc::channel();
+        with_peer(
+            move || {
+                let mut backend = open_udp("far0", &FAR);
+                opened.send(()).unwrap();
+                for (near, far) in NEAR.iter().zip(&FAR) {
+                    check(&receive_packets(&mut backend, COUNT), near, far);
+                    let mut batch = batch(&backend, far, near);
+                    send_all(&mut backend, &mut batch);
+                }
+            },
+            move || {
+                let mut backend = open("near0", &NEAR);
+                peer_open.recv().unwrap();
+                for (near, far) in NEAR.iter().zip(&FAR) {
+                    let mut batch = batch(&backend, near, far);
+                    send_all(&mut backend, &mut batch);
+                    check(&receive_packets(&mut backend, COUNT), far, near);
+                }
+            },
+        );
+    });
+}
+
+#[test]
+fn without_offload_each_packet_has_its_id() {
+    in_namespace("", || {
+        let (opened, peer_open) = mpsc::channel();
+        with_peer(
+            move || {
+                let mut backend = open("far0", &FAR);
+                opened.send(()).unwrap();
+                for (near, far) in NEAR.iter().zip(&FAR) {
+                    check(&receive_packets(&mut backend, 2 * COUNT)[..COUNT], near, far);
+                }
+            },
+            move || {
+                let config =
+                    PacketConfig { segment: false, ..PacketConfig::new("near0", ips(&NEAR)) };
+                let mut backend = PacketBackend::open(&config).unwrap();
+                peer_open.recv().unwrap();
+                for (near, far) in NEAR.iter().zip(&FAR) {
+                    for _ in 0..2 {
+                        let mut batch = batch(&backend, near, far);
+                        send_all(&mut backend, &mut batch);
+                        thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                }
+            },
+        );
+    });
+}
+
+#[test]
+fn a_gateway_leads_beyond_the_link() {
+    in_namespace("", || {
+        let (opened, peer_open) = mpsc::channel();
+        with_peer(
+            move || {
+                shell("ip addr add 10.8.0.1/32 dev lo");
+                let mut backend = open("far0", &["10.8.0.1"]);
+                opened.send(()).unwrap();
+                for _ in 0..3 {
+                    check(&receive_packets(&mut backend, COUNT), "10.9.0.1", "10.8.0.1");
+                    let mut batch = batch(&backend, "10.8.0.1", "10.9.0.1");
+                    send_all(&mut backend, &mut batch);
+                }
+            },
+            move || {
+                shell("ip route add 10.8.0.0/24 via 10.9.0.2");
+                let mut backend = open("near0", &NEAR);
+                peer_open.recv().unwrap();
+                for _ in 0..3 {
+                    let mut batch = batch(&backend, "10.9.0.1", "10.8.0.1");
+                    send_all(&mut backend, &mut batch);
+                    check(&receive_packets(&mut backend, COUNT), "10.8.0.1", "10.9.0.1");
+                }
+            },
+        );
+    });
+}
+
+#[test]
+fn loopback_and_this_host_are_reached() {
+    in_namespace("ip link add near0 type veth peer name far0", || {
+        add_addresses("near0", &["10.9.0.1", "10.9.0.3", "2001:db8::1"]);
+        let mut a = open("lo", &["127.0.0.1", "::1"]);
+        let mut b = open("lo", &["127.0.0.2"]);
+        let mut c = open("near0", &["10.9.0.1", "2001:db8::1"]);
+        let mut d = open_udp("near0", &["10.9.0.3"]);
+        for _ in 0..2 {
+            exchange(&mut a, "127.0.0.1", &mut b, "127.0.0.2");
+            exchange(&mut c, "10.9.0.1", &mut d, "10.9.0.3");
+            exchange(&mut d, "10.9.0.3", &mut c, "10.9.0.1");
+        }
+        for (backend, own) in [(&mut a, "::1"), (&mut c, "2001:db8::1")] {
+            let mut batch = batch(backend, own, own);
+            send_all(backend, &mut batch);
+            check(&receive_packets(backend, COUNT), own, own);
+        }
+        assert_eq!(unreachables_sent(), 0);
+    });
+}
+
+#[test]
+fn a_link_that_is_down_loses_packets_and_no_more() {
+    in_namespace("", || {
+        shell(
+            "ip link add near0 type veth peer name far0; ip addr add 10.9.0.1/24 dev near0; ip link set lo down",
+        );
+        let mut backend = open("near0", &["10.9.0.1"]);
+        for _ in 0..3 {
+            let mut batch = batch(&backend, "10.9.0.1", "10.9.0.2");
+            send_all(&mut backend, &mut batch);
+            assert_eq!(backend.receive(10, &mut |_| {}).unwrap(), 0);
+        }
+        let c = backend.counters();
+        assert_eq!(c.tx_unreachable + c.tx_down, 3 * COUNT as u64, "{c:?}");
+    });
+}
+
+#[test]
+fn without_the_capability_it_says_what_to_do() {
+    // A user namespace alone gives no rights over the network.
+    in_namespaces("-U", "", || {
+        let config = PacketConfig::new("lo", ips(&["127.0.0.77"]));
+        let error = PacketBackend::open(&config).err().unwrap();
+        assert!(matches!(error, NetError::NoPrivilege { .. }), "{error:?}");
+        assert!(error.to_string().contains("setcap cap_net_raw+ep"), "{error}");
+    });
+}
