@@ -1,3 +1,23 @@
-//! The RoCEv2 protocol, sans-IO.
+//! The RoCEv2 protocol as an ordinary library: bytes and time in, bytes and completions out. No
+//! socket, no clock, no thread, no environment.
+//!
+//! - [`types`]: small values (PSN, QPN, keys, GID, MTU, timeouts).
+//! - [`wire`]: what stands on the wire: headers, opcodes, ICRC, the way in and the way out.
+//! - [`mem`]: registered memory and who may touch it.
+//! - [`queue`]: work requests, the rings they are posted to, completions.
+//! - [`qp`]: queue pairs: attributes, the state machine, the handle that programs post to.
+//! - `rc`: reliable connection: the requester and the responder.
+//! - [`engine`]: all queue pairs together; its opening says in which order to call what.
+
+pub mod engine;
+mod error;
+pub mod mem;
+pub mod qp;
+pub mod queue;
+mod rc;
+#[cfg(test)]
+mod testing;
 pub mod types;
 pub mod wire;
+
+pub use error::VerbsError;

@@ -129,6 +129,8 @@ pub struct TxBatch {
     /// Runs before this one have been sent.
     sent: usize,
     limits: TxLimits,
+    /// Packets and bytes ever pushed.
+    total: (u64, u64),
 }
 
 /// How large runs and batches may grow.
@@ -151,7 +153,13 @@ impl Default for TxLimits {
 impl TxBatch {
     /// An empty batch for a backend with these limits.
     pub fn new(limits: TxLimits) -> Self {
-        Self { buf: Vec::with_capacity(limits.batch_bytes), runs: Vec::new(), sent: 0, limits }
+        Self {
+            buf: Vec::with_capacity(limits.batch_bytes),
+            runs: Vec::new(),
+            sent: 0,
+            limits,
+            total: (0, 0),
+        }
     }
 
     /// The limits it was made with.
@@ -167,6 +175,11 @@ impl TxBatch {
     /// Whether the batch has reached its size and wants to be sent.
     pub fn is_full(&self) -> bool {
         self.buf.len() >= self.limits.batch_bytes
+    }
+
+    /// Packets and bytes pushed since the batch was made.
+    pub fn total(&self) -> (u64, u64) {
+        self.total
     }
 
     /// The runs not yet sent, first the next to go.
@@ -235,6 +248,8 @@ impl TxBatch {
         write(&net.nth(id_step(index)), &mut self.buf);
         debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
         run.bytes.end = self.buf.len();
+        self.total.0 += 1;
+        self.total.1 += len as u64;
     }
 }
 

@@ -1,0 +1,75 @@
+//! What an engine is told about its device.
+
+use crate::types::{Gid, Mtu};
+
+/// The device that an engine serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The GID table: the addresses that QPs can use, by `sgid_index`.
+    pub gids: Vec<Gid>,
+    /// How UDP source ports are chosen.
+    pub source_port: SourcePort,
+    /// The largest path MTU that the link carries.
+    pub max_mtu: Mtu,
+    /// The most packets that one QP leaves unacknowledged. Kernel rxe's own limit is 128.
+    pub window_packets: u32,
+    /// The most payload bytes that one QP leaves unacknowledged: what a peer's socket buffer takes.
+    pub window_bytes: u32,
+    /// The sizes that programs may ask for.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            gids: Vec::new(),
+            source_port: SourcePort::PerQp,
+            max_mtu: Mtu::M4096,
+            window_packets: 256,
+            window_bytes: 256 << 10,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// The limits of a device. At least kernel rxe's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// QPs.
+    pub max_qp: u32,
+    /// Requests of a send or receive queue.
+    pub max_qp_wr: u32,
+    /// Elements of a scatter/gather list.
+    pub max_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline_data: u32,
+    /// READs and atomics outstanding per QP, in each direction.
+    pub max_rd_atomic: u8,
+    /// Completions of a completion queue.
+    pub max_cqe: u32,
+    /// Bytes of a message.
+    pub max_message: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_qp: 1 << 20,
+            max_qp_wr: 1 << 20,
+            max_sge: 32,
+            max_inline_data: 512,
+            max_rd_atomic: 128,
+            max_cqe: 1 << 20,
+            max_message: 1 << 31,
+        }
+    }
+}
+
+/// The UDP source port of what is sent. The ICRC covers it, so it must be known beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourcePort {
+    /// The same for all: that of the one socket that sends.
+    Fixed(u16),
+    /// One per QP, from 0xC000 on, so that switches spread the flows.
+    PerQp,
+}

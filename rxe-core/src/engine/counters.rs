@@ -1,0 +1,105 @@
+//! Counters, made from events and packets. Names follow the hw_counters that kernel rxe shows
+//! where it has such a one.
+
+use super::event::{Event, RetryCause};
+use crate::wire::DropReason;
+
+/// What an engine has counted since it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets sent.
+    pub sent_pkts: u64,
+    /// Bytes sent, from BTH to ICRC.
+    pub sent_bytes: u64,
+    /// Packets received, good or bad.
+    pub rcvd_pkts: u64,
+    /// Bytes received, from BTH to ICRC.
+    pub rcvd_bytes: u64,
+    /// Requests that were duplicates.
+    pub duplicate_request: u64,
+    /// Gaps seen by responders.
+    pub out_of_seq_request: u64,
+    /// "Receiver not ready" sent.
+    pub send_rnr_err: u64,
+    /// "Receiver not ready" received.
+    pub rcvd_rnr_err: u64,
+    /// NAKs sent, "receiver not ready" among them.
+    pub naks_sent: u64,
+    /// NAKs received, without "receiver not ready".
+    pub naks_received: u64,
+    /// Retries because no answer came in time.
+    pub ack_timeout: u64,
+    /// Retries because of a sequence NAK.
+    pub retry_sequence_nak: u64,
+    /// Retries because an answer was skipped.
+    pub retry_implied_nak: u64,
+    /// Retries after "receiver not ready".
+    pub retry_rnr: u64,
+    /// Requests that failed and took their QP into the error state.
+    pub request_failed: u64,
+    dropped: [u64; DropReason::COUNT],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            sent_pkts: 0,
+            sent_bytes: 0,
+            rcvd_pkts: 0,
+            rcvd_bytes: 0,
+            duplicate_request: 0,
+            out_of_seq_request: 0,
+            send_rnr_err: 0,
+            rcvd_rnr_err: 0,
+            naks_sent: 0,
+            naks_received: 0,
+            ack_timeout: 0,
+            retry_sequence_nak: 0,
+            retry_implied_nak: 0,
+            retry_rnr: 0,
+            request_failed: 0,
+            dropped: [0; DropReason::COUNT],
+        }
+    }
+}
+
+impl Counters {
+    /// Packets dropped for this reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason.index()]
+    }
+
+    /// All reasons for which packets were dropped, with how many.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        let all = DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason)));
+        all.filter(|&(_, n)| n > 0)
+    }
+
+    pub(crate) fn count(&mut self, event: &Event) {
+        use super::event::Fault;
+        match event {
+            Event::Dropped { reason, .. } => self.dropped[reason.index()] += 1,
+            Event::NakSent { fault, .. } => {
+                self.naks_sent += 1;
+                match fault {
+                    Fault::SequenceGap => self.out_of_seq_request += 1,
+                    Fault::ReceiverNotReady => self.send_rnr_err += 1,
+                    _ => {}
+                }
+            }
+            Event::NakReceived { .. } => self.naks_received += 1,
+            Event::RnrNakReceived { .. } => self.rcvd_rnr_err += 1,
+            Event::Retry { cause, .. } => match cause {
+                RetryCause::Timeout => self.ack_timeout += 1,
+                RetryCause::SequenceNak => self.retry_sequence_nak += 1,
+                RetryCause::ImpliedNak => self.retry_implied_nak += 1,
+                RetryCause::ReceiverNotReady => self.retry_rnr += 1,
+            },
+            Event::RequestFailed { .. } => self.request_failed += 1,
+            Event::CommunicationEstablished { .. }
+            | Event::SqDrained { .. }
+            | Event::ResponderFailed { .. }
+            | Event::CqOverflow { .. } => {}
+        }
+    }
+}

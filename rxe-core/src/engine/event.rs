@@ -1,0 +1,197 @@
+//! Everything worth knowing that happens in an engine, as one typed value. It feeds the counters,
+//! captures' comments, traces, the verbs' asynchronous events and what is explained to a person.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::counters::Counters;
+use crate::mem::AccessError;
+use crate::queue::Status;
+use crate::types::{Psn, Qpn};
+use crate::wire::{DropReason, NakCode};
+
+/// Something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A packet was dropped.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+        /// For which QP, as far as that could be read.
+        qpn: Option<Qpn>,
+    },
+    /// A request was refused with a NAK.
+    NakSent {
+        /// The own QP.
+        qpn: Qpn,
+        /// The PSN in the NAK.
+        psn: Psn,
+        /// What was wrong with the request.
+        fault: Fault,
+    },
+    /// The peer refused a request.
+    NakReceived {
+        /// The own QP.
+        qpn: Qpn,
+        /// The PSN in the NAK.
+        psn: Psn,
+        /// Why.
+        code: NakCode,
+    },
+    /// The peer had no receive posted.
+    RnrNakReceived {
+        /// The own QP.
+        qpn: Qpn,
+        /// The PSN in the NAK.
+        psn: Psn,
+    },
+    /// Requests are sent again.
+    Retry {
+        /// The own QP.
+        qpn: Qpn,
+        /// From here on.
+        psn: Psn,
+        /// Why.
+        cause: RetryCause,
+    },
+    /// A request failed and took the QP into the error state.
+    RequestFailed {
+        /// The own QP.
+        qpn: Qpn,
+        /// How the request completed.
+        status: Status,
+        /// What exactly was wrong, where it was local memory.
+        detail: Option<AccessError>,
+    },
+    /// The first packet came on a QP that is ready to receive (`IBV_EVENT_COMM_EST`).
+    CommunicationEstablished {
+        /// The own QP.
+        qpn: Qpn,
+    },
+    /// The send queue has drained (`IBV_EVENT_SQ_DRAINED`).
+    SqDrained {
+        /// The own QP.
+        qpn: Qpn,
+    },
+    /// The responder went into the error state because the peer misbehaved
+    /// (`IBV_EVENT_QP_REQ_ERR`, `IBV_EVENT_QP_ACCESS_ERR`).
+    ResponderFailed {
+        /// The own QP.
+        qpn: Qpn,
+        /// How.
+        fault: Fault,
+    },
+    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); the QP is in the error state.
+    CqOverflow {
+        /// The QP whose completion was lost.
+        qpn: Qpn,
+    },
+}
+
+/// Why requests are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RetryCause {
+    /// No acknowledgement in time.
+    Timeout,
+    /// The responder saw a gap.
+    SequenceNak,
+    /// An answer skipped a READ or atomic whose own answer must have been lost.
+    ImpliedNak,
+    /// The time that the peer asked for after "receiver not ready" is over.
+    ReceiverNotReady,
+}
+
+/// What a responder finds wrong with a request. The effects are in one table, `rc::fault`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A PSN beyond the expected one: something was lost.
+    SequenceGap,
+    /// No receive was posted.
+    ReceiverNotReady,
+    /// A First, Middle, Last or Only where it does not belong.
+    OpcodeOutOfSequence,
+    /// An operation that the QP's access flags do not enable, or that is not implemented.
+    OperationNotEnabled,
+    /// More READs and atomics at once than `max_dest_rd_atomic`.
+    TooManyReads,
+    /// A packet's length contradicts its opcode, the path MTU or the RETH.
+    BadLength,
+    /// A message longer than the receive posted for it.
+    MessageTooLong,
+    /// An atomic's address is not a multiple of 8.
+    MisalignedAtomic,
+    /// The peer may not use this memory like this.
+    RemoteAccess(AccessError),
+    /// The program's own receive buffer is not valid.
+    BadReceiveBuffer(AccessError),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dropped { reason, qpn: Some(qpn) } => {
+                write!(f, "dropped (QP {qpn}): {}", reason.explain())
+            }
+            Self::Dropped { reason, qpn: None } => write!(f, "dropped: {}", reason.explain()),
+            Self::NakSent { psn, fault, .. } => write!(f, "NAKed at PSN {psn}: {fault}"),
+            Self::NakReceived { psn, code, .. } => write!(f, "peer NAKed PSN {psn}: {code:?}"),
+            Self::RnrNakReceived { psn, .. } => {
+                write!(f, "peer has no receive posted for PSN {psn}")
+            }
+            Self::Retry { psn, cause, .. } => write!(f, "sending again from PSN {psn}: {cause:?}"),
+            Self::RequestFailed { status, detail, .. } => {
+                write!(f, "request failed: {status}")?;
+                detail.map_or(Ok(()), |d| write!(f, " ({})", d.explain()))
+            }
+            Self::CommunicationEstablished { .. } => f.write_str("first packet on this connection"),
+            Self::SqDrained { .. } => f.write_str("send queue drained"),
+            Self::ResponderFailed { fault, .. } => write!(f, "QP into error state: {fault}"),
+            Self::CqOverflow { .. } => f.write_str("completion queue overflowed"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SequenceGap => "a packet before this one is missing",
+            Self::ReceiverNotReady => "no receive was posted",
+            Self::OpcodeOutOfSequence => "this packet does not continue the message before it",
+            Self::OperationNotEnabled => {
+                "the QP's qp_access_flags do not enable this operation, or it is unknown"
+            }
+            Self::TooManyReads => "more READs and atomics at once than max_dest_rd_atomic",
+            Self::BadLength => "the packet's length contradicts its opcode, path MTU or RETH",
+            Self::MessageTooLong => "the message is longer than the receive posted for it",
+            Self::MisalignedAtomic => "an atomic's address must be a multiple of 8",
+            Self::RemoteAccess(why) => return write!(f, "rkey refused: {}", why.explain()),
+            Self::BadReceiveBuffer(why) => {
+                return write!(f, "the posted receive buffer is not valid: {}", why.explain());
+            }
+        })
+    }
+}
+
+/// Where events go: every one is counted, the newest are kept until somebody takes them.
+#[derive(Debug, Default)]
+pub(crate) struct EventSink {
+    pub(crate) counters: Counters,
+    queue: VecDeque<Event>,
+}
+
+impl EventSink {
+    /// So many are kept; a program that does not look loses the oldest, not its memory.
+    const CAPACITY: usize = 1024;
+
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.counters.count(&event);
+        if self.queue.len() == Self::CAPACITY {
+            self.queue.pop_front();
+        }
+        self.queue.push_back(event);
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+}

@@ -1,0 +1,219 @@
+//! The engine: all queue pairs of a shard, fed with frames and time, drained of frames and events.
+//!
+//! It is `&mut self`, without locks, sockets, clocks or threads. Whoever drives it does, in this
+//! order, as long as any of it did something:
+//!
+//! 1. [`Engine::handle_frame`] with everything that has arrived,
+//! 2. [`Engine::handle_timeout`] with the time,
+//! 3. [`Engine::poll_transmit`] and sends what it gives, until the batch stays empty,
+//! 4. [`Engine::poll_event`] until there is none,
+//!
+//! and then sleeps until a frame arrives, a [`QpHandle`] is posted to (its [`Doorbells`] are no
+//! longer empty), or the moment that [`Engine::poll_timeout`] tells. Completions go straight to the
+//! completion queues. Acknowledgements are made in step 3, so one answers all frames of step 1.
+
+mod config;
+mod counters;
+mod event;
+mod rx;
+mod timer;
+mod tx;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+pub use config::{Config, Limits, SourcePort};
+pub use counters::Counters;
+pub(crate) use event::EventSink;
+pub use event::{Event, Fault, RetryCause};
+
+use crate::error::VerbsError;
+use crate::mem::Memory;
+use crate::qp::{AttrMask, Ctx, Doorbells, Qp, QpAttr, QpHandle, QpInit, QpState, QpType, Window};
+use crate::types::{Gid, Qpn, Time};
+
+use timer::Timers;
+
+/// See the module's opening.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    memory: Arc<Memory>,
+    doorbells: Arc<Doorbells>,
+    qps: HashMap<Qpn, Box<Qp>>,
+    /// QPs that may have something to send, fairly in turn.
+    ready: VecDeque<Qpn>,
+    timers: Timers,
+    events: EventSink,
+}
+
+impl Engine {
+    /// An engine without QPs, for a device and its memory.
+    pub fn new(config: Config, memory: Arc<Memory>) -> Self {
+        Self {
+            config,
+            memory,
+            doorbells: Arc::default(),
+            qps: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: Timers::default(),
+            events: EventSink::default(),
+        }
+    }
+
+    /// The device as it was told.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Replaces the GID table, when the interface's addresses have changed. QPs keep the addresses
+    /// that they were connected with.
+    pub fn set_gids(&mut self, gids: Vec<Gid>) {
+        self.config.gids = gids;
+    }
+
+    /// Rung when a QP of this engine is posted to.
+    pub fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
+    /// Makes a queue pair, in RESET, under a number that the caller has chosen and that is not in
+    /// use. IBTA 11.2.5.1.
+    ///
+    /// # Errors
+    /// The number is reserved or in use, or sizes exceed the device's limits.
+    pub fn create_qp(&mut self, qpn: Qpn, init: QpInit) -> Result<Arc<QpHandle>, VerbsError> {
+        let limits = &self.config.limits;
+        if init.service != QpType::Rc {
+            return Err(VerbsError::Unsupported { what: "QPs of another service than RC" });
+        }
+        let cap = &init.cap;
+        for (what, asked, limit) in [
+            ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", cap.max_send_sge, limits.max_sge),
+            ("max_recv_sge", cap.max_recv_sge, limits.max_sge),
+            ("max_inline_data", cap.max_inline_data, limits.max_inline_data),
+            ("queue pairs", u32::try_from(self.qps.len() + 1).unwrap_or(u32::MAX), limits.max_qp),
+        ] {
+            if asked > limit {
+                let (asked, limit) = (asked.into(), limit.into());
+                return Err(VerbsError::LimitExceeded { what, asked, limit });
+            }
+        }
+        if qpn.value() <= 1 || qpn == Qpn::MULTICAST || self.qps.contains_key(&qpn) {
+            return Err(VerbsError::Busy {
+                what: format!("QP number {qpn} is in use or reserved"),
+            });
+        }
+        let doorbells = Arc::clone(&self.doorbells);
+        let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message));
+        self.qps.insert(qpn, Box::new(Qp::new(Arc::clone(&handle))));
+        Ok(handle)
+    }
+
+    /// Changes the attributes of a QP that `mask` names. IBTA 11.2.5.2.
+    ///
+    /// # Errors
+    /// The transition, the mask or a value is not allowed; nothing is changed then.
+    pub fn modify_qp(
+        &mut self,
+        now: Time,
+        qpn: Qpn,
+        attr: &QpAttr,
+        mask: AttrMask,
+    ) -> Result<(), VerbsError> {
+        let window = self.window();
+        let qp = self.qps.get_mut(&qpn).ok_or_else(|| unknown(qpn))?;
+        let guard = self.memory.guard();
+        let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
+        qp.modify(&mut ctx, &self.config, attr, mask)?;
+        drop(guard);
+        self.schedule(qpn);
+        Ok(())
+    }
+
+    /// The attributes of a QP. IBTA 11.2.5.3.
+    ///
+    /// # Errors
+    /// There is no such QP.
+    pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, VerbsError> {
+        self.qps.get(&qpn).map(|qp| *qp.attr()).ok_or_else(|| unknown(qpn))
+    }
+
+    /// Destroys a QP. What was posted is forgotten without completions, as verbs have it; packets
+    /// for it are dropped from now on.
+    ///
+    /// # Errors
+    /// There is no such QP.
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbsError> {
+        let mut qp = self.qps.remove(&qpn).ok_or_else(|| unknown(qpn))?;
+        qp.reset();
+        Ok(())
+    }
+
+    /// The number of QPs.
+    pub fn qp_count(&self) -> usize {
+        self.qps.len()
+    }
+
+    /// The state of a QP, if there is such a one.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.qps.get(&qpn).map(|qp| qp.state())
+    }
+
+    /// Does everything that is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let window = self.window();
+        while let Some(qpn) = self.timers.pop_due(now) {
+            let Some(qp) = self.qps.get_mut(&qpn) else { continue };
+            qp.scheduled.timer = None;
+            // The heap's entry may be older than what the QP now waits for.
+            if qp.deadline().is_some_and(|deadline| deadline <= now) {
+                let guard = self.memory.guard();
+                qp.handle_timeout(&mut Ctx::new(now, &guard, &mut self.events, window));
+            }
+            self.schedule(qpn);
+        }
+    }
+
+    /// The next moment at which [`Engine::handle_timeout`] must be called, if any. It may turn out
+    /// that nothing is to be done then.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// The oldest event not yet taken. Only the newest 1,024 are kept.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.take()
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &Counters {
+        &self.events.counters
+    }
+
+    fn window(&self) -> Window {
+        Window { packets: self.config.window_packets, bytes: self.config.window_bytes }
+    }
+
+    /// Puts a QP that has just worked where it belongs: the ready list, the timers.
+    fn schedule(&mut self, qpn: Qpn) {
+        let window = self.window();
+        let Some(qp) = self.qps.get_mut(&qpn) else { return };
+        if !qp.scheduled.ready && qp.has_work(window) {
+            qp.scheduled.ready = true;
+            self.ready.push_back(qpn);
+        }
+        if let Some(deadline) = qp.deadline()
+            && qp.scheduled.timer.is_none_or(|armed| deadline < armed)
+        {
+            qp.scheduled.timer = Some(deadline);
+            self.timers.push(deadline, qpn);
+        }
+    }
+}
+
+fn unknown(qpn: Qpn) -> VerbsError {
+    VerbsError::UnknownObject { what: format!("QP {qpn}") }
+}

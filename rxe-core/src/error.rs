@@ -1,0 +1,191 @@
+//! Misuse by the caller. What a peer does wrong is a `DropReason` or a `Fault`; what a program does
+//! wrong is a [`VerbsError`], which maps to the errno that users of rdma-core know.
+
+use std::fmt;
+
+use crate::mem::AccessError;
+use crate::qp::{AttrMask, QpState};
+
+/// Why a verb was refused. Nothing has been changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VerbsError {
+    /// There is no such transition of the QP state machine.
+    InvalidTransition {
+        /// The state that the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// The transition needs attributes that the mask does not name.
+    MissingAttributes {
+        /// The state that the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What must be added.
+        missing: AttrMask,
+    },
+    /// The mask names attributes that the transition does not allow.
+    UnexpectedAttributes {
+        /// The state that the QP is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What must go.
+        unexpected: AttrMask,
+    },
+    /// `cur_qp_state` is not the state that the QP is in.
+    WrongCurrentState {
+        /// The state that it is in.
+        actual: QpState,
+    },
+    /// An attribute's value is out of range or does not fit the device.
+    InvalidAttribute {
+        /// The attribute, by its verbs name.
+        name: &'static str,
+        /// What is wrong with it and what would be right.
+        why: String,
+    },
+    /// The operation is not allowed in this state.
+    WrongState {
+        /// The operation, by its verbs name.
+        operation: &'static str,
+        /// The state that the QP is in.
+        state: QpState,
+    },
+    /// The queue holds as many requests as it was made for.
+    QueueFull {
+        /// "send" or "receive".
+        queue: &'static str,
+        /// How many that is.
+        depth: u32,
+    },
+    /// More elements, bytes or objects than allowed.
+    LimitExceeded {
+        /// What there is too much of.
+        what: &'static str,
+        /// What was asked for.
+        asked: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// A work request contradicts itself.
+    InvalidRequest {
+        /// How.
+        why: &'static str,
+    },
+    /// There is no such object on this device, or no longer.
+    UnknownObject {
+        /// "QP 17".
+        what: String,
+    },
+    /// The object is in use by others.
+    Busy {
+        /// Which and by whom.
+        what: String,
+    },
+    /// The device can not do this.
+    Unsupported {
+        /// What.
+        what: &'static str,
+    },
+    /// Memory can not be registered like this.
+    Registration(AccessError),
+}
+
+impl VerbsError {
+    /// The errno that rdma-core would report.
+    pub const fn errno(&self) -> i32 {
+        const ENOENT: i32 = 2;
+        const ENOMEM: i32 = 12;
+        const EBUSY: i32 = 16;
+        const EINVAL: i32 = 22;
+        const EOPNOTSUPP: i32 = 95;
+        match self {
+            Self::InvalidTransition { .. }
+            | Self::MissingAttributes { .. }
+            | Self::UnexpectedAttributes { .. }
+            | Self::WrongCurrentState { .. }
+            | Self::InvalidAttribute { .. }
+            | Self::WrongState { .. }
+            | Self::LimitExceeded { .. }
+            | Self::InvalidRequest { .. }
+            | Self::Registration(_) => EINVAL,
+            Self::QueueFull { .. } => ENOMEM,
+            Self::UnknownObject { .. } => ENOENT,
+            Self::Busy { .. } => EBUSY,
+            Self::Unsupported { .. } => EOPNOTSUPP,
+        }
+    }
+}
+
+impl fmt::Display for VerbsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidTransition { from, to } => write!(
+                f,
+                "a QP can not go from {} to {}: the way is RESET, INIT, RTR, RTS, one step a call \
+                 (RESET and ERR can be reached from anywhere)",
+                from.name(),
+                to.name()
+            ),
+            Self::MissingAttributes { from, to, missing } => write!(
+                f,
+                "going from {} to {} also needs the attributes {}: set them and name them in the \
+                 mask",
+                from.name(),
+                to.name(),
+                missing.verbs_names()
+            ),
+            Self::UnexpectedAttributes { from, to, unexpected } => write!(
+                f,
+                "going from {} to {} does not allow the attributes {}: take them out of the mask",
+                from.name(),
+                to.name(),
+                unexpected.verbs_names()
+            ),
+            Self::WrongCurrentState { actual } => {
+                write!(f, "cur_qp_state is wrong: the QP is in {}", actual.name())
+            }
+            Self::InvalidAttribute { name, why } => write!(f, "{name}: {why}"),
+            Self::WrongState { operation, state } => write!(
+                f,
+                "{operation} is not allowed while the QP is in {}: {}",
+                state.name(),
+                match state {
+                    QpState::Reset | QpState::Init | QpState::Rtr => "bring it to RTS first",
+                    _ => "it must be brought back to RTS first",
+                }
+            ),
+            Self::QueueFull { queue, depth } => write!(
+                f,
+                "the {queue} queue is full ({depth} requests): poll for completions first, signal \
+                 some of the requests, or create the QP with a larger queue"
+            ),
+            Self::LimitExceeded { what, asked, limit } => {
+                write!(f, "{what}: {asked} asked for, at most {limit} allowed")
+            }
+            Self::InvalidRequest { why } => f.write_str(why),
+            Self::UnknownObject { what } => {
+                write!(f, "{what} does not exist on this device (destroyed, or of another device?)")
+            }
+            Self::Busy { what } => f.write_str(what),
+            Self::Unsupported { what } => write!(f, "this device can not do {what}"),
+            Self::Registration(why) => {
+                write!(f, "the memory can not be registered: {}", registration(*why))
+            }
+        }
+    }
+}
+
+fn registration(why: AccessError) -> &'static str {
+    match why {
+        AccessError::NotPermitted => {
+            "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well: add it"
+        }
+        AccessError::OutOfBounds => "its addresses pass the end of the address space",
+        other => other.explain(),
+    }
+}
+
+impl std::error::Error for VerbsError {}

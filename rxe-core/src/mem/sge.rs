@@ -1,0 +1,104 @@
+//! Scatter/gather lists: a message's bytes as pieces of registered regions. IBTA 10.6.6.
+
+use smallvec::SmallVec;
+
+use super::{Access, AccessError, MemoryGuard, PdId, Span};
+use crate::queue::Sge;
+
+/// The pieces of registered memory that hold a stretch of a message, in order.
+pub type Spans<'m> = SmallVec<[Span<'m>; 2]>;
+
+impl MemoryGuard<'_> {
+    /// Whether every element of the list may be used for `need`. Empty elements name no memory and
+    /// need no valid key.
+    ///
+    /// # Errors
+    /// Why the first that may not, may not.
+    pub fn check_list(&self, pd: PdId, list: &[Sge], need: Access) -> Result<(), AccessError> {
+        for sge in list.iter().filter(|sge| sge.length > 0) {
+            self.span(pd, sge.lkey, sge.addr, u64::from(sge.length), need)?;
+        }
+        Ok(())
+    }
+
+    /// The memory of bytes `offset..offset + len` of the message that the list makes up.
+    ///
+    /// # Errors
+    /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
+    pub fn stretch(
+        &self,
+        pd: PdId,
+        list: &[Sge],
+        offset: u64,
+        len: usize,
+        need: Access,
+    ) -> Result<Spans<'_>, AccessError> {
+        let mut spans = Spans::new();
+        let (mut skip, mut left) = (offset, len as u64);
+        for sge in list {
+            if left == 0 {
+                break;
+            }
+            let length = u64::from(sge.length);
+            if skip >= length {
+                skip -= length;
+                continue;
+            }
+            let take = left.min(length - skip);
+            let addr = sge.addr.checked_add(skip).ok_or(AccessError::OutOfBounds)?;
+            spans.push(self.span(pd, sge.lkey, addr, take, need)?);
+            skip = 0;
+            left -= take;
+        }
+        if left > 0 { Err(AccessError::OutOfBounds) } else { Ok(spans) }
+    }
+}
+
+/// Fills `out` from the pieces, which hold at least as much.
+pub(crate) fn read_spans(spans: &[Span<'_>], mut out: &mut [u8]) {
+    for span in spans {
+        let (head, rest) = out.split_at_mut(span.len().min(out.len()));
+        span.read(head);
+        out = rest;
+    }
+}
+
+/// Copies `bytes` into the pieces, which hold at least as much.
+pub(crate) fn write_spans(spans: &[Span<'_>], mut bytes: &[u8]) {
+    for span in spans {
+        let (head, rest) = bytes.split_at(span.len().min(bytes.len()));
+        span.write(head);
+        bytes = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Buffer, Memory};
+    use super::*;
+
+    const PD: PdId = PdId(1);
+
+    #[test]
+    fn a_stretch_crosses_elements_and_skips_empty_ones() {
+        let memory = Memory::new();
+        let buffer = Buffer::zeroed(100);
+        let key = memory.register(PD, buffer, 0, Access::LOCAL_WRITE, || 9).unwrap();
+        let sge = |addr, length| Sge { addr, length, lkey: key };
+        let empty = Sge { addr: 7, length: 0, lkey: crate::types::Key::new(0) };
+        let list = [sge(10, 3), empty, sge(50, 4), sge(90, 10)];
+        let guard = memory.guard();
+        guard.check_list(PD, &list, Access::LOCAL_WRITE).unwrap();
+        let spans = guard.stretch(PD, &list, 2, 6, Access::LOCAL_WRITE).unwrap();
+        assert_eq!(spans.iter().map(Span::len).collect::<Vec<_>>(), [1, 4, 1]);
+        write_spans(&spans, b"abcdef");
+        let mut out = [0; 7];
+        let spans = guard.stretch(PD, &list, 1, 7, Access::empty()).unwrap();
+        read_spans(&spans, &mut out);
+        assert_eq!(&out, b"\0abcdef");
+        let beyond = guard.stretch(PD, &list, 10, 8, Access::empty()).unwrap_err();
+        assert_eq!(beyond, AccessError::OutOfBounds);
+        let missing = [sge(95, 6)];
+        assert!(guard.check_list(PD, &missing, Access::empty()).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+//! The side of a queue pair that programs hold: where requests are posted, from any thread, without
+//! the engine's lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use crossbeam_queue::SegQueue;
+
+use super::attr::{QpCap, QpState, QpType};
+use crate::error::VerbsError;
+use crate::mem::PdId;
+use crate::queue::{CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, WorkRing};
+use crate::types::Qpn;
+
+/// QPs that an engine must look at. Shared by the engine and the handles of its QPs.
+#[derive(Debug, Default)]
+pub struct Doorbells {
+    rung: SegQueue<Qpn>,
+}
+
+impl Doorbells {
+    /// Whether nobody has posted since the engine looked.
+    pub fn is_empty(&self) -> bool {
+        self.rung.is_empty()
+    }
+
+    pub(crate) fn take(&self) -> Option<Qpn> {
+        self.rung.pop()
+    }
+}
+
+/// What a new queue pair is made of. `ibv_qp_init_attr`, with its protection domain.
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// The transport service.
+    pub service: QpType,
+    /// The protection domain.
+    pub pd: PdId,
+    /// Where send requests complete.
+    pub send_cq: Arc<CompletionQueue>,
+    /// Where receives complete.
+    pub recv_cq: Arc<CompletionQueue>,
+    /// Sizes.
+    pub cap: QpCap,
+    /// Whether every send request makes a completion, signalled or not.
+    pub sq_sig_all: bool,
+}
+
+/// A queue pair, for those who post to it.
+#[derive(Debug)]
+pub struct QpHandle {
+    pub(crate) qpn: Qpn,
+    pub(crate) init: QpInit,
+    pub(crate) sq: WorkRing<SendRequest>,
+    pub(crate) rq: WorkRing<RecvRequest>,
+    state: AtomicU8,
+    /// Whether the QP is among the rung doorbells already.
+    rung: AtomicBool,
+    doorbells: Arc<Doorbells>,
+    max_message: u64,
+}
+
+impl QpHandle {
+    pub(crate) fn new(qpn: Qpn, init: QpInit, doorbells: Arc<Doorbells>, max_message: u64) -> Self {
+        Self {
+            qpn,
+            sq: WorkRing::new(init.cap.max_send_wr),
+            rq: WorkRing::new(init.cap.max_recv_wr),
+            init,
+            state: AtomicU8::new(QpState::Reset as u8),
+            rung: AtomicBool::new(false),
+            doorbells,
+            max_message,
+        }
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// What it was made of.
+    pub fn init(&self) -> &QpInit {
+        &self.init
+    }
+
+    /// Its state, as of a moment ago.
+    pub fn state(&self) -> QpState {
+        QpState::from_verbs(u32::from(self.state.load(Ordering::Acquire))).unwrap_or_default()
+    }
+
+    /// Send requests posted and not complete.
+    pub fn sends_outstanding(&self) -> u32 {
+        self.sq.outstanding()
+    }
+
+    /// Receives posted and not complete.
+    pub fn receives_outstanding(&self) -> u32 {
+        self.rq.outstanding()
+    }
+
+    /// Hands a request to the send queue. The engine begins it when it is next turned. In the error
+    /// state it is taken too, and flushed. IBTA 11.4.1.1.
+    ///
+    /// # Errors
+    /// The request is not taken if the QP is not yet ready to send, the queue is full, or the
+    /// request contradicts itself or the QP's limits.
+    pub fn post_send(&self, request: SendRequest) -> Result<(), VerbsError> {
+        let state = self.state();
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(VerbsError::WrongState { operation: "post_send", state });
+        }
+        self.check_send(&request)?;
+        let full = VerbsError::QueueFull { queue: "send", depth: self.sq.depth() };
+        self.sq.post(request).map_err(|_| full)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Hands a request to the receive queue. In the error state it is taken and flushed.
+    /// IBTA 11.4.1.2.
+    ///
+    /// # Errors
+    /// The request is not taken if the QP is in RESET, the queue is full, or the scatter list is
+    /// longer than the QP was made for.
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), VerbsError> {
+        let state = self.state();
+        if state == QpState::Reset {
+            return Err(VerbsError::WrongState { operation: "post_recv", state });
+        }
+        check_sges(request.sges.len(), self.init.cap.max_recv_sge)?;
+        let full = VerbsError::QueueFull { queue: "receive", depth: self.rq.depth() };
+        self.rq.post(request).map_err(|_| full)?;
+        // Read again: if the QP went into the error state meanwhile, its flush may have missed this.
+        if self.state() == QpState::Err {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// The most bytes in a message.
+    pub(crate) fn max_message(&self) -> u64 {
+        self.max_message
+    }
+
+    pub(crate) fn set_state(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Says that the engine has seen the doorbell; what is posted from now on rings again.
+    pub(crate) fn answered(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+
+    fn ring(&self) {
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            self.doorbells.rung.push(self.qpn);
+        }
+    }
+
+    fn check_send(&self, request: &SendRequest) -> Result<(), VerbsError> {
+        let cap = &self.init.cap;
+        let bytes = request.payload.len();
+        match &request.payload {
+            Payload::Sges(list) => check_sges(list.len(), cap.max_send_sge)?,
+            Payload::Inline(_) if request.op.is_read_or_atomic() => {
+                return Err(VerbsError::InvalidRequest {
+                    why: "READ and atomics fetch data: they can not be inline",
+                });
+            }
+            Payload::Inline(_) => {
+                check_limit("bytes of inline data", bytes, u64::from(cap.max_inline_data))?;
+            }
+        }
+        check_limit("bytes in a message", bytes, self.max_message)?;
+        if request.op.is_atomic() && bytes != 8 {
+            return Err(VerbsError::InvalidRequest {
+                why: "the result of an atomic is 8 bytes: give it a scatter list of 8 bytes",
+            });
+        }
+        if let SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } = request.op
+            && !remote.addr.is_multiple_of(8)
+        {
+            return Err(VerbsError::InvalidRequest {
+                why: "the remote address of an atomic must be a multiple of 8",
+            });
+        }
+        Ok(())
+    }
+}
+
+fn check_sges(asked: usize, limit: u32) -> Result<(), VerbsError> {
+    check_limit("elements in the scatter/gather list", asked as u64, u64::from(limit))
+}
+
+fn check_limit(what: &'static str, asked: u64, limit: u64) -> Result<(), VerbsError> {
+    if asked > limit {
+        return Err(VerbsError::LimitExceeded { what, asked, limit });
+    }
+    Ok(())
+}

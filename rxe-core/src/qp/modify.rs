@@ -1,0 +1,194 @@
+//! Carrying out a modify call: first everything is checked, then everything is done.
+//! IBTA 11.2.5.2.
+
+use super::{AttrMask, Ctx, Qp, QpAttr, QpState, check_modify, link_of};
+use crate::engine::{Config, SourcePort};
+use crate::error::VerbsError;
+use crate::rc::{Requester, Responder};
+use crate::wire::{NetHeader, UDP_PORT};
+
+use super::Link;
+
+impl Qp {
+    /// Changes the attributes that `mask` names.
+    ///
+    /// # Errors
+    /// Nothing is changed where the transition, the mask or a value is not allowed.
+    pub(crate) fn modify(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        config: &Config,
+        new: &QpAttr,
+        mask: AttrMask,
+    ) -> Result<(), VerbsError> {
+        let from = self.state();
+        let to = if mask.contains(AttrMask::STATE) { new.qp_state } else { from };
+        if mask.contains(AttrMask::CUR_STATE) && new.cur_qp_state != from {
+            return Err(VerbsError::WrongCurrentState { actual: from });
+        }
+        check_modify(self.handle.init.service, from, to, mask)?;
+        check_values(config, new, mask)?;
+        let net = mask.contains(AttrMask::AV).then(|| self.address(config, new)).transpose()?;
+
+        self.assign(new, mask);
+        if let Some(net) = net {
+            self.net = net;
+        }
+        match (from, to) {
+            (_, QpState::Reset) => self.reset(),
+            (QpState::Err, QpState::Err) => {}
+            (_, QpState::Err) => self.enter_error(ctx),
+            (QpState::Init, QpState::Rtr) => {
+                self.recv = Responder::new(self.attr.rq_psn);
+                self.set_state(to);
+            }
+            (QpState::Rtr, QpState::Rts) => {
+                self.send = Requester::new(self.attr.sq_psn, &link_of!(self, ctx));
+                self.set_state(to);
+            }
+            (QpState::Sqd, QpState::Rts) => {
+                self.send.resume();
+                self.set_state(to);
+            }
+            (QpState::Rts, QpState::Sqd) => {
+                self.set_state(to);
+                self.send.drain();
+                self.settle(ctx, Ok(()));
+            }
+            _ => self.set_state(to),
+        }
+        Ok(())
+    }
+
+    /// Forgets everything that was posted and agreed on. No completions are made.
+    pub(crate) fn reset(&mut self) {
+        self.send.forget(&self.handle);
+        self.recv.forget(&self.handle);
+        self.send = Requester::default();
+        self.recv = Responder::default();
+        self.established = false;
+        self.attr = QpAttr::default();
+        self.net = NetHeader::default();
+        self.set_state(QpState::Reset);
+    }
+
+    /// How packets to the peer of `new.ah_attr` are addressed.
+    fn address(&self, config: &Config, new: &QpAttr) -> Result<NetHeader, VerbsError> {
+        let av = &new.ah_attr;
+        let bad = |name, why: String| VerbsError::InvalidAttribute { name, why };
+        let local = config.gids.get(usize::from(av.sgid_index)).filter(|gid| !gid.is_zero());
+        let Some(local) = local else {
+            let why = format!(
+                "the GID table has no entry {}: it has {} (see `rxe gids`)",
+                av.sgid_index,
+                config.gids.len()
+            );
+            return Err(bad("ah_attr.grh.sgid_index", why));
+        };
+        if av.dgid.is_zero() {
+            let why = "it is zero: RoCE needs the peer's GID (set ah_attr.is_global and grh.dgid)";
+            return Err(bad("ah_attr.grh.dgid", why.into()));
+        }
+        let (src, dst) = (local.to_ip(), av.dgid.to_ip());
+        if src.is_ipv4() != dst.is_ipv4() {
+            let why = format!(
+                "own address {src} and peer {dst} are of different families: choose a GID index of \
+                 the peer's family"
+            );
+            return Err(bad("ah_attr.grh", why));
+        }
+        let src_port = match config.source_port {
+            SourcePort::Fixed(port) => port,
+            SourcePort::PerQp => {
+                // Switches spread flows by it: any function of the QPN that scatters will do.
+                let hash = self.handle.qpn.value().wrapping_mul(0x9e37_79b1) >> 18;
+                0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
+            }
+        };
+        let mut net = NetHeader::outgoing(src, dst, src_port);
+        net.tos = av.traffic_class;
+        net.ttl = if av.hop_limit == 0 { 64 } else { av.hop_limit };
+        if dst.is_ipv6() {
+            net.flow_label = av.flow_label & 0xf_ffff;
+        }
+        Ok(net)
+    }
+
+    fn assign(&mut self, new: &QpAttr, mask: AttrMask) {
+        let attr = &mut self.attr;
+        macro_rules! take {
+            ($($bit:ident => $field:ident),* $(,)?) => {
+                $(if mask.contains(AttrMask::$bit) { attr.$field = new.$field; })*
+            };
+        }
+        take! {
+            EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify,
+            ACCESS_FLAGS => qp_access_flags,
+            PKEY_INDEX => pkey_index,
+            PORT => port_num,
+            QKEY => qkey,
+            AV => ah_attr,
+            PATH_MTU => path_mtu,
+            TIMEOUT => timeout,
+            RETRY_CNT => retry_cnt,
+            RNR_RETRY => rnr_retry,
+            RQ_PSN => rq_psn,
+            MAX_QP_RD_ATOMIC => max_rd_atomic,
+            MIN_RNR_TIMER => min_rnr_timer,
+            SQ_PSN => sq_psn,
+            MAX_DEST_RD_ATOMIC => max_dest_rd_atomic,
+            DEST_QPN => dest_qp_num,
+        }
+    }
+}
+
+fn check_values(config: &Config, new: &QpAttr, mask: AttrMask) -> Result<(), VerbsError> {
+    let check = |bit, name, ok: bool, why: &dyn Fn() -> String| {
+        if mask.contains(bit) && !ok {
+            return Err(VerbsError::InvalidAttribute { name, why: why() });
+        }
+        Ok(())
+    };
+    let limit = config.limits.max_rd_atomic;
+    check(AttrMask::PORT, "port_num", new.port_num == 1, &|| {
+        format!("{}: the device has one port, 1", new.port_num)
+    })?;
+    check(AttrMask::PKEY_INDEX, "pkey_index", new.pkey_index == 0, &|| {
+        format!("{}: the P_Key table has one entry, 0", new.pkey_index)
+    })?;
+    check(AttrMask::PATH_MTU, "path_mtu", new.path_mtu <= config.max_mtu, &|| {
+        format!(
+            "{} does not fit the link, whose largest path MTU is {}",
+            new.path_mtu.bytes(),
+            config.max_mtu.bytes()
+        )
+    })?;
+    check(AttrMask::RETRY_CNT, "retry_cnt", new.retry_cnt <= 7, &|| {
+        format!("{}: at most 7", new.retry_cnt)
+    })?;
+    check(AttrMask::RNR_RETRY, "rnr_retry", new.rnr_retry <= 7, &|| {
+        format!("{}: at most 7, which is for ever", new.rnr_retry)
+    })?;
+    check(AttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", new.max_rd_atomic <= limit, &|| {
+        format!("{}: at most {limit}", new.max_rd_atomic)
+    })?;
+    check(
+        AttrMask::MAX_DEST_RD_ATOMIC,
+        "max_dest_rd_atomic",
+        new.max_dest_rd_atomic <= limit,
+        &|| format!("{}: at most {limit}", new.max_dest_rd_atomic),
+    )?;
+    check(AttrMask::DEST_QPN, "dest_qp_num", new.dest_qp_num.value() > 1, &|| {
+        format!("{} is reserved: give the peer's QP number", new.dest_qp_num)
+    })?;
+    for (bit, what) in [
+        (AttrMask::ALT_PATH, "alternate paths (RoCE has no path migration)"),
+        (AttrMask::PATH_MIG_STATE, "path migration"),
+        (AttrMask::RATE_LIMIT, "rate limits per QP"),
+    ] {
+        if mask.contains(bit) {
+            return Err(VerbsError::Unsupported { what });
+        }
+    }
+    Ok(())
+}

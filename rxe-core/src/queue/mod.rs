@@ -1,0 +1,10 @@
+//! What programs hand to queue pairs and get back: send and receive work requests, the rings they
+//! wait in, and completions. IBTA 10.7, 11.4.
+
+mod completion;
+mod request;
+mod ring;
+
+pub use completion::{Arm, Completion, CompletionOp, CompletionQueue, Immediate, Notify, Status};
+pub use request::{Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge, SgeList};
+pub use ring::{PostError, WorkRing};

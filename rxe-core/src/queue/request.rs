@@ -1,0 +1,145 @@
+//! Work requests. IBTA 11.4.1.1, 11.4.1.2.
+
+use bitflags::bitflags;
+use smallvec::SmallVec;
+
+use crate::types::Key;
+
+/// A scatter/gather element: bytes of one registered region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// Address of the first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The region's local key.
+    pub lkey: Key,
+}
+
+/// Most requests have one or two elements; those need no allocation.
+pub type SgeList = SmallVec<[Sge; 2]>;
+
+/// The bytes of a send request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Where they are (or, for READ and atomics, where the result goes).
+    Sges(SgeList),
+    /// The bytes themselves, copied when the request was posted (`IBV_SEND_INLINE`).
+    Inline(SmallVec<[u8; 32]>),
+}
+
+impl Payload {
+    /// Total bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Sges(list) => list.iter().map(|sge| u64::from(sge.length)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer's address of the first byte.
+    pub addr: u64,
+    /// The key that the peer gave for its region.
+    pub rkey: Key,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND into a receive that the peer posted, with immediate data if given.
+    Send {
+        /// Immediate data, as a number in host order.
+        imm: Option<u32>,
+    },
+    /// RDMA WRITE; with immediate data it also consumes a receive of the peer.
+    Write {
+        /// Where to.
+        remote: Remote,
+        /// Immediate data, as a number in host order.
+        imm: Option<u32>,
+    },
+    /// RDMA READ into the request's scatter list.
+    Read {
+        /// Where from.
+        remote: Remote,
+    },
+    /// Atomic COMPARE AND SWAP of 8 bytes; the value before comes back.
+    CompareSwap {
+        /// Which word.
+        remote: Remote,
+        /// Swap only if the word equals this.
+        compare: u64,
+        /// The new value.
+        swap: u64,
+    },
+    /// Atomic FETCH AND ADD on 8 bytes; the value before comes back.
+    FetchAdd {
+        /// Which word.
+        remote: Remote,
+        /// What to add, wrapping.
+        add: u64,
+    },
+}
+
+impl SendOp {
+    /// READ and atomics: the peer answers with data, and the number outstanding is limited.
+    pub const fn is_read_or_atomic(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// COMPARE AND SWAP or FETCH AND ADD.
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+}
+
+bitflags! {
+    /// How a send request is carried out. The bits are those of `ibv_send_flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SendFlags: u32 {
+        /// Begin only when all earlier READs and atomics of the queue are complete.
+        const FENCE = 1;
+        /// Make a completion also on success.
+        const SIGNALED = 1 << 1;
+        /// Wake a receiver that waits for solicited completions.
+        const SOLICITED = 1 << 2;
+    }
+}
+
+/// A request to the send queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendRequest {
+    /// The program's own number for it, given back in the completion.
+    pub id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// With which bytes.
+    pub payload: Payload,
+    /// And how.
+    pub flags: SendFlags,
+}
+
+/// A request to the receive queue: where the next message may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvRequest {
+    /// The program's own number for it, given back in the completion.
+    pub id: u64,
+    /// The memory, filled in this order.
+    pub sges: SgeList,
+}
+
+impl RecvRequest {
+    /// How many bytes it can take.
+    pub fn capacity(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+}

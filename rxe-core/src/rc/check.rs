@@ -1,0 +1,61 @@
+//! The checks of a request, in the order that the specification gives them. IBTA 9.7.4.1, figure 91
+//! and following. Each says what is wrong as a [`Fault`]; what follows from it is in `fault`.
+
+use crate::engine::Fault;
+use crate::mem::Access;
+use crate::wire::{OpInfo, OpKind, Packet, Position};
+
+/// What the responder is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum Assembling {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A SEND of several packets.
+    Send,
+    /// A WRITE of several packets.
+    Write,
+}
+
+/// First and Only begin a message, Middle and Last continue the one begun. C9-89 ff.
+pub(super) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Fault> {
+    let fits = match info.kind {
+        OpKind::Send if !info.starts => assembling == Assembling::Send,
+        OpKind::Write if !info.starts => assembling == Assembling::Write,
+        _ => assembling == Assembling::Nothing,
+    };
+    fits.then_some(()).ok_or(Fault::OpcodeOutOfSequence)
+}
+
+/// The operation is one that exists here and that the QP's access flags enable. C9-94, C9-96.
+pub(super) fn enabled(info: &OpInfo, access: Access) -> Result<(), Fault> {
+    let need = match info.kind {
+        OpKind::Send if !info.has_ieth => Access::empty(),
+        OpKind::Write => Access::REMOTE_WRITE,
+        OpKind::ReadRequest => Access::REMOTE_READ,
+        OpKind::CompareSwap | OpKind::FetchAdd => Access::REMOTE_ATOMIC,
+        _ => return Err(Fault::OperationNotEnabled),
+    };
+    access.contains(need).then_some(()).ok_or(Fault::OperationNotEnabled)
+}
+
+/// The payload's length fits the opcode and the path MTU. C9-103 ff.
+pub(super) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
+    let info = packet.info();
+    let len = packet.payload().len();
+    let fits = match info.position {
+        Position::First | Position::Middle => len == mtu,
+        Position::Last => (1..=mtu).contains(&len),
+        Position::Only => len <= mtu,
+    };
+    fits.then_some(()).ok_or(Fault::BadLength)
+}
+
+/// The right that a remote operation needs from the region.
+pub(super) fn right(kind: OpKind) -> Access {
+    match kind {
+        OpKind::Write => Access::REMOTE_WRITE,
+        OpKind::ReadRequest => Access::REMOTE_READ,
+        _ => Access::REMOTE_ATOMIC,
+    }
+}

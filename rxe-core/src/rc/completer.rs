@@ -1,0 +1,242 @@
+//! What an answer means for the requests outstanding. IBTA 9.7.5.
+
+use crate::engine::{Event, RetryCause};
+use crate::mem::{Access, write_spans};
+use crate::qp::{Ctx, Dead, Link};
+use crate::queue::{Payload, SendOp, Status};
+use crate::types::Psn;
+use crate::wire::{DropReason, NakCode, OpKind, Packet, Syndrome};
+
+use super::inflight::{AnswerSkipped, Wqe};
+use super::requester::{Requester, complete};
+use super::retry::{Due, Exhausted};
+
+impl Requester {
+    /// Takes a response: READ data, an atomic's value, an acknowledgement or a NAK.
+    pub(crate) fn receive(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Dead> {
+        let psn = packet.psn();
+        if !psn.before(self.inflight.high()) {
+            drop_it(link, ctx, DropReason::GhostAck);
+            return Ok(());
+        }
+        if psn.before(self.inflight.una()) {
+            drop_it(link, ctx, DropReason::StaleResponse);
+            return Ok(());
+        }
+        self.blocked = false;
+        let result = match packet.info().kind {
+            OpKind::ReadResponse => self.data(link, ctx, packet),
+            OpKind::AtomicAcknowledge => self.atomic(link, ctx, packet),
+            _ => self.acknowledgement(link, ctx, packet),
+        };
+        result.and_then(|()| self.reap(link, ctx))
+    }
+
+    fn acknowledgement(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Dead> {
+        let psn = packet.psn();
+        let Some(aeth) = packet.aeth() else { return Ok(()) };
+        let qpn = link.qpn();
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => self.acknowledge(link, ctx, psn.next()),
+            Syndrome::RnrNak { timer } => {
+                ctx.events.emit(Event::RnrNakReceived { qpn, psn });
+                self.acknowledge(link, ctx, psn)?;
+                if self.inflight.una() != psn || self.retry.is_waiting() {
+                    return Ok(());
+                }
+                // What was answered before counts as progress before the wait begins.
+                match self.retry.receiver_not_ready(ctx.now, timer) {
+                    Ok(()) => {
+                        self.inflight.rewind();
+                        Ok(())
+                    }
+                    Err(Exhausted) => {
+                        Err(self.fail_front(link, ctx, Status::RnrRetryExceeded, None))
+                    }
+                }
+            }
+            Syndrome::Nak(code) => {
+                ctx.events.emit(Event::NakReceived { qpn, psn, code });
+                self.acknowledge(link, ctx, psn)?;
+                if self.inflight.una() != psn {
+                    return Ok(());
+                }
+                let status = match code {
+                    NakCode::PsnSequenceError => {
+                        if self.inflight.unacknowledged() == 0 || self.retry.is_waiting() {
+                            // Gone back already.
+                            return Ok(());
+                        }
+                        return self.again(link, ctx, RetryCause::SequenceNak);
+                    }
+                    NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
+                        Status::RemoteInvalidRequest
+                    }
+                    NakCode::RemoteAccessError => Status::RemoteAccess,
+                    NakCode::RemoteOperationalError => Status::RemoteOperation,
+                };
+                Err(self.fail_front(link, ctx, status, None))
+            }
+            Syndrome::Reserved(_) => {
+                drop_it(link, ctx, DropReason::ReservedSyndrome);
+                Ok(())
+            }
+        }
+    }
+
+    /// A packet of the answer to a READ.
+    fn data(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Dead> {
+        let psn = packet.psn();
+        // An answer acknowledges every request before its own.
+        self.acknowledge(link, ctx, psn)?;
+        if self.inflight.una() != psn {
+            drop_it(link, ctx, DropReason::ResponseGap);
+            return Ok(());
+        }
+        let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
+        if !matches!(wqe.request.op, SendOp::Read { .. }) {
+            drop_it(link, ctx, DropReason::UnexpectedResponse);
+            return Ok(());
+        }
+        let mtu = link.attr.path_mtu.bytes();
+        let index = u32::try_from(psn.diff(wqe.first)).unwrap_or(0);
+        let offset = u64::from(index) * mtu as u64;
+        let expected = (u64::from(wqe.len) - offset).min(mtu as u64);
+        let bytes = packet.payload();
+        if bytes.len() as u64 != expected || packet.info().ends != wqe.ends_chunk(index) {
+            return Err(self.fail_front(link, ctx, Status::BadResponse, None));
+        }
+        self.deliver(link, ctx, offset, bytes)
+    }
+
+    /// The answer to an atomic.
+    fn atomic(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Dead> {
+        let psn = packet.psn();
+        self.acknowledge(link, ctx, psn)?;
+        if self.inflight.una() != psn {
+            drop_it(link, ctx, DropReason::ResponseGap);
+            return Ok(());
+        }
+        let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
+        let Some(value) = packet.atomic_ack().filter(|_| wqe.request.op.is_atomic()) else {
+            drop_it(link, ctx, DropReason::UnexpectedResponse);
+            return Ok(());
+        };
+        // On the wire the value is a big-endian number, in memory it is the host's.
+        self.deliver(link, ctx, 0, &value.to_ne_bytes())
+    }
+
+    /// Puts the data for the oldest PSN into the program's memory.
+    fn deliver(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), Dead> {
+        let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
+        if let Payload::Sges(list) = &wqe.request.payload {
+            let pd = link.handle.init.pd;
+            match ctx.mem.stretch(pd, list, offset, bytes.len(), Access::LOCAL_WRITE) {
+                Ok(spans) => write_spans(&spans, bytes),
+                Err(why) => {
+                    return Err(self.fail_front(link, ctx, Status::LocalProtection, Some(why)));
+                }
+            }
+        }
+        let una = self.inflight.una();
+        if let Some(wqe) = self.inflight.answered() {
+            complete(link, ctx, &wqe, Status::Success);
+        }
+        self.on_progress(link, ctx, una);
+        Ok(())
+    }
+
+    /// Everything before `to` has been answered.
+    fn acknowledge(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, to: Psn) -> Result<(), Dead> {
+        let una = self.inflight.una();
+        let retire = |wqe: Wqe| complete(link, ctx, &wqe, Status::Success);
+        let result = self.inflight.acknowledge(to, retire);
+        if self.inflight.una() != una {
+            self.on_progress(link, ctx, una);
+        }
+        match result {
+            Ok(()) => Ok(()),
+            Err(AnswerSkipped) => {
+                let una = self.inflight.una();
+                if self.skipped_at == Some(una) || self.inflight.unacknowledged() == 0 {
+                    return Ok(());
+                }
+                self.skipped_at = Some(una);
+                self.again(link, ctx, RetryCause::ImpliedNak)
+            }
+        }
+    }
+
+    fn on_progress(&mut self, link: &Link<'_>, ctx: &Ctx<'_>, before: Psn) {
+        let una = self.inflight.una();
+        let packets = u32::try_from(una.diff(before)).unwrap_or(0);
+        self.window.on_progress(packets, una);
+        self.retry.on_progress(ctx.now, link.attr, self.inflight.unacknowledged() > 0);
+        self.skipped_at = None;
+    }
+
+    /// Goes back and sends again, unless it was tried often enough.
+    fn again(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, cause: RetryCause) -> Result<(), Dead> {
+        if self.retry.again() == Err(Exhausted) {
+            return Err(self.fail_front(link, ctx, Status::RetryExceeded, None));
+        }
+        let psn = self.inflight.una();
+        ctx.events.emit(Event::Retry { qpn: link.qpn(), psn, cause });
+        self.window.on_loss(self.inflight.high());
+        self.inflight.rewind();
+        self.blocked = false;
+        Ok(())
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<(), Dead> {
+        match self.retry.due(ctx.now) {
+            None => Ok(()),
+            Some(Due::RnrOver) => {
+                let (qpn, psn) = (link.qpn(), self.inflight.una());
+                let cause = RetryCause::ReceiverNotReady;
+                ctx.events.emit(Event::Retry { qpn, psn, cause });
+                self.blocked = false;
+                Ok(())
+            }
+            Some(Due::AckTimeout) => {
+                self.skipped_at = None;
+                self.again(link, ctx, RetryCause::Timeout)
+            }
+        }
+    }
+}
+
+fn drop_it(link: &Link<'_>, ctx: &mut Ctx<'_>, reason: DropReason) {
+    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()) });
+}

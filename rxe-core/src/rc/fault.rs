@@ -1,0 +1,36 @@
+//! What follows from a request that is wrong: one table. IBTA 9.7.4.1, 9.9.3 (table 59).
+
+use crate::engine::Fault;
+use crate::queue::Status;
+use crate::types::RnrTimer;
+use crate::wire::{NakCode, Syndrome};
+
+/// The consequences of a fault for the responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Effect {
+    /// What the peer is told.
+    pub(super) syndrome: Syndrome,
+    /// The responder's queue pair goes into the error state; a receive that the message had taken
+    /// completes like this.
+    pub(super) fatal: Option<Status>,
+}
+
+/// The table. `rnr` is what the QP tells a peer that must wait.
+pub(super) fn effect(fault: Fault, rnr: RnrTimer) -> Effect {
+    use NakCode::{InvalidRequest, PsnSequenceError, RemoteAccessError, RemoteOperationalError};
+    let nak = |code, fatal| Effect { syndrome: Syndrome::Nak(code), fatal };
+    match fault {
+        Fault::SequenceGap => nak(PsnSequenceError, None),
+        Fault::ReceiverNotReady => {
+            Effect { syndrome: Syndrome::RnrNak { timer: rnr }, fatal: None }
+        }
+        Fault::OpcodeOutOfSequence
+        | Fault::OperationNotEnabled
+        | Fault::TooManyReads
+        | Fault::BadLength
+        | Fault::MisalignedAtomic => nak(InvalidRequest, Some(Status::RemoteInvalidRequest)),
+        Fault::MessageTooLong => nak(InvalidRequest, Some(Status::LocalLength)),
+        Fault::RemoteAccess(_) => nak(RemoteAccessError, Some(Status::RemoteAccess)),
+        Fault::BadReceiveBuffer(_) => nak(RemoteOperationalError, Some(Status::LocalProtection)),
+    }
+}

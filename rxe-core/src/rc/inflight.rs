@@ -1,0 +1,348 @@
+//! The requests of a send queue, from being taken to being complete.
+//!
+//! Invariants (checked in debug builds by [`Inflight::check`]):
+//! - the first `started` requests have PSNs, contiguous from the front's first to `assigned`;
+//! - `una`, the oldest unacknowledged PSN, lies inside the front request, or equals `assigned` if
+//!   none is started;
+//! - the cursor, the next packet to send, is never before `una`;
+//! - a READ or atomic leaves only with its data, so `una` never passes one without.
+//!
+//! The requester moves the cursor on, the completer moves `una`, and going back (go-back-N, IBTA
+//! 9.7.5.1.1) is always to `una`.
+
+use std::collections::VecDeque;
+
+use crate::queue::{SendRequest, Status};
+use crate::types::Psn;
+
+/// A send request on its way.
+#[derive(Debug)]
+pub(super) struct Wqe {
+    pub(super) request: SendRequest,
+    /// Bytes of the message.
+    pub(super) len: u32,
+    /// Its first PSN, once started.
+    pub(super) first: Psn,
+    /// How many PSNs it takes: packets of it or, for a READ, of its answer.
+    pub(super) packets: u32,
+    /// Packets that one READ request asks for: a long READ is asked for in pieces, so that the
+    /// answer to one fits our receive buffer.
+    pub(super) chunk: u32,
+    /// It can not be carried out and completes like this when its turn comes.
+    pub(super) failed: Option<Status>,
+}
+
+impl Wqe {
+    pub(super) fn new(request: SendRequest) -> Self {
+        // A longer message was refused when it was posted.
+        let len = u32::try_from(request.payload.len()).unwrap_or(u32::MAX);
+        Self { request, len, first: Psn::ZERO, packets: 0, chunk: 1, failed: None }
+    }
+
+    /// One past its last PSN.
+    pub(super) fn end(&self) -> Psn {
+        self.first.add(self.packets)
+    }
+
+    /// Whether packet `index` is the last of the READ request that asked for it.
+    pub(super) fn ends_chunk(&self, index: u32) -> bool {
+        index + 1 == self.packets || (index + 1).is_multiple_of(self.chunk)
+    }
+}
+
+/// The next packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Cursor {
+    wqe: usize,
+    packet: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inflight {
+    queue: VecDeque<Wqe>,
+    started: usize,
+    cursor: Cursor,
+    una: Psn,
+    /// The first PSN of the next request to start.
+    assigned: Psn,
+    /// One past the highest PSN ever sent: an answer from there on is no answer of ours.
+    high: Psn,
+    /// The last PSN of each READ request or atomic that has no answer yet.
+    reads: VecDeque<Psn>,
+}
+
+impl Inflight {
+    pub(super) fn new(psn: Psn) -> Self {
+        Self { una: psn, assigned: psn, high: psn, ..Self::default() }
+    }
+
+    /// Adds a request that has no PSN yet.
+    pub(super) fn push(&mut self, wqe: Wqe) {
+        self.queue.push_back(wqe);
+    }
+
+    /// The request whose packet is next, with whether it is started; `None` if all is sent.
+    pub(super) fn current(&self) -> Option<(&Wqe, bool)> {
+        self.queue.get(self.cursor.wqe).map(|wqe| (wqe, self.cursor.wqe < self.started))
+    }
+
+    /// The request after the current one.
+    pub(super) fn following(&self) -> Option<&Wqe> {
+        self.queue.get(self.cursor.wqe + 1)
+    }
+
+    /// Gives the current request its PSNs.
+    pub(super) fn start(&mut self, packets: u32, chunk: u32) {
+        debug_assert_eq!(self.cursor, Cursor { wqe: self.started, packet: 0 });
+        let wqe = &mut self.queue[self.started];
+        wqe.first = self.assigned;
+        wqe.packets = packets;
+        wqe.chunk = chunk;
+        self.assigned = wqe.end();
+        self.started += 1;
+    }
+
+    /// Says that the current request, not started, can not be carried out.
+    pub(super) fn fail_current(&mut self, status: Status) {
+        if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
+            wqe.failed = Some(status);
+        }
+    }
+
+    /// Which packet of the current request is next.
+    pub(super) fn packet_index(&self) -> u32 {
+        self.cursor.packet
+    }
+
+    /// Its PSN.
+    pub(super) fn next_psn(&self) -> Psn {
+        match self.current() {
+            Some((wqe, true)) => wqe.first.add(self.cursor.packet),
+            _ => self.assigned,
+        }
+    }
+
+    /// `n` PSNs of the current request were used. `awaits_data` if by a READ request or atomic.
+    pub(super) fn sent(&mut self, n: u32, awaits_data: bool) {
+        let next = self.next_psn().add(n);
+        if awaits_data {
+            self.reads.push_back(next.sub(1));
+        }
+        if next.after(self.high) {
+            self.high = next;
+        }
+        self.cursor.packet += n;
+        let wqe = &self.queue[self.cursor.wqe];
+        debug_assert!(self.cursor.packet <= wqe.packets);
+        if self.cursor.packet == wqe.packets {
+            self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
+        }
+    }
+
+    /// The oldest PSN without an answer.
+    pub(super) fn una(&self) -> Psn {
+        self.una
+    }
+
+    /// One past the highest PSN ever sent.
+    pub(super) fn high(&self) -> Psn {
+        self.high
+    }
+
+    /// PSNs sent (since going back, if so) and unacknowledged.
+    pub(super) fn unacknowledged(&self) -> u32 {
+        u32::try_from(self.next_psn().diff(self.una)).unwrap_or(0)
+    }
+
+    /// READ requests and atomics sent and not answered.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Whether any request has begun and is not complete.
+    pub(super) fn is_busy(&self) -> bool {
+        self.started > 0
+    }
+
+    /// The oldest request.
+    pub(super) fn front(&self) -> Option<&Wqe> {
+        self.queue.front()
+    }
+
+    /// The oldest request, if it is started.
+    pub(super) fn front_started(&self) -> Option<&Wqe> {
+        if self.started > 0 { self.queue.front() } else { None }
+    }
+
+    /// Everything before `to` has arrived. Requests that are thereby complete leave through
+    /// `retire`. Stops in front of a READ or atomic, whose data it can not bring: `Err` if `to` lies
+    /// beyond its first unanswered PSN.
+    pub(super) fn acknowledge(
+        &mut self,
+        to: Psn,
+        mut retire: impl FnMut(Wqe),
+    ) -> Result<(), AnswerSkipped> {
+        while to.after(self.una) {
+            let Some(front) = self.front_started() else { break };
+            if front.request.op.is_read_or_atomic() {
+                return Err(AnswerSkipped);
+            }
+            let end = front.end();
+            if to.before(end) {
+                self.una = to;
+                break;
+            }
+            self.una = end;
+            retire(self.pop_started());
+        }
+        self.pull_cursor();
+        Ok(())
+    }
+
+    /// The data for PSN `una`, of the READ or atomic in front, has arrived; the request, if that
+    /// was the last of it.
+    pub(super) fn answered(&mut self) -> Option<Wqe> {
+        let end = self.front_started()?.end();
+        self.una = self.una.next();
+        while self.reads.front().is_some_and(|last| last.before(self.una)) {
+            self.reads.pop_front();
+        }
+        let complete = self.una == end;
+        let wqe = complete.then(|| self.pop_started());
+        self.pull_cursor();
+        wqe
+    }
+
+    /// Takes out the oldest request, started or not.
+    pub(super) fn pop(&mut self) -> Option<Wqe> {
+        if self.started > 0 {
+            let wqe = self.pop_started();
+            self.una = wqe.end();
+            self.pull_cursor();
+            return Some(wqe);
+        }
+        self.queue.pop_front()
+    }
+
+    /// Goes back: everything from `una` on will be sent again.
+    pub(super) fn rewind(&mut self) {
+        self.reads.clear();
+        self.cursor = Cursor::default();
+        self.pull_cursor();
+    }
+
+    fn pop_started(&mut self) -> Wqe {
+        self.started -= 1;
+        if self.cursor.wqe == 0 {
+            self.cursor.packet = 0;
+        } else {
+            self.cursor.wqe -= 1;
+        }
+        self.queue.pop_front().expect("a started request is in the queue")
+    }
+
+    /// After going back, answers to what was sent before may overtake the cursor.
+    fn pull_cursor(&mut self) {
+        if self.cursor.wqe == 0
+            && let Some(front) = self.front_started()
+        {
+            let done = u32::try_from(self.una.diff(front.first)).unwrap_or(0);
+            self.cursor.packet = self.cursor.packet.max(done);
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        debug_assert!(self.started <= self.queue.len() && self.cursor.wqe <= self.started);
+        debug_assert!(match self.front_started() {
+            Some(front) => !self.una.before(front.first) && self.una.before(front.end()),
+            None => self.una == self.assigned,
+        });
+        debug_assert!(!self.next_psn().before(self.una));
+    }
+}
+
+/// An acknowledgement lies beyond a READ or atomic that has not been answered: the answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AnswerSkipped;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Payload, Remote, SendFlags, SendOp};
+    use crate::types::Key;
+
+    fn wqe(id: u64, read: bool) -> Wqe {
+        let remote = Remote { addr: 0, rkey: Key::new(1) };
+        let op = if read { SendOp::Read { remote } } else { SendOp::Send { imm: None } };
+        let payload = Payload::Sges(Default::default());
+        Wqe::new(SendRequest { id, op, payload, flags: SendFlags::empty() })
+    }
+
+    /// Requests of 3 packets each, all sent, from a PSN just before the wrap.
+    fn sent(kinds: &[bool]) -> Inflight {
+        let mut inflight = Inflight::new(Psn::new(0xff_fffe));
+        for (id, &read) in (0..).zip(kinds) {
+            inflight.push(wqe(id, read));
+            inflight.start(3, 3);
+            if read {
+                inflight.sent(3, true);
+            } else {
+                (0..3).for_each(|_| inflight.sent(1, false));
+            }
+        }
+        inflight
+    }
+
+    fn acknowledge(inflight: &mut Inflight, to: u32) -> (Vec<u64>, bool) {
+        let mut ids = Vec::new();
+        let result = inflight.acknowledge(Psn::new(to), |wqe| ids.push(wqe.request.id));
+        (ids, result.is_ok())
+    }
+
+    #[test]
+    fn acknowledgements_retire_in_order_and_in_part() {
+        let mut inflight = sent(&[false, false]);
+        assert_eq!(acknowledge(&mut inflight, 0), (vec![], true), "part of the first");
+        assert_eq!(inflight.una(), Psn::new(0));
+        assert_eq!(acknowledge(&mut inflight, 2), (vec![0], true), "and part of the second");
+        assert_eq!(inflight.unacknowledged(), 2);
+        assert_eq!(acknowledge(&mut inflight, 4), (vec![1], true));
+        assert!(!inflight.is_busy());
+    }
+
+    #[test]
+    fn an_acknowledgement_does_not_pass_a_read() {
+        let mut inflight = sent(&[false, true, false]);
+        assert_eq!(acknowledge(&mut inflight, 7), (vec![0], false));
+        assert_eq!(inflight.una(), Psn::new(1), "the READ's first PSN");
+        assert!(inflight.answered().is_none() && inflight.answered().is_none());
+        assert_eq!(inflight.reads(), 1);
+        assert_eq!(inflight.answered().map(|wqe| wqe.request.id), Some(1));
+        assert_eq!(inflight.reads(), 0);
+        assert_eq!(acknowledge(&mut inflight, 7), (vec![2], true));
+    }
+
+    #[test]
+    fn after_going_back_late_answers_pull_the_cursor_on() {
+        let mut inflight = sent(&[false, false]);
+        acknowledge(&mut inflight, 0);
+        inflight.rewind();
+        assert_eq!(inflight.next_psn(), Psn::new(0));
+        acknowledge(&mut inflight, 2);
+        assert_eq!(inflight.next_psn(), Psn::new(2));
+        inflight.sent(1, false);
+        assert_eq!(inflight.next_psn(), Psn::new(3));
+        assert_eq!(inflight.high(), Psn::new(4), "sent before");
+    }
+
+    #[test]
+    fn going_back_into_a_read_asks_for_the_rest() {
+        let mut inflight = sent(&[true]);
+        inflight.answered();
+        inflight.rewind();
+        assert_eq!((inflight.packet_index(), inflight.reads()), (1, 0));
+        inflight.sent(2, true);
+        assert_eq!((inflight.unacknowledged(), inflight.reads()), (2, 1));
+    }
+}

@@ -1,0 +1,294 @@
+//! The requester: what may be sent now, and when to ask the peer for an answer. IBTA 9.7.2 to 9.7.4.
+
+use crate::engine::Event;
+use crate::mem::{Access, AccessError};
+use crate::qp::{Ctx, Dead, Link, QpHandle};
+use crate::queue::{Completion, CompletionOp, Payload, SendFlags, SendOp, Status};
+use crate::types::{Psn, Time};
+use crate::wire::TxBatch;
+
+use super::inflight::{Inflight, Wqe};
+use super::retry::Retry;
+use super::segment::{Segment, packets};
+use super::window::SendWindow;
+
+/// The send side of an RC queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    pub(super) inflight: Inflight,
+    pub(super) retry: Retry,
+    pub(super) window: SendWindow,
+    /// Packets sent since an answer was last asked for.
+    unasked: u32,
+    /// The last attempt to send found nothing that may go; cleared by whatever may change that.
+    pub(super) blocked: bool,
+    drain: Drain,
+    /// The PSN at which an answer was last found to be skipped, so that every further answer
+    /// behind it does not start another retry.
+    pub(super) skipped_at: Option<Psn>,
+}
+
+/// How far the transition to SQD has come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Drain {
+    #[default]
+    No,
+    /// Nothing new begins; what has begun goes on.
+    Draining,
+    /// Drained, and said so.
+    Drained,
+}
+
+/// Packets after which an answer is asked for at the latest.
+const ASK_EVERY: u32 = 32;
+
+impl Requester {
+    /// A requester in RTS.
+    pub(crate) fn new(sq_psn: Psn, link: &Link<'_>) -> Self {
+        Self {
+            inflight: Inflight::new(sq_psn),
+            retry: Retry::new(link.attr),
+            window: SendWindow::new(link),
+            ..Self::default()
+        }
+    }
+
+    /// Sends up to about `budget` packets. Whether it stopped although more may be sent.
+    pub(crate) fn transmit(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        budget: usize,
+    ) -> bool {
+        for _ in 0..budget {
+            if batch.is_full() {
+                return true;
+            }
+            if self.retry.is_waiting() || !self.send_one(link, ctx, batch) {
+                self.blocked = true;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether [`Requester::transmit`] may find something to send.
+    pub(crate) fn has_work(&self, link: &Link<'_>) -> bool {
+        !self.blocked
+            && !self.retry.is_waiting()
+            && (self.inflight.current().is_some() || !link.handle.sq.is_empty())
+    }
+
+    /// Sends one packet, if one may be sent.
+    fn send_one(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, batch: &mut TxBatch) -> bool {
+        if self.inflight.current().is_none() {
+            self.take(link, ctx);
+        }
+        let Some((wqe, started)) = self.inflight.current() else { return false };
+        if wqe.failed.is_some() {
+            return false;
+        }
+        if !started {
+            if self.drain != Drain::No || self.is_fenced(wqe) {
+                return false;
+            }
+            let mtu = link.attr.path_mtu.bytes();
+            let chunk = self.window.read_chunk(link.attr.max_rd_atomic);
+            self.inflight.start(packets(wqe.len, mtu), chunk);
+        }
+        let Some(count) = self.admitted(link) else { return false };
+        self.emit(link, ctx, batch, count)
+    }
+
+    /// How many PSNs the next packet may use: one, or for a READ request those of its answer.
+    fn admitted(&self, link: &Link<'_>) -> Option<u32> {
+        let (wqe, _) = self.inflight.current()?;
+        let used = self.inflight.unacknowledged();
+        let room = self.window.limit().saturating_sub(used);
+        let op = &wqe.request.op;
+        if op.is_read_or_atomic() && self.inflight.reads() >= usize::from(link.attr.max_rd_atomic) {
+            return None;
+        }
+        if matches!(op, SendOp::Read { .. }) {
+            let index = self.inflight.packet_index();
+            let to_chunk_end = wqe.chunk - index % wqe.chunk;
+            let count = to_chunk_end.min(wqe.packets - index);
+            // A piece larger than a shrunken window goes when nothing else is outstanding.
+            return (room >= count || used == 0).then_some(count);
+        }
+        (room > 0).then_some(1)
+    }
+
+    fn emit(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        count: u32,
+    ) -> bool {
+        if self.inflight.following().is_none() {
+            // Whether to ask for an answer depends on what follows.
+            self.take(link, ctx);
+        }
+        let index = self.inflight.packet_index();
+        let Some((wqe, _)) = self.inflight.current() else { return false };
+        let awaits_data = wqe.request.op.is_read_or_atomic();
+        let ask = !awaits_data && self.asks(index + count == wqe.packets);
+        let mtu = link.attr.path_mtu.bytes();
+        let memory = (ctx.mem, link.handle.init.pd);
+        let segment = Segment::new(wqe, index, count, mtu, link.attr.dest_qp_num, memory);
+        let sent = segment.map(|segment| segment.emit(batch, link.net, ask));
+        if sent.is_err() {
+            // The region went away under the request.
+            self.inflight.fail_current(Status::LocalProtection);
+            return false;
+        }
+        self.inflight.sent(count, awaits_data);
+        self.unasked = if ask || awaits_data { 0 } else { self.unasked + 1 };
+        self.retry.on_sent(ctx.now, link.attr);
+        true
+    }
+
+    /// Whether the packet about to be sent asks for an acknowledgement: if nothing will be sent
+    /// right behind it that does, and now and then, so that the window moves on.
+    fn asks(&self, last: bool) -> bool {
+        let used = self.inflight.unacknowledged() + 1;
+        let limit = self.window.limit();
+        if used >= limit || self.unasked + 1 >= ASK_EVERY.min(limit.div_ceil(4)) {
+            return true;
+        }
+        // What follows may be held up: by a fence, a READ limit, or because nothing new begins.
+        let more = self.inflight.following().is_some_and(|next| {
+            !next.request.op.is_read_or_atomic()
+                && !next.request.flags.contains(SendFlags::FENCE)
+                && next.failed.is_none()
+                && self.drain == Drain::No
+        });
+        last && !more
+    }
+
+    fn take(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+        if let Some(request) = link.handle.sq.take() {
+            let mut wqe = Wqe::new(request);
+            wqe.failed = check(&wqe, link, ctx).err();
+            self.inflight.push(wqe);
+        }
+    }
+
+    /// A fenced request waits for all READs and atomics before it. IBTA 10.8.3.3.
+    fn is_fenced(&self, wqe: &Wqe) -> bool {
+        wqe.request.flags.contains(SendFlags::FENCE) && self.inflight.reads() > 0
+    }
+
+    /// Completes the oldest request if it can not be carried out and all before it is done.
+    pub(crate) fn reap(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
+        match self.inflight.front().and_then(|wqe| wqe.failed) {
+            Some(status) => Err(self.fail_front(link, ctx, status, None)),
+            None => Ok(()),
+        }
+    }
+
+    /// The oldest request ends with `status`, and the queue pair with it.
+    pub(super) fn fail_front(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        status: Status,
+        detail: Option<AccessError>,
+    ) -> Dead {
+        ctx.events.emit(Event::RequestFailed { qpn: link.qpn(), status, detail });
+        if let Some(wqe) = self.inflight.pop() {
+            complete(link, ctx, &wqe, status);
+        }
+        self.retry.stop();
+        Dead
+    }
+
+    /// Completes everything, begun or not, as flushed. IBTA 10.3.1.6.
+    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        self.retry.stop();
+        while let Some(wqe) = self.inflight.pop() {
+            complete(link, ctx, &wqe, Status::WorkRequestFlushed);
+        }
+        while let Some(request) = link.handle.sq.take() {
+            complete(link, ctx, &Wqe::new(request), Status::WorkRequestFlushed);
+        }
+    }
+
+    /// Drops everything without completions, for RESET.
+    pub(crate) fn forget(&mut self, handle: &QpHandle) {
+        while self.inflight.pop().is_some() {
+            handle.sq.release();
+        }
+        while handle.sq.take().is_some() {
+            handle.sq.release();
+        }
+    }
+
+    /// RTS to SQD: nothing new begins.
+    pub(crate) fn drain(&mut self) {
+        self.drain = Drain::Draining;
+    }
+
+    /// SQD to RTS.
+    pub(crate) fn resume(&mut self) {
+        self.drain = Drain::No;
+        self.blocked = false;
+    }
+
+    /// Whether the queue has just drained; true once.
+    pub(crate) fn take_drained(&mut self) -> bool {
+        let drained = self.drain == Drain::Draining && !self.inflight.is_busy();
+        if drained {
+            self.drain = Drain::Drained;
+        }
+        drained
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.retry.deadline()
+    }
+}
+
+/// Whether the request can be carried out at all, before its first packet.
+fn check(wqe: &Wqe, link: &Link<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
+    let fetches = wqe.request.op.is_read_or_atomic();
+    if fetches && link.attr.max_rd_atomic == 0 {
+        return Err(Status::LocalQpOperation);
+    }
+    if let Payload::Sges(list) = &wqe.request.payload {
+        let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
+        ctx.mem.check_list(link.handle.init.pd, list, need).map_err(|_| Status::LocalProtection)?;
+    }
+    Ok(())
+}
+
+/// Gives back the request's place and, where the program wants it, a completion.
+pub(super) fn complete(link: &Link<'_>, ctx: &mut Ctx<'_>, wqe: &Wqe, status: Status) {
+    link.handle.sq.release();
+    let init = &link.handle.init;
+    let request = &wqe.request;
+    let wanted = init.sq_sig_all || request.flags.contains(SendFlags::SIGNALED);
+    if status == Status::Success && !wanted {
+        return;
+    }
+    let op = match request.op {
+        SendOp::Send { .. } => CompletionOp::Send,
+        SendOp::Write { .. } => CompletionOp::RdmaWrite,
+        SendOp::Read { .. } => CompletionOp::RdmaRead,
+        SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,
+        SendOp::FetchAdd { .. } => CompletionOp::FetchAdd,
+    };
+    let completion = Completion {
+        id: request.id,
+        status,
+        op,
+        byte_len: wqe.len,
+        imm: None,
+        qpn: link.qpn(),
+        src_qp: link.attr.dest_qp_num,
+        solicited: false,
+    };
+    ctx.complete(&init.send_cq, completion);
+}

@@ -1,0 +1,501 @@
+//! The responder: the order of checks, what a good request does, and the answers. IBTA 9.7.4,
+//! 9.7.5.1.
+//!
+//! Invariants: nothing in memory changes before every check of a packet has passed; a packet is
+//! carried out only at the expected PSN, once; answers leave in the order of PSNs.
+
+use crate::engine::{Event, Fault};
+use crate::mem::{Access, AccessError, read_spans, write_spans};
+use crate::qp::{Ctx, Dead, Link, QpHandle};
+use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, Status};
+use crate::types::{Key, Psn};
+use crate::wire::{
+    Aeth, Bth, DropReason, Ext, NetHeader, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
+    emit,
+};
+
+use super::check::{self, Assembling};
+use super::fault::effect;
+use super::replay::{Replay, Saved, SavedKind};
+use super::reply::{ReadReply, Replies, Reply};
+use super::segment::packets;
+
+/// The receive side of an RC queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// The PSN of the next request.
+    expected: Psn,
+    /// Messages completed, 24 bits.
+    msn: u32,
+    message: Message,
+    /// A gap or "receiver not ready" was reported at `expected`; what follows is dropped until that
+    /// packet comes.
+    refused: bool,
+    replies: Replies,
+    replay: Replay,
+}
+
+/// The message being received.
+#[derive(Debug, Default)]
+enum Message {
+    #[default]
+    None,
+    Send {
+        receive: RecvRequest,
+        received: u64,
+    },
+    Write {
+        va: u64,
+        rkey: Key,
+        len: u32,
+        received: u32,
+    },
+}
+
+const MSN_MASK: u32 = 0xff_ffff;
+
+impl Responder {
+    /// A responder in RTR.
+    pub(crate) fn new(rq_psn: Psn) -> Self {
+        Self { expected: rq_psn, ..Self::default() }
+    }
+
+    /// Takes a request.
+    pub(crate) fn receive(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Dead> {
+        let ahead = packet.psn().diff(self.expected);
+        if ahead < 0 {
+            self.duplicate(link, ctx, packet);
+            return Ok(());
+        }
+        if ahead > 0 && self.refused {
+            // Reported already; one NAK a gap. C9-113.
+            drop_it(link, ctx, DropReason::GapAlreadyReported);
+            return Ok(());
+        }
+        let result =
+            if ahead > 0 { Err(Fault::SequenceGap) } else { self.execute(link, ctx, packet) };
+        match result {
+            Ok(()) => {
+                self.refused = false;
+                Ok(())
+            }
+            Err(fault) => self.refuse(link, ctx, fault),
+        }
+    }
+
+    /// The checks, in order, and the operation if they pass. The packet's PSN is the expected one.
+    fn execute(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let info = packet.info();
+        check::sequence(self.assembling(), info)?;
+        check::enabled(info, link.attr.qp_access_flags)?;
+        check::length(packet, link.attr.path_mtu.bytes())?;
+        match info.kind {
+            OpKind::Send => self.send(link, ctx, packet),
+            OpKind::Write => self.write(link, ctx, packet),
+            OpKind::ReadRequest => self.read(link, ctx, packet),
+            _ => self.atomic(link, ctx, packet),
+        }
+    }
+
+    fn assembling(&self) -> Assembling {
+        match self.message {
+            Message::None => Assembling::Nothing,
+            Message::Send { .. } => Assembling::Send,
+            Message::Write { .. } => Assembling::Write,
+        }
+    }
+
+    fn send(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let info = packet.info();
+        if info.starts {
+            let receive = link.handle.rq.take().ok_or(Fault::ReceiverNotReady)?;
+            self.message = Message::Send { receive, received: 0 };
+        }
+        let Message::Send { receive, received } = &mut self.message else {
+            return Err(Fault::OpcodeOutOfSequence);
+        };
+        let bytes = packet.payload();
+        let total = *received + bytes.len() as u64;
+        if total > receive.capacity() {
+            return Err(Fault::MessageTooLong);
+        }
+        let pd = link.handle.init.pd;
+        let spans = ctx
+            .mem
+            .stretch(pd, &receive.sges, *received, bytes.len(), Access::LOCAL_WRITE)
+            .map_err(Fault::BadReceiveBuffer)?;
+        write_spans(&spans, bytes);
+        *received = total;
+        if info.ends {
+            if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
+                self.complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet);
+            }
+            self.message_done();
+        }
+        self.advance(packet, 1);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let info = packet.info();
+        let bytes = packet.payload();
+        let size = u32::try_from(bytes.len()).map_err(|_| Fault::BadLength)?;
+        let (va, rkey, len, received) = match (&self.message, packet.reth()) {
+            (_, Some(reth)) => (reth.va, reth.rkey, reth.dma_len, 0),
+            (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
+            _ => return Err(Fault::OpcodeOutOfSequence),
+        };
+        // Resources come before length and rkey: a peer that must wait learns it first.
+        if info.completes_recv && link.handle.rq.is_empty() {
+            return Err(Fault::ReceiverNotReady);
+        }
+        let total = received.checked_add(size).ok_or(Fault::BadLength)?;
+        let fits = if info.ends { total == len } else { total < len };
+        if !fits || u64::from(len) > link.handle.max_message() {
+            return Err(Fault::BadLength);
+        }
+        if len > 0 {
+            let pd = link.handle.init.pd;
+            let need = check::right(OpKind::Write);
+            // The whole range at the first packet, and again at each: the region may go away.
+            let whole = ctx.mem.span(pd, rkey, va, u64::from(len), need);
+            whole.map_err(Fault::RemoteAccess)?;
+            let at = va.wrapping_add(u64::from(received));
+            let span = ctx.mem.span(pd, rkey, at, u64::from(size), need);
+            span.map_err(Fault::RemoteAccess)?.write(bytes);
+        }
+        self.message = Message::Write { va, rkey, len, received: total };
+        if info.ends {
+            self.message = Message::None;
+            if info.completes_recv
+                && let Some(receive) = link.handle.rq.take()
+            {
+                let op = CompletionOp::RecvRdmaWithImm;
+                self.complete_receive(link, ctx, &receive, op, u64::from(len), packet);
+            }
+            self.message_done();
+        }
+        self.advance(packet, 1);
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let reth = packet.reth().ok_or(Fault::BadLength)?;
+        self.check_room(link)?;
+        if u64::from(reth.dma_len) > link.handle.max_message() {
+            return Err(Fault::BadLength);
+        }
+        if reth.dma_len > 0 {
+            let (pd, need) = (link.handle.init.pd, check::right(OpKind::ReadRequest));
+            let span = ctx.mem.span(pd, reth.rkey, reth.va, u64::from(reth.dma_len), need);
+            span.map_err(Fault::RemoteAccess)?;
+        }
+        let count = packets(reth.dma_len, link.attr.path_mtu.bytes());
+        let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
+        let kind = SavedKind::Read { va, rkey, len };
+        self.message_done();
+        self.save(link, Saved { first: packet.psn(), packets: count, kind });
+        let read = ReadReply {
+            first: packet.psn(),
+            packets: count,
+            sent: 0,
+            va,
+            rkey,
+            len,
+            msn: self.msn,
+        };
+        self.replies.push(Reply::Read(read));
+        self.advance_by(count);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let operands = packet.atomic().ok_or(Fault::BadLength)?;
+        self.check_room(link)?;
+        if !operands.va.is_multiple_of(8) {
+            return Err(Fault::MisalignedAtomic);
+        }
+        let (pd, need) = (link.handle.init.pd, Access::REMOTE_ATOMIC);
+        let span = ctx.mem.span(pd, operands.rkey, operands.va, 8, need);
+        let span = span.map_err(Fault::RemoteAccess)?;
+        let value = match packet.info().kind {
+            OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
+            _ => span.fetch_add(operands.swap_add),
+        };
+        // The region may name its bytes by addresses that are aligned otherwise than they are.
+        let value = value.ok_or(Fault::RemoteAccess(AccessError::Misaligned))?;
+        self.message_done();
+        let kind = SavedKind::Atomic { value };
+        self.save(link, Saved { first: packet.psn(), packets: 1, kind });
+        self.replies.push(Reply::Atomic { psn: packet.psn(), msn: self.msn, value });
+        self.advance_by(1);
+        Ok(())
+    }
+
+    /// The peer may have `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
+    fn check_room(&self, link: &Link<'_>) -> Result<(), Fault> {
+        let limit = usize::from(link.attr.max_dest_rd_atomic);
+        if self.replies.reads() < limit { Ok(()) } else { Err(Fault::TooManyReads) }
+    }
+
+    fn save(&mut self, link: &Link<'_>, saved: Saved) {
+        self.replay.save(saved, link.attr.max_dest_rd_atomic);
+    }
+
+    fn message_done(&mut self) {
+        self.msn = (self.msn + 1) & MSN_MASK;
+    }
+
+    /// The request at the expected PSN is done; answer if asked.
+    fn advance(&mut self, packet: &Packet<'_>, count: u32) {
+        self.advance_by(count);
+        if packet.ack_req() {
+            self.replies.acknowledge(packet.psn(), Syndrome::ACK, self.msn);
+        }
+    }
+
+    fn advance_by(&mut self, count: u32) {
+        self.expected = self.expected.add(count);
+    }
+
+    /// A request that was carried out already: the answer must have been lost. IBTA 9.7.5.1.5.
+    fn duplicate(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        ctx.events.counters.duplicate_request += 1;
+        let psn = packet.psn();
+        match packet.info().kind {
+            OpKind::Send | OpKind::Write => {
+                self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, self.msn);
+            }
+            OpKind::ReadRequest => {
+                let mtu = link.attr.path_mtu.bytes();
+                let (Some(reth), Some(saved)) = (packet.reth(), self.replay.find(psn)) else {
+                    return drop_it(link, ctx, DropReason::DuplicateUnanswerable);
+                };
+                let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
+                if !saved.covers(psn, mtu, va, rkey, len) {
+                    return drop_it(link, ctx, DropReason::DuplicateUnanswerable);
+                }
+                self.replies.cancel_from(psn);
+                let msn = self.msn;
+                let count = packets(len, mtu);
+                let read = ReadReply { first: psn, packets: count, sent: 0, va, rkey, len, msn };
+                self.replies.push(Reply::Read(read));
+            }
+            OpKind::CompareSwap | OpKind::FetchAdd => {
+                let saved = self.replay.find(psn).map(|saved| saved.kind);
+                let Some(SavedKind::Atomic { value }) = saved else {
+                    return drop_it(link, ctx, DropReason::DuplicateUnanswerable);
+                };
+                self.replies.cancel_from(psn);
+                self.replies.push(Reply::Atomic { psn, msn: self.msn, value });
+            }
+            _ => drop_it(link, ctx, DropReason::DuplicateUnanswerable),
+        }
+    }
+
+    /// Tells the peer, and ends the queue pair where the fault demands it.
+    fn refuse(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, fault: Fault) -> Result<(), Dead> {
+        let effect = effect(fault, link.attr.min_rnr_timer);
+        let (qpn, psn) = (link.qpn(), self.expected);
+        self.refused = true;
+        ctx.events.emit(Event::NakSent { qpn, psn, fault });
+        self.replies.acknowledge(psn, effect.syndrome, self.msn);
+        let Some(status) = effect.fatal else { return Ok(()) };
+        ctx.events.emit(Event::ResponderFailed { qpn, fault });
+        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
+            complete_failed(link, ctx, &receive, status);
+        }
+        Err(Dead)
+    }
+
+    fn complete_receive(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        receive: &RecvRequest,
+        op: CompletionOp,
+        len: u64,
+        packet: &Packet<'_>,
+    ) {
+        link.handle.rq.release();
+        let completion = Completion {
+            id: receive.id,
+            status: Status::Success,
+            op,
+            byte_len: u32::try_from(len).unwrap_or(u32::MAX),
+            imm: packet.imm().map(Immediate::Data),
+            qpn: link.qpn(),
+            src_qp: link.attr.dest_qp_num,
+            solicited: packet.solicited(),
+        };
+        ctx.complete(&link.handle.init.recv_cq, completion);
+    }
+
+    /// Sends answers, at most about `budget` packets. Whether more are waiting.
+    pub(crate) fn transmit(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        budget: usize,
+    ) -> (bool, Result<(), Dead>) {
+        for _ in 0..budget {
+            if batch.is_full() {
+                break;
+            }
+            let Some(reply) = self.replies.front_mut() else { break };
+            match *reply {
+                Reply::Ack { psn, syndrome, msn } => {
+                    let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
+                    answer(link, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
+                    self.replies.pop();
+                }
+                Reply::Atomic { psn, msn, value } => {
+                    let aeth = Some(Aeth::ack(msn));
+                    let ext = Ext { aeth, atomic_ack: Some(value), ..Ext::default() };
+                    answer(link, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
+                    self.replies.pop();
+                }
+                Reply::Read(mut read) => match send_data(link, ctx, batch, &mut read) {
+                    Ok(true) => self.replies.pop(),
+                    Ok(false) => *reply = Reply::Read(read),
+                    Err(why) => {
+                        // The region went away under the READ.
+                        let psn = read.first.add(read.sent);
+                        self.replies.clear();
+                        let fault = Fault::RemoteAccess(why);
+                        ctx.events.emit(Event::NakSent { qpn: link.qpn(), psn, fault });
+                        let syndrome = effect(fault, link.attr.min_rnr_timer).syndrome;
+                        self.replies.acknowledge(psn, syndrome, self.msn);
+                        ctx.events.emit(Event::ResponderFailed { qpn: link.qpn(), fault });
+                        return (true, Err(Dead));
+                    }
+                },
+            }
+        }
+        (!self.replies.is_empty(), Ok(()))
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        debug_assert!(self.replies.len() <= 2 * 256 + 1, "answers are bounded");
+        !self.replies.is_empty()
+    }
+
+    /// Completes every receive as flushed. IBTA 10.3.1.6. Answers to requests that were good, and
+    /// the NAK to the one that was not, still leave: the peer must learn what became of them.
+    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
+            complete_failed(link, ctx, &receive, Status::WorkRequestFlushed);
+        }
+        while let Some(receive) = link.handle.rq.take() {
+            complete_failed(link, ctx, &receive, Status::WorkRequestFlushed);
+        }
+    }
+
+    /// Drops everything without completions, for RESET.
+    pub(crate) fn forget(&mut self, handle: &QpHandle) {
+        if let Message::Send { .. } = std::mem::take(&mut self.message) {
+            handle.rq.release();
+        }
+        while handle.rq.take().is_some() {
+            handle.rq.release();
+        }
+    }
+}
+
+/// Sends the next packet of a READ's data. Whether that was the last.
+fn send_data(
+    link: &Link<'_>,
+    ctx: &Ctx<'_>,
+    batch: &mut TxBatch,
+    read: &mut ReadReply,
+) -> Result<bool, AccessError> {
+    let mtu = link.attr.path_mtu.bytes();
+    let offset = u64::from(read.sent) * mtu as u64;
+    let left = u64::from(read.len) - offset.min(u64::from(read.len));
+    let len = usize::try_from(left.min(mtu as u64)).unwrap_or(mtu);
+    let last = read.sent + 1 == read.packets;
+    let position = match (read.sent == 0, last) {
+        (true, true) => Position::Only,
+        (true, false) => Position::First,
+        (false, false) => Position::Middle,
+        (false, true) => Position::Last,
+    };
+    let has_aeth = position != Position::Middle;
+    let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
+    let span = if len == 0 {
+        None
+    } else {
+        let (pd, at) = (link.handle.init.pd, read.va.wrapping_add(offset));
+        Some(ctx.mem.span(pd, read.rkey, at, len as u64, check::right(OpKind::ReadRequest))?)
+    };
+    let psn = read.first.add(read.sent);
+    answer(link, batch, Opcode::read_response(position), psn, &ext, len, |out| {
+        read_spans(span.as_slice(), out);
+    });
+    read.sent += 1;
+    Ok(last)
+}
+
+fn answer(
+    link: &Link<'_>,
+    batch: &mut TxBatch,
+    opcode: Opcode,
+    psn: Psn,
+    ext: &Ext,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]),
+) {
+    let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
+    let write = |net: &NetHeader, buf: &mut Vec<u8>| emit::packet(net, buf, &bth, ext, len, fill);
+    batch.push(link.net, emit::len(opcode, len), write);
+}
+
+fn complete_failed(link: &Link<'_>, ctx: &mut Ctx<'_>, receive: &RecvRequest, status: Status) {
+    link.handle.rq.release();
+    let completion = Completion {
+        id: receive.id,
+        status,
+        op: CompletionOp::Recv,
+        byte_len: 0,
+        imm: None,
+        qpn: link.qpn(),
+        src_qp: link.attr.dest_qp_num,
+        solicited: false,
+    };
+    ctx.complete(&link.handle.init.recv_cq, completion);
+}
+
+fn drop_it(link: &Link<'_>, ctx: &mut Ctx<'_>, reason: DropReason) {
+    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()) });
+}

@@ -1,0 +1,129 @@
+//! One packet of a request: opcode, headers and which bytes. IBTA 9.4, 9.7.2.
+
+use crate::mem::{Access, AccessError, MemoryGuard, PdId, Spans, read_spans};
+use crate::queue::{Payload, SendFlags, SendOp};
+use crate::types::Qpn;
+use crate::wire::{
+    AtomicEth, Bth, Ext, NetHeader, Opcode, Position, Reth, SendExtra, Service, TxBatch, emit,
+};
+
+use super::inflight::Wqe;
+
+/// A packet of a request, ready to be written.
+pub(super) struct Segment<'a> {
+    bth: Bth,
+    ext: Ext,
+    data: Data<'a>,
+    len: usize,
+}
+
+enum Data<'a> {
+    None,
+    Inline(&'a [u8]),
+    Memory(Spans<'a>),
+}
+
+/// Packets that a message of `len` bytes takes: an empty one takes one.
+pub(super) fn packets(len: u32, mtu: usize) -> u32 {
+    let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+    len.div_ceil(mtu).max(1)
+}
+
+/// Where in its message packet `index` of `packets` stands.
+fn position(index: u32, packets: u32) -> Position {
+    match (index == 0, index + 1 == packets) {
+        (true, true) => Position::Only,
+        (true, false) => Position::First,
+        (false, false) => Position::Middle,
+        (false, true) => Position::Last,
+    }
+}
+
+impl<'a> Segment<'a> {
+    /// Packet `index` of the request; of a READ, the request for `packets` packets from there on.
+    ///
+    /// # Errors
+    /// The program's memory may not be read (any more).
+    pub(super) fn new(
+        wqe: &'a Wqe,
+        index: u32,
+        packets: u32,
+        mtu: usize,
+        dest_qp: Qpn,
+        memory: (&'a MemoryGuard<'a>, PdId),
+    ) -> Result<Self, AccessError> {
+        let psn = wqe.first.add(index);
+        let start = u64::from(index) * mtu as u64;
+        let rest = u64::from(wqe.len) - start.min(u64::from(wqe.len));
+        let here = position(index, wqe.packets);
+        let ends = matches!(here, Position::Last | Position::Only);
+        let starts = matches!(here, Position::First | Position::Only);
+        let mut ext = Ext::default();
+        let mut len = 0;
+        let opcode = match wqe.request.op {
+            SendOp::Send { imm } => {
+                len = rest.min(mtu as u64);
+                let extra = if imm.is_some() { SendExtra::Immediate } else { SendExtra::None };
+                ext.imm = imm.filter(|_| ends);
+                Opcode::send(Service::Rc, here, extra)
+            }
+            SendOp::Write { remote, imm } => {
+                len = rest.min(mtu as u64);
+                if starts {
+                    let (va, rkey) = (remote.addr, remote.rkey);
+                    ext.reth = Some(Reth { va, rkey, dma_len: wqe.len });
+                }
+                ext.imm = imm.filter(|_| ends);
+                Opcode::write(Service::Rc, here, imm.is_some())
+            }
+            SendOp::Read { remote } => {
+                let asked = rest.min(u64::from(packets) * mtu as u64);
+                ext.reth = Some(Reth {
+                    va: remote.addr.wrapping_add(start),
+                    rkey: remote.rkey,
+                    dma_len: u32::try_from(asked).unwrap_or(wqe.len),
+                });
+                Some(Opcode::RC_READ_REQUEST)
+            }
+            SendOp::CompareSwap { remote, compare, swap } => {
+                let (va, rkey) = (remote.addr, remote.rkey);
+                ext.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
+                Some(Opcode::RC_COMPARE_SWAP)
+            }
+            SendOp::FetchAdd { remote, add } => {
+                let (va, rkey) = (remote.addr, remote.rkey);
+                ext.atomic = Some(AtomicEth { va, rkey, swap_add: add, compare: 0 });
+                Some(Opcode::RC_FETCH_ADD)
+            }
+        };
+        let opcode = opcode.expect("RC has every SEND and WRITE");
+        let len = usize::try_from(len).expect("a path MTU at most");
+        let mut bth = Bth::new(opcode, dest_qp, psn);
+        bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
+        let data = match &wqe.request.payload {
+            _ if len == 0 => Data::None,
+            Payload::Inline(bytes) => {
+                let start = usize::try_from(start).map_err(|_| AccessError::OutOfBounds)?;
+                Data::Inline(bytes.get(start..start + len).ok_or(AccessError::OutOfBounds)?)
+            }
+            Payload::Sges(list) => {
+                let (mem, pd) = memory;
+                Data::Memory(mem.stretch(pd, list, start, len, Access::empty())?)
+            }
+        };
+        Ok(Self { bth, ext, data, len })
+    }
+
+    /// Appends it to the batch.
+    pub(super) fn emit(mut self, batch: &mut TxBatch, net: NetHeader, ack_req: bool) {
+        self.bth.ack_req = ack_req;
+        let total = emit::len(self.bth.opcode, self.len);
+        batch.push(net, total, |net, buf| {
+            emit::packet(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
+                Data::None => {}
+                Data::Inline(bytes) => out.copy_from_slice(bytes),
+                Data::Memory(spans) => read_spans(spans, out),
+            });
+        });
+    }
+}

@@ -1,0 +1,504 @@
+//! The requester and the responder against each other, packet by packet.
+
+#![expect(clippy::cast_possible_truncation, reason = "patterns and small sizes")]
+
+use std::time::Duration;
+
+use crate::engine::{Event, Fault, RetryCause};
+use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
+use crate::queue::{CompletionOp, Immediate, SendFlags, SendOp, Status};
+use crate::testing::{BASE, Pair, attributes};
+use crate::types::{Key, RnrTimer};
+use crate::wire::{NakCode, OpKind, Opcode, Syndrome};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn every_operation_at_every_interesting_size() {
+    for len in [0, 1, 3, 4, 1023, 1024, 1025, 2048, 65_536, 500_003] {
+        let mut pair = Pair::new();
+        let data = pattern(len);
+        pair.a.fill(0, &data);
+        pair.b.receive(1, 0, len);
+        pair.a.post(10, SendOp::Send { imm: None }, 0, len);
+        pair.settle();
+        assert_eq!(pair.b.bytes(0, len), data, "SEND of {len}");
+        let received = pair.b.completions();
+        assert_eq!((received[0].op, received[0].byte_len), (CompletionOp::Recv, len as u32));
+
+        pair.b.fill(0, &vec![0; len]);
+        let remote = pair.b.remote(0);
+        pair.a.post(11, SendOp::Write { remote, imm: None }, 0, len);
+        pair.settle();
+        assert_eq!(pair.b.bytes(0, len), data, "WRITE of {len}");
+
+        pair.b.receive(2, 0, 0);
+        pair.a.post(12, SendOp::Write { remote, imm: Some(0xabcd) }, 0, len);
+        pair.settle();
+        let received = pair.b.completions();
+        assert_eq!(received[0].op, CompletionOp::RecvRdmaWithImm);
+        assert_eq!(received[0].imm, Some(Immediate::Data(0xabcd)));
+        assert_eq!((received[0].id, received[0].byte_len), (2, len as u32));
+
+        pair.a.fill(0, &vec![0; len]);
+        pair.a.post(13, SendOp::Read { remote }, 0, len);
+        pair.settle();
+        assert_eq!(pair.a.bytes(0, len), data, "READ of {len}");
+        let ids: Vec<_> = [10, 11, 12, 13].map(|id| (id, Status::Success)).into();
+        assert_eq!(pair.a.outcomes(), ids, "{len}");
+    }
+}
+
+#[test]
+fn atomics_return_the_value_before() {
+    let mut pair = Pair::new();
+    pair.b.fill(8, &5u64.to_ne_bytes());
+    let remote = pair.b.remote(8);
+    pair.a.post(1, SendOp::FetchAdd { remote, add: 3 }, 0, 8);
+    pair.a.post(2, SendOp::CompareSwap { remote, compare: 8, swap: 100 }, 8, 8);
+    pair.a.post(3, SendOp::CompareSwap { remote, compare: 8, swap: 200 }, 16, 8);
+    pair.settle();
+    let word = |offset| u64::from_ne_bytes(pair.a.bytes(offset, 8).try_into().unwrap());
+    assert_eq!([word(0), word(8), word(16)], [5, 8, 100]);
+    assert_eq!(pair.b.bytes(8, 8), 100u64.to_ne_bytes());
+    assert_eq!(pair.a.completions().len(), 3);
+}
+
+#[test]
+fn one_acknowledgement_answers_a_burst() {
+    let mut pair = Pair::new();
+    for id in 0..20 {
+        pair.b.receive(id, 0, 100);
+        pair.a.post(id, SendOp::Send { imm: None }, 0, 64);
+    }
+    pair.settle();
+    assert_eq!(pair.a.completions().len(), 20);
+    assert_eq!(pair.opcodes(false), [Opcode::RC_ACKNOWLEDGE]);
+}
+
+#[test]
+fn unsignalled_requests_make_no_completion_but_free_their_place() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    for round in 0..4 {
+        for id in 0..128 {
+            let op = SendOp::Write { remote, imm: None };
+            pair.a.post_with(id, op, 0, 8, SendFlags::empty());
+        }
+        pair.settle();
+        assert_eq!(pair.a.qp.sends_outstanding(), 0, "round {round}");
+    }
+    assert!(pair.a.completions().is_empty());
+}
+
+/// Loses the packets whose number, over both directions, is in `lost`.
+fn lose(pair: &mut Pair, lost: &'static [usize]) {
+    let mut n = 0;
+    pair.fate = Box::new(move |_| {
+        n += 1;
+        usize::from(!lost.contains(&(n - 1)))
+    });
+}
+
+#[test]
+fn a_lost_packet_is_reported_by_one_nak_and_sent_again() {
+    let mut pair = Pair::new();
+    lose(&mut pair, &[2]);
+    pair.a.fill(0, &pattern(10_000));
+    pair.b.receive(1, 0, 10_000);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10_000);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)], "without waiting for a timeout");
+    assert_eq!(pair.b.bytes(0, 10_000), pattern(10_000));
+    let naks = pair.log.iter().filter(|s| !s.forward && is_nak(s)).count();
+    assert_eq!(naks, 1);
+    let causes = causes(&pair.a.events());
+    assert_eq!(causes, [RetryCause::SequenceNak]);
+}
+
+fn is_nak(sent: &crate::testing::Sent) -> bool {
+    matches!(sent.packet().aeth().map(|a| a.syndrome), Some(Syndrome::Nak(_)))
+}
+
+fn causes(events: &[Event]) -> Vec<RetryCause> {
+    let cause = |event: &Event| match event {
+        Event::Retry { cause, .. } => Some(*cause),
+        _ => None,
+    };
+    events.iter().filter_map(cause).collect()
+}
+
+#[test]
+fn a_lost_acknowledgement_costs_a_timeout_and_changes_nothing() {
+    let mut pair = Pair::new();
+    let mut first = true;
+    pair.fate = Box::new(move |sent| usize::from(sent.forward || !std::mem::take(&mut first)));
+    pair.b.receive(1, 0, 10);
+    pair.b.receive(2, 0, 10);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert_eq!(pair.b.outcomes(), [(1, Status::Success)], "the duplicate took no receive");
+    assert_eq!(causes(&pair.a.events()), [RetryCause::Timeout]);
+}
+
+#[test]
+fn a_lost_read_response_is_asked_for_from_where_it_is_missing() {
+    let mut pair = Pair::new();
+    lose(&mut pair, &[4]);
+    pair.b.fill(0, &pattern(8 * 1024));
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 0, 8 * 1024);
+    pair.run(LONG);
+    assert_eq!(pair.a.bytes(0, 8 * 1024), pattern(8 * 1024));
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    let requests: Vec<_> =
+        pair.log.iter().filter(|s| s.forward).filter_map(|s| s.packet().reth()).collect();
+    assert_eq!(requests.len(), 2);
+    assert_eq!((requests[1].va, requests[1].dma_len), (BASE + 3 * 1024, 5 * 1024));
+}
+
+#[test]
+fn a_duplicate_atomic_is_answered_from_memory_of_it() {
+    let mut pair = Pair::new();
+    lose(&mut pair, &[1]);
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::FetchAdd { remote, add: 1 }, 8, 8);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert_eq!(pair.b.bytes(0, 8), 1u64.to_ne_bytes(), "added once");
+    assert_eq!(pair.a.bytes(8, 8), 0u64.to_ne_bytes());
+    assert_eq!(pair.b.engine.counters().duplicate_request, 1);
+}
+
+#[test]
+fn an_answer_that_skips_a_read_starts_one_retry() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    // The READ's answer is lost, the WRITEs behind it are acknowledged.
+    let mut lost = false;
+    pair.fate = Box::new(move |sent| {
+        let is_data = sent.packet().info().kind == OpKind::ReadResponse;
+        let loses = is_data && !lost;
+        lost |= loses;
+        usize::from(!loses)
+    });
+    pair.a.post(1, SendOp::Read { remote }, 0, 100);
+    for id in 2..10 {
+        pair.a.post(id, SendOp::Write { remote, imm: None }, 0, 10);
+    }
+    pair.settle();
+    let expected: Vec<_> = (1..10).map(|id| (id, Status::Success)).collect();
+    assert_eq!(pair.a.outcomes(), expected);
+    assert_eq!(causes(&pair.a.events()), [RetryCause::ImpliedNak]);
+}
+
+#[test]
+fn without_a_receive_the_sender_waits_and_tries_again() {
+    let mut pair = Pair::new();
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
+    pair.settle();
+    assert!(pair.a.completions().is_empty());
+    assert_eq!(pair.opcodes(false), [Opcode::RC_ACKNOWLEDGE], "one RNR NAK, the rest is dropped");
+    pair.b.receive(7, 0, 3000);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert_eq!(pair.b.outcomes(), [(7, Status::Success)]);
+}
+
+#[test]
+fn rnr_retries_are_counted() {
+    let attr = QpAttr { rnr_retry: 3, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.a.post(2, SendOp::Send { imm: None }, 0, 10);
+    pair.run(LONG);
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(pair.a.outcomes(), [(1, Status::RnrRetryExceeded), (2, flushed)]);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.b.qp.state(), QpState::Rts, "the receiver has done nothing wrong");
+    let rnr_naks = pair.b.engine.counters().send_rnr_err;
+    assert_eq!(rnr_naks, 4, "the first and three retries");
+}
+
+#[test]
+fn a_peer_that_vanishes_exhausts_the_retries() {
+    let mut pair = Pair::new();
+    pair.fate = Box::new(|_| 0);
+    pair.a.receive(5, 0, 10);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.a.post(2, SendOp::Send { imm: None }, 0, 10);
+    pair.run(LONG);
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(pair.a.outcomes(), [(1, Status::RetryExceeded), (2, flushed), (5, flushed)]);
+    let tries = pair.opcodes(true).len();
+    assert_eq!(tries, 2 * 8, "both packets, once and seven times again");
+}
+
+#[test]
+fn remote_access_errors_reach_both_sides() {
+    let good = |pair: &Pair| pair.b.remote(0);
+    type Change = fn(&mut crate::queue::Remote);
+    let cases: [(&str, Change); 3] = [
+        ("wrong rkey", |r| r.rkey = Key::new(r.rkey.value() ^ 1)),
+        ("below", |r| r.addr = BASE - 1),
+        ("beyond", |r| r.addr = BASE + crate::testing::MEMORY as u64 - 99),
+    ];
+    for (what, change) in cases {
+        for read in [false, true] {
+            let mut pair = Pair::new();
+            let mut remote = good(&pair);
+            change(&mut remote);
+            let op =
+                if read { SendOp::Read { remote } } else { SendOp::Write { remote, imm: None } };
+            pair.a.fill(0, &pattern(100));
+            pair.b.receive(9, 0, 10);
+            pair.a.post(1, op, 0, 100);
+            pair.a.post(2, op, 0, 100);
+            pair.settle();
+            let flushed = Status::WorkRequestFlushed;
+            let expected = [(1, Status::RemoteAccess), (2, flushed)];
+            assert_eq!(pair.a.outcomes(), expected, "{what}, read: {read}");
+            assert_eq!(pair.b.qp.state(), QpState::Err);
+            assert_eq!(pair.b.outcomes(), [(9, flushed)]);
+            let events = pair.b.events();
+            assert!(
+                events
+                    .iter()
+                    .any(|e| matches!(e, Event::NakSent { fault: Fault::RemoteAccess(_), .. }))
+            );
+        }
+    }
+}
+
+#[test]
+fn an_operation_that_the_qp_does_not_enable_is_an_invalid_request() {
+    let attr = QpAttr { qp_access_flags: crate::mem::Access::empty(), ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 0, 8);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_message_longer_than_its_receive_is_a_length_error() {
+    let mut pair = Pair::new();
+    pair.b.receive(9, 0, 2000);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 2001);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
+    assert_eq!(pair.b.outcomes(), [(9, Status::LocalLength)]);
+}
+
+#[test]
+fn a_bad_local_buffer_fails_in_its_turn() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let op = SendOp::Write { remote, imm: None };
+    pair.a.post(1, op, 0, 5000);
+    pair.a.post(2, op, crate::testing::MEMORY as u64 - 5, 10);
+    pair.a.post(3, op, 0, 10);
+    pair.settle();
+    let expected =
+        [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WorkRequestFlushed)];
+    assert_eq!(pair.a.outcomes(), expected);
+}
+
+#[test]
+fn a_bad_receive_buffer_is_the_receivers_fault() {
+    let mut pair = Pair::new();
+    pair.b.receive(1, crate::testing::MEMORY as u64 - 5, 10);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteOperation)]);
+    assert_eq!(pair.b.outcomes(), [(1, Status::LocalProtection)]);
+}
+
+#[test]
+fn a_fence_waits_for_reads() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.b.fill(0, b"before");
+    pair.a.fill(100, b"after!");
+    pair.a.post(1, SendOp::Read { remote }, 0, 6);
+    let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
+    pair.a.post_with(2, SendOp::Write { remote, imm: None }, 100, 6, fenced);
+    let mut answered = false;
+    pair.fate = Box::new(move |sent| {
+        match sent.packet().info().kind {
+            OpKind::ReadResponse => answered = true,
+            OpKind::Write => assert!(answered, "the WRITE left before the READ was answered"),
+            _ => {}
+        }
+        1
+    });
+    pair.settle();
+    assert_eq!(pair.a.completions().len(), 2);
+    assert_eq!(pair.a.bytes(0, 6), b"before");
+}
+
+#[test]
+fn no_more_reads_are_outstanding_than_allowed() {
+    let attr = QpAttr { max_rd_atomic: 2, max_dest_rd_atomic: 2, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let remote = pair.b.remote(0);
+    for id in 0..50 {
+        pair.a.post(id, SendOp::FetchAdd { remote, add: 1 }, 64, 8);
+    }
+    let mut outstanding = 0;
+    pair.fate = Box::new(move |sent| {
+        match sent.packet().info().kind {
+            OpKind::FetchAdd => outstanding += 1,
+            OpKind::AtomicAcknowledge => outstanding -= 1,
+            _ => {}
+        }
+        assert!(outstanding <= 2, "{outstanding}");
+        1
+    });
+    pair.settle();
+    assert_eq!(pair.a.completions().len(), 50);
+    assert_eq!(pair.b.bytes(0, 8), 50u64.to_ne_bytes());
+}
+
+#[test]
+fn a_requester_that_ignores_the_read_limit_is_refused() {
+    let attr = QpAttr { max_rd_atomic: 8, max_dest_rd_atomic: 2, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let remote = pair.b.remote(0);
+    for id in 0..8 {
+        pair.a.post(id, SendOp::Read { remote }, 64, 8);
+    }
+    pair.settle();
+    let bad = pair.a.outcomes().iter().filter(|o| o.1 == Status::RemoteInvalidRequest).count();
+    assert_eq!(bad, 1);
+}
+
+#[test]
+fn duplicated_packets_change_nothing() {
+    let mut pair = Pair::new();
+    pair.fate = Box::new(|_| 3);
+    let remote = pair.b.remote(0);
+    for id in 0..10 {
+        pair.b.receive(id, 4096, 3000);
+        pair.a.post(id, SendOp::FetchAdd { remote, add: 1 }, 64, 8);
+        pair.a.post(100 + id, SendOp::Send { imm: None }, 0, 3000);
+    }
+    pair.run(LONG);
+    assert_eq!(pair.a.completions().len(), 20);
+    assert_eq!(pair.b.completions().len(), 10);
+    assert_eq!(pair.b.bytes(0, 8), 10u64.to_ne_bytes());
+}
+
+#[test]
+fn sqd_finishes_what_has_begun_and_begins_nothing() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let op = SendOp::Write { remote, imm: None };
+    pair.fate = Box::new(|_| 0);
+    pair.a.post(1, op, 0, 100);
+    pair.settle();
+    let (qpn, now) = (pair.a.qp.qpn(), pair.now);
+    let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..attributes() };
+    let mask = AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY;
+    pair.a.modify(now, &attr, mask);
+    pair.a.post(2, op, 0, 100);
+    assert!(!pair.a.events().contains(&Event::SqDrained { qpn }));
+    pair.fate = Box::new(|_| 1);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert!(pair.a.events().contains(&Event::SqDrained { qpn }));
+    let now = pair.now;
+    pair.a.modify(now, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+}
+
+#[test]
+fn to_err_flushes_and_to_reset_forgets() {
+    for (state, completions) in [(QpState::Err, 4), (QpState::Reset, 0)] {
+        let mut pair = Pair::new();
+        pair.fate = Box::new(|_| 0);
+        pair.a.receive(1, 0, 10);
+        pair.a.receive(2, 0, 10);
+        pair.a.post_with(3, SendOp::Send { imm: None }, 0, 10, SendFlags::empty());
+        pair.settle();
+        pair.a.post(4, SendOp::Send { imm: None }, 0, 10);
+        let now = pair.now;
+        pair.a.modify(now, &QpAttr { qp_state: state, ..attributes() }, AttrMask::STATE);
+        let outcomes = pair.a.outcomes();
+        assert_eq!(outcomes.len(), completions);
+        assert!(outcomes.iter().all(|o| o.1 == Status::WorkRequestFlushed));
+        assert_eq!(pair.a.qp.sends_outstanding() + pair.a.qp.receives_outstanding(), 0);
+    }
+}
+
+#[test]
+fn what_is_posted_in_the_error_state_is_flushed() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    pair.a.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.a.receive(2, 0, 10);
+    pair.settle();
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(pair.a.outcomes(), [(1, flushed), (2, flushed)]);
+}
+
+#[test]
+fn long_reads_are_asked_for_in_pieces() {
+    let mut pair = Pair::new();
+    let len = 1 << 19;
+    pair.b.fill(0, &pattern(len));
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 0, len);
+    pair.settle();
+    assert_eq!(pair.a.bytes(0, len), pattern(len));
+    assert_eq!(pair.opcodes(true).len(), 4, "128 packets of 1024 bytes each");
+}
+
+#[test]
+fn the_rnr_timer_is_the_one_the_receiver_names() {
+    let timer = RnrTimer::new(31).unwrap();
+    let attr = QpAttr { min_rnr_timer: timer, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.settle();
+    pair.b.receive(1, 0, 10);
+    pair.run(timer.duration() - Duration::from_micros(1));
+    assert!(pair.a.completions().is_empty());
+    pair.run(Duration::from_micros(1));
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+#[test]
+fn naks_out_of_nowhere_do_nothing() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    pair.a.completions();
+    let ack = pair.log.iter().find(|s| !s.forward).unwrap().clone();
+    for (syndrome, psn) in [
+        (Syndrome::Nak(NakCode::RemoteAccessError), ack.packet().psn()),
+        (Syndrome::Nak(NakCode::RemoteAccessError), ack.packet().psn().next()),
+        (Syndrome::ACK, ack.packet().psn().add(1000)),
+    ] {
+        let mut forged = ack.clone();
+        let mut repr = ack.packet().to_repr();
+        repr.bth.psn = psn;
+        if let Some(aeth) = &mut repr.ext.aeth {
+            aeth.syndrome = syndrome;
+        }
+        forged.bytes.clear();
+        crate::wire::emit::repr(&ack.net, &mut forged.bytes, &repr);
+        pair.inject(&forged);
+    }
+    assert!(pair.a.completions().is_empty());
+    assert_eq!(pair.a.qp.state(), QpState::Rts);
+}

@@ -1,0 +1,259 @@
+//! Two engines with a link between them, in virtual time, for the tests of this crate. The link
+//! carries every packet unless a test's `fate` says otherwise, and remembers all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{Config, Engine, Event};
+use crate::mem::{Access, Buffer, Memory, PdId};
+use crate::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
+use crate::queue::{
+    Completion, CompletionQueue, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
+use crate::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
+use crate::wire::{Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits};
+
+pub(crate) const PD: PdId = PdId(1);
+/// Where each side's memory begins, by address.
+pub(crate) const BASE: u64 = 0x10_0000;
+pub(crate) const MEMORY: usize = 1 << 20;
+/// All rights.
+pub(crate) const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+/// One end.
+pub(crate) struct Side {
+    pub(crate) engine: Engine,
+    pub(crate) buffer: Buffer,
+    pub(crate) key: Key,
+    pub(crate) cq: Arc<CompletionQueue>,
+    pub(crate) qp: Arc<QpHandle>,
+    events: Vec<Event>,
+}
+
+/// A packet that was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    /// From the first side (the requester in most tests) to the second.
+    pub(crate) forward: bool,
+    pub(crate) net: NetHeader,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Sent {
+    pub(crate) fn packet(&self) -> Packet<'_> {
+        Packet::parse(&self.bytes).expect("engines send well-formed packets")
+    }
+}
+
+/// What becomes of a packet: how many copies arrive.
+pub(crate) type Fate = Box<dyn FnMut(&Sent) -> usize>;
+
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    pub(crate) now: Time,
+    pub(crate) fate: Fate,
+    pub(crate) log: Vec<Sent>,
+}
+
+impl Side {
+    fn new(qpn: u32, gids: Vec<Gid>, cap: QpCap) -> Self {
+        let memory = Arc::new(Memory::new());
+        let buffer = Buffer::zeroed(MEMORY);
+        let key = memory.register(PD, buffer.clone(), BASE, ALL, || 0x100 + qpn).unwrap();
+        let mut engine = Engine::new(Config { gids, ..Config::default() }, memory);
+        let cq = Arc::new(CompletionQueue::new(1 << 12, None));
+        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
+        let init = QpInit { service: QpType::Rc, pd: PD, send_cq, recv_cq, cap, sq_sig_all: false };
+        let qp = engine.create_qp(Qpn::new(qpn).unwrap(), init).unwrap();
+        Self { engine, buffer, key, cq, qp, events: Vec::new() }
+    }
+
+    pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
+        self.buffer.span(offset, bytes.len() as u64).unwrap().write(bytes);
+    }
+
+    pub(crate) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.buffer.span(offset, len as u64).unwrap().read(&mut out);
+        out
+    }
+
+    pub(crate) fn sge(&self, offset: u64, len: usize) -> Sge {
+        let length = u32::try_from(len).unwrap();
+        Sge { addr: BASE + offset, length, lkey: self.key }
+    }
+
+    pub(crate) fn remote(&self, offset: u64) -> Remote {
+        Remote { addr: BASE + offset, rkey: self.key }
+    }
+
+    pub(crate) fn post(&self, id: u64, op: SendOp, offset: u64, len: usize) {
+        self.post_with(id, op, offset, len, SendFlags::SIGNALED);
+    }
+
+    pub(crate) fn post_with(&self, id: u64, op: SendOp, offset: u64, len: usize, flags: SendFlags) {
+        let payload = Payload::Sges([self.sge(offset, len)].into_iter().collect());
+        self.qp.post_send(SendRequest { id, op, payload, flags }).unwrap();
+    }
+
+    pub(crate) fn receive(&self, id: u64, offset: u64, len: usize) {
+        let sges = [self.sge(offset, len)].into_iter().collect();
+        self.qp.post_recv(RecvRequest { id, sges }).unwrap();
+    }
+
+    pub(crate) fn completions(&self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.cq.poll()).collect()
+    }
+
+    /// Ids and statuses of the completions.
+    pub(crate) fn outcomes(&self) -> Vec<(u64, crate::queue::Status)> {
+        self.completions().iter().map(|c| (c.id, c.status)).collect()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        self.events.extend(std::iter::from_fn(|| self.engine.poll_event()));
+        std::mem::take(&mut self.events)
+    }
+
+    pub(crate) fn modify(&mut self, now: Time, attr: &QpAttr, mask: AttrMask) {
+        self.engine.modify_qp(now, self.qp.qpn(), attr, mask).unwrap();
+    }
+}
+
+/// The attributes of a connection as most tests want it.
+pub(crate) fn attributes() -> QpAttr {
+    QpAttr {
+        qp_access_flags: ALL,
+        path_mtu: Mtu::M1024,
+        timeout: AckTimeout::new(10).unwrap(),
+        retry_cnt: 7,
+        rnr_retry: 7,
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        ..QpAttr::default()
+    }
+}
+
+impl Pair {
+    /// Two connected sides in RTS.
+    pub(crate) fn new() -> Self {
+        Self::with(&attributes(), QpCap::default())
+    }
+
+    /// The same with these attributes on both sides.
+    pub(crate) fn with(attr: &QpAttr, cap: QpCap) -> Self {
+        let gid = |last| Gid::from(std::net::Ipv4Addr::new(10, 0, 0, last));
+        let mut pair = Self {
+            a: Side::new(0x11, vec![gid(1)], cap),
+            b: Side::new(0x12, vec![gid(2)], cap),
+            now: Time::ZERO,
+            fate: Box::new(|_| 1),
+            log: Vec::new(),
+        };
+        // PSNs that wrap soon.
+        let (psn_a, psn_b) = (Psn::new(0xff_fffd), Psn::new(0x00_0100));
+        connect(&mut pair.a, attr, gid(2), 0x12, psn_a, psn_b);
+        connect(&mut pair.b, attr, gid(1), 0x11, psn_b, psn_a);
+        pair
+    }
+
+    /// Lets both engines work until nobody has anything to send, at the present time.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..100_000 {
+            let forward = self.carry(true);
+            let back = self.carry(false);
+            if !forward && !back {
+                return;
+            }
+        }
+        panic!("the engines never come to rest");
+    }
+
+    /// Lets time pass until `limit` from now, stopping at every timer.
+    pub(crate) fn run(&mut self, limit: Duration) {
+        let end = self.now + limit;
+        self.settle();
+        while let Some(next) = self.next_timer().filter(|&next| next <= end) {
+            self.now = self.now.max(next);
+            self.a.engine.handle_timeout(self.now);
+            self.b.engine.handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        let timers = [self.a.engine.poll_timeout(), self.b.engine.poll_timeout()];
+        timers.into_iter().flatten().min()
+    }
+
+    /// Moves what one side has to send to the other. Whether there was anything.
+    fn carry(&mut self, forward: bool) -> bool {
+        let (from, to) =
+            if forward { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
+        let mut batch = TxBatch::new(TxLimits::default());
+        from.engine.poll_transmit(self.now, &mut batch);
+        let mut any = false;
+        for frame in batch.frames() {
+            for (net, bytes) in frame.packets() {
+                any = true;
+                let sent = Sent { forward, net, bytes: bytes.to_vec() };
+                let copies = (self.fate)(&sent);
+                for _ in 0..copies {
+                    // Every other packet as a UDP socket would show it.
+                    let hidden = NetHeader { id: IpId::Hidden, ..net };
+                    let net = if self.log.len().is_multiple_of(2) { net } else { hidden };
+                    to.engine.handle_frame(self.now, &Frame::single(net, bytes));
+                }
+                self.log.push(sent);
+            }
+        }
+        any
+    }
+
+    /// The opcodes sent in one direction, in order.
+    pub(crate) fn opcodes(&self, forward: bool) -> Vec<Opcode> {
+        let sent = self.log.iter().filter(|sent| sent.forward == forward);
+        sent.map(|sent| sent.packet().opcode()).collect()
+    }
+
+    /// Hands a packet to the second side, as if from the first.
+    pub(crate) fn inject(&mut self, sent: &Sent) {
+        let to = if sent.forward { &mut self.b } else { &mut self.a };
+        to.engine.handle_frame(self.now, &Frame::single(sent.net, &sent.bytes));
+    }
+}
+
+fn connect(side: &mut Side, attr: &QpAttr, dgid: Gid, dest: u32, sq_psn: Psn, rq_psn: Psn) {
+    let mut attr = *attr;
+    attr.ah_attr.dgid = dgid;
+    attr.dest_qp_num = Qpn::new(dest).unwrap();
+    (attr.sq_psn, attr.rq_psn) = (sq_psn, rq_psn);
+    for (state, mask) in [
+        (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
+        (
+            QpState::Rtr,
+            AttrMask::AV
+                | AttrMask::PATH_MTU
+                | AttrMask::DEST_QPN
+                | AttrMask::RQ_PSN
+                | AttrMask::MAX_DEST_RD_ATOMIC
+                | AttrMask::MIN_RNR_TIMER,
+        ),
+        (
+            QpState::Rts,
+            AttrMask::TIMEOUT
+                | AttrMask::RETRY_CNT
+                | AttrMask::RNR_RETRY
+                | AttrMask::SQ_PSN
+                | AttrMask::MAX_QP_RD_ATOMIC,
+        ),
+    ] {
+        attr.qp_state = state;
+        side.modify(Time::ZERO, &attr, mask | AttrMask::STATE);
+    }
+}
