@@ -1,5 +1,7 @@
-//! The project's chores as a library: the kernel VM harness, for `cargo xtask` and the outer tests.
+//! The project's chores as a library, for `cargo xtask` and the outer tests: the kernel VM harness
+//! and the peers that tests script.
 
+pub mod peer;
 mod skip;
 pub mod vm;
 

@@ -1,0 +1,135 @@
+//! Talks to a scriptable verbs endpoint (`tests/peer/peer.py`, or its twin on our own stack) by the
+//! protocol that is written at the top of that file: JSON, a line each way.
+
+use crate::vm::{Cmd, Error, Proc, Result, Vm};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+/// One end of a conversation.
+pub struct Peer {
+    input: Box<dyn Write + Send>,
+    output: Box<dyn BufRead + Send>,
+    process: Process,
+    name: String,
+}
+
+/// What runs the peer; it ends when this is dropped.
+enum Process {
+    Guest(Proc),
+    Host(Child),
+}
+
+impl Peer {
+    /// Starts the kernel's peer in a VM. The repository must be readable there, as it is wherever
+    /// the host's files are.
+    ///
+    /// # Errors
+    /// When the VM is gone.
+    pub fn in_vm(vm: &Vm) -> Result<Self> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peer/peer.py");
+        // Debian's own interpreter is the one that has pyverbs.
+        let proc = vm.spawn(Cmd::new("/usr/bin/python3").arg(script))?;
+        let name = format!("the peer in {}", vm.v4());
+        let (input, output) = (Box::new(proc.stdin()), Box::new(BufReader::new(proc.stdout())));
+        Ok(Self { input, output, process: Process::Guest(proc), name })
+    }
+
+    /// Starts a peer as a process of the host; `command` is best made by [`crate::vm::Net::command`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn on_host(mut command: Command) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let failed = |why: &str| Error::Failed(format!("{name}: {why}"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = crate::vm::spawn(command).map_err(|e| failed(&e.to_string()))?;
+        let input = child.stdin.take().ok_or_else(|| failed("no input"))?;
+        let output = child.stdout.take().ok_or_else(|| failed("no output"))?;
+        let (input, output) = (Box::new(input), Box::new(BufReader::new(output)));
+        Ok(Self { input, output, process: Process::Host(child), name })
+    }
+
+    /// Sends a request and returns the answer if it is a good one. `fields` is an object
+    /// (`serde_json::json!({…})`) or null.
+    ///
+    /// # Errors
+    /// What the peer says went wrong, or that it is gone.
+    pub fn call(&mut self, cmd: &str, fields: Value) -> Result<Value> {
+        self.send(cmd, fields)?;
+        let answer = self.receive()?;
+        if answer["ok"] == true {
+            return Ok(answer);
+        }
+        let (error, message) = (text(&answer["error"]), text(&answer["message"]));
+        Err(Error::Failed(format!("{}: {cmd}: {error}: {message}", self.name)))
+    }
+
+    /// Sends a request without waiting for its answer: for two peers to work at the same time.
+    ///
+    /// # Errors
+    /// When the peer is gone.
+    pub fn send(&mut self, cmd: &str, fields: Value) -> Result<()> {
+        let mut request = match fields {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        request.insert("cmd".into(), cmd.into());
+        let line = format!("{}\n", Value::Object(request));
+        let sent = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
+        sent.map_err(|e| Error::Failed(format!("{} is gone: {e}", self.name)))
+    }
+
+    /// The next answer, good or bad.
+    ///
+    /// # Errors
+    /// When the peer is gone or answers no JSON.
+    pub fn receive(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        let failed = |why: String| Error::Failed(format!("{}: {why}", self.name));
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(failed(format!("ended{}", self.process.last_words()))),
+            Ok(_) => serde_json::from_str(&line).map_err(|e| failed(format!("{e}: {line}"))),
+            Err(e) => Err(failed(e.to_string())),
+        }
+    }
+
+    /// Ends it at once, as a crash would: nothing is closed in good order.
+    pub fn kill(&mut self) {
+        match &mut self.process {
+            Process::Guest(proc) => {
+                proc.kill("KILL");
+                let _ = proc.wait();
+            }
+            Process::Host(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+impl Process {
+    fn last_words(&self) -> String {
+        let Self::Guest(proc) = self else { return String::new() };
+        let out = proc.output().map(|o| String::from_utf8_lossy(&o.stderr).trim().to_owned());
+        out.map_or_else(|e| format!(": {e}"), |said| format!(": {said}"))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
