@@ -148,6 +148,7 @@ impl Engine {
     /// There is no such QP.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbsError> {
         let mut qp = self.qps.remove(&qpn).ok_or_else(|| unknown(qpn))?;
+        self.timers.disarm(&mut qp.scheduled.timer, qpn);
         qp.reset();
         Ok(())
     }
@@ -168,7 +169,7 @@ impl Engine {
         while let Some(qpn) = self.timers.pop_due(now) {
             let Some(qp) = self.qps.get_mut(&qpn) else { continue };
             qp.scheduled.timer = None;
-            // The heap's entry may be older than what the QP now waits for.
+            // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
                 let guard = self.memory.guard();
                 qp.handle_timeout(&mut Ctx::new(now, &guard, &mut self.events, window));
@@ -205,11 +206,8 @@ impl Engine {
             qp.scheduled.ready = true;
             self.ready.push_back(qpn);
         }
-        if let Some(deadline) = qp.deadline()
-            && qp.scheduled.timer.is_none_or(|armed| deadline < armed)
-        {
-            qp.scheduled.timer = Some(deadline);
-            self.timers.push(deadline, qpn);
+        if let Some(deadline) = qp.deadline() {
+            self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
         }
     }
 }

@@ -1,32 +1,69 @@
-//! When QPs next want to be called: a heap whose entries may be out of date. A deadline that moves
-//! back, as with every acknowledgement, costs nothing; the old entry is looked at when it is due and
-//! replaced then.
+//! When QPs next want to be called. Each QP has at most one entry. A deadline that moves back, as
+//! with every acknowledgement, costs nothing: the entry stays, is looked at when it is due, and is
+//! replaced then. Only a deadline that moves forward replaces it at once.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 use crate::types::{Qpn, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<(Time, Qpn)>>,
+    entries: BTreeSet<(Time, Qpn)>,
 }
 
 impl Timers {
-    pub(super) fn push(&mut self, at: Time, qpn: Qpn) {
-        self.heap.push(Reverse((at, qpn)));
+    /// Makes sure that `qpn` is called no later than `deadline`. `armed` is the QP's own note of
+    /// its entry.
+    pub(super) fn arm(&mut self, armed: &mut Option<Time>, deadline: Time, qpn: Qpn) {
+        if armed.is_some_and(|at| at <= deadline) {
+            return;
+        }
+        self.disarm(armed, qpn);
+        *armed = Some(deadline);
+        self.entries.insert((deadline, qpn));
     }
 
-    /// The next QP whose entry is due.
+    /// Removes the entry of `qpn`.
+    pub(super) fn disarm(&mut self, armed: &mut Option<Time>, qpn: Qpn) {
+        if let Some(at) = armed.take() {
+            self.entries.remove(&(at, qpn));
+        }
+    }
+
+    /// The next QP whose entry is due; it has none then.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<Qpn> {
-        let &Reverse((at, _)) = self.heap.peek()?;
+        let &(at, _) = self.entries.first()?;
         if at > now {
             return None;
         }
-        self.heap.pop().map(|Reverse((_, qpn))| qpn)
+        self.entries.pop_first().map(|(_, qpn)| qpn)
     }
 
+    /// The earliest entry.
     pub(super) fn next(&self) -> Option<Time> {
-        self.heap.peek().map(|&Reverse((at, _))| at)
+        self.entries.first().map(|&(at, _)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qp_has_one_entry_and_it_only_moves_forward() {
+        let mut timers = Timers::default();
+        let (qpn, at) = (Qpn::new(5).unwrap(), Time::from_nanos);
+        let mut armed = None;
+        timers.arm(&mut armed, at(100), qpn);
+        timers.arm(&mut armed, at(200), qpn);
+        assert_eq!(timers.next(), Some(at(100)), "later deadlines wait for the entry");
+        timers.arm(&mut armed, at(50), qpn);
+        assert_eq!(timers.pop_due(at(49)), None);
+        assert_eq!(timers.pop_due(at(50)), Some(qpn));
+        assert_eq!(timers.next(), None, "nothing is left behind");
+        armed = None;
+        timers.arm(&mut armed, at(70), qpn);
+        timers.disarm(&mut armed, qpn);
+        assert_eq!((timers.next(), armed), (None, None));
     }
 }

@@ -37,11 +37,8 @@ impl Engine {
             } else {
                 qp.scheduled.ready = false;
             }
-            if let Some(deadline) = qp.deadline()
-                && qp.scheduled.timer.is_none_or(|armed| deadline < armed)
-            {
-                qp.scheduled.timer = Some(deadline);
-                self.timers.push(deadline, qpn);
+            if let Some(deadline) = qp.deadline() {
+                self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
             }
         }
     }

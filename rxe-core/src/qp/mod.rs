@@ -41,7 +41,7 @@ pub(crate) struct Qp {
 pub(crate) struct Scheduled {
     /// In the ready list.
     pub(crate) ready: bool,
-    /// The earliest entry in the timer heap.
+    /// Its entry among the timers.
     pub(crate) timer: Option<Time>,
 }
 

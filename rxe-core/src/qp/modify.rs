@@ -62,6 +62,8 @@ impl Qp {
 
     /// Forgets everything that was posted and agreed on. No completions are made.
     pub(crate) fn reset(&mut self) {
+        // First, so that nothing more is posted.
+        self.set_state(QpState::Reset);
         self.send.forget(&self.handle);
         self.recv.forget(&self.handle);
         self.send = Requester::default();
@@ -69,7 +71,6 @@ impl Qp {
         self.established = false;
         self.attr = QpAttr::default();
         self.net = NetHeader::default();
-        self.set_state(QpState::Reset);
     }
 
     /// How packets to the peer of `new.ah_attr` are addressed.
