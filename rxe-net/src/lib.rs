@@ -12,6 +12,7 @@ mod loss;
 mod netlink;
 mod open;
 mod packet;
+mod pcap;
 mod rng;
 mod sys;
 #[cfg(test)]
@@ -25,4 +26,8 @@ pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
+pub use pcap::{
+    CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
+    PcapWriter,
+};
 pub use udp::{UdpBackend, UdpConfig};

@@ -1,0 +1,350 @@
+//! Captures: a wrapper that writes what goes through any backend to a pcapng file, and a reader.
+//!
+//! Frames are whole: where a backend does not see Ethernet and IP headers they are made from what is
+//! known, so that the ICRC of each packet is right for the headers in the file (a hidden IPv4 ID is
+//! recovered from the ICRC). Runs and merged frames are split into packets.
+//!
+//! Invariant: trouble with the file ends the capture, never the traffic.
+
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rxe_core::types::Psn;
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
+use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, TxBatch, UDP_PORT, icrc};
+
+pub use read::{CapturedPacket, PcapReader};
+pub use write::{Direction, PacketBlock, PcapWriter};
+
+use crate::NetError;
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+
+/// Where to and how much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcapOptions {
+    /// The file; one that exists is overwritten.
+    pub path: PathBuf,
+    /// The capture ends before the file grows beyond this. 4 GiB by default.
+    pub max_bytes: u64,
+}
+
+impl PcapOptions {
+    /// A capture to this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), max_bytes: 4 << 30 }
+    }
+}
+
+/// A backend whose frames are captured.
+pub struct Pcap<B> {
+    inner: B,
+    handle: PcapHandle,
+}
+
+/// What several may hold of one capture: adds remarks to packets, and ends it in good order.
+#[derive(Clone)]
+pub struct PcapHandle(Arc<Mutex<Capture>>);
+
+/// How a capture goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PcapStatus {
+    /// Packets written.
+    pub packets: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Why nothing more is written, if so.
+    pub stopped: Option<String>,
+}
+
+impl<B: Backend> Pcap<B> {
+    /// Begins a capture of what goes through `inner`.
+    pub fn new(inner: B, options: &PcapOptions) -> Result<Self, NetError> {
+        let path = &options.path;
+        let error = |source| NetError::File { path: path.display().to_string(), source };
+        let file = File::create(path).map_err(error)?;
+        Self::to_writer(inner, Box::new(BufWriter::with_capacity(256 << 10, file)), options)
+            .map_err(error)
+    }
+
+    fn to_writer(
+        inner: B,
+        out: Box<dyn Write + Send>,
+        options: &PcapOptions,
+    ) -> std::io::Result<Self> {
+        let mut writer = PcapWriter::new(out, inner.capabilities().name)?;
+        writer.flush()?;
+        let capture = Capture {
+            writer: Some(writer),
+            path: options.path.clone(),
+            max_bytes: options.max_bytes,
+            held: Vec::new(),
+            bytes: Vec::new(),
+            announced: VecDeque::new(),
+            dirty: false,
+            status: PcapStatus::default(),
+        };
+        Ok(Self { inner, handle: PcapHandle(Arc::new(Mutex::new(capture))) })
+    }
+
+    /// For remarks on packets.
+    pub fn handle(&self) -> PcapHandle {
+        self.handle.clone()
+    }
+}
+
+impl PcapHandle {
+    /// Remarks on a packet that has arrived since `send` or `receive` was last called: the last one
+    /// with this PSN, or without one the first packet of the last frame.
+    ///
+    /// Call it from within the sink of `receive`, or after it and before anything is sent.
+    pub fn comment_received(&self, psn: Option<Psn>, text: impl Into<String>) {
+        self.lock().comment_received(psn, text.into());
+    }
+
+    /// Remarks on the next packet with this PSN that will be sent.
+    pub fn comment_sending(&self, psn: Psn, text: impl Into<String>) {
+        let mut capture = self.lock();
+        if capture.announced.len() == MAX_ANNOUNCED {
+            capture.announced.pop_front();
+        }
+        capture.announced.push_back((psn, text.into()));
+    }
+
+    /// Writes all that is still in memory.
+    pub fn flush(&self) {
+        self.lock().flush();
+    }
+
+    /// How it goes.
+    pub fn status(&self) -> PcapStatus {
+        self.lock().status.clone()
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        self.lock().path.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Capture> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Backend> Backend for Pcap<B> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let handle = &self.handle;
+        handle.lock().write_held();
+        let got = self.inner.receive(budget, &mut |frame| {
+            handle.lock().hold(Direction::Inbound, 0, frame);
+            // Not under the lock: the sink may want to remark on it.
+            sink(frame);
+        })?;
+        if got == 0 {
+            handle.lock().flush();
+        }
+        Ok(got)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let before = batch.pending().len();
+        {
+            let mut capture = self.handle.lock();
+            capture.write_held();
+            for (run, frame) in batch.frames().enumerate() {
+                capture.hold(Direction::Outbound, run, &frame);
+            }
+        }
+        let result = self.inner.send(batch);
+        let mut capture = self.handle.lock();
+        // What did not leave will come again.
+        capture.keep_runs(before - batch.pending().len());
+        capture.write_held();
+        result
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.inner.for_each_fd(f);
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+impl<B> Drop for Pcap<B> {
+    fn drop(&mut self) {
+        self.handle.flush();
+    }
+}
+
+/// Remarks on packets still to be sent, at most. A packet may never be sent.
+const MAX_ANNOUNCED: usize = 256;
+
+struct Capture {
+    /// `None` once the capture has ended.
+    writer: Option<PcapWriter<Box<dyn Write + Send>>>,
+    path: PathBuf,
+    max_bytes: u64,
+    /// Packets not yet written, since someone may remark on them; their bytes are in `bytes`.
+    held: Vec<Held>,
+    bytes: Vec<u8>,
+    /// Remarks on packets to be sent.
+    announced: VecDeque<(Psn, String)>,
+    /// The file lacks something that has been written.
+    dirty: bool,
+    status: PcapStatus,
+}
+
+struct Held {
+    at: Duration,
+    direction: Direction,
+    /// The frame's place in `Capture::bytes`.
+    from: usize,
+    to: usize,
+    /// Which run of the batch it belongs to.
+    run: usize,
+    /// It is the first of its frame.
+    first: bool,
+    psn: Option<Psn>,
+    comments: Vec<String>,
+}
+
+impl Capture {
+    fn hold(&mut self, direction: Direction, run: usize, frame: &Frame<'_>) {
+        if self.writer.is_none() {
+            return;
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for (index, (net, packet)) in frame.packets().enumerate() {
+            let net = with_id(net, packet);
+            let from = self.bytes.len();
+            let ethernet = Ethernet { src: mac(net.src), dst: mac(net.dst), ..Ethernet::default() };
+            // As on the wire: none over IPv4, and one over IPv6.
+            let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
+            emit_ethernet(&ethernet, &net, UDP_PORT, checksum, packet, &mut self.bytes);
+            let psn = Packet::parse(packet).ok().map(|p| p.psn());
+            self.held.push(Held {
+                at,
+                direction,
+                from,
+                to: self.bytes.len(),
+                run,
+                first: index == 0,
+                psn,
+                comments: Vec::new(),
+            });
+        }
+    }
+
+    fn comment_received(&mut self, psn: Option<Psn>, text: String) {
+        let mut inbound =
+            self.held.iter_mut().rev().filter(|held| held.direction == Direction::Inbound);
+        let found = match psn {
+            Some(_) => inbound.find(|held| held.psn == psn),
+            None => inbound.find(|held| held.first),
+        };
+        if let Some(held) = found {
+            held.comments.push(text);
+        }
+    }
+
+    /// Forgets what is held of runs from this one on.
+    fn keep_runs(&mut self, runs: usize) {
+        self.held.retain(|held| held.direction == Direction::Inbound || held.run < runs);
+    }
+
+    fn write_held(&mut self) {
+        for mut held in std::mem::take(&mut self.held) {
+            if held.direction == Direction::Outbound
+                && let Some(psn) = held.psn
+            {
+                while let Some(at) = self.announced.iter().position(|(of, _)| *of == psn) {
+                    held.comments.extend(self.announced.remove(at).map(|(_, text)| text));
+                }
+            }
+            self.write(&held);
+        }
+        self.bytes.clear();
+    }
+
+    fn write(&mut self, held: &Held) {
+        let Some(writer) = &mut self.writer else { return };
+        let frame = &self.bytes[held.from..held.to];
+        let comments: usize = held.comments.iter().map(|c| c.len() + 8).sum();
+        // A block's fixed parts are 64 bytes at most.
+        if writer.written() + (frame.len() + comments + 64) as u64 > self.max_bytes {
+            let max = self.max_bytes;
+            return self.stop(format!("it has reached its limit of {max} bytes"));
+        }
+        let block =
+            PacketBlock { at: held.at, direction: held.direction, frame, comments: &held.comments };
+        match writer.write(&block) {
+            Ok(()) => {
+                self.dirty = true;
+                self.status.packets += 1;
+                self.status.bytes = writer.written();
+            }
+            Err(e) => self.stop(e.to_string()),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.write_held();
+        if std::mem::take(&mut self.dirty)
+            && let Some(Err(e)) = self.writer.as_mut().map(PcapWriter::flush)
+        {
+            self.stop(e.to_string());
+        }
+    }
+
+    /// Ends the capture, and tells so once.
+    fn stop(&mut self, why: String) {
+        if let Some(mut writer) = self.writer.take() {
+            let _ = writer.flush();
+            eprintln!("rxe: the capture {} ends: {why}", self.path.display());
+            self.status.stopped = Some(why);
+        }
+    }
+}
+
+/// The headers with the ID that the ICRC was made for, where it can be told.
+fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
+    match net.id {
+        IpId::Hidden => match icrc::recover_id(&net, packet) {
+            Some((id, flags)) => NetHeader { id: IpId::Known { id, flags }, ..net },
+            None => net,
+        },
+        _ => net,
+    }
+}
+
+/// A made-up, locally administered Ethernet address that tells addresses apart.
+fn mac(ip: IpAddr) -> Mac {
+    let [a, b, c, d] = match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            [a, b, c, d]
+        }
+    };
+    Mac([0x02, 0x00, a, b, c, d])
+}

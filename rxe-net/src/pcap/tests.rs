@@ -1,0 +1,286 @@
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use rxe_core::types::{Psn, Qpn};
+use rxe_core::wire::frame::parse_ethernet;
+use rxe_core::wire::{
+    Bth, Ext, Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits, emit, icrc,
+};
+
+use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapReader, PcapWriter};
+use crate::testing::receive_packets;
+use crate::{Backend, Capabilities, Counters, FabricPort, Faults, Hub, NetError, SendStatus};
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().unwrap()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("rxe-net-{name}-{}.pcapng", std::process::id()))
+}
+
+/// Two ports of one network that hides IPv4 IDs as a UDP socket does.
+fn ports() -> (FabricPort, FabricPort) {
+    let hub = Hub::new(1, Faults { hide_ids: true, ..Faults::default() });
+    let a = hub.port(&[ip("10.0.0.1"), ip("fe80::1")]).unwrap();
+    (a, hub.port(&[ip("10.0.0.2"), ip("fe80::2")]).unwrap())
+}
+
+/// Acknowledgements and SENDs with these PSNs.
+fn batch(src: &str, dst: &str, psns: std::ops::Range<u32>) -> TxBatch {
+    let mut batch = TxBatch::new(TxLimits::default());
+    let net = NetHeader::outgoing(ip(src), ip(dst), 4791);
+    for psn in psns {
+        let qpn = Qpn::new(0x11).unwrap();
+        let bth = Bth::new(Opcode::RC_SEND_MIDDLE, qpn, Psn::new(psn));
+        let len = emit::len(bth.opcode, 256);
+        batch.push(net, len, |net, buf| {
+            emit::packet_from(net, buf, &bth, &Ext::default(), &[0x5a; 256]);
+        });
+    }
+    batch
+}
+
+#[test]
+fn what_passes_is_captured_whole_with_remarks() {
+    let path = scratch("whole");
+    let (mut a, b) = ports();
+    let mut b = Pcap::new(b, &PcapOptions::new(&path)).unwrap();
+    let handle = b.handle();
+    for (near, far) in [("10.0.0.2", "10.0.0.1"), ("fe80::2", "fe80::1")] {
+        a.send(&mut batch(far, near, 0..10)).unwrap();
+        let mut frames = 0;
+        while frames == 0 {
+            frames = b
+                .receive(100, &mut |_| handle.comment_received(Some(Psn::new(3)), "inside"))
+                .unwrap();
+        }
+        handle.comment_received(Some(Psn::new(4)), "after");
+        handle.comment_received(None, "frame");
+        handle.comment_sending(Psn::new(101), "NAK sent because");
+        b.send(&mut batch(near, far, 100..103)).unwrap();
+    }
+    drop(b);
+    assert_eq!(handle.status().packets, 26);
+
+    let capture = PcapReader::open(&path).unwrap();
+    assert_eq!(capture.packets().len(), 26);
+    assert!(!capture.truncated());
+    let mut last = Duration::ZERO;
+    for (i, packet) in capture.packets().iter().enumerate() {
+        assert!(packet.at >= last);
+        last = packet.at;
+        let (_, datagram) = parse_ethernet(&packet.frame).unwrap();
+        icrc::check(&datagram.net, datagram.payload).unwrap();
+        assert_ne!(datagram.net.id, IpId::Hidden);
+        let psn = Packet::parse(datagram.payload).unwrap().psn().value();
+        let (i, inbound) = (u32::try_from(i).unwrap() % 13, i % 13 < 10);
+        assert_eq!(psn, if inbound { i } else { 90 + i });
+        let expected = if inbound { Direction::Inbound } else { Direction::Outbound };
+        assert_eq!(packet.direction, Some(expected));
+        let remarks: &[&str] = match psn {
+            0 => &["frame"],
+            3 => &["inside"],
+            4 => &["after"],
+            101 => &["NAK sent because"],
+            _ => &[],
+        };
+        assert_eq!(packet.comments, remarks);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn tshark_dissects_the_capture() {
+    if Command::new("tshark").arg("-v").output().is_err() {
+        println!("SKIPPED: pcap::tests::tshark_dissects_the_capture: tshark is not installed");
+        return;
+    }
+    let path = scratch("tshark");
+    let (mut a, b) = ports();
+    let mut b = Pcap::new(b, &PcapOptions::new(&path)).unwrap();
+    a.send(&mut batch("10.0.0.1", "10.0.0.2", 5..8)).unwrap();
+    receive_packets(&mut b, 3);
+    b.handle().comment_received(Some(Psn::new(6)), "dropped because: a reason");
+    b.handle().flush();
+    let fields =
+        ["ip.id", "infiniband.bth.opcode", "infiniband.bth.psn", "frame.comment", "_ws.malformed"];
+    let output = Command::new("tshark")
+        .arg("-r")
+        .arg(&path)
+        .args(["-T", "fields", "-E", "separator=|"])
+        .args(fields.iter().flat_map(|f| ["-e", f]))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = "0x0000|1|5||\n0x0001|1|6|dropped because: a reason|\n0x0002|1|7||\n";
+    assert_eq!(text, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_file_ends_before_its_limit_and_traffic_goes_on() {
+    let path = scratch("limit");
+    let (mut a, b) = ports();
+    let options = PcapOptions { max_bytes: 2000, ..PcapOptions::new(&path) };
+    let mut b = Pcap::new(b, &options).unwrap();
+    a.send(&mut batch("10.0.0.1", "10.0.0.2", 0..30)).unwrap();
+    assert_eq!(receive_packets(&mut b, 30).len(), 30);
+    b.handle().flush();
+    let status = b.handle().status();
+    assert_eq!(status.stopped.as_deref(), Some("it has reached its limit of 2000 bytes"));
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert!(size <= 2000 && size == status.bytes, "{size} {status:?}");
+    let capture = PcapReader::open(&path).unwrap();
+    assert_eq!(capture.packets().len() as u64, status.packets);
+    assert!(!capture.truncated() && status.packets > 2);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// A disk that is full after some bytes.
+struct FullDisk(usize);
+
+impl Write for FullDisk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_capture_and_not_the_traffic() {
+    let (mut a, b) = ports();
+    let options = PcapOptions::new("full");
+    let mut b = Pcap::to_writer(b, Box::new(FullDisk(1000)), &options).unwrap();
+    for _ in 0..3 {
+        a.send(&mut batch("10.0.0.1", "10.0.0.2", 0..5)).unwrap();
+        assert_eq!(receive_packets(&mut b, 5).len(), 5);
+        assert_eq!(b.send(&mut batch("10.0.0.2", "10.0.0.1", 0..5)).unwrap(), SendStatus::Done);
+    }
+    assert!(b.handle().status().stopped.is_some());
+    assert_eq!(b.counters().tx_packets, 15);
+}
+
+#[test]
+fn a_file_that_can_not_be_made_is_an_error() {
+    let (a, _) = ports();
+    let error = Pcap::new(a, &PcapOptions::new("/nonexistent/x.pcapng")).err().unwrap();
+    assert!(error.to_string().starts_with("/nonexistent/x.pcapng: No such file"), "{error}");
+}
+
+/// Takes one run per call.
+struct Slow(Capabilities);
+
+impl Backend for Slow {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(&Frame<'_>)) -> Result<usize, NetError> {
+        Ok(0)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        batch.mark_sent(1);
+        Ok(if batch.is_empty() { SendStatus::Done } else { SendStatus::Blocked })
+    }
+
+    fn for_each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+#[test]
+fn what_is_sent_in_several_calls_is_captured_once() {
+    let path = scratch("slow");
+    let (a, _) = ports();
+    let mut slow = Pcap::new(Slow(a.capabilities().clone()), &PcapOptions::new(&path)).unwrap();
+    slow.handle().comment_sending(Psn::new(150), "late");
+    let mut batch = batch("10.0.0.1", "10.0.0.2", 0..200);
+    while slow.send(&mut batch).unwrap() == SendStatus::Blocked {}
+    slow.handle().flush();
+    let capture = PcapReader::open(&path).unwrap();
+    assert_eq!(capture.packets().len(), 200);
+    assert_eq!(capture.packets()[150].comments, ["late"]);
+    std::fs::remove_file(path).unwrap();
+}
+
+fn two_packets() -> Vec<u8> {
+    let mut writer = PcapWriter::new(Vec::new(), "test").unwrap();
+    for (seconds, comments) in [(1, vec![]), (1 << 33, vec!["one".to_owned(), "two\nlines".into()])]
+    {
+        let at = Duration::new(seconds, 123_456_789);
+        let direction = Direction::Outbound;
+        writer.write(&PacketBlock { at, direction, frame: &[7; 61], comments: &comments }).unwrap();
+    }
+    let written = writer.written();
+    let bytes = writer.into_inner();
+    assert_eq!(bytes.len() as u64, written);
+    bytes
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    let capture = PcapReader::parse(&two_packets()).unwrap();
+    let [first, second] = capture.packets() else { panic!("two packets") };
+    assert_eq!((first.at, first.frame.as_slice()), (Duration::new(1, 123_456_789), &[7; 61][..]));
+    assert_eq!(second.at, Duration::new(1 << 33, 123_456_789));
+    assert_eq!(second.comments, ["one", "two\nlines"]);
+    assert_eq!((second.direction, second.original_len), (Some(Direction::Outbound), 61));
+}
+
+#[test]
+fn a_file_that_breaks_off_gives_what_is_whole() {
+    let bytes = two_packets();
+    let mut most = 0;
+    for len in 12..bytes.len() {
+        let Ok(capture) = PcapReader::parse(&bytes[..len]) else { continue };
+        let packets = capture.packets().len();
+        assert!(packets >= most && packets < 2);
+        most = packets;
+    }
+    assert_eq!(most, 1);
+}
+
+#[test]
+fn damaged_files_do_no_harm() {
+    let bytes = two_packets();
+    for at in 0..bytes.len() {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut bad = bytes.clone();
+            bad[at] = value;
+            let _ = PcapReader::parse(&bad);
+        }
+    }
+    assert!(PcapReader::parse(b"").is_err());
+    assert!(PcapReader::parse(b"no capture at all").is_err());
+}
+
+#[test]
+fn the_old_format_is_read_in_both_orders_and_resolutions() {
+    for (magic, fraction, nanos) in [(0xa1b2_c3d4_u32, 5, 5000), (0xa1b2_3c4d, 5, 5)] {
+        for big in [false, true] {
+            let word = |v: u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
+            let file: Vec<u8> = [magic, 0x0004_0002, 0, 0, 65535, 1, 9, fraction, 4, 60]
+                .into_iter()
+                .flat_map(word)
+                .chain([1, 2, 3, 4])
+                .collect();
+            let capture = PcapReader::parse(&file).unwrap();
+            let packet = &capture.packets()[0];
+            assert_eq!((packet.at, packet.original_len), (Duration::new(9, nanos), 60));
+            assert_eq!(packet.frame, [1, 2, 3, 4]);
+            assert!(PcapReader::parse(&file[..43]).unwrap().truncated());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The blocks of a pcapng file (draft-ietf-opsawg-pcapng), in the machine's byte order, with times
+//! in nanoseconds.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(super) const INTERFACE: u32 = 1;
+pub(super) const SIMPLE_PACKET: u32 = 3;
+pub(super) const ENHANCED_PACKET: u32 = 6;
+pub(super) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+
+pub(super) const OPT_END: u16 = 0;
+pub(super) const OPT_COMMENT: u16 = 1;
+pub(super) const OPT_EPB_FLAGS: u16 = 2;
+pub(super) const OPT_IF_TSRESOL: u16 = 9;
+const OPT_SHB_USERAPPL: u16 = 4;
+const OPT_IF_NAME: u16 = 2;
+
+/// LINKTYPE_ETHERNET.
+pub(super) const ETHERNET: u16 = 1;
+
+/// Which way a packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// It arrived.
+    Inbound,
+    /// It left.
+    Outbound,
+}
+
+/// One packet to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketBlock<'a> {
+    /// Since 1970.
+    pub at: Duration,
+    /// Which way it went.
+    pub direction: Direction,
+    /// The whole Ethernet frame.
+    pub frame: &'a [u8],
+    /// Shown beside the packet; each may have several lines.
+    pub comments: &'a [String],
+}
+
+/// Writes a capture of one Ethernet interface, block by block.
+#[derive(Debug)]
+pub struct PcapWriter<W> {
+    out: W,
+    block: Vec<u8>,
+    written: u64,
+}
+
+impl<W: Write> PcapWriter<W> {
+    /// Begins a capture of the interface `name`.
+    pub fn new(out: W, name: &str) -> io::Result<Self> {
+        let mut writer = Self { out, block: Vec::new(), written: 0 };
+        writer.write_block(SECTION_HEADER, |b| {
+            b.extend(BYTE_ORDER.to_ne_bytes());
+            b.extend(1u16.to_ne_bytes());
+            b.extend(0u16.to_ne_bytes());
+            // The section's length is not known.
+            b.extend(u64::MAX.to_ne_bytes());
+            option(b, OPT_SHB_USERAPPL, concat!("rxe ", env!("CARGO_PKG_VERSION")).as_bytes());
+            option(b, OPT_END, &[]);
+        })?;
+        writer.write_block(INTERFACE, |b| {
+            b.extend(ETHERNET.to_ne_bytes());
+            b.extend(0u16.to_ne_bytes());
+            // Packets are whole.
+            b.extend(0u32.to_ne_bytes());
+            option(b, OPT_IF_NAME, name.as_bytes());
+            option(b, OPT_IF_TSRESOL, &[9]);
+            option(b, OPT_END, &[]);
+        })?;
+        Ok(writer)
+    }
+
+    /// Appends a packet.
+    pub fn write(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
+        let nanos = u64::try_from(packet.at.as_nanos()).unwrap_or(u64::MAX);
+        let len = u32::try_from(packet.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.write_block(ENHANCED_PACKET, |b| {
+            b.extend(0u32.to_ne_bytes());
+            let [high, low] = [nanos >> 32, nanos & 0xffff_ffff];
+            b.extend(u32::try_from(high).unwrap_or(0).to_ne_bytes());
+            b.extend(u32::try_from(low).unwrap_or(0).to_ne_bytes());
+            b.extend(len.to_ne_bytes());
+            b.extend(len.to_ne_bytes());
+            b.extend(packet.frame);
+            pad(b);
+            for comment in packet.comments {
+                option(b, OPT_COMMENT, comment.as_bytes());
+            }
+            let flags: u32 = match packet.direction {
+                Direction::Inbound => 1,
+                Direction::Outbound => 2,
+            };
+            option(b, OPT_EPB_FLAGS, &flags.to_ne_bytes());
+            option(b, OPT_END, &[]);
+        })
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Hands on what is buffered further down.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// The writer beneath.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn write_block(&mut self, kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let b = &mut self.block;
+        b.clear();
+        b.extend(kind.to_ne_bytes());
+        b.extend([0; 4]);
+        body(b);
+        let len = u32::try_from(b.len() + 4).map_err(|_| io::ErrorKind::InvalidInput)?;
+        b[4..8].copy_from_slice(&len.to_ne_bytes());
+        b.extend(len.to_ne_bytes());
+        self.out.write_all(b)?;
+        self.written += u64::from(len);
+        Ok(())
+    }
+}
+
+/// Appends an option; what is longer than an option can be is cut.
+fn option(b: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    b.extend(kind.to_ne_bytes());
+    b.extend(len.to_ne_bytes());
+    b.extend(&value[..len.into()]);
+    pad(b);
+}
+
+fn pad(b: &mut Vec<u8>) {
+    b.resize(b.len().next_multiple_of(4), 0);
+}
