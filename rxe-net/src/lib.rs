@@ -7,6 +7,7 @@
 mod backend;
 mod error;
 mod fabric;
+mod fault;
 mod interface;
 mod loss;
 mod netlink;
@@ -18,11 +19,13 @@ mod sys;
 #[cfg(test)]
 mod testing;
 mod timer;
+mod trace;
 mod udp;
 
 pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
+pub use fault::Fault;
 pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
@@ -30,4 +33,5 @@ pub use pcap::{
     CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
     PcapWriter,
 };
+pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};

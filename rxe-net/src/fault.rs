@@ -1,0 +1,235 @@
+//! A wrapper that makes a real backend as bad as a [`Fabric`]: packets are lost, doubled, reordered,
+//! damaged and delayed by a seed, in either direction.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rxe_core::types::Time;
+use rxe_core::wire::{Frame, TxBatch, TxLimits};
+
+use crate::NetError;
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::fabric::{Fabric, FabricCounters, Faults};
+use crate::timer::Timer;
+
+/// A backend with faults on its way in and out.
+///
+/// Packets leave one by one (`run_segments` is 1), since a run with holes would no longer have the
+/// IDs that its ICRCs were made for.
+pub struct Fault<B> {
+    inner: B,
+    start: Instant,
+    inbound: Fabric,
+    outbound: Fabric,
+    /// Due, and not yet taken by `inner`.
+    ready: TxBatch,
+    /// Readable when what was held back is due.
+    timer: Timer,
+    capabilities: Capabilities,
+    packets_received: u64,
+    bytes_received: u64,
+}
+
+/// When to try again to send what a full socket did not take.
+const RETRY: Duration = Duration::from_millis(1);
+
+impl<B: Backend> Fault<B> {
+    /// Does `inbound` to what `inner` receives and `outbound` to what it sends.
+    ///
+    /// Whether IPv4 IDs are hidden is `inner`'s matter: [`Faults::hide_ids`] only ever hides more.
+    pub fn new(inner: B, seed: u64, inbound: Faults, outbound: Faults) -> Result<Self, NetError> {
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.tx.run_segments = 1;
+        capabilities.sees_ip_id &= !inbound.hide_ids;
+        // Hiding is for receivers.
+        let outbound = Faults { hide_ids: false, merge: false, ..outbound };
+        Ok(Self {
+            start: Instant::now(),
+            inbound: Fabric::new(seed, inbound),
+            outbound: Fabric::new(seed ^ u64::MAX, outbound),
+            ready: TxBatch::new(TxLimits { run_segments: 1, ..capabilities.tx }),
+            timer: Timer::new()?,
+            capabilities,
+            packets_received: 0,
+            bytes_received: 0,
+            inner,
+        })
+    }
+
+    /// What was done to packets on their way in and on their way out.
+    pub fn fault_counters(&self) -> [FabricCounters; 2] {
+        [self.inbound.counters(), self.outbound.counters()]
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.start.elapsed()
+    }
+
+    /// Passes on what is due.
+    fn pass_out(&mut self, now: Time) -> Result<SendStatus, NetError> {
+        loop {
+            while !self.ready.is_full()
+                && let Some(delivery) = self.outbound.pop(now)
+            {
+                for (net, bytes) in delivery.frame().packets() {
+                    self.ready.push(net, bytes.len(), |_, buf| buf.extend_from_slice(bytes));
+                }
+            }
+            if self.ready.is_empty() {
+                return Ok(SendStatus::Done);
+            }
+            if self.inner.send(&mut self.ready)? == SendStatus::Blocked {
+                return Ok(SendStatus::Blocked);
+            }
+        }
+    }
+
+    fn set_timer(&self, now: Time) -> Result<(), NetError> {
+        let next = [self.inbound.next_delivery(), self.outbound.next_delivery()];
+        let next = next.into_iter().flatten().min();
+        self.timer.set(next.map(|at| at.since(now)))
+    }
+}
+
+impl<B: Backend> Backend for Fault<B> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let now = self.now();
+        let inbound = &mut self.inbound;
+        let arrived = self.inner.receive(budget, &mut |frame| inbound.send_frame(now, frame))?;
+        let now = self.now();
+        let blocked = self.pass_out(now)? == SendStatus::Blocked;
+        let mut packets = 0;
+        while let Some(delivery) = self.inbound.pop(now) {
+            let frame = delivery.frame();
+            packets += frame.packets().count();
+            self.bytes_received += frame.payload.len() as u64;
+            sink(&frame);
+        }
+        self.packets_received += packets as u64;
+        if blocked {
+            // What is due can not go: no use in being woken for it at once.
+            self.timer.set(Some(RETRY))?;
+        } else {
+            self.set_timer(now)?;
+        }
+        // If all that arrived was lost there may be more.
+        Ok(if packets == 0 { arrived } else { packets })
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let now = self.now();
+        if self.pass_out(now)? == SendStatus::Blocked {
+            return Ok(SendStatus::Blocked);
+        }
+        self.outbound.send(now, batch);
+        // What does not go now is no longer the caller's: the timer sees to it.
+        match self.pass_out(now)? {
+            SendStatus::Done => self.set_timer(now)?,
+            SendStatus::Blocked => self.timer.set(Some(RETRY))?,
+        }
+        Ok(SendStatus::Done)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.inner.for_each_fd(f);
+        f(self.timer.as_fd());
+    }
+
+    fn counters(&self) -> Counters {
+        let [inbound, outbound] = self.fault_counters();
+        let injected = |c: FabricCounters| c.lost + c.duplicated + c.reordered + c.corrupted;
+        Counters {
+            rx_packets: self.packets_received,
+            rx_bytes: self.bytes_received,
+            injected: injected(inbound) + injected(outbound),
+            ..self.inner.counters()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use rxe_core::wire::NetHeader;
+
+    use super::*;
+    use crate::testing::{receive_packets, send_all};
+    use crate::{FabricPort, Hub};
+
+    fn ports() -> (FabricPort, FabricPort, NetHeader) {
+        let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
+        let hub = Hub::new(1, Faults::default());
+        let net = NetHeader::outgoing(a, b, 4791);
+        (hub.port(&[a]).unwrap(), hub.port(&[b]).unwrap(), net)
+    }
+
+    /// Packets with their numbers.
+    fn batch(limits: TxLimits, net: NetHeader, count: u32) -> TxBatch {
+        let mut batch = TxBatch::new(limits);
+        for i in 0..count {
+            batch.push(net, 4, |_, buf| buf.extend(i.to_be_bytes()));
+        }
+        batch
+    }
+
+    fn numbers(packets: &[(NetHeader, Vec<u8>)]) -> Vec<u32> {
+        packets.iter().map(|(_, b)| u32::from_be_bytes(b[..4].try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn what_leaves_is_lost_doubled_and_reordered() {
+        let (a, mut b, net) = ports();
+        let faults = Faults { loss: 0.1, duplicate: 0.1, reorder: 0.1, ..Faults::default() };
+        let mut a = Fault::new(a, 7, Faults::default(), faults).unwrap();
+        assert_eq!(a.capabilities().tx.run_segments, 1);
+        let mut sent = batch(a.capabilities().tx, net, 1000);
+        send_all(&mut a, &mut sent);
+        let [_, out] = a.fault_counters();
+        assert!(out.lost > 50 && out.duplicated > 50 && out.reordered > 50, "{out:?}");
+        let count = usize::try_from(1000 - out.lost + out.duplicated).unwrap();
+        // What is held back leaves when the timer says so.
+        while usize::try_from(a.inner.counters().tx_packets).unwrap() < count {
+            crate::testing::wait_readable(&a);
+            a.receive(1, &mut |_| {}).unwrap();
+        }
+        let got = numbers(&receive_packets(&mut b, count));
+        assert_eq!(got.len(), count);
+        assert!(!got.is_sorted());
+        assert_eq!(a.counters().injected, out.lost + out.duplicated + out.reordered);
+    }
+
+    #[test]
+    fn what_arrives_is_lost_and_late() {
+        let (mut a, b, net) = ports();
+        let faults = Faults {
+            loss: 0.2,
+            delay: Duration::from_micros(10)..=Duration::from_millis(3),
+            ..Faults::default()
+        };
+        let mut b = Fault::new(b, 7, faults, Faults::default()).unwrap();
+        for _ in 0..10 {
+            a.send(&mut batch(TxLimits::default(), net, 100)).unwrap();
+        }
+        let mut arrived = 0;
+        loop {
+            arrived += b.receive(10, &mut |_| {}).unwrap();
+            let [inbound, _] = b.fault_counters();
+            if inbound.sent == 1000 && inbound.lost + inbound.delivered == 1000 {
+                assert!(inbound.lost > 100);
+                break;
+            }
+            crate::testing::wait_readable(&b);
+        }
+        assert!(arrived > 0);
+        assert_eq!(b.counters().rx_packets, b.fault_counters()[0].delivered);
+    }
+}
