@@ -2,6 +2,7 @@
 //! and the peers that tests script.
 
 pub mod peer;
+pub mod scenario;
 mod skip;
 pub mod vm;
 

@@ -18,6 +18,8 @@ enum Chore {
     Kernel(cmd::kernel::Args),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
+    /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
+    Pcaps(cmd::pcaps::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),
 }
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
+        Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Test(args) => cmd::test::run(&args),
     };
     done.unwrap_or_else(|why| {

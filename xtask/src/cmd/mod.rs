@@ -2,4 +2,5 @@
 
 pub(crate) mod deps;
 pub(crate) mod kernel;
+pub(crate) mod pcaps;
 pub(crate) mod test;

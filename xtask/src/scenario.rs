@@ -1,0 +1,511 @@
+//! Conversations between two peers, one an operation or a fault: the same script for the kernel's
+//! peer and ours, at either end, so that what one pair does can be compared with what another does.
+//!
+//! `a` asks and `b` answers. Everything that differs between runs (addresses, keys, QPNs) is in the
+//! answers, and every request and answer is kept ([`Talk::log`]): a capture and its log are enough to
+//! play either end again.
+
+use crate::peer::Peer;
+use crate::vm::{Error, Result};
+use serde_json::{Value, json};
+
+/// The path MTU of the conversations: small, so that messages of many packets make small captures.
+pub const PATH_MTU: u64 = 256;
+
+/// Sizes of messages: nothing, a byte, a packet, a byte more, and one with middle packets.
+pub const SIZES: [u64; 5] = [0, 1, 256, 257, 1030];
+
+/// Size of each end's memory region.
+pub const REGION: u64 = 8192;
+
+/// `a`'s first PSN: the sequence wraps within every conversation of a few packets.
+pub const PSN_A: u64 = 0xff_fffc;
+
+/// `b`'s first PSN.
+pub const PSN_B: u64 = 0x12_3456;
+
+/// The pattern that fills `a`'s memory, and `b`'s.
+pub const SEEDS: [u64; 2] = [0xa, 0xb];
+
+/// A conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name, and its capture's.
+    pub name: &'static str,
+    /// What happens, in a line.
+    pub what: &'static str,
+    run: fn(&mut Talk<'_>) -> Result<()>,
+}
+
+/// All of them, operations first.
+pub const ALL: &[Scenario] = &[
+    Scenario { name: "send", what: "SEND of each size", run: |t| sends(t, "send") },
+    Scenario {
+        name: "send_imm",
+        what: "SEND with immediate of each size",
+        run: |t| sends(t, "send_imm"),
+    },
+    Scenario { name: "write", what: "WRITE of each size", run: |t| writes(t, "write") },
+    Scenario {
+        name: "write_imm",
+        what: "WRITE with immediate of each size",
+        run: |t| writes(t, "write_imm"),
+    },
+    Scenario { name: "read", what: "READ of each size", run: reads },
+    Scenario { name: "cas", what: "COMPARE & SWAP that swaps, then one that does not", run: cas },
+    Scenario {
+        name: "fetch_add",
+        what: "FETCH & ADD, twice, the second past 2^64",
+        run: fetch_add,
+    },
+    Scenario { name: "rnr_late", what: "SEND, the receive posted 60 ms late", run: rnr_late },
+    Scenario { name: "rnr_never", what: "SEND, no receive posted, rnr_retry 2", run: rnr_never },
+    Scenario {
+        name: "write_wrong_rkey",
+        what: "WRITE with a wrong rkey, and a request after it",
+        run: |t| denied(t, "write", Lie::Key),
+    },
+    Scenario {
+        name: "read_wrong_rkey",
+        what: "READ with a wrong rkey, and a request after it",
+        run: |t| denied(t, "read", Lie::Key),
+    },
+    Scenario {
+        name: "write_out_of_bounds",
+        what: "WRITE that ends a byte after the region",
+        run: |t| denied(t, "write", Lie::Bounds),
+    },
+    Scenario {
+        name: "read_out_of_bounds",
+        what: "READ that ends a byte after the region",
+        run: |t| denied(t, "read", Lie::Bounds),
+    },
+    Scenario {
+        name: "write_no_permission",
+        what: "WRITE to a region without remote write",
+        run: |t| denied(t, "write", Lie::Access),
+    },
+    Scenario {
+        name: "read_no_permission",
+        what: "READ from a region without remote read",
+        run: |t| denied(t, "read", Lie::Access),
+    },
+    Scenario {
+        name: "atomic_no_permission",
+        what: "FETCH & ADD in a region without remote atomics",
+        run: |t| denied(t, "fetch_add", Lie::Access),
+    },
+    Scenario {
+        name: "send_too_long",
+        what: "SEND of 1030 bytes into a receive of 100",
+        run: send_too_long,
+    },
+    Scenario {
+        name: "peer_gone",
+        what: "WRITE to a QP that has been destroyed, timeout 12, retry_cnt 3",
+        run: peer_gone,
+    },
+];
+
+/// How an end sees its device: the GID to use on each.
+#[derive(Clone, Debug)]
+pub struct Gid {
+    /// Its index in the device's table.
+    pub index: u64,
+    /// Its text.
+    pub gid: String,
+}
+
+impl Gid {
+    /// Picks a device's GID for `address` from the answer to `open`.
+    ///
+    /// # Errors
+    /// When the device has none.
+    pub fn pick(open: &Value, address: &str) -> Result<Self> {
+        let none = || Error::Failed(format!("the device has no GID {address}"));
+        let all = open["gids"].as_array().ok_or_else(none)?;
+        let found = all.iter().find(|g| g["gid"] == address).ok_or_else(none)?;
+        Ok(Self { index: number(&found["index"]), gid: address.to_owned() })
+    }
+}
+
+/// Two ends with a device open on each, talking.
+#[derive(Debug)]
+pub struct Talk<'p> {
+    ends: [End<'p>; 2],
+    log: Vec<Value>,
+}
+
+/// One end, its device open.
+#[derive(Debug)]
+pub struct End<'p> {
+    /// The peer, its device opened as `ctx`.
+    pub peer: &'p mut Peer,
+    /// The handle of its open device.
+    pub ctx: u64,
+    /// The GID that it uses.
+    pub gid: Gid,
+    made: Made,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Made {
+    pd: u64,
+    cq: u64,
+    mr: u64,
+    qp: u64,
+    qpn: u64,
+    addr: u64,
+    rkey: u64,
+}
+
+impl<'p> End<'p> {
+    /// An end whose device is open.
+    pub fn new(peer: &'p mut Peer, ctx: u64, gid: Gid) -> Self {
+        Self { peer, ctx, gid, made: Made::default() }
+    }
+}
+
+impl Scenario {
+    /// Holds the conversation and returns its log; what was made for it is closed again.
+    ///
+    /// # Errors
+    /// When a peer refuses a request that it should not, or is gone. A fault that the scenario is
+    /// about is no error: it is in the log.
+    pub fn run(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
+        let mut talk = Talk { ends, log: Vec::new() };
+        talk.make()?;
+        (self.run)(&mut talk)?;
+        talk.close()?;
+        Ok(talk.log)
+    }
+}
+
+const A: usize = 0;
+const B: usize = 1;
+
+impl Talk<'_> {
+    fn call(&mut self, who: usize, cmd: &str, fields: Value) -> Result<Value> {
+        let mut request = fields.clone();
+        request["cmd"] = cmd.into();
+        let answer = self.ends[who].peer.call(cmd, fields)?;
+        let name = if who == A { "a" } else { "b" };
+        self.log.push(json!({"end": name, "request": request, "answer": answer}));
+        Ok(answer)
+    }
+
+    fn make(&mut self) -> Result<()> {
+        for who in [A, B] {
+            let ctx = self.ends[who].ctx;
+            let pd = number(&self.call(who, "pd", json!({"ctx": ctx}))?["pd"]);
+            let cq = number(&self.call(who, "cq", json!({"ctx": ctx}))?["cq"]);
+            let mr = self.call(who, "mr", json!({"pd": pd, "size": REGION}))?;
+            let (handle, addr) = (number(&mr["mr"]), number(&mr["addr"]));
+            self.call(who, "fill", json!({"mr": handle, "seed": SEEDS[who]}))?;
+            let qp = self.call(who, "qp", json!({"pd": pd, "send_cq": cq, "recv_cq": cq}))?;
+            let rkey = number(&mr["rkey"]);
+            let (qp, qpn) = (number(&qp["qp"]), number(&qp["qpn"]));
+            self.ends[who].made = Made { pd, cq, mr: handle, qp, qpn, addr, rkey };
+        }
+        Ok(())
+    }
+
+    /// Connects both ends; `extra` overrides attributes of both.
+    fn connect(&mut self, extra: Value) -> Result<()> {
+        for (who, peer) in [(B, A), (A, B)] {
+            let (sq_psn, rq_psn) = if who == A { (PSN_A, PSN_B) } else { (PSN_B, PSN_A) };
+            let mut fields = json!({
+                "qp": self.ends[who].made.qp, "gid_index": self.ends[who].gid.index,
+                "dgid": self.ends[peer].gid.gid, "dest_qpn": self.ends[peer].made.qpn,
+                "sq_psn": sq_psn, "rq_psn": rq_psn, "path_mtu": PATH_MTU,
+                // 17 s: a slow machine does not retransmit in a capture that is about something else.
+                "timeout": 22, "min_rnr_timer": 16,
+            });
+            if let (Some(map), Value::Object(extra)) = (fields.as_object_mut(), extra.clone()) {
+                map.extend(extra);
+            }
+            self.call(who, "connect", fields)?;
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self, mut fields: Value) -> Result<()> {
+        fields["qp"] = self.ends[A].made.qp.into();
+        self.call(A, "post_send", fields).map(drop)
+    }
+
+    fn post_recv(&mut self, wr_id: u64, offset: u64, len: u64) -> Result<()> {
+        let Made { qp, mr, .. } = self.ends[B].made;
+        let sge = json!([{"mr": mr, "offset": offset, "len": len}]);
+        self.call(B, "post_recv", json!({"qp": qp, "wr_id": wr_id, "sge": sge})).map(drop)
+    }
+
+    /// Waits for `count` completions.
+    fn poll(&mut self, who: usize, count: u64) -> Result<Vec<Value>> {
+        let cq = self.ends[who].made.cq;
+        let answer =
+            self.call(who, "poll", json!({"cq": cq, "count": count, "timeout_ms": 30000}))?;
+        let wcs = answer["wcs"].as_array().cloned().unwrap_or_default();
+        if wcs.len() as u64 == count {
+            return Ok(wcs);
+        }
+        let end = if who == A { "a" } else { "b" };
+        Err(Error::Failed(format!("{end} has {} of {count} completions: {answer}", wcs.len())))
+    }
+
+    /// Waits for `count` completions, all of them good.
+    fn good(&mut self, who: usize, count: u64) -> Result<()> {
+        let wcs = self.poll(who, count)?;
+        match wcs.iter().find(|w| w["status"] != "SUCCESS") {
+            None => Ok(()),
+            Some(bad) => Err(Error::Failed(format!("a request failed: {bad}"))),
+        }
+    }
+
+    /// Compares memory of an end with a pattern.
+    fn check(&mut self, who: usize, seed: u64, offset: u64, len: u64, at: u64) -> Result<()> {
+        let mr = self.ends[who].made.mr;
+        let fields = json!({"mr": mr, "seed": seed, "offset": offset, "len": len, "at": at});
+        let answer = self.call(who, "check", fields)?;
+        if answer["equal"] == true {
+            return Ok(());
+        }
+        let from = number(&answer["first_diff"]);
+        Err(Error::Failed(format!(
+            "memory differs from what it should be at byte {}",
+            offset + from
+        )))
+    }
+
+    fn sge(&self, offset: u64, len: u64) -> Value {
+        json!([{"mr": self.ends[A].made.mr, "offset": offset, "len": len}])
+    }
+
+    /// What both queue pairs are now: their states are in the log.
+    fn states(&mut self) -> Result<()> {
+        for who in [A, B] {
+            let qp = self.ends[who].made.qp;
+            self.call(who, "query_qp", json!({"qp": qp}))?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        for who in [A, B] {
+            let Made { pd, cq, mr, qp, .. } = self.ends[who].made;
+            let mut all = vec![("qp", qp), ("mr", mr), ("cq", cq), ("pd", pd)];
+            all.retain(|(_, handle)| *handle != 0);
+            for (kind, handle) in all {
+                self.call(who, "close", json!({kind: handle}))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sends(t: &mut Talk<'_>, op: &str) -> Result<()> {
+    t.connect(json!({}))?;
+    for (n, len) in (1u64..).zip(SIZES) {
+        t.post_recv(n, 4096, len)?;
+        t.post_send(request(op, n, t.sge(64 * n, len)))?;
+        t.good(A, 1)?;
+        t.good(B, 1)?;
+        t.check(B, SEEDS[A], 4096, len, 64 * n)?;
+    }
+    t.check(B, SEEDS[B], 0, 4096, 0)
+}
+
+fn writes(t: &mut Talk<'_>, op: &str) -> Result<()> {
+    t.connect(json!({}))?;
+    let Made { addr, rkey, .. } = t.ends[B].made;
+    for (n, len) in (1u64..).zip(SIZES) {
+        if op == "write_imm" {
+            t.post_recv(n, 0, 0)?;
+        }
+        let mut wr = request(op, n, t.sge(64 * n, len));
+        wr["remote_addr"] = (addr + 4096).into();
+        wr["rkey"] = rkey.into();
+        t.post_send(wr)?;
+        t.good(A, 1)?;
+        if op == "write_imm" {
+            t.good(B, 1)?;
+        }
+        t.check(B, SEEDS[A], 4096, len, 64 * n)?;
+    }
+    t.check(B, SEEDS[B], 0, 4096, 0)
+}
+
+fn reads(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({}))?;
+    let Made { addr, rkey, .. } = t.ends[B].made;
+    for (n, len) in (1u64..).zip(SIZES) {
+        let mut wr = request("read", n, t.sge(4096, len));
+        wr["remote_addr"] = (addr + 64 * n).into();
+        wr["rkey"] = rkey.into();
+        t.post_send(wr)?;
+        t.good(A, 1)?;
+        t.check(A, SEEDS[B], 4096, len, 64 * n)?;
+    }
+    t.check(A, SEEDS[A], 0, 4096, 0)
+}
+
+fn cas(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({}))?;
+    let old = value(t, B)?;
+    for (n, compare, swap) in [(1, old, 0x1122_3344_5566_7788_u64), (2, old, 0)] {
+        let mut wr = atomic(t, "cas", n);
+        wr["compare"] = compare.into();
+        wr["swap"] = swap.into();
+        t.post_send(wr)?;
+        t.good(A, 1)?;
+        value(t, A)?;
+        expect("memory after COMPARE & SWAP", value(t, B)?, 0x1122_3344_5566_7788)?;
+    }
+    expect("what COMPARE & SWAP brought back", value(t, A)?, 0x1122_3344_5566_7788)
+}
+
+fn fetch_add(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({}))?;
+    let mut now = value(t, B)?;
+    for (n, add) in [(1, 1), (2, u64::MAX - 5)] {
+        let mut wr = atomic(t, "fetch_add", n);
+        wr["add"] = add.into();
+        t.post_send(wr)?;
+        t.good(A, 1)?;
+        expect("what FETCH & ADD brought back", value(t, A)?, now)?;
+        now = now.wrapping_add(add);
+        expect("memory after FETCH & ADD", value(t, B)?, now)?;
+    }
+    Ok(())
+}
+
+fn rnr_late(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({}))?;
+    t.post_send(request("send", 1, t.sge(0, 257)))?;
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    t.post_recv(1, 4096, 257)?;
+    t.good(A, 1)?;
+    t.good(B, 1)?;
+    t.check(B, SEEDS[A], 4096, 257, 0)
+}
+
+fn rnr_never(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({"rnr_retry": 2}))?;
+    t.post_send(request("send", 1, t.sge(0, 257)))?;
+    t.post_send(request("send", 2, t.sge(0, 1)))?;
+    t.poll(A, 2)?;
+    t.states()
+}
+
+/// What is wrong with a request for remote memory.
+#[derive(Clone, Copy)]
+enum Lie {
+    Key,
+    Bounds,
+    Access,
+}
+
+fn denied(t: &mut Talk<'_>, op: &str, lie: Lie) -> Result<()> {
+    t.connect(json!({}))?;
+    let Made { pd, qp: _, mut addr, mut rkey, .. } = t.ends[B].made;
+    let mut open = None;
+    match lie {
+        // The right region, the wrong key byte.
+        Lie::Key => rkey ^= 0x55,
+        Lie::Bounds => addr += REGION - 256,
+        Lie::Access => {
+            let others = ["local_write", "remote_write", "remote_read", "remote_atomic"];
+            let refused = match op {
+                "write" => "remote_write",
+                "read" => "remote_read",
+                _ => "remote_atomic",
+            };
+            let access: Vec<_> = others.into_iter().filter(|a| *a != refused).collect();
+            let mr = t.call(B, "mr", json!({"pd": pd, "size": REGION, "access": access}))?;
+            (addr, rkey) = (number(&mr["addr"]), number(&mr["rkey"]));
+            open = Some(number(&mr["mr"]));
+        }
+    }
+    // What becomes of a posted receive is part of the answer.
+    t.post_recv(9, 4096, 16)?;
+    let mut wr = if op == "fetch_add" { atomic(t, op, 1) } else { request(op, 1, t.sge(0, 257)) };
+    if op == "fetch_add" {
+        wr["add"] = 1.into();
+    }
+    wr["remote_addr"] = addr.into();
+    wr["rkey"] = rkey.into();
+    t.post_send(wr)?;
+    t.post_send(request("send", 2, t.sge(0, 1)))?;
+    t.poll(A, 2)?;
+    t.poll(B, 1)?;
+    t.states()?;
+    t.check(B, SEEDS[B], 0, REGION, 0)?;
+    if let Some(mr) = open {
+        t.call(B, "close", json!({"mr": mr}))?;
+    }
+    Ok(())
+}
+
+fn send_too_long(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({}))?;
+    t.post_recv(1, 4096, 100)?;
+    t.post_send(request("send", 1, t.sge(0, 1030)))?;
+    t.poll(A, 1)?;
+    t.poll(B, 1)?;
+    t.states()
+}
+
+fn peer_gone(t: &mut Talk<'_>) -> Result<()> {
+    t.connect(json!({"timeout": 12, "retry_cnt": 3}))?;
+    let Made { qp, addr, rkey, .. } = t.ends[B].made;
+    t.call(B, "close", json!({"qp": qp}))?;
+    t.ends[B].made.qp = 0;
+    let mut wr = request("write", 1, t.sge(0, 257));
+    wr["remote_addr"] = addr.into();
+    wr["rkey"] = rkey.into();
+    t.post_send(wr)?;
+    t.post_send(request("send", 2, t.sge(0, 1)))?;
+    t.poll(A, 2)?;
+    let qp = t.ends[A].made.qp;
+    t.call(A, "query_qp", json!({"qp": qp})).map(drop)
+}
+
+/// A work request; immediate data says its number.
+fn request(op: &str, n: u64, sge: Value) -> Value {
+    let mut wr = json!({"op": op, "wr_id": n, "sge": sge});
+    if wr["sge"][0]["len"] == 0 {
+        wr["sge"] = json!([]);
+    }
+    if op.ends_with("_imm") {
+        wr["imm"] = (0x0102_0300 + n).into();
+    }
+    wr
+}
+
+fn atomic(t: &Talk<'_>, op: &str, n: u64) -> Value {
+    let Made { addr, rkey, .. } = t.ends[B].made;
+    let mut wr = request(op, n, t.sge(0, 8));
+    wr["remote_addr"] = addr.into();
+    wr["rkey"] = rkey.into();
+    wr
+}
+
+/// The first eight bytes of an end's memory as the number that an atomic sees.
+fn value(t: &mut Talk<'_>, who: usize) -> Result<u64> {
+    let mr = t.ends[who].made.mr;
+    let answer = t.call(who, "read", json!({"mr": mr, "len": 8}))?;
+    let hex = answer["hex"].as_str().and_then(|h| u64::from_str_radix(h, 16).ok());
+    // Eight bytes in the order of memory; both ends are little endian.
+    hex.map(u64::swap_bytes).ok_or_else(|| Error::Failed(format!("no number in {answer}")))
+}
+
+fn expect(what: &str, have: u64, want: u64) -> Result<()> {
+    if have == want {
+        return Ok(());
+    }
+    Err(Error::Failed(format!("{what} is {have:#x}, not {want:#x}")))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
