@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rxe_core::engine::Event;
 use rxe_core::types::Psn;
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, TxBatch, UDP_PORT, icrc};
@@ -119,6 +120,27 @@ impl PcapHandle {
             capture.announced.pop_front();
         }
         capture.announced.push_back((psn, text.into()));
+    }
+
+    /// Remarks on the packet that an event of the engine is about: why it was dropped, why a NAK
+    /// was sent, why it is sent again. The times to call it are those of
+    /// [`PcapHandle::comment_received`].
+    pub fn event(&self, event: &Event) {
+        let text = event.to_string();
+        match *event {
+            Event::Dropped { psn, .. } => self.comment_received(psn, text),
+            Event::NakReceived { psn, .. } | Event::RnrNakReceived { psn, .. } => {
+                self.comment_received(Some(psn), text);
+            }
+            Event::NakSent { psn, .. } | Event::Retry { psn, .. } => {
+                self.comment_sending(psn, text)
+            }
+            Event::CommunicationEstablished { .. } | Event::ResponderFailed { .. } => {
+                self.comment_received(None, text);
+            }
+            // Not about one packet.
+            _ => {}
+        }
     }
 
     /// Writes all that is still in memory.

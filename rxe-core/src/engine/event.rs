@@ -19,6 +19,8 @@ pub enum Event {
         reason: DropReason,
         /// For which QP, as far as that could be read.
         qpn: Option<Qpn>,
+        /// Which packet, as far as that could be read.
+        psn: Option<Psn>,
     },
     /// A request was refused with a NAK.
     NakSent {
@@ -129,10 +131,10 @@ pub enum Fault {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dropped { reason, qpn: Some(qpn) } => {
+            Self::Dropped { reason, qpn: Some(qpn), .. } => {
                 write!(f, "dropped (QP {qpn}): {}", reason.explain())
             }
-            Self::Dropped { reason, qpn: None } => write!(f, "dropped: {}", reason.explain()),
+            Self::Dropped { reason, qpn: None, .. } => write!(f, "dropped: {}", reason.explain()),
             Self::NakSent { psn, fault, .. } => write!(f, "NAKed at PSN {psn}: {fault}"),
             Self::NakReceived { psn, code, .. } => write!(f, "peer NAKed PSN {psn}: {code:?}"),
             Self::RnrNakReceived { psn, .. } => {
@@ -176,6 +178,8 @@ impl fmt::Display for Fault {
 #[derive(Debug, Default)]
 pub(crate) struct EventSink {
     pub(crate) counters: Counters,
+    /// The PSN of the packet that is being handled, as far as it could be read.
+    pub(crate) psn: Option<Psn>,
     queue: VecDeque<Event>,
 }
 

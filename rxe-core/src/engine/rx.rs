@@ -6,7 +6,7 @@
 use super::{Engine, Event};
 use crate::qp::{Ctx, Qp, QpState, QpType};
 use crate::types::{Pkey, Qpn, Time};
-use crate::wire::{DropReason, Frame, NetHeader, Packet, Service, icrc};
+use crate::wire::{BthView, DropReason, Frame, NetHeader, Packet, Service, icrc};
 
 impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
@@ -15,6 +15,8 @@ impl Engine {
         for (index, (net, bytes)) in (0..).zip(frame.packets()) {
             self.events.counters.rcvd_pkts += 1;
             self.events.counters.rcvd_bytes += bytes.len() as u64;
+            let psn = BthView::new(bytes).map(BthView::psn);
+            self.events.psn = psn;
             let qpn = match admit(&mut self.qps, &net, bytes, index) {
                 Ok((qp, packet)) => {
                     let guard = self.memory.guard();
@@ -23,7 +25,7 @@ impl Engine {
                     qp.handle.qpn()
                 }
                 Err((reason, qpn)) => {
-                    self.events.emit(Event::Dropped { reason, qpn });
+                    self.events.emit(Event::Dropped { reason, qpn, psn });
                     continue;
                 }
             };

@@ -238,5 +238,6 @@ impl Requester {
 }
 
 fn drop_it(link: &Link<'_>, ctx: &mut Ctx<'_>, reason: DropReason) {
-    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()) });
+    let psn = ctx.events.psn;
+    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
 }

@@ -497,5 +497,6 @@ fn complete_failed(link: &Link<'_>, ctx: &mut Ctx<'_>, receive: &RecvRequest, st
 }
 
 fn drop_it(link: &Link<'_>, ctx: &mut Ctx<'_>, reason: DropReason) {
-    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()) });
+    let psn = ctx.events.psn;
+    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
 }

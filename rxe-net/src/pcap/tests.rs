@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rxe_core::engine::{Event, Fault};
 use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{
-    Bth, Ext, Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits, emit, icrc,
+    Bth, DropReason, Ext, Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits, emit, icrc,
 };
 
 use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapReader, PcapWriter};
@@ -91,6 +92,39 @@ fn what_passes_is_captured_whole_with_remarks() {
         };
         assert_eq!(packet.comments, remarks);
     }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn events_stand_beside_the_packets_they_are_about() {
+    let path = scratch("events");
+    let (mut a, b) = ports();
+    let mut b = Pcap::new(b, &PcapOptions::new(&path)).unwrap();
+    let handle = b.handle();
+    a.send(&mut batch("10.0.0.1", "10.0.0.2", 5..9)).unwrap();
+    let qpn = Qpn::new(0x11).unwrap();
+    let mut got = 0;
+    while got == 0 {
+        got = b
+            .receive(100, &mut |_| {
+                let (reason, psn) = (DropReason::IcrcMismatch, Some(Psn::new(7)));
+                handle.event(&Event::Dropped { reason, qpn: Some(qpn), psn });
+                let (psn, fault) = (Psn::new(21), Fault::ReceiverNotReady);
+                handle.event(&Event::NakSent { qpn, psn, fault });
+            })
+            .unwrap();
+    }
+    b.send(&mut batch("10.0.0.2", "10.0.0.1", 20..23)).unwrap();
+    drop(b);
+    let capture = PcapReader::open(&path).unwrap();
+    let remarks: Vec<_> = capture
+        .packets()
+        .iter()
+        .enumerate()
+        .flat_map(|(i, p)| p.comments.iter().map(move |c| (i, c.as_str())))
+        .collect();
+    let [(2, dropped), (5, nak)] = remarks[..] else { panic!("{remarks:?}") };
+    assert!(dropped.starts_with("dropped (QP ") && nak.contains("no receive was posted"));
     std::fs::remove_file(path).unwrap();
 }
 
