@@ -34,8 +34,7 @@ use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
-use crate::sys::sockopt;
-use crate::udp::interface_index;
+use crate::sys::netdev::NetDev;
 use crate::udp::socket::UdpSocket;
 
 /// What a [`PacketBackend`] is made from.
@@ -85,7 +84,7 @@ impl PacketBackend {
     /// Opens packet sockets on the interface and on loopback.
     pub fn open(config: &PacketConfig) -> Result<Self, NetError> {
         let netdev = &config.netdev;
-        let interface = interface_index(netdev)?;
+        let device = NetDev::lookup(netdev)?;
         let mut addresses = Vec::new();
         let mut ports = Vec::new();
         let mut not_ready = None;
@@ -93,7 +92,7 @@ impl PacketBackend {
             if addresses.contains(address) {
                 continue;
             }
-            match UdpSocket::open(*address, interface) {
+            match UdpSocket::open(*address, device.index) {
                 Ok(port) => {
                     port.deafen()?;
                     ports.push(port);
@@ -103,21 +102,19 @@ impl PacketBackend {
                 Err(e) => return Err(e),
             }
         }
-        let Some(first) = ports.first() else {
+        if ports.is_empty() {
             return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
-        };
-        let link_mtu = sockopt::mtu(first.as_fd(), netdev)
-            .map_err(|e| NetError::os("read the MTU of the interface", e))?;
-        let mut links = vec![Link::open(netdev, interface, &addresses, config.buffer)?];
-        if let Ok(loopback) = interface_index("lo")
-            && loopback != interface
+        }
+        let mut links = vec![Link::open(&device, &addresses, config.buffer)?];
+        if let Ok(loopback) = NetDev::lookup("lo")
+            && loopback.index != device.index
         {
-            links.push(Link::open("lo", loopback, &addresses, config.buffer)?);
+            links.push(Link::open(&loopback, &addresses, config.buffer)?);
         }
         let capabilities = Capabilities {
             name: "packet",
             privileges: "CAP_NET_RAW",
-            link_mtu,
+            link_mtu: device.mtu,
             tx: TxLimits { run_segments: 64, run_bytes: 65_507 - 20, batch_bytes: 512 << 10 },
             src_port: SrcPort::Any,
             sees_ip_id: true,

@@ -24,7 +24,7 @@ use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
-use crate::sys::sockopt;
+use crate::sys::netdev::NetDev;
 
 /// What a [`UdpBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -88,12 +88,12 @@ impl UdpBackend {
         }
         let mut sockets: Vec<UdpSocket> = Vec::new();
         let mut not_ready = None;
-        let scope = interface_index(netdev)?;
+        let device = NetDev::lookup(netdev)?;
         for address in &config.addresses {
             if sockets.iter().any(|s| s.address() == *address) {
                 continue;
             }
-            match UdpSocket::open(*address, scope) {
+            match UdpSocket::open(*address, device.index) {
                 Ok(mut socket) => {
                     socket.set_buffers(config.recv_buffer, config.send_buffer);
                     sockets.push(socket);
@@ -102,16 +102,14 @@ impl UdpBackend {
                 Err(e) => return Err(e),
             }
         }
-        let Some(first) = sockets.first() else {
+        if sockets.is_empty() {
             return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
-        };
-        let link_mtu = sockopt::mtu(first.as_fd(), netdev)
-            .map_err(|e| NetError::os("read the MTU of the interface", e))?;
+        }
         let segments = config.segment && sockets.iter().all(|s| s.segments);
         let capabilities = Capabilities {
             name: "udp",
             privileges: "",
-            link_mtu,
+            link_mtu: device.mtu,
             tx: TxLimits {
                 run_segments: if segments { MAX_SEGMENTS } else { 1 },
                 run_bytes: MAX_DATAGRAM,
@@ -306,18 +304,4 @@ impl Backend for UdpBackend {
 /// Packets in a run.
 fn packets(run: &Run) -> usize {
     run.bytes.len().div_ceil(run.segment.max(1))
-}
-
-/// The index of an interface.
-pub(crate) fn interface_index(netdev: &str) -> Result<u32, NetError> {
-    let flags = rustix::net::SocketFlags::CLOEXEC;
-    let any = rustix::net::socket_with(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        flags,
-        None,
-    )
-    .map_err(|e| NetError::os("open a UDP socket", e))?;
-    rustix::net::netdevice::name_to_index(&any, netdev)
-        .map_err(|_| NetError::NoSuchDevice { netdev: netdev.to_owned() })
 }

@@ -13,13 +13,12 @@ use crate::NetError;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg;
 use crate::sys::mmsg::Received;
+use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
 
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const ETH_P_ALL: u16 = 3;
-const ARPHRD_ETHER: u16 = 1;
-const ARPHRD_LOOPBACK: u16 = 772;
 
 /// A packet socket.
 #[derive(Debug)]
@@ -37,15 +36,13 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens a socket that hears what comes to `addresses` on `netdev`.
+    /// Opens a socket that hears what comes to `addresses` on `device`.
     pub(super) fn open(
-        netdev: &str,
-        interface: u32,
+        device: &NetDev,
         addresses: &[IpAddr],
         recv_buffer: usize,
     ) -> Result<Self, NetError> {
-        let (kind, mac) = hardware(netdev)?;
-        let ethernet = matches!(kind, ARPHRD_ETHER | ARPHRD_LOOPBACK);
+        let NetDev { index: interface, mac, ethernet, .. } = *device;
         let socket_type = if ethernet { SocketType::RAW } else { SocketType::DGRAM };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // No protocol yet: nothing comes before the filter is there.
@@ -164,18 +161,6 @@ pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
         }
         _ => NetError::os(what, error),
     }
-}
-
-fn hardware(netdev: &str) -> Result<(u16, [u8; 6]), NetError> {
-    let any = rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|e| NetError::os("open a UDP socket", e))?;
-    sockopt::hardware_address(any.as_fd(), netdev)
-        .map_err(|_| NetError::NoSuchDevice { netdev: netdev.to_owned() })
 }
 
 /// Linux 6.2 learnt to say in a virtio header that a frame is several UDP packets; before, such

@@ -3,4 +3,5 @@
 pub(crate) mod addr;
 pub(crate) mod cmsg;
 pub(crate) mod mmsg;
+pub(crate) mod netdev;
 pub(crate) mod sockopt;

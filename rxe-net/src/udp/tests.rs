@@ -25,14 +25,19 @@ fn push(batch: &mut TxBatch, net: NetHeader, len: usize) {
 }
 
 #[test]
-fn a_run_arrives_as_one_frame_with_its_segment_size() {
+fn a_run_arrives_as_one_frame_with_its_segment_size_and_headers() {
     in_namespace("", || {
         for (src, dst) in [("127.0.0.1", "127.0.0.2"), ("::1", "::1")] {
             let mut a = open(&[src]);
             let mut b = if src == dst { None } else { Some(open(&[dst])) };
             let mut batch = TxBatch::new(a.capabilities().tx);
-            let net =
-                NetHeader { tos: 0x68, ttl: 9, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
+            let flow_label = if src == dst { 0xabcde } else { 0 };
+            let net = NetHeader {
+                tos: 0x68,
+                ttl: 9,
+                flow_label,
+                ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT)
+            };
             for _ in 0..20 {
                 push(&mut batch, net, 1040);
             }

@@ -1,0 +1,36 @@
+//! What the kernel says of an interface. netdevice(7).
+
+use std::os::fd::AsFd;
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::sockopt;
+use crate::NetError;
+
+/// An interface, looked up by its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NetDev {
+    pub(crate) index: u32,
+    /// The largest IP packet, in bytes.
+    pub(crate) mtu: usize,
+    /// Frames have Ethernet headers: so they have on loopback.
+    pub(crate) ethernet: bool,
+    pub(crate) mac: [u8; 6],
+}
+
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+
+impl NetDev {
+    /// The interface of this name.
+    pub(crate) fn lookup(name: &str) -> Result<Self, NetError> {
+        let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(|e| NetError::os("open a UDP socket", e))?;
+        let unknown = || NetError::NoSuchDevice { netdev: name.to_owned() };
+        let index = name_to_index(&any, name).map_err(|_| unknown())?;
+        let mtu = sockopt::mtu(any.as_fd(), name).map_err(|_| unknown())?;
+        let (kind, mac) = sockopt::hardware_address(any.as_fd(), name).map_err(|_| unknown())?;
+        Ok(Self { index, mtu, ethernet: matches!(kind, ARPHRD_ETHER | ARPHRD_LOOPBACK), mac })
+    }
+}
