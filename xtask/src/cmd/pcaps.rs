@@ -36,7 +36,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let b = Vm::boot(&net, &kernel, &spec);
         (a.join().unwrap_or_else(|_| Err(Error::Failed("booting panicked".into()))), b)
     });
-    let (a, b) = (a?, b?);
+    let (mut a, mut b) = (a?, b?);
+    if a.v4() > b.v4() {
+        std::mem::swap(&mut a, &mut b);
+    }
     let (mut peer_a, mut peer_b) = (Peer::in_vm(&a)?, Peer::in_vm(&b)?);
     let release = peer_a.call("hello", json!({}))?["version"].as_str().unwrap_or("?").to_owned();
     let (open_a, open_b) = (peer_a.call("open", json!({}))?, peer_b.call("open", json!({}))?);

@@ -100,6 +100,9 @@ impl Apt {
             "APT::Sandbox::User=root".into(),
             "Acquire::Languages=none".into(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),
+            "Acquire::http::Timeout=20".into(),
+            "Acquire::https::Timeout=20".into(),
+            "Acquire::Retries=1".into(),
             // Suites that are no longer updated expire; their signatures still hold.
             "Acquire::Check-Valid-Until=false".into(),
         ];

@@ -8,7 +8,7 @@ use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The kernels that the project tests against, as Debian names them.
 pub const KNOWN: [&str; 4] = ["5.10", "6.1", "6.12", "7.2"];
@@ -62,6 +62,9 @@ const UNWANTED: &[&str] = &[
     "*/drivers/hid/*",
 ];
 
+/// How long a failure to fetch a kernel is believed.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// Changes when what is kept of a kernel changes, so that older caches are not used.
 const LAYOUT: &str = "1";
 
@@ -89,7 +92,16 @@ impl Kernel {
         }
         let downloads = dir.join("downloads");
         make(&downloads)?;
-        let packages = apt::fetch(what, &downloads)?;
+        // Many tests ask: without a network each would wait for it again.
+        let failed = dir.join(format!("{what}.failed"));
+        let recent = |m: fs::Metadata| m.modified().ok()?.elapsed().ok().map(|t| t < RETRY_AFTER);
+        if fs::metadata(&failed).ok().and_then(recent) == Some(true) {
+            let why = fs::read_to_string(&failed).unwrap_or_default();
+            return Err(Error::Missing(why));
+        }
+        let packages = apt::fetch(what, &downloads).inspect_err(|why| {
+            let _ = fs::write(&failed, why.to_string());
+        })?;
         prepare(&dir, &packages.name, &packages.files)
     }
 }
