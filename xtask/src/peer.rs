@@ -130,6 +130,23 @@ impl fmt::Debug for Peer {
     }
 }
 
+/// Bytes `at..at + len` of the pattern of `seed`, as the protocol defines it.
+pub fn pattern(seed: u32, at: u64, len: usize) -> Vec<u8> {
+    let byte = |i: u64| {
+        // The protocol counts rows in 32 bits.
+        let row = u32::try_from((i / 64) & 0xffff_ffff).unwrap_or_default();
+        match usize::try_from(i % 64).unwrap_or_default() {
+            n @ 0..4 => seed.to_le_bytes()[n],
+            n @ 4..8 => row.to_le_bytes()[n - 4],
+            n => {
+                let [low, ..] = seed.wrapping_add(row).to_le_bytes();
+                low.wrapping_add(u8::try_from(n - 8).unwrap_or_default())
+            }
+        }
+    };
+    (at..).take(len).map(byte).collect()
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }

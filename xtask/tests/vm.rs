@@ -1,17 +1,25 @@
 //! The kernel VM harness itself: commands in a VM behave as commands here do.
 
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use xtask::or_skip;
+use xtask::peer::{Peer, pattern};
+use xtask::scenario::{ALL, End, Gid};
 use xtask::vm::{Cmd, HOST_V4, Kernel, Net, Result, Spec, Vm};
 
-fn boot() -> Result<(Net, Vm)> {
-    let net = Net::tap(4200)?;
-    let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
-    Ok((net, vm))
+/// One VM serves all tests: booting is what costs. It ends with this process.
+fn boot() -> Result<&'static (Net, Vm)> {
+    static ONCE: OnceLock<Result<(Net, Vm)>> = OnceLock::new();
+    let made = ONCE.get_or_init(|| {
+        let net = Net::tap(4200)?;
+        let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
+        Ok((net, vm))
+    });
+    made.as_ref().map_err(Clone::clone)
 }
 
-/// One VM serves all of it: booting is what costs.
 #[test]
 fn commands_in_a_vm_behave_as_commands_here() {
     let Some((net, vm)) = or_skip(boot()) else { return };
@@ -59,4 +67,53 @@ fn commands_in_a_vm_behave_as_commands_here() {
     assert_eq!(String::from_utf8_lossy(&hello), "hello\n");
     assert_eq!(server.wait().unwrap(), 0);
     assert_eq!(HOST_V4.octets()[..3], vm.v4().octets()[..3]);
+}
+
+#[test]
+fn the_peers_pattern_is_the_one_the_protocol_defines() {
+    let Some((_, vm)) = or_skip(boot()) else { return };
+    let mut peer = Peer::in_vm(vm).unwrap();
+    let ctx = peer.call("open", json!({})).unwrap()["ctx"].clone();
+    let pd = peer.call("pd", json!({"ctx": ctx})).unwrap()["pd"].clone();
+    peer.call("mr", json!({"pd": pd, "size": 40000})).unwrap();
+    for (seed, at, len) in [(7, 0, 40000), (0xffff_fff0, 63, 1000), (0x1234, 64 * 255 + 8, 57)] {
+        let range = json!({"mr": 1, "seed": seed, "at": at, "len": len});
+        peer.call("fill", range.clone()).unwrap();
+        let answer = peer.call("read", json!({"mr": 1, "len": len})).unwrap();
+        let want: String = pattern(seed, at, len).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(answer["hex"], want);
+        assert_eq!(peer.call("check", range).unwrap()["equal"], true);
+        peer.call("write", json!({"mr": 1, "offset": 50, "hex": "a5"})).unwrap();
+        let range = json!({"mr": 1, "seed": seed, "at": at, "len": len});
+        assert_eq!(peer.call("check", range).unwrap()["first_diff"], 50);
+    }
+    let refused = peer.call("check", json!({"mr": 1, "seed": 1, "offset": 1, "len": 40000}));
+    assert!(refused.unwrap_err().to_string().contains("PROTOCOL"));
+}
+
+/// What every other pair of implementations is measured by.
+#[test]
+fn two_kernel_peers_hold_every_conversation() {
+    let Some((_, vm)) = or_skip(boot()) else { return };
+    let (mut a, mut b) = (Peer::in_vm(vm).unwrap(), Peer::in_vm(vm).unwrap());
+    let open = a.call("open", json!({})).unwrap();
+    let ctx = |open: &Value| open["ctx"].as_u64().unwrap();
+    let (ctx_a, ctx_b) = (ctx(&open), ctx(&b.call("open", json!({})).unwrap()));
+    let gid = Gid::pick(&open, &format!("::ffff:{}", vm.v4())).unwrap();
+    for scenario in ALL {
+        let ends = [End::new(&mut a, ctx_a, gid.clone()), End::new(&mut b, ctx_b, gid.clone())];
+        let log = scenario.run(ends).unwrap_or_else(|e| panic!("{}: {e}", scenario.name));
+        let first = log.iter().filter(|l| l["end"] == "a").find_map(|l| {
+            Some(l["answer"]["wcs"].as_array()?.first()?["status"].as_str()?.to_owned())
+        });
+        let want = match scenario.name {
+            "rnr_never" => "RNR_RETRY_EXC_ERR",
+            "send_too_long" => "REM_OP_ERR",
+            "peer_gone" => "RETRY_EXC_ERR",
+            denied if denied.contains("wrong") || denied.contains("out_of") => "REM_ACCESS_ERR",
+            denied if denied.contains("no_permission") => "REM_ACCESS_ERR",
+            _ => "SUCCESS",
+        };
+        assert_eq!(first.as_deref(), Some(want), "{}", scenario.name);
+    }
 }
