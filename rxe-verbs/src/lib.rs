@@ -1,3 +1,82 @@
-//! The safe verbs API.
+//! RDMA verbs over RoCEv2 in an ordinary process: no kernel module and, by default, no privileges.
+//!
+//! The names are those of libibverbs without `ibv_`, the rules are the specification's, and what Rust
+//! can check it checks: objects keep alive what they need and may be dropped in any order, all of
+//! them may be used by any number of threads, and misuse is an [`Error`] that says what to do.
+//!
+//! - [`devices`], [`Device`]: one for each network interface with an address; loopback too.
+//! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name.
+//! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
+//! - [`QueuePair`]: where requests are posted; [`Endpoint`] and [`QueuePair::connect`]: to whom.
+//! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why.
+//!
+//! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
+//! while the program does something else.
+//!
+//! ```
+//! use rxe_verbs::{Access, ConnectOptions, Device};
+//! use std::time::Duration;
+//!
+//! # fn main() -> rxe_verbs::Result<()> {
+//! let device = Device::options("lo").address([127, 9, 9, 9].into()).open()?;
+//! let pd = device.create_pd()?;
+//! let cq = device.create_cq(16)?;
+//!
+//! // Two queue pairs, connected with each other.
+//! let (a, b) = (pd.qp(&cq).build()?, pd.qp(&cq).build()?);
+//! a.connect(&b.endpoint(), &ConnectOptions::default())?;
+//! b.connect(&a.endpoint(), &ConnectOptions::default())?;
+//!
+//! // One sends what the other has a receive for.
+//! let memory = pd.register(64, Access::LOCAL_WRITE)?;
+//! b.recv(1, &[memory.slice(..)])?;
+//! a.send_bytes(2, b"hello").post()?;
+//! for _ in 0..2 {
+//!     let done = cq.wait_one(Duration::from_secs(5))?;
+//!     println!("request {}: {}", done.id, done.status);
+//! }
+//! assert_eq!(memory.to_vec(..5)?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
 
+mod channel;
+mod cq;
 pub mod device;
+mod drive;
+mod error;
+mod event;
+mod mr;
+mod os;
+mod pd;
+mod qp;
+
+pub use channel::CompletionChannel;
+pub use cq::CompletionQueue;
+pub use device::{Device, DeviceInfo, OpenOptions};
+pub use error::{Error, Result};
+pub use event::{AsyncEvent, AsyncKind};
+pub use mr::MemoryRegion;
+pub use pd::ProtectionDomain;
+pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
+
+pub use rxe_core::VerbsError;
+pub use rxe_core::engine::{Counters, Event};
+pub use rxe_core::mem::Access;
+pub use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
+pub use rxe_core::queue::{
+    Completion, CompletionOp, Immediate, Payload, RecvRequest, Remote, SendFlags, SendOp,
+    SendRequest, Sge, SgeList, Status,
+};
+pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, RnrTimer};
+pub use rxe_net::{
+    Backend, BackendKind, Faults, GidEntry, GidTable, Interface, NetError, PcapHandle, PcapOptions,
+};
+
+/// All devices of this host: those that lead to other hosts first, loopback last.
+///
+/// # Errors
+/// The interfaces can not be listed.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    Ok(DeviceInfo::list()?)
+}

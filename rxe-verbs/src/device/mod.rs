@@ -3,6 +3,11 @@
 
 mod attr;
 mod list;
+mod open;
+mod options;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
 pub use list::{DeviceError, DeviceInfo};
+pub use open::Device;
+pub(crate) use open::closed;
+pub use options::OpenOptions;

@@ -1,0 +1,276 @@
+//! Completion queues: where finished requests are told. IBTA 11.2.6.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rxe_core::VerbsError;
+use rxe_core::queue::{self, Arm, Completion, Notify};
+use rxe_core::types::Time;
+
+use crate::channel::{ChannelEvents, CompletionChannel};
+use crate::device::{Device, closed};
+use crate::drive::Waker;
+use crate::error::{Error, Result};
+use crate::os::now;
+
+/// A completion queue.
+///
+/// Three ways to wait, and any number of threads may use them at once: call
+/// [`CompletionQueue::poll_one`] or [`CompletionQueue::spin_one`] in a loop (lowest latency, a CPU
+/// busy), [`CompletionQueue::wait`] (sleeps), or a [`CompletionChannel`] in an event loop.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    inner: Arc<CqInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CqInner {
+    device: Device,
+    queue: Arc<queue::CompletionQueue>,
+    notifier: Arc<Notifier>,
+    /// Keeps the channel's count right.
+    _channel: Option<CompletionChannel>,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        device: Device,
+        depth: u32,
+        channel: Option<CompletionChannel>,
+    ) -> Result<Self> {
+        let limit = device.limits().max_cqe;
+        if depth == 0 || depth > limit {
+            let why = VerbsError::LimitExceeded {
+                what: "completions in a queue (at least 1)",
+                asked: depth.into(),
+                limit: limit.into(),
+            };
+            return Err(why.into());
+        }
+        let inner = Arc::new_cyclic(|owner| {
+            let notifier = Arc::new(Notifier {
+                owner: Weak::clone(owner),
+                waiters: Mutex::default(),
+                channel: channel.as_ref().map(|c| Arc::clone(c.events())),
+                armed: AtomicBool::new(false),
+            });
+            let notify: Arc<dyn Notify> = notifier.clone();
+            let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
+            CqInner { device, queue, notifier, _channel: channel }
+        });
+        inner.device.shard().enroll(&inner.notifier);
+        Ok(Self { inner })
+    }
+
+    pub(crate) fn from_inner(inner: Arc<CqInner>) -> Self {
+        Self { inner }
+    }
+
+    /// As the engine has it.
+    pub(crate) fn queue(&self) -> &Arc<queue::CompletionQueue> {
+        &self.inner.queue
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// How many completions it holds.
+    pub fn depth(&self) -> usize {
+        self.inner.queue.depth()
+    }
+
+    /// Tells it from others, as long as it exists.
+    pub fn id(&self) -> u64 {
+        Arc::as_ptr(&self.inner).addr() as u64
+    }
+
+    /// Takes the oldest completion, if there is one. Does not block, but drives the engine where
+    /// there is nothing to take.
+    ///
+    /// # Errors
+    /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
+    pub fn poll_one(&self) -> Result<Option<Completion>> {
+        let queue = &self.inner.queue;
+        if let Some(completion) = queue.poll() {
+            return Ok(Some(completion));
+        }
+        self.inner.device.shard().turn_if_free()?;
+        let completion = queue.poll();
+        if completion.is_none() {
+            self.check()?;
+        }
+        Ok(completion)
+    }
+
+    /// Appends up to `max` completions to `out`, otherwise as [`CompletionQueue::poll_one`]. Returns
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_one`].
+    pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        let mut taken = self.take(max, out);
+        if taken == 0 && max > 0 {
+            self.inner.device.shard().turn_if_free()?;
+            taken = self.take(max, out);
+            if taken == 0 {
+                self.check()?;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Waits, asleep, until there is a completion, and appends up to `max` to `out`. Returns how
+    /// many; 0 if none came within `timeout` (`None` is for ever).
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_one`].
+    pub fn wait(
+        &self,
+        max: usize,
+        out: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        let found = |n| (n > 0 || max == 0).then_some(n);
+        if let Some(n) = found(self.take(max, out)) {
+            return Ok(n);
+        }
+        let deadline = timeout.map_or(Time::MAX, |t| now() + t);
+        let inner = &*self.inner;
+        let waker = Waker::current()?;
+        let _place = inner.notifier.wait_with(Arc::clone(&waker));
+        let result = inner.device.shard().sleep(waker.as_fd(), deadline, || {
+            if let Some(n) = found(self.take(max, out)) {
+                return Ok(Some(n));
+            }
+            self.check()?;
+            waker.clear();
+            inner.queue.arm(Arm::Any);
+            // What came before the arming would not wake anybody.
+            Ok(found(self.take(max, out)))
+        });
+        Ok(result?.unwrap_or(0))
+    }
+
+    /// Waits, asleep, for one completion.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
+    pub fn wait_one(&self, timeout: Duration) -> Result<Completion> {
+        let mut one = Vec::with_capacity(1);
+        self.wait(1, &mut one, Some(timeout))?;
+        one.pop().ok_or(Error::TimedOut { what: "completion", after: timeout })
+    }
+
+    /// Waits, busy, for one completion: the lowest latency.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
+    pub fn spin_one(&self, timeout: Duration) -> Result<Completion> {
+        let deadline = now() + timeout;
+        loop {
+            if let Some(completion) = self.poll_one()? {
+                return Ok(completion);
+            }
+            if now() >= deadline {
+                return Err(Error::TimedOut { what: "completion", after: timeout });
+            }
+        }
+    }
+
+    /// Asks for one event on the queue's channel at the next completion: any, or only one whose
+    /// sender asked for it (and errors). Poll once more after arming: what is there already gives no
+    /// event. (`ibv_req_notify_cq`.) Where other threads [`CompletionQueue::wait`] on the same queue,
+    /// an event may come too early.
+    ///
+    /// # Errors
+    /// [`Error::DeviceFailed`].
+    pub fn arm(&self, solicited_only: bool) -> Result<()> {
+        self.inner.notifier.armed.store(true, Ordering::SeqCst);
+        self.inner.queue.arm(if solicited_only { Arm::Solicited } else { Arm::Any });
+        self.inner.device.shard().serve_sleeper()
+    }
+
+    /// How many others have it: handles and queue pairs.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Something still uses it; it then ends with the last of these.
+    pub fn close(self) -> Result<()> {
+        closed(self.users(), "the completion queue")
+    }
+
+    fn take(&self, max: usize, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        out.extend(std::iter::from_fn(|| self.inner.queue.poll()).take(max));
+        out.len() - before
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.inner.queue.is_overflowed() {
+            return Err(Error::CqOverflow { depth: self.depth() });
+        }
+        self.inner.device.shard().check()
+    }
+}
+
+/// Told by the engine when an armed queue gets something.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    owner: Weak<CqInner>,
+    /// Threads that wait.
+    waiters: Mutex<Vec<Arc<Waker>>>,
+    channel: Option<Arc<ChannelEvents>>,
+    /// Whether the program wants an event on the channel.
+    armed: AtomicBool,
+}
+
+impl Notifier {
+    /// Wakes `waker` too, until the place is given up.
+    fn wait_with(&self, waker: Arc<Waker>) -> Place<'_> {
+        self.waiters.lock().push(Arc::clone(&waker));
+        Place { notifier: self, waker }
+    }
+
+    /// The device has failed: whoever sleeps must look.
+    pub(crate) fn wake_everybody(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+        self.notify();
+    }
+}
+
+impl Notify for Notifier {
+    fn notify(&self) {
+        for waker in &*self.waiters.lock() {
+            waker.wake();
+        }
+        if let Some(channel) = &self.channel
+            && self.armed.swap(false, Ordering::SeqCst)
+        {
+            channel.push(Weak::clone(&self.owner));
+        }
+    }
+}
+
+/// A waiting thread's place in the list.
+struct Place<'n> {
+    notifier: &'n Notifier,
+    waker: Arc<Waker>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiters = self.notifier.waiters.lock();
+        if let Some(at) = waiters.iter().position(|w| Arc::ptr_eq(w, &self.waker)) {
+            waiters.swap_remove(at);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! An open device: the engine, the way onto the wire, and the thread that serves peers while the
+//! program is busy elsewhere. IBTA 11.2.1.1.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rxe_core::VerbsError;
+use rxe_core::engine::{Counters, Limits};
+use rxe_core::mem::{Memory, PdId};
+use rxe_core::types::{Gid, Mtu};
+use rxe_net::PcapHandle;
+
+use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
+use crate::channel::CompletionChannel;
+use crate::cq::CompletionQueue;
+use crate::drive::{Driver, Shard};
+use crate::error::Result;
+use crate::event::{AsyncEvent, AsyncEvents, explain};
+use crate::pd::ProtectionDomain;
+
+/// An open device. Everything else is made from it, and keeps it open.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<DeviceInner>,
+}
+
+pub(super) struct DeviceInner {
+    pub(super) info: DeviceInfo,
+    pub(super) backend: &'static str,
+    /// By `sgid_index`; zero where nothing can be sent from.
+    pub(super) gids: Vec<Gid>,
+    /// The addresses were named by the program, so `gids` is not the interface's table.
+    pub(super) named: bool,
+    pub(super) mtu: Mtu,
+    pub(super) limits: Limits,
+    pub(super) memory: Arc<Memory>,
+    pub(super) asyncs: Arc<AsyncEvents>,
+    pub(super) capture: Option<PcapHandle>,
+    pub(super) shard: Arc<Shard>,
+    pub(super) next_pd: AtomicU32,
+    /// Ended when the device is.
+    pub(super) _driver: Driver,
+}
+
+impl Device {
+    /// Opens the device of this name (`rxe_eth0`) or on the interface of this name (`eth0`) as
+    /// [`OpenOptions::new`] does it.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(name: &str) -> Result<Self> {
+        OpenOptions::new(name).open()
+    }
+
+    /// Opens the first of [`crate::devices`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; or there is none.
+    pub fn open_first() -> Result<Self> {
+        Self::open(DeviceInfo::first()?.name())
+    }
+
+    /// How to open a device in another way than [`Device::open`].
+    pub fn options(name: &str) -> OpenOptions {
+        OpenOptions::new(name)
+    }
+
+    pub(super) fn from_inner(inner: DeviceInner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Its name, as in `rxe_eth0`.
+    pub fn name(&self) -> &str {
+        self.inner.info.name()
+    }
+
+    /// What is known of it without opening it, as of when it was opened.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.inner.info
+    }
+
+    /// What it can do.
+    pub fn attr(&self) -> DeviceAttr {
+        self.inner.info.attr()
+    }
+
+    /// What its port is like.
+    pub fn port_attr(&self) -> PortAttr {
+        self.inner.info.port_attr()
+    }
+
+    /// `udp`, `packet`, …
+    pub fn backend_name(&self) -> &'static str {
+        self.inner.backend
+    }
+
+    /// The own addresses by `sgid_index`. [`Gid::ZERO`] stands where nothing can be sent from.
+    pub fn gids(&self) -> &[Gid] {
+        &self.inner.gids
+    }
+
+    /// The index of the own address that is used where a program names none.
+    pub fn preferred_gid(&self) -> u16 {
+        let of_table = || self.inner.info.gids().preferred().filter(|_| !self.inner.named);
+        self.index(of_table().or_else(|| self.inner.gids.iter().position(|g| !g.is_zero())))
+    }
+
+    /// The index of the own address to use towards a peer: on the same network if there is one, else
+    /// of the same family.
+    pub fn gid_index_for(&self, peer: Gid) -> u16 {
+        let ip = peer.to_ip();
+        let of_family = |g: &Gid| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4();
+        let of_table = || self.inner.info.gids().preferred_for(ip).filter(|_| !self.inner.named);
+        match of_table().or_else(|| self.inner.gids.iter().position(of_family)) {
+            Some(at) => self.index(Some(at)),
+            None => self.preferred_gid(),
+        }
+    }
+
+    fn index(&self, at: Option<usize>) -> u16 {
+        at.and_then(|at| u16::try_from(at).ok()).unwrap_or(0)
+    }
+
+    /// The largest path MTU that the link carries.
+    pub fn active_mtu(&self) -> Mtu {
+        self.inner.mtu
+    }
+
+    /// What the engine has counted.
+    pub fn counters(&self) -> Counters {
+        self.inner.shard.counters().0
+    }
+
+    /// What the backend has counted.
+    pub fn net_counters(&self) -> rxe_net::Counters {
+        self.inner.shard.counters().1
+    }
+
+    /// The capture of its traffic, if there is one: it is written as the traffic goes, and whole when
+    /// the device is closed or [`PcapHandle::flush`] is called.
+    pub fn capture(&self) -> Option<&PcapHandle> {
+        self.inner.capture.as_ref()
+    }
+
+    /// What has happened since this was last asked, one line each, the oldest first: packets dropped
+    /// and why, NAKs, retries, failures. Only the newest 256 are kept.
+    pub fn explain(&self) -> Vec<String> {
+        self.inner.shard.take_log().iter().map(explain).collect()
+    }
+
+    /// Makes a protection domain: what is in one can be used together. IBTA 11.2.1.5.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn create_pd(&self) -> Result<ProtectionDomain> {
+        self.shard().check()?;
+        let id = PdId(self.inner.next_pd.fetch_add(1, Ordering::Relaxed));
+        Ok(ProtectionDomain::new(self.clone(), id))
+    }
+
+    /// Makes a completion queue for `depth` completions.
+    ///
+    /// # Errors
+    /// `depth` is 0 or more than the device allows.
+    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(self.clone(), depth, None)
+    }
+
+    /// Makes a completion queue whose events come through a channel.
+    ///
+    /// # Errors
+    /// `depth` is 0 or more than the device allows, or the channel is another device's.
+    pub fn create_cq_on(&self, depth: u32, channel: &CompletionChannel) -> Result<CompletionQueue> {
+        self.owns(channel.device(), "the completion channel")?;
+        CompletionQueue::new(self.clone(), depth, Some(channel.clone()))
+    }
+
+    /// Makes a completion channel.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn create_channel(&self) -> Result<CompletionChannel> {
+        CompletionChannel::new(self.clone())
+    }
+
+    /// The oldest asynchronous event not yet taken.
+    pub fn poll_async_event(&self) -> Option<AsyncEvent> {
+        self.inner.asyncs.take()
+    }
+
+    /// Readable while [`Device::poll_async_event`] has one.
+    pub fn async_fd(&self) -> BorrowedFd<'_> {
+        self.inner.asyncs.fd()
+    }
+
+    /// Closes it.
+    ///
+    /// # Errors
+    /// Something made from it is still there; it then closes with the last of these.
+    pub fn close(self) -> Result<()> {
+        closed(Arc::strong_count(&self.inner) - 1, "the device")
+    }
+
+    pub(crate) fn shard(&self) -> &Shard {
+        &self.inner.shard
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// The address behind an index, or why there is none.
+    pub(crate) fn gid(&self, index: u16) -> Result<Gid> {
+        match self.inner.gids.get(usize::from(index)) {
+            Some(gid) if !gid.is_zero() => Ok(*gid),
+            found => {
+                let usable = self.inner.gids.iter().enumerate().filter(|(_, g)| !g.is_zero());
+                let usable: Vec<_> = usable.map(|(i, g)| format!("{i} ({})", g.to_ip())).collect();
+                let why = match found {
+                    Some(_) => "nothing can be sent from it: the interface lacks that address",
+                    None => "the GID table has no such entry",
+                };
+                Err(VerbsError::InvalidAttribute {
+                    name: "sgid_index",
+                    why: format!("{index}: {why}; {} has {}", self.name(), usable.join(", ")),
+                }
+                .into())
+            }
+        }
+    }
+
+    /// Refuses what belongs to another device.
+    pub(crate) fn owns(&self, other: &Self, what: &str) -> Result<()> {
+        if Arc::ptr_eq(&self.inner, &other.inner) {
+            return Ok(());
+        }
+        let what = format!("{what} (it belongs to {}, opened apart)", other.name());
+        Err(VerbsError::UnknownObject { what }.into())
+    }
+
+    /// Whether a peer's address is of a family that this device has.
+    pub(crate) fn reaches(&self, ip: IpAddr) -> bool {
+        self.inner.gids.iter().any(|g| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name())
+            .field("gids", &self.gids())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer of an explicit close when so many others still use the thing.
+pub(crate) fn closed(users: usize, what: &str) -> Result<()> {
+    if users == 0 {
+        return Ok(());
+    }
+    let what = format!("{what} is in use by {users} others: drop or close these first");
+    Err(VerbsError::Busy { what }.into())
+}

@@ -1,0 +1,228 @@
+//! How to open a device.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use rxe_core::engine::{Config, Engine, SourcePort};
+use rxe_core::mem::Memory;
+use rxe_core::types::{Gid, Mtu};
+use rxe_net::{
+    Backend, BackendKind, Capabilities, Fault, Faults, NetError, PacketBackend, PacketConfig, Pcap,
+    PcapHandle, PcapOptions, SrcPort, UdpBackend, UdpConfig,
+};
+
+use super::open::DeviceInner;
+use super::{Device, DeviceInfo};
+use crate::drive::{Driver, Shard, ShardParts};
+use crate::error::Result;
+use crate::event::{AsyncEvents, Events};
+
+/// How to open a device; begin with [`Device::options`].
+#[must_use = "a device is opened by open()"]
+pub struct OpenOptions {
+    name: String,
+    addresses: Vec<IpAddr>,
+    kind: BackendKind,
+    custom: Option<Box<dyn Backend>>,
+    pcap: Option<PcapOptions>,
+    faults: Option<(u64, Faults)>,
+    window_packets: Option<u32>,
+    window_bytes: Option<u32>,
+    recv_buffer: Option<usize>,
+}
+
+impl OpenOptions {
+    /// The device of this name or on the interface of this name; all its addresses; over UDP sockets.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            addresses: Vec::new(),
+            kind: BackendKind::default(),
+            custom: None,
+            pcap: None,
+            faults: None,
+            window_packets: None,
+            window_bytes: None,
+            recv_buffer: None,
+        }
+    }
+
+    /// Use only this address; called again, this one too. They need not be listed on the interface:
+    /// all of 127.0.0.0/8 can be used on `lo`. They are the GID table, in this order.
+    pub fn address(mut self, ip: IpAddr) -> Self {
+        self.addresses.push(ip);
+        self
+    }
+
+    /// Which way onto a wire; UDP sockets if this is not called.
+    pub fn backend(mut self, kind: BackendKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Use this way onto a wire, which the program has opened for the same addresses.
+    pub fn custom_backend(mut self, backend: Box<dyn Backend>) -> Self {
+        self.custom = Some(backend);
+        self
+    }
+
+    /// Write all traffic to this file (pcapng; one that exists is overwritten), with remarks on why
+    /// packets were dropped, refused or sent again.
+    pub fn pcap(self, path: impl Into<PathBuf>) -> Self {
+        self.pcap_options(PcapOptions::new(path))
+    }
+
+    /// The same, with a limit of its own to the file's size.
+    pub fn pcap_options(mut self, options: PcapOptions) -> Self {
+        self.pcap = Some(options);
+        self
+    }
+
+    /// Do this to the packets that this device sends and to those that reach it, by chance, the same
+    /// for the same seed and the same packets.
+    pub fn faults(mut self, seed: u64, faults: Faults) -> Self {
+        self.faults = Some((seed, faults));
+        self
+    }
+
+    /// The most packets that a queue pair leaves unacknowledged.
+    pub fn window_packets(mut self, packets: u32) -> Self {
+        self.window_packets = Some(packets.max(1));
+        self
+    }
+
+    /// The most bytes that a queue pair leaves unacknowledged. By default what the receive buffer
+    /// takes that the system gave this device, since the peer's is unknown and likely alike.
+    pub fn window_bytes(mut self, bytes: u32) -> Self {
+        self.window_bytes = Some(bytes.max(1));
+        self
+    }
+
+    /// Bytes of receive buffer to ask the system for.
+    pub fn recv_buffer(mut self, bytes: usize) -> Self {
+        self.recv_buffer = Some(bytes);
+        self
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
+    /// backend can not be opened (port 4791 in use, missing privileges, …).
+    pub fn open(mut self) -> Result<Device> {
+        let info = DeviceInfo::find(&self.name)?;
+        let named = !self.addresses.is_empty();
+        let gids: Vec<Gid> = if named {
+            self.addresses.iter().map(|&ip| ip.into()).collect()
+        } else {
+            info.gids().iter().map(|e| if e.is_usable() { e.gid } else { Gid::ZERO }).collect()
+        };
+        let (backend, capture) = self.open_backend(&info, &gids)?;
+        let capabilities = backend.capabilities().clone();
+
+        let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
+        let mtu = Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256);
+        let defaults = Config::default();
+        let config = Config {
+            gids: gids.clone(),
+            source_port: match capabilities.src_port {
+                SrcPort::Any => SourcePort::PerQp,
+                SrcPort::Fixed(port) => SourcePort::Fixed(port),
+            },
+            max_mtu: mtu,
+            window_packets: self.window_packets.unwrap_or(defaults.window_packets),
+            window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
+            ..defaults
+        };
+
+        let limits = config.limits;
+        let memory = Arc::new(Memory::new());
+        let asyncs = Arc::new(AsyncEvents::new()?);
+        let shard = Arc::new(Shard::new(ShardParts {
+            device: info.name().into(),
+            engine: Engine::new(config, Arc::clone(&memory)),
+            backend,
+            events: Events::new(Arc::clone(&asyncs), capture.clone()),
+            asyncs: Arc::clone(&asyncs),
+        })?);
+        Ok(Device::from_inner(DeviceInner {
+            backend: capabilities.name,
+            info,
+            gids,
+            named,
+            mtu,
+            limits,
+            memory,
+            asyncs,
+            capture,
+            _driver: Driver::start(Arc::clone(&shard))?,
+            shard,
+            next_pd: AtomicU32::new(1),
+        }))
+    }
+
+    /// The way onto the wire, wrapped by what was asked for. The capture shows what the engine sees:
+    /// what faults take away is not in it, what they do is.
+    fn open_backend(
+        &mut self,
+        info: &DeviceInfo,
+        gids: &[Gid],
+    ) -> Result<(Box<dyn Backend>, Option<PcapHandle>), NetError> {
+        let mut backend = match self.custom.take() {
+            Some(backend) => backend,
+            None => self.open_kind(info, gids)?,
+        };
+        if let Some((seed, faults)) = self.faults.take() {
+            backend = Box::new(Fault::new(backend, seed, faults.clone(), faults)?);
+        }
+        let mut capture = None;
+        if let Some(options) = self.pcap.take() {
+            let pcap = Pcap::new(backend, &options)?;
+            capture = Some(pcap.handle());
+            backend = Box::new(pcap);
+        }
+        Ok((backend, capture))
+    }
+
+    fn open_kind(&self, info: &DeviceInfo, gids: &[Gid]) -> Result<Box<dyn Backend>, NetError> {
+        let netdev = info.interface().name.clone();
+        let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
+        Ok(match self.kind {
+            BackendKind::Udp => {
+                let mut config = UdpConfig::new(netdev, addresses);
+                config.recv_buffer = self.recv_buffer.unwrap_or(config.recv_buffer);
+                Box::new(UdpBackend::open(&config)?)
+            }
+            BackendKind::Packet => {
+                let mut config = PacketConfig::new(netdev, addresses);
+                config.buffer = self.recv_buffer.unwrap_or(config.buffer);
+                Box::new(PacketBackend::open(&config)?)
+            }
+        })
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("name", &self.name)
+            .field("addresses", &self.addresses)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The window, in bytes, for a peer whose receive buffer is like this device's. A packet of 1024
+/// bytes takes 2.3 times as much of the buffer, and answers and other queue pairs want some too.
+fn window(capabilities: &Capabilities) -> u32 {
+    const LEAST: u32 = 32 << 10;
+    const MOST: u32 = 1 << 20;
+    match capabilities.recv_buffer {
+        0 => MOST,
+        bytes => u32::try_from(bytes / 3).unwrap_or(MOST).clamp(LEAST, MOST),
+    }
+}

@@ -1,0 +1,239 @@
+//! One engine and its backend behind one lock, and the rule by which no posted request is stranded.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+
+use parking_lot::Mutex;
+use rxe_core::engine::{Counters, Engine};
+use rxe_core::qp::Doorbells;
+use rxe_net::{Backend, NetError};
+
+use super::duty::{Interest, Plan};
+use super::turn::Core;
+use super::watch::Watch;
+use crate::cq::Notifier;
+use crate::error::{Error, Result};
+use crate::event::{AsyncEvents, Events, Log};
+use crate::os::now;
+
+/// Packets that a caller takes in a turn: little enough to look at its completions soon.
+pub(super) const CALLER_BUDGET: usize = 64;
+
+/// See the module's opening.
+pub(crate) struct Shard {
+    device: String,
+    core: Mutex<Core>,
+    doorbells: Arc<Doorbells>,
+    pub(super) watch: Watch,
+    pub(super) stop: AtomicBool,
+    asyncs: Arc<AsyncEvents>,
+    /// Why nothing works any more.
+    failed: OnceLock<String>,
+    /// Who must be told of a failure.
+    queues: Mutex<Vec<Weak<Notifier>>>,
+}
+
+/// What a shard is made of.
+pub(crate) struct ShardParts {
+    /// The device's name.
+    pub(crate) device: String,
+    /// Without queue pairs.
+    pub(crate) engine: Engine,
+    /// Open.
+    pub(crate) backend: Box<dyn Backend>,
+    /// Where events go.
+    pub(crate) events: Events,
+    /// The same's end for programs.
+    pub(crate) asyncs: Arc<AsyncEvents>,
+}
+
+impl Shard {
+    pub(crate) fn new(parts: ShardParts) -> Result<Self> {
+        let ShardParts { device, engine, backend, events, asyncs } = parts;
+        let watch = Watch::new(&*backend)?;
+        let doorbells = Arc::clone(engine.doorbells());
+        let mut core = Core::new(engine, backend, events);
+        core.armed.set_interest(&watch, Interest::Receive);
+        Ok(Self {
+            device,
+            core: Mutex::new(core),
+            doorbells,
+            watch,
+            stop: AtomicBool::new(false),
+            asyncs,
+            failed: OnceLock::new(),
+            queues: Mutex::default(),
+        })
+    }
+
+    /// Does `f` with the engine, sends what comes of it, and sees to what others posted meanwhile.
+    ///
+    /// # Errors
+    /// The device has failed, before or in this.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
+        self.check()?;
+        let result = self.hold(&mut self.core.lock(), f);
+        self.answer_doorbells();
+        result
+    }
+
+    /// Turns everything, if nobody else is at it.
+    pub(crate) fn turn_if_free(&self) -> Result<()> {
+        self.check()?;
+        if let Some(mut core) = self.core.try_lock() {
+            let result = self.hold(&mut core, |core| {
+                core.duty.turned_inline();
+                core.receive(CALLER_BUDGET)
+            });
+            drop(core);
+            self.answer_doorbells();
+            self.fail_on(result?)?;
+        }
+        Ok(())
+    }
+
+    /// Turns everything.
+    pub(super) fn turn(&self, budget: usize) -> Result<usize> {
+        let result = self.with(|core| {
+            core.duty.turned_inline();
+            core.receive(budget)
+        })?;
+        self.fail_on(result)
+    }
+
+    /// Sees to it that everything posted until now is begun: by this thread, or by the one that
+    /// holds the lock.
+    ///
+    /// Every thread that posts calls this after it has rung, and every thread that held the lock
+    /// calls this after it has unlocked. So nothing is stranded: the poster writes the doorbell (1),
+    /// then reads the lock (2); the holder writes the lock (3), then reads the doorbells (4); a
+    /// sequentially consistent fence stands between the two steps of each. Of two such fences one
+    /// comes first. Is it the poster's, then (4) sees (1), and the holder comes back for the
+    /// request. Is it the holder's, then (2) sees (3) or something later: the lock is free and the
+    /// poster takes it, or a later holder has it, of whom the same is true.
+    pub(crate) fn answer_doorbells(&self) {
+        loop {
+            fence(Ordering::SeqCst);
+            if self.doorbells.is_empty() || self.failed.get().is_some() {
+                return;
+            }
+            let Some(mut core) = self.core.try_lock() else { return };
+            // What fails here every later call reports.
+            let _ = self.hold(&mut core, |_| ());
+        }
+    }
+
+    /// Does `f` under the lock, then what belongs to the end of every turn.
+    fn hold<R>(&self, core: &mut Core, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
+        let _mark = PanicMark::new(self);
+        let value = f(core);
+        let sent = core.transmit(now());
+        if core.blocked {
+            core.armed.set_interest(&self.watch, Interest::ReceiveAndSend);
+        }
+        if let Some(deadline) = core.engine.poll_timeout() {
+            core.armed.set_timer(&self.watch, deadline);
+        }
+        self.fail_on(sent)?;
+        Ok(value)
+    }
+
+    /// Carries out what [`super::duty`] decided.
+    pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
+        core.armed.set_interest(&self.watch, plan.interest);
+        if let Some(tick) = plan.tick {
+            core.armed.set_timer(&self.watch, tick);
+        }
+    }
+
+    /// A program will sleep where this crate does not see it.
+    pub(crate) fn serve_sleeper(&self) -> Result<()> {
+        self.with(|core| {
+            if let Some(plan) = core.duty.about_to_sleep() {
+                self.apply(core, plan);
+            }
+        })
+    }
+
+    /// The lock alone, also after a failure, for what must be put in order nevertheless.
+    pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        let value = f(&mut self.core.lock());
+        self.answer_doorbells();
+        value
+    }
+
+    /// What has been counted, by the engine and by the backend.
+    pub(crate) fn counters(&self) -> (Counters, rxe_net::Counters) {
+        self.bare(|core| (core.engine.counters().clone(), core.backend.counters()))
+    }
+
+    /// What has happened, for a person.
+    pub(crate) fn take_log(&self) -> Log {
+        self.bare(|core| core.events.take_log())
+    }
+
+    /// Whom to tell when the shard fails.
+    pub(crate) fn enroll(&self, queue: &Arc<Notifier>) {
+        let mut queues = self.queues.lock();
+        queues.retain(|q| q.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
+    /// Whether it still works.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::DeviceFailed { device: self.device.clone(), why: why.clone() }),
+        }
+    }
+
+    pub(super) fn fail_on<T>(&self, result: Result<T, NetError>) -> Result<T> {
+        result.or_else(|e| {
+            self.fail(e.to_string());
+            self.check()?;
+            Err(e.into())
+        })
+    }
+
+    /// Nothing works any more: says so to everybody who waits. Takes no lock that a turn holds.
+    pub(super) fn fail(&self, why: String) {
+        if self.failed.set(why.clone()).is_err() {
+            return;
+        }
+        self.asyncs.device_failed(why);
+        let queues: Vec<_> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
+        for queue in queues {
+            queue.wake_everybody();
+        }
+        self.watch.wake();
+    }
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// Marks the shard as failed if the thread panics in the middle of a turn: what the engine holds
+/// then can not be trusted.
+struct PanicMark<'s> {
+    shard: &'s Shard,
+    already: bool,
+}
+
+impl<'s> PanicMark<'s> {
+    fn new(shard: &'s Shard) -> Self {
+        Self { shard, already: thread::panicking() }
+    }
+}
+
+impl Drop for PanicMark<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() && !self.already {
+            self.shard.fail("the engine panicked: please report this as a bug".into());
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Waiting without spinning: the thread that waits sleeps on the sockets itself, which saves a
+//! hand-over from the driver.
+
+use std::cell::OnceCell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rxe_core::types::Time;
+
+use super::Shard;
+use super::shard::CALLER_BUDGET;
+use crate::error::{Error, Result};
+use crate::os::{EventFd, now, until};
+
+impl Shard {
+    /// Sleeps until `done` has something, or until `deadline` (then `None`).
+    ///
+    /// `done` is asked before every sleep; before it says "nothing yet" it must have seen to it that
+    /// `fd` becomes readable when that changes.
+    pub(crate) fn sleep<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        deadline: Time,
+        mut done: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let mut seat = Seat::take(self);
+        let mut fds = Vec::with_capacity(1 + self.watch.sockets.len());
+        fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        fds.extend(self.watch.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)));
+        self.turn(CALLER_BUDGET)?;
+        loop {
+            if let Some(found) = done()? {
+                return Ok(Some(found));
+            }
+            self.check()?;
+            let leads = seat.lead();
+            let left = until(deadline);
+            let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
+            match poll(watched, left.as_ref()) {
+                Ok(0) if now() >= deadline => return done(),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io("sleep in poll", e)),
+            }
+            if leads && fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
+                self.turn(CALLER_BUDGET)?;
+            }
+        }
+    }
+}
+
+/// A thread's place among those that wait.
+struct Seat<'s> {
+    shard: &'s Shard,
+    leads: bool,
+}
+
+impl<'s> Seat<'s> {
+    fn take(shard: &'s Shard) -> Self {
+        shard.bare(|core| core.duty.enter());
+        Self { shard, leads: false }
+    }
+
+    /// Takes the leader's place if it is free. Whether this is the leader now.
+    fn lead(&mut self) -> bool {
+        if !self.leads {
+            self.leads = self.shard.bare(|core| {
+                let leads = core.duty.lead();
+                if leads && !core.blocked {
+                    core.armed.set_interest(&self.shard.watch, super::duty::Interest::None);
+                }
+                leads
+            });
+        }
+        self.leads
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.shard.bare(|core| {
+            if let Some(plan) = core.duty.leave(self.leads, now()) {
+                self.shard.apply(core, plan);
+            }
+        });
+    }
+}
+
+/// How a thread that waits is woken: every thread has one.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    fd: EventFd,
+    /// Written after the descriptor, read before it: a wake-up that this does not show yet leaves
+    /// the descriptor readable, and so is seen the next time.
+    set: AtomicBool,
+}
+
+thread_local! {
+    static WAKER: OnceCell<Arc<Waker>> = const { OnceCell::new() };
+}
+
+impl Waker {
+    /// The calling thread's.
+    pub(crate) fn current() -> Result<Arc<Self>> {
+        WAKER.with(|cell| {
+            if let Some(waker) = cell.get() {
+                return Ok(Arc::clone(waker));
+            }
+            let waker = Arc::new(Self { fd: EventFd::new()?, set: AtomicBool::new(false) });
+            Ok(Arc::clone(cell.get_or_init(|| waker)))
+        })
+    }
+
+    /// Wakes the thread, unless it is this one: who turns the engine looks afterwards anyway.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        let own = WAKER.try_with(|cell| cell.get().is_some_and(|own| Arc::ptr_eq(own, self)));
+        if own != Ok(true) {
+            self.fd.set();
+            self.set.store(true, Ordering::Release);
+        }
+    }
+
+    /// Forgets wake-ups until now.
+    pub(crate) fn clear(&self) {
+        if self.set.swap(false, Ordering::Acquire) {
+            self.fd.clear();
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

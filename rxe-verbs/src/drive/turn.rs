@@ -1,0 +1,74 @@
+//! One turn: what has arrived goes into the engine, what is due is done, what is to be sent is sent.
+
+use rxe_core::engine::Engine;
+use rxe_core::types::Time;
+use rxe_core::wire::TxBatch;
+use rxe_net::{Backend, NetError, SendStatus};
+
+use super::duty::Duty;
+use super::watch::Armed;
+use crate::event::Events;
+use crate::os::now;
+
+/// What the shard's lock protects.
+pub(crate) struct Core {
+    /// The queue pairs.
+    pub(crate) engine: Engine,
+    pub(super) backend: Box<dyn Backend>,
+    batch: TxBatch,
+    /// The rest of the batch waits for room in the socket.
+    pub(super) blocked: bool,
+    pub(super) events: Events,
+    pub(super) duty: Duty,
+    pub(super) armed: Armed,
+}
+
+impl Core {
+    pub(super) fn new(engine: Engine, backend: Box<dyn Backend>, events: Events) -> Self {
+        let batch = TxBatch::new(backend.capabilities().tx);
+        Self {
+            engine,
+            backend,
+            batch,
+            blocked: false,
+            events,
+            duty: Duty::default(),
+            armed: Armed::default(),
+        }
+    }
+
+    /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
+    /// comes of them is sent by [`Core::transmit`].
+    pub(super) fn receive(&mut self, budget: usize) -> Result<usize, NetError> {
+        let time = now();
+        let Self { engine, backend, events, .. } = self;
+        let packets = backend.receive(budget, &mut |frame| {
+            engine.handle_frame(time, frame);
+            events.after_frame(engine);
+        })?;
+        self.engine.handle_timeout(time);
+        Ok(packets)
+    }
+
+    /// The sending half of a turn.
+    pub(super) fn transmit(&mut self, now: Time) -> Result<(), NetError> {
+        loop {
+            // Also when the batch is full: this is where doorbells are taken.
+            self.engine.poll_transmit(now, &mut self.batch);
+            self.events.take_all(&mut self.engine);
+            if self.batch.is_empty() {
+                self.blocked = false;
+                break;
+            }
+            if self.backend.send(&mut self.batch)? == SendStatus::Blocked {
+                self.blocked = true;
+                break;
+            }
+            let limits = self.backend.capabilities().tx;
+            if limits != *self.batch.limits() && self.batch.is_empty() {
+                self.batch = TxBatch::new(limits);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong, sorted by who is to blame. Each error prints as one line: what, where, and
+//! what to do.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use rxe_core::VerbsError;
+use rxe_net::NetError;
+
+use crate::device::DeviceError;
+
+/// The result of a verb.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a verb did not do what was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program asked for something that verbs do not allow. Nothing was changed.
+    Verbs(VerbsError),
+    /// The way onto the wire can not be opened.
+    Net(NetError),
+    /// There is no such device.
+    Device(DeviceError),
+    /// A call of the operating system failed.
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What was waited for did not come.
+    TimedOut {
+        /// What that is.
+        what: &'static str,
+        /// After this time.
+        after: Duration,
+    },
+    /// The device has stopped working, and with it everything made on it.
+    DeviceFailed {
+        /// The device.
+        device: String,
+        /// What happened.
+        why: String,
+    },
+    /// More requests completed than the completion queue holds, and some completions are lost.
+    CqOverflow {
+        /// How many it holds.
+        depth: usize,
+    },
+    /// A text that should describe an endpoint does not.
+    Endpoint {
+        /// The text.
+        text: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Io { what, source: source.into() }
+    }
+
+    /// The errno that rdma-core would report.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Verbs(e) => e.errno(),
+            Self::Net(NetError::PortInUse { .. }) => libc::EADDRINUSE,
+            Self::Net(NetError::NoSuchAddress { .. } | NetError::NoAddress { .. }) => {
+                libc::EADDRNOTAVAIL
+            }
+            Self::Net(NetError::NoPrivilege { .. }) => libc::EPERM,
+            Self::Net(NetError::NoSuchDevice { .. }) | Self::Device(_) => libc::ENODEV,
+            Self::Net(NetError::File { source, .. } | NetError::Os { source, .. })
+            | Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Net(_) | Self::Endpoint { .. } => libc::EINVAL,
+            Self::TimedOut { .. } => libc::ETIMEDOUT,
+            Self::DeviceFailed { .. } => libc::EIO,
+            Self::CqOverflow { .. } => libc::EOVERFLOW,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verbs(e) => e.fmt(f),
+            Self::Net(e) => e.fmt(f),
+            Self::Device(e) => e.fmt(f),
+            Self::Io { what, source } => write!(f, "can not {what}: {source}"),
+            Self::TimedOut { what, after } => write!(
+                f,
+                "no {what} within {after:?}: is the peer alive and connected, and has it posted \
+                 what this waits for?"
+            ),
+            Self::DeviceFailed { device, why } => {
+                write!(f, "{device} has stopped working: {why}; close it and open it again")
+            }
+            Self::CqOverflow { depth } => write!(
+                f,
+                "the completion queue overflowed: make it deeper than {depth}, or poll it more often"
+            ),
+            Self::Endpoint { text } => write!(
+                f,
+                "{text:?} is no endpoint: it looks like \
+                 \"qpn=0x000011 psn=0x0a0b0c mtu=1024 gid=127.0.0.1\""
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Verbs(_)
+            | Self::Net(_)
+            | Self::Device(_)
+            | Self::TimedOut { .. }
+            | Self::DeviceFailed { .. }
+            | Self::CqOverflow { .. }
+            | Self::Endpoint { .. } => None,
+        }
+    }
+}
+
+impl From<VerbsError> for Error {
+    fn from(e: VerbsError) -> Self {
+        Self::Verbs(e)
+    }
+}
+
+impl From<NetError> for Error {
+    fn from(e: NetError) -> Self {
+        Self::Net(e)
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Self {
+        Self::Device(e)
+    }
+}

@@ -1,0 +1,245 @@
+//! What happens on a device without being asked for: asynchronous events, as verbs have them, and
+//! the log of everything worth knowing, for a person. IBTA 11.6.3.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rxe_core::engine::{Engine, Event, Fault};
+use rxe_core::types::Qpn;
+use rxe_net::PcapHandle;
+
+use crate::error::Result;
+use crate::os::EventFd;
+
+/// Something happened to a device, a queue pair or a completion queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What.
+    pub kind: AsyncKind,
+    /// To which queue pair; for [`AsyncKind::CqErr`], the one whose completion was lost.
+    pub qpn: Option<Qpn>,
+    /// What exactly, for a person.
+    pub text: String,
+}
+
+/// The kinds of asynchronous events. The numbers are those of `ibv_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum AsyncKind {
+    /// A completion queue overflowed.
+    CqErr = 0,
+    /// A queue pair failed by an error of its own.
+    QpFatal = 1,
+    /// A queue pair failed by an invalid request of its peer.
+    QpReqErr = 2,
+    /// A queue pair failed by its peer's forbidden access to memory.
+    QpAccessErr = 3,
+    /// The first packet came on a queue pair that is ready to receive.
+    CommEst = 4,
+    /// A send queue has drained.
+    SqDrained = 5,
+    /// The device has stopped working.
+    DeviceFatal = 8,
+}
+
+impl AsyncKind {
+    /// The name that verbs programs know, as in `IBV_EVENT_QP_FATAL`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CqErr => "IBV_EVENT_CQ_ERR",
+            Self::QpFatal => "IBV_EVENT_QP_FATAL",
+            Self::QpReqErr => "IBV_EVENT_QP_REQ_ERR",
+            Self::QpAccessErr => "IBV_EVENT_QP_ACCESS_ERR",
+            Self::CommEst => "IBV_EVENT_COMM_EST",
+            Self::SqDrained => "IBV_EVENT_SQ_DRAINED",
+            Self::DeviceFatal => "IBV_EVENT_DEVICE_FATAL",
+        }
+    }
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        if let Some(qpn) = self.qpn {
+            write!(f, " (QP {qpn})")?;
+        }
+        write!(f, ": {}", self.text)
+    }
+}
+
+/// Asynchronous events that wait for the program. Only the newest [`AsyncEvents::CAPACITY`] do.
+#[derive(Debug)]
+pub(crate) struct AsyncEvents {
+    queue: Mutex<VecDeque<AsyncEvent>>,
+    /// Readable while there is one.
+    fd: EventFd,
+}
+
+impl AsyncEvents {
+    const CAPACITY: usize = 1024;
+
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { queue: Mutex::default(), fd: EventFd::new()? })
+    }
+
+    pub(crate) fn take(&self) -> Option<AsyncEvent> {
+        let mut queue = self.queue.lock();
+        let event = queue.pop_front();
+        if queue.is_empty() {
+            self.fd.clear();
+        }
+        event
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn device_failed(&self, text: String) {
+        self.push(AsyncEvent { kind: AsyncKind::DeviceFatal, qpn: None, text });
+    }
+
+    fn push(&self, event: AsyncEvent) {
+        let mut queue = self.queue.lock();
+        if queue.len() == Self::CAPACITY {
+            queue.pop_front();
+        }
+        queue.push_back(event);
+        self.fd.set();
+    }
+}
+
+/// The newest events of an engine, the oldest first.
+pub(crate) type Log = VecDeque<Event>;
+
+/// Where an engine's events go.
+pub(crate) struct Events {
+    log: Log,
+    asyncs: Arc<AsyncEvents>,
+    capture: Option<PcapHandle>,
+}
+
+impl Events {
+    /// So many are kept for [`Events::take_log`].
+    const LOG: usize = 256;
+
+    /// With `capture` where traffic is captured.
+    pub(crate) fn new(asyncs: Arc<AsyncEvents>, capture: Option<PcapHandle>) -> Self {
+        Self { log: Log::new(), asyncs, capture }
+    }
+
+    /// The engine has handled one frame: what arose from it is written beside it in the capture.
+    pub(crate) fn after_frame(&mut self, engine: &mut Engine) {
+        if self.capture.is_some() {
+            self.take_all(engine);
+        }
+    }
+
+    /// The engine has done something, and what came of it has not yet been sent.
+    pub(crate) fn take_all(&mut self, engine: &mut Engine) {
+        while let Some(event) = engine.poll_event() {
+            if let Some(capture) = &self.capture {
+                capture.event(&event);
+            }
+            self.record(event);
+        }
+    }
+
+    pub(crate) fn take_log(&mut self) -> Log {
+        std::mem::take(&mut self.log)
+    }
+
+    fn record(&mut self, event: Event) {
+        if let Some((kind, qpn)) = as_async(&event) {
+            let text = event.to_string();
+            self.asyncs.push(AsyncEvent { kind, qpn: Some(qpn), text });
+        }
+        if self.log.len() == Self::LOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(event);
+    }
+}
+
+/// The event as verbs know it, if they do.
+fn as_async(event: &Event) -> Option<(AsyncKind, Qpn)> {
+    Some(match *event {
+        Event::CommunicationEstablished { qpn } => (AsyncKind::CommEst, qpn),
+        Event::SqDrained { qpn } => (AsyncKind::SqDrained, qpn),
+        Event::CqOverflow { qpn } => (AsyncKind::CqErr, qpn),
+        Event::ResponderFailed { qpn, fault } => {
+            let kind = match fault {
+                Fault::RemoteAccess(_) | Fault::MisalignedAtomic => AsyncKind::QpAccessErr,
+                Fault::BadReceiveBuffer(_) => AsyncKind::QpFatal,
+                _ => AsyncKind::QpReqErr,
+            };
+            (kind, qpn)
+        }
+        _ => return None,
+    })
+}
+
+/// One line on an event, with the queue pair it is about.
+pub(crate) fn explain(event: &Event) -> String {
+    match qpn(event) {
+        // These name it themselves.
+        Some(_) if matches!(event, Event::Dropped { .. }) => event.to_string(),
+        Some(qpn) => format!("QP {qpn}: {event}"),
+        None => event.to_string(),
+    }
+}
+
+fn qpn(event: &Event) -> Option<Qpn> {
+    match *event {
+        Event::Dropped { qpn, .. } => qpn,
+        Event::NakSent { qpn, .. }
+        | Event::NakReceived { qpn, .. }
+        | Event::RnrNakReceived { qpn, .. }
+        | Event::Retry { qpn, .. }
+        | Event::RequestFailed { qpn, .. }
+        | Event::CommunicationEstablished { qpn }
+        | Event::SqDrained { qpn }
+        | Event::ResponderFailed { qpn, .. }
+        | Event::CqOverflow { qpn } => Some(qpn),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn readable(events: &AsyncEvents) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(events.fd(), PollFlags::IN)], Some(&now)).unwrap() > 0
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_an_event_waits() {
+        let events = AsyncEvents::new().unwrap();
+        assert!(!readable(&events));
+        events.device_failed("one".into());
+        events.device_failed("two".into());
+        assert!(readable(&events));
+        assert_eq!(events.take().unwrap().to_string(), "IBV_EVENT_DEVICE_FATAL: one");
+        assert!(readable(&events));
+        assert_eq!(events.take().unwrap().text, "two");
+        assert!(!readable(&events));
+        assert_eq!(events.take(), None);
+    }
+
+    #[test]
+    fn a_responder_s_failure_is_an_event_by_its_fault() {
+        let qpn = Qpn::new(17).unwrap();
+        let kind = |fault| as_async(&Event::ResponderFailed { qpn, fault }).unwrap().0;
+        assert_eq!(kind(Fault::BadLength), AsyncKind::QpReqErr);
+        assert_eq!(
+            kind(Fault::RemoteAccess(rxe_core::mem::AccessError::OutOfBounds)),
+            AsyncKind::QpAccessErr
+        );
+        assert_eq!(as_async(&Event::RnrNakReceived { qpn, psn: Default::default() }), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! Memory regions: memory that the engine and, where allowed, peers may read and write.
+//! IBTA 10.6, 11.2.8.
+//!
+//! Invariant: a region's memory is never lent as a slice, since a peer may write it at any time. The
+//! program copies bytes in and out.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use rxe_core::VerbsError;
+use rxe_core::mem::{Access, Buffer, Span};
+use rxe_core::queue::{Remote, Sge};
+use rxe_core::types::Key;
+
+use crate::error::Result;
+use crate::pd::ProtectionDomain;
+
+/// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more.
+pub struct MemoryRegion {
+    pd: ProtectionDomain,
+    buffer: Buffer,
+    start: u64,
+    key: Key,
+    access: Access,
+}
+
+impl MemoryRegion {
+    pub(crate) fn new(
+        pd: ProtectionDomain,
+        buffer: Buffer,
+        start: u64,
+        key: Key,
+        access: Access,
+    ) -> Self {
+        Self { pd, buffer, start, key, access }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The address of its first byte, as work requests and peers name it.
+    pub fn addr(&self) -> u64 {
+        self.start
+    }
+
+    /// The key that names it in the own work requests.
+    pub fn lkey(&self) -> Key {
+        self.key
+    }
+
+    /// The key that names it in a peer's work requests.
+    pub fn rkey(&self) -> Key {
+        self.key
+    }
+
+    /// What may be done to it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The domain it belongs to.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// They do not fit; or the memory is the program's own, registered to be read only.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.writable()?;
+        self.span(offset, bytes.len())?.write(bytes);
+        Ok(())
+    }
+
+    /// Copies bytes out, as many as `out` has room for.
+    ///
+    /// # Errors
+    /// There are not as many.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.span(offset, out.len())?.read(out);
+        Ok(())
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// The range is not inside the region.
+    pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<u8>> {
+        let (offset, len) = self.resolve(&range);
+        // Checked before anything is allocated.
+        let span = self.span(offset, len)?;
+        let mut bytes = vec![0; len];
+        span.read(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// Reads 8 bytes at once, in the machine's byte order: never half of a peer's atomic.
+    ///
+    /// # Errors
+    /// They are not inside the region or not at a multiple of 8.
+    pub fn load_u64(&self, offset: usize) -> Result<u64> {
+        self.writable()?;
+        self.span(offset, 8)?.fetch_add(0).ok_or_else(|| misaligned(offset))
+    }
+
+    /// Writes 8 bytes at once, in the machine's byte order.
+    ///
+    /// # Errors
+    /// They are not inside the region or not at a multiple of 8; or the memory is the program's own,
+    /// registered to be read only.
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
+        self.writable()?;
+        let span = self.span(offset, 8)?;
+        let mut before = 0;
+        loop {
+            match span.compare_swap(before, value).ok_or_else(|| misaligned(offset))? {
+                found if found == before => return Ok(()),
+                found => before = found,
+            }
+        }
+    }
+
+    /// Names some of its bytes for a work request. What is not inside the region shows when the
+    /// request is carried out (`LocalProtection`), as with verbs.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Sge {
+        let (offset, len) = self.resolve(&range);
+        Sge {
+            addr: self.start.wrapping_add(offset as u64),
+            length: u32::try_from(len).unwrap_or(u32::MAX),
+            lkey: self.key,
+        }
+    }
+
+    /// What a peer must be told in order to use the bytes from `offset` on.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote { addr: self.start.wrapping_add(offset as u64), rkey: self.key }
+    }
+
+    /// Deregisters it, as dropping it does: waits for copies under way.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn close(self) -> Result<()> {
+        Ok(())
+    }
+
+    fn span(&self, offset: usize, len: usize) -> Result<Span<'_>> {
+        self.buffer.span(offset as u64, len as u64).ok_or_else(|| {
+            VerbsError::LimitExceeded {
+                what: "the end of the bytes in a memory region",
+                asked: (offset as u64).saturating_add(len as u64),
+                limit: self.buffer.len() as u64,
+            }
+            .into()
+        })
+    }
+
+    /// The program's own memory may be read-only, and was then promised to be only read.
+    fn writable(&self) -> Result<()> {
+        if self.buffer.is_owned() || self.access.contains(Access::LOCAL_WRITE) {
+            return Ok(());
+        }
+        let why = "the memory was registered without LOCAL_WRITE: it can not be written";
+        Err(VerbsError::InvalidRequest { why }.into())
+    }
+
+    fn resolve(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {
+        let start = match range.start_bound() {
+            Bound::Included(&n) => n,
+            Bound::Excluded(&n) => n.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&n) => n.saturating_add(1),
+            Bound::Excluded(&n) => n,
+            Bound::Unbounded => self.buffer.len(),
+        };
+        (start, end.saturating_sub(start))
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        self.pd.device().memory().deregister(self.key);
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("addr", &format_args!("{:#x}", self.start))
+            .field("len", &self.len())
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+fn misaligned(offset: usize) -> crate::Error {
+    let why = format!("{offset}: an atomic word must be at a multiple of 8");
+    VerbsError::InvalidAttribute { name: "offset", why }.into()
+}

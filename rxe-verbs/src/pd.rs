@@ -1,0 +1,113 @@
+//! Protection domains: what is in one can be used together. IBTA 11.2.1.5.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rxe_core::VerbsError;
+use rxe_core::mem::{Access, Buffer, PdId};
+
+use crate::cq::CompletionQueue;
+use crate::device::{Device, closed};
+use crate::error::Result;
+use crate::mr::MemoryRegion;
+use crate::os::random_u64;
+use crate::qp::QpBuilder;
+
+/// A protection domain. Queue pairs reach the memory regions of their own domain, no others.
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    inner: Arc<PdInner>,
+}
+
+#[derive(Debug)]
+struct PdInner {
+    device: Device,
+    id: PdId,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(device: Device, id: PdId) -> Self {
+        Self { inner: Arc::new(PdInner { device, id }) }
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Allocates `len` zero bytes and registers them, to be named by their own address. (Or, with
+    /// [`Access::ZERO_BASED`], from 0 on.)
+    ///
+    /// # Errors
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE.
+    pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
+        let buffer = Buffer::zeroed(len);
+        let own = buffer.as_ptr().addr() as u64;
+        let start = if access.contains(Access::ZERO_BASED) { 0 } else { own };
+        self.register_buffer(buffer, start, access)
+    }
+
+    /// Registers memory of the program, to be named by addresses from `iova` on.
+    ///
+    /// # Errors
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or the addresses pass the end
+    /// of the address space.
+    ///
+    /// # Safety
+    /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
+    /// region is dropped, and the program must not hold Rust references to it while it or a peer may
+    /// change it.
+    pub unsafe fn register_raw(
+        &self,
+        ptr: NonNull<u8>,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion> {
+        // SAFETY: the caller's promise is the one that is asked for here.
+        let buffer = unsafe { Buffer::from_raw(ptr, len) };
+        self.register_buffer(buffer, iova, access)
+    }
+
+    fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
+        let mut random = random_u64()?;
+        let key = move || {
+            let [a, b, c, d, ..] = random.to_le_bytes();
+            // Further ones only where a key is taken.
+            random = random.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+            u32::from_le_bytes([a, b, c, d])
+        };
+        let memory = self.inner.device.memory();
+        let key = memory
+            .register(self.inner.id, buffer.clone(), start, access, key)
+            .map_err(VerbsError::Registration)?;
+        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access))
+    }
+
+    /// Begins a queue pair whose requests all complete on one queue.
+    pub fn qp(&self, cq: &CompletionQueue) -> QpBuilder {
+        self.qp_with(cq, cq)
+    }
+
+    /// Begins a queue pair.
+    pub fn qp_with(&self, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> QpBuilder {
+        QpBuilder::new(self.clone(), send_cq.clone(), recv_cq.clone())
+    }
+
+    /// How many others have it: handles, memory regions and queue pairs.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Something still uses it; it then ends with the last of these.
+    pub fn close(self) -> Result<()> {
+        closed(self.users(), "the protection domain")
+    }
+
+    pub(crate) fn id(&self) -> PdId {
+        self.inner.id
+    }
+}

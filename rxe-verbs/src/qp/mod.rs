@@ -1,0 +1,211 @@
+//! Queue pairs: where requests are posted. IBTA 10.2.4, 11.2.5, 11.4.1.
+
+mod builder;
+mod connect;
+mod request;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rxe_core::VerbsError;
+use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpState};
+use rxe_core::queue::{RecvRequest, SendRequest, Sge};
+use rxe_core::types::{Psn, Qpn};
+
+pub use builder::QpBuilder;
+pub use connect::{ConnectOptions, Endpoint};
+pub use request::Request;
+
+use crate::cq::CompletionQueue;
+use crate::device::Device;
+use crate::drive::Shard;
+use crate::error::{Error, Result};
+use crate::pd::ProtectionDomain;
+
+/// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
+/// complete is forgotten, as verbs have it.
+pub struct QueuePair {
+    handle: Arc<QpHandle>,
+    pd: ProtectionDomain,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    /// For [`QueuePair::endpoint`] and [`QueuePair::connect`].
+    gid_index: u16,
+    psn: Psn,
+}
+
+impl QueuePair {
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.handle.qpn()
+    }
+
+    /// Its state, as of a moment ago.
+    pub fn state(&self) -> QpState {
+        self.handle.state()
+    }
+
+    /// Its attributes. IBTA 11.2.5.3.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn query(&self) -> Result<QpAttr> {
+        Ok(self.shard().with(|core| core.engine.query_qp(self.qpn()))??)
+    }
+
+    /// The sizes of its queues.
+    pub fn cap(&self) -> QpCap {
+        self.handle.init().cap
+    }
+
+    /// The domain it belongs to.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        self.pd.device()
+    }
+
+    /// Where its send requests complete.
+    pub fn send_cq(&self) -> &CompletionQueue {
+        &self.send_cq
+    }
+
+    /// Where its receives complete.
+    pub fn recv_cq(&self) -> &CompletionQueue {
+        &self.recv_cq
+    }
+
+    /// Send requests posted and not complete. An unsignalled one is complete when a later signalled
+    /// one is.
+    pub fn sends_outstanding(&self) -> u32 {
+        self.handle.sends_outstanding()
+    }
+
+    /// Receives posted and not complete.
+    pub fn receives_outstanding(&self) -> u32 {
+        self.handle.receives_outstanding()
+    }
+
+    /// Changes the attributes that `mask` names. IBTA 11.2.5.2.
+    ///
+    /// # Errors
+    /// The state, the mask or a value does not allow it; nothing is changed then.
+    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<()> {
+        if mask.contains(AttrMask::AV) {
+            self.device().gid(attr.ah_attr.sgid_index)?;
+        }
+        let now = crate::os::now();
+        self.shard().with(|core| core.engine.modify_qp(now, self.qpn(), attr, mask))??;
+        Ok(())
+    }
+
+    /// Puts it into the error state: what is posted completes as flushed.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn to_error(&self) -> Result<()> {
+        self.go(QpState::Err)
+    }
+
+    /// Makes it forget everything that was posted and agreed on, without completions.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn to_reset(&self) -> Result<()> {
+        self.go(QpState::Reset)
+    }
+
+    fn go(&self, qp_state: QpState) -> Result<()> {
+        self.modify(&QpAttr { qp_state, ..QpAttr::default() }, AttrMask::STATE)
+    }
+
+    /// Posts a send request, and begins it at once where nobody else is at it.
+    ///
+    /// # Errors
+    /// The QP is not ready to send, its queue is full, or the request contradicts itself.
+    pub fn post_send(&self, request: SendRequest) -> Result<()> {
+        self.shard().check()?;
+        self.handle.post_send(request)?;
+        self.shard().answer_doorbells();
+        Ok(())
+    }
+
+    /// Posts several send requests and then begins them together: small ones for one peer leave in
+    /// common calls of the system. Returns how many there were.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next one was not.
+    pub fn post_send_list(
+        &self,
+        requests: impl IntoIterator<Item = SendRequest>,
+    ) -> Result<usize, (usize, Error)> {
+        self.shard().check().map_err(|e| (0, e))?;
+        let mut taken = 0;
+        let result = requests.into_iter().try_for_each(|request| {
+            self.handle.post_send(request)?;
+            taken += 1;
+            Ok(())
+        });
+        self.shard().answer_doorbells();
+        match result {
+            Ok(()) => Ok(taken),
+            Err(e) => Err((taken, Error::Verbs(e))),
+        }
+    }
+
+    /// Posts a receive: where the next message may go.
+    ///
+    /// # Errors
+    /// The QP is in RESET, its queue is full, or the list is too long.
+    pub fn post_recv(&self, request: RecvRequest) -> Result<()> {
+        self.shard().check()?;
+        self.handle.post_recv(request)?;
+        // Only a QP in the error state rings here.
+        self.shard().answer_doorbells();
+        Ok(())
+    }
+
+    /// Posts a receive: where the next message may go.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_recv`].
+    pub fn recv(&self, id: u64, into: &[Sge]) -> Result<()> {
+        self.post_recv(RecvRequest { id, sges: into.into() })
+    }
+
+    /// Destroys it, as dropping it does.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn close(self) -> Result<()> {
+        self.shard().check()
+    }
+
+    fn shard(&self) -> &Shard {
+        self.pd.device().shard()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // Where the device has failed, nothing is left to be put in order.
+        let _ = self.shard().with(|core| core.engine.destroy_qp(self.qpn()));
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("qpn", &self.qpn())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The misuse that has no better name.
+fn invalid(why: &'static str) -> Error {
+    VerbsError::InvalidRequest { why }.into()
+}

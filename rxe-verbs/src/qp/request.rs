@@ -1,0 +1,162 @@
+//! Send requests, said in few words.
+
+use rxe_core::mem::Access;
+use rxe_core::queue::{Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
+
+use super::{QueuePair, invalid};
+use crate::error::Result;
+
+impl QueuePair {
+    /// A SEND of these bytes into the next receive of the peer.
+    pub fn send(&self, id: u64, from: &[Sge]) -> Request<'_> {
+        self.request(id, SendOp::Send { imm: None }, Payload::Sges(from.into()))
+    }
+
+    /// A SEND of bytes that need not be registered: they are copied now (inline).
+    pub fn send_bytes(&self, id: u64, bytes: &[u8]) -> Request<'_> {
+        self.request(id, SendOp::Send { imm: None }, Payload::Inline(bytes.into()))
+    }
+
+    /// A WRITE of these bytes to the peer's memory.
+    pub fn write(&self, id: u64, from: &[Sge], to: Remote) -> Request<'_> {
+        let op = SendOp::Write { remote: to, imm: None };
+        self.request(id, op, Payload::Sges(from.into()))
+    }
+
+    /// A WRITE of bytes that need not be registered: they are copied now (inline).
+    pub fn write_bytes(&self, id: u64, bytes: &[u8], to: Remote) -> Request<'_> {
+        let op = SendOp::Write { remote: to, imm: None };
+        self.request(id, op, Payload::Inline(bytes.into()))
+    }
+
+    /// A READ of the peer's memory, as many bytes as `into` has room for.
+    pub fn read(&self, id: u64, into: &[Sge], from: Remote) -> Request<'_> {
+        self.request(id, SendOp::Read { remote: from }, Payload::Sges(into.into()))
+    }
+
+    /// Puts `swap` into a word of the peer's memory if that equals `compare`, atomically. What it was
+    /// before comes into the 8 bytes of `result`, in the machine's byte order.
+    pub fn compare_swap(
+        &self,
+        id: u64,
+        result: Sge,
+        word: Remote,
+        compare: u64,
+        swap: u64,
+    ) -> Request<'_> {
+        let op = SendOp::CompareSwap { remote: word, compare, swap };
+        self.request(id, op, Payload::Sges([result].as_slice().into()))
+    }
+
+    /// Adds to a word of the peer's memory, wrapping, atomically. What it was before comes into the 8
+    /// bytes of `result`, in the machine's byte order.
+    pub fn fetch_add(&self, id: u64, result: Sge, word: Remote, add: u64) -> Request<'_> {
+        let op = SendOp::FetchAdd { remote: word, add };
+        self.request(id, op, Payload::Sges([result].as_slice().into()))
+    }
+
+    fn request(&self, id: u64, op: SendOp, payload: Payload) -> Request<'_> {
+        let request = SendRequest { id, op, payload, flags: SendFlags::SIGNALED };
+        Request { qp: self, request, wrong: None, inline: false }
+    }
+}
+
+/// A send request, to be refined and posted. It makes a completion unless told otherwise.
+#[derive(Debug)]
+#[must_use = "a request does nothing until post()"]
+pub struct Request<'q> {
+    qp: &'q QueuePair,
+    request: SendRequest,
+    /// Copy the bytes when posted.
+    inline: bool,
+    /// What was asked for and does not exist.
+    wrong: Option<&'static str>,
+}
+
+impl Request<'_> {
+    /// Gives the peer this number with the message. A WRITE with one consumes a receive of the peer.
+    pub fn imm(mut self, data: u32) -> Self {
+        match &mut self.request.op {
+            SendOp::Send { imm } | SendOp::Write { imm, .. } => *imm = Some(data),
+            _ => self.wrong = Some("only SEND and WRITE carry immediate data"),
+        }
+        self
+    }
+
+    /// Makes no completion if it succeeds.
+    pub fn unsignaled(mut self) -> Self {
+        self.request.flags -= SendFlags::SIGNALED;
+        self
+    }
+
+    /// Wakes a peer that sleeps until a solicited completion comes.
+    pub fn solicited(mut self) -> Self {
+        self.request.flags |= SendFlags::SOLICITED;
+        self
+    }
+
+    /// Begins only when all earlier READs and atomics are complete.
+    pub fn fence(mut self) -> Self {
+        self.request.flags |= SendFlags::FENCE;
+        self
+    }
+
+    /// Copies the bytes when posted, so that their memory may be used again at once.
+    pub fn inline(mut self) -> Self {
+        self.inline = true;
+        self
+    }
+
+    /// The request, for [`QueuePair::post_send_list`].
+    ///
+    /// # Errors
+    /// It contradicts itself, or its bytes can not be copied now.
+    pub fn build(mut self) -> Result<SendRequest> {
+        if let Some(why) = self.wrong {
+            return Err(invalid(why));
+        }
+        if self.inline
+            && let Payload::Sges(list) = &self.request.payload
+        {
+            if self.request.op.is_read_or_atomic() {
+                return Err(invalid("READ and atomics fetch data: they can not be inline"));
+            }
+            self.request.payload = self.qp.copy(list)?;
+        }
+        Ok(self.request)
+    }
+
+    /// Posts it.
+    ///
+    /// # Errors
+    /// As [`Request::build`] and [`QueuePair::post_send`].
+    pub fn post(self) -> Result<()> {
+        let qp = self.qp;
+        qp.post_send(self.build()?)
+    }
+}
+
+impl QueuePair {
+    /// The bytes that a gather list names.
+    fn copy(&self, list: &[Sge]) -> Result<Payload> {
+        let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
+        // Before anything is allocated.
+        if total > u64::from(self.cap().max_inline_data) {
+            return Err(invalid(
+                "more inline data than the queue pair was made for (max_inline_data)",
+            ));
+        }
+        let guard = self.device().memory().guard();
+        let mut bytes = Vec::new();
+        for sge in list {
+            let len = u64::from(sge.length);
+            let span = guard
+                .span(self.pd.id(), sge.lkey, sge.addr, len, Access::empty())
+                .map_err(|e| invalid(e.explain()))?;
+            let before = bytes.len();
+            bytes.resize(before + span.len(), 0);
+            span.read(&mut bytes[before..]);
+        }
+        Ok(Payload::Inline(bytes.as_slice().into()))
+    }
+}

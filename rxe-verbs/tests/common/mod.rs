@@ -1,0 +1,83 @@
+//! What the tests share: addresses of their own, so that they can run at the same time, and connected
+//! queue pairs.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rxe_verbs::*;
+
+/// Long enough for a machine that is busy with something else.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An address in 127.0.0.0/8 that no other test of this process has, and, as far as its number tells,
+/// none of another.
+pub(crate) fn address() -> IpAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let mine = NEXT.fetch_add(1, Ordering::Relaxed) % 1024;
+    let process = 64 + std::process::id() % ((1 << 14) - 128);
+    let [_, b, c, d] = (process << 10 | mine).to_be_bytes();
+    Ipv4Addr::new(127, b, c, d).into()
+}
+
+pub(crate) fn open(ip: IpAddr) -> Device {
+    Device::options("lo").address(ip).open().unwrap()
+}
+
+/// A device with what one program usually has.
+pub(crate) struct Side {
+    pub(crate) device: Device,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) qp: QueuePair,
+}
+
+impl Side {
+    pub(crate) fn new(device: Device) -> Self {
+        let pd = device.create_pd().unwrap();
+        let cq = device.create_cq(1024).unwrap();
+        let qp = pd.qp(&cq).build().unwrap();
+        Self { device, pd, cq, qp }
+    }
+
+    pub(crate) fn region(&self, len: usize) -> MemoryRegion {
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        self.pd.register(len, access).unwrap()
+    }
+
+    pub(crate) fn done(&self) -> Completion {
+        self.cq.wait_one(PATIENCE).unwrap()
+    }
+
+    /// Waits for a completion that must be a good one.
+    pub(crate) fn ok(&self) -> Completion {
+        let done = self.done();
+        assert_eq!(done.status, Status::Success, "{done:?}: {:?}", self.device.explain());
+        done
+    }
+}
+
+/// Two devices, connected.
+pub(crate) fn pair() -> (Side, Side) {
+    let (a, b) = (Side::new(open(address())), Side::new(open(address())));
+    connect(&a.qp, &b.qp);
+    (a, b)
+}
+
+pub(crate) fn connect(a: &QueuePair, b: &QueuePair) {
+    a.connect(&b.endpoint(), &ConnectOptions::default()).unwrap();
+    b.connect(&a.endpoint(), &ConnectOptions::default()).unwrap();
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| [i, i >> 8].map(|n| n.to_le_bytes()[0]))
+        .map(|[a, b]| a.wrapping_mul(31) ^ b ^ seed)
+        .collect()
+}

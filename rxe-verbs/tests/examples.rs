@@ -1,0 +1,20 @@
+//! The examples do what they say.
+
+mod common;
+
+macro_rules! example {
+    ($name:ident, $path:literal) => {
+        #[path = $path]
+        #[allow(dead_code, reason = "main is for the command line")]
+        mod $name;
+
+        #[test]
+        fn $name() {
+            $name::run(common::address(), common::address()).unwrap();
+        }
+    };
+}
+
+example!(send_receive, "../examples/send_receive.rs");
+example!(write_read, "../examples/write_read.rs");
+example!(atomics, "../examples/atomics.rs");

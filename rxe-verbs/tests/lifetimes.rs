@@ -1,0 +1,153 @@
+//! Things end in any order, while traffic flows too.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use rxe_verbs::*;
+
+#[test]
+fn handles_may_be_dropped_in_any_order() {
+    let (a, b) = pair();
+    let to = b.region(100);
+    let remote = to.remote(0);
+    let Side { device, pd, cq, qp } = a;
+    drop((device, pd));
+    qp.write_bytes(1, b"still here", remote).post().unwrap();
+    assert_eq!(cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+    drop(cq);
+    qp.write_bytes(2, b"and here", remote).post().unwrap();
+    assert_eq!(qp.send_cq().wait_one(PATIENCE).unwrap().id, 2);
+    drop(b);
+    drop(qp);
+    drop(to);
+}
+
+#[test]
+fn closing_what_is_in_use_says_so() {
+    let side = Side::new(open(address()));
+    let Side { device, pd, cq, qp } = side;
+    for (error, what) in [
+        (pd.clone().close(), "the protection domain"),
+        (cq.clone().close(), "the completion queue"),
+        (device.clone().close(), "the device"),
+    ] {
+        let error = error.unwrap_err();
+        assert_eq!(error.errno(), 16, "EBUSY");
+        assert!(error.to_string().starts_with(&format!("{what} is in use by")), "{error}");
+    }
+    qp.close().unwrap();
+    cq.close().unwrap();
+    pd.close().unwrap();
+    device.close().unwrap();
+}
+
+#[test]
+fn an_address_is_free_again_when_its_device_is_gone() {
+    let ip = address();
+    for _ in 0..3 {
+        let side = Side::new(open(ip));
+        let again = Device::options("lo").address(ip).open().unwrap_err();
+        assert!(matches!(again, Error::Net(NetError::PortInUse { .. })), "{again}");
+        assert!(
+            again.to_string().starts_with(&format!("UDP port 4791 on {ip} is in use")),
+            "{again}"
+        );
+        drop(side);
+    }
+}
+
+#[test]
+fn everything_may_end_while_traffic_flows() {
+    for round in 0..12 {
+        let (a, b) = pair();
+        let (from, to) = (a.region(1 << 20), b.region(1 << 20));
+        let remote = to.remote(0);
+        for i in 0..32 {
+            a.qp.write(i, &[from.slice(..)], remote).post().unwrap();
+            a.qp.read(i, &[from.slice(..)], remote).post().unwrap();
+        }
+        let (a_cq, b_cq) = (a.cq.clone(), b.cq.clone());
+        thread::scope(|scope| {
+            // Somebody keeps the engines busy meanwhile.
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    let _ = (a_cq.poll_one(), b_cq.poll_one());
+                }
+            });
+            match round % 4 {
+                0 => drop(to),
+                1 => drop(from),
+                2 => drop(b.qp),
+                _ => drop((a.qp, from, to, b.qp)),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_deregistered_region_is_no_longer_reached() {
+    let (a, b) = pair();
+    let from = a.region(8);
+    let to = b.region(8);
+    let remote = to.remote(0);
+    drop(to);
+    a.qp.write(1, &[from.slice(..)], remote).post().unwrap();
+    assert_eq!(a.done().status, Status::RemoteAccess);
+}
+
+#[test]
+fn raw_memory_is_the_program_s_own_again_after_the_region() {
+    let (a, b) = pair();
+    let mut own = vec![0u64; 512];
+    let ptr = std::ptr::NonNull::new(own.as_mut_ptr().cast::<u8>()).unwrap();
+    // SAFETY: the vector outlives the region and is not touched meanwhile.
+    let region =
+        unsafe { b.pd.register_raw(ptr, 4096, 0x1000, Access::LOCAL_WRITE | Access::REMOTE_WRITE) }
+            .unwrap();
+    assert_eq!(region.addr(), 0x1000);
+    a.qp.write_bytes(1, &7u64.to_ne_bytes(), region.remote(16)).post().unwrap();
+    a.ok();
+    region.close().unwrap();
+    assert_eq!(own[..4], [0, 0, 7, 0]);
+}
+
+#[test]
+fn read_only_memory_is_not_written() {
+    let side = Side::new(open(address()));
+    static TEXT: [u8; 5] = *b"fixed";
+    let ptr = std::ptr::NonNull::from(&TEXT).cast::<u8>();
+    // SAFETY: a static lives for ever; registered without a right to write, it is only read.
+    let region = unsafe { side.pd.register_raw(ptr, 5, 0, Access::empty()) }.unwrap();
+    assert_eq!(region.to_vec(..).unwrap(), b"fixed");
+    let error = region.write_at(0, b"x").unwrap_err();
+    assert!(error.to_string().contains("LOCAL_WRITE"), "{error}");
+}
+
+#[test]
+fn bytes_outside_a_region_are_refused() {
+    let side = Side::new(open(address()));
+    let region = side.region(16);
+    assert!(region.write_at(10, &[0; 7]).is_err());
+    assert!(region.read_at(usize::MAX, &mut [0; 2]).is_err());
+    assert!(region.to_vec(8..usize::MAX).is_err());
+    assert!(region.load_u64(4).is_err() && region.load_u64(16).is_err());
+    assert_eq!(region.to_vec(16..).unwrap(), []);
+}
+
+#[test]
+fn the_peer_s_end_is_noticed() {
+    let (a, b) = (Side::new(open(address())), Side::new(open(address())));
+    let options = ConnectOptions {
+        timeout: AckTimeout::new(8).unwrap(),
+        retry_cnt: 2,
+        ..ConnectOptions::default()
+    };
+    a.qp.connect(&b.qp.endpoint(), &options).unwrap();
+    drop(b);
+    a.qp.send_bytes(1, b"anybody?").post().unwrap();
+    assert_eq!(a.cq.wait_one(Duration::from_secs(30)).unwrap().status, Status::RetryExceeded);
+    assert!(a.device.explain().iter().any(|line| line.contains("sending again")));
+}
