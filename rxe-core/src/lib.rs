@@ -6,18 +6,22 @@
 //! - [`mem`]: registered memory and who may touch it.
 //! - [`queue`]: work requests, the rings they are posted to, completions.
 //! - [`qp`]: queue pairs: attributes, the state machine, the handle that programs post to.
-//! - `rc`: reliable connection: the requester and the responder.
+//! - `rc`, `uc`, `ud`: the transport services, each a requester and a responder; `message`: what
+//!   they share.
 //! - [`engine`]: all queue pairs together; its opening says in which order to call what.
 
 pub mod engine;
 mod error;
 pub mod mem;
+mod message;
 pub mod qp;
 pub mod queue;
 mod rc;
 #[cfg(test)]
 mod testing;
 pub mod types;
+mod uc;
+mod ud;
 pub mod wire;
 
 pub use error::VerbsError;

@@ -21,6 +21,8 @@ pub struct AsyncEvent {
     pub kind: AsyncKind,
     /// To which queue pair; for [`AsyncKind::CqErr`], the one whose completion was lost.
     pub qpn: Option<Qpn>,
+    /// To which shared receive queue.
+    pub srq: Option<u32>,
     /// What exactly, for a person.
     pub text: String,
 }
@@ -43,6 +45,10 @@ pub enum AsyncKind {
     SqDrained = 5,
     /// The device has stopped working.
     DeviceFatal = 8,
+    /// A shared receive queue fell below its limit.
+    SrqLimitReached = 15,
+    /// A queue pair will take no more from its shared receive queue.
+    QpLastWqeReached = 16,
 }
 
 impl AsyncKind {
@@ -56,6 +62,8 @@ impl AsyncKind {
             Self::CommEst => "IBV_EVENT_COMM_EST",
             Self::SqDrained => "IBV_EVENT_SQ_DRAINED",
             Self::DeviceFatal => "IBV_EVENT_DEVICE_FATAL",
+            Self::SrqLimitReached => "IBV_EVENT_SRQ_LIMIT_REACHED",
+            Self::QpLastWqeReached => "IBV_EVENT_QP_LAST_WQE_REACHED",
         }
     }
 }
@@ -99,7 +107,7 @@ impl AsyncEvents {
     }
 
     pub(crate) fn device_failed(&self, text: String) {
-        self.push(AsyncEvent { kind: AsyncKind::DeviceFatal, qpn: None, text });
+        self.push(AsyncEvent { kind: AsyncKind::DeviceFatal, qpn: None, srq: None, text });
     }
 
     fn push(&self, event: AsyncEvent) {
@@ -153,9 +161,12 @@ impl Events {
     }
 
     fn record(&mut self, event: Event) {
-        if let Some((kind, qpn)) = as_async(&event) {
-            let text = event.to_string();
-            self.asyncs.push(AsyncEvent { kind, qpn: Some(qpn), text });
+        if let Some(kind) = as_async(&event) {
+            let srq = match event {
+                Event::SrqLimitReached { srq } => Some(srq),
+                _ => None,
+            };
+            self.asyncs.push(AsyncEvent { kind, qpn: qpn(&event), srq, text: event.to_string() });
         }
         if self.log.len() == Self::LOG {
             self.log.pop_front();
@@ -165,19 +176,18 @@ impl Events {
 }
 
 /// The event as verbs know it, if they do.
-fn as_async(event: &Event) -> Option<(AsyncKind, Qpn)> {
+fn as_async(event: &Event) -> Option<AsyncKind> {
     Some(match *event {
-        Event::CommunicationEstablished { qpn } => (AsyncKind::CommEst, qpn),
-        Event::SqDrained { qpn } => (AsyncKind::SqDrained, qpn),
-        Event::CqOverflow { qpn } => (AsyncKind::CqErr, qpn),
-        Event::ResponderFailed { qpn, fault } => {
-            let kind = match fault {
-                Fault::RemoteAccess(_) | Fault::MisalignedAtomic => AsyncKind::QpAccessErr,
-                Fault::BadReceiveBuffer(_) => AsyncKind::QpFatal,
-                _ => AsyncKind::QpReqErr,
-            };
-            (kind, qpn)
-        }
+        Event::CommunicationEstablished { .. } => AsyncKind::CommEst,
+        Event::SqDrained { .. } => AsyncKind::SqDrained,
+        Event::CqOverflow { .. } => AsyncKind::CqErr,
+        Event::SrqLimitReached { .. } => AsyncKind::SrqLimitReached,
+        Event::LastWqeReached { .. } => AsyncKind::QpLastWqeReached,
+        Event::ResponderFailed { fault, .. } => match fault {
+            Fault::RemoteAccess(_) | Fault::MisalignedAtomic => AsyncKind::QpAccessErr,
+            Fault::BadReceiveBuffer(_) => AsyncKind::QpFatal,
+            _ => AsyncKind::QpReqErr,
+        },
         _ => return None,
     })
 }
@@ -202,8 +212,10 @@ fn qpn(event: &Event) -> Option<Qpn> {
         | Event::RequestFailed { qpn, .. }
         | Event::CommunicationEstablished { qpn }
         | Event::SqDrained { qpn }
+        | Event::LastWqeReached { qpn }
         | Event::ResponderFailed { qpn, .. }
         | Event::CqOverflow { qpn } => Some(qpn),
+        Event::SrqLimitReached { .. } => None,
     }
 }
 
@@ -234,7 +246,7 @@ mod tests {
     #[test]
     fn a_responder_s_failure_is_an_event_by_its_fault() {
         let qpn = Qpn::new(17).unwrap();
-        let kind = |fault| as_async(&Event::ResponderFailed { qpn, fault }).unwrap().0;
+        let kind = |fault| as_async(&Event::ResponderFailed { qpn, fault }).unwrap();
         assert_eq!(kind(Fault::BadLength), AsyncKind::QpReqErr);
         assert_eq!(
             kind(Fault::RemoteAccess(rxe_core::mem::AccessError::OutOfBounds)),

@@ -99,6 +99,8 @@ impl Counters {
             Event::CommunicationEstablished { .. }
             | Event::SqDrained { .. }
             | Event::ResponderFailed { .. }
+            | Event::SrqLimitReached { .. }
+            | Event::LastWqeReached { .. }
             | Event::CqOverflow { .. } => {}
         }
     }

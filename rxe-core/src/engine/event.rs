@@ -83,6 +83,17 @@ pub enum Event {
         /// How.
         fault: Fault,
     },
+    /// A shared receive queue fell below its limit (`IBV_EVENT_SRQ_LIMIT_REACHED`).
+    SrqLimitReached {
+        /// The queue's number.
+        srq: u32,
+    },
+    /// A QP in the error state will take nothing more from its shared receive queue
+    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    LastWqeReached {
+        /// The own QP.
+        qpn: Qpn,
+    },
     /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); the QP is in the error state.
     CqOverflow {
         /// The QP whose completion was lost.
@@ -148,6 +159,8 @@ impl fmt::Display for Event {
             Self::CommunicationEstablished { .. } => f.write_str("first packet on this connection"),
             Self::SqDrained { .. } => f.write_str("send queue drained"),
             Self::ResponderFailed { fault, .. } => write!(f, "QP into error state: {fault}"),
+            Self::SrqLimitReached { srq } => write!(f, "SRQ {srq} fell below its limit"),
+            Self::LastWqeReached { .. } => f.write_str("last receive of the shared queue returned"),
             Self::CqOverflow { .. } => f.write_str("completion queue overflowed"),
         }
     }

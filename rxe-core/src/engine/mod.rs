@@ -28,8 +28,12 @@ pub(crate) use event::EventSink;
 pub use event::{Event, Fault, RetryCause};
 
 use crate::error::VerbsError;
-use crate::mem::Memory;
-use crate::qp::{AttrMask, Ctx, Doorbells, Qp, QpAttr, QpHandle, QpInit, QpState, QpType, Window};
+use crate::mem::{Memory, PdId};
+use crate::qp::{
+    AddressVector, AttrMask, Ctx, Doorbells, Qp, QpAttr, QpHandle, QpInit, QpState, QpType, Window,
+    address,
+};
+use crate::queue::AddressHandle;
 use crate::types::{Gid, Qpn, Time};
 
 use timer::Timers;
@@ -41,6 +45,7 @@ pub struct Engine {
     memory: Arc<Memory>,
     doorbells: Arc<Doorbells>,
     qps: HashMap<Qpn, Box<Qp>>,
+    groups: rx::Groups,
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
     timers: Timers,
@@ -55,6 +60,7 @@ impl Engine {
             memory,
             doorbells: Arc::default(),
             qps: HashMap::new(),
+            groups: HashMap::new(),
             ready: VecDeque::new(),
             timers: Timers::default(),
             events: EventSink::default(),
@@ -84,9 +90,6 @@ impl Engine {
     /// The number is reserved or in use, or sizes exceed the device's limits.
     pub fn create_qp(&mut self, qpn: Qpn, init: QpInit) -> Result<Arc<QpHandle>, VerbsError> {
         let limits = &self.config.limits;
-        if init.service != QpType::Rc {
-            return Err(VerbsError::Unsupported { what: "QPs of another service than RC" });
-        }
         let cap = &init.cap;
         for (what, asked, limit) in [
             ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
@@ -149,7 +152,64 @@ impl Engine {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbsError> {
         let mut qp = self.qps.remove(&qpn).ok_or_else(|| unknown(qpn))?;
         self.timers.disarm(&mut qp.scheduled.timer, qpn);
+        self.groups.retain(|_, members| {
+            members.retain(|&member| member != qpn);
+            !members.is_empty()
+        });
         qp.reset();
+        Ok(())
+    }
+
+    /// Makes a handle for datagrams to the peers at an address. It holds what it needs: it stays
+    /// good when the GID table changes. IBTA 11.2.2.1.
+    ///
+    /// # Errors
+    /// The GID index, the peer's GID or their families are not right.
+    pub fn create_ah(
+        &self,
+        pd: PdId,
+        av: &AddressVector,
+    ) -> Result<Arc<AddressHandle>, VerbsError> {
+        let flow = av.flow_label.wrapping_add(u32::from(av.sgid_index));
+        let net = address(&self.config, av, flow)?;
+        Ok(Arc::new(AddressHandle { pd, net }))
+    }
+
+    /// Lets a UD QP receive what is sent to a group. The caller joins the group on the interface.
+    /// IBTA 11.3.1.
+    ///
+    /// # Errors
+    /// There is no such QP, it is not UD, or the address is not that of a group.
+    pub fn attach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), VerbsError> {
+        let qp = self.qps.get(&qpn).ok_or_else(|| unknown(qpn))?;
+        if qp.handle.init().service != QpType::Ud {
+            return Err(VerbsError::InvalidRequest { why: "only UD QPs can join groups" });
+        }
+        if !group.to_ip().is_multicast() {
+            return Err(VerbsError::InvalidRequest {
+                why: "the GID is not that of a multicast group",
+            });
+        }
+        let members = self.groups.entry(group).or_default();
+        if !members.contains(&qpn) {
+            members.push(qpn);
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Engine::attach_multicast`].
+    ///
+    /// # Errors
+    /// The QP is not attached to the group.
+    pub fn detach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), VerbsError> {
+        let not_attached =
+            || VerbsError::UnknownObject { what: format!("QP {qpn} in group {}", group.to_ip()) };
+        let members = self.groups.get_mut(&group).ok_or_else(not_attached)?;
+        let at = members.iter().position(|&member| member == qpn).ok_or_else(not_attached)?;
+        members.swap_remove(at);
+        if members.is_empty() {
+            self.groups.remove(&group);
+        }
         Ok(())
     }
 
@@ -195,7 +255,8 @@ impl Engine {
     }
 
     fn window(&self) -> Window {
-        Window { packets: self.config.window_packets, bytes: self.config.window_bytes }
+        let Config { window_packets: packets, window_bytes: bytes, max_mtu, .. } = self.config;
+        Window { packets, bytes, max_mtu }
     }
 
     /// Puts a QP that has just worked where it belongs: the ready list, the timers.

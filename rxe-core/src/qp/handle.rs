@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crossbeam_queue::SegQueue;
 
+use super::Receives;
 use super::attr::{QpCap, QpState, QpType};
 use crate::error::VerbsError;
 use crate::mem::PdId;
-use crate::queue::{CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, WorkRing};
+use crate::queue::{
+    CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WorkRing,
+};
 use crate::types::Qpn;
 
 /// QPs that an engine must look at. Shared by the engine and the handles of its QPs.
@@ -42,6 +45,8 @@ pub struct QpInit {
     pub recv_cq: Arc<CompletionQueue>,
     /// Sizes.
     pub cap: QpCap,
+    /// The shared queue that receives come from, instead of one of its own.
+    pub srq: Option<Arc<SharedReceiveQueue>>,
     /// Whether every send request makes a completion, signalled or not.
     pub sq_sig_all: bool,
 }
@@ -52,7 +57,7 @@ pub struct QpHandle {
     pub(crate) qpn: Qpn,
     pub(crate) init: QpInit,
     pub(crate) sq: WorkRing<SendRequest>,
-    pub(crate) rq: WorkRing<RecvRequest>,
+    pub(crate) rq: Receives,
     state: AtomicU8,
     /// Whether the QP is among the rung doorbells already.
     rung: AtomicBool,
@@ -65,7 +70,10 @@ impl QpHandle {
         Self {
             qpn,
             sq: WorkRing::new(init.cap.max_send_wr),
-            rq: WorkRing::new(init.cap.max_recv_wr),
+            rq: match &init.srq {
+                Some(srq) => Receives::Shared(Arc::clone(srq)),
+                None => Receives::Own(Box::new(WorkRing::new(init.cap.max_recv_wr)), init.pd),
+            },
             init,
             state: AtomicU8::new(QpState::Reset as u8),
             rung: AtomicBool::new(false),
@@ -129,8 +137,7 @@ impl QpHandle {
             return Err(VerbsError::WrongState { operation: "post_recv", state });
         }
         check_sges(request.sges.len(), self.init.cap.max_recv_sge)?;
-        let full = VerbsError::QueueFull { queue: "receive", depth: self.rq.depth() };
-        self.rq.post(request).map_err(|_| full)?;
+        self.rq.post(request)?;
         // Read again: if the QP went into the error state meanwhile, its flush may have missed this.
         if self.state() == QpState::Err {
             self.ring();
@@ -161,6 +168,7 @@ impl QpHandle {
     fn check_send(&self, request: &SendRequest) -> Result<(), VerbsError> {
         let cap = &self.init.cap;
         let bytes = request.payload.len();
+        check_service(self.init.service, request)?;
         match &request.payload {
             Payload::Sges(list) => check_sges(list.len(), cap.max_send_sge)?,
             Payload::Inline(_) if request.op.is_read_or_atomic() => {
@@ -187,6 +195,23 @@ impl QpHandle {
         }
         Ok(())
     }
+}
+
+/// Whether the service has the operation. IBTA table 22 (9.1).
+fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsError> {
+    let why = match (service, &request.op) {
+        (QpType::Uc, op) if op.is_read_or_atomic() => "UC has neither READ nor atomics: use RC",
+        (QpType::Ud, SendOp::Send { .. }) if request.to.is_none() => {
+            "a datagram needs an address handle, the peer's QP number and Q_Key"
+        }
+        (QpType::Ud, SendOp::Send { .. }) => return Ok(()),
+        (QpType::Ud, _) => "UD has only SEND: use RC or UC",
+        (_, _) if request.to.is_some() => {
+            "a connected QP sends to its peer: the request must not name an address handle"
+        }
+        _ => return Ok(()),
+    };
+    Err(VerbsError::InvalidRequest { why })
 }
 
 fn check_sges(asked: usize, limit: u32) -> Result<(), VerbsError> {

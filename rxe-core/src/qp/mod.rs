@@ -6,20 +6,27 @@
 mod attr;
 mod handle;
 mod modify;
+mod receives;
+mod sends;
+mod sides;
 mod state;
 
 use std::sync::Arc;
 
 pub use attr::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use handle::{Doorbells, QpHandle, QpInit};
+pub(crate) use modify::address;
+pub(crate) use receives::Receives;
+pub(crate) use sends::{Drain, check_memory, complete_send};
 pub use state::check_modify;
 
 use crate::engine::{Event, EventSink};
-use crate::mem::MemoryGuard;
+use crate::mem::{Access, AccessError, MemoryGuard, Span};
 use crate::queue::{Completion, CompletionQueue};
-use crate::rc::{Requester, Responder};
-use crate::types::{Qpn, Time};
-use crate::wire::{NetHeader, Packet, TxBatch};
+use crate::types::{Key, Mtu, Qpn, Time};
+use crate::wire::{DropReason, NetHeader, Packet, TxBatch};
+
+use sides::{RecvSide, SendSide, Stop};
 
 /// A queue pair as its engine holds it.
 #[derive(Debug)]
@@ -28,8 +35,8 @@ pub(crate) struct Qp {
     attr: QpAttr,
     /// How packets to the peer are addressed; known from RTR on.
     net: NetHeader,
-    send: Requester,
-    recv: Responder,
+    send: SendSide,
+    recv: RecvSide,
     /// Whether the first packet of the peer has been seen.
     established: bool,
     /// Where the engine has put it.
@@ -58,6 +65,11 @@ impl Link<'_> {
     pub(crate) fn qpn(&self) -> Qpn {
         self.handle.qpn
     }
+
+    /// The largest payload that the device's link carries.
+    pub(crate) fn max_mtu(&self) -> Mtu {
+        self.window.max_mtu
+    }
 }
 
 /// How much one QP may leave unacknowledged.
@@ -65,6 +77,8 @@ impl Link<'_> {
 pub(crate) struct Window {
     pub(crate) packets: u32,
     pub(crate) bytes: u32,
+    /// The largest payload that the link carries.
+    pub(crate) max_mtu: Mtu,
 }
 
 /// The surroundings in which a QP works for the length of one call.
@@ -87,6 +101,24 @@ impl<'a> Ctx<'a> {
         Self { now, mem, events, window, overflow: false }
     }
 
+    /// Memory that a peer names, for a QP.
+    pub(crate) fn remote(
+        &self,
+        link: &Link<'_>,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<Span<'a>, AccessError> {
+        self.mem.span(link.handle.init.pd, rkey, addr, len, need)
+    }
+
+    /// Drops the packet being handled.
+    pub(crate) fn drop_packet(&mut self, link: &Link<'_>, reason: DropReason) {
+        let psn = self.events.psn;
+        self.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
+    }
+
     /// Adds a completion; the QP notices an overflow when its call ends.
     pub(crate) fn complete(&mut self, cq: &CompletionQueue, completion: Completion) {
         if cq.push(completion).is_err() && !self.overflow {
@@ -100,7 +132,11 @@ impl<'a> Ctx<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dead;
 
-/// One side of the QP, with the link beside it.
+/// Only the send side can not go on (UC, UD): likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SendError;
+
+/// The link of a QP, leaving its sides free to be changed.
 macro_rules! link_of {
     ($qp:expr, $ctx:expr) => {
         Link { handle: &$qp.handle, attr: &$qp.attr, net: $qp.net, window: $ctx.window }
@@ -110,12 +146,13 @@ use link_of;
 
 impl Qp {
     pub(crate) fn new(handle: Arc<QpHandle>) -> Self {
+        let service = handle.init.service;
         Self {
             handle,
             attr: QpAttr::default(),
             net: NetHeader::default(),
-            send: Requester::default(),
-            recv: Responder::default(),
+            send: SendSide::idle(service),
+            recv: RecvSide::idle(service),
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -135,7 +172,7 @@ impl Qp {
     }
 
     /// Takes a packet that is meant for this QP, well-formed and unharmed.
-    pub(crate) fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+    pub(crate) fn receive(&mut self, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
         if !self.established {
             self.established = true;
             if self.state() == QpState::Rtr {
@@ -144,7 +181,7 @@ impl Qp {
         }
         let link = link_of!(self, ctx);
         let result = if packet.info().is_request {
-            self.recv.receive(&link, ctx, packet)
+            self.recv.receive(&link, ctx, net, packet)
         } else {
             self.send.receive(&link, ctx, packet)
         };
@@ -158,17 +195,29 @@ impl Qp {
         batch: &mut TxBatch,
         budget: usize,
     ) -> bool {
-        if self.state() == QpState::Err {
+        match self.state() {
             // What was posted since.
-            self.flush(ctx);
+            QpState::Err => self.flush(ctx),
+            QpState::Sqe => self.send.flush(&link_of!(self, ctx), ctx),
+            _ => {}
         }
         let link = link_of!(self, ctx);
         let (mut more, result) = self.recv.transmit(&link, ctx, batch, budget);
         self.settle(ctx, result);
         if matches!(self.state(), QpState::Rts | QpState::Sqd) {
             let link = link_of!(self, ctx);
-            more |= self.send.transmit(&link, ctx, batch, budget);
-            let result = self.send.reap(&link, ctx);
+            let result = match self.send.transmit(&link, ctx, batch, budget) {
+                Ok(unfinished) => {
+                    more |= unfinished;
+                    Ok(())
+                }
+                Err(Stop::Sending) => {
+                    self.set_state(QpState::Sqe);
+                    self.send.flush(&link_of!(self, ctx), ctx);
+                    Ok(())
+                }
+                Err(Stop::Everything) => Err(Dead),
+            };
             self.settle(ctx, result);
         }
         more
@@ -210,6 +259,9 @@ impl Qp {
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
         self.set_state(QpState::Err);
         self.flush(ctx);
+        if self.handle.rq.is_shared() {
+            ctx.events.emit(Event::LastWqeReached { qpn: self.handle.qpn });
+        }
     }
 
     fn flush(&mut self, ctx: &mut Ctx<'_>) {

@@ -1,10 +1,10 @@
 //! Carrying out a modify call: first everything is checked, then everything is done.
 //! IBTA 11.2.5.2.
 
-use super::{AttrMask, Ctx, Qp, QpAttr, QpState, check_modify, link_of};
+use super::sides::{RecvSide, SendSide};
+use super::{AddressVector, AttrMask, Ctx, Qp, QpAttr, QpState, check_modify, link_of};
 use crate::engine::{Config, SourcePort};
 use crate::error::VerbsError;
-use crate::rc::{Requester, Responder};
 use crate::wire::{NetHeader, UDP_PORT};
 
 use super::Link;
@@ -28,7 +28,10 @@ impl Qp {
         }
         check_modify(self.handle.init.service, from, to, mask)?;
         check_values(config, new, mask)?;
-        let net = mask.contains(AttrMask::AV).then(|| self.address(config, new)).transpose()?;
+        let net = mask
+            .contains(AttrMask::AV)
+            .then(|| address(config, &new.ah_attr, self.handle.qpn.value()))
+            .transpose()?;
 
         self.assign(new, mask);
         if let Some(net) = net {
@@ -39,14 +42,14 @@ impl Qp {
             (QpState::Err, QpState::Err) => {}
             (_, QpState::Err) => self.enter_error(ctx),
             (QpState::Init, QpState::Rtr) => {
-                self.recv = Responder::new(self.attr.rq_psn);
+                self.recv = RecvSide::start(self.handle.init.service, self.attr.rq_psn);
                 self.set_state(to);
             }
             (QpState::Rtr, QpState::Rts) => {
-                self.send = Requester::new(self.attr.sq_psn, &link_of!(self, ctx));
+                self.send = SendSide::start(self.attr.sq_psn, &link_of!(self, ctx));
                 self.set_state(to);
             }
-            (QpState::Sqd, QpState::Rts) => {
+            (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
                 self.send.resume();
                 self.set_state(to);
             }
@@ -66,53 +69,11 @@ impl Qp {
         self.set_state(QpState::Reset);
         self.send.forget(&self.handle);
         self.recv.forget(&self.handle);
-        self.send = Requester::default();
-        self.recv = Responder::default();
+        self.send = SendSide::idle(self.handle.init.service);
+        self.recv = RecvSide::idle(self.handle.init.service);
         self.established = false;
         self.attr = QpAttr::default();
         self.net = NetHeader::default();
-    }
-
-    /// How packets to the peer of `new.ah_attr` are addressed.
-    fn address(&self, config: &Config, new: &QpAttr) -> Result<NetHeader, VerbsError> {
-        let av = &new.ah_attr;
-        let bad = |name, why: String| VerbsError::InvalidAttribute { name, why };
-        let local = config.gids.get(usize::from(av.sgid_index)).filter(|gid| !gid.is_zero());
-        let Some(local) = local else {
-            let why = format!(
-                "the GID table has no entry {}: it has {} (see `rxe gids`)",
-                av.sgid_index,
-                config.gids.len()
-            );
-            return Err(bad("ah_attr.grh.sgid_index", why));
-        };
-        if av.dgid.is_zero() {
-            let why = "it is zero: RoCE needs the peer's GID (set ah_attr.is_global and grh.dgid)";
-            return Err(bad("ah_attr.grh.dgid", why.into()));
-        }
-        let (src, dst) = (local.to_ip(), av.dgid.to_ip());
-        if src.is_ipv4() != dst.is_ipv4() {
-            let why = format!(
-                "own address {src} and peer {dst} are of different families: choose a GID index of \
-                 the peer's family"
-            );
-            return Err(bad("ah_attr.grh", why));
-        }
-        let src_port = match config.source_port {
-            SourcePort::Fixed(port) => port,
-            SourcePort::PerQp => {
-                // Switches spread flows by it: any function of the QPN that scatters will do.
-                let hash = self.handle.qpn.value().wrapping_mul(0x9e37_79b1) >> 18;
-                0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
-            }
-        };
-        let mut net = NetHeader::outgoing(src, dst, src_port);
-        net.tos = av.traffic_class;
-        net.ttl = if av.hop_limit == 0 { 64 } else { av.hop_limit };
-        if dst.is_ipv6() {
-            net.flow_label = av.flow_label & 0xf_ffff;
-        }
-        Ok(net)
     }
 
     fn assign(&mut self, new: &QpAttr, mask: AttrMask) {
@@ -141,6 +102,55 @@ impl Qp {
             DEST_QPN => dest_qp_num,
         }
     }
+}
+
+/// How packets to the peer of `av` are addressed. `flow` tells flows apart where source ports may
+/// differ.
+///
+/// # Errors
+/// The GID index, the peer's GID or their families are not right.
+pub(crate) fn address(
+    config: &Config,
+    av: &AddressVector,
+    flow: u32,
+) -> Result<NetHeader, VerbsError> {
+    let bad = |name, why: String| VerbsError::InvalidAttribute { name, why };
+    let local = config.gids.get(usize::from(av.sgid_index)).filter(|gid| !gid.is_zero());
+    let Some(local) = local else {
+        let why = format!(
+            "the GID table has no entry {}: it has {} (see `rxe gids`)",
+            av.sgid_index,
+            config.gids.len()
+        );
+        return Err(bad("ah_attr.grh.sgid_index", why));
+    };
+    if av.dgid.is_zero() {
+        let why = "it is zero: RoCE needs the peer's GID (set ah_attr.is_global and grh.dgid)";
+        return Err(bad("ah_attr.grh.dgid", why.into()));
+    }
+    let (src, dst) = (local.to_ip(), av.dgid.to_ip());
+    if src.is_ipv4() != dst.is_ipv4() {
+        let why = format!(
+            "own address {src} and peer {dst} are of different families: choose a GID index of \
+             the peer's family"
+        );
+        return Err(bad("ah_attr.grh", why));
+    }
+    let src_port = match config.source_port {
+        SourcePort::Fixed(port) => port,
+        SourcePort::PerQp => {
+            // Switches spread flows by it: any function of the QPN that scatters will do.
+            let hash = flow.wrapping_mul(0x9e37_79b1) >> 18;
+            0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
+        }
+    };
+    let mut net = NetHeader::outgoing(src, dst, src_port);
+    net.tos = av.traffic_class;
+    net.ttl = if av.hop_limit == 0 { 64 } else { av.hop_limit };
+    if dst.is_ipv6() {
+        net.flow_label = av.flow_label & 0xf_ffff;
+    }
+    Ok(net)
 }
 
 fn check_values(config: &Config, new: &QpAttr, mask: AttrMask) -> Result<(), VerbsError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::types::{Key, Qpn};
+use crate::types::{Key, Qpn, Time};
 
 /// How a request ended. The numbers are those of `ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -176,9 +176,31 @@ pub struct Completion {
     pub qpn: Qpn,
     /// The peer's QP.
     pub src_qp: Qpn,
+    /// Whether the receive's first 40 bytes hold a GRH: always so for datagrams.
+    pub grh: bool,
     /// Whether the sender set "solicited" on it, or it is an error: such a completion wakes a
     /// waiter for solicited ones.
     pub solicited: bool,
+    /// When it was made, on the engine's clock.
+    pub timestamp: Time,
+}
+
+impl Completion {
+    /// A completion of which nothing else is known.
+    pub fn new(id: u64, status: Status, qpn: Qpn, timestamp: Time) -> Self {
+        Self {
+            id,
+            status,
+            op: CompletionOp::Send,
+            byte_len: 0,
+            imm: None,
+            qpn,
+            src_qp: Qpn::from_wire(0),
+            grh: false,
+            solicited: false,
+            timestamp,
+        }
+    }
 }
 
 /// Somebody to be told of a completion, such as a file descriptor that becomes readable.
@@ -294,8 +316,7 @@ mod tests {
 
     fn completion(solicited: bool, status: Status) -> Completion {
         let qpn = Qpn::new(5).unwrap();
-        let op = CompletionOp::Recv;
-        Completion { id: 1, status, op, byte_len: 0, imm: None, qpn, src_qp: qpn, solicited }
+        Completion { solicited, ..Completion::new(1, status, qpn, Time::ZERO) }
     }
 
     #[test]

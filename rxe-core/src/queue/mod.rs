@@ -4,7 +4,12 @@
 mod completion;
 mod request;
 mod ring;
+mod srq;
 
 pub use completion::{Arm, Completion, CompletionOp, CompletionQueue, Immediate, Notify, Status};
-pub use request::{Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge, SgeList};
+pub use request::{
+    AddressHandle, Datagram, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+    SgeList,
+};
 pub use ring::{PostError, WorkRing};
+pub use srq::SharedReceiveQueue;

@@ -1,9 +1,13 @@
 //! Work requests. IBTA 11.4.1.1, 11.4.1.2.
 
+use std::sync::Arc;
+
 use bitflags::bitflags;
 use smallvec::SmallVec;
 
-use crate::types::Key;
+use crate::mem::PdId;
+use crate::types::{Key, Qkey, Qpn};
+use crate::wire::NetHeader;
 
 /// A scatter/gather element: bytes of one registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +106,26 @@ impl SendOp {
     }
 }
 
+/// The way to peers at one address, for datagrams. Made by
+/// [`Engine::create_ah`](crate::engine::Engine::create_ah). IBTA 11.2.2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressHandle {
+    pub(crate) pd: PdId,
+    pub(crate) net: NetHeader,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// To which address.
+    pub ah: Arc<AddressHandle>,
+    /// To which QP there; [`Qpn::MULTICAST`] for a group.
+    pub qpn: Qpn,
+    /// The Q_Key that the receiver expects; one with the high bit set stands for the sending QP's
+    /// own. IBTA 10.2.4.
+    pub qkey: Qkey,
+}
+
 bitflags! {
     /// How a send request is carried out. The bits are those of `ibv_send_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,10 +150,19 @@ pub struct SendRequest {
     pub payload: Payload,
     /// And how.
     pub flags: SendFlags,
+    /// To whom, for datagrams; `None` on connected QPs.
+    pub to: Option<Datagram>,
+}
+
+impl SendRequest {
+    /// A signalled request on a connected QP.
+    pub fn new(id: u64, op: SendOp, payload: Payload) -> Self {
+        Self { id, op, payload, flags: SendFlags::SIGNALED, to: None }
+    }
 }
 
 /// A request to the receive queue: where the next message may go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecvRequest {
     /// The program's own number for it, given back in the completion.
     pub id: u64,

@@ -2,13 +2,13 @@
 
 use crate::engine::{Event, RetryCause};
 use crate::mem::{Access, write_spans};
-use crate::qp::{Ctx, Dead, Link};
+use crate::qp::{Ctx, Dead, Link, complete_send};
 use crate::queue::{Payload, SendOp, Status};
 use crate::types::Psn;
 use crate::wire::{DropReason, NakCode, OpKind, Packet, Syndrome};
 
 use super::inflight::{AnswerSkipped, Wqe};
-use super::requester::{Requester, complete};
+use super::requester::Requester;
 use super::retry::{Due, Exhausted};
 
 impl Requester {
@@ -21,11 +21,11 @@ impl Requester {
     ) -> Result<(), Dead> {
         let psn = packet.psn();
         if !psn.before(self.inflight.high()) {
-            drop_it(link, ctx, DropReason::GhostAck);
+            ctx.drop_packet(link, DropReason::GhostAck);
             return Ok(());
         }
         if psn.before(self.inflight.una()) {
-            drop_it(link, ctx, DropReason::StaleResponse);
+            ctx.drop_packet(link, DropReason::StaleResponse);
             return Ok(());
         }
         self.blocked = false;
@@ -88,7 +88,7 @@ impl Requester {
                 Err(self.fail_front(link, ctx, status, None))
             }
             Syndrome::Reserved(_) => {
-                drop_it(link, ctx, DropReason::ReservedSyndrome);
+                ctx.drop_packet(link, DropReason::ReservedSyndrome);
                 Ok(())
             }
         }
@@ -105,12 +105,12 @@ impl Requester {
         // An answer acknowledges every request before its own.
         self.acknowledge(link, ctx, psn)?;
         if self.inflight.una() != psn {
-            drop_it(link, ctx, DropReason::ResponseGap);
+            ctx.drop_packet(link, DropReason::ResponseGap);
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
         if !matches!(wqe.request.op, SendOp::Read { .. }) {
-            drop_it(link, ctx, DropReason::UnexpectedResponse);
+            ctx.drop_packet(link, DropReason::UnexpectedResponse);
             return Ok(());
         }
         let mtu = link.attr.path_mtu.bytes();
@@ -134,12 +134,12 @@ impl Requester {
         let psn = packet.psn();
         self.acknowledge(link, ctx, psn)?;
         if self.inflight.una() != psn {
-            drop_it(link, ctx, DropReason::ResponseGap);
+            ctx.drop_packet(link, DropReason::ResponseGap);
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
         let Some(value) = packet.atomic_ack().filter(|_| wqe.request.op.is_atomic()) else {
-            drop_it(link, ctx, DropReason::UnexpectedResponse);
+            ctx.drop_packet(link, DropReason::UnexpectedResponse);
             return Ok(());
         };
         // On the wire the value is a big-endian number, in memory it is the host's.
@@ -166,7 +166,7 @@ impl Requester {
         }
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.answered() {
-            complete(link, ctx, &wqe, Status::Success);
+            complete_send(link, ctx, &wqe.request, Status::Success);
         }
         self.on_progress(link, ctx, una);
         Ok(())
@@ -175,7 +175,7 @@ impl Requester {
     /// Everything before `to` has been answered.
     fn acknowledge(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, to: Psn) -> Result<(), Dead> {
         let una = self.inflight.una();
-        let retire = |wqe: Wqe| complete(link, ctx, &wqe, Status::Success);
+        let retire = |wqe: Wqe| complete_send(link, ctx, &wqe.request, Status::Success);
         let result = self.inflight.acknowledge(to, retire);
         if self.inflight.una() != una {
             self.on_progress(link, ctx, una);
@@ -235,9 +235,4 @@ impl Requester {
             }
         }
     }
-}
-
-fn drop_it(link: &Link<'_>, ctx: &mut Ctx<'_>, reason: DropReason) {
-    let psn = ctx.events.psn;
-    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
 }

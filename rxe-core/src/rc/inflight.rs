@@ -12,8 +12,11 @@
 
 use std::collections::VecDeque;
 
+use crate::message::Outgoing;
+use crate::qp::Link;
 use crate::queue::{SendRequest, Status};
 use crate::types::Psn;
+use crate::wire::Service;
 
 /// A send request on its way.
 #[derive(Debug)]
@@ -37,6 +40,19 @@ impl Wqe {
         // A longer message was refused when it was posted.
         let len = u32::try_from(request.payload.len()).unwrap_or(u32::MAX);
         Self { request, len, first: Psn::ZERO, packets: 0, chunk: 1, failed: None }
+    }
+
+    /// The message, for cutting packets off.
+    pub(super) fn outgoing(&self, link: &Link<'_>) -> Outgoing<'_> {
+        Outgoing {
+            service: Service::Rc,
+            request: &self.request,
+            len: self.len,
+            first: self.first,
+            packets: self.packets,
+            mtu: link.attr.path_mtu.bytes(),
+            dest_qp: link.attr.dest_qp_num,
+        }
     }
 
     /// One past its last PSN.
@@ -276,7 +292,7 @@ mod tests {
         let remote = Remote { addr: 0, rkey: Key::new(1) };
         let op = if read { SendOp::Read { remote } } else { SendOp::Send { imm: None } };
         let payload = Payload::Sges(Default::default());
-        Wqe::new(SendRequest { id, op, payload, flags: SendFlags::empty() })
+        Wqe::new(SendRequest { flags: SendFlags::empty(), ..SendRequest::new(id, op, payload) })
     }
 
     /// Requests of 3 packets each, all sent, from a PSN just before the wrap.

@@ -3,7 +3,6 @@
 //! The requester's side, by what changes together:
 //! - `inflight`: the requests from first PSN to completion; the only place that knows which
 //!   packet is next and which is the oldest unacknowledged,
-//! - `segment`: one packet of a request,
 //! - `requester`: what may be sent now (fence, window, READ limit) and when to ask for an answer,
 //! - `completer`: what an answer means,
 //! - `retry`: timers and counts,
@@ -11,10 +10,9 @@
 //!
 //! The responder's side:
 //! - `responder`: the order of checks and what happens to a good request,
-//! - `check`: the checks, `fault`: what follows from a failed one,
+//! - `fault`: what follows from a failed check,
 //! - `reply`: answers waiting to be sent, `replay`: answers kept for duplicates.
 
-mod check;
 mod completer;
 mod fault;
 mod inflight;
@@ -23,7 +21,6 @@ mod reply;
 mod requester;
 mod responder;
 mod retry;
-mod segment;
 #[cfg(test)]
 mod tests;
 mod window;

@@ -1,16 +1,16 @@
 //! The requester: what may be sent now, and when to ask the peer for an answer. IBTA 9.7.2 to 9.7.4.
 
 use crate::engine::Event;
-use crate::mem::{Access, AccessError};
-use crate::qp::{Ctx, Dead, Link, QpHandle};
-use crate::queue::{Completion, CompletionOp, Payload, SendFlags, SendOp, Status};
+use crate::mem::AccessError;
+use crate::qp::{Ctx, Dead, Drain, Link, QpHandle, check_memory, complete_send};
+use crate::queue::{SendFlags, SendOp, Status};
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
 
 use super::inflight::{Inflight, Wqe};
 use super::retry::Retry;
-use super::segment::{Segment, packets};
 use super::window::SendWindow;
+use crate::message::{Segment, packets};
 
 /// The send side of an RC queue pair.
 #[derive(Debug, Default)]
@@ -26,17 +26,6 @@ pub(crate) struct Requester {
     /// The PSN at which an answer was last found to be skipped, so that every further answer
     /// behind it does not start another retry.
     pub(super) skipped_at: Option<Psn>,
-}
-
-/// How far the transition to SQD has come.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Drain {
-    #[default]
-    No,
-    /// Nothing new begins; what has begun goes on.
-    Draining,
-    /// Drained, and said so.
-    Drained,
 }
 
 /// Packets after which an answer is asked for at the latest.
@@ -135,9 +124,8 @@ impl Requester {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_read_or_atomic();
         let ask = !awaits_data && self.asks(index + count == wqe.packets);
-        let mtu = link.attr.path_mtu.bytes();
         let memory = (ctx.mem, link.handle.init.pd);
-        let segment = Segment::new(wqe, index, count, mtu, link.attr.dest_qp_num, memory);
+        let segment = Segment::new(wqe.outgoing(link), index, count, memory);
         let sent = segment.map(|segment| segment.emit(batch, link.net, ask));
         if sent.is_err() {
             // The region went away under the request.
@@ -199,7 +187,7 @@ impl Requester {
     ) -> Dead {
         ctx.events.emit(Event::RequestFailed { qpn: link.qpn(), status, detail });
         if let Some(wqe) = self.inflight.pop() {
-            complete(link, ctx, &wqe, status);
+            complete_send(link, ctx, &wqe.request, status);
         }
         self.retry.stop();
         Dead
@@ -209,10 +197,10 @@ impl Requester {
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
         self.retry.stop();
         while let Some(wqe) = self.inflight.pop() {
-            complete(link, ctx, &wqe, Status::WorkRequestFlushed);
+            complete_send(link, ctx, &wqe.request, Status::WorkRequestFlushed);
         }
         while let Some(request) = link.handle.sq.take() {
-            complete(link, ctx, &Wqe::new(request), Status::WorkRequestFlushed);
+            complete_send(link, ctx, &request, Status::WorkRequestFlushed);
         }
     }
 
@@ -228,7 +216,7 @@ impl Requester {
 
     /// RTS to SQD: nothing new begins.
     pub(crate) fn drain(&mut self) {
-        self.drain = Drain::Draining;
+        self.drain.begin();
     }
 
     /// SQD to RTS.
@@ -239,11 +227,7 @@ impl Requester {
 
     /// Whether the queue has just drained; true once.
     pub(crate) fn take_drained(&mut self) -> bool {
-        let drained = self.drain == Drain::Draining && !self.inflight.is_busy();
-        if drained {
-            self.drain = Drain::Drained;
-        }
-        drained
+        self.drain.take_drained(self.inflight.is_busy())
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -257,38 +241,5 @@ fn check(wqe: &Wqe, link: &Link<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
     if fetches && link.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);
     }
-    if let Payload::Sges(list) = &wqe.request.payload {
-        let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
-        ctx.mem.check_list(link.handle.init.pd, list, need).map_err(|_| Status::LocalProtection)?;
-    }
-    Ok(())
-}
-
-/// Gives back the request's place and, where the program wants it, a completion.
-pub(super) fn complete(link: &Link<'_>, ctx: &mut Ctx<'_>, wqe: &Wqe, status: Status) {
-    link.handle.sq.release();
-    let init = &link.handle.init;
-    let request = &wqe.request;
-    let wanted = init.sq_sig_all || request.flags.contains(SendFlags::SIGNALED);
-    if status == Status::Success && !wanted {
-        return;
-    }
-    let op = match request.op {
-        SendOp::Send { .. } => CompletionOp::Send,
-        SendOp::Write { .. } => CompletionOp::RdmaWrite,
-        SendOp::Read { .. } => CompletionOp::RdmaRead,
-        SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,
-        SendOp::FetchAdd { .. } => CompletionOp::FetchAdd,
-    };
-    let completion = Completion {
-        id: request.id,
-        status,
-        op,
-        byte_len: wqe.len,
-        imm: None,
-        qpn: link.qpn(),
-        src_qp: link.attr.dest_qp_num,
-        solicited: false,
-    };
-    ctx.complete(&init.send_cq, completion);
+    check_memory(&wqe.request, link, ctx)
 }

@@ -5,20 +5,18 @@
 //! carried out only at the expected PSN, once; answers leave in the order of PSNs.
 
 use crate::engine::{Event, Fault};
-use crate::mem::{Access, AccessError, read_spans, write_spans};
+use crate::mem::{Access, AccessError, read_spans};
+use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
-use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, Status};
-use crate::types::{Key, Psn};
+use crate::types::Psn;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NetHeader, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
     emit,
 };
 
-use super::check::{self, Assembling};
 use super::fault::effect;
 use super::replay::{Replay, Saved, SavedKind};
 use super::reply::{ReadReply, Replies, Reply};
-use super::segment::packets;
 
 /// The receive side of an RC queue pair.
 #[derive(Debug, Default)]
@@ -27,29 +25,12 @@ pub(crate) struct Responder {
     expected: Psn,
     /// Messages completed, 24 bits.
     msn: u32,
-    message: Message,
+    message: Assembly,
     /// A gap or "receiver not ready" was reported at `expected`; what follows is dropped until that
     /// packet comes.
     refused: bool,
     replies: Replies,
     replay: Replay,
-}
-
-/// The message being received.
-#[derive(Debug, Default)]
-enum Message {
-    #[default]
-    None,
-    Send {
-        receive: RecvRequest,
-        received: u64,
-    },
-    Write {
-        va: u64,
-        rkey: Key,
-        len: u32,
-        received: u32,
-    },
 }
 
 const MSN_MASK: u32 = 0xff_ffff;
@@ -74,7 +55,7 @@ impl Responder {
         }
         if ahead > 0 && self.refused {
             // Reported already; one NAK a gap. C9-113.
-            drop_it(link, ctx, DropReason::GapAlreadyReported);
+            ctx.drop_packet(link, DropReason::GapAlreadyReported);
             return Ok(());
         }
         let result =
@@ -96,107 +77,34 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let info = packet.info();
-        check::sequence(self.assembling(), info)?;
+        check::sequence(self.message.assembling(), info)?;
         check::enabled(info, link.attr.qp_access_flags)?;
         check::length(packet, link.attr.path_mtu.bytes())?;
         match info.kind {
-            OpKind::Send => self.send(link, ctx, packet),
-            OpKind::Write => self.write(link, ctx, packet),
+            OpKind::Send => {
+                let delivered = self.message.send(link, ctx, packet)?;
+                self.delivered(packet, delivered);
+                Ok(())
+            }
+            OpKind::Write => {
+                let delivered = self.message.write(link, ctx, packet)?;
+                self.delivered(packet, delivered);
+                Ok(())
+            }
             OpKind::ReadRequest => self.read(link, ctx, packet),
             _ => self.atomic(link, ctx, packet),
         }
     }
 
-    fn assembling(&self) -> Assembling {
-        match self.message {
-            Message::None => Assembling::Nothing,
-            Message::Send { .. } => Assembling::Send,
-            Message::Write { .. } => Assembling::Write,
-        }
-    }
-
-    fn send(
-        &mut self,
-        link: &Link<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
-        let info = packet.info();
-        if info.starts {
-            let receive = link.handle.rq.take().ok_or(Fault::ReceiverNotReady)?;
-            self.message = Message::Send { receive, received: 0 };
-        }
-        let Message::Send { receive, received } = &mut self.message else {
-            return Err(Fault::OpcodeOutOfSequence);
-        };
-        let bytes = packet.payload();
-        let total = *received + bytes.len() as u64;
-        if total > receive.capacity() {
-            return Err(Fault::MessageTooLong);
-        }
-        let pd = link.handle.init.pd;
-        let spans = ctx
-            .mem
-            .stretch(pd, &receive.sges, *received, bytes.len(), Access::LOCAL_WRITE)
-            .map_err(Fault::BadReceiveBuffer)?;
-        write_spans(&spans, bytes);
-        *received = total;
-        if info.ends {
-            if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-                self.complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet);
-            }
+    /// A packet of a SEND or WRITE has been carried out.
+    fn delivered(&mut self, packet: &Packet<'_>, delivered: Delivered) {
+        if delivered == Delivered::Whole {
             self.message_done();
         }
-        self.advance(packet, 1);
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        link: &Link<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
-        let info = packet.info();
-        let bytes = packet.payload();
-        let size = u32::try_from(bytes.len()).map_err(|_| Fault::BadLength)?;
-        let (va, rkey, len, received) = match (&self.message, packet.reth()) {
-            (_, Some(reth)) => (reth.va, reth.rkey, reth.dma_len, 0),
-            (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
-            _ => return Err(Fault::OpcodeOutOfSequence),
-        };
-        // Resources come before length and rkey: a peer that must wait learns it first.
-        if info.completes_recv && link.handle.rq.is_empty() {
-            return Err(Fault::ReceiverNotReady);
+        self.advance_by(1);
+        if packet.ack_req() {
+            self.replies.acknowledge(packet.psn(), Syndrome::ACK, self.msn);
         }
-        let total = received.checked_add(size).ok_or(Fault::BadLength)?;
-        let fits = if info.ends { total == len } else { total < len };
-        if !fits || u64::from(len) > link.handle.max_message() {
-            return Err(Fault::BadLength);
-        }
-        if len > 0 {
-            let pd = link.handle.init.pd;
-            let need = check::right(OpKind::Write);
-            // The whole range at the first packet, and again at each: the region may go away.
-            let whole = ctx.mem.span(pd, rkey, va, u64::from(len), need);
-            whole.map_err(Fault::RemoteAccess)?;
-            let at = va.wrapping_add(u64::from(received));
-            let span = ctx.mem.span(pd, rkey, at, u64::from(size), need);
-            span.map_err(Fault::RemoteAccess)?.write(bytes);
-        }
-        self.message = Message::Write { va, rkey, len, received: total };
-        if info.ends {
-            self.message = Message::None;
-            if info.completes_recv
-                && let Some(receive) = link.handle.rq.take()
-            {
-                let op = CompletionOp::RecvRdmaWithImm;
-                self.complete_receive(link, ctx, &receive, op, u64::from(len), packet);
-            }
-            self.message_done();
-        }
-        self.advance(packet, 1);
-        Ok(())
     }
 
     fn read(
@@ -211,8 +119,8 @@ impl Responder {
             return Err(Fault::BadLength);
         }
         if reth.dma_len > 0 {
-            let (pd, need) = (link.handle.init.pd, check::right(OpKind::ReadRequest));
-            let span = ctx.mem.span(pd, reth.rkey, reth.va, u64::from(reth.dma_len), need);
+            let need = check::right(OpKind::ReadRequest);
+            let span = ctx.remote(link, reth.rkey, reth.va, u64::from(reth.dma_len), need);
             span.map_err(Fault::RemoteAccess)?;
         }
         let count = packets(reth.dma_len, link.attr.path_mtu.bytes());
@@ -245,8 +153,7 @@ impl Responder {
         if !operands.va.is_multiple_of(8) {
             return Err(Fault::MisalignedAtomic);
         }
-        let (pd, need) = (link.handle.init.pd, Access::REMOTE_ATOMIC);
-        let span = ctx.mem.span(pd, operands.rkey, operands.va, 8, need);
+        let span = ctx.remote(link, operands.rkey, operands.va, 8, Access::REMOTE_ATOMIC);
         let span = span.map_err(Fault::RemoteAccess)?;
         let value = match packet.info().kind {
             OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
@@ -276,14 +183,6 @@ impl Responder {
         self.msn = (self.msn + 1) & MSN_MASK;
     }
 
-    /// The request at the expected PSN is done; answer if asked.
-    fn advance(&mut self, packet: &Packet<'_>, count: u32) {
-        self.advance_by(count);
-        if packet.ack_req() {
-            self.replies.acknowledge(packet.psn(), Syndrome::ACK, self.msn);
-        }
-    }
-
     fn advance_by(&mut self, count: u32) {
         self.expected = self.expected.add(count);
     }
@@ -299,11 +198,11 @@ impl Responder {
             OpKind::ReadRequest => {
                 let mtu = link.attr.path_mtu.bytes();
                 let (Some(reth), Some(saved)) = (packet.reth(), self.replay.find(psn)) else {
-                    return drop_it(link, ctx, DropReason::DuplicateUnanswerable);
+                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
                 };
                 let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
                 if !saved.covers(psn, mtu, va, rkey, len) {
-                    return drop_it(link, ctx, DropReason::DuplicateUnanswerable);
+                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
                 }
                 self.replies.cancel_from(psn);
                 let msn = self.msn;
@@ -314,12 +213,12 @@ impl Responder {
             OpKind::CompareSwap | OpKind::FetchAdd => {
                 let saved = self.replay.find(psn).map(|saved| saved.kind);
                 let Some(SavedKind::Atomic { value }) = saved else {
-                    return drop_it(link, ctx, DropReason::DuplicateUnanswerable);
+                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
                 };
                 self.replies.cancel_from(psn);
                 self.replies.push(Reply::Atomic { psn, msn: self.msn, value });
             }
-            _ => drop_it(link, ctx, DropReason::DuplicateUnanswerable),
+            _ => ctx.drop_packet(link, DropReason::DuplicateUnanswerable),
         }
     }
 
@@ -332,33 +231,8 @@ impl Responder {
         self.replies.acknowledge(psn, effect.syndrome, self.msn);
         let Some(status) = effect.fatal else { return Ok(()) };
         ctx.events.emit(Event::ResponderFailed { qpn, fault });
-        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            complete_failed(link, ctx, &receive, status);
-        }
+        self.message.fail(link, ctx, status);
         Err(Dead)
-    }
-
-    fn complete_receive(
-        &mut self,
-        link: &Link<'_>,
-        ctx: &mut Ctx<'_>,
-        receive: &RecvRequest,
-        op: CompletionOp,
-        len: u64,
-        packet: &Packet<'_>,
-    ) {
-        link.handle.rq.release();
-        let completion = Completion {
-            id: receive.id,
-            status: Status::Success,
-            op,
-            byte_len: u32::try_from(len).unwrap_or(u32::MAX),
-            imm: packet.imm().map(Immediate::Data),
-            qpn: link.qpn(),
-            src_qp: link.attr.dest_qp_num,
-            solicited: packet.solicited(),
-        };
-        ctx.complete(&link.handle.init.recv_cq, completion);
     }
 
     /// Sends answers, at most about `budget` packets. Whether more are waiting.
@@ -414,22 +288,12 @@ impl Responder {
     /// Completes every receive as flushed. IBTA 10.3.1.6. Answers to requests that were good, and
     /// the NAK to the one that was not, still leave: the peer must learn what became of them.
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
-        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            complete_failed(link, ctx, &receive, Status::WorkRequestFlushed);
-        }
-        while let Some(receive) = link.handle.rq.take() {
-            complete_failed(link, ctx, &receive, Status::WorkRequestFlushed);
-        }
+        self.message.flush(link, ctx);
     }
 
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
-        if let Message::Send { .. } = std::mem::take(&mut self.message) {
-            handle.rq.release();
-        }
-        while handle.rq.take().is_some() {
-            handle.rq.release();
-        }
+        self.message.forget(handle);
     }
 }
 
@@ -456,8 +320,8 @@ fn send_data(
     let span = if len == 0 {
         None
     } else {
-        let (pd, at) = (link.handle.init.pd, read.va.wrapping_add(offset));
-        Some(ctx.mem.span(pd, read.rkey, at, len as u64, check::right(OpKind::ReadRequest))?)
+        let at = read.va.wrapping_add(offset);
+        Some(ctx.remote(link, read.rkey, at, len as u64, check::right(OpKind::ReadRequest))?)
     };
     let psn = read.first.add(read.sent);
     answer(link, batch, Opcode::read_response(position), psn, &ext, len, |out| {
@@ -479,24 +343,4 @@ fn answer(
     let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
     let write = |net: &NetHeader, buf: &mut Vec<u8>| emit::packet(net, buf, &bth, ext, len, fill);
     batch.push(link.net, emit::len(opcode, len), write);
-}
-
-fn complete_failed(link: &Link<'_>, ctx: &mut Ctx<'_>, receive: &RecvRequest, status: Status) {
-    link.handle.rq.release();
-    let completion = Completion {
-        id: receive.id,
-        status,
-        op: CompletionOp::Recv,
-        byte_len: 0,
-        imm: None,
-        qpn: link.qpn(),
-        src_qp: link.attr.dest_qp_num,
-        solicited: false,
-    };
-    ctx.complete(&link.handle.init.recv_cq, completion);
-}
-
-fn drop_it(link: &Link<'_>, ctx: &mut Ctx<'_>, reason: DropReason) {
-    let psn = ctx.events.psn;
-    ctx.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
 }

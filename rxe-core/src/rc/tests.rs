@@ -502,3 +502,26 @@ fn naks_out_of_nowhere_do_nothing() {
     assert!(pair.a.completions().is_empty());
     assert_eq!(pair.a.qp.state(), QpState::Rts);
 }
+
+#[test]
+fn a_shared_queue_serves_its_queue_pairs_and_tells_its_limit() {
+    let mut pair = Pair::of(crate::qp::QpType::Rc, &attributes(), QpCap::default(), true);
+    let srq = pair.b.qp.init().srq.clone().unwrap();
+    for id in 0..4 {
+        pair.b.receive(id, 0, 100);
+    }
+    srq.set_limit(3).unwrap();
+    for id in 0..3 {
+        pair.a.post(id, SendOp::Send { imm: None }, 0, 100);
+    }
+    pair.settle();
+    let expected: Vec<_> = (0..3).map(|id| (id, Status::Success)).collect();
+    assert_eq!(pair.b.outcomes(), expected);
+    let limit = Event::SrqLimitReached { srq: srq.number() };
+    assert_eq!(pair.b.events().iter().filter(|&&e| e == limit).count(), 1);
+    let (qpn, now) = (pair.b.qp.qpn(), pair.now);
+    pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+    assert!(pair.b.completions().is_empty(), "the shared queue's receives stay");
+    assert!(pair.b.events().contains(&Event::LastWqeReached { qpn }));
+    assert_eq!(srq.len(), 1);
+}

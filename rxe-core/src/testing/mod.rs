@@ -9,6 +9,7 @@ use crate::mem::{Access, Buffer, Memory, PdId};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use crate::queue::{
     Completion, CompletionQueue, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+    SharedReceiveQueue,
 };
 use crate::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
 use crate::wire::{Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits};
@@ -60,14 +61,15 @@ pub(crate) struct Pair {
 }
 
 impl Side {
-    fn new(qpn: u32, gids: Vec<Gid>, cap: QpCap) -> Self {
+    fn new(service: QpType, qpn: u32, gids: Vec<Gid>, cap: QpCap, srq: bool) -> Self {
         let memory = Arc::new(Memory::new());
         let buffer = Buffer::zeroed(MEMORY);
         let key = memory.register(PD, buffer.clone(), BASE, ALL, || 0x100 + qpn).unwrap();
         let mut engine = Engine::new(Config { gids, ..Config::default() }, memory);
         let cq = Arc::new(CompletionQueue::new(1 << 12, None));
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let init = QpInit { service: QpType::Rc, pd: PD, send_cq, recv_cq, cap, sq_sig_all: false };
+        let srq = srq.then(|| Arc::new(SharedReceiveQueue::new(qpn, PD, 64, 4)));
+        let init = QpInit { service, pd: PD, send_cq, recv_cq, cap, srq, sq_sig_all: false };
         let qp = engine.create_qp(Qpn::new(qpn).unwrap(), init).unwrap();
         Self { engine, buffer, key, cq, qp, events: Vec::new() }
     }
@@ -97,12 +99,16 @@ impl Side {
 
     pub(crate) fn post_with(&self, id: u64, op: SendOp, offset: u64, len: usize, flags: SendFlags) {
         let payload = Payload::Sges([self.sge(offset, len)].into_iter().collect());
-        self.qp.post_send(SendRequest { id, op, payload, flags }).unwrap();
+        self.qp.post_send(SendRequest { flags, ..SendRequest::new(id, op, payload) }).unwrap();
     }
 
     pub(crate) fn receive(&self, id: u64, offset: u64, len: usize) {
         let sges = [self.sge(offset, len)].into_iter().collect();
-        self.qp.post_recv(RecvRequest { id, sges }).unwrap();
+        let request = RecvRequest { id, sges };
+        match &self.qp.init().srq {
+            Some(srq) => srq.post_recv(request).unwrap(),
+            None => self.qp.post_recv(request).unwrap(),
+        }
     }
 
     pub(crate) fn completions(&self) -> Vec<Completion> {
@@ -146,10 +152,15 @@ impl Pair {
 
     /// The same with these attributes on both sides.
     pub(crate) fn with(attr: &QpAttr, cap: QpCap) -> Self {
+        Self::of(QpType::Rc, attr, cap, false)
+    }
+
+    /// Two connected sides of a service, with shared receive queues or not.
+    pub(crate) fn of(service: QpType, attr: &QpAttr, cap: QpCap, srq: bool) -> Self {
         let gid = |last| Gid::from(std::net::Ipv4Addr::new(10, 0, 0, last));
         let mut pair = Self {
-            a: Side::new(0x11, vec![gid(1)], cap),
-            b: Side::new(0x12, vec![gid(2)], cap),
+            a: Side::new(service, 0x11, vec![gid(1)], cap, srq),
+            b: Side::new(service, 0x12, vec![gid(2)], cap, srq),
             now: Time::ZERO,
             fate: Box::new(|_| 1),
             log: Vec::new(),
@@ -233,26 +244,30 @@ fn connect(side: &mut Side, attr: &QpAttr, dgid: Gid, dest: u32, sq_psn: Psn, rq
     attr.ah_attr.dgid = dgid;
     attr.dest_qp_num = Qpn::new(dest).unwrap();
     (attr.sq_psn, attr.rq_psn) = (sq_psn, rq_psn);
-    for (state, mask) in [
-        (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
-        (
-            QpState::Rtr,
+    let (init, rtr, rts) = match side.qp.init().service {
+        QpType::Rc => (
+            AttrMask::ACCESS_FLAGS,
             AttrMask::AV
                 | AttrMask::PATH_MTU
                 | AttrMask::DEST_QPN
                 | AttrMask::RQ_PSN
                 | AttrMask::MAX_DEST_RD_ATOMIC
                 | AttrMask::MIN_RNR_TIMER,
-        ),
-        (
-            QpState::Rts,
             AttrMask::TIMEOUT
                 | AttrMask::RETRY_CNT
                 | AttrMask::RNR_RETRY
                 | AttrMask::SQ_PSN
                 | AttrMask::MAX_QP_RD_ATOMIC,
         ),
-    ] {
+        QpType::Uc => (
+            AttrMask::ACCESS_FLAGS,
+            AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN,
+            AttrMask::SQ_PSN,
+        ),
+        QpType::Ud => (AttrMask::QKEY, AttrMask::empty(), AttrMask::SQ_PSN),
+    };
+    let init = init | AttrMask::PKEY_INDEX | AttrMask::PORT;
+    for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
         attr.qp_state = state;
         side.modify(Time::ZERO, &attr, mask | AttrMask::STATE);
     }

@@ -95,6 +95,7 @@ impl QpBuilder {
             send_cq: self.send_cq.queue().clone(),
             recv_cq: self.recv_cq.queue().clone(),
             cap: self.cap,
+            srq: None,
             sq_sig_all: self.sq_sig_all,
         };
         let handle = loop {

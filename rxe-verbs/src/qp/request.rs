@@ -56,7 +56,7 @@ impl QueuePair {
     }
 
     fn request(&self, id: u64, op: SendOp, payload: Payload) -> Request<'_> {
-        let request = SendRequest { id, op, payload, flags: SendFlags::SIGNALED };
+        let request = SendRequest::new(id, op, payload);
         Request { qp: self, request, wrong: None, inline: false }
     }
 }

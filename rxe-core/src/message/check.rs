@@ -7,7 +7,7 @@ use crate::wire::{OpInfo, OpKind, Packet, Position};
 
 /// What the responder is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) enum Assembling {
+pub(crate) enum Assembling {
     /// Nothing.
     #[default]
     Nothing,
@@ -18,7 +18,7 @@ pub(super) enum Assembling {
 }
 
 /// First and Only begin a message, Middle and Last continue the one begun. C9-89 ff.
-pub(super) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Fault> {
+pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Fault> {
     let fits = match info.kind {
         OpKind::Send if !info.starts => assembling == Assembling::Send,
         OpKind::Write if !info.starts => assembling == Assembling::Write,
@@ -28,7 +28,7 @@ pub(super) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Faul
 }
 
 /// The operation is one that exists here and that the QP's access flags enable. C9-94, C9-96.
-pub(super) fn enabled(info: &OpInfo, access: Access) -> Result<(), Fault> {
+pub(crate) fn enabled(info: &OpInfo, access: Access) -> Result<(), Fault> {
     let need = match info.kind {
         OpKind::Send if !info.has_ieth => Access::empty(),
         OpKind::Write => Access::REMOTE_WRITE,
@@ -40,7 +40,7 @@ pub(super) fn enabled(info: &OpInfo, access: Access) -> Result<(), Fault> {
 }
 
 /// The payload's length fits the opcode and the path MTU. C9-103 ff.
-pub(super) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
+pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
     let info = packet.info();
     let len = packet.payload().len();
     let fits = match info.position {
@@ -52,7 +52,7 @@ pub(super) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
 }
 
 /// The right that a remote operation needs from the region.
-pub(super) fn right(kind: OpKind) -> Access {
+pub(crate) fn right(kind: OpKind) -> Access {
     match kind {
         OpKind::Write => Access::REMOTE_WRITE,
         OpKind::ReadRequest => Access::REMOTE_READ,

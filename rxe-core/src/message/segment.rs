@@ -1,16 +1,29 @@
 //! One packet of a request: opcode, headers and which bytes. IBTA 9.4, 9.7.2.
 
 use crate::mem::{Access, AccessError, MemoryGuard, PdId, Spans, read_spans};
-use crate::queue::{Payload, SendFlags, SendOp};
-use crate::types::Qpn;
+use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
+use crate::types::{Psn, Qpn};
 use crate::wire::{
     AtomicEth, Bth, Ext, NetHeader, Opcode, Position, Reth, SendExtra, Service, TxBatch, emit,
 };
 
-use super::inflight::Wqe;
+/// A message on its way out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) service: Service,
+    pub(crate) request: &'a SendRequest,
+    /// Bytes of the message.
+    pub(crate) len: u32,
+    /// Its first PSN.
+    pub(crate) first: Psn,
+    /// How many PSNs it takes.
+    pub(crate) packets: u32,
+    pub(crate) mtu: usize,
+    pub(crate) dest_qp: Qpn,
+}
 
 /// A packet of a request, ready to be written.
-pub(super) struct Segment<'a> {
+pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
     data: Data<'a>,
@@ -24,7 +37,7 @@ enum Data<'a> {
 }
 
 /// Packets that a message of `len` bytes takes: an empty one takes one.
-pub(super) fn packets(len: u32, mtu: usize) -> u32 {
+pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
     let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
     len.div_ceil(mtu).max(1)
 }
@@ -40,18 +53,18 @@ fn position(index: u32, packets: u32) -> Position {
 }
 
 impl<'a> Segment<'a> {
-    /// Packet `index` of the request; of a READ, the request for `packets` packets from there on.
+    /// Packet `index` of the message; of a READ, the request for `packets` packets from there on.
     ///
     /// # Errors
     /// The program's memory may not be read (any more).
-    pub(super) fn new(
-        wqe: &'a Wqe,
+    pub(crate) fn new(
+        message: Outgoing<'a>,
         index: u32,
         packets: u32,
-        mtu: usize,
-        dest_qp: Qpn,
         memory: (&'a MemoryGuard<'a>, PdId),
     ) -> Result<Self, AccessError> {
+        let wqe = &message;
+        let Outgoing { service, mtu, dest_qp, .. } = message;
         let psn = wqe.first.add(index);
         let start = u64::from(index) * mtu as u64;
         let rest = u64::from(wqe.len) - start.min(u64::from(wqe.len));
@@ -65,7 +78,7 @@ impl<'a> Segment<'a> {
                 len = rest.min(mtu as u64);
                 let extra = if imm.is_some() { SendExtra::Immediate } else { SendExtra::None };
                 ext.imm = imm.filter(|_| ends);
-                Opcode::send(Service::Rc, here, extra)
+                Opcode::send(service, here, extra)
             }
             SendOp::Write { remote, imm } => {
                 len = rest.min(mtu as u64);
@@ -74,7 +87,7 @@ impl<'a> Segment<'a> {
                     ext.reth = Some(Reth { va, rkey, dma_len: wqe.len });
                 }
                 ext.imm = imm.filter(|_| ends);
-                Opcode::write(Service::Rc, here, imm.is_some())
+                Opcode::write(service, here, imm.is_some())
             }
             SendOp::Read { remote } => {
                 let asked = rest.min(u64::from(packets) * mtu as u64);
@@ -96,7 +109,7 @@ impl<'a> Segment<'a> {
                 Some(Opcode::RC_FETCH_ADD)
             }
         };
-        let opcode = opcode.expect("RC has every SEND and WRITE");
+        let opcode = opcode.expect("a service has the operations that its QPs accept");
         let len = usize::try_from(len).expect("a path MTU at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
@@ -115,7 +128,7 @@ impl<'a> Segment<'a> {
     }
 
     /// Appends it to the batch.
-    pub(super) fn emit(mut self, batch: &mut TxBatch, net: NetHeader, ack_req: bool) {
+    pub(crate) fn emit(mut self, batch: &mut TxBatch, net: NetHeader, ack_req: bool) {
         self.bth.ack_req = ack_req;
         let total = emit::len(self.bth.opcode, self.len);
         batch.push(net, total, |net, buf| {

@@ -1,0 +1,237 @@
+//! A message of SENDs or WRITEs as it arrives, packet by packet, and the receive that it takes.
+//!
+//! Invariant: a packet changes memory only after all its checks have passed. A fault leaves the
+//! message as it was, so that the same packet can be tried again.
+
+use crate::engine::Fault;
+use crate::mem::{Access, write_spans};
+use crate::qp::{Ctx, Link, QpHandle};
+use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, Status};
+use crate::types::Key;
+use crate::wire::{OpKind, Packet};
+
+use super::check::{self, Assembling};
+
+/// The message being received, if any.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    message: Message,
+}
+
+#[derive(Debug, Default)]
+enum Message {
+    #[default]
+    None,
+    Send {
+        receive: RecvRequest,
+        received: u64,
+    },
+    Write {
+        va: u64,
+        rkey: Key,
+        len: u32,
+        received: u32,
+    },
+}
+
+/// What a packet did to its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// There is more to come.
+    Part,
+    /// It is complete, and so is the receive that it took, if any.
+    Whole,
+}
+
+impl Assembly {
+    /// What the next packet must continue.
+    pub(crate) fn assembling(&self) -> Assembling {
+        match self.message {
+            Message::None => Assembling::Nothing,
+            Message::Send { .. } => Assembling::Send,
+            Message::Write { .. } => Assembling::Write,
+        }
+    }
+
+    /// Takes a packet of a SEND whose order and length have been checked.
+    pub(crate) fn send(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Delivered, Fault> {
+        let info = packet.info();
+        if info.starts {
+            let receive = link.handle.rq.take(ctx).ok_or(Fault::ReceiverNotReady)?;
+            return self.send_into(receive, link, ctx, packet);
+        }
+        self.fill(link, ctx, packet)
+    }
+
+    /// Takes the first packet of a SEND into this receive.
+    pub(crate) fn send_into(
+        &mut self,
+        receive: RecvRequest,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Delivered, Fault> {
+        self.message = Message::Send { receive, received: 0 };
+        self.fill(link, ctx, packet)
+    }
+
+    fn fill(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Delivered, Fault> {
+        let info = packet.info();
+        let Message::Send { receive, received } = &mut self.message else {
+            return Err(Fault::OpcodeOutOfSequence);
+        };
+        let bytes = packet.payload();
+        let total = *received + bytes.len() as u64;
+        if total > receive.capacity() {
+            return Err(Fault::MessageTooLong);
+        }
+        let pd = link.handle.rq.pd();
+        let spans = ctx
+            .mem
+            .stretch(pd, &receive.sges, *received, bytes.len(), Access::LOCAL_WRITE)
+            .map_err(Fault::BadReceiveBuffer)?;
+        write_spans(&spans, bytes);
+        *received = total;
+        if !info.ends {
+            return Ok(Delivered::Part);
+        }
+        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
+            complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet);
+        }
+        Ok(Delivered::Whole)
+    }
+
+    /// Takes a packet of a WRITE whose order and length have been checked.
+    pub(crate) fn write(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Delivered, Fault> {
+        let info = packet.info();
+        let bytes = packet.payload();
+        let size = u32::try_from(bytes.len()).map_err(|_| Fault::BadLength)?;
+        let (va, rkey, len, received) = match (&self.message, packet.reth()) {
+            (_, Some(reth)) => (reth.va, reth.rkey, reth.dma_len, 0),
+            (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
+            _ => return Err(Fault::OpcodeOutOfSequence),
+        };
+        // Resources come before length and rkey: a peer that must wait learns it first.
+        if info.completes_recv && link.handle.rq.is_empty() {
+            return Err(Fault::ReceiverNotReady);
+        }
+        let total = received.checked_add(size).ok_or(Fault::BadLength)?;
+        let fits = if info.ends { total == len } else { total < len };
+        if !fits || u64::from(len) > link.handle.max_message() {
+            return Err(Fault::BadLength);
+        }
+        if len > 0 {
+            let need = check::right(OpKind::Write);
+            // The whole range at the first packet, and again at each: the region may go away.
+            let whole = ctx.remote(link, rkey, va, u64::from(len), need);
+            whole.map_err(Fault::RemoteAccess)?;
+            let at = va.wrapping_add(u64::from(received));
+            let span = ctx.remote(link, rkey, at, u64::from(size), need);
+            span.map_err(Fault::RemoteAccess)?.write(bytes);
+        }
+        self.message = Message::Write { va, rkey, len, received: total };
+        if !info.ends {
+            return Ok(Delivered::Part);
+        }
+        self.message = Message::None;
+        if info.completes_recv
+            && let Some(receive) = link.handle.rq.take(ctx)
+        {
+            let op = CompletionOp::RecvRdmaWithImm;
+            complete_receive(link, ctx, &receive, op, u64::from(len), packet);
+        }
+        Ok(Delivered::Whole)
+    }
+
+    /// Gives the message up. A receive that it had taken completes with `status`.
+    pub(crate) fn fail(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, status: Status) {
+        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
+            complete_receive_failed(link, ctx, &receive, status);
+        }
+    }
+
+    /// Gives the message up and puts the receive that it had taken aside, for the next message.
+    pub(crate) fn abandon(&mut self) -> Option<RecvRequest> {
+        match std::mem::take(&mut self.message) {
+            Message::Send { receive, .. } => Some(receive),
+            _ => None,
+        }
+    }
+
+    /// Begins a SEND in a receive that an abandoned message had taken.
+    pub(crate) fn resume(&mut self, receive: RecvRequest) {
+        self.message = Message::Send { receive, received: 0 };
+    }
+
+    /// Completes everything as flushed: the receive in use and those of the QP's own queue.
+    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        self.fail(link, ctx, Status::WorkRequestFlushed);
+        while let Some(receive) = link.handle.rq.take_own() {
+            complete_receive_failed(link, ctx, &receive, Status::WorkRequestFlushed);
+        }
+    }
+
+    /// Drops everything without completions, for RESET.
+    pub(crate) fn forget(&mut self, handle: &QpHandle) {
+        if self.abandon().is_some() {
+            handle.rq.release();
+        }
+        while handle.rq.take_own().is_some() {
+            handle.rq.release();
+        }
+    }
+}
+
+/// A receive is done.
+pub(crate) fn complete_receive(
+    link: &Link<'_>,
+    ctx: &mut Ctx<'_>,
+    receive: &RecvRequest,
+    op: CompletionOp,
+    len: u64,
+    packet: &Packet<'_>,
+) {
+    link.handle.rq.release();
+    let invalidated = packet.ieth().map(|key| Immediate::Invalidated(Key::new(key)));
+    let completion = Completion {
+        op,
+        byte_len: u32::try_from(len).unwrap_or(u32::MAX),
+        imm: packet.imm().map(Immediate::Data).or(invalidated),
+        src_qp: packet.deth().map_or(link.attr.dest_qp_num, |deth| deth.src_qp),
+        grh: packet.deth().is_some(),
+        solicited: packet.solicited(),
+        ..Completion::new(receive.id, Status::Success, link.qpn(), ctx.now)
+    };
+    ctx.complete(&link.handle.init.recv_cq, completion);
+}
+
+/// A receive ends without a message.
+pub(crate) fn complete_receive_failed(
+    link: &Link<'_>,
+    ctx: &mut Ctx<'_>,
+    receive: &RecvRequest,
+    status: Status,
+) {
+    link.handle.rq.release();
+    let completion = Completion {
+        op: CompletionOp::Recv,
+        src_qp: link.attr.dest_qp_num,
+        ..Completion::new(receive.id, status, link.qpn(), ctx.now)
+    };
+    ctx.complete(&link.handle.init.recv_cq, completion);
+}

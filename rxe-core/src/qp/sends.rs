@@ -1,0 +1,75 @@
+//! What the requesters of all services do alike: check a request's memory, complete it, drain.
+
+use super::{Ctx, Link};
+use crate::mem::Access;
+use crate::queue::{Completion, CompletionOp, Payload, SendFlags, SendOp, SendRequest, Status};
+
+/// Whether the request's local memory may be used as it says.
+pub(crate) fn check_memory(
+    request: &SendRequest,
+    link: &Link<'_>,
+    ctx: &Ctx<'_>,
+) -> Result<(), Status> {
+    if let Payload::Sges(list) = &request.payload {
+        let fetches = request.op.is_read_or_atomic();
+        let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
+        let checked = ctx.mem.check_list(link.handle.init.pd, list, need);
+        checked.map_err(|_| Status::LocalProtection)?;
+    }
+    Ok(())
+}
+
+/// Gives back the request's place and, where the program wants it, a completion.
+pub(crate) fn complete_send(
+    link: &Link<'_>,
+    ctx: &mut Ctx<'_>,
+    request: &SendRequest,
+    status: Status,
+) {
+    link.handle.sq.release();
+    let init = &link.handle.init;
+    let wanted = init.sq_sig_all || request.flags.contains(SendFlags::SIGNALED);
+    if status == Status::Success && !wanted {
+        return;
+    }
+    let op = match request.op {
+        SendOp::Send { .. } => CompletionOp::Send,
+        SendOp::Write { .. } => CompletionOp::RdmaWrite,
+        SendOp::Read { .. } => CompletionOp::RdmaRead,
+        SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,
+        SendOp::FetchAdd { .. } => CompletionOp::FetchAdd,
+    };
+    let completion = Completion {
+        op,
+        byte_len: u32::try_from(request.payload.len()).unwrap_or(u32::MAX),
+        src_qp: link.attr.dest_qp_num,
+        ..Completion::new(request.id, status, link.qpn(), ctx.now)
+    };
+    ctx.complete(&init.send_cq, completion);
+}
+
+/// How far the transition to SQD has come. IBTA 10.3.1.5.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Drain {
+    #[default]
+    No,
+    /// Nothing new begins; what has begun goes on.
+    Draining,
+    /// Drained, and said so.
+    Drained,
+}
+
+impl Drain {
+    pub(crate) fn begin(&mut self) {
+        *self = Self::Draining;
+    }
+
+    /// Whether the queue has just drained; true once.
+    pub(crate) fn take_drained(&mut self, busy: bool) -> bool {
+        let drained = *self == Self::Draining && !busy;
+        if drained {
+            *self = Self::Drained;
+        }
+        drained
+    }
+}

@@ -1,0 +1,126 @@
+//! The requester: a request is complete when its last packet has left. IBTA 9.8.2.1.
+
+use crate::message::{Outgoing, Segment, packets};
+use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
+use crate::queue::{SendRequest, Status};
+use crate::types::Psn;
+use crate::wire::{Service, TxBatch};
+
+/// The send side of a UC queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    next: Psn,
+    /// The message being sent, and how many of its packets have left.
+    sending: Option<(Message, u32)>,
+    drain: Drain,
+}
+
+#[derive(Debug)]
+struct Message {
+    request: SendRequest,
+    len: u32,
+    first: Psn,
+    packets: u32,
+}
+
+impl Requester {
+    /// A requester in RTS.
+    pub(crate) fn new(sq_psn: Psn) -> Self {
+        Self { next: sq_psn, ..Self::default() }
+    }
+
+    /// Sends up to `budget` packets. Whether it stopped although more may be sent.
+    pub(crate) fn transmit(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        budget: usize,
+    ) -> Result<bool, SendError> {
+        for _ in 0..budget {
+            if batch.is_full() {
+                return Ok(true);
+            }
+            if self.sending.is_none() && !self.begin(link, ctx)? {
+                return Ok(false);
+            }
+            let Some((message, sent)) = &mut self.sending else { return Ok(false) };
+            let outgoing = Outgoing {
+                service: Service::Uc,
+                request: &message.request,
+                len: message.len,
+                first: message.first,
+                packets: message.packets,
+                mtu: link.attr.path_mtu.bytes(),
+                dest_qp: link.attr.dest_qp_num,
+            };
+            let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, link.handle.init.pd));
+            let emitted = segment.map(|segment| segment.emit(batch, link.net, false));
+            *sent += 1;
+            if emitted.is_err() || *sent == message.packets {
+                let done = self.sending.take();
+                let Some((message, _)) = done else { return Ok(false) };
+                if emitted.is_err() {
+                    // The region went away under the request.
+                    complete_send(link, ctx, &message.request, Status::LocalProtection);
+                    return Err(SendError);
+                }
+                complete_send(link, ctx, &message.request, Status::Success);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the next request. Whether there is one.
+    fn begin(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<bool, SendError> {
+        if self.drain != Drain::No {
+            return Ok(false);
+        }
+        let Some(request) = link.handle.sq.take() else { return Ok(false) };
+        if let Err(status) = check_memory(&request, link, ctx) {
+            complete_send(link, ctx, &request, status);
+            return Err(SendError);
+        }
+        let len = u32::try_from(request.payload.len()).unwrap_or(u32::MAX);
+        let packets = packets(len, link.attr.path_mtu.bytes());
+        self.sending = Some((Message { request, len, first: self.next, packets }, 0));
+        self.next = self.next.add(packets);
+        Ok(true)
+    }
+
+    /// Whether [`Requester::transmit`] may find something to send.
+    pub(crate) fn has_work(&self, link: &Link<'_>) -> bool {
+        self.sending.is_some() || (self.drain == Drain::No && !link.handle.sq.is_empty())
+    }
+
+    /// Completes everything, begun or not, as flushed.
+    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        let begun = self.sending.take().map(|(message, _)| message.request);
+        let rest = std::iter::from_fn(|| link.handle.sq.take());
+        for request in begun.into_iter().chain(rest) {
+            complete_send(link, ctx, &request, Status::WorkRequestFlushed);
+        }
+    }
+
+    /// Drops everything without completions, for RESET.
+    pub(crate) fn forget(&mut self, handle: &QpHandle) {
+        if self.sending.take().is_some() {
+            handle.sq.release();
+        }
+        while handle.sq.take().is_some() {
+            handle.sq.release();
+        }
+    }
+
+    pub(crate) fn drain(&mut self) {
+        self.drain.begin();
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.drain = Drain::No;
+    }
+
+    pub(crate) fn take_drained(&mut self) -> bool {
+        self.drain.take_drained(self.sending.is_some())
+    }
+}

@@ -1,0 +1,122 @@
+//! The responder: a packet that is not the expected one ends the message that it belongs to; the
+//! next First or Only begins anew, whatever its PSN. IBTA 9.8.2.2.
+
+use crate::engine::Fault;
+use crate::message::{Assembly, Delivered, check};
+use crate::qp::{Ctx, Link, QpHandle};
+use crate::queue::{RecvRequest, Status};
+use crate::types::Psn;
+use crate::wire::{DropReason, OpKind, Packet};
+
+/// The receive side of a UC queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    expected: Psn,
+    message: Assembly,
+    /// The receive of a message that was lost on its way: the next SEND takes it.
+    spare: Option<RecvRequest>,
+    /// The rest of a broken message is skipped.
+    skipping: bool,
+}
+
+impl Responder {
+    /// A responder in RTR.
+    pub(crate) fn new(rq_psn: Psn) -> Self {
+        Self { expected: rq_psn, ..Self::default() }
+    }
+
+    /// Takes a request. Nothing is ever answered.
+    pub(crate) fn receive(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        let info = packet.info();
+        let in_sequence = packet.psn() == self.expected;
+        self.expected = packet.psn().next();
+        if info.starts {
+            // What came before, if it is not complete, never will be.
+            self.give_up();
+            self.skipping = false;
+        } else if !in_sequence || self.skipping {
+            self.give_up();
+            self.skipping = true;
+            return ctx.drop_packet(link, DropReason::MessageBroken);
+        }
+        if let Err(reason) = self.execute(link, ctx, packet) {
+            self.skipping = true;
+            ctx.drop_packet(link, reason);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let info = packet.info();
+        let checks = check::sequence(self.message.assembling(), info)
+            .and_then(|()| check::enabled(info, link.attr.qp_access_flags))
+            .and_then(|()| check::length(packet, link.attr.path_mtu.bytes()));
+        let result = checks.and_then(|()| match info.kind {
+            OpKind::Send => {
+                if info.starts
+                    && let Some(receive) = self.spare.take()
+                {
+                    return self.message.send_into(receive, link, ctx, packet);
+                }
+                self.message.send(link, ctx, packet)
+            }
+            OpKind::Write => self.message.write(link, ctx, packet),
+            _ => Err(Fault::OperationNotEnabled),
+        });
+        match result {
+            Ok(Delivered::Part | Delivered::Whole) => Ok(()),
+            Err(fault) => {
+                let (reason, status) = consequence(fault);
+                match status {
+                    Some(status) => self.message.fail(link, ctx, status),
+                    None => self.give_up(),
+                }
+                Err(reason)
+            }
+        }
+    }
+
+    /// The message is lost; its receive serves the next one.
+    fn give_up(&mut self) {
+        if let Some(receive) = self.message.abandon() {
+            self.spare = Some(receive);
+        }
+    }
+
+    /// Completes every receive as flushed.
+    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        if let Some(receive) = self.spare.take() {
+            self.message.resume(receive);
+        }
+        self.message.flush(link, ctx);
+    }
+
+    /// Drops everything without completions, for RESET.
+    pub(crate) fn forget(&mut self, handle: &QpHandle) {
+        if self.spare.take().is_some() {
+            handle.rq.release();
+        }
+        self.message.forget(handle);
+    }
+}
+
+/// Under which reason the message is dropped, and how its receive completes where the fault is the
+/// program's own. IBTA 9.9.3, table 60.
+fn consequence(fault: Fault) -> (DropReason, Option<Status>) {
+    match fault {
+        Fault::ReceiverNotReady => (DropReason::ReceiveQueueEmpty, None),
+        Fault::MessageTooLong => (DropReason::ReceiveTooSmall, Some(Status::LocalLength)),
+        Fault::BadReceiveBuffer(_) => (DropReason::AccessDenied, Some(Status::LocalProtection)),
+        Fault::RemoteAccess(_) | Fault::OperationNotEnabled | Fault::MisalignedAtomic => {
+            (DropReason::AccessDenied, None)
+        }
+        Fault::BadLength => (DropReason::WrongLength, None),
+        Fault::SequenceGap | Fault::OpcodeOutOfSequence | Fault::TooManyReads => {
+            (DropReason::MessageBroken, None)
+        }
+    }
+}

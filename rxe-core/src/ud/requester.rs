@@ -1,0 +1,123 @@
+//! The requester: one packet a request, complete when it has left. IBTA 9.8.3.1.
+
+use crate::mem::{Access, Spans, read_spans};
+use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
+use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
+use crate::types::{Psn, Qkey};
+use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch, emit};
+
+/// The send side of a UD queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    next: Psn,
+    drain: Drain,
+}
+
+impl Requester {
+    /// A requester in RTS.
+    pub(crate) fn new(sq_psn: Psn) -> Self {
+        Self { next: sq_psn, ..Self::default() }
+    }
+
+    /// Sends up to `budget` datagrams. Whether it stopped although more may be sent.
+    pub(crate) fn transmit(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        budget: usize,
+    ) -> Result<bool, SendError> {
+        for _ in 0..budget {
+            if batch.is_full() {
+                return Ok(true);
+            }
+            if self.drain != Drain::No {
+                return Ok(false);
+            }
+            let Some(request) = link.handle.sq.take() else { return Ok(false) };
+            let result = self.send(link, ctx, batch, &request);
+            let status = result.err().unwrap_or(Status::Success);
+            complete_send(link, ctx, &request, status);
+            result.map_err(|_| SendError)?;
+        }
+        Ok(true)
+    }
+
+    fn send(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &Ctx<'_>,
+        batch: &mut TxBatch,
+        request: &SendRequest,
+    ) -> Result<(), Status> {
+        let SendOp::Send { imm } = request.op else { return Err(Status::LocalQpOperation) };
+        let pd = link.handle.init.pd;
+        let to = request.to.as_ref().filter(|to| to.ah.pd == pd);
+        let to = to.ok_or(Status::LocalQpOperation)?;
+        let len = usize::try_from(request.payload.len()).map_err(|_| Status::LocalLength)?;
+        if len > link.max_mtu().bytes() {
+            return Err(Status::LocalLength);
+        }
+        check_memory(request, link, ctx)?;
+        let spans: Spans<'_> = match &request.payload {
+            Payload::Sges(list) => {
+                let spans = ctx.mem.stretch(pd, list, 0, len, Access::empty());
+                spans.map_err(|_| Status::LocalProtection)?
+            }
+            Payload::Inline(_) => Spans::new(),
+        };
+        let opcode = match imm {
+            Some(_) => Opcode::UD_SEND_ONLY_WITH_IMMEDIATE,
+            None => Opcode::UD_SEND_ONLY,
+        };
+        let mut bth = Bth::new(opcode, to.qpn, self.next);
+        bth.solicited = request.flags.contains(SendFlags::SOLICITED);
+        let deth = Deth::new(qkey_sent(to.qkey, link.attr.qkey), link.qpn());
+        let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
+        batch.push(to.ah.net, emit::len(opcode, len), |net, buf| {
+            emit::packet(net, buf, &bth, &ext, len, |out| match &request.payload {
+                Payload::Inline(bytes) => out.copy_from_slice(bytes),
+                Payload::Sges(_) => read_spans(&spans, out),
+            });
+        });
+        self.next = self.next.next();
+        Ok(())
+    }
+
+    /// Whether [`Requester::transmit`] may find something to send.
+    pub(crate) fn has_work(&self, link: &Link<'_>) -> bool {
+        self.drain == Drain::No && !link.handle.sq.is_empty()
+    }
+
+    /// Completes everything as flushed.
+    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        while let Some(request) = link.handle.sq.take() {
+            complete_send(link, ctx, &request, Status::WorkRequestFlushed);
+        }
+    }
+
+    /// Drops everything without completions, for RESET.
+    pub(crate) fn forget(&mut self, handle: &QpHandle) {
+        while handle.sq.take().is_some() {
+            handle.sq.release();
+        }
+    }
+
+    pub(crate) fn drain(&mut self) {
+        self.drain.begin();
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.drain = Drain::No;
+    }
+
+    pub(crate) fn take_drained(&mut self) -> bool {
+        self.drain.take_drained(false)
+    }
+}
+
+/// A request's Q_Key with the high bit set stands for the queue pair's own: only the privileged may
+/// choose such a one. C10-15.
+fn qkey_sent(request: Qkey, own: Qkey) -> Qkey {
+    if request.is_controlled() { own } else { request }
+}

@@ -1,0 +1,53 @@
+//! The responder: each datagram takes one receive, or is dropped. IBTA 9.8.3.2.
+
+use crate::mem::{Access, write_spans};
+use crate::message::{complete_receive, complete_receive_failed};
+use crate::qp::{Ctx, Link};
+use crate::queue::{CompletionOp, Status};
+use crate::wire::{DropReason, NetHeader, Packet};
+
+use super::grh;
+
+/// Takes a datagram.
+pub(crate) fn receive(link: &Link<'_>, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
+    if let Err(reason) = deliver(link, ctx, net, packet) {
+        ctx.drop_packet(link, reason);
+    }
+}
+
+fn deliver(
+    link: &Link<'_>,
+    ctx: &mut Ctx<'_>,
+    net: &NetHeader,
+    packet: &Packet<'_>,
+) -> Result<(), DropReason> {
+    let deth = packet.deth().ok_or(DropReason::WrongService)?;
+    if deth.qkey != link.attr.qkey {
+        return Err(DropReason::WrongQkey);
+    }
+    let bytes = packet.payload();
+    if bytes.len() > link.max_mtu().bytes() {
+        return Err(DropReason::WrongLength);
+    }
+    let receive = link.handle.rq.take(ctx).ok_or(DropReason::ReceiveQueueEmpty)?;
+    let len = grh::LEN + bytes.len();
+    if (len as u64) > receive.capacity() {
+        complete_receive_failed(link, ctx, &receive, Status::LocalLength);
+        return Err(DropReason::ReceiveTooSmall);
+    }
+    let pd = link.handle.rq.pd();
+    let stretch =
+        |offset, len| ctx.mem.stretch(pd, &receive.sges, offset, len, Access::LOCAL_WRITE);
+    let spans = stretch(0, grh::LEN).and_then(|head| {
+        let body = stretch(grh::LEN as u64, bytes.len())?;
+        write_spans(&head, &grh::of(net, packet.bytes()));
+        write_spans(&body, bytes);
+        Ok(())
+    });
+    if spans.is_err() {
+        complete_receive_failed(link, ctx, &receive, Status::LocalProtection);
+        return Err(DropReason::AccessDenied);
+    }
+    complete_receive(link, ctx, &receive, CompletionOp::Recv, len as u64, packet);
+    Ok(())
+}
