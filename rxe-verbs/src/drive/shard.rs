@@ -1,5 +1,8 @@
 //! One engine and its backend behind one lock, and the rule by which no posted request is stranded.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};

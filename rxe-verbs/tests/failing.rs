@@ -1,0 +1,109 @@
+//! A device whose backend breaks: nobody who waits hangs, and everybody is told.
+
+mod common;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rxe_core::wire::{Frame, TxBatch, TxLimits};
+use rxe_net::{Capabilities, Counters, SendStatus, SrcPort};
+use rxe_verbs::*;
+
+/// A wire that breaks once its fuse is lit.
+struct Bomb {
+    fuse: Arc<OwnedFd>,
+    panics: bool,
+    capabilities: Capabilities,
+}
+
+impl Backend for Bomb {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(&Frame<'_>)) -> Result<usize, NetError> {
+        match rustix::io::read(&*self.fuse, &mut [0; 8]) {
+            Err(_) => Ok(0),
+            Ok(_) if self.panics => panic!("the test's bomb"),
+            Ok(_) => {
+                let source = std::io::Error::from_raw_os_error(5);
+                Err(NetError::Os { what: "receive", source })
+            }
+        }
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        batch.clear();
+        Ok(SendStatus::Done)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        f(self.fuse.as_fd());
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+fn bomb(panics: bool) -> (Device, Arc<OwnedFd>) {
+    let fuse = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    let capabilities = Capabilities {
+        name: "bomb",
+        privileges: "",
+        link_mtu: 1500,
+        tx: TxLimits::default(),
+        src_port: SrcPort::Any,
+        sees_ip_id: true,
+        recv_buffer: 0,
+    };
+    let backend = Bomb { fuse: Arc::clone(&fuse), panics, capabilities };
+    let options = Device::options("lo").address(address()).custom_backend(Box::new(backend));
+    (options.open().unwrap(), fuse)
+}
+
+fn light(fuse: &OwnedFd) {
+    rustix::io::write(fuse, &1u64.to_ne_bytes()).unwrap();
+}
+
+#[test]
+fn a_panicking_driver_hangs_nobody() {
+    let (device, fuse) = bomb(true);
+    let side = Side::new(device.clone());
+    let channel = device.create_channel().unwrap();
+    let on_channel = device.create_cq_on(1, &channel).unwrap();
+    // Nobody waits where this crate sees it, so it is the driver that the fuse wakes.
+    light(&fuse);
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&patience)).unwrap();
+    assert_eq!(channel.get_event(Some(Duration::ZERO)).unwrap().unwrap().id(), on_channel.id());
+    let error = side.cq.wait_one(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::DeviceFailed { .. }), "{error}");
+    assert!(matches!(side.cq.spin_one(PATIENCE), Err(Error::DeviceFailed { .. })));
+    assert!(matches!(side.pd.qp(&side.cq).build(), Err(Error::DeviceFailed { .. })));
+    assert!(side.qp.send_bytes(1, b"x").post().is_err());
+    assert_eq!(device.poll_async_event().unwrap().kind, AsyncKind::DeviceFatal);
+    // And all of it can be dropped.
+}
+
+#[test]
+fn a_broken_backend_wakes_all_who_wait() {
+    let (device, fuse) = bomb(false);
+    let sides: Vec<_> = (0..4).map(|_| Side::new(device.clone())).collect();
+    thread::scope(|scope| {
+        for side in &sides {
+            scope.spawn(|| {
+                let error = side.cq.wait_one(PATIENCE).unwrap_err();
+                let text = error.to_string();
+                assert!(matches!(error, Error::DeviceFailed { .. }), "{text}");
+                assert!(text.contains("can not receive"), "{text}");
+            });
+        }
+        thread::sleep(Duration::from_millis(20));
+        light(&fuse);
+    });
+}
