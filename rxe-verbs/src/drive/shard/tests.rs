@@ -9,7 +9,7 @@ use std::thread;
 use rxe_core::engine::Config;
 use rxe_core::mem::{Memory, PdId};
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
-use rxe_core::queue::{CompletionQueue, Payload, SendFlags, SendOp, SendRequest, Status};
+use rxe_core::queue::{CompletionQueue, Payload, SendOp, SendRequest, Status};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{Capabilities, SendStatus, SrcPort};
@@ -71,6 +71,7 @@ fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>)
         send_cq: Arc::clone(&cq),
         recv_cq: Arc::clone(&cq),
         cap: QpCap::default(),
+        srq: None,
         sq_sig_all: true,
     };
     let error = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
@@ -103,8 +104,7 @@ fn every_request_has_begun_when_all_posters_have_returned() {
                     for id in 0..BURST {
                         let op = SendOp::Send { imm: None };
                         let payload = Payload::Sges([].as_slice().into());
-                        let flags = SendFlags::empty();
-                        qp.post_send(SendRequest { id, op, payload, flags }).unwrap();
+                        qp.post_send(SendRequest::new(id, op, payload)).unwrap();
                         shard.answer_doorbells();
                     }
                     // Nobody posts and nobody holds the lock from here on.
