@@ -119,6 +119,19 @@ impl Span<'_> {
         unsafe { ptr::copy_nonoverlapping(self.ptr.as_ptr(), out.as_mut_ptr(), out.len()) }
     }
 
+    /// Appends all of its bytes to `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.reserve(self.len);
+        let end = out.len();
+        // SAFETY: the span's bytes are valid for reads while it lives; `reserve` has made room for
+        // as many behind the vector's end, which is private memory, and once they are copied there
+        // the first `end + len` bytes are initialised.
+        unsafe {
+            ptr::copy_nonoverlapping(self.ptr.as_ptr(), out.as_mut_ptr().add(end), self.len);
+            out.set_len(end + self.len);
+        }
+    }
+
     /// The 8 bytes as a CPU atomic, or `None` if they are not aligned to 8 or not 8.
     fn as_atomic(&self) -> Option<&AtomicU64> {
         if self.len != 8 || !self.ptr.as_ptr().addr().is_multiple_of(8) {
@@ -196,5 +209,8 @@ mod tests {
         buffer.span(0, 10).unwrap().read(&mut out);
         assert_eq!(&out, b"\0\0\0abcd\0\0\0");
         assert!(buffer.span(7, 4).is_none());
+        let mut all = b"> ".to_vec();
+        buffer.span(2, 6).unwrap().append_to(&mut all);
+        assert_eq!(&all, b"> \0abcd\0");
     }
 }

@@ -1,6 +1,6 @@
 //! One packet of a request: opcode, headers and which bytes. IBTA 9.4, 9.7.2.
 
-use crate::mem::{Access, AccessError, MemoryGuard, PdId, Spans, read_spans};
+use crate::mem::{Access, AccessError, MemoryGuard, PdId, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
@@ -132,10 +132,10 @@ impl<'a> Segment<'a> {
         self.bth.ack_req = ack_req;
         let total = emit::len(self.bth.opcode, self.len);
         batch.push(net, total, |net, buf| {
-            emit::packet(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
+            emit::packet_with(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
                 Data::None => {}
-                Data::Inline(bytes) => out.copy_from_slice(bytes),
-                Data::Memory(spans) => read_spans(spans, out),
+                Data::Inline(bytes) => out.extend_from_slice(bytes),
+                Data::Memory(spans) => spans.iter().for_each(|span| span.append_to(out)),
             });
         });
     }

@@ -116,14 +116,16 @@ impl Requester {
         batch: &mut TxBatch,
         count: u32,
     ) -> bool {
-        if self.inflight.following().is_none() {
+        let index = self.inflight.packet_index();
+        let Some((wqe, _)) = self.inflight.current() else { return false };
+        let last = index + count == wqe.packets;
+        if last && self.inflight.following().is_none() {
             // Whether to ask for an answer depends on what follows.
             self.take(link, ctx);
         }
-        let index = self.inflight.packet_index();
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_read_or_atomic();
-        let ask = !awaits_data && self.asks(index + count == wqe.packets);
+        let ask = !awaits_data && self.asks(last);
         let memory = (ctx.mem, link.handle.init.pd);
         let segment = Segment::new(wqe.outgoing(link), index, count, memory);
         let sent = segment.map(|segment| segment.emit(batch, link.net, ask));
