@@ -104,7 +104,15 @@ impl End {
         let cq = Arc::new(CompletionQueue::new(4 * DEPTH, None));
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let cap = QpCap { max_send_wr: DEPTH, max_recv_wr: 2 * DEPTH, ..QpCap::default() };
-        let init = QpInit { service: QpType::Rc, pd: PD, send_cq, recv_cq, cap, sq_sig_all: true };
+        let init = QpInit {
+            service: QpType::Rc,
+            pd: PD,
+            send_cq,
+            recv_cq,
+            cap,
+            sq_sig_all: true,
+            srq: None,
+        };
         let qpn = Qpn::new(0x11).ok_or("QPN")?;
         let qp = engine.create_qp(qpn, init)?;
         connect(&mut engine, qpn, peer, mtu)?;
@@ -144,7 +152,13 @@ impl End {
 
     fn post(&mut self, op: SendOp, bytes: u32) -> Result<()> {
         let payload = Payload::Sges([sge(bytes)].into_iter().collect());
-        Ok(self.qp.post_send(SendRequest { id: 0, op, payload, flags: SendFlags::SIGNALED })?)
+        Ok(self.qp.post_send(SendRequest {
+            id: 0,
+            op,
+            payload,
+            flags: SendFlags::SIGNALED,
+            to: None,
+        })?)
     }
 
     /// Answers a SEND of few bytes with one of as many, until nothing comes any more.

@@ -16,10 +16,11 @@ mod config;
 mod counters;
 mod event;
 mod rx;
+mod table;
 mod timer;
 mod tx;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use config::{Config, Limits, SourcePort};
@@ -36,6 +37,7 @@ use crate::qp::{
 use crate::queue::AddressHandle;
 use crate::types::{Gid, Qpn, Time};
 
+use table::QpTable;
 use timer::Timers;
 
 /// See the module's opening.
@@ -44,7 +46,7 @@ pub struct Engine {
     config: Config,
     memory: Arc<Memory>,
     doorbells: Arc<Doorbells>,
-    qps: HashMap<Qpn, Box<Qp>>,
+    qps: QpTable,
     groups: rx::Groups,
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
@@ -59,8 +61,8 @@ impl Engine {
             config,
             memory,
             doorbells: Arc::default(),
-            qps: HashMap::new(),
-            groups: HashMap::new(),
+            qps: QpTable::default(),
+            groups: rx::Groups::new(),
             ready: VecDeque::new(),
             timers: Timers::default(),
             events: EventSink::default(),
@@ -259,17 +261,23 @@ impl Engine {
         Window { packets, bytes, max_mtu }
     }
 
-    /// Puts a QP that has just worked where it belongs: the ready list, the timers.
+    /// Puts a QP that has just worked where it belongs.
     fn schedule(&mut self, qpn: Qpn) {
         let window = self.window();
-        let Some(qp) = self.qps.get_mut(&qpn) else { return };
-        if !qp.scheduled.ready && qp.has_work(window) {
-            qp.scheduled.ready = true;
-            self.ready.push_back(qpn);
+        if let Some(qp) = self.qps.get_mut(&qpn) {
+            schedule(qp, window, &mut self.ready, &mut self.timers);
         }
-        if let Some(deadline) = qp.deadline() {
-            self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
-        }
+    }
+}
+
+/// Puts a QP that has just worked where it belongs: the ready list, the timers.
+fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) {
+    if !qp.scheduled.ready && qp.has_work(window) {
+        qp.scheduled.ready = true;
+        ready.push_back(qp.handle.qpn());
+    }
+    if let Some(deadline) = qp.deadline() {
+        timers.arm(&mut qp.scheduled.timer, deadline, qp.handle.qpn());
     }
 }
 

@@ -5,84 +5,87 @@
 
 use std::collections::HashMap;
 
-use super::{Config, Engine, Event};
+use super::{Config, Engine, Event, schedule};
 use crate::qp::{Ctx, Qp, QpState, QpType};
 use crate::types::{Gid, Pkey, Qpn, Time};
-use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service, icrc};
+use crate::wire::icrc::Prefix;
+use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service};
 
 impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
-        for (index, (net, bytes)) in (0..).zip(frame.packets()) {
-            self.events.counters.rcvd_pkts += 1;
-            self.events.counters.rcvd_bytes += bytes.len() as u64;
+        let window = self.window();
+        let Self { config, qps, groups, memory, events, ready, timers, .. } = self;
+        let guard = memory.guard();
+        let prefix = Prefix::new(&frame.net);
+        // Packets for the same QP follow one another: it is looked up once, and put where it
+        // belongs after the last of them.
+        let mut current: Option<&mut Qp> = None;
+        for (index, bytes) in (0..).zip(frame.payloads()) {
+            events.counters.rcvd_pkts += 1;
+            events.counters.rcvd_bytes += bytes.len() as u64;
             let psn = BthView::new(bytes).map(BthView::psn);
-            self.events.psn = psn;
+            events.psn = psn;
             let packet = match Packet::parse(bytes) {
                 Ok(packet) => packet,
                 Err(reason) => {
-                    self.events.emit(Event::Dropped { reason, qpn: None, psn });
+                    events.emit(Event::Dropped { reason, qpn: None, psn });
                     continue;
                 }
             };
-            let result = if packet.dest_qp() == Qpn::MULTICAST {
-                self.multicast(now, &net, &packet, index)
+            let qpn = packet.dest_qp();
+            if current.as_ref().is_none_or(|qp| qp.handle.qpn() != qpn) {
+                if let Some(before) = current {
+                    schedule(before, window, ready, timers);
+                }
+                current = qps.get_mut(&qpn).map(|qp| &mut **qp);
+            }
+            let net = frame.net.nth(index);
+            // The ICRC last, because it costs most. A sender that lets the system segment counts IDs
+            // from 0 in each buffer: the first guess where the ID is hidden.
+            let icrc = || prefix.nth(index).check(bytes);
+            let result = if let Some(qp) = &mut current {
+                admit(qp, config, &net, &packet).and_then(|()| icrc()).map(|()| {
+                    qp.receive(&mut Ctx::new(now, &guard, events, window), &net, &packet);
+                })
+            } else if qpn == Qpn::MULTICAST {
+                // It is none: what follows is free to look any up.
+                current = None;
+                let group = group(groups, &net, &packet).and_then(|group| icrc().map(|()| group));
+                // A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
+                group.map(|group| {
+                    for qpn in group {
+                        let qp = qps.get_mut(qpn).filter(|qp| is_open(qp, packet.info()));
+                        let Some(qp) = qp else { continue };
+                        qp.receive(&mut Ctx::new(now, &guard, events, window), &net, &packet);
+                    }
+                })
+            } else if qpn.value() == 0 {
+                Err(DropReason::QpnZero)
             } else {
-                self.unicast(now, &net, &packet, index)
+                Err(DropReason::UnknownQp)
             };
             if let Err(reason) = result {
-                let qpn = Some(packet.dest_qp());
-                self.events.emit(Event::Dropped { reason, qpn, psn });
+                events.emit(Event::Dropped { reason, qpn: Some(qpn), psn });
             }
         }
+        if let Some(last) = current {
+            schedule(last, window, ready, timers);
+        }
     }
+}
 
-    fn unicast(
-        &mut self,
-        now: Time,
-        net: &NetHeader,
-        packet: &Packet<'_>,
-        index: u16,
-    ) -> Result<(), DropReason> {
-        let qpn = packet.dest_qp();
-        if qpn.value() == 0 {
-            return Err(DropReason::QpnZero);
-        }
-        let window = self.window();
-        let qp = self.qps.get_mut(&qpn).ok_or(DropReason::UnknownQp)?;
-        admit(qp, &self.config, net, packet)?;
-        check(net, packet, index)?;
-        let guard = self.memory.guard();
-        qp.receive(&mut Ctx::new(now, &guard, &mut self.events, window), net, packet);
-        drop(guard);
-        self.schedule(qpn);
-        Ok(())
+/// The QPs that a datagram to a group is for.
+fn group<'g>(
+    groups: &'g Groups,
+    net: &NetHeader,
+    packet: &Packet<'_>,
+) -> Result<&'g [Qpn], DropReason> {
+    if packet.info().service != Service::Ud || !net.dst.is_multicast() {
+        return Err(DropReason::BadMulticast);
     }
-
-    /// A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
-    fn multicast(
-        &mut self,
-        now: Time,
-        net: &NetHeader,
-        packet: &Packet<'_>,
-        index: u16,
-    ) -> Result<(), DropReason> {
-        if packet.info().service != Service::Ud || !net.dst.is_multicast() {
-            return Err(DropReason::BadMulticast);
-        }
-        let group = self.groups.get(&Gid::from(net.dst)).ok_or(DropReason::NoMulticast)?;
-        check_pkey(packet)?;
-        check(net, packet, index)?;
-        let window = self.window();
-        let guard = self.memory.guard();
-        for qpn in group {
-            let Some(qp) = self.qps.get_mut(qpn).filter(|qp| is_open(qp, packet.info())) else {
-                continue;
-            };
-            qp.receive(&mut Ctx::new(now, &guard, &mut self.events, window), net, packet);
-        }
-        Ok(())
-    }
+    let group = groups.get(&Gid::from(net.dst)).ok_or(DropReason::NoMulticast)?;
+    check_pkey(packet).map(|()| &group[..])
 }
 
 /// Whether a packet may reach this QP at all.
@@ -120,13 +123,7 @@ fn is_open(qp: &Qp, info: &OpInfo) -> bool {
 }
 
 fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
-    if packet.bth().pkey.matches(Pkey::DEFAULT) { Ok(()) } else { Err(DropReason::WrongPkey) }
-}
-
-/// The ICRC. A sender that lets the system segment counts IDs from 0 in each buffer: the first
-/// guess where the ID is hidden.
-fn check(net: &NetHeader, packet: &Packet<'_>, index: u16) -> Result<(), DropReason> {
-    icrc::check_hint(net, packet.bytes(), index)
+    if packet.pkey().matches(Pkey::DEFAULT) { Ok(()) } else { Err(DropReason::WrongPkey) }
 }
 
 /// The QPs attached to multicast groups, by the group's address.

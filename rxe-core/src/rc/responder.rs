@@ -10,8 +10,7 @@ use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
 use crate::types::Psn;
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, NetHeader, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
-    emit,
+    Aeth, Bth, DropReason, Ext, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
 };
 
 use super::fault::effect;
@@ -341,6 +340,7 @@ fn answer(
     fill: impl FnOnce(&mut [u8]),
 ) {
     let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
-    let write = |net: &NetHeader, buf: &mut Vec<u8>| emit::packet(net, buf, &bth, ext, len, fill);
-    batch.push(link.net, emit::len(opcode, len), write);
+    batch.push(link.net, emit::len(opcode, len), |net, buf| {
+        emit::packet(net, buf, &bth, ext, len, fill);
+    });
 }

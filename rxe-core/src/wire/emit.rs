@@ -1,9 +1,9 @@
 //! Packets from values: the only way out. IBTA 9.1 and A17.3.
 
 use super::bth::Bth;
-use super::icrc;
+use super::icrc::{self, Prefix};
 use super::opcode::{OpInfo, Opcode};
-use super::{Ext, NetHeader, PacketRepr};
+use super::{Ext, PacketRepr};
 
 /// Bytes from BTH to ICRC of a packet with this opcode and so many bytes of payload: what to tell
 /// [`TxBatch::push`](super::TxBatch::push). An opcode that is not in the table counts as a BTH alone.
@@ -13,12 +13,13 @@ pub fn len(opcode: Opcode, payload_len: usize) -> usize {
 }
 
 /// Appends one packet: BTH, the headers that its opcode names, `payload_len` bytes that `fill`
-/// writes (it sees zeros), the pad and the ICRC for `net`. The pad count in `bth` is set here.
+/// writes (it sees zeros), the pad and the ICRC for `net` (a [`NetHeader`](super::NetHeader), or a
+/// [`Prefix`] that was made of one). The pad count in `bth` is set here.
 ///
 /// `ext` must have exactly the headers of the opcode's row; in debug builds this is asserted.
 #[inline]
 pub fn packet(
-    net: &NetHeader,
+    net: impl Into<Prefix>,
     buf: &mut Vec<u8>,
     bth: &Bth,
     ext: &Ext,
@@ -37,7 +38,7 @@ pub fn packet(
 /// them, and what is beyond is cut off: either is the caller's mistake.
 #[inline]
 pub fn packet_with(
-    net: &NetHeader,
+    net: impl Into<Prefix>,
     buf: &mut Vec<u8>,
     bth: &Bth,
     ext: &Ext,
@@ -54,23 +55,29 @@ pub fn packet_with(
         buf.resize(payload_end, 0);
     }
     buf.extend_from_slice(&[0; 3][..pad(payload_len)]);
-    icrc::append(net, buf, start);
+    net.into().append(buf, start);
 }
 
 /// The same, with a payload that already stands somewhere.
 #[inline]
-pub fn packet_from(net: &NetHeader, buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload: &[u8]) {
+pub fn packet_from(
+    net: impl Into<Prefix>,
+    buf: &mut Vec<u8>,
+    bth: &Bth,
+    ext: &Ext,
+    payload: &[u8],
+) {
     packet_with(net, buf, bth, ext, payload.len(), |buf| buf.extend_from_slice(payload));
 }
 
 /// Appends the packet that [`Packet::to_repr`](super::Packet::to_repr) took apart.
 #[inline]
-pub fn repr(net: &NetHeader, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
+pub fn repr(net: impl Into<Prefix>, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
     let start = buf.len();
     header(buf, &repr.bth, &repr.ext, repr.payload.len());
     buf.extend_from_slice(repr.payload);
     buf.extend_from_slice(&repr.pad_bytes[..pad(repr.payload.len())]);
-    icrc::append(net, buf, start);
+    net.into().append(buf, start);
 }
 
 #[inline]

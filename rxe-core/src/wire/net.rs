@@ -7,6 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
+use super::icrc::Prefix;
+
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
 pub const UDP_PORT: u16 = 4791;
 
@@ -92,13 +94,15 @@ impl<'a> Frame<'a> {
         Self { net, payload, segment: payload.len().max(1) }
     }
 
+    /// Each packet, from BTH to ICRC.
+    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.payload.chunks(self.segment.max(1))
+    }
+
     /// Each packet with its own headers.
     pub fn packets(&self) -> impl Iterator<Item = (NetHeader, &'a [u8])> + use<'a> {
         let net = self.net;
-        self.payload
-            .chunks(self.segment.max(1))
-            .enumerate()
-            .map(move |(i, bytes)| (net.nth(id_step(i)), bytes))
+        self.payloads().enumerate().map(move |(i, bytes)| (net.nth(id_step(i)), bytes))
     }
 }
 
@@ -126,6 +130,8 @@ pub struct Run {
 pub struct TxBatch {
     buf: Vec<u8>,
     runs: Vec<Run>,
+    /// What the ICRCs of the last run begin with.
+    prefix: Prefix,
     /// Runs before this one have been sent.
     sent: usize,
     limits: TxLimits,
@@ -156,6 +162,7 @@ impl TxBatch {
         Self {
             buf: Vec::with_capacity(limits.batch_bytes),
             runs: Vec::new(),
+            prefix: Prefix::new(&NetHeader::default()),
             sent: 0,
             limits,
             total: (0, 0),
@@ -221,15 +228,10 @@ impl TxBatch {
         self.sent = 0;
     }
 
-    /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told the headers that
-    /// its ICRC must be computed for. It joins the last run where destination, size and limits let
+    /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must
+    /// be computed for. It joins the last run where destination, size and limits let
     /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
-    pub fn push(
-        &mut self,
-        net: NetHeader,
-        len: usize,
-        write: impl FnOnce(&NetHeader, &mut Vec<u8>),
-    ) {
+    pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
         let start = self.buf.len();
         let joins = self.runs.len() > self.sent
             && self.runs.last().is_some_and(|run| {
@@ -242,10 +244,11 @@ impl TxBatch {
             });
         if !joins {
             self.runs.push(Run { net, bytes: start..start, segment: len });
+            self.prefix = Prefix::new(&net);
         }
         let run = self.runs.last_mut().expect("a run was just made or found");
         let index = run.bytes.len() / run.segment;
-        write(&net.nth(id_step(index)), &mut self.buf);
+        write(&self.prefix.nth(id_step(index)), &mut self.buf);
         debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
         run.bytes.end = self.buf.len();
         self.total.0 += 1;
@@ -264,9 +267,10 @@ mod tests {
     }
 
     fn push(batch: &mut TxBatch, len: usize) {
-        batch.push(net(), len, |net, buf| {
-            let IpId::Known { id, .. } = net.id else { panic!("IPv4 has an ID") };
-            buf.resize(buf.len() + len, id.to_be_bytes()[1]);
+        batch.push(net(), len, |prefix, buf| {
+            let start = buf.len();
+            buf.resize(start + len - 4, 0);
+            prefix.append(buf, start);
         });
     }
 
@@ -279,8 +283,10 @@ mod tests {
         let runs: Vec<_> = batch.pending().iter().map(|r| (r.segment, r.bytes.len())).collect();
         // A smaller packet ends a run, so the one after it starts anew.
         assert_eq!(runs, [(1056, 2096), (1040, 1060), (20, 20), (1040, 1040)]);
-        let last_of_first = batch.bytes(&batch.pending()[0])[1056];
-        assert_eq!(last_of_first, 1, "the second packet of a run has ID 1");
+        let second = &batch.bytes(&batch.pending()[0])[1056..];
+        let check = |index| crate::wire::icrc::check(&net().nth(index), second);
+        assert_eq!(check(1), Ok(()), "the second packet of a run has ID 1");
+        assert!(check(0).is_err());
     }
 
     #[test]

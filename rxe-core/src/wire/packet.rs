@@ -8,7 +8,7 @@
 use super::bth::{self, BthView};
 use super::opcode::OpInfo;
 use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, OpKind, Opcode, Reth, aeth, icrc};
-use crate::types::{Psn, Qpn};
+use crate::types::{Pkey, Psn, Qpn};
 
 /// A packet whose structure has been checked.
 #[derive(Clone, Copy)]
@@ -75,6 +75,12 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn dest_qp(&self) -> Qpn {
         self.bth.dest_qp()
+    }
+
+    /// Partition key.
+    #[inline]
+    pub fn pkey(&self) -> Pkey {
+        self.bth.pkey()
     }
 
     /// Whether the requester wants an acknowledgement.

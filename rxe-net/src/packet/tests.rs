@@ -38,7 +38,7 @@ fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
     let lens = [[1040; 70].as_slice(), &[20], &[4 + 2], &[1044, 1040, 1040, 500], &[64; 40]];
     for (number, len) in lens.concat().into_iter().enumerate() {
         batch.push(net, len, |net, buf| {
-            let id = if let IpId::Known { id, .. } = net.id { id } else { 0 };
+            let id = net.id().unwrap_or(0);
             buf.extend(u32::try_from(number).unwrap().to_be_bytes());
             buf.extend(id.to_be_bytes());
             buf.resize(buf.len() + len - 6, 0x5a);

@@ -18,7 +18,7 @@ fn open(addresses: &[&str]) -> UdpBackend {
 /// Appends a packet of `len` bytes that begins with the ID that it was made for.
 fn push(batch: &mut TxBatch, net: NetHeader, len: usize) {
     batch.push(net, len, |net, buf| {
-        let id = if let IpId::Known { id, .. } = net.id { id } else { 0 };
+        let id = net.id().unwrap_or(0);
         buf.extend_from_slice(&id.to_be_bytes());
         buf.resize(buf.len() + len - 2, 0x5a);
     });

@@ -1,6 +1,7 @@
 use super::super::{Packet, Position, SendExtra, Service};
 use super::*;
 use crate::types::{Psn, Qpn};
+use crate::wire::NetHeader;
 use proptest::prelude::*;
 
 fn bth(opcode: Opcode) -> Bth {

@@ -15,6 +15,34 @@ pub(super) fn rewind(register: u32, bytes: usize) -> u32 {
     multiply(multiply(register, low), high)
 }
 
+/// What the register must be changed by for a byte, 4 bytes later, to be read as changed by `i`.
+pub(super) static REWIND_4: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    let mut register = 0u32;
+    while i < table.len() {
+        table[i] = multiply(register, REWIND[4]);
+        i += 1;
+        register += 1;
+    }
+    table
+};
+
+/// How the register differs after a byte that differs by `i` and `bytes` more bytes have passed.
+pub(super) const fn passed(bytes: usize) -> [u32; 256] {
+    let mut table = FORWARD;
+    let mut i = 0;
+    while i < table.len() {
+        let mut n = 0;
+        while n < bytes {
+            table[i] = table[i] >> 8 ^ FORWARD[(table[i] & 0xff) as usize];
+            n += 1;
+        }
+        i += 1;
+    }
+    table
+}
+
 /// x^(-8·i).
 static REWIND: [u32; 256] = powers(rewind_byte(ONE));
 
@@ -22,7 +50,7 @@ static REWIND: [u32; 256] = powers(rewind_byte(ONE));
 static REWIND_256: [u32; 256] = powers(multiply(REWIND[255], REWIND[1]));
 
 /// The bits that fall out at the bottom as a byte passes, brought back in from the top.
-static FORWARD: [u32; 256] = {
+const FORWARD: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
     let mut register = 0u32;
