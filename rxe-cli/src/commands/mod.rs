@@ -2,9 +2,11 @@
 //! command's help, with `fn run(self) -> Result<(), Error>`.
 
 mod completions;
+mod demo;
 mod devices;
 mod devinfo;
 mod gids;
+mod pingpong;
 
 use clap::{Parser, Subcommand};
 
@@ -29,9 +31,11 @@ macro_rules! commands {
 }
 
 commands! {
+    Demo(demo),
     Devices(devices),
     Devinfo(devinfo),
     Gids(gids),
+    Pingpong(pingpong),
     Completions(completions),
 }
 

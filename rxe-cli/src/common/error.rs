@@ -45,6 +45,12 @@ impl From<NetError> for Error {
     }
 }
 
+impl From<rxe_verbs::Error> for Error {
+    fn from(e: rxe_verbs::Error) -> Self {
+        Self(e.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,16 +2,14 @@
 
 mod error;
 mod output;
+pub(crate) mod rendezvous;
 mod select;
 mod table;
-#[allow(dead_code, reason = "for the commands that measure")]
-mod units;
+pub(crate) mod units;
+mod wire;
 
 pub(crate) use error::Error;
 pub(crate) use output::{print, print_bytes, print_json};
-#[allow(unused_imports, reason = "for the commands that connect")]
-pub(crate) use select::{DeviceArgs, Selected};
-pub(crate) use select::{check_port, chosen_devices};
-#[allow(unused_imports, reason = "for the commands that measure")]
-pub(crate) use table::{Align, Table};
-pub(crate) use table::{TabTable, tab_to};
+pub(crate) use select::{DeviceArgs, check_port, chosen_devices};
+pub(crate) use table::{Align, TabTable, Table, tab_to};
+pub(crate) use wire::{Opened, WireArgs, check_mtu, check_peer};

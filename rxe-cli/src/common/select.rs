@@ -8,7 +8,6 @@ use rxe_verbs::device::{DeviceError, DeviceInfo};
 use super::Error;
 
 /// The options by which perftest and the pingpongs choose a device, port and GID.
-#[allow(dead_code, reason = "for the commands that connect")]
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
     /// Use this device (or interface); without it, the one that leads to the peer
@@ -23,15 +22,12 @@ pub(crate) struct DeviceArgs {
 }
 
 /// What [`DeviceArgs`] chose.
-#[allow(dead_code, reason = "for the commands that connect")]
 #[derive(Clone, Debug)]
 pub(crate) struct Selected {
     pub(crate) device: DeviceInfo,
-    pub(crate) gid_index: usize,
     pub(crate) gid: Gid,
 }
 
-#[allow(dead_code, reason = "for the commands that connect")]
 impl DeviceArgs {
     /// Chooses. `peer` is the address that the user named, if any: what no option says is chosen so
     /// that it leads there.
@@ -47,7 +43,7 @@ impl DeviceArgs {
             None => best_gid(&device, peer)?,
         };
         let gid = device.gids().get(gid_index).map_or(Gid::ZERO, |e| e.gid);
-        Ok(Selected { device, gid_index, gid })
+        Ok(Selected { device, gid })
     }
 }
 
@@ -70,7 +66,6 @@ pub(crate) fn check_port(device: &DeviceInfo, port: u8) -> Result<(), Error> {
 }
 
 /// The device on the network of `peer` (of several, the smallest network); else the first.
-#[allow(dead_code, reason = "for the commands that connect")]
 fn towards(devices: Vec<DeviceInfo>, peer: IpAddr) -> Result<DeviceInfo, Error> {
     let prefix = |device: &DeviceInfo| {
         let near = device.interface().addresses.iter().filter(|a| !a.tentative && a.is_near(peer));
@@ -106,7 +101,6 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
     }
 }
 
-#[allow(dead_code, reason = "for the commands that connect")]
 fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
     let gids = device.gids();
     let found = match peer {

@@ -48,7 +48,6 @@ impl<const N: usize> fmt::Display for TabTable<N> {
 }
 
 /// On which side of its column a cell stands.
-#[allow(dead_code, reason = "for the commands that measure")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     /// Words.
@@ -58,13 +57,11 @@ pub(crate) enum Align {
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
-#[allow(dead_code, reason = "for the commands that measure")]
 pub(crate) struct Table<const N: usize> {
     aligns: [Align; N],
     rows: Vec<[String; N]>,
 }
 
-#[allow(dead_code, reason = "for the commands that measure")]
 impl<const N: usize> Table<N> {
     /// A table with these headings.
     pub(crate) fn new(columns: [(&str, Align); N]) -> Self {

@@ -1,0 +1,93 @@
+//! One end of the demo's connection: what both processes have.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use rxe_core::mem::Access;
+use rxe_core::types::{Gid, Mtu};
+use rxe_net::NetError;
+use rxe_verbs::device::DeviceInfo;
+use rxe_verbs::{
+    CompletionQueue, ConnectOptions, Device, Endpoint, MemoryRegion, OpenOptions, QueuePair,
+};
+
+use super::steps::{self, REGION};
+use crate::common::{Error, check_mtu};
+
+/// A device on loopback, a QP and a region.
+pub(super) struct End {
+    pub(super) qp: QueuePair,
+    pub(super) cq: CompletionQueue,
+    pub(super) mr: MemoryRegion,
+    pub(super) device: Device,
+    mtu: Mtu,
+}
+
+/// More than anything takes here, unless something is wrong.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+impl End {
+    /// Opens loopback on the first of `addresses` whose UDP port 4791 is free.
+    pub(super) fn open(
+        addresses: &[IpAddr],
+        mtu: usize,
+        pcap: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let lo = DeviceInfo::list()?.into_iter().find(|d| d.interface().loopback);
+        let lo = lo.filter(|d| d.interface().up).ok_or_else(|| {
+            Error::new("there is no loopback interface that is up", "`ip link set lo up`")
+        })?;
+        let mut last = None;
+        for &ip in addresses {
+            let mut options = OpenOptions::new(lo.name()).address(ip);
+            if let Some(path) = pcap {
+                options = options.pcap(path);
+            }
+            match options.open() {
+                Ok(device) => return Self::on(device, ip, mtu),
+                Err(e @ rxe_verbs::Error::Net(NetError::PortInUse { .. })) => last = Some(e),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(last.map_or_else(|| Error::new("no address to use", "this is a bug"), Error::from))
+    }
+
+    fn on(device: Device, ip: IpAddr, mtu: usize) -> Result<Self, Error> {
+        let mtu = check_mtu(&device, mtu)?;
+        let gid = Gid::from(ip);
+        let index = device.gids().iter().position(|g| *g == gid);
+        let index = index.and_then(|i| u16::try_from(i).ok()).unwrap_or(0);
+        let pd = device.create_pd()?;
+        let cq = device.create_cq(16)?;
+        let rights = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let mr = pd.register(REGION, Access::LOCAL_WRITE | rights)?;
+        let qp = pd.qp(&cq).gid_index(index).build()?;
+        Ok(Self { qp, cq, mr, device, mtu })
+    }
+
+    /// Brings the QP to RTS.
+    pub(super) fn connect(&self, peer: &Endpoint) -> Result<(), Error> {
+        let options = ConnectOptions { mtu: Some(self.mtu), ..ConnectOptions::default() };
+        Ok(self.qp.connect(peer, &options)?)
+    }
+
+    /// Sets the whole region.
+    pub(super) fn set(&self, bytes: &[u8]) -> Result<(), Error> {
+        Ok(self.mr.write_at(0, bytes)?)
+    }
+
+    /// Where the whole region differs from `want`.
+    pub(super) fn difference(&self, want: &[u8]) -> Result<Option<String>, Error> {
+        Ok(steps::difference(&self.mr.to_vec(..)?, want))
+    }
+
+    pub(super) fn mtu(&self) -> Mtu {
+        self.mtu
+    }
+}
+
+/// Addresses of loopback, every other one from 127.0.0.`first` on.
+pub(super) fn addresses(first: u8) -> Vec<IpAddr> {
+    (first..32).step_by(2).map(|last| Ipv4Addr::new(127, 0, 0, last).into()).collect()
+}

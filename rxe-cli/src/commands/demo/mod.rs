@@ -1,0 +1,73 @@
+//! `rxe demo`: two processes on loopback exchange every RC operation, and every byte is looked at.
+//!
+//! The process that the user starts leads; it starts itself again as the peer, and the two talk
+//! over the peer's standard input and output ([`talk`]) when they do not talk RDMA.
+
+mod end;
+mod lead;
+mod mistake;
+mod peer;
+mod report;
+mod steps;
+mod talk;
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+
+use crate::common::{Error, print, print_json};
+
+/// Show all of it in a few seconds: two processes talk RDMA over loopback
+///
+/// Needs no privileges and no set-up. Does SEND, WRITE, READ and atomics in several sizes between
+/// two processes, checks every byte where it arrives, shows what a mistake looks like, and writes a
+/// capture that Wireshark opens.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(short, long, default_value_t = 1024)]
+    mtu: usize,
+    /// Write the capture to this file
+    #[arg(long, value_name = "FILE", default_value = CAPTURE)]
+    pcap: PathBuf,
+    /// Write no capture
+    #[arg(long, conflicts_with = "pcap")]
+    no_pcap: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Be the other process
+    #[arg(long, hide = true)]
+    peer: bool,
+}
+
+const CAPTURE: &str = "rxe-demo.pcapng";
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        if self.peer {
+            return peer::run();
+        }
+        let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
+        let shown = lead::run(self.mtu, pcap)?;
+        if self.json {
+            print_json(&shown)?
+        } else {
+            print(&report::text(&shown))?
+        }
+        shown.verdict()
+    }
+
+    /// Where the capture goes: a directory that can not be written to is no reason to show nothing,
+    /// unless the user named it.
+    fn capture(&self) -> Result<PathBuf, Error> {
+        let create = |path: &PathBuf| OpenOptions::new().create(true).append(true).open(path);
+        match create(&self.pcap) {
+            Ok(_) => Ok(self.pcap.clone()),
+            Err(_) if self.pcap.as_os_str() == CAPTURE => Ok(std::env::temp_dir().join(CAPTURE)),
+            Err(e) => {
+                let what = format!("can not write the capture {}: {e}", self.pcap.display());
+                Err(Error::new(what, "name another file with --pcap, or use --no-pcap"))
+            }
+        }
+    }
+}

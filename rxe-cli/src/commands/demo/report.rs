@@ -1,0 +1,217 @@
+//! What the demo shows in the end, as text and as JSON.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rxe_verbs::Endpoint;
+use serde::Serialize;
+
+use super::mistake::{self, BYTES, OUTSIDE};
+use super::talk::Seen;
+use crate::common::{Align, Error, Table, units};
+
+/// Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
+const NOT_NFS: &str = "--disable-heuristic rpcrdma_infiniband";
+
+/// All of it.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    pub(super) this: Process,
+    pub(super) peer: Process,
+    pub(super) backend: String,
+    pub(super) mtu: usize,
+    pub(super) operations: Vec<Done>,
+    pub(super) mistake: Mistake,
+    /// Sent and received by this process.
+    pub(super) packets: u64,
+    pub(super) pcap: Option<String>,
+    pub(super) seconds: f64,
+}
+
+/// One of the two.
+#[derive(Serialize)]
+pub(super) struct Process {
+    pid: u32,
+    address: IpAddr,
+    qpn: u32,
+    psn: u32,
+}
+
+impl Process {
+    pub(super) fn of(endpoint: &Endpoint, pid: u32) -> Self {
+        let Endpoint { qpn, psn, gid, .. } = endpoint;
+        Self { pid, address: gid.to_ip(), qpn: qpn.value(), psn: psn.value() }
+    }
+}
+
+/// One operation.
+#[derive(Serialize)]
+pub(super) struct Done {
+    pub(super) operation: &'static str,
+    pub(super) size: usize,
+    pub(super) packets_sent: u64,
+    pub(super) packets_received: u64,
+    pub(super) seconds: f64,
+    pub(super) verified: bool,
+    pub(super) verified_by: &'static str,
+    pub(super) wrong: Option<String>,
+}
+
+/// The deliberate one.
+#[derive(Serialize)]
+pub(super) struct Mistake {
+    operation: &'static str,
+    size: usize,
+    outside: usize,
+    here: Seen,
+    peer: Seen,
+    as_expected: bool,
+}
+
+impl From<(Seen, Seen)> for Mistake {
+    fn from((here, peer): (Seen, Seen)) -> Self {
+        let as_expected = mistake::is_as_it_should_be(&here, &peer);
+        Self { operation: "WRITE", size: BYTES, outside: OUTSIDE, here, peer, as_expected }
+    }
+}
+
+impl Shown {
+    /// Whether all went as it must.
+    pub(super) fn verdict(&self) -> Result<(), Error> {
+        let wrong = self.operations.iter().find_map(|d| Some((d, d.wrong.as_ref()?)));
+        if let Some((Done { operation, size, .. }, wrong)) = wrong {
+            let what = format!("{operation} of {size} bytes went wrong: {wrong}");
+            return Err(Error::new(what, "this is a bug in rxe"));
+        }
+        if !self.mistake.as_expected {
+            return Err(Error::new("the mistake was not refused", "this is a bug in rxe"));
+        }
+        Ok(())
+    }
+}
+
+/// For a person.
+pub(super) fn text(shown: &Shown) -> String {
+    let Shown { this, peer, mtu, backend, .. } = shown;
+    let mut out = format!(
+        "Two processes, reliably connected (RC) over {} on loopback, path MTU {mtu}:\n\n",
+        if backend == "udp" { "UDP sockets" } else { backend },
+    );
+    for (who, p) in [("this process", this), ("its peer", peer)] {
+        let Process { pid, address, qpn, psn } = p;
+        out +=
+            &format!("  {who:<12}  {address:<10}  QPN 0x{qpn:06x}  PSN 0x{psn:06x}  pid {pid}\n");
+    }
+    out += &format!("\n{}\n", table(&shown.operations));
+    out += &mistake_text(&shown.mistake);
+    match &shown.pcap {
+        Some(path) => {
+            let (path, n) = (quoted(path), shown.packets);
+            out += &format!(
+                "\nAll {n} packets are in a capture. To see them:\n  wireshark {NOT_NFS} {path}\n  \
+                 tshark {NOT_NFS} -r {path}\n"
+            );
+        }
+        None => out += "\nNo capture was written (--no-pcap).\n",
+    }
+    out
+}
+
+fn table(operations: &[Done]) -> Table<7> {
+    let mut table = Table::new([
+        ("operation", Align::Left),
+        ("size", Align::Right),
+        ("packets out", Align::Right),
+        ("in", Align::Right),
+        ("time", Align::Right),
+        ("throughput", Align::Right),
+        ("every byte verified", Align::Left),
+    ]);
+    for done in operations {
+        table.row([
+            done.operation.into(),
+            size(done.size),
+            done.packets_sent.to_string(),
+            done.packets_received.to_string(),
+            units::duration(Duration::from_secs_f64(done.seconds)),
+            throughput(done),
+            match &done.wrong {
+                None => format!("yes, by {}", done.verified_by),
+                Some(wrong) => format!("NO: {wrong}"),
+            },
+        ]);
+    }
+    table
+}
+
+/// Exactly: one byte more than an MTU matters here.
+fn size(bytes: usize) -> String {
+    if bytes.is_multiple_of(1024) { units::bytes(bytes as u64) } else { format!("{bytes} B") }
+}
+
+/// Of messages large enough for it to mean something.
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
+fn throughput(done: &Done) -> String {
+    if done.size < 4096 || done.seconds <= 0.0 {
+        return String::new();
+    }
+    format!("{:.0} MB/s", done.size as f64 / done.seconds / 1e6)
+}
+
+fn mistake_text(mistake: &Mistake) -> String {
+    let Mistake { operation, size, outside, here, peer, .. } = mistake;
+    let mut out = format!(
+        "Now a mistake: a {operation} of {size} bytes, of which {outside} lie outside the peer's \
+         memory region.\n"
+    );
+    for (who, seen) in [("this process", here), ("its peer", peer)] {
+        let Seen { request, status, code, meaning, events, qp_state, memory_unchanged } = seen;
+        out += &format!("\n  {who}\n    {request} completed with: {status} ({code})\n");
+        out += &wrapped("means: ", meaning);
+        for event in events {
+            out += &wrapped("event: ", event);
+        }
+        let memory = if *memory_unchanged { "unchanged, every byte" } else { "CHANGED" };
+        out += &format!("    QP now in {qp_state}; memory {memory}\n");
+    }
+    out
+}
+
+/// Lines of at most 96 columns, the first after `head`.
+fn wrapped(head: &str, text: &str) -> String {
+    let mut lines = vec![format!("    {head}")];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().filter(|l| l.chars().count() + word.len() < 96);
+        match line {
+            Some(line) if line.ends_with(' ') => *line += word,
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(format!("{:1$}{word}", "", 4 + head.len())),
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// As a shell reads it.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if path.chars().all(plain) { path.into() } else { format!("'{}'", path.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        let text = wrapped("means: ", &"word ".repeat(40));
+        assert!(text.lines().count() > 1 && text.lines().all(|l| l.len() <= 96));
+        assert!(text.starts_with("    means: word word"));
+        assert!(text.lines().nth(1).unwrap().starts_with("           word"));
+    }
+
+    #[test]
+    fn a_file_name_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("rxe-demo.pcapng"), "rxe-demo.pcapng");
+        assert_eq!(quoted("it's mine"), "'it'\\''s mine'");
+    }
+}

@@ -1,0 +1,144 @@
+//! What the two processes of the demo say to each other beside RDMA: a JSON object a line, one
+//! answer to each request.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::steps::Step;
+use crate::common::Error;
+
+/// What the leading process asks for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ask {
+    /// Open loopback on the first of these addresses that is free, and make a QP.
+    Open { addresses: Vec<IpAddr>, mtu: usize },
+    /// Bring the QP to RTS.
+    Connect { endpoint: String },
+    /// Make memory and receives ready for this step.
+    Prepare(Step),
+    /// Look at what came of it.
+    Verify(Step),
+    /// Make ready for the deliberate mistake.
+    PrepareMistake,
+    /// Say what came of that.
+    Aftermath,
+}
+
+/// What the peer answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Opened {
+        pid: u32,
+        endpoint: String,
+        addr: u64,
+        rkey: u32,
+    },
+    Ready,
+    /// What is wrong, if anything.
+    Verified {
+        wrong: Option<String>,
+    },
+    Aftermath(Seen),
+    Failed {
+        why: String,
+    },
+}
+
+/// What one end saw of the mistake.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// The request whose completion this is.
+    pub(super) request: String,
+    /// As ibv_wc_status_str says it.
+    pub(super) status: String,
+    pub(super) code: u8,
+    /// What that means.
+    pub(super) meaning: String,
+    /// What the engine says happened.
+    pub(super) events: Vec<String>,
+    pub(super) qp_state: String,
+    /// Whether the memory is as it was.
+    pub(super) memory_unchanged: bool,
+}
+
+/// The other process. It ends with this value.
+pub(super) struct Peer {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts it.
+    pub(super) fn start() -> Result<Self, Error> {
+        let failed = |e: io::Error| {
+            Error::new(format!("can not start a second process: {e}"), "is there a process limit?")
+        };
+        let me = env::current_exe().map_err(failed)?;
+        let mut child = Command::new(me)
+            .args(["demo", "--peer"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stdout = stdout.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { child, stdin, stdout: BufReader::new(stdout) })
+    }
+
+    /// Asks and waits for the answer.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, Error> {
+        let answer = self.stdin.as_mut().map_or(Ok(None), |stdin| {
+            say(stdin, ask)?;
+            hear(&mut self.stdout)
+        });
+        match answer {
+            Ok(Some(Answer::Failed { why })) => Err(Error::new("the second process failed", why)),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(Error::new("the second process ended early", "see what it said above")),
+            Err(e) => Err(Error::new("can not talk to the second process", e)),
+        }
+    }
+
+    /// Asks for something that has no result.
+    pub(super) fn order(&mut self, ask: &Ask) -> Result<(), Error> {
+        match self.ask(ask)? {
+            Answer::Ready => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Why an answer does not fit.
+pub(super) fn unexpected(answer: &Answer) -> Error {
+    Error::new("the second process answered something else", format!("{answer:?}"))
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // At the end of its input it ends.
+        self.stdin = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes a line.
+pub(super) fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Reads a line; `None` at the end.
+pub(super) fn hear<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&line)?))
+}

@@ -1,0 +1,208 @@
+//! `rxe pingpong`: what `ibv_rc_pingpong` does, with its options, output and exchange, so that
+//! either side may be it.
+
+mod exchange;
+mod run;
+
+use std::net::Ipv6Addr;
+
+use rxe_core::types::{Gid, Mtu};
+use serde::Serialize;
+
+use self::exchange::Address;
+use self::run::{Outcome, Pingpong};
+use crate::common::rendezvous::{self, PORT};
+use crate::common::{
+    DeviceArgs, Error, Opened, WireArgs, check_mtu, check_peer, print, print_json,
+};
+
+/// Exchange messages with a peer that runs this or ibv_rc_pingpong
+///
+/// Without HOST it waits for a peer. Options, output and the exchange over TCP are those of
+/// ibv_rc_pingpong, so either side may be it, on a kernel device (give it its -g there). Two on one
+/// host find different addresses by themselves: `rxe pingpong -d lo`, then `rxe pingpong 127.0.0.1`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The host where the other side waits; without it, wait here
+    host: Option<String>,
+    /// Listen on or connect to this TCP port
+    #[arg(short, long, default_value_t = PORT)]
+    port: u16,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Bytes in a message
+    #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    size: u32,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096, the same on both ends [default: 1024]
+    #[arg(short, long)]
+    mtu: Option<usize>,
+    /// Receives to post at a time
+    #[arg(short, long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=32766))]
+    rx_depth: u32,
+    /// Number of exchanges
+    #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    iters: u32,
+    /// Service level: 0 to 7, the priority in a VLAN tag where there is one
+    #[arg(short = 'l', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
+    sl: u8,
+    /// Sleep until there is a completion (default: poll)
+    #[arg(short, long)]
+    events: bool,
+    /// Check what has been received
+    #[arg(short, long)]
+    chk: bool,
+    /// On demand paging: accepted, for it is what all memory of a process has
+    #[arg(short, long)]
+    odp: bool,
+    /// Implicit on demand paging: likewise
+    #[arg(short = 'O', long)]
+    iodp: bool,
+    /// Prefetch pages: accepted, and nothing to do
+    #[arg(short = 'P', long)]
+    prefetch: bool,
+    /// Completions with timestamps: not there
+    #[arg(short, long)]
+    ts: bool,
+    /// Device memory: not there
+    #[arg(short = 'j', long)]
+    dm: bool,
+    /// The newer API for posting: accepted, for both do the same here
+    #[arg(short = 'N', long = "new_send")]
+    new_send: bool,
+    #[command(flatten)]
+    wire: WireArgs,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        self.refuse_what_is_not_there()?;
+        let hosts = match &self.host {
+            Some(host) => rendezvous::resolve(host, self.port)?,
+            None => Vec::new(),
+        };
+        let peer = hosts.first().map(|a| a.ip().to_canonical());
+        let opened = self.wire.open(&self.device, peer)?;
+        let mtu = match self.mtu {
+            Some(asked) => check_mtu(&opened.device, asked)?,
+            None => opened.device.active_mtu().min(Mtu::M1024),
+        };
+        let pingpong = Pingpong::new(&opened, mtu, &self)?;
+        let own = pingpong.address();
+        self.say("local address: ", &own)?;
+        let connect = |peer: &Address| {
+            check_peer(opened.gid, peer.gid)?;
+            pingpong.connect(peer)
+        };
+        let peer = match &self.host {
+            Some(_) => {
+                let stream = rendezvous::connect(&hosts, "rxe pingpong")?;
+                let peer = exchange::as_client(stream, &own)?;
+                self.say("remote address:", &peer)?;
+                connect(&peer)?;
+                peer
+            }
+            None => {
+                let listener = rendezvous::listen(self.port)?;
+                let stream = rendezvous::accept(&listener)?;
+                drop(listener);
+                let peer = exchange::as_server(stream, &own, connect)?;
+                self.say("remote address:", &peer)?;
+                peer
+            }
+        };
+        let outcome = pingpong.run(self.host.is_some(), &opened.device)?;
+        self.report(&opened, mtu, &own, &peer, &outcome)?;
+        pingpong.linger();
+        Ok(())
+    }
+
+    fn refuse_what_is_not_there(&self) -> Result<(), Error> {
+        let (option, why) = match self {
+            Self { ts: true, .. } => ("-t", "completions carry no timestamps in this device"),
+            Self { dm: true, .. } => ("-j", "a software device has no memory of its own"),
+            _ => return Ok(()),
+        };
+        Err(Error::new(why, format!("leave {option} away")))
+    }
+
+    /// Prints an address as ibv_rc_pingpong does.
+    fn say(&self, whose: &str, address: &Address) -> Result<(), Error> {
+        if self.wire.json { Ok(()) } else { print(&format!("  {whose} {address}\n")) }
+    }
+
+    fn report(
+        &self,
+        opened: &Opened,
+        mtu: Mtu,
+        own: &Address,
+        peer: &Address,
+        outcome: &Outcome,
+    ) -> Result<(), Error> {
+        let bytes = u64::from(self.size) * u64::from(self.iters) * 2;
+        let seconds = outcome.time.as_secs_f64();
+        let mbit = mbit_per_second(bytes, seconds);
+        let each = seconds * 1e6 / f64::from(self.iters);
+        if !self.wire.json {
+            return print(&format!(
+                "{bytes} bytes in {seconds:.2} seconds = {mbit:.2} Mbit/sec\n\
+                 {} iters in {seconds:.2} seconds = {each:.2} usec/iter\n",
+                self.iters
+            ));
+        }
+        print_json(&Report {
+            device: opened.device.name(),
+            backend: opened.device.backend_name(),
+            mtu: mtu.bytes(),
+            size: self.size,
+            local: own.into(),
+            remote: peer.into(),
+            bytes,
+            iters: self.iters,
+            seconds,
+            mbit_per_sec: mbit,
+            usec_per_iter: each,
+            checked: outcome.checked,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with two digits after the point")]
+fn mbit_per_second(bytes: u64, seconds: f64) -> f64 {
+    bytes as f64 * 8.0 / 1e6 / seconds
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    device: &'a str,
+    backend: &'a str,
+    mtu: usize,
+    size: u32,
+    local: End,
+    remote: End,
+    bytes: u64,
+    iters: u32,
+    seconds: f64,
+    mbit_per_sec: f64,
+    usec_per_iter: f64,
+    /// Whether `-c` was given, and so what came is right.
+    checked: bool,
+}
+
+#[derive(Serialize)]
+struct End {
+    lid: u16,
+    qpn: u32,
+    psn: u32,
+    gid: Ipv6Addr,
+}
+
+impl From<&Address> for End {
+    fn from(a: &Address) -> Self {
+        let gid = in6(a.gid);
+        Self { lid: a.lid, qpn: a.qpn.value(), psn: a.psn.value(), gid }
+    }
+}
+
+fn in6(gid: Gid) -> Ipv6Addr {
+    Ipv6Addr::from(*gid.as_bytes())
+}

@@ -1,0 +1,114 @@
+//! How two ends find each other before they can talk RDMA: a TCP connection.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use super::Error;
+
+/// The TCP port of ibv_rc_pingpong and of perftest.
+pub(crate) const PORT: u16 = 18515;
+
+/// How long the other end may take for one step of an exchange that waits for nobody.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A host's addresses, IPv4 first where it is this host itself: loopback has many of those.
+pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    let found = (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    match found {
+        Ok(mut all) if !all.is_empty() => {
+            if all.iter().all(|a| a.ip().is_loopback()) {
+                all.sort_by_key(SocketAddr::is_ipv6);
+            }
+            Ok(all)
+        }
+        Ok(_) => Err(Error::new(format!("{host} has no address"), "check its name")),
+        Err(e) => Err(Error::new(format!("can not find the host {host}: {e}"), "check its name")),
+    }
+}
+
+/// Connects to the first of `addresses` that answers. `command` is what should run there.
+pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStream, Error> {
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(address, PATIENCE) {
+            Ok(stream) => return ready(stream),
+            Err(e) => last = e,
+        }
+    }
+    let (ip, port) =
+        addresses.first().map_or((Ipv4Addr::UNSPECIFIED.into(), PORT), |a| (a.ip(), a.port()));
+    let what = format!("can not connect to {ip}, TCP port {port}: {last}");
+    Err(Error::new(what, format!("start `{command}` there first, and see that -p is the same")))
+}
+
+/// Waits at `port`, on all addresses of this host.
+pub(crate) fn listen(port: u16) -> Result<TcpListener, Error> {
+    let on = |ip: IpAddr| TcpListener::bind((ip, port));
+    let listener = on(Ipv6Addr::UNSPECIFIED.into()).or_else(|e| match e.kind() {
+        ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(e),
+        // No IPv6 on this host.
+        _ => on(Ipv4Addr::UNSPECIFIED.into()),
+    });
+    listener.map_err(|e| match e.kind() {
+        ErrorKind::AddrInUse => Error::new(
+            format!("TCP port {port} is in use"),
+            "end the other server, or choose another port with -p on both ends",
+        ),
+        ErrorKind::PermissionDenied => Error::new(
+            format!("TCP port {port} is for root only"),
+            "choose one above 1023 with -p on both ends",
+        ),
+        _ => Error::new(format!("can not listen on TCP port {port}"), e),
+    })
+}
+
+/// The first client.
+pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, Error> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return ready(stream),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::new("can not accept a connection", e)),
+        }
+    }
+}
+
+/// The two addresses of a connection, IPv4 as such.
+#[allow(dead_code, reason = "for the command that measures")]
+pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
+    let both = stream.local_addr().and_then(|own| Ok((own, stream.peer_addr()?)));
+    match both {
+        Ok((own, peer)) => Ok((own.ip().to_canonical(), peer.ip().to_canonical())),
+        Err(e) => Err(hung_up(&e)),
+    }
+}
+
+/// What a read or write on the exchange's connection failed with, for a person.
+pub(crate) fn broken(e: &io::Error) -> Error {
+    match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            let what = format!("the peer said nothing for {} s", PATIENCE.as_secs());
+            Error::new(what, "is the right program listening there?")
+        }
+        _ => hung_up(e),
+    }
+}
+
+fn hung_up(e: &io::Error) -> Error {
+    match e.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            Error::new("the peer hung up during the exchange", "look at what it says")
+        }
+        _ => Error::new("the exchange with the peer failed", e),
+    }
+}
+
+fn ready(stream: TcpStream) -> Result<TcpStream, Error> {
+    let set = stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    set.map_err(|e| Error::new("can not set up the connection to the peer", e))?;
+    Ok(stream)
+}

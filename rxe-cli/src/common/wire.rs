@@ -1,0 +1,192 @@
+//! How a command that connects gets onto the wire: with which address, backend and capture file.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use rxe_core::types::{Gid, Mtu};
+use rxe_net::BackendKind;
+use rxe_verbs::device::{DeviceError, DeviceInfo};
+use rxe_verbs::{Device, OpenOptions};
+
+use super::select::check_port;
+use super::{DeviceArgs, Error};
+
+/// The options of our own: those that ibv_rc_pingpong and perftest do not have.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct WireArgs {
+    /// Use this address of the device; on loopback any of 127.0.0.0/8, so that several programs
+    /// on one host have one each
+    #[arg(long, value_name = "IP", conflicts_with = "gid_idx", help_heading = OWN)]
+    pub(crate) address: Option<IpAddr>,
+    /// How frames get onto the wire: udp (needs nothing) or packet (needs CAP_NET_RAW)
+    #[arg(long, value_name = "KIND", default_value_t, help_heading = OWN)]
+    pub(crate) backend: BackendKind,
+    /// Write all that is sent and received to this file, which Wireshark opens
+    #[arg(long, value_name = "FILE", help_heading = OWN)]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, help_heading = OWN)]
+    pub(crate) json: bool,
+}
+
+const OWN: &str = "Options of rxe's own";
+
+/// A device, open on one of its addresses.
+pub(crate) struct Opened {
+    pub(crate) device: Device,
+    pub(crate) gid: Gid,
+    /// Where `gid` is in the device's table.
+    pub(crate) gid_index: u16,
+}
+
+impl WireArgs {
+    /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
+    /// what no option says is chosen so that it leads there.
+    pub(crate) fn open(&self, device: &DeviceArgs, peer: Option<IpAddr>) -> Result<Opened, Error> {
+        let (info, ip) = match self.address {
+            Some(ip) => (device_with(ip, device)?, ip),
+            None => {
+                let chosen = device.select(peer)?;
+                let ip = chosen.gid.to_ip();
+                let free = device.gid_idx.is_none() && device.ib_dev.is_none();
+                match other_end_of(ip).filter(|_| free && peer == Some(ip)) {
+                    // The peer is on this host and has that address itself.
+                    Some(other) => (device_with(other, device)?, other),
+                    None => (chosen.device, ip),
+                }
+            }
+        };
+        if let Some(peer) = peer
+            && peer.is_ipv4() != ip.is_ipv4()
+        {
+            return Err(other_family(ip, peer));
+        }
+        self.open_at(&info, ip)
+    }
+
+    /// Opens `info` on `ip` alone, which leaves its other addresses to other programs.
+    pub(crate) fn open_at(&self, info: &DeviceInfo, ip: IpAddr) -> Result<Opened, Error> {
+        let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
+        if let Some(path) = &self.pcap {
+            options = options.pcap(path);
+        }
+        let device = options.open()?;
+        let gid = Gid::from(ip);
+        let at = device.gids().iter().position(|g| *g == gid);
+        let gid_index = at.and_then(|i| u16::try_from(i).ok()).ok_or_else(|| no_such(info, ip))?;
+        Ok(Opened { device, gid, gid_index })
+    }
+
+    /// Opens the device that the other end of a TCP connection reached, at the address it reached.
+    #[allow(dead_code, reason = "for the command that measures")]
+    pub(crate) fn open_reached(
+        &self,
+        device: &DeviceArgs,
+        local: IpAddr,
+        peer: IpAddr,
+    ) -> Result<Opened, Error> {
+        let named = device.ib_dev.is_some() || device.gid_idx.is_some() || self.address.is_some();
+        match device_with(local, device) {
+            Ok(info) if !named => {
+                check_port(&info, device.ib_port)?;
+                self.open_at(&info, local)
+            }
+            _ => self.open(device, Some(peer)),
+        }
+    }
+}
+
+/// The path MTU that was asked for, if the device's link carries it.
+pub(crate) fn check_mtu(device: &Device, asked: usize) -> Result<Mtu, Error> {
+    let Some(mtu) = Mtu::from_bytes(asked) else {
+        let what = format!("{asked} is no path MTU");
+        return Err(Error::new(what, "choose 256, 512, 1024, 2048 or 4096"));
+    };
+    let most = device.active_mtu();
+    if mtu <= most {
+        return Ok(mtu);
+    }
+    let what = format!("path MTU {mtu} does not fit the link of {}", device.name());
+    let netdev = &device.info().interface().name;
+    let todo =
+        format!("use -m {most}, or raise the MTU of {netdev} to {} or more", mtu.bytes() + 80);
+    Err(Error::new(what, todo))
+}
+
+/// Why two ends can not talk.
+pub(crate) fn other_family(own: IpAddr, peer: IpAddr) -> Error {
+    let name = |ip: IpAddr| if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+    let what = format!("own address {own} is {}, the peer's {peer} is {}", name(own), name(peer));
+    Error::new(what, "choose a GID of the same family on both ends (see `rxe gids`)")
+}
+
+/// Refuses a peer that can not be reached from `own`.
+pub(crate) fn check_peer(own: Gid, peer: Gid) -> Result<(), Error> {
+    if peer.is_zero() {
+        let todo = "start it with -g INDEX there (show_gids lists them): RoCE needs one";
+        return Err(Error::new("the peer did not choose a GID", todo));
+    }
+    let (own, peer) = (own.to_ip(), peer.to_ip());
+    if own.is_ipv4() == peer.is_ipv4() { Ok(()) } else { Err(other_family(own, peer)) }
+}
+
+/// The device that has `ip`, or may have it (loopback); of the name that `args` gives, if any.
+fn device_with(ip: IpAddr, args: &DeviceArgs) -> Result<DeviceInfo, Error> {
+    let has = |d: &DeviceInfo| {
+        let interface = d.interface();
+        interface.addresses.iter().any(|a| a.ip == ip)
+            || interface.loopback && ip.is_ipv4() && ip.is_loopback()
+    };
+    if let Some(name) = &args.ib_dev {
+        let info = DeviceInfo::find(name)?;
+        check_port(&info, args.ib_port)?;
+        return if has(&info) { Ok(info) } else { Err(no_such(&info, ip)) };
+    }
+    let devices = DeviceInfo::list()?;
+    if devices.is_empty() {
+        return Err(DeviceError::None.into());
+    }
+    let info = devices.into_iter().find(has).ok_or_else(|| {
+        Error::new(format!("no device has the address {ip}"), "choose one that `rxe gids` lists")
+    })?;
+    check_port(&info, args.ib_port)?;
+    Ok(info)
+}
+
+fn no_such(info: &DeviceInfo, ip: IpAddr) -> Error {
+    let what = format!("{} has no address {ip}", info.name());
+    Error::new(what, format!("choose one that `rxe gids {}` lists", info.name()))
+}
+
+/// An address for us where `ip`, of this host, is the peer's: loopback has plenty.
+fn other_end_of(ip: IpAddr) -> Option<IpAddr> {
+    let [first, second] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
+    match ip {
+        IpAddr::V4(ip) if ip == second => Some(first.into()),
+        IpAddr::V4(_) => Some(second.into()),
+        IpAddr::V6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ends_on_one_host_have_two_addresses() {
+        for ip in ["127.0.0.1", "127.0.0.2", "10.0.0.1"] {
+            let ip: IpAddr = ip.parse().unwrap();
+            assert_ne!(other_end_of(ip), Some(ip));
+        }
+        assert_eq!(other_end_of("::1".parse().unwrap()), None, "there is but one");
+    }
+
+    #[test]
+    fn a_peer_without_gid_or_of_another_family_is_refused() {
+        let gid = |ip: &str| Gid::from(ip.parse::<IpAddr>().unwrap());
+        assert!(check_peer(gid("10.0.0.1"), gid("10.0.0.2")).is_ok());
+        let refusal = |peer| check_peer(gid("10.0.0.1"), peer).unwrap_err().to_string();
+        assert!(refusal(gid("fd00::1")).contains("10.0.0.1 is IPv4, the peer's fd00::1 is IPv6"));
+        assert!(refusal(Gid::ZERO).contains("-g INDEX"));
+    }
+}
