@@ -39,6 +39,11 @@ impl Plan {
         Self { interest, tick: None }
     }
 
+    /// Whether the driver is the one who watches the sockets.
+    pub(super) fn watches(&self) -> bool {
+        self.interest != Interest::None
+    }
+
     fn look_again(now: Time) -> Self {
         Self { interest: Interest::None, tick: Some(now + TICK) }
     }
