@@ -91,5 +91,5 @@ fn an_overflowed_queue_says_so() {
     };
     assert_eq!(done.len(), 4);
     assert!(one_line(&error).contains("deeper than 4"), "{error}");
-    assert!(std::iter::from_fn(|| a.poll_async_event()).any(|e| e.kind == AsyncKind::CqErr));
+    assert_eq!(common::async_event(&a, AsyncKind::CqErr).qpn, Some(qp.qpn()));
 }

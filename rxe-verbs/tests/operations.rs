@@ -158,9 +158,7 @@ fn a_write_outside_the_region_fails_on_both_sides_and_is_explained() {
     a.qp.send_bytes(2, b"late").post().unwrap();
     let late = a.done();
     assert_eq!((late.id, late.status), (2, Status::WorkRequestFlushed));
-    let event = std::iter::from_fn(|| b.device.poll_async_event())
-        .find(|e| e.kind == AsyncKind::QpAccessErr)
-        .expect("the responder's program is told");
+    let event = async_event(&b.device, AsyncKind::QpAccessErr);
     assert_eq!(event.qpn, Some(b.qp.qpn()));
     let log = b.device.explain().join("\n");
     assert!(log.contains("reaches outside the memory region"), "{log}");

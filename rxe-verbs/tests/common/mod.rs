@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_verbs::*;
 
 /// Long enough for a machine that is busy with something else.
@@ -80,4 +81,18 @@ pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
         .map(|i| [i, i >> 8].map(|n| n.to_le_bytes()[0]))
         .map(|[a, b]| a.wrapping_mul(31) ^ b ^ seed)
         .collect()
+}
+
+/// Waits for an event of this kind.
+pub(crate) fn async_event(device: &Device, kind: AsyncKind) -> AsyncEvent {
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    loop {
+        let fd = device.async_fd();
+        let come = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&patience));
+        assert!(come.unwrap() > 0, "no {kind:?} came");
+        let events = std::iter::from_fn(|| device.poll_async_event());
+        if let Some(event) = events.into_iter().find(|e| e.kind == kind) {
+            return event;
+        }
+    }
 }
