@@ -133,6 +133,8 @@ pub enum Fault {
     MessageTooLong,
     /// An atomic's address is not a multiple of 8.
     MisalignedAtomic,
+    /// A SEND with invalidate names no window that the peer could give back.
+    InvalidateRefused,
     /// The peer may not use this memory like this.
     RemoteAccess(AccessError),
     /// The program's own receive buffer is not valid.
@@ -179,6 +181,9 @@ impl fmt::Display for Fault {
             Self::BadLength => "the packet's length contradicts its opcode, path MTU or RETH",
             Self::MessageTooLong => "the message is longer than the receive posted for it",
             Self::MisalignedAtomic => "an atomic's address must be a multiple of 8",
+            Self::InvalidateRefused => {
+                "no type 2 window bound to this QP has the key to invalidate"
+            }
             Self::RemoteAccess(why) => return write!(f, "rkey refused: {}", why.explain()),
             Self::BadReceiveBuffer(why) => {
                 return write!(f, "the posted receive buffer is not valid: {}", why.explain());

@@ -80,6 +80,11 @@ impl Engine {
         self.config.gids = gids;
     }
 
+    /// The device's memory.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
     /// Rung when a QP of this engine is posted to.
     pub fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells

@@ -149,6 +149,12 @@ impl Span<'_> {
         Some(word.compare_exchange(compare, swap, acq, rel).unwrap_or_else(|before| before))
     }
 
+    /// Stores the 8 bytes at once: nobody sees half of them. `None` if misaligned. ATOMIC WRITE.
+    pub fn store(&self, bytes: [u8; 8]) -> Option<()> {
+        self.as_atomic()?.store(u64::from_ne_bytes(bytes), Ordering::Release);
+        Some(())
+    }
+
     /// FETCH-AND-ADD on the 8 bytes, wrapping; the value before. `None` if misaligned.
     pub fn fetch_add(&self, add: u64) -> Option<u64> {
         Some(self.as_atomic()?.fetch_add(add, Ordering::SeqCst))

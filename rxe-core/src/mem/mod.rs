@@ -9,6 +9,7 @@
 
 mod access;
 mod sge;
+mod window;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,8 +20,11 @@ use parking_lot::{RwLock, RwLockReadGuard};
 pub use access::{Buffer, Span};
 pub use sge::Spans;
 pub(crate) use sge::{read_spans, write_spans};
+pub use window::{Binding, WindowError, WindowType};
 
-use crate::types::Key;
+use window::Window;
+
+use crate::types::{Key, Qpn};
 
 bitflags! {
     /// What may be done to a memory region, or through a QP. The bits are those of
@@ -39,6 +43,10 @@ bitflags! {
         const MW_BIND = 1 << 4;
         /// Addresses count from 0 at the region's start.
         const ZERO_BASED = 1 << 5;
+        /// Peers may FLUSH to global visibility.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// Peers may FLUSH to persistence.
+        const FLUSH_PERSISTENT = 1 << 9;
         /// Accepted and without effect, as for an adapter that always orders.
         const RELAXED_ORDERING = 1 << 20;
     }
@@ -77,9 +85,17 @@ impl AccessError {
     }
 }
 
+/// What a key names.
+#[derive(Debug)]
+enum Entry {
+    Region(Region),
+    Window(Window),
+}
+
 /// A memory region as the engine sees it.
 #[derive(Debug)]
 struct Region {
+    key: Key,
     pd: PdId,
     access: Access,
     /// The address by which work requests and peers name the first byte.
@@ -87,10 +103,18 @@ struct Region {
     buffer: Buffer,
 }
 
-/// The memory of one device: all regions by key. Shared by every engine of the device.
+/// Regions and windows by the upper 24 bits of their keys. The lower 8 bits of a window's key change
+/// with each binding.
+type Table = HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>;
+
+const fn index(key: Key) -> u32 {
+    key.value() >> 8
+}
+
+/// The memory of one device: all regions and windows by key. Shared by every engine of the device.
 #[derive(Debug, Default)]
 pub struct Memory {
-    table: RwLock<HashMap<u32, Region, BuildHasherDefault<KeyHasher>>>,
+    table: RwLock<Table>,
 }
 
 impl Memory {
@@ -115,7 +139,7 @@ impl Memory {
         buffer: Buffer,
         start: u64,
         access: Access,
-        mut random: impl FnMut() -> u32,
+        random: impl FnMut() -> u32,
     ) -> Result<Key, AccessError> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
@@ -125,27 +149,57 @@ impl Memory {
             return Err(AccessError::OutOfBounds);
         }
         let mut table = self.table.write();
-        let key = loop {
-            let key = random();
-            // 0 is what forgetful programs pass; it must never be a valid key.
-            if key != 0 && !table.contains_key(&key) {
-                break key;
-            }
-        };
-        table.insert(key, Region { pd, access, start, buffer });
-        Ok(Key::new(key))
+        let key = free_key(&table, random);
+        let region = Region { key, pd, access, start, buffer };
+        table.insert(index(key), Entry::Region(region));
+        Ok(key)
     }
 
     /// Forgets the region. Waits for copies under way; afterwards the memory is the caller's alone.
-    /// Returns whether there was such a region.
+    /// Windows bound to it open nothing any more. Returns whether there was such a region.
     pub fn deregister(&self, key: Key) -> bool {
-        let removed = self.table.write().remove(&key.value());
-        removed.is_some()
+        let mut table = self.table.write();
+        let known = matches!(table.get(&index(key)), Some(Entry::Region(r)) if r.key == key);
+        known && table.remove(&index(key)).is_some()
     }
 
-    /// How many regions belong to `pd`: a protection domain in use can not be freed.
+    /// Makes a memory window, which opens nothing until it is bound. IBTA 11.2.8.11.
+    pub fn create_window(&self, pd: PdId, kind: WindowType, random: impl FnMut() -> u32) -> Key {
+        let mut table = self.table.write();
+        let key = free_key(&table, random);
+        table.insert(index(key), Entry::Window(Window::new(pd, kind, key)));
+        key
+    }
+
+    /// Removes a window, by any key that it has had. Returns whether there was such a window.
+    pub fn destroy_window(&self, key: Key) -> bool {
+        let mut table = self.table.write();
+        let known = matches!(table.get(&index(key)), Some(Entry::Window(_)));
+        known && table.remove(&index(key)).is_some()
+    }
+
+    /// A window's key of now, by any key that it has had.
+    pub fn window_key(&self, key: Key) -> Option<Key> {
+        match self.table.read().get(&index(key)) {
+            Some(Entry::Window(window)) => Some(window.key()),
+            _ => None,
+        }
+    }
+
+    /// How many windows are bound to a region: verbs refuse to deregister it then.
+    pub fn windows_of(&self, region: Key) -> usize {
+        let table = self.table.read();
+        let bound = |entry: &&Entry| matches!(entry, Entry::Window(window) if window.region() == Some(region));
+        table.values().filter(bound).count()
+    }
+
+    /// How many regions and windows belong to `pd`: a protection domain in use can not be freed.
     pub fn regions_of(&self, pd: PdId) -> usize {
-        self.table.read().values().filter(|r| r.pd == pd).count()
+        let belongs = |entry: &&Entry| match entry {
+            Entry::Region(region) => region.pd == pd,
+            Entry::Window(window) => window.pd == pd,
+        };
+        self.table.read().values().filter(belongs).count()
     }
 
     /// Access for a batch of packets. Deregistration waits until the guard is dropped.
@@ -157,7 +211,17 @@ impl Memory {
 /// The right to look regions up and copy.
 #[derive(Debug)]
 pub struct MemoryGuard<'m> {
-    table: RwLockReadGuard<'m, HashMap<u32, Region, BuildHasherDefault<KeyHasher>>>,
+    table: RwLockReadGuard<'m, Table>,
+}
+
+/// A key that names nothing yet. 0 is what forgetful programs pass: it is never a valid key.
+fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
+    loop {
+        let key = Key::new(random());
+        if index(key) != 0 && !table.contains_key(&index(key)) {
+            return key;
+        }
+    }
 }
 
 impl MemoryGuard<'_> {
@@ -173,15 +237,107 @@ impl MemoryGuard<'_> {
         len: u64,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
-        let region = self.table.get(&key.value()).ok_or(AccessError::UnknownKey)?;
+        let region = self.region(key).ok_or(AccessError::UnknownKey)?;
         if region.pd != pd {
             return Err(AccessError::OtherPd);
         }
         if !region.access.contains(need) {
             return Err(AccessError::NotPermitted);
         }
-        let offset = addr.checked_sub(region.start).ok_or(AccessError::OutOfBounds)?;
-        region.buffer.span(offset, len).ok_or(AccessError::OutOfBounds)
+        region.span(addr, len)
+    }
+
+    /// The `len` bytes that a peer of QP `qpn` names by `rkey`: of a region or of a window.
+    ///
+    /// # Errors
+    /// Why it may not use them so.
+    pub fn remote(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<Span<'_>, AccessError> {
+        match self.table.get(&index(rkey)) {
+            Some(Entry::Window(window)) => {
+                let (region, at) = window.resolve(pd, qpn, rkey, addr, len, need)?;
+                let region = self.region(region).ok_or(AccessError::UnknownKey)?;
+                region.span(at, len)
+            }
+            _ => self.span(pd, rkey, addr, len, need),
+        }
+    }
+
+    /// The bytes of a whole region that a peer names by `rkey`, for a FLUSH of all of it.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn remote_region(&self, pd: PdId, rkey: Key, need: Access) -> Result<(), AccessError> {
+        let region = self.region(rkey).ok_or(AccessError::UnknownKey)?;
+        if region.pd != pd {
+            return Err(AccessError::OtherPd);
+        }
+        if region.access.contains(need) { Ok(()) } else { Err(AccessError::NotPermitted) }
+    }
+
+    /// Binds a window, for a request on QP `qpn`; its key's low 8 bits become `new_key`.
+    ///
+    /// # Errors
+    /// Why not; it is as before then.
+    pub fn bind(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        window: Key,
+        new_key: u8,
+        binding: Binding,
+    ) -> Result<(), WindowError> {
+        let Some(Entry::Window(target)) = self.table.get(&index(window)) else {
+            return Err(WindowError::UnknownKey);
+        };
+        if binding.length > 0 {
+            let region = self.region(binding.region).ok_or(WindowError::Region)?;
+            let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let lacks_write =
+                binding.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE);
+            let fits = region.pd == pd
+                && region.access.contains(Access::MW_BIND)
+                && !region.access.contains(Access::ZERO_BASED)
+                && !lacks_write
+                && region.span(binding.addr, binding.length).is_ok();
+            if !fits {
+                return Err(WindowError::Region);
+            }
+        }
+        target.bind(pd, qpn, window, new_key, binding)
+    }
+
+    /// Takes a type 2 window's binding away, for a request on QP `qpn` or of its peer.
+    ///
+    /// # Errors
+    /// Why not. Regions can not be invalidated: user space has none that could be made valid again.
+    pub fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
+        match self.table.get(&index(key)) {
+            Some(Entry::Window(window)) => window.invalidate(qpn, key),
+            Some(Entry::Region(_)) => Err(WindowError::WrongType),
+            None => Err(WindowError::UnknownKey),
+        }
+    }
+
+    fn region(&self, key: Key) -> Option<&Region> {
+        match self.table.get(&index(key)) {
+            Some(Entry::Region(region)) if region.key == key => Some(region),
+            _ => None,
+        }
+    }
+}
+
+impl Region {
+    fn span(&self, addr: u64, len: u64) -> Result<Span<'_>, AccessError> {
+        let offset = addr.checked_sub(self.start).ok_or(AccessError::OutOfBounds)?;
+        self.buffer.span(offset, len).ok_or(AccessError::OutOfBounds)
     }
 }
 
@@ -214,7 +370,7 @@ mod tests {
 
     fn memory(access: Access) -> (Memory, Key) {
         let memory = Memory::new();
-        let key = memory.register(PD, Buffer::zeroed(100), 0x1000, access, || 7).unwrap();
+        let key = memory.register(PD, Buffer::zeroed(100), 0x1000, access, || 0x700).unwrap();
         (memory, key)
     }
 
@@ -239,7 +395,7 @@ mod tests {
         let err = |pd, key, need| guard.span(pd, key, 0x1000, 1, need).unwrap_err();
         assert_eq!(err(PdId(2), key, Access::REMOTE_READ), AccessError::OtherPd);
         assert_eq!(err(PD, key, Access::LOCAL_WRITE), AccessError::NotPermitted);
-        assert_eq!(err(PD, Key::new(8), Access::empty()), AccessError::UnknownKey);
+        assert_eq!(err(PD, Key::new(0x800), Access::empty()), AccessError::UnknownKey);
     }
 
     #[test]
@@ -255,19 +411,102 @@ mod tests {
     #[test]
     fn remote_write_without_local_write_is_refused() {
         let memory = Memory::new();
-        let err = memory.register(PD, Buffer::zeroed(1), 0, Access::REMOTE_WRITE, || 1);
+        let err = memory.register(PD, Buffer::zeroed(1), 0, Access::REMOTE_WRITE, || 0x100);
         assert_eq!(err, Err(AccessError::NotPermitted));
     }
 
     #[test]
     fn keys_are_never_zero_and_never_twice() {
         let memory = Memory::new();
-        let mut numbers = [0, 5, 5, 6].into_iter();
+        let mut numbers = [0, 0xff, 0x500, 0x5ff, 0x600].into_iter();
         let mut register = || {
             let access = Access::empty();
             memory.register(PD, Buffer::zeroed(1), 0, access, || numbers.next().unwrap()).unwrap()
         };
-        assert_eq!(register(), Key::new(5));
-        assert_eq!(register(), Key::new(6));
+        assert_eq!(register(), Key::new(0x500));
+        assert_eq!(register(), Key::new(0x600), "the upper 24 bits tell keys apart");
+    }
+
+    const QPN: Qpn = Qpn::GSI;
+
+    fn window(kind: WindowType) -> (Memory, Key, Key) {
+        let memory = Memory::new();
+        let access = Access::MW_BIND | Access::LOCAL_WRITE;
+        let region = memory.register(PD, Buffer::zeroed(100), 0x1000, access, || 0x700).unwrap();
+        let window = memory.create_window(PD, kind, || 0x900);
+        (memory, region, window)
+    }
+
+    fn binding(region: Key, access: Access) -> Binding {
+        Binding { region, addr: 0x1010, length: 20, access }
+    }
+
+    #[test]
+    fn a_window_opens_its_range_for_its_rights_under_its_newest_key() {
+        let (memory, region, window) = window(WindowType::Type1);
+        let guard = memory.guard();
+        let need = Access::REMOTE_READ;
+        let get = |key, addr, len| guard.remote(PD, QPN, key, addr, len, need).map(|s| s.len());
+        assert_eq!(get(window, 0x1010, 1), Err(AccessError::UnknownKey), "not bound");
+        guard.bind(PD, QPN, window, 5, binding(region, need)).unwrap();
+        assert_eq!(get(window, 0x1010, 1), Err(AccessError::UnknownKey), "the old key");
+        let key = memory.window_key(window).unwrap();
+        assert_eq!(key, Key::new(0x905));
+        assert_eq!(get(key, 0x1010, 20), Ok(20));
+        for (addr, len) in [(0x100f, 2), (0x1010, 21), (0x1024, 1), (u64::MAX, 2)] {
+            assert_eq!(get(key, addr, len), Err(AccessError::OutOfBounds), "{addr:#x} {len}");
+        }
+        let write = guard.remote(PD, QPN, key, 0x1010, 1, Access::REMOTE_WRITE);
+        assert_eq!(write.unwrap_err(), AccessError::NotPermitted);
+        assert_eq!(memory.windows_of(region), 1);
+        assert_eq!(guard.invalidate(QPN, key), Err(WindowError::WrongType));
+        let nothing = Binding { length: 0, ..binding(region, need) };
+        guard.bind(PD, QPN, key, 6, nothing).unwrap();
+        assert_eq!(memory.windows_of(region), 0);
+    }
+
+    #[test]
+    fn a_type_2_window_belongs_to_its_queue_pair_until_it_is_invalidated() {
+        let (memory, region, window) = window(WindowType::Type2);
+        let guard = memory.guard();
+        let access = Access::REMOTE_READ | Access::ZERO_BASED;
+        guard.bind(PD, QPN, window, 1, binding(region, access)).unwrap();
+        let key = memory.window_key(window).unwrap();
+        let get = |qpn| guard.remote(PD, qpn, key, 0, 20, Access::REMOTE_READ).map(|s| s.len());
+        let other = Qpn::new(77).unwrap();
+        assert_eq!((get(QPN), get(other)), (Ok(20), Err(AccessError::OtherPd)));
+        let again = guard.bind(PD, QPN, key, 2, binding(region, access));
+        assert_eq!(again, Err(WindowError::Bound));
+        assert_eq!(guard.invalidate(other, key), Err(WindowError::OtherQp));
+        guard.invalidate(QPN, key).unwrap();
+        assert_eq!(get(QPN), Err(AccessError::UnknownKey));
+        assert_eq!(guard.invalidate(QPN, key), Err(WindowError::NotBound));
+    }
+
+    #[test]
+    fn a_region_decides_whether_windows_may_be_bound_to_it() {
+        let (memory, region, window) = window(WindowType::Type1);
+        let plain = memory
+            .register(PD, Buffer::zeroed(100), 0x1000, Access::LOCAL_WRITE, || 0xa00)
+            .unwrap();
+        let read_only =
+            memory.register(PD, Buffer::zeroed(100), 0x1000, Access::MW_BIND, || 0xb00).unwrap();
+        let guard = memory.guard();
+        let bind = |binding| guard.bind(PD, QPN, window, 1, binding);
+        let refused = Err(WindowError::Region);
+        assert_eq!(bind(binding(plain, Access::REMOTE_READ)), refused);
+        assert_eq!(bind(binding(read_only, Access::REMOTE_WRITE)), refused);
+        let beyond = Binding { length: 85, ..binding(region, Access::REMOTE_READ) };
+        assert_eq!(bind(beyond), refused);
+        assert_eq!(
+            guard.bind(PdId(9), QPN, window, 1, binding(region, Access::REMOTE_READ)),
+            refused
+        );
+        bind(binding(region, Access::REMOTE_READ)).unwrap();
+        drop(guard);
+        let key = memory.window_key(window).unwrap();
+        assert!(memory.deregister(region));
+        let gone = memory.guard().remote(PD, QPN, key, 0x1010, 1, Access::REMOTE_READ).unwrap_err();
+        assert_eq!(gone, AccessError::UnknownKey);
     }
 }

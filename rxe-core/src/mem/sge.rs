@@ -83,7 +83,7 @@ mod tests {
     fn a_stretch_crosses_elements_and_skips_empty_ones() {
         let memory = Memory::new();
         let buffer = Buffer::zeroed(100);
-        let key = memory.register(PD, buffer, 0, Access::LOCAL_WRITE, || 9).unwrap();
+        let key = memory.register(PD, buffer, 0, Access::LOCAL_WRITE, || 0x900).unwrap();
         let sge = |addr, length| Sge { addr, length, lkey: key };
         let empty = Sge { addr: 7, length: 0, lkey: crate::types::Key::new(0) };
         let list = [sge(10, 3), empty, sge(50, 4), sge(90, 10)];

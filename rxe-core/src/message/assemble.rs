@@ -105,6 +105,10 @@ impl Assembly {
         if !info.ends {
             return Ok(Delivered::Part);
         }
+        if let Some(key) = packet.ieth() {
+            let invalidated = ctx.mem.invalidate(link.qpn(), Key::new(key));
+            invalidated.map_err(|_| Fault::InvalidateRefused)?;
+        }
         if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
             complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet);
         }

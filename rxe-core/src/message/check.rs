@@ -3,6 +3,7 @@
 
 use crate::engine::Fault;
 use crate::mem::Access;
+use crate::queue::Placement;
 use crate::wire::{OpInfo, OpKind, Packet, Position};
 
 /// What the responder is in the middle of.
@@ -28,15 +29,29 @@ pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Faul
 }
 
 /// The operation is one that exists here and that the QP's access flags enable. C9-94, C9-96.
-pub(crate) fn enabled(info: &OpInfo, access: Access) -> Result<(), Fault> {
-    let need = match info.kind {
-        OpKind::Send if !info.has_ieth => Access::empty(),
-        OpKind::Write => Access::REMOTE_WRITE,
+pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Fault> {
+    let need = match packet.info().kind {
+        OpKind::Send => Access::empty(),
+        OpKind::Write | OpKind::AtomicWrite => Access::REMOTE_WRITE,
         OpKind::ReadRequest => Access::REMOTE_READ,
         OpKind::CompareSwap | OpKind::FetchAdd => Access::REMOTE_ATOMIC,
+        OpKind::Flush => {
+            let placement = placement(packet)?;
+            let mut need = Access::empty();
+            need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+            need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
+            need
+        }
         _ => return Err(Fault::OperationNotEnabled),
     };
     access.contains(need).then_some(()).ok_or(Fault::OperationNotEnabled)
+}
+
+/// What a FLUSH asks for. One that asks for nothing, or for what is not defined, is invalid.
+pub(crate) fn placement(packet: &Packet<'_>) -> Result<Placement, Fault> {
+    let bits = packet.feth().and_then(|feth| u8::try_from(feth & 0xf).ok());
+    let placement = bits.and_then(Placement::from_bits).filter(|placement| !placement.is_empty());
+    placement.ok_or(Fault::OperationNotEnabled)
 }
 
 /// The payload's length fits the opcode and the path MTU. C9-103 ff.
@@ -54,7 +69,7 @@ pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
 /// The right that a remote operation needs from the region.
 pub(crate) fn right(kind: OpKind) -> Access {
     match kind {
-        OpKind::Write => Access::REMOTE_WRITE,
+        OpKind::Write | OpKind::AtomicWrite => Access::REMOTE_WRITE,
         OpKind::ReadRequest => Access::REMOTE_READ,
         _ => Access::REMOTE_ATOMIC,
     }

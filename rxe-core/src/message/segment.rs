@@ -80,6 +80,24 @@ impl<'a> Segment<'a> {
                 ext.imm = imm.filter(|_| ends);
                 Opcode::send(service, here, extra)
             }
+            SendOp::SendInvalidate { rkey } => {
+                len = rest.min(mtu as u64);
+                ext.ieth = ends.then_some(rkey.value());
+                Opcode::send(service, here, SendExtra::Invalidate)
+            }
+            SendOp::AtomicWrite { remote } => {
+                len = rest.min(mtu as u64);
+                let (va, rkey) = (remote.addr, remote.rkey);
+                ext.reth = Some(Reth { va, rkey, dma_len: wqe.len });
+                Some(Opcode::RC_ATOMIC_WRITE)
+            }
+            SendOp::Flush { remote, length, placement, whole_region } => {
+                let (va, rkey) = (remote.addr, remote.rkey);
+                ext.reth = Some(Reth { va, rkey, dma_len: length });
+                ext.feth = Some(u32::from(placement.bits()) | u32::from(whole_region) << 4);
+                Some(Opcode::RC_FLUSH)
+            }
+            SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } => None,
             SendOp::Write { remote, imm } => {
                 len = rest.min(mtu as u64);
                 if starts {
@@ -109,7 +127,7 @@ impl<'a> Segment<'a> {
                 Some(Opcode::RC_FETCH_ADD)
             }
         };
-        let opcode = opcode.expect("a service has the operations that its QPs accept");
+        let opcode = opcode.expect("a QP accepts only what its service sends");
         let len = usize::try_from(len).expect("a path MTU at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);

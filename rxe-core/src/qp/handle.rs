@@ -171,7 +171,7 @@ impl QpHandle {
         check_service(self.init.service, request)?;
         match &request.payload {
             Payload::Sges(list) => check_sges(list.len(), cap.max_send_sge)?,
-            Payload::Inline(_) if request.op.is_read_or_atomic() => {
+            Payload::Inline(_) if request.op.fetches() => {
                 return Err(VerbsError::InvalidRequest {
                     why: "READ and atomics fetch data: they can not be inline",
                 });
@@ -186,7 +186,15 @@ impl QpHandle {
                 why: "the result of an atomic is 8 bytes: give it a scatter list of 8 bytes",
             });
         }
-        if let SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } = request.op
+        if matches!(request.op, SendOp::AtomicWrite { .. }) && bytes != 8 {
+            return Err(VerbsError::InvalidRequest { why: "an ATOMIC WRITE writes 8 bytes" });
+        }
+        if (request.op.is_local() || matches!(request.op, SendOp::Flush { .. })) && bytes != 0 {
+            return Err(VerbsError::InvalidRequest { why: "this operation has no payload" });
+        }
+        if let SendOp::CompareSwap { remote, .. }
+        | SendOp::FetchAdd { remote, .. }
+        | SendOp::AtomicWrite { remote } = request.op
             && !remote.addr.is_multiple_of(8)
         {
             return Err(VerbsError::InvalidRequest {
@@ -200,7 +208,9 @@ impl QpHandle {
 /// Whether the service has the operation. IBTA table 22 (9.1).
 fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsError> {
     let why = match (service, &request.op) {
-        (QpType::Uc, op) if op.is_read_or_atomic() => "UC has neither READ nor atomics: use RC",
+        (QpType::Uc, op) if op.is_answered() || matches!(op, SendOp::SendInvalidate { .. }) => {
+            "UC has neither READ, atomics, FLUSH nor SEND with invalidate: use RC"
+        }
         (QpType::Ud, SendOp::Send { .. }) if request.to.is_none() => {
             "a datagram needs an address handle, the peer's QP number and Q_Key"
         }

@@ -17,7 +17,7 @@ pub use attr::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use handle::{Doorbells, QpHandle, QpInit};
 pub(crate) use modify::address;
 pub(crate) use receives::Receives;
-pub(crate) use sends::{Drain, check_memory, complete_send};
+pub(crate) use sends::{Drain, check_memory, complete_send, do_local};
 pub use state::check_modify;
 
 use crate::engine::{Event, EventSink};
@@ -110,7 +110,7 @@ impl<'a> Ctx<'a> {
         len: u64,
         need: Access,
     ) -> Result<Span<'a>, AccessError> {
-        self.mem.span(link.handle.init.pd, rkey, addr, len, need)
+        self.mem.remote(link.handle.init.pd, link.qpn(), rkey, addr, len, need)
     }
 
     /// Drops the packet being handled.

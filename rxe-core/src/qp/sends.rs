@@ -11,12 +11,31 @@ pub(crate) fn check_memory(
     ctx: &Ctx<'_>,
 ) -> Result<(), Status> {
     if let Payload::Sges(list) = &request.payload {
-        let fetches = request.op.is_read_or_atomic();
+        let fetches = request.op.fetches();
         let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
         let checked = ctx.mem.check_list(link.handle.init.pd, list, need);
         checked.map_err(|_| Status::LocalProtection)?;
     }
     Ok(())
+}
+
+/// Carries out a request that sends nothing.
+pub(crate) fn do_local(
+    request: &SendRequest,
+    link: &Link<'_>,
+    ctx: &Ctx<'_>,
+) -> Result<(), Status> {
+    let (pd, qpn) = (link.handle.init.pd, link.qpn());
+    match request.op {
+        SendOp::BindWindow { window, new_key, binding } => {
+            let bound = ctx.mem.bind(pd, qpn, window, new_key, binding);
+            bound.map_err(|_| Status::MemoryWindowBind)
+        }
+        SendOp::LocalInvalidate { key } => {
+            ctx.mem.invalidate(qpn, key).map_err(|_| Status::LocalQpOperation)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Gives back the request's place and, where the program wants it, a completion.
@@ -33,7 +52,11 @@ pub(crate) fn complete_send(
         return;
     }
     let op = match request.op {
-        SendOp::Send { .. } => CompletionOp::Send,
+        SendOp::Send { .. } | SendOp::SendInvalidate { .. } => CompletionOp::Send,
+        SendOp::AtomicWrite { .. } => CompletionOp::AtomicWrite,
+        SendOp::Flush { .. } => CompletionOp::Flush,
+        SendOp::BindWindow { .. } => CompletionOp::BindWindow,
+        SendOp::LocalInvalidate { .. } => CompletionOp::LocalInvalidate,
         SendOp::Write { .. } => CompletionOp::RdmaWrite,
         SendOp::Read { .. } => CompletionOp::RdmaRead,
         SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,

@@ -143,6 +143,14 @@ pub enum CompletionOp {
     CompareSwap = 3,
     /// A FETCH AND ADD.
     FetchAdd = 4,
+    /// A memory window was bound.
+    BindWindow = 5,
+    /// A memory window was invalidated by its owner.
+    LocalInvalidate = 6,
+    /// A FLUSH.
+    Flush = 8,
+    /// An ATOMIC WRITE.
+    AtomicWrite = 9,
     /// A message arrived by SEND.
     Recv = 128,
     /// An RDMA WRITE with immediate data arrived; the data went where the peer said.

@@ -8,8 +8,8 @@ mod srq;
 
 pub use completion::{Arm, Completion, CompletionOp, CompletionQueue, Immediate, Notify, Status};
 pub use request::{
-    AddressHandle, Datagram, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
-    SgeList,
+    AddressHandle, Datagram, Payload, Placement, RecvRequest, Remote, SendFlags, SendOp,
+    SendRequest, Sge, SgeList,
 };
 pub use ring::{PostError, WorkRing};
 pub use srq::SharedReceiveQueue;

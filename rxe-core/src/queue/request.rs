@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use smallvec::SmallVec;
 
-use crate::mem::PdId;
+use crate::mem::{Binding, PdId};
 use crate::types::{Key, Qkey, Qpn};
 use crate::wire::NetHeader;
 
@@ -64,6 +64,11 @@ pub enum SendOp {
         /// Immediate data, as a number in host order.
         imm: Option<u32>,
     },
+    /// SEND that also takes one of the peer's memory windows from us: RC only.
+    SendInvalidate {
+        /// The window's key.
+        rkey: Key,
+    },
     /// RDMA WRITE; with immediate data it also consumes a receive of the peer.
     Write {
         /// Where to.
@@ -85,6 +90,36 @@ pub enum SendOp {
         /// The new value.
         swap: u64,
     },
+    /// Writes 8 bytes at once, after everything before it. The payload is the 8 bytes.
+    AtomicWrite {
+        /// Which word.
+        remote: Remote,
+    },
+    /// Makes sure that what was written before has reached its place. No payload.
+    Flush {
+        /// The range.
+        remote: Remote,
+        /// Bytes of it; ignored where the whole region is meant.
+        length: u32,
+        /// How far the bytes must have come.
+        placement: Placement,
+        /// All of the region instead of the range.
+        whole_region: bool,
+    },
+    /// Binds a memory window of ours. Nothing is sent.
+    BindWindow {
+        /// The window's key of now.
+        window: Key,
+        /// The low 8 bits of its key from then on.
+        new_key: u8,
+        /// What it opens.
+        binding: Binding,
+    },
+    /// Takes the binding of a type 2 window of ours away. Nothing is sent.
+    LocalInvalidate {
+        /// The window's key.
+        key: Key,
+    },
     /// Atomic FETCH AND ADD on 8 bytes; the value before comes back.
     FetchAdd {
         /// Which word.
@@ -95,9 +130,20 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// READ and atomics: the peer answers with data, and the number outstanding is limited.
-    pub const fn is_read_or_atomic(&self) -> bool {
+    /// READ and atomics: the payload is where the answer goes.
+    pub const fn fetches(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// The peer answers with a response of its own, not an acknowledgement; the number of such
+    /// outstanding is limited.
+    pub const fn is_answered(&self) -> bool {
+        self.fetches() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
+    }
+
+    /// Nothing is sent.
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::BindWindow { .. } | Self::LocalInvalidate { .. })
     }
 
     /// COMPARE AND SWAP or FETCH AND ADD.
@@ -124,6 +170,17 @@ pub struct Datagram {
     /// The Q_Key that the receiver expects; one with the high bit set stands for the sending QP's
     /// own. IBTA 10.2.4.
     pub qkey: Qkey,
+}
+
+bitflags! {
+    /// How far a FLUSH must bring bytes. The bits are those of `ib_placement_type`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Placement: u8 {
+        /// Visible to all of the peer's processors and devices.
+        const GLOBAL = 1;
+        /// Safe from a loss of power.
+        const PERSISTENT = 1 << 1;
+    }
 }
 
 bitflags! {

@@ -109,14 +109,18 @@ impl Requester {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
-        if !matches!(wqe.request.op, SendOp::Read { .. }) {
+        if wqe.request.op.is_atomic() || !wqe.request.op.is_answered() {
             ctx.drop_packet(link, DropReason::UnexpectedResponse);
             return Ok(());
         }
         let mtu = link.attr.path_mtu.bytes();
         let index = u32::try_from(psn.diff(wqe.first)).unwrap_or(0);
         let offset = u64::from(index) * mtu as u64;
-        let expected = (u64::from(wqe.len) - offset).min(mtu as u64);
+        let expected = match wqe.request.op {
+            SendOp::Read { .. } => (u64::from(wqe.len) - offset).min(mtu as u64),
+            // ATOMIC WRITE and FLUSH are answered by a READ response without data.
+            _ => 0,
+        };
         let bytes = packet.payload();
         if bytes.len() as u64 != expected || packet.info().ends != wqe.ends_chunk(index) {
             return Err(self.fail_front(link, ctx, Status::BadResponse, None));
@@ -155,7 +159,9 @@ impl Requester {
         bytes: &[u8],
     ) -> Result<(), Dead> {
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
-        if let Payload::Sges(list) = &wqe.request.payload {
+        if let Payload::Sges(list) = &wqe.request.payload
+            && !bytes.is_empty()
+        {
             let pd = link.handle.init.pd;
             match ctx.mem.stretch(pd, list, offset, bytes.len(), Access::LOCAL_WRITE) {
                 Ok(spans) => write_spans(&spans, bytes),

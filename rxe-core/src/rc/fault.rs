@@ -29,6 +29,8 @@ pub(super) fn effect(fault: Fault, rnr: RnrTimer) -> Effect {
         | Fault::TooManyReads
         | Fault::BadLength
         | Fault::MisalignedAtomic => nak(InvalidRequest, Some(Status::RemoteInvalidRequest)),
+        // Kernel rxe acknowledges the SEND and fails its own side alone.
+        Fault::InvalidateRefused => nak(RemoteAccessError, Some(Status::RemoteInvalidRequest)),
         Fault::MessageTooLong => nak(InvalidRequest, Some(Status::LocalLength)),
         Fault::RemoteAccess(_) => nak(RemoteAccessError, Some(Status::RemoteAccess)),
         Fault::BadReceiveBuffer(_) => nak(RemoteOperationalError, Some(Status::LocalProtection)),

@@ -26,7 +26,8 @@ pub(super) struct Wqe {
     pub(super) len: u32,
     /// Its first PSN, once started.
     pub(super) first: Psn,
-    /// How many PSNs it takes: packets of it or, for a READ, of its answer.
+    /// How many PSNs it takes: packets of it or, for a READ, of its answer; none where nothing is
+    /// sent.
     pub(super) packets: u32,
     /// Packets that one READ request asks for: a long READ is asked for in pieces, so that the
     /// answer to one fits our receive buffer.
@@ -116,6 +117,7 @@ impl Inflight {
         wqe.chunk = chunk;
         self.assigned = wqe.end();
         self.started += 1;
+        self.skip_local();
     }
 
     /// Says that the current request, not started, can not be carried out.
@@ -152,7 +154,23 @@ impl Inflight {
         debug_assert!(self.cursor.packet <= wqe.packets);
         if self.cursor.packet == wqe.packets {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
+            self.skip_local();
         }
+    }
+
+    /// Requests that send nothing are done when they are started: the cursor passes them.
+    fn skip_local(&mut self) {
+        while self.cursor.wqe < self.started && self.queue[self.cursor.wqe].packets == 0 {
+            self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
+        }
+    }
+
+    /// The oldest request, if it is one that sent nothing: it is complete.
+    pub(super) fn pop_local(&mut self) -> Option<Wqe> {
+        self.front_started().filter(|front| front.packets == 0)?;
+        let wqe = self.pop_started();
+        self.pull_cursor();
+        Some(wqe)
     }
 
     /// The oldest PSN without an answer.
@@ -200,7 +218,11 @@ impl Inflight {
     ) -> Result<(), AnswerSkipped> {
         while to.after(self.una) {
             let Some(front) = self.front_started() else { break };
-            if front.request.op.is_read_or_atomic() {
+            if front.packets == 0 {
+                retire(self.pop_started());
+                continue;
+            }
+            if front.request.op.is_answered() {
                 return Err(AnswerSkipped);
             }
             let end = front.end();
@@ -265,13 +287,17 @@ impl Inflight {
             let done = u32::try_from(self.una.diff(front.first)).unwrap_or(0);
             self.cursor.packet = self.cursor.packet.max(done);
         }
+        self.skip_local();
         self.check();
     }
 
     fn check(&self) {
         debug_assert!(self.started <= self.queue.len() && self.cursor.wqe <= self.started);
         debug_assert!(match self.front_started() {
-            Some(front) => !self.una.before(front.first) && self.una.before(front.end()),
+            Some(front) => {
+                let within = self.una.before(front.end()) || front.packets == 0;
+                !self.una.before(front.first) && within
+            }
             None => self.una == self.assigned,
         });
         debug_assert!(!self.next_psn().before(self.una));

@@ -14,6 +14,8 @@
 //! - `reply`: answers waiting to be sent, `replay`: answers kept for duplicates.
 
 mod completer;
+#[cfg(test)]
+mod extension_tests;
 mod fault;
 mod inflight;
 mod replay;

@@ -22,6 +22,8 @@ pub(super) enum SavedKind {
     Read { va: u64, rkey: Key, len: u32 },
     /// The value that the atomic found.
     Atomic { value: u64 },
+    /// Nothing: an ATOMIC WRITE or FLUSH, which must not be done again either.
+    Nothing,
 }
 
 /// The newest READs and atomics, at most as many as the peer may have outstanding.

@@ -54,6 +54,13 @@ pub(super) struct ReadReply {
     pub(super) msn: u32,
 }
 
+impl ReadReply {
+    /// A READ response without data.
+    pub(super) fn empty(psn: Psn, msn: u32) -> Self {
+        Self { first: psn, packets: 1, sent: 0, va: 0, rkey: Key::new(0), len: 0, msn }
+    }
+}
+
 impl Reply {
     /// The PSN that the answer begins with.
     fn psn(&self) -> Psn {

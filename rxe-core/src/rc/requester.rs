@@ -2,7 +2,7 @@
 
 use crate::engine::Event;
 use crate::mem::AccessError;
-use crate::qp::{Ctx, Dead, Drain, Link, QpHandle, check_memory, complete_send};
+use crate::qp::{Ctx, Dead, Drain, Link, QpHandle, check_memory, complete_send, do_local};
 use crate::queue::{SendFlags, SendOp, Status};
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
@@ -82,6 +82,9 @@ impl Requester {
             if self.drain != Drain::No || self.is_fenced(wqe) {
                 return false;
             }
+            if wqe.request.op.is_local() {
+                return self.do_local(link, ctx);
+            }
             let mtu = link.attr.path_mtu.bytes();
             let chunk = self.window.read_chunk(link.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
@@ -90,13 +93,28 @@ impl Requester {
         self.emit(link, ctx, batch, count)
     }
 
+    /// Carries out a request that sends nothing; it completes when all before it have.
+    fn do_local(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) -> bool {
+        let Some((wqe, _)) = self.inflight.current() else { return false };
+        match do_local(&wqe.request, link, ctx) {
+            Ok(()) => {
+                self.inflight.start(0, 1);
+                true
+            }
+            Err(status) => {
+                self.inflight.fail_current(status);
+                false
+            }
+        }
+    }
+
     /// How many PSNs the next packet may use: one, or for a READ request those of its answer.
     fn admitted(&self, link: &Link<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
         let room = self.window.limit().saturating_sub(used);
         let op = &wqe.request.op;
-        if op.is_read_or_atomic() && self.inflight.reads() >= usize::from(link.attr.max_rd_atomic) {
+        if op.is_answered() && self.inflight.reads() >= usize::from(link.attr.max_rd_atomic) {
             return None;
         }
         if matches!(op, SendOp::Read { .. }) {
@@ -124,7 +142,7 @@ impl Requester {
             self.take(link, ctx);
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
-        let awaits_data = wqe.request.op.is_read_or_atomic();
+        let awaits_data = wqe.request.op.is_answered();
         let ask = !awaits_data && self.asks(last);
         let memory = (ctx.mem, link.handle.init.pd);
         let segment = Segment::new(wqe.outgoing(link), index, count, memory);
@@ -150,7 +168,8 @@ impl Requester {
         }
         // What follows may be held up: by a fence, a READ limit, or because nothing new begins.
         let more = self.inflight.following().is_some_and(|next| {
-            !next.request.op.is_read_or_atomic()
+            !next.request.op.is_answered()
+                && !next.request.op.is_local()
                 && !next.request.flags.contains(SendFlags::FENCE)
                 && next.failed.is_none()
                 && self.drain == Drain::No
@@ -171,8 +190,11 @@ impl Requester {
         wqe.request.flags.contains(SendFlags::FENCE) && self.inflight.reads() > 0
     }
 
-    /// Completes the oldest request if it can not be carried out and all before it is done.
+    /// Completes the oldest requests, as far as they sent nothing, or can not be carried out.
     pub(crate) fn reap(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
+        while let Some(wqe) = self.inflight.pop_local() {
+            complete_send(link, ctx, &wqe.request, Status::Success);
+        }
         match self.inflight.front().and_then(|wqe| wqe.failed) {
             Some(status) => Err(self.fail_front(link, ctx, status, None)),
             None => Ok(()),
@@ -239,8 +261,7 @@ impl Requester {
 
 /// Whether the request can be carried out at all, before its first packet.
 fn check(wqe: &Wqe, link: &Link<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
-    let fetches = wqe.request.op.is_read_or_atomic();
-    if fetches && link.attr.max_rd_atomic == 0 {
+    if wqe.request.op.is_answered() && link.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);
     }
     check_memory(&wqe.request, link, ctx)

@@ -8,6 +8,7 @@ use crate::engine::{Event, Fault};
 use crate::mem::{Access, AccessError, read_spans};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
+use crate::queue::Placement;
 use crate::types::Psn;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
@@ -77,7 +78,7 @@ impl Responder {
     ) -> Result<(), Fault> {
         let info = packet.info();
         check::sequence(self.message.assembling(), info)?;
-        check::enabled(info, link.attr.qp_access_flags)?;
+        check::enabled(packet, link.attr.qp_access_flags)?;
         check::length(packet, link.attr.path_mtu.bytes())?;
         match info.kind {
             OpKind::Send => {
@@ -91,6 +92,8 @@ impl Responder {
                 Ok(())
             }
             OpKind::ReadRequest => self.read(link, ctx, packet),
+            OpKind::AtomicWrite => self.atomic_write(link, ctx, packet),
+            OpKind::Flush => self.flush_memory(link, ctx, packet),
             _ => self.atomic(link, ctx, packet),
         }
     }
@@ -168,6 +171,61 @@ impl Responder {
         Ok(())
     }
 
+    fn atomic_write(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let reth = packet.reth().ok_or(Fault::BadLength)?;
+        let bytes = <[u8; 8]>::try_from(packet.payload()).map_err(|_| Fault::BadLength)?;
+        self.check_room(link)?;
+        if reth.dma_len != 8 {
+            return Err(Fault::BadLength);
+        }
+        if !reth.va.is_multiple_of(8) {
+            return Err(Fault::MisalignedAtomic);
+        }
+        let need = check::right(OpKind::AtomicWrite);
+        let span = ctx.remote(link, reth.rkey, reth.va, 8, need).map_err(Fault::RemoteAccess)?;
+        span.store(bytes).ok_or(Fault::RemoteAccess(AccessError::Misaligned))?;
+        self.answer_empty(link, packet.psn());
+        Ok(())
+    }
+
+    fn flush_memory(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        const WHOLE_REGION: u32 = 1;
+        let (reth, feth) = packet.reth().zip(packet.feth()).ok_or(Fault::BadLength)?;
+        self.check_room(link)?;
+        let placement = check::placement(packet)?;
+        let mut need = Access::empty();
+        need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+        need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
+        let checked = match feth >> 4 & 0x3 {
+            WHOLE_REGION => ctx.mem.remote_region(link.handle.init.pd, reth.rkey, need),
+            0 => ctx.remote(link, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),
+            _ => return Err(Fault::OperationNotEnabled),
+        };
+        checked.map_err(Fault::RemoteAccess)?;
+        // What was written before is in memory already; this orders it before the answer.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.answer_empty(link, packet.psn());
+        Ok(())
+    }
+
+    /// The request at `psn` is done; its answer is a READ response without data.
+    fn answer_empty(&mut self, link: &Link<'_>, psn: Psn) {
+        self.message_done();
+        self.save(link, Saved { first: psn, packets: 1, kind: SavedKind::Nothing });
+        self.replies.push(Reply::Read(ReadReply::empty(psn, self.msn)));
+        self.advance_by(1);
+    }
+
     /// The peer may have `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
     fn check_room(&self, link: &Link<'_>) -> Result<(), Fault> {
         let limit = usize::from(link.attr.max_dest_rd_atomic);
@@ -216,6 +274,14 @@ impl Responder {
                 };
                 self.replies.cancel_from(psn);
                 self.replies.push(Reply::Atomic { psn, msn: self.msn, value });
+            }
+            OpKind::AtomicWrite | OpKind::Flush => {
+                let saved = self.replay.find(psn).map(|saved| saved.kind);
+                let Some(SavedKind::Nothing) = saved else {
+                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
+                };
+                self.replies.cancel_from(psn);
+                self.replies.push(Reply::Read(ReadReply::empty(psn, self.msn)));
             }
             _ => ctx.drop_packet(link, DropReason::DuplicateUnanswerable),
         }

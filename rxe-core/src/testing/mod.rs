@@ -64,7 +64,7 @@ impl Side {
     fn new(service: QpType, qpn: u32, gids: Vec<Gid>, cap: QpCap, srq: bool) -> Self {
         let memory = Arc::new(Memory::new());
         let buffer = Buffer::zeroed(MEMORY);
-        let key = memory.register(PD, buffer.clone(), BASE, ALL, || 0x100 + qpn).unwrap();
+        let key = memory.register(PD, buffer.clone(), BASE, ALL, || (0x100 + qpn) << 8).unwrap();
         let mut engine = Engine::new(Config { gids, ..Config::default() }, memory);
         let cq = Arc::new(CompletionQueue::new(1 << 12, None));
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));

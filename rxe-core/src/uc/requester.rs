@@ -1,7 +1,7 @@
 //! The requester: a request is complete when its last packet has left. IBTA 9.8.2.1.
 
 use crate::message::{Outgoing, Segment, packets};
-use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
+use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send, do_local};
 use crate::queue::{SendRequest, Status};
 use crate::types::Psn;
 use crate::wire::{Service, TxBatch};
@@ -76,7 +76,15 @@ impl Requester {
         if self.drain != Drain::No {
             return Ok(false);
         }
-        let Some(request) = link.handle.sq.take() else { return Ok(false) };
+        let request = loop {
+            let Some(request) = link.handle.sq.take() else { return Ok(false) };
+            if !request.op.is_local() {
+                break request;
+            }
+            let result = do_local(&request, link, ctx);
+            complete_send(link, ctx, &request, result.err().unwrap_or(Status::Success));
+            result.map_err(|_| SendError)?;
+        };
         if let Err(status) = check_memory(&request, link, ctx) {
             complete_send(link, ctx, &request, status);
             return Err(SendError);

@@ -53,7 +53,7 @@ impl Responder {
     ) -> Result<(), DropReason> {
         let info = packet.info();
         let checks = check::sequence(self.message.assembling(), info)
-            .and_then(|()| check::enabled(info, link.attr.qp_access_flags))
+            .and_then(|()| check::enabled(packet, link.attr.qp_access_flags))
             .and_then(|()| check::length(packet, link.attr.path_mtu.bytes()));
         let result = checks.and_then(|()| match info.kind {
             OpKind::Send => {
@@ -115,8 +115,9 @@ fn consequence(fault: Fault) -> (DropReason, Option<Status>) {
             (DropReason::AccessDenied, None)
         }
         Fault::BadLength => (DropReason::WrongLength, None),
-        Fault::SequenceGap | Fault::OpcodeOutOfSequence | Fault::TooManyReads => {
-            (DropReason::MessageBroken, None)
-        }
+        Fault::SequenceGap
+        | Fault::OpcodeOutOfSequence
+        | Fault::TooManyReads
+        | Fault::InvalidateRefused => (DropReason::MessageBroken, None),
     }
 }

@@ -118,7 +118,7 @@ impl Request<'_> {
         if self.inline
             && let Payload::Sges(list) = &self.request.payload
         {
-            if self.request.op.is_read_or_atomic() {
+            if self.request.op.fetches() {
                 return Err(invalid("READ and atomics fetch data: they can not be inline"));
             }
             self.request.payload = self.qp.copy(list)?;

@@ -1,0 +1,156 @@
+//! Memory windows: a peer's right to part of a region, given and taken back by work requests.
+//! IBTA 10.6.7.
+
+use parking_lot::Mutex;
+
+use super::{Access, AccessError, PdId};
+use crate::types::{Key, Qpn};
+
+/// The kind of a memory window. The numbers are those of `ibv_mw_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum WindowType {
+    /// Belongs to a protection domain; binding it again gives it another range and key.
+    Type1 = 1,
+    /// Type 2B: bound to the queue pair that bound it, invalidated by either end.
+    Type2 = 2,
+}
+
+/// What a window opens. `ibv_mw_bind_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The region's local key.
+    pub region: Key,
+    /// Address of the first byte in the region.
+    pub addr: u64,
+    /// Bytes; 0 takes a type 1 window's binding away.
+    pub length: u64,
+    /// What peers may do: only remote rights, and [`Access::ZERO_BASED`] for type 2.
+    pub access: Access,
+}
+
+/// Why a window was not bound or invalidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowError {
+    /// No window has this key.
+    UnknownKey,
+    /// A type 2 window is bound already: invalidate it first. o10-37.2.30.
+    Bound,
+    /// A type 2 window is not bound.
+    NotBound,
+    /// The window belongs to another protection domain. C10-72.
+    OtherPd,
+    /// The window is bound to another queue pair.
+    OtherQp,
+    /// A type 1 window can be neither zero-based nor invalidated; a type 2 window not bound to
+    /// nothing.
+    WrongType,
+    /// The region does not allow it: no such region, no MW_BIND right, rights that it does not
+    /// have itself, zero-based, or too short. C10-73 to C10-75.
+    Region,
+}
+
+/// A window as the table holds it. The key changes with each binding in its low 8 bits.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) pd: PdId,
+    pub(super) kind: WindowType,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    key: Key,
+    bound: Option<(Binding, Qpn)>,
+}
+
+impl Window {
+    pub(super) fn new(pd: PdId, kind: WindowType, key: Key) -> Self {
+        Self { pd, kind, state: Mutex::new(State { key, bound: None }) }
+    }
+
+    /// Where in which region the peer's range lies, if the window opens all of it for `need`.
+    pub(super) fn resolve(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<(Key, u64), AccessError> {
+        let state = *self.state.lock();
+        let bound = state.bound.filter(|_| state.key == key);
+        let (binding, holder) = bound.ok_or(AccessError::UnknownKey)?;
+        if self.pd != pd || (self.kind == WindowType::Type2 && holder != qpn) {
+            return Err(AccessError::OtherPd);
+        }
+        if !binding.access.contains(need) {
+            return Err(AccessError::NotPermitted);
+        }
+        let base = if binding.access.contains(Access::ZERO_BASED) { 0 } else { binding.addr };
+        let offset = addr.checked_sub(base).ok_or(AccessError::OutOfBounds)?;
+        let end = offset.checked_add(len).ok_or(AccessError::OutOfBounds)?;
+        if end > binding.length {
+            return Err(AccessError::OutOfBounds);
+        }
+        let at = binding.addr.checked_add(offset).ok_or(AccessError::OutOfBounds)?;
+        Ok((binding.region, at))
+    }
+
+    /// Binds it, under its old key with the low 8 bits of `new_key`. The region, if the binding
+    /// has one, has been checked.
+    pub(super) fn bind(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Key,
+        new_key: u8,
+        binding: Binding,
+    ) -> Result<(), WindowError> {
+        let mut state = self.state.lock();
+        if state.key != key {
+            return Err(WindowError::UnknownKey);
+        }
+        if self.pd != pd {
+            return Err(WindowError::OtherPd);
+        }
+        match self.kind {
+            WindowType::Type1 if binding.access.contains(Access::ZERO_BASED) => {
+                return Err(WindowError::WrongType);
+            }
+            WindowType::Type2 if binding.length == 0 => return Err(WindowError::WrongType),
+            WindowType::Type2 if state.bound.is_some() => return Err(WindowError::Bound),
+            _ => {}
+        }
+        state.key = Key::new(state.key.value() & !0xff | u32::from(new_key));
+        state.bound = (binding.length > 0).then_some((binding, qpn));
+        Ok(())
+    }
+
+    /// Takes a type 2 window's binding away.
+    pub(super) fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
+        let mut state = self.state.lock();
+        if state.key != key {
+            return Err(WindowError::UnknownKey);
+        }
+        if self.kind == WindowType::Type1 {
+            return Err(WindowError::WrongType);
+        }
+        let (_, holder) = state.bound.ok_or(WindowError::NotBound)?;
+        if holder != qpn {
+            return Err(WindowError::OtherQp);
+        }
+        state.bound = None;
+        Ok(())
+    }
+
+    /// The region that it is bound to.
+    pub(super) fn region(&self) -> Option<Key> {
+        self.state.lock().bound.map(|(binding, _)| binding.region)
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.state.lock().key
+    }
+}
