@@ -6,6 +6,7 @@ mod demo;
 mod devices;
 mod devinfo;
 mod gids;
+mod perf;
 mod pingpong;
 
 use clap::{Parser, Subcommand};
@@ -36,6 +37,7 @@ commands! {
     Devinfo(devinfo),
     Gids(gids),
     Pingpong(pingpong),
+    Perf(perf),
     Completions(completions),
 }
 

@@ -75,7 +75,6 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, Error> {
 }
 
 /// The two addresses of a connection, IPv4 as such.
-#[allow(dead_code, reason = "for the command that measures")]
 pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
     let both = stream.local_addr().and_then(|own| Ok((own, stream.peer_addr()?)));
     match both {

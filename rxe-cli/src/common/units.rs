@@ -38,7 +38,6 @@ pub(crate) fn duration(d: Duration) -> String {
 
 /// Parses a size: `65536`, `64K`, `64KiB`, `1M`, `2G`. A letter counts in 1024s, as perftest's do.
 /// For clap: the error says what is expected.
-#[allow(dead_code, reason = "for the command that measures")]
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);

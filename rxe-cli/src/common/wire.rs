@@ -78,7 +78,6 @@ impl WireArgs {
     }
 
     /// Opens the device that the other end of a TCP connection reached, at the address it reached.
-    #[allow(dead_code, reason = "for the command that measures")]
     pub(crate) fn open_reached(
         &self,
         device: &DeviceArgs,

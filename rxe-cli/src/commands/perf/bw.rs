@@ -1,0 +1,222 @@
+//! Bandwidth: each sending side keeps as many messages on their way as the plan allows. Both sides
+//! say when they have sent all, and go on serving until the other's are all there.
+
+use std::time::{Duration, Instant};
+
+use rxe_core::queue::{Completion, SendFlags, SendRequest};
+
+use super::plan::{Amount, Op, Plan};
+use super::progress::Progress;
+use super::side::{Patience, Side};
+use super::stats::{Bandwidth, Rate, Row};
+use super::talk::{Say, Talk, unexpected};
+use crate::common::Error;
+
+/// Completions to take at a time.
+const BATCH: usize = 64;
+
+/// How long to sleep before looking for news from the peer.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Measures one size. The result is of both directions if both were measured.
+pub(super) fn run(
+    side: &Side,
+    plan: &Plan,
+    size: u32,
+    sends: bool,
+    talk: &mut Talk,
+    progress: &mut Progress,
+) -> Result<Row, Error> {
+    let mut sends = if sends { Some(Sends::new(side, plan, size)?) } else { None };
+    let mut said = false;
+    let mut peer = None;
+    let mut received = 0;
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut patience = Patience::default();
+    loop {
+        let mut sending = false;
+        if let Some(sends) = &mut sends {
+            sends.post()?;
+            sending = !sends.is_finished();
+        }
+        let own = sends.as_ref().map(Sends::result);
+        if !sending && !said {
+            let messages = sends.as_ref().map_or(0, Sends::posted);
+            talk.say(&Say::Sent { messages, row: own.map(Row::Bw) })?;
+            said = true;
+        }
+        if let (true, Some((expected, row))) = (said, peer)
+            && (plan.op != Op::Send || received >= expected)
+        {
+            return total(own, row);
+        }
+
+        // Whether anything will complete here.
+        let expects = sending || plan.op == Op::Send;
+        batch.clear();
+        let n = match (side.events, expects) {
+            (false, _) => side.cq.poll(BATCH, &mut batch)?,
+            (true, true) => side.cq.wait(BATCH, &mut batch, Some(NAP))?,
+            (true, false) => 0,
+        };
+        for done in &batch {
+            side.check(done)?;
+            match (side.receive_of(done), &mut sends) {
+                (Some(qp), _) => {
+                    received += 1;
+                    side.post_receive(qp)?;
+                }
+                (None, Some(sends)) => sends.completed(done),
+                (None, None) => {}
+            }
+        }
+        if n > 0 {
+            patience = Patience::default();
+            if let Some(sends) = &mut sends {
+                sends.sample(progress);
+            }
+            continue;
+        }
+
+        // Whoever only serves can wait for ever: the peer ends it.
+        let waiting = sending || peer.is_some();
+        let look = if side.events { patience.slept(waiting)? } else { patience.polled(waiting)? };
+        if !look || peer.is_some() {
+            continue;
+        }
+        let news = if side.events && !expects { talk.heard_within(NAP)? } else { talk.heard()? };
+        match news {
+            None => {}
+            Some(Say::Sent { messages, row }) => peer = Some((messages, row)),
+            Some(other) => return Err(unexpected(&other)),
+        }
+    }
+}
+
+fn total(own: Option<Bandwidth>, peer: Option<Row>) -> Result<Row, Error> {
+    match (own, peer) {
+        (Some(own), Some(Row::Bw(peer))) => Ok(Row::Bw(own.plus(peer))),
+        (Some(own), _) => Ok(Row::Bw(own)),
+        (None, Some(row)) => Ok(row),
+        (None, None) => Err(Error::new("neither side sent anything", "what runs on the other?")),
+    }
+}
+
+/// The messages that a side sends.
+struct Sends<'a> {
+    side: &'a Side,
+    plan: &'a Plan,
+    size: u32,
+    lanes: Vec<Lane>,
+    /// Messages of a lane, if they are counted.
+    limit: u64,
+    /// When to stop, if time counts.
+    deadline: Option<Instant>,
+    rate: Rate,
+    last: Instant,
+}
+
+/// Those on one QP.
+struct Lane {
+    request: SendRequest,
+    posted: u64,
+    /// The last of them that makes a completion.
+    signaled: u64,
+    done: u64,
+}
+
+/// A request's number: how many have been posted with it on its QP, and which QP that is.
+const QP_BITS: u32 = 8;
+
+impl<'a> Sends<'a> {
+    fn new(side: &'a Side, plan: &'a Plan, size: u32) -> Result<Self, Error> {
+        let lane = |qp| {
+            let request = side.request(plan, size, qp)?;
+            Ok(Lane { request, posted: 0, signaled: 0, done: 0 })
+        };
+        let lanes = (0..side.qps.len()).map(lane).collect::<Result<Vec<_>, Error>>()?;
+        let start = Instant::now();
+        let deadline = match plan.amount {
+            Amount::Seconds(s) => Some(start + Duration::from_secs(s.into())),
+            Amount::Messages { .. } => None,
+        };
+        let stretch = u64::from(plan.tx_depth) * lanes.len() as u64;
+        Ok(Self {
+            side,
+            plan,
+            size,
+            lanes,
+            limit: plan.messages(size).unwrap_or(u64::MAX),
+            deadline,
+            rate: Rate::new(start, stretch),
+            last: start,
+        })
+    }
+
+    /// Posts what there is room for.
+    fn post(&mut self) -> Result<(), Error> {
+        let (depth, every) = (u64::from(self.plan.tx_depth), u64::from(self.plan.cq_mod));
+        if self.deadline.is_some_and(|at| Instant::now() >= at) {
+            self.deadline = None;
+            self.limit = 0;
+        }
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            let room = depth - (lane.posted - lane.done);
+            let mut n = room.min(self.limit.saturating_sub(lane.posted));
+            let mut last = self.limit;
+            if lane.posted >= self.limit && lane.signaled < lane.posted {
+                // Time is over: one more, to learn when those before it are complete.
+                n = room.min(1);
+                last = lane.posted + 1;
+            }
+            if n == 0 {
+                continue;
+            }
+            let (from, request) = (lane.posted, &lane.request);
+            let is_signaled = |seq: u64| seq.is_multiple_of(every) || seq == last;
+            let requests = (from + 1..=from + n).map(|seq| {
+                let mut request = request.clone();
+                request.id = seq << QP_BITS | at as u64;
+                request.flags.set(SendFlags::SIGNALED, is_signaled(seq));
+                request
+            });
+            match self.side.qps[at].post_send_list(requests) {
+                Ok(_) => {}
+                Err((_, e)) => return Err(e.into()),
+            }
+            lane.posted += n;
+            if let Some(seq) = (from + 1..=lane.posted).rev().find(|&seq| is_signaled(seq)) {
+                lane.signaled = seq;
+            }
+        }
+        Ok(())
+    }
+
+    /// One has completed, and so have those before it.
+    fn completed(&mut self, done: &Completion) {
+        let at = usize::try_from(done.id & ((1 << QP_BITS) - 1)).unwrap_or(usize::MAX);
+        if let Some(lane) = self.lanes.get_mut(at) {
+            lane.done = lane.done.max(done.id >> QP_BITS);
+        }
+    }
+
+    fn sample(&mut self, progress: &mut Progress) {
+        let done = self.lanes.iter().map(|lane| lane.done).sum();
+        self.last = Instant::now();
+        self.rate.sample(self.last, done);
+        progress.at(done, self.last);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.deadline.is_none()
+            && self.lanes.iter().all(|lane| lane.posted >= self.limit && lane.done == lane.posted)
+    }
+
+    fn posted(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.posted).sum()
+    }
+
+    fn result(&self) -> Bandwidth {
+        self.rate.result(self.size, self.posted(), self.last)
+    }
+}

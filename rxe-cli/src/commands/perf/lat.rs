@@ -1,0 +1,194 @@
+//! Latency: one message at a time. SEND and WRITE go there and back, and half of that is shown; READ
+//! and atomics are answered by the peer's adapter, and all of it is shown.
+
+use std::time::{Duration, Instant};
+
+use rxe_core::queue::{Completion, SendFlags};
+
+use super::plan::{Amount, Op, Plan};
+use super::progress::Progress;
+use super::side::{Patience, Side};
+use super::stats::{Latencies, Row};
+use super::talk::{Say, Talk, unexpected};
+use crate::common::Error;
+
+/// Rounds before those that count.
+const WARM_UP: u64 = 64;
+
+/// A completion of so many requests, where none is waited for.
+const SIGNAL_EVERY: u64 = 32;
+
+/// How long to sleep before looking for news from the peer.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Both sides, before the first round of a size.
+pub(super) fn prepare(side: &Side, plan: &Plan, size: u32) -> Result<(), Error> {
+    if Side::is_latency_by_memory(plan) { side.clear_landing(size) } else { Ok(()) }
+}
+
+/// The side that measures.
+pub(super) fn client(
+    side: &Side,
+    plan: &Plan,
+    size: u32,
+    talk: &mut Talk,
+    progress: &mut Progress,
+) -> Result<Row, Error> {
+    let mut lane = Lane { side, plan, size, talk, posted: 0 };
+    for _ in 0..WARM_UP {
+        lane.round()?;
+    }
+    let mut latencies = Latencies::new();
+    let start = Instant::now();
+    let limit = plan.messages(size).unwrap_or(u64::MAX);
+    let time = match plan.amount {
+        Amount::Seconds(s) => Duration::from_secs(s.into()),
+        Amount::Messages { .. } => Duration::MAX,
+    };
+    let shared = if matches!(plan.op, Op::Send | Op::Write) { 2 } else { 1 };
+    let (mut n, mut before) = (0, start);
+    while n < limit && before - start < time {
+        before = Instant::now();
+        lane.round()?;
+        let now = Instant::now();
+        latencies.record((now - before) / shared);
+        n += 1;
+        progress.at(n, now);
+    }
+    let row = Row::Lat(latencies.result(size));
+    talk.say(&Say::Sent { messages: n, row: Some(row) })?;
+    Ok(row)
+}
+
+/// The side that answers, until the client has enough.
+pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Result<Row, Error> {
+    let mut lane = Lane { side, plan, size, talk, posted: 0 };
+    let mut patience = Patience::default();
+    loop {
+        let news = match plan.op {
+            Op::Write => match lane.written(false)? {
+                Some(news) => news,
+                None => {
+                    lane.post()?;
+                    continue;
+                }
+            },
+            _ => match lane.next(&mut patience, false)? {
+                Next::Said(news) => news,
+                Next::Done(done) => {
+                    if let Some(qp) = side.receive_of(&done) {
+                        side.post_receive(qp)?;
+                        lane.post()?;
+                    }
+                    continue;
+                }
+            },
+        };
+        return match news {
+            Say::Sent { row: Some(row), .. } => Ok(row),
+            other => Err(unexpected(&other)),
+        };
+    }
+}
+
+struct Lane<'a> {
+    side: &'a Side,
+    plan: &'a Plan,
+    size: u32,
+    talk: &'a mut Talk,
+    posted: u64,
+}
+
+enum Next {
+    Done(Completion),
+    Said(Say),
+}
+
+impl Lane<'_> {
+    /// There and back.
+    fn round(&mut self) -> Result<(), Error> {
+        self.post()?;
+        if self.plan.op == Op::Write {
+            return match self.written(true)? {
+                None => Ok(()),
+                Some(said) => Err(unexpected(&said)),
+            };
+        }
+        let mut patience = Patience::default();
+        loop {
+            let done = match self.next(&mut patience, true)? {
+                Next::Done(done) => done,
+                Next::Said(said) => return Err(unexpected(&said)),
+            };
+            match self.side.receive_of(&done) {
+                Some(qp) => return self.side.post_receive(qp),
+                None if self.plan.op != Op::Send => return Ok(()),
+                // That our message arrived is no answer yet.
+                None => {}
+            }
+        }
+    }
+
+    /// Posts the next message. That of a WRITE ends with its number.
+    fn post(&mut self) -> Result<(), Error> {
+        let Self { side, plan, size, .. } = *self;
+        self.posted += 1;
+        if plan.op == Op::Write {
+            side.mr.write_at(size as usize - 1, &[self.mark()])?;
+        }
+        let mut request = side.request(plan, size, 0)?;
+        let awaited = matches!(plan.op, Op::Read | Op::Atomic);
+        request.flags.set(SendFlags::SIGNALED, awaited || self.posted.is_multiple_of(SIGNAL_EVERY));
+        Ok(side.qps[0].post_send(request)?)
+    }
+
+    /// The last byte of the message of this number.
+    fn mark(&self) -> u8 {
+        self.posted.to_le_bytes()[0]
+    }
+
+    /// Waits until the peer's message is in memory: the client's answer to the one it posted last,
+    /// the server's next. Or until the peer says something.
+    fn written(&mut self, answer: bool) -> Result<Option<Say>, Error> {
+        let last = self.size as usize - 1;
+        let awaited = if answer { self.mark() } else { self.mark().wrapping_add(1) };
+        let mut patience = Patience::default();
+        loop {
+            // Drives the engine, too.
+            if let Some(done) = self.side.cq.poll_one()? {
+                self.side.check(&done)?;
+            }
+            if self.side.landed(last)? == awaited {
+                return Ok(None);
+            }
+            if patience.polled(answer)?
+                && let Some(said) = self.talk.heard()?
+            {
+                return Ok(Some(said));
+            }
+        }
+    }
+
+    /// The next completion, or word of the peer. `waiting`: the peer must not be silent for long.
+    fn next(&mut self, patience: &mut Patience, waiting: bool) -> Result<Next, Error> {
+        let Self { side, .. } = *self;
+        let mut one = Vec::with_capacity(1);
+        loop {
+            let done = if side.events {
+                side.cq.wait(1, &mut one, Some(NAP))?;
+                one.pop()
+            } else {
+                side.cq.poll_one()?
+            };
+            if let Some(done) = done {
+                side.check(&done)?;
+                return Ok(Next::Done(done));
+            }
+            let look =
+                if side.events { patience.slept(waiting)? } else { patience.polled(waiting)? };
+            if look && let Some(said) = self.talk.heard()? {
+                return Ok(Next::Said(said));
+            }
+        }
+    }
+}

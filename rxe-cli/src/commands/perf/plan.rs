@@ -1,0 +1,227 @@
+//! What is measured: the client says it, the server goes along.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::common::Error;
+
+/// The operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Op {
+    /// SEND into posted receives
+    Send,
+    /// RDMA WRITE
+    Write,
+    /// RDMA READ
+    Read,
+    /// FETCH-AND-ADD, or with -A COMPARE-AND-SWAP
+    Atomic,
+}
+
+impl Op {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Atomic => "atomic",
+        }
+    }
+
+    /// As perftest titles its tests.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Send => "Send",
+            Self::Write => "RDMA_Write",
+            Self::Read => "RDMA_Read",
+            Self::Atomic => "Atomic",
+        }
+    }
+}
+
+/// What of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// Bandwidth: as many messages on their way as -t allows
+    Bw,
+    /// Latency: one message at a time, half its way there and back (READ and atomics: all of it)
+    Lat,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bw => "bw",
+            Self::Lat => "lat",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Bw => "BW",
+            Self::Lat => "Latency",
+        }
+    }
+}
+
+/// Which atomic, under perftest's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(super) enum Atomic {
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAndAdd,
+    #[value(name = "CMP_AND_SWAP")]
+    CmpAndSwap,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Amount {
+    /// So many messages of each size, on each QP.
+    Messages {
+        n: u64,
+        /// No more than [`ENOUGH`] bytes of a size.
+        fewer_if_large: bool,
+    },
+    /// For so long, each size.
+    Seconds(u32),
+}
+
+/// Bytes of one size that tell enough.
+const ENOUGH: u64 = 1 << 30;
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) op: Op,
+    pub(super) kind: Kind,
+    pub(super) sizes: Vec<u32>,
+    pub(super) amount: Amount,
+    pub(super) qps: u32,
+    pub(super) tx_depth: u32,
+    pub(super) rx_depth: u32,
+    pub(super) cq_mod: u32,
+    pub(super) inline: u32,
+    pub(super) outs: u8,
+    pub(super) atomic: Atomic,
+    pub(super) bidirectional: bool,
+}
+
+impl Plan {
+    /// Largest message that verbs know, and what one should have memory for.
+    const LARGEST: u32 = 1 << 30;
+    /// Entries of a completion queue.
+    const CQ_DEPTH: u32 = 32767;
+
+    /// Refuses what makes no sense. The server asks too: the plan came over the network.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let wrong = |what: &str, todo: &str| Err(Error::new(what, todo));
+        match self.sizes.iter().max() {
+            None => return wrong("no size to measure", "give one with -s"),
+            Some(&most) if most > Self::LARGEST => {
+                return wrong("the message is too large", "-s can be 1G at most");
+            }
+            Some(_) => {}
+        }
+        if self.sizes.contains(&0) {
+            return wrong("nothing can be measured with 0 bytes", "give -s 1 or more");
+        }
+        if self.op == Op::Atomic && self.sizes.iter().any(|&size| size != 8) {
+            return wrong("atomics are of 8 bytes", "leave -s and -a away");
+        }
+        if self.kind == Kind::Lat && self.qps != 1 {
+            return wrong("latency is measured on one queue pair", "leave -q away");
+        }
+        if self.kind == Kind::Lat && self.bidirectional {
+            return wrong("latency has no two directions", "leave -b away");
+        }
+        let in_range = (1..=256).contains(&self.qps)
+            && (1..=15000).contains(&self.tx_depth)
+            && (1..=16384).contains(&self.rx_depth)
+            && (1..=self.tx_depth).contains(&self.cq_mod)
+            && self.inline <= 512
+            && (1..=128).contains(&self.outs)
+            && !matches!(self.amount, Amount::Messages { n: 0, .. } | Amount::Seconds(0));
+        if !in_range {
+            return wrong("a number is out of range", "see `rxe perf --help`");
+        }
+        if self.cq_depth() > Self::CQ_DEPTH {
+            let todo = "-q times (-t plus -r) must stay below 32768";
+            return wrong("too many requests at once for one completion queue", todo);
+        }
+        Ok(())
+    }
+
+    /// The completions there can be at once.
+    pub(super) fn cq_depth(&self) -> u32 {
+        self.qps.saturating_mul(self.tx_depth.saturating_add(self.rx_depth))
+    }
+
+    /// Bytes of the largest message.
+    pub(super) fn largest(&self) -> usize {
+        self.sizes.iter().max().map_or(0, |&size| size as usize)
+    }
+
+    /// How many messages of this size on each QP; `None` if time is the limit.
+    pub(super) fn messages(&self, size: u32) -> Option<u64> {
+        match self.amount {
+            Amount::Seconds(_) => None,
+            Amount::Messages { n, fewer_if_large: false } => Some(n),
+            Amount::Messages { n, fewer_if_large: true } => {
+                Some(n.min((ENOUGH / u64::from(size.max(1))).max(5)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            op: Op::Write,
+            kind: Kind::Bw,
+            sizes: vec![65536],
+            amount: Amount::Messages { n: 5000, fewer_if_large: true },
+            qps: 1,
+            tx_depth: 128,
+            rx_depth: 1,
+            cq_mod: 100,
+            inline: 0,
+            outs: 16,
+            atomic: Atomic::FetchAndAdd,
+            bidirectional: false,
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        plan().check().unwrap();
+        for (bad, why) in [
+            (Plan { sizes: vec![0], ..plan() }, "0 bytes"),
+            (Plan { sizes: vec![], ..plan() }, "no size"),
+            (Plan { sizes: vec![u32::MAX], ..plan() }, "too large"),
+            (Plan { op: Op::Atomic, ..plan() }, "8 bytes"),
+            (Plan { kind: Kind::Lat, qps: 2, ..plan() }, "one queue pair"),
+            (Plan { kind: Kind::Lat, bidirectional: true, ..plan() }, "two directions"),
+            (Plan { cq_mod: 129, ..plan() }, "out of range"),
+            (Plan { qps: 0, ..plan() }, "out of range"),
+            (Plan { amount: Amount::Seconds(0), ..plan() }, "out of range"),
+            (Plan { qps: 256, tx_depth: 15000, ..plan() }, "completion queue"),
+        ] {
+            let said = bad.check().unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn large_messages_need_not_be_many() {
+        assert_eq!(plan().messages(2), Some(5000));
+        assert_eq!(plan().messages(8 << 20), Some(128));
+        let amount = Amount::Messages { n: 5000, fewer_if_large: false };
+        assert_eq!(Plan { amount, ..plan() }.messages(8 << 20), Some(5000));
+        assert_eq!(Plan { amount: Amount::Seconds(1), ..plan() }.messages(2), None);
+    }
+}

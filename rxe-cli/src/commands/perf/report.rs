@@ -1,0 +1,227 @@
+//! Results as perftest shows them, and as JSON.
+
+use std::net::IpAddr;
+
+use rxe_core::types::Mtu;
+use rxe_verbs::Endpoint;
+use serde::Serialize;
+
+use super::Args;
+use super::plan::{Kind, Plan};
+use super::side::Side;
+use super::stats::{Bandwidth, Latency, Row};
+use super::talk::Ends;
+use crate::common::{Error, Opened, print, print_json};
+
+const LINE: &str =
+    "---------------------------------------------------------------------------------------\n";
+
+/// Says that a server waits.
+pub(super) fn waiting(port: u16) -> Result<(), Error> {
+    print(&format!(
+        "\n************************************\n* Waiting for client on port {port} \
+                    *\n************************************\n"
+    ))
+}
+
+/// Prints rows as they come, or all as JSON in the end.
+pub(super) struct Report {
+    json: bool,
+    gbits: bool,
+    whole: Whole,
+}
+
+#[derive(Serialize)]
+struct Whole {
+    test: String,
+    role: &'static str,
+    device: String,
+    backend: &'static str,
+    gid_index: u16,
+    mtu: usize,
+    local: Vec<End>,
+    remote: Vec<End>,
+    #[serde(flatten)]
+    plan: Plan,
+    results: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct End {
+    qpn: u32,
+    psn: u32,
+    gid: IpAddr,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line {
+    Bw {
+        bytes: u32,
+        iterations: u64,
+        seconds: f64,
+        bw_peak_bytes_per_second: f64,
+        bw_average_bytes_per_second: f64,
+        messages_per_second: f64,
+    },
+    Lat(Latency),
+}
+
+impl Report {
+    /// Prints what is known before anything is measured.
+    pub(super) fn new(
+        args: &Args,
+        opened: &Opened,
+        plan: &Plan,
+        mtu: Mtu,
+        side: &Side,
+        peer: &Ends,
+    ) -> Result<Self, Error> {
+        let report = Self {
+            json: args.wire.json,
+            gbits: args.report_gbits,
+            whole: Whole {
+                test: format!("{} {}", plan.op.name(), plan.kind.name()),
+                role: if args.host.is_some() { "client" } else { "server" },
+                device: opened.device.name().into(),
+                backend: opened.device.backend_name(),
+                gid_index: opened.gid_index,
+                mtu: mtu.bytes(),
+                local: ends(&side.ends())?,
+                remote: ends(peer)?,
+                plan: plan.clone(),
+                results: Vec::new(),
+            },
+        };
+        if !report.json {
+            print(&report.head(side.events))?;
+        }
+        Ok(report)
+    }
+
+    /// One size is measured.
+    pub(super) fn row(&mut self, row: &Row) -> Result<(), Error> {
+        if self.json {
+            self.whole.results.push(row.into());
+            return Ok(());
+        }
+        match row {
+            Row::Bw(bw) => print(&bandwidth(bw, self.gbits)),
+            Row::Lat(lat) => print(&latency(lat)),
+        }
+    }
+
+    /// All are.
+    pub(super) fn end(&self) -> Result<(), Error> {
+        if self.json { print_json(&self.whole) } else { print(LINE) }
+    }
+
+    fn head(&self, events: bool) -> String {
+        let Whole { plan, device, backend, mtu, gid_index, .. } = &self.whole;
+        let both = if plan.bidirectional { "Bidirectional " } else { "" };
+        let mut out = format!(
+            "{LINE}                    {} {both}{} Test\n",
+            plan.op.title(),
+            plan.kind.title()
+        );
+        let mut pair = |name: &str, value: &str, name2: &str, value2: &str| {
+            let left = format!(" {name:<16}: {value}");
+            out += &format!("{left:<40} {name2:<15}: {value2}\n");
+        };
+        pair("Device", device, "Backend", backend);
+        pair("Number of qps", &plan.qps.to_string(), "Transport type", "RoCE v2");
+        pair("Connection type", "RC", "Completions by", if events { "events" } else { "polling" });
+        pair("TX depth", &plan.tx_depth.to_string(), "RX depth", &plan.rx_depth.to_string());
+        let moderation = if plan.kind == Kind::Bw { plan.cq_mod } else { 1 };
+        pair("CQ Moderation", &moderation.to_string(), "Outstand reads", &plan.outs.to_string());
+        pair("Mtu", &format!("{mtu}[B]"), "GID index", &gid_index.to_string());
+        pair("Max inline data", &format!("{}[B]", plan.inline), "Data ex. method", "Ethernet");
+        out += LINE;
+        for (whose, ends) in [("local", &self.whole.local), ("remote", &self.whole.remote)] {
+            for End { qpn, psn, gid } in ends {
+                out += &format!(" {whose} address: QPN 0x{qpn:06x} PSN 0x{psn:06x} GID {gid}\n");
+            }
+        }
+        out += LINE;
+        out + match (plan.kind, self.gbits) {
+            (Kind::Lat, _) => {
+                " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
+                 t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+            }
+            (Kind::Bw, false) => {
+                " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n"
+            }
+            (Kind::Bw, true) => {
+                " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+            }
+        }
+    }
+}
+
+fn bandwidth(bw: &Bandwidth, gbits: bool) -> String {
+    let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
+    let in_unit = |messages: f64| messages * f64::from(bw.bytes) / unit;
+    let Bandwidth { bytes, iterations, average, peak, .. } = *bw;
+    format!(
+        " {bytes:<7}    {iterations:<10}       {:<7.2}            {:<7.2}               {:<7.6}\n",
+        in_unit(peak),
+        in_unit(average),
+        average / 1e6
+    )
+}
+
+fn latency(lat: &Latency) -> String {
+    let Latency { bytes, iterations, t_min_usec, t_max_usec, t_typical_usec, .. } = lat;
+    let Latency { t_avg_usec, t_stdev_usec, percentile_99_usec, percentile_99_9_usec, .. } = lat;
+    format!(
+        " {bytes:<7} {iterations:<10}    {t_min_usec:<11.2}    {t_max_usec:<11.2}  \
+         {t_typical_usec:<15.2}    {t_avg_usec:<11.2}    {t_stdev_usec:<13.2}   \
+         {percentile_99_usec:<20.2}   {percentile_99_9_usec:<7.2}\n"
+    )
+}
+
+impl From<&Row> for Line {
+    fn from(row: &Row) -> Self {
+        match *row {
+            Row::Lat(lat) => Self::Lat(lat),
+            Row::Bw(Bandwidth { bytes, iterations, seconds, average, peak }) => Self::Bw {
+                bytes,
+                iterations,
+                seconds,
+                bw_peak_bytes_per_second: peak * f64::from(bytes),
+                bw_average_bytes_per_second: average * f64::from(bytes),
+                messages_per_second: average,
+            },
+        }
+    }
+}
+
+fn ends(ends: &Ends) -> Result<Vec<End>, Error> {
+    let end = |text: &String| {
+        let Endpoint { qpn, psn, gid, .. } = text.parse()?;
+        Ok(End { qpn: qpn.value(), psn: psn.value(), gid: gid.to_ip() })
+    };
+    ends.qps.iter().map(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_columns_of_perftest() {
+        let bw = Bandwidth {
+            bytes: 1 << 20,
+            iterations: 5000,
+            seconds: 5.0,
+            average: 1000.0,
+            peak: 1500.0,
+        };
+        let cells = |text: String| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(
+            cells(bandwidth(&bw, false)),
+            ["1048576", "5000", "1500.00", "1000.00", "0.001000"]
+        );
+        assert_eq!(cells(bandwidth(&bw, true))[3], "8.39");
+    }
+}

@@ -1,0 +1,228 @@
+//! What each side of a measurement has: memory, queue pairs, a completion queue.
+
+use std::cell::OnceCell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rxe_core::mem::Access;
+use rxe_core::qp::QpCap;
+use rxe_core::queue::{Completion, Remote, SendRequest, Sge, Status};
+use rxe_core::types::{AckTimeout, Gid, Key, Mtu};
+use rxe_verbs::{
+    CompletionQueue, ConnectOptions, Device, Endpoint, MemoryRegion, QueuePair, Request,
+};
+
+use super::plan::{Atomic, Kind, Op, Plan};
+use super::talk::Ends;
+use crate::common::{Error, Opened};
+
+/// What a side decides for itself.
+pub(super) struct Needs {
+    /// Sleep instead of polling.
+    pub(super) events: bool,
+    pub(super) timeout: u8,
+}
+
+/// One side.
+pub(super) struct Side {
+    pub(super) qps: Vec<QueuePair>,
+    pub(super) cq: CompletionQueue,
+    /// First what is sent from, then what is received into.
+    pub(super) mr: MemoryRegion,
+    pub(super) events: bool,
+    device: Device,
+    timeout: AckTimeout,
+    outs: u8,
+    half: usize,
+    /// Known once connected.
+    remote: OnceCell<Remote>,
+}
+
+/// Work requests that are receives carry this; sends carry numbers below.
+const RECV: u64 = 1 << 63;
+
+/// How long nothing may happen.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Polls between two looks around.
+const POLLS: u32 = 64;
+
+impl Side {
+    /// Makes the queue pairs, in INIT, with receives posted where messages will come.
+    pub(super) fn new(opened: &Opened, plan: &Plan, needs: &Needs) -> Result<Self, Error> {
+        let device = &opened.device;
+        let pd = device.create_pd()?;
+        let cq = device.create_cq(plan.cq_depth().max(16))?;
+        // Atomics want a multiple of 8.
+        let half = plan.largest().next_multiple_of(64);
+        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let mr = pd.register(2 * half, Access::LOCAL_WRITE | remote)?;
+        let cap = QpCap {
+            max_send_wr: plan.tx_depth,
+            max_recv_wr: plan.rx_depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: plan.inline,
+        };
+        let make = |_| pd.qp(&cq).cap(cap).gid_index(opened.gid_index).build();
+        let qps = (0..plan.qps).map(make).collect::<Result<Vec<_>, _>>()?;
+        let side = Self {
+            qps,
+            cq,
+            mr,
+            events: needs.events,
+            device: device.clone(),
+            timeout: AckTimeout::new(needs.timeout).unwrap_or_default(),
+            outs: plan.outs,
+            half,
+            remote: OnceCell::new(),
+        };
+        for (at, qp) in side.qps.iter().enumerate() {
+            qp.to_init(remote)?;
+            if plan.op == Op::Send {
+                (0..plan.rx_depth).try_for_each(|_| side.post_receive(at))?;
+            }
+        }
+        Ok(side)
+    }
+
+    /// What to tell the peer.
+    pub(super) fn ends(&self) -> Ends {
+        Ends {
+            qps: self.qps.iter().map(|qp| qp.endpoint().to_string()).collect(),
+            addr: self.mr.addr(),
+            rkey: self.mr.rkey().value(),
+        }
+    }
+
+    /// Where the peer's packets come from.
+    pub(super) fn peer_gid(&self, ends: &Ends) -> Result<Gid, Error> {
+        if ends.qps.len() != self.qps.len() {
+            let what =
+                format!("the peer made {} queue pairs, not {}", ends.qps.len(), self.qps.len());
+            return Err(Error::new(what, "is it of the same release?"));
+        }
+        let first = ends.qps.first().map(|text| text.parse::<Endpoint>()).transpose()?;
+        Ok(first.map_or(Gid::ZERO, |end| end.gid))
+    }
+
+    /// Brings all queue pairs to RTS.
+    pub(super) fn connect(&self, ends: &Ends, mtu: Mtu) -> Result<(), Error> {
+        self.peer_gid(ends)?;
+        let options = ConnectOptions {
+            mtu: Some(mtu),
+            timeout: self.timeout,
+            max_rd_atomic: self.outs,
+            max_dest_rd_atomic: self.outs,
+            ..ConnectOptions::default()
+        };
+        for (qp, peer) in self.qps.iter().zip(&ends.qps) {
+            qp.connect(&peer.parse()?, &options)?;
+        }
+        // Set but once: a side is connected but once.
+        let _ = self.remote.set(Remote { addr: ends.addr, rkey: Key::new(ends.rkey) });
+        Ok(())
+    }
+
+    /// A request of the plan's operation: not signalled, without number.
+    pub(super) fn request(&self, plan: &Plan, size: u32, qp: usize) -> Result<SendRequest, Error> {
+        let qp = &self.qps[qp];
+        let local = self.source(size);
+        let remote = self.landing();
+        let request = match (plan.op, plan.atomic) {
+            (Op::Send, _) => qp.send(0, &[local]),
+            (Op::Write, _) => qp.write(0, &[local], remote),
+            (Op::Read, _) => qp.read(0, &[local], remote),
+            (Op::Atomic, Atomic::FetchAndAdd) => qp.fetch_add(0, local, remote, 1),
+            (Op::Atomic, Atomic::CmpAndSwap) => qp.compare_swap(0, local, remote, 0, 1),
+        };
+        Ok(self.inlined(plan, size, request.unsignaled()).build()?)
+    }
+
+    fn inlined<'q>(&self, plan: &Plan, size: u32, request: Request<'q>) -> Request<'q> {
+        let copied = matches!(plan.op, Op::Send | Op::Write) && size <= plan.inline;
+        if copied { request.inline() } else { request }
+    }
+
+    fn source(&self, size: u32) -> Sge {
+        self.mr.slice(..size as usize)
+    }
+
+    /// In the peer's memory.
+    fn landing(&self) -> Remote {
+        let Remote { addr, rkey } =
+            self.remote.get().copied().unwrap_or(Remote { addr: 0, rkey: Key::new(0) });
+        Remote { addr: addr.wrapping_add(self.half as u64), rkey }
+    }
+
+    /// In our own: what the peer writes to.
+    pub(super) fn landed(&self, at: usize) -> Result<u8, Error> {
+        let mut byte = [0];
+        self.mr.read_at(self.half + at, &mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// Makes what the peer writes to all zero.
+    pub(super) fn clear_landing(&self, size: u32) -> Result<(), Error> {
+        Ok(self.mr.write_at(self.half, &vec![0; size as usize])?)
+    }
+
+    /// Posts a receive on this queue pair.
+    pub(super) fn post_receive(&self, qp: usize) -> Result<(), Error> {
+        let into = self.mr.slice(self.half..);
+        Ok(self.qps[qp].recv(RECV | qp as u64, &[into])?)
+    }
+
+    /// The queue pair of a completion that is of a receive.
+    pub(super) fn receive_of(&self, done: &Completion) -> Option<usize> {
+        let qp = usize::try_from(done.id & !RECV).ok()?;
+        (done.id & RECV != 0 && qp < self.qps.len()).then_some(qp)
+    }
+
+    /// Refuses a completion that is no success.
+    pub(super) fn check(&self, done: &Completion) -> Result<(), Error> {
+        if done.status == Status::Success {
+            return Ok(());
+        }
+        let what = format!("a request failed: {} ({})", done.status, done.status.code());
+        let last = self.device.explain().pop().map(|l| format!("; last seen here: {l}"));
+        Err(Error::new(what, format!("{}{}", done.status.explain(), last.unwrap_or_default())))
+    }
+
+    pub(super) fn is_latency_by_memory(plan: &Plan) -> bool {
+        (plan.op, plan.kind) == (Op::Write, Kind::Lat)
+    }
+}
+
+/// Notices when nothing happens for too long, at little cost.
+#[derive(Default)]
+pub(super) struct Patience {
+    polls: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    /// A poll found nothing. Gives whether it is time to look around. `waiting`: that it goes on for
+    /// long is an error.
+    pub(super) fn polled(&mut self, waiting: bool) -> Result<bool, Error> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS) {
+            return Ok(false);
+        }
+        // The peer may need this CPU to answer.
+        thread::yield_now();
+        self.slept(waiting)
+    }
+
+    /// A sleep found nothing.
+    pub(super) fn slept(&mut self, waiting: bool) -> Result<bool, Error> {
+        if !waiting {
+            self.since = None;
+        } else if self.since.get_or_insert_with(Instant::now).elapsed() > SILENCE {
+            let what = format!("nothing came from the peer for {} s", SILENCE.as_secs());
+            let todo = "is it still running, and does the network carry UDP port 4791?";
+            return Err(Error::new(what, todo));
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,291 @@
+//! How the two sides of `rxe perf` agree: over TCP, a JSON object a line.
+//!
+//! The first line of each side carries the version of this exchange under the key `rxe-perf`. So a
+//! side that is something else, or too old or new, is recognised whatever else it says.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::plan::Plan;
+use super::stats::Row;
+use crate::common::Error;
+use crate::common::rendezvous::{self, PATIENCE};
+
+/// Raise it with every change that an older side would misunderstand.
+const VERSION: u64 = 1;
+const KEY: &str = "rxe-perf";
+
+/// Bytes of a line, more than any of ours has.
+const LINE: u64 = 1 << 20;
+
+/// What the client says first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    #[serde(rename = "rxe-perf")]
+    version: u64,
+    /// The path MTU that the client asks for, or the largest it can.
+    pub(super) mtu: usize,
+    pub(super) mtu_asked: bool,
+    pub(super) plan: Plan,
+}
+
+impl Hello {
+    pub(super) fn new(mtu: usize, mtu_asked: bool, plan: Plan) -> Self {
+        Self { version: VERSION, mtu, mtu_asked, plan }
+    }
+}
+
+/// What the server answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    #[serde(rename = "rxe-perf")]
+    version: u64,
+    /// The one to use.
+    pub(super) mtu: usize,
+    pub(super) ends: Ends,
+}
+
+impl Welcome {
+    pub(super) fn new(mtu: usize, ends: Ends) -> Self {
+        Self { version: VERSION, mtu, ends }
+    }
+}
+
+/// One side's QPs and memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ends {
+    /// A [`rxe_verbs::Endpoint`] each, as text.
+    pub(super) qps: Vec<String>,
+    pub(super) addr: u64,
+    pub(super) rkey: u32,
+}
+
+/// All that is said after that.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Say {
+    /// The client's.
+    Ends(Ends),
+    /// The server is.
+    Ready {},
+    /// The client begins with a size.
+    Start { size: u32 },
+    /// One side has sent all it had to (how many messages on all QPs), with what it measured.
+    Sent { messages: u64, row: Option<Row> },
+    /// There is nothing more to do.
+    Bye {},
+    /// One side can not go on.
+    Failed { why: String },
+}
+
+/// The connection.
+pub(super) struct Talk {
+    out: TcpStream,
+    inbox: Receiver<io::Result<String>>,
+}
+
+impl Talk {
+    /// Begins to listen to the other side.
+    pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
+        let failed = |e: io::Error| Error::new("can not set up the connection to the peer", e);
+        stream.set_read_timeout(None).map_err(failed)?;
+        let input = BufReader::new(stream.try_clone().map_err(failed)?);
+        let (post, inbox) = channel();
+        // So that a loop that measures can look for news without a system call.
+        thread::Builder::new()
+            .name("exchange".into())
+            .spawn(move || {
+                let mut input = input;
+                loop {
+                    let line = read_line(&mut input);
+                    let last = line.is_err();
+                    if post.send(line).is_err() || last {
+                        return;
+                    }
+                }
+            })
+            .map_err(failed)?;
+        Ok(Self { out: stream, inbox })
+    }
+
+    /// The client's first word.
+    pub(super) fn hello(&mut self, hello: &Hello) -> Result<(), Error> {
+        self.write(hello)
+    }
+
+    /// The answer to it.
+    pub(super) fn welcomed(&mut self) -> Result<Welcome, Error> {
+        let line = self.line()?;
+        if let Ok(Say::Failed { why }) = serde_json::from_str(&line) {
+            return Err(refused(&why));
+        }
+        versioned(&line)
+    }
+
+    /// What a client says first.
+    pub(super) fn greeted(&mut self) -> Result<Hello, Error> {
+        let greeted = self.line().and_then(|line| versioned(&line));
+        if let Err(e) = &greeted {
+            // A client of another version understands this much.
+            let _ = self.say(&Say::Failed { why: e.to_string() });
+        }
+        greeted
+    }
+
+    /// The server's first word.
+    pub(super) fn welcome(&mut self, welcome: &Welcome) -> Result<(), Error> {
+        self.write(welcome)
+    }
+
+    pub(super) fn say(&mut self, what: &Say) -> Result<(), Error> {
+        self.write(what)
+    }
+
+    /// Waits for the next word.
+    pub(super) fn hear(&mut self) -> Result<Say, Error> {
+        understood(&self.line()?)
+    }
+
+    /// The next word if there is one.
+    pub(super) fn heard(&mut self) -> Result<Option<Say>, Error> {
+        match self.inbox.try_recv() {
+            Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(ended()),
+        }
+    }
+
+    /// The next word if it comes within this time.
+    pub(super) fn heard_within(&mut self, time: Duration) -> Result<Option<Say>, Error> {
+        match self.inbox.recv_timeout(time) {
+            Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+
+    pub(super) fn expect_ready(&mut self) -> Result<(), Error> {
+        match self.hear()? {
+            Say::Ready {} => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, Error> {
+        match self.inbox.recv_timeout(PATIENCE) {
+            Ok(Ok(line)) => Ok(line),
+            Ok(Err(e)) if e.kind() == ErrorKind::InvalidData => Err(stranger(&e.to_string())),
+            Ok(Err(e)) => Err(rendezvous::broken(&e)),
+            Err(RecvTimeoutError::Timeout) => Err(rendezvous::broken(&ErrorKind::TimedOut.into())),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+
+    fn write(&mut self, what: &impl Serialize) -> Result<(), Error> {
+        let line = serde_json::to_string(what).map_err(io::Error::from).map(|line| line + "\n");
+        let sent = line.and_then(|line| self.out.write_all(line.as_bytes()));
+        match sent {
+            Ok(()) => Ok(()),
+            // It may have said why before it went.
+            Err(e) => Err(match self.inbox.try_iter().flatten().last().map(|l| understood(&l)) {
+                Some(Err(why)) => why,
+                _ => rendezvous::broken(&e),
+            }),
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // Ends the thread that listens.
+        let _ = self.out.shutdown(Shutdown::Both);
+    }
+}
+
+/// Why a word does not fit.
+pub(super) fn unexpected(said: &Say) -> Error {
+    Error::new(format!("the peer said {said:?} out of turn"), "is it of the same release?")
+}
+
+fn read_line(input: &mut impl BufRead) -> io::Result<String> {
+    // One that speaks something else may wait for an answer instead of ending its line.
+    let begin = input.fill_buf()?;
+    if begin.is_empty() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    if begin[0] != b'{' {
+        let said = begin[..begin.len().min(60)].escape_ascii().to_string();
+        return Err(io::Error::new(ErrorKind::InvalidData, said));
+    }
+    let mut line = String::new();
+    input.take(LINE).read_line(&mut line)?;
+    if line.ends_with('\n') { Ok(line) } else { Err(ErrorKind::UnexpectedEof.into()) }
+}
+
+/// The first line of a side, if it is one of this program and version.
+fn versioned<T: for<'de> Deserialize<'de>>(line: &str) -> Result<T, Error> {
+    let shown = || line.trim().chars().take(60).collect::<String>();
+    let value: Value = serde_json::from_str(line).map_err(|_| stranger(&shown()))?;
+    match value.get(KEY).and_then(Value::as_u64) {
+        None => Err(stranger(&shown())),
+        Some(VERSION) => serde_json::from_value(value).map_err(|e| {
+            Error::new(format!("the peer's first line makes no sense: {e}"), "is it `rxe perf`?")
+        }),
+        Some(other) => {
+            let what = format!("the peer speaks version {other} of this exchange, not {VERSION}");
+            Err(Error::new(what, "use the same release of rxe on both ends"))
+        }
+    }
+}
+
+fn understood(line: &str) -> Result<Say, Error> {
+    match serde_json::from_str(line) {
+        Ok(Say::Failed { why }) => Err(refused(&why)),
+        Ok(say) => Ok(say),
+        Err(e) => Err(Error::new("the peer's words make no sense", e)),
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::new("the peer says", why)
+}
+
+fn stranger(said: &str) -> Error {
+    Error::new(format!("the peer speaks something else: \"{said}\""), "run `rxe perf` there")
+}
+
+fn ended() -> Error {
+    rendezvous::broken(&ErrorKind::UnexpectedEof.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// What a client hears from a server that says `says`.
+    fn client_of(says: &[u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(says).unwrap();
+        drop(server);
+        Talk::new(stream).unwrap().welcomed().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn who_is_no_peer_is_told_so() {
+        assert!(client_of(b"").starts_with("the peer hung up"));
+        assert!(client_of(b"0000:000011:").starts_with("the peer speaks something else: \"0000:"));
+        assert!(client_of(b"{\"a\": 1}\n").starts_with("the peer speaks something else"));
+        assert!(client_of(b"{\"rxe-perf\": 99}\n").contains("version 99"));
+        assert!(client_of(b"{\"rxe-perf\": 1}\n").contains("makes no sense"));
+        let refusal = b"{\"Failed\": {\"why\": \"not today\"}}\n";
+        assert_eq!(client_of(refusal), "the peer says: not today");
+    }
+}
