@@ -3,6 +3,7 @@
 //! Invariants: nothing here blocks; a packet that the network can not take is lost and counted, as
 //! on a wire, and is no error; an error means that this backend is of no more use as it stands.
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
@@ -41,6 +42,31 @@ pub trait Backend: Send {
 
     /// What has happened so far.
     fn counters(&self) -> Counters;
+
+    /// Receives what is sent to this multicast group from now on, own datagrams among it. Joining
+    /// again changes nothing.
+    ///
+    /// # Errors
+    /// The interface can not join it, or this backend has no multicast.
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        let _ = group;
+        Err(NetError::NoMulticast { backend: self.capabilities().name })
+    }
+
+    /// Undoes [`Backend::join`].
+    fn leave(&mut self, group: IpAddr) {
+        let _ = group;
+    }
+
+    /// These are the interface's addresses now: receives for the new ones too, and no longer for
+    /// those that are gone.
+    ///
+    /// # Errors
+    /// A new address can not be used; the others are.
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        let _ = addresses;
+        Ok(())
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
@@ -66,6 +92,18 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
 
     fn counters(&self) -> Counters {
         (**self).counters()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        (**self).join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        (**self).leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        (**self).set_addresses(addresses)
     }
 }
 

@@ -52,6 +52,18 @@ pub enum NetError {
         /// The name asked for.
         name: String,
     },
+    /// The backend carries no multicast.
+    NoMulticast {
+        /// The backend.
+        backend: &'static str,
+    },
+    /// The interface can not join a multicast group.
+    Join {
+        /// The group.
+        group: IpAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Something else went wrong in a system call.
     Os {
         /// What was tried.
@@ -127,6 +139,14 @@ impl fmt::Display for NetError {
             Self::NoSuchBackend { name } => {
                 write!(f, "there is no backend {name}: choose udp or packet")
             }
+            Self::NoMulticast { backend } => {
+                write!(f, "the {backend} backend carries no multicast: use udp or packet")
+            }
+            Self::Join { group, source } => write!(
+                f,
+                "can not join group {group}: {source} (see `ip link` whether the interface is up, \
+                 and `ip maddress` for the groups that it is in)"
+            ),
             Self::Os { what, source } => write!(f, "can not {what}: {source}"),
         }
     }
@@ -135,7 +155,9 @@ impl fmt::Display for NetError {
 impl std::error::Error for NetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::File { source, .. } | Self::Os { source, .. } => Some(source),
+            Self::File { source, .. } | Self::Join { source, .. } | Self::Os { source, .. } => {
+                Some(source)
+            }
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! A wrapper that makes a real backend as bad as a [`Fabric`]: packets are lost, doubled, reordered,
 //! damaged and delayed by a seed, in either direction.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -136,6 +137,18 @@ impl<B: Backend> Backend for Fault<B> {
             SendStatus::Blocked => self.timer.set(Some(RETRY))?,
         }
         Ok(SendStatus::Done)
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.inner.set_addresses(addresses)
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {

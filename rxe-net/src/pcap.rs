@@ -203,6 +203,18 @@ impl<B: Backend> Backend for Pcap<B> {
         result
     }
 
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.inner.set_addresses(addresses)
+    }
+
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);
     }

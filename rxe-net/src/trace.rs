@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -61,6 +62,18 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
             let _ = self.out.write_all(line.as_bytes());
         }
         result
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.inner.set_addresses(addresses)
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {

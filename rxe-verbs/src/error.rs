@@ -71,8 +71,13 @@ impl Error {
             }
             Self::Net(NetError::NoPrivilege { .. }) => libc::EPERM,
             Self::Net(NetError::NoSuchDevice { .. }) | Self::Device(_) => libc::ENODEV,
-            Self::Net(NetError::File { source, .. } | NetError::Os { source, .. })
+            Self::Net(
+                NetError::File { source, .. }
+                | NetError::Join { source, .. }
+                | NetError::Os { source, .. },
+            )
             | Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Net(NetError::NoMulticast { .. }) => libc::EOPNOTSUPP,
             Self::Net(_) | Self::Endpoint { .. } => libc::EINVAL,
             Self::TimedOut { .. } => libc::ETIMEDOUT,
             Self::DeviceFailed { .. } => libc::EIO,

@@ -7,7 +7,9 @@
 //! - [`devices`], [`Device`]: one for each network interface with an address; loopback too.
 //! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name.
 //! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
-//! - [`QueuePair`]: where requests are posted; [`Endpoint`] and [`QueuePair::connect`]: to whom.
+//! - [`QueuePair`]: where requests are posted; [`Endpoint`] and [`QueuePair::connect`]: to whom;
+//!   [`SharedReceiveQueue`]: receives for several of them.
+//! - [`AddressHandle`], [`QueuePair::activate`], [`QueuePair::attach_multicast`]: datagrams.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
@@ -40,6 +42,7 @@
 //! # }
 //! ```
 
+mod ah;
 mod channel;
 mod cq;
 pub mod device;
@@ -50,7 +53,9 @@ mod mr;
 mod os;
 mod pd;
 mod qp;
+mod srq;
 
+pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
 pub use device::{Device, DeviceInfo, OpenOptions};
@@ -59,16 +64,17 @@ pub use event::{AsyncEvent, AsyncKind};
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
+pub use srq::SharedReceiveQueue;
 
 pub use rxe_core::VerbsError;
 pub use rxe_core::engine::{Counters, Event};
 pub use rxe_core::mem::Access;
 pub use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use rxe_core::queue::{
-    Completion, CompletionOp, Immediate, Payload, RecvRequest, Remote, SendFlags, SendOp,
+    Completion, CompletionOp, Datagram, Immediate, Payload, RecvRequest, Remote, SendFlags, SendOp,
     SendRequest, Sge, SgeList, Status,
 };
-pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, RnrTimer};
+pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer};
 pub use rxe_net::{
     Backend, BackendKind, Faults, GidEntry, GidTable, Interface, NetError, PcapHandle, PcapOptions,
 };

@@ -18,3 +18,5 @@ macro_rules! example {
 example!(send_receive, "../examples/send_receive.rs");
 example!(write_read, "../examples/write_read.rs");
 example!(atomics, "../examples/atomics.rs");
+example!(datagrams, "../examples/datagrams.rs");
+example!(shared_receive_queue, "../examples/shared_receive_queue.rs");

@@ -220,6 +220,11 @@ impl Engine {
         Ok(())
     }
 
+    /// The groups that some QP is attached to: those to be joined on the interface.
+    pub fn multicast_groups(&self) -> impl Iterator<Item = Gid> + '_ {
+        self.groups.keys().copied()
+    }
+
     /// The number of QPs.
     pub fn qp_count(&self) -> usize {
         self.qps.len()

@@ -1,7 +1,6 @@
 //! Unreliable datagram: one packet a message, to anybody, with the GRH delivered in front of the
 //! payload. IBTA 9.8.3.
 
-mod grh;
 mod requester;
 mod responder;
 #[cfg(test)]

@@ -4,9 +4,7 @@ use crate::mem::{Access, write_spans};
 use crate::message::{complete_receive, complete_receive_failed};
 use crate::qp::{Ctx, Link};
 use crate::queue::{CompletionOp, Status};
-use crate::wire::{DropReason, NetHeader, Packet};
-
-use super::grh;
+use crate::wire::{DropReason, NetHeader, Packet, grh};
 
 /// Takes a datagram.
 pub(crate) fn receive(link: &Link<'_>, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {

@@ -1,6 +1,7 @@
 //! IPv4 header. RFC 791. Its checksum is made but not checked: the ICRC covers all that matters.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use super::DropReason;
 use super::udp::{self, Sum};
@@ -28,12 +29,18 @@ impl Ipv4 {
     /// Takes the header and its options off a packet; what is left ends where the total length says.
     pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let head: &[u8; LEN] = packet.first_chunk().ok_or(DropReason::Truncated)?;
+        let (header, rest) = Self::parse_header(head)?;
+        let rest = packet.get(rest).ok_or(DropReason::Truncated)?;
+        Ok((header, rest))
+    }
+
+    /// Reads the header without its options; also where in the packet its payload is.
+    pub(super) fn parse_header(head: &[u8; LEN]) -> Result<(Self, Range<usize>), DropReason> {
         let header_len = usize::from(head[0] & 0xf) * 4;
         let total_len = usize::from(u16::from_be_bytes([head[2], head[3]]));
         if head[0] >> 4 != 4 || header_len < LEN || total_len < header_len {
             return Err(DropReason::BadIpHeader);
         }
-        let rest = packet.get(header_len..total_len).ok_or(DropReason::Truncated)?;
         let flags = u16::from_be_bytes([head[6], head[7]]);
         if flags & FRAGMENT_BITS != 0 {
             return Err(DropReason::Fragment);
@@ -47,7 +54,7 @@ impl Ipv4 {
             src: Ipv4Addr::new(head[12], head[13], head[14], head[15]),
             dst: Ipv4Addr::new(head[16], head[17], head[18], head[19]),
         };
-        Ok((header, rest))
+        Ok((header, header_len..total_len))
     }
 
     /// The header of a packet with so many bytes after it.

@@ -28,11 +28,17 @@ impl Ipv6 {
     /// Takes the header off a packet; what is left ends where the payload length says.
     pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let (head, rest) = packet.split_first_chunk::<LEN>().ok_or(DropReason::Truncated)?;
+        let (header, payload_len) = Self::parse_header(head)?;
+        let rest = rest.get(..payload_len).ok_or(DropReason::Truncated)?;
+        Ok((header, rest))
+    }
+
+    /// Reads the header; also how many bytes follow it.
+    pub(super) fn parse_header(head: &[u8; LEN]) -> Result<(Self, usize), DropReason> {
         if head[0] >> 4 != 6 {
             return Err(DropReason::BadIpHeader);
         }
         let payload_len = usize::from(u16::from_be_bytes([head[4], head[5]]));
-        let rest = rest.get(..payload_len).ok_or(DropReason::Truncated)?;
         if head[6] == FRAGMENT {
             return Err(DropReason::Fragment);
         }
@@ -45,7 +51,7 @@ impl Ipv6 {
             src: address(8),
             dst: address(24),
         };
-        Ok((header, rest))
+        Ok((header, payload_len))
     }
 
     /// The header of a packet with so many bytes after it.

@@ -16,6 +16,7 @@ pub mod emit;
 mod eth;
 mod ext;
 pub mod frame;
+pub mod grh;
 pub mod icrc;
 mod ipv4;
 mod ipv6;

@@ -41,6 +41,7 @@ pub(super) struct DeviceInner {
     pub(super) capture: Option<PcapHandle>,
     pub(super) shard: Arc<Shard>,
     pub(super) next_pd: AtomicU32,
+    pub(super) next_srq: AtomicU32,
     /// Ended when the device is.
     pub(super) _driver: Driver,
 }
@@ -202,6 +203,11 @@ impl Device {
     /// Something made from it is still there; it then closes with the last of these.
     pub fn close(self) -> Result<()> {
         closed(Arc::strong_count(&self.inner) - 1, "the device")
+    }
+
+    /// A number for a shared receive queue.
+    pub(crate) fn next_srq(&self) -> u32 {
+        self.inner.next_srq.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn shard(&self) -> &Shard {

@@ -162,6 +162,7 @@ impl OpenOptions {
             _driver: Driver::start(Arc::clone(&shard))?,
             shard,
             next_pd: AtomicU32::new(1),
+            next_srq: AtomicU32::new(1),
         }))
     }
 

@@ -1,7 +1,7 @@
 //! One turn: what has arrived goes into the engine, what is due is done, what is to be sent is sent.
 
 use rxe_core::engine::Engine;
-use rxe_core::types::Time;
+use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, NetError, SendStatus};
 
@@ -21,6 +21,8 @@ pub(crate) struct Core {
     pub(super) events: Events,
     pub(super) duty: Duty,
     pub(super) armed: Armed,
+    /// The groups that the interface is in.
+    joined: Vec<Gid>,
 }
 
 impl Core {
@@ -34,7 +36,33 @@ impl Core {
             events,
             duty: Duty::default(),
             armed: Armed::default(),
+            joined: Vec::new(),
         }
+    }
+
+    /// Joins the groups that queue pairs are attached to. If one can not be joined, those before it
+    /// are.
+    pub(crate) fn join_groups(&mut self) -> Result<(), NetError> {
+        let Self { engine, backend, joined, .. } = self;
+        for group in engine.multicast_groups() {
+            if !joined.contains(&group) {
+                backend.join(group.to_ip())?;
+                joined.push(group);
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the groups that no queue pair is attached to any more.
+    pub(crate) fn leave_groups(&mut self) {
+        let Self { engine, backend, joined, .. } = self;
+        joined.retain(|group| {
+            let wanted = engine.multicast_groups().any(|g| g == *group);
+            if !wanted {
+                backend.leave(group.to_ip());
+            }
+            wanted
+        });
     }
 
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What

@@ -2,13 +2,14 @@
 
 use rxe_core::VerbsError;
 use rxe_core::qp::{QpCap, QpInit, QpType};
-use rxe_core::types::{Psn, Qpn};
+use rxe_core::types::{Psn, Qkey, Qpn};
 
 use super::QueuePair;
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::os::random_u32;
 use crate::pd::ProtectionDomain;
+use crate::srq::SharedReceiveQueue;
 
 /// What a queue pair will be like; begin with [`ProtectionDomain::qp`].
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct QpBuilder {
     sq_sig_all: bool,
     gid_index: Option<u16>,
     psn: Option<Psn>,
+    srq: Option<SharedReceiveQueue>,
+    qkey: Qkey,
 }
 
 impl QpBuilder {
@@ -39,6 +42,8 @@ impl QpBuilder {
             sq_sig_all: false,
             gid_index: None,
             psn: None,
+            srq: None,
+            qkey: DEFAULT_QKEY,
         }
     }
 
@@ -73,15 +78,31 @@ impl QpBuilder {
         self
     }
 
+    /// Takes its receives from this queue instead of one of its own.
+    pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.srq = Some(srq.clone());
+        self
+    }
+
+    /// The Q_Key that datagrams to it must carry; 0x11111111 if this is not called. One with the
+    /// high bit set is for privileged programs. For datagram queue pairs only.
+    pub fn qkey(mut self, qkey: Qkey) -> Self {
+        self.qkey = qkey;
+        self
+    }
+
     /// Makes it, in RESET.
     ///
     /// # Errors
-    /// Sizes exceed the device's limits, the completion queues are of another device, or the GID
-    /// index is wrong.
+    /// Sizes exceed the device's limits, a completion or shared receive queue is of another device,
+    /// or the GID index is wrong.
     pub fn build(self) -> Result<QueuePair> {
         let device = self.pd.device();
         for cq in [&self.send_cq, &self.recv_cq] {
             device.owns(cq.device(), "the completion queue")?;
+        }
+        if let Some(srq) = &self.srq {
+            device.owns(srq.pd().device(), "the shared receive queue")?;
         }
         let gid_index = self.gid_index.unwrap_or_else(|| device.preferred_gid());
         device.gid(gid_index)?;
@@ -95,7 +116,7 @@ impl QpBuilder {
             send_cq: self.send_cq.queue().clone(),
             recv_cq: self.recv_cq.queue().clone(),
             cap: self.cap,
-            srq: None,
+            srq: self.srq.as_ref().map(|srq| srq.queue().clone()),
             sq_sig_all: self.sq_sig_all,
         };
         let handle = loop {
@@ -107,7 +128,10 @@ impl QpBuilder {
                 result => break result?,
             }
         };
-        let Self { pd, send_cq, recv_cq, .. } = self;
-        Ok(QueuePair { handle, pd, send_cq, recv_cq, gid_index, psn })
+        let Self { pd, send_cq, recv_cq, srq, qkey, .. } = self;
+        Ok(QueuePair { handle, pd, send_cq, recv_cq, srq, gid_index, psn, qkey })
     }
 }
+
+/// What the pingpong programs of rdma-core use.
+const DEFAULT_QKEY: Qkey = Qkey::new(0x1111_1111);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use rxe_core::mem::Access;
-use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState};
+use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn, RnrTimer};
 
 use super::QueuePair;
@@ -82,7 +82,8 @@ impl QueuePair {
         Endpoint { qpn: self.qpn(), psn: self.psn, gid, mtu: self.device().active_mtu() }
     }
 
-    /// Goes from RESET to INIT: receives may be posted from here on.
+    /// Goes from RESET to INIT: receives may be posted from here on. `access` is what the peer may
+    /// do; datagrams can do none of it, and need the Q_Key instead.
     ///
     /// # Errors
     /// It is in another state than RESET or INIT.
@@ -90,19 +91,25 @@ impl QueuePair {
         let attr = QpAttr {
             qp_state: QpState::Init,
             qp_access_flags: access,
+            qkey: self.qkey,
             pkey_index: 0,
             port_num: 1,
             ..QpAttr::default()
         };
-        let mask = AttrMask::STATE | AttrMask::ACCESS_FLAGS | AttrMask::PKEY_INDEX | AttrMask::PORT;
-        self.modify(&attr, mask)
+        let of_service = match self.service() {
+            QpType::Ud => AttrMask::QKEY,
+            _ => AttrMask::ACCESS_FLAGS,
+        };
+        self.modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | of_service)
     }
 
     /// Goes from INIT to RTR: requests of the peer are answered from here on.
     ///
     /// # Errors
-    /// It is in another state, or an option does not fit the device or the peer.
+    /// It is in another state, an option does not fit the device or the peer, or it is a datagram
+    /// queue pair.
     pub fn to_rtr(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<()> {
+        self.check_connected()?;
         if !self.device().reaches(peer.gid.to_ip()) {
             return Err(super::invalid(
                 "the peer's address is of a family (IPv4, IPv6) that this device has no address of",
@@ -130,17 +137,17 @@ impl QueuePair {
             | AttrMask::PATH_MTU
             | AttrMask::DEST_QPN
             | AttrMask::RQ_PSN
-            | AttrMask::MAX_DEST_RD_ATOMIC
-            | AttrMask::MIN_RNR_TIMER
             | AttrMask::ACCESS_FLAGS;
-        self.modify(&attr, mask)
+        let reliable = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+        self.modify(&attr, mask | self.if_reliable(reliable))
     }
 
     /// Goes from RTR to RTS: requests may be sent from here on.
     ///
     /// # Errors
-    /// It is in another state, or an option does not fit the device.
+    /// It is in another state, an option does not fit the device, or it is a datagram queue pair.
     pub fn to_rts(&self, options: &ConnectOptions) -> Result<()> {
+        self.check_connected()?;
         let attr = QpAttr {
             qp_state: QpState::Rts,
             timeout: options.timeout,
@@ -150,27 +157,39 @@ impl QueuePair {
             max_rd_atomic: options.max_rd_atomic,
             ..QpAttr::default()
         };
-        let mask = AttrMask::STATE
-            | AttrMask::TIMEOUT
+        let reliable = AttrMask::TIMEOUT
             | AttrMask::RETRY_CNT
             | AttrMask::RNR_RETRY
-            | AttrMask::SQ_PSN
             | AttrMask::MAX_QP_RD_ATOMIC;
-        self.modify(&attr, mask)
+        self.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN | self.if_reliable(reliable))
     }
 
     /// Goes from RESET or INIT to RTS. The peer does the same with this side's endpoint; which of
     /// the two is first does not matter, but requests sent before the other is done are repeated
-    /// until it is.
+    /// until it is (UC: lost).
     ///
     /// # Errors
-    /// It is in another state, or an option does not fit the device or the peer.
+    /// It is in another state, an option does not fit the device or the peer, or it is a datagram
+    /// queue pair.
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<()> {
+        self.check_connected()?;
         if self.state() == QpState::Reset {
             self.to_init(options.access)?;
         }
         self.to_rtr(peer, options)?;
         self.to_rts(options)
+    }
+
+    fn check_connected(&self) -> Result<()> {
+        if self.service() == QpType::Ud {
+            return Err(super::invalid("a datagram QP has no peer of its own: use activate()"));
+        }
+        Ok(())
+    }
+
+    /// Attributes that only a reliable service has.
+    fn if_reliable(&self, mask: AttrMask) -> AttrMask {
+        if self.service() == QpType::Rc { mask } else { AttrMask::empty() }
     }
 }
 

@@ -2,15 +2,16 @@
 
 mod builder;
 mod connect;
+mod datagram;
 mod request;
 
 use std::fmt;
 use std::sync::Arc;
 
 use rxe_core::VerbsError;
-use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpState};
+use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpState, QpType};
 use rxe_core::queue::{RecvRequest, SendRequest, Sge};
-use rxe_core::types::{Psn, Qpn};
+use rxe_core::types::{Psn, Qkey, Qpn};
 
 pub use builder::QpBuilder;
 pub use connect::{ConnectOptions, Endpoint};
@@ -21,6 +22,7 @@ use crate::device::Device;
 use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
+use crate::srq::SharedReceiveQueue;
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
 /// complete is forgotten, as verbs have it.
@@ -29,9 +31,12 @@ pub struct QueuePair {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     /// For [`QueuePair::endpoint`] and [`QueuePair::connect`].
     gid_index: u16,
     psn: Psn,
+    /// Of datagrams.
+    qkey: Qkey,
 }
 
 impl QueuePair {
@@ -58,6 +63,11 @@ impl QueuePair {
         self.handle.init().cap
     }
 
+    /// Its transport service.
+    pub fn service(&self) -> QpType {
+        self.handle.init().service
+    }
+
     /// The domain it belongs to.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
@@ -76,6 +86,11 @@ impl QueuePair {
     /// Where its receives complete.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.recv_cq
+    }
+
+    /// The queue that its receives come from, if it has none of its own.
+    pub fn srq(&self) -> Option<&SharedReceiveQueue> {
+        self.srq.as_ref()
     }
 
     /// Send requests posted and not complete. An unsignalled one is complete when a later signalled
@@ -159,7 +174,8 @@ impl QueuePair {
     /// Posts a receive: where the next message may go.
     ///
     /// # Errors
-    /// The QP is in RESET, its queue is full, or the list is too long.
+    /// The QP is in RESET, its queue is full, the list is too long, or its receives come from a
+    /// shared queue.
     pub fn post_recv(&self, request: RecvRequest) -> Result<()> {
         self.shard().check()?;
         self.handle.post_recv(request)?;
@@ -192,7 +208,10 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // Where the device has failed, nothing is left to be put in order.
-        let _ = self.shard().with(|core| core.engine.destroy_qp(self.qpn()));
+        let _ = self.shard().with(|core| {
+            let _ = core.engine.destroy_qp(self.qpn());
+            core.leave_groups();
+        });
     }
 }
 

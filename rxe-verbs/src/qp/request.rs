@@ -2,8 +2,10 @@
 
 use rxe_core::mem::Access;
 use rxe_core::queue::{Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
+use rxe_core::types::{Qkey, Qpn};
 
 use super::{QueuePair, invalid};
+use crate::ah::AddressHandle;
 use crate::error::Result;
 
 impl QueuePair {
@@ -80,6 +82,13 @@ impl Request<'_> {
             SendOp::Send { imm } | SendOp::Write { imm, .. } => *imm = Some(data),
             _ => self.wrong = Some("only SEND and WRITE carry immediate data"),
         }
+        self
+    }
+
+    /// To whom it goes, on a datagram queue pair: which address, which queue pair there (or
+    /// [`Qpn::MULTICAST`], where the address is a group's), and the Q_Key that lets it in.
+    pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: Qkey) -> Self {
+        self.request.to = Some(ah.datagram(qpn, qkey));
         self
     }
 

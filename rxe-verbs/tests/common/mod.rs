@@ -3,12 +3,17 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod namespace;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_verbs::*;
+
+#[allow(unused_imports, reason = "each test uses some of it")]
+pub(crate) use namespace::{in_namespace, sh};
 
 /// Long enough for a machine that is busy with something else.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

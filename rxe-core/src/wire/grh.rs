@@ -1,0 +1,110 @@
+//! The 40 bytes that stand in front of every datagram received: the IP header that it came with.
+//! An IPv4 header stands in the last 20 of them. IBTA A17.4.5.2.
+
+use std::net::IpAddr;
+
+use super::frame::{IpUdpHeader, UdpChecksum};
+use super::ipv4::{self, Ipv4};
+use super::ipv6::{self, Ipv6};
+use super::udp::Sum;
+use super::{DropReason, NetHeader, UDP_PORT};
+
+/// Bytes in front of a datagram.
+pub const LEN: usize = ipv6::LEN;
+
+/// Where an IPv4 header begins.
+const IPV4_AT: usize = LEN - ipv4::LEN;
+
+/// Who sent a datagram, and to which address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grh {
+    /// The sender.
+    pub src: IpAddr,
+    /// The receiver: an address or a group.
+    pub dst: IpAddr,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub traffic_class: u8,
+    /// IPv6 flow label, 20 bits.
+    pub flow_label: u32,
+    /// Time to live that was left.
+    pub hop_limit: u8,
+}
+
+impl Grh {
+    /// Reads the bytes in front of a datagram.
+    ///
+    /// What is in the first 20 bytes of an IPv4 datagram's is undefined, so it is IPv4 if there is a
+    /// right IPv4 header, with its checksum, in the last 20.
+    ///
+    /// # Errors
+    /// It is neither IPv4 nor IPv6.
+    pub fn parse(bytes: &[u8; LEN]) -> Result<Self, DropReason> {
+        let v4 = &bytes[IPV4_AT..];
+        if v4[0] == 0x45 && Sum::default().add(v4).finish() == 0 {
+            let (ip, _) = Ipv4::parse_header(v4.first_chunk().ok_or(DropReason::Truncated)?)?;
+            return Ok(Self {
+                src: ip.src.into(),
+                dst: ip.dst.into(),
+                traffic_class: ip.tos,
+                flow_label: 0,
+                hop_limit: ip.ttl,
+            });
+        }
+        let (ip, _) = Ipv6::parse_header(bytes)?;
+        Ok(Self {
+            src: ip.src.into(),
+            dst: ip.dst.into(),
+            traffic_class: ip.traffic_class,
+            flow_label: ip.flow_label,
+            hop_limit: ip.hop_limit,
+        })
+    }
+}
+
+/// The header of a datagram whose UDP payload, from BTH to ICRC, is `packet`.
+pub(crate) fn of(net: &NetHeader, packet: &[u8]) -> [u8; LEN] {
+    let header = IpUdpHeader::new(net, UDP_PORT, UdpChecksum::None, packet);
+    let bytes = header.as_bytes();
+    let mut grh = [0; LEN];
+    match net.src {
+        IpAddr::V4(_) => grh[IPV4_AT..].copy_from_slice(&bytes[..ipv4::LEN]),
+        IpAddr::V6(_) => grh.copy_from_slice(&bytes[..LEN]),
+    }
+    grh
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(src: &str, dst: &str) -> NetHeader {
+        let net = NetHeader::outgoing(src.parse().unwrap(), dst.parse().unwrap(), 1);
+        NetHeader { tos: 0x68, ttl: 9, ..net }
+    }
+
+    #[test]
+    fn what_is_put_in_front_is_read_again() {
+        for (src, dst, flow_label) in
+            [("10.0.0.1", "239.1.2.3", 0), ("fd00::1", "ff0e::7", 0xa_bcde)]
+        {
+            let net = NetHeader { flow_label, ..header(src, dst) };
+            let expected =
+                Grh { src: net.src, dst: net.dst, traffic_class: 0x68, flow_label, hop_limit: 9 };
+            let mut bytes = of(&net, &[0; 24]);
+            assert_eq!(Grh::parse(&bytes), Ok(expected));
+            if net.src.is_ipv4() {
+                bytes[..IPV4_AT].fill(0x66);
+                assert_eq!(Grh::parse(&bytes), Ok(expected), "what stands before it is undefined");
+            }
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_that_looks_like_an_ipv4_header_is_none() {
+        let net = header("fd00::1", "fd00::1");
+        let mut bytes = of(&net, &[0; 24]);
+        bytes[IPV4_AT] = 0x45;
+        assert!(Grh::parse(&bytes).unwrap().src.is_ipv6());
+        assert!(Grh::parse(&[0; LEN]).is_err());
+    }
+}

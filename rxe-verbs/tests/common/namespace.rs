@@ -1,0 +1,48 @@
+//! A network of a test's own.
+
+use std::any::type_name_of_val;
+use std::process::{Command, Stdio};
+
+/// Runs `body`, the closure of a test, in user and network namespaces made for it, with loopback up
+/// and after the shell commands `setup`: by starting this test alone once more. Where that is not
+/// allowed the test is skipped, and says so.
+pub(crate) fn in_namespace<F: FnOnce()>(setup: &str, body: F) {
+    const INSIDE: &str = "RXE_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let name = type_name_of_val(&body);
+    let name = name.split_once("::").map_or(name, |(_, path)| path);
+    let name = name.strip_suffix("::{{closure}}").expect("called with a test's closure");
+    let allowed = Command::new("unshare")
+        .args(["-Urn", "ip", "link"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success());
+    if !allowed {
+        println!("SKIPPED: {name}: `unshare -Urn` or `ip` does not work here");
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["-Urn", "sh", "-c"])
+        .arg(format!("set -e\nip link set lo up\n{setup}\nexec \"$0\" \"$@\""))
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "in the namespace:\n{stdout}\n{stderr}");
+    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}\n{stderr}");
+    for line in stdout.lines().filter(|l| l.starts_with("SKIPPED: ")) {
+        println!("{line}");
+    }
+}
+
+/// Runs a shell command, which must succeed.
+pub(crate) fn sh(command: &str) {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}
