@@ -1,4 +1,4 @@
-//! Devices with a capture, with faults, and on a network in memory.
+//! Devices with a capture, with faults, over packet sockets and on a network in memory.
 
 mod common;
 
@@ -67,4 +67,26 @@ fn a_network_in_memory_serves_as_well() {
     a.qp.read(1, &[mine.slice(..)], theirs.remote(0)).post().unwrap();
     a.ok();
     assert_eq!(mine.to_vec(..).unwrap(), pattern(300_000, 5));
+}
+
+#[test]
+fn packet_sockets_serve_as_well() {
+    let side = |ip| Device::options("lo").address(ip).backend(BackendKind::Packet).open();
+    let (a, b) = match (side(address()), side(address())) {
+        (Ok(a), Ok(b)) => (Side::new(a), Side::new(b)),
+        (Err(Error::Net(e @ NetError::NoPrivilege { .. })), _) => {
+            eprintln!("SKIPPED: packet_sockets_serve_as_well: {e}");
+            return;
+        }
+        (a, b) => panic!("{a:?} {b:?}"),
+    };
+    assert_eq!(a.device.backend_name(), "packet");
+    connect(&a.qp, &b.qp);
+    let (mine, theirs) = (a.region(1 << 20), b.region(1 << 20));
+    mine.write_at(0, &pattern(300_000, 5)).unwrap();
+    a.qp.write(1, &[mine.slice(..300_000)], theirs.remote(0)).post().unwrap();
+    a.qp.read(2, &[mine.slice(500_000..800_000)], theirs.remote(0)).post().unwrap();
+    a.ok();
+    a.ok();
+    assert_eq!(mine.to_vec(500_000..800_000).unwrap(), pattern(300_000, 5));
 }

@@ -156,7 +156,9 @@ impl QpHandle {
 
     /// Says that the engine has seen the doorbell; what is posted from now on rings again.
     pub(crate) fn answered(&self) {
-        self.rung.store(false, Ordering::SeqCst);
+        // Not a store: to read what a poster wrote, who then did not ring again, is to see what it
+        // had put into the ring before.
+        self.rung.swap(false, Ordering::SeqCst);
     }
 
     fn ring(&self) {
