@@ -2,8 +2,10 @@
 //! would follow another right away replaces it, so a burst of requests costs one packet back.
 //! IBTA 9.7.5.1.2.
 //!
-//! The queue is bounded: each READ or atomic in it has a place in [`Replay`](super::replay), of
-//! which there are `max_dest_rd_atomic`, and between two of them stands at most one other answer.
+//! The queue is bounded: of answers to READs and atomics there are at most `max_dest_rd_atomic` for
+//! the first time and as many for another time, and between two of them stands at most one other
+//! answer. The two are counted apart: a copy of a request that the network made or held back must
+//! not use up what the peer may have outstanding.
 
 use std::collections::VecDeque;
 
@@ -32,6 +34,8 @@ pub(super) enum Reply {
         msn: u32,
         /// The value.
         value: u64,
+        /// It was answered before.
+        again: bool,
     },
 }
 
@@ -52,12 +56,23 @@ pub(super) struct ReadReply {
     pub(super) len: u32,
     /// Messages completed with this one.
     pub(super) msn: u32,
+    /// It was answered before.
+    pub(super) again: bool,
 }
 
 impl ReadReply {
     /// A READ response without data.
     pub(super) fn empty(psn: Psn, msn: u32) -> Self {
-        Self { first: psn, packets: 1, sent: 0, va: 0, rkey: Key::new(0), len: 0, msn }
+        Self {
+            first: psn,
+            packets: 1,
+            sent: 0,
+            va: 0,
+            rkey: Key::new(0),
+            len: 0,
+            msn,
+            again: false,
+        }
     }
 }
 
@@ -67,6 +82,22 @@ impl Reply {
         match self {
             Self::Ack { psn, .. } | Self::Atomic { psn, .. } => *psn,
             Self::Read(read) => read.first,
+        }
+    }
+
+    /// One past the last PSN of the request that it answers.
+    fn end(&self) -> Psn {
+        match self {
+            Self::Ack { psn, .. } | Self::Atomic { psn, .. } => psn.next(),
+            Self::Read(read) => read.first.add(read.packets),
+        }
+    }
+
+    /// Whether it is an acknowledgement or NAK, or else whether it was answered before.
+    fn again(&self) -> Option<bool> {
+        match self {
+            Self::Ack { .. } => None,
+            Self::Atomic { again, .. } | Self::Read(ReadReply { again, .. }) => Some(*again),
         }
     }
 }
@@ -97,15 +128,26 @@ impl Replies {
         self.queue.push_back(reply);
     }
 
-    /// The peer asks again from `psn` on: what would answer from there is not sent, it will be asked
-    /// for again.
-    pub(super) fn cancel_from(&mut self, psn: Psn) {
-        self.queue.retain(|reply| reply.psn().before(psn));
+    /// Adds another answer to a READ or atomic, in place of what still waits to answer any of the
+    /// same PSNs, and before what answers later ones. `false`, and nothing is changed, if that would
+    /// be more than `limit`.
+    pub(super) fn repeat(&mut self, reply: Reply, limit: usize) -> bool {
+        let (first, end) = (reply.psn(), reply.end());
+        let replaced =
+            |old: &Reply| old.again().is_some() && old.psn().before(end) && first.before(old.end());
+        let others = self.queue.iter().filter(|old| old.again() == Some(true) && !replaced(old));
+        if others.count() >= limit {
+            return false;
+        }
+        self.queue.retain(|old| !replaced(old));
+        let place = self.queue.iter().position(|old| !old.psn().before(first));
+        self.queue.insert(place.unwrap_or(self.queue.len()), reply);
+        true
     }
 
-    /// READs and atomics among them.
+    /// READs and atomics among them that are answered for the first time.
     pub(super) fn reads(&self) -> usize {
-        self.queue.iter().filter(|reply| !matches!(reply, Reply::Ack { .. })).count()
+        self.queue.iter().filter(|reply| reply.again() == Some(false)).count()
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut Reply> {

@@ -138,6 +138,7 @@ impl Responder {
             rkey,
             len,
             msn: self.msn,
+            again: false,
         };
         self.replies.push(Reply::Read(read));
         self.advance_by(count);
@@ -166,7 +167,7 @@ impl Responder {
         self.message_done();
         let kind = SavedKind::Atomic { value };
         self.save(link, Saved { first: packet.psn(), packets: 1, kind });
-        self.replies.push(Reply::Atomic { psn: packet.psn(), msn: self.msn, value });
+        self.replies.push(Reply::Atomic { psn: packet.psn(), msn: self.msn, value, again: false });
         self.advance_by(1);
         Ok(())
     }
@@ -247,44 +248,49 @@ impl Responder {
     /// A request that was carried out already: the answer must have been lost. IBTA 9.7.5.1.5.
     fn duplicate(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         ctx.events.counters.duplicate_request += 1;
-        let psn = packet.psn();
-        match packet.info().kind {
+        let (psn, msn) = (packet.psn(), self.msn);
+        let reply = match packet.info().kind {
             OpKind::Send | OpKind::Write => {
-                self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, self.msn);
+                self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, msn);
+                return;
             }
-            OpKind::ReadRequest => {
-                let mtu = link.attr.path_mtu.bytes();
-                let (Some(reth), Some(saved)) = (packet.reth(), self.replay.find(psn)) else {
-                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
-                };
-                let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
-                if !saved.covers(psn, mtu, va, rkey, len) {
-                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
-                }
-                self.replies.cancel_from(psn);
-                let msn = self.msn;
-                let count = packets(len, mtu);
-                let read = ReadReply { first: psn, packets: count, sent: 0, va, rkey, len, msn };
-                self.replies.push(Reply::Read(read));
-            }
+            OpKind::ReadRequest => self.read_again(link, packet),
             OpKind::CompareSwap | OpKind::FetchAdd => {
-                let saved = self.replay.find(psn).map(|saved| saved.kind);
-                let Some(SavedKind::Atomic { value }) = saved else {
-                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
-                };
-                self.replies.cancel_from(psn);
-                self.replies.push(Reply::Atomic { psn, msn: self.msn, value });
+                match self.replay.find(psn).map(|saved| saved.kind) {
+                    Some(SavedKind::Atomic { value }) => {
+                        Some(Reply::Atomic { psn, msn, value, again: true })
+                    }
+                    _ => None,
+                }
             }
             OpKind::AtomicWrite | OpKind::Flush => {
-                let saved = self.replay.find(psn).map(|saved| saved.kind);
-                let Some(SavedKind::Nothing) = saved else {
-                    return ctx.drop_packet(link, DropReason::DuplicateUnanswerable);
-                };
-                self.replies.cancel_from(psn);
-                self.replies.push(Reply::Read(ReadReply::empty(psn, self.msn)));
+                match self.replay.find(psn).map(|saved| saved.kind) {
+                    Some(SavedKind::Nothing) => {
+                        Some(Reply::Read(ReadReply { again: true, ..ReadReply::empty(psn, msn) }))
+                    }
+                    _ => None,
+                }
             }
-            _ => ctx.drop_packet(link, DropReason::DuplicateUnanswerable),
+            _ => None,
+        };
+        let limit = usize::from(link.attr.max_dest_rd_atomic);
+        match reply {
+            None => ctx.drop_packet(link, DropReason::DuplicateUnanswerable),
+            Some(reply) if self.replies.repeat(reply, limit) => {}
+            // No peer has so many outstanding: most of them are copies.
+            Some(_) => ctx.drop_packet(link, DropReason::NoRoom),
         }
+    }
+
+    /// The answer to a READ that was answered before, whole or from some packet on.
+    fn read_again(&self, link: &Link<'_>, packet: &Packet<'_>) -> Option<Reply> {
+        let (first, mtu) = (packet.psn(), link.attr.path_mtu.bytes());
+        let reth = packet.reth()?;
+        let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
+        let saved = self.replay.find(first)?;
+        let packets = packets(len, mtu);
+        let read = ReadReply { first, packets, sent: 0, va, rkey, len, msn: self.msn, again: true };
+        saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
     }
 
     /// Tells the peer, and ends the queue pair where the fault demands it.
@@ -319,7 +325,7 @@ impl Responder {
                     answer(link, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
                     self.replies.pop();
                 }
-                Reply::Atomic { psn, msn, value } => {
+                Reply::Atomic { psn, msn, value, .. } => {
                     let aeth = Some(Aeth::ack(msn));
                     let ext = Ext { aeth, atomic_ack: Some(value), ..Ext::default() };
                     answer(link, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
@@ -346,7 +352,7 @@ impl Responder {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        debug_assert!(self.replies.len() <= 2 * 256 + 1, "answers are bounded");
+        debug_assert!(self.replies.len() <= 4 * 256 + 1, "answers are bounded");
         !self.replies.is_empty()
     }
 

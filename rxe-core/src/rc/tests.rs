@@ -9,7 +9,7 @@ use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, SendFlags, SendOp, Status};
 use crate::testing::{BASE, Pair, attributes};
 use crate::types::{Key, RnrTimer};
-use crate::wire::{NakCode, OpKind, Opcode, Syndrome};
+use crate::wire::{DropReason, NakCode, OpKind, Opcode, Syndrome};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -377,6 +377,65 @@ fn a_requester_that_ignores_the_read_limit_is_refused() {
     pair.settle();
     let bad = pair.a.outcomes().iter().filter(|o| o.1 == Status::RemoteInvalidRequest).count();
     assert_eq!(bad, 1);
+}
+
+#[test]
+fn copies_of_reads_answered_long_ago_do_not_count_as_outstanding() {
+    let attr = QpAttr { max_rd_atomic: 1, max_dest_rd_atomic: 1, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 64, 8);
+    pair.settle();
+    // The network held a copy back; it arrives together with the next request.
+    let copy = pair.log[0].clone();
+    pair.inject(&copy);
+    pair.a.post(2, SendOp::Read { remote }, 64, 8);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(causes(&pair.a.events()), []);
+}
+
+#[test]
+fn a_copy_of_a_read_does_not_cost_later_ones_their_answers() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 64, 8);
+    pair.settle();
+    let copy = pair.log[0].clone();
+    // The next request is there, not yet answered, when a copy of the one before arrives.
+    let at = pair.log.len();
+    pair.fate = Box::new(|sent| usize::from(!sent.forward));
+    pair.a.post(2, SendOp::FetchAdd { remote, add: 1 }, 64, 8);
+    pair.settle();
+    let next = pair.log[at].clone();
+    pair.inject(&next);
+    pair.inject(&copy);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn however_often_a_peer_asks_again_answers_are_bounded() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 0, 100 * 1024);
+    pair.settle();
+    let request = pair.log[0].clone();
+    let before = pair.log.len();
+    // One packet each, so that no answer takes the place of another.
+    for i in 0..100 {
+        let mut repr = request.packet().to_repr();
+        repr.bth.psn = repr.bth.psn.add(i);
+        let reth = repr.ext.reth.as_mut().unwrap();
+        reth.va += u64::from(i) * 1024;
+        reth.dma_len = 1024;
+        let mut bytes = Vec::new();
+        crate::wire::emit::repr(&request.net, &mut bytes, &repr);
+        pair.inject(&crate::testing::Sent { bytes, ..request.clone() });
+    }
+    pair.settle();
+    assert_eq!(pair.log.len() - before, usize::from(attributes().max_dest_rd_atomic));
+    assert_eq!(pair.b.engine.counters().dropped(DropReason::NoRoom), 96);
 }
 
 #[test]
