@@ -1,5 +1,7 @@
 //! Shared pieces of the outer tests.
 
+pub mod sim;
+
 use std::io::Write;
 
 /// Says that a test could not run here, where the test runner counts it: on the real stdout, which

@@ -1,0 +1,129 @@
+//! Whether what atomics found, and what the words hold in the end, can have come about by each
+//! being carried out once, those of one queue pair in order. A search over all orders: few are
+//! possible, because nearly all values differ.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::memory::Place;
+use super::model::EndModel;
+use super::plan::{Plan, Verb};
+
+/// One atomic.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    verb: Verb,
+    /// What it found, if it ended well. If not, it may have been carried out or not; then nothing
+    /// after it was unless it was.
+    found: Option<u64>,
+}
+
+/// Checks every word that any atomic works on. Returns where they are.
+///
+/// # Errors
+/// What can not be.
+pub fn check(
+    plan: &Plan,
+    ends: &[[EndModel; 2]],
+    actual: &[Vec<u8>],
+) -> Result<Vec<(usize, Range<usize>)>, String> {
+    let mut words: HashMap<(usize, Place), Vec<Vec<Done>>> = HashMap::new();
+    for word in &plan.words {
+        words.insert((word.side, word.place), Vec::new());
+    }
+    for (spec, ends) in plan.links.iter().zip(ends) {
+        for (end, model) in ends.iter().enumerate() {
+            let peer = spec.ends[1 - end].side;
+            let mut mine: HashMap<Place, Vec<Done>> = HashMap::new();
+            for (index, op) in spec.ends[end].ops.iter().enumerate() {
+                let Some(place) = op.remote.filter(|_| op.verb.is_atomic()) else { continue };
+                if op.flaw.is_some() {
+                    // Neither it nor anything after it is carried out.
+                    break;
+                }
+                let mut found = model.found.iter();
+                let found = found.find(|(at, _)| *at == index).map(|&(_, value)| value);
+                mine.entry(place).or_default().push(Done { verb: op.verb, found });
+            }
+            for (place, list) in mine {
+                words.entry((peer, place)).or_default().push(list);
+            }
+        }
+    }
+    let mut ranges = Vec::new();
+    for ((side, place), lists) in words {
+        let range = plan.sides[side].layout.range(place);
+        let bytes = &actual[side][range.clone()];
+        let last = u64::from_ne_bytes(bytes.try_into().map_err(|_| "a word has 8 bytes")?);
+        let mut budget = 200_000;
+        if !reachable(0, last, &mut vec![0; lists.len()], &lists, &mut budget) && budget > 0 {
+            return Err(format!(
+                "no order of these atomics on side {side} begins with 0, ends with {last:#x} and \
+                 finds what was found: {lists:x?}"
+            ));
+        }
+        ranges.push((side, range));
+    }
+    Ok(ranges)
+}
+
+/// Whether the word, being `now` after the first `done` of each list, can end as `last`.
+fn reachable(
+    now: u64,
+    last: u64,
+    done: &mut Vec<usize>,
+    lists: &[Vec<Done>],
+    budget: &mut u32,
+) -> bool {
+    *budget = budget.saturating_sub(1);
+    if *budget == 0 {
+        return false;
+    }
+    // All that ended well are done, those that did not need not be.
+    let complete =
+        lists.iter().zip(&*done).all(|(list, &n)| list[n..].iter().all(|op| op.found.is_none()));
+    if complete && now == last {
+        return true;
+    }
+    for i in 0..lists.len() {
+        let Some(op) = lists[i].get(done[i]) else { continue };
+        if op.found.is_some_and(|found| found != now) {
+            continue;
+        }
+        let next = match op.verb {
+            Verb::FetchAdd { add } => now.wrapping_add(add),
+            Verb::CompareSwap { compare, swap } if compare == now => swap,
+            _ => now,
+        };
+        done[i] += 1;
+        if reachable(next, last, done, lists, budget) {
+            return true;
+        }
+        done[i] -= 1;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(add: u64, found: u64) -> Done {
+        Done { verb: Verb::FetchAdd { add }, found: Some(found) }
+    }
+
+    fn can_be(last: u64, lists: &[Vec<Done>]) -> bool {
+        reachable(0, last, &mut vec![0; lists.len()], lists, &mut 1000)
+    }
+
+    #[test]
+    fn an_order_is_found_where_there_is_one_and_only_there() {
+        assert!(can_be(6, &[vec![add(1, 0), add(3, 3)], vec![add(2, 1)]]));
+        assert!(!can_be(6, &[vec![add(3, 3), add(1, 0)], vec![add(2, 1)]]), "not in order");
+        assert!(!can_be(7, &[vec![add(1, 0)], vec![add(2, 1), add(3, 3)]]), "added twice");
+        assert!(!can_be(1, &[vec![add(1, 0)], vec![add(1, 0)]]), "lost");
+        let unknown = Done { verb: Verb::FetchAdd { add: 8 }, found: None };
+        assert!(can_be(1, &[vec![add(1, 0), unknown]]) && can_be(9, &[vec![add(1, 0), unknown]]));
+        assert!(!can_be(17, &[vec![add(1, 0), unknown]]));
+    }
+}

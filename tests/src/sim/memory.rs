@@ -1,0 +1,218 @@
+//! The memory of one side of a simulation: one allocation, cut into areas, with bytes that nobody
+//! may touch before, between and after them. Each area but the guards is a memory region of its own.
+
+use rxe_core::mem::{Access, Buffer, Memory, PdId};
+use rxe_core::queue::Sge;
+use rxe_core::types::Key;
+
+use super::rng::Rng;
+
+/// The domain of the queue pairs.
+pub const PD: PdId = PdId(1);
+/// Another one, to which they have no access.
+pub const OTHER_PD: PdId = PdId(2);
+
+/// What may be done to it by the peer.
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+/// A region of a side's memory, by what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Area {
+    /// All rights.
+    Open = 0,
+    /// Peers may only read.
+    ReadOnly = 1,
+    /// All rights, but it may be deregistered at any time.
+    Victim = 2,
+    /// All rights, in a protection domain that no queue pair has.
+    Foreign = 3,
+}
+
+impl Area {
+    /// All of them, in the order in which they lie.
+    pub const ALL: [Self; 4] = [Self::Open, Self::ReadOnly, Self::Victim, Self::Foreign];
+
+    fn access(self) -> Access {
+        match self {
+            Self::ReadOnly => Access::LOCAL_WRITE | Access::REMOTE_READ,
+            _ => ALL,
+        }
+    }
+
+    fn pd(self) -> PdId {
+        if self == Self::Foreign { OTHER_PD } else { PD }
+    }
+}
+
+/// Some bytes of a side's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Where.
+    pub area: Area,
+    /// Bytes from the area's start.
+    pub at: u64,
+    /// How many.
+    pub len: u32,
+}
+
+/// Addresses, keys and sizes of the areas of one side; and where the next free place is.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    areas: [AreaLayout; 4],
+    /// What the memory holds at first.
+    pattern: u64,
+    /// Words for atomics, which hold zero at first.
+    words: Vec<Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AreaLayout {
+    start: u64,
+    key: Key,
+    len: u64,
+}
+
+/// Bytes before, between and after the areas.
+const GUARD: usize = 256;
+
+impl Layout {
+    /// Areas without a place in them.
+    pub fn new(rng: &mut Rng) -> Self {
+        let area = |rng: &mut Rng, i: u64| AreaLayout {
+            // Addresses have nothing to do with where the bytes are; 8 divides them for atomics.
+            start: (i + 1) << 40 | rng.below(1 << 37) << 3,
+            // Four keys that differ.
+            key: Key::new(rng.word() & !3 | u32::try_from(i).unwrap_or(0)),
+            len: 0,
+        };
+        let areas = [area(rng, 0), area(rng, 1), area(rng, 2), area(rng, 3)];
+        Self { areas, pattern: rng.bits(), words: Vec::new() }
+    }
+
+    /// Sets bytes aside, with a gap before them, at an address that `align` divides.
+    pub fn allocate(&mut self, rng: &mut Rng, area: Area, len: u32, align: u64) -> Place {
+        let layout = &mut self.areas[area as usize];
+        let at = (layout.len + rng.within(1..=9)).next_multiple_of(align);
+        layout.len = at + u64::from(len);
+        Place { area, at, len }
+    }
+
+    /// Sets a word for atomics aside.
+    pub fn allocate_word(&mut self, rng: &mut Rng) -> Place {
+        let word = self.allocate(rng, Area::Open, 8, 8);
+        self.words.push(word);
+        word
+    }
+
+    /// The key of an area.
+    pub fn key(&self, area: Area) -> Key {
+        self.areas[area as usize].key
+    }
+
+    /// The address of a place's first byte.
+    pub fn address(&self, place: Place) -> u64 {
+        self.areas[place.area as usize].start + place.at
+    }
+
+    /// The address of an area's first byte.
+    pub fn start(&self, area: Area) -> u64 {
+        self.areas[area as usize].start
+    }
+
+    /// The address one past an area's last byte.
+    pub fn end(&self, area: Area) -> u64 {
+        self.start(area) + self.areas[area as usize].len
+    }
+
+    /// The place as an element of a scatter/gather list.
+    pub fn sge(&self, place: Place) -> Sge {
+        Sge { addr: self.address(place), length: place.len, lkey: self.key(place.area) }
+    }
+
+    /// Where the area's first byte is in the allocation.
+    fn base(&self, area: Area) -> usize {
+        let before = Area::ALL.iter().take_while(|&&a| a != area);
+        before.fold(GUARD, |base, &a| base + self.size(a).next_multiple_of(8) + GUARD)
+    }
+
+    fn size(&self, area: Area) -> usize {
+        usize::try_from(self.areas[area as usize].len).expect("a simulation is small")
+    }
+
+    /// Where the place is in the allocation.
+    pub fn range(&self, place: Place) -> std::ops::Range<usize> {
+        let start = self.base(place.area) + usize::try_from(place.at).expect("inside");
+        start..start + place.len as usize
+    }
+
+    /// Where the whole area is in the allocation.
+    pub fn area_range(&self, area: Area) -> std::ops::Range<usize> {
+        let base = self.base(area);
+        base..base + self.size(area)
+    }
+
+    /// Bytes in all.
+    pub fn total(&self) -> usize {
+        self.base(Area::Foreign) + self.size(Area::Foreign).next_multiple_of(8) + GUARD
+    }
+
+    /// What the memory holds at first.
+    pub fn initial(&self) -> Vec<u8> {
+        let mut rng = Rng::new(self.pattern);
+        let mut bytes = vec![0; self.total()];
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&rng.bits().to_le_bytes()[..chunk.len()]);
+        }
+        for &word in &self.words {
+            bytes[self.range(word)].fill(0);
+        }
+        bytes
+    }
+}
+
+/// A side's memory as the engine has it.
+#[derive(Debug)]
+pub struct Arena {
+    whole: Buffer,
+}
+
+impl Arena {
+    /// Memory for the layout, filled with `initial`, its areas registered with `memory`.
+    pub fn new(layout: &Layout, initial: &[u8], memory: &Memory) -> Self {
+        let whole = Buffer::zeroed(layout.total());
+        whole.span(0, initial.len() as u64).expect("as large").write(initial);
+        let arena = Self { whole };
+        for area in Area::ALL {
+            let range = layout.area_range(area);
+            let at = std::ptr::NonNull::new(arena.whole.as_ptr().wrapping_add(range.start));
+            // SAFETY: the range lies inside `whole`, which the world that owns both keeps until
+            // after the engine is gone; nobody holds references to its bytes.
+            let buffer = unsafe { Buffer::from_raw(at.expect("not null"), range.len()) };
+            let (start, key) = (layout.start(area), layout.key(area));
+            let registered =
+                memory.register(area.pd(), buffer, start, area.access(), || key.value());
+            assert_eq!(registered, Ok(key));
+        }
+        arena
+    }
+
+    /// The bytes of a part of the allocation.
+    pub fn bytes(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        let mut out = vec![0; range.len()];
+        self.read(range.start, &mut out);
+        out
+    }
+
+    /// A way to read it.
+    pub fn reader(&self) -> impl Fn(usize, &mut [u8]) + '_ {
+        |at, out| self.read(at, out)
+    }
+
+    /// Fills `out` with the bytes from `at` on.
+    pub fn read(&self, at: usize, out: &mut [u8]) {
+        self.whole.span(at as u64, out.len() as u64).expect("inside").read(out);
+    }
+}

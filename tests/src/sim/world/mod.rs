@@ -1,0 +1,553 @@
+//! A run: engines, their memory and queues, the network between them, virtual time, and the model
+//! that looks on.
+
+mod device;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rxe_core::engine::{Counters, Event, RetryCause};
+use rxe_core::qp::{AttrMask, QpAttr, QpHandle, QpState};
+use rxe_core::queue::RecvRequest;
+use rxe_core::types::{Gid, Psn, Qpn, Time};
+use rxe_core::wire::{IpId, TxBatch, icrc};
+use rxe_net::{Fabric, FabricCounters, Faults};
+
+use self::device::{Device, Devices, receive_request, send_request};
+use super::ladder::{Ladder, name};
+use super::memory::Area;
+use super::model::{Model, RECEIVE};
+use super::plan::{Deed, Family, Plan};
+
+pub use self::device::bring_to_rts;
+
+/// What a run that held has done.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What the network did.
+    pub fabric: FabricCounters,
+    /// What each engine counted.
+    pub engines: Vec<Counters>,
+    /// Damaged packets that only the whole ICRC would have noticed; see [`World::deliver`].
+    pub weak_icrc: u64,
+    /// Times the network was made better so that nobody gave up.
+    pub calms: u64,
+    /// Requests that ended well, and that did not.
+    pub ended: [u64; 2],
+    /// A number that any difference in what happened changes.
+    pub trace: u64,
+}
+
+/// A run that did not hold.
+#[derive(Debug)]
+pub struct Failure {
+    /// What is wrong.
+    pub what: String,
+    /// What happened until then, if it was recorded.
+    pub ladder: String,
+}
+
+/// Carries a plan out.
+///
+/// # Errors
+/// The first thing that was not as the model says.
+pub fn run(plan: &Plan, record: bool) -> Result<Report, Failure> {
+    let mut world = World::new(plan, record);
+    match world.run() {
+        Ok(()) => Ok(world.report()),
+        Err(what) => Err(Failure { what, ladder: world.ladder.print() }),
+    }
+}
+
+struct World<'p> {
+    plan: &'p Plan,
+    now: Time,
+    fabric: Fabric,
+    devices: Devices,
+    ends: Vec<[End; 2]>,
+    model: Model,
+    ladder: Ladder,
+    batch: TxBatch,
+    /// Deeds not yet done, the next last.
+    deeds: Vec<(Time, Step)>,
+    calm_until: Option<Time>,
+    /// Retries of each queue pair since it last got on, and from where.
+    stuck: HashMap<(usize, Qpn), (Psn, u32)>,
+    report: Report,
+    turns: u64,
+}
+
+/// Something to do at a time.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Connect(usize, usize),
+    Deed(Deed),
+    Resume(usize, usize),
+    Cut([usize; 2]),
+    Heal([usize; 2]),
+}
+
+struct End {
+    handle: Arc<QpHandle>,
+    posted: usize,
+    receives_posted: usize,
+    /// It said that its send queue has drained, and may send no request until it is resumed.
+    drained: bool,
+}
+
+impl<'p> World<'p> {
+    fn new(plan: &'p Plan, record: bool) -> Self {
+        let mut devices: Vec<_> = (0..plan.sides.len()).map(|i| Device::new(plan, i)).collect();
+        let mut ends = Vec::new();
+        let mut deeds = Vec::new();
+        for (l, link) in plan.links.iter().enumerate() {
+            let pair = [0, 1].map(|e| {
+                let end = &link.ends[e];
+                deeds.push((Time::ZERO + end.connected, Step::Connect(l, e)));
+                let handle = devices[end.side].create(end, (l, e));
+                End { handle, posted: 0, receives_posted: 0, drained: false }
+            });
+            ends.push(pair);
+        }
+        deeds.extend(plan.actions.iter().map(|a| (Time::ZERO + a.at, Step::Deed(a.what))));
+        for cut in &plan.cuts {
+            deeds.push((Time::ZERO + cut.at, Step::Cut(cut.between)));
+            if let Some(lasts) = cut.lasts {
+                deeds.push((Time::ZERO + cut.at + lasts, Step::Heal(cut.between)));
+            }
+        }
+        // The earliest last; of those at one time, the first drawn.
+        deeds.reverse();
+        deeds.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
+        Self {
+            plan,
+            now: Time::ZERO,
+            fabric: Fabric::new(plan.fabric_seed, plan.faults.clone()),
+            devices: Devices(devices),
+            ends,
+            model: Model::new(plan),
+            ladder: Ladder::new(record, record || plan.faults.hide_ids),
+            batch: TxBatch::new(plan.tx),
+            deeds,
+            calm_until: None,
+            stuck: HashMap::new(),
+            report: Report::default(),
+            turns: 0,
+        }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        /// Longer than all retries of the longest timeouts that plans have.
+        const LIMIT: Duration = Duration::from_secs(60);
+        loop {
+            while self.turn()? {
+                self.turns += 1;
+                if self.turns > 400_000 {
+                    return Err("the engines never come to rest".into());
+                }
+            }
+            let Some(next) = self.next() else { break };
+            self.now = self.now.max(next);
+            if self.now.since(Time::ZERO) > LIMIT {
+                return Err("no end after a minute".into());
+            }
+            if self.is_over() && self.fabric.next_delivery().is_none() {
+                break;
+            }
+        }
+        self.finish()
+    }
+
+    /// Everything that is to be done at the present time, once. Whether there was anything.
+    fn turn(&mut self) -> Result<bool, String> {
+        let mut any = self.steps()?;
+        any |= self.post();
+        any |= self.deliver();
+        for device in &mut self.devices.0 {
+            device.engine.handle_timeout(self.now);
+        }
+        any |= self.transmit()?;
+        self.events()?;
+        any |= self.completions()?;
+        Ok(any)
+    }
+
+    /// When the next thing happens.
+    fn next(&self) -> Option<Time> {
+        let engines = self.devices.0.iter().filter_map(|device| device.engine.poll_timeout());
+        let posts = self.ends.iter().flatten().zip(self.plan.links.iter().flat_map(|l| &l.ends));
+        let posts = posts.flat_map(|(end, spec)| {
+            let op = spec.ops.get(end.posted).map(|op| op.at);
+            let receive = spec.receives.get(end.receives_posted).map(|receive| receive.at);
+            [op, receive].into_iter().flatten().map(|at| Time::ZERO + at)
+        });
+        let posts = posts.filter(|at| *at > self.now);
+        let steps = self.deeds.last().map(|(at, _)| *at);
+        let calm = self.calm_until;
+        let network = self.fabric.next_delivery();
+        engines.chain(posts).chain(steps).chain(calm).chain(network).min()
+    }
+
+    /// Whether every request has ended.
+    fn is_over(&self) -> bool {
+        let ended = |end: &End, spec: &super::plan::End| {
+            end.handle.state() == QpState::Reset
+                || (end.posted == spec.ops.len() && end.handle.sends_outstanding() == 0)
+        };
+        let links = self.ends.iter().zip(&self.plan.links);
+        let mut ends = links.flat_map(|(ends, link)| ends.iter().zip(&link.ends));
+        self.deeds.is_empty() && ends.all(|(end, spec)| ended(end, spec))
+    }
+
+    fn steps(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        if self.calm_until.is_some_and(|until| until <= self.now) {
+            self.calm_until = None;
+            self.fabric.set_faults(self.plan.faults.clone());
+            any = true;
+        }
+        while let Some((_, step)) = self.deeds.pop_if(|(at, _)| *at <= self.now) {
+            any = true;
+            self.ladder.note(self.now, format!("* {step:?}"));
+            match step {
+                Step::Connect(link, end) => self.connect(link, end),
+                Step::Deed(deed) => self.deed(deed)?,
+                Step::Resume(link, end) => {
+                    if self.ends[link][end].handle.state() == QpState::Sqd {
+                        self.ends[link][end].drained = false;
+                        self.modify(link, end, QpState::Rts, QpAttr::default(), AttrMask::empty())?;
+                    }
+                }
+                Step::Cut(between) => {
+                    let [a, b] = between.map(|side| self.plan.sides[side].ip);
+                    self.fabric.cut(a, b);
+                }
+                Step::Heal(between) => {
+                    let [a, b] = between.map(|side| self.plan.sides[side].ip);
+                    self.fabric.heal(a, b);
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    fn connect(&mut self, link: usize, end: usize) {
+        let [own, peer] = [end, 1 - end].map(|end| &self.plan.links[link].ends[end]);
+        let mut attr = own.attr;
+        attr.ah_attr.dgid = Gid::from(self.plan.sides[peer.side].ip);
+        attr.dest_qp_num = peer.qpn;
+        (attr.sq_psn, attr.rq_psn) = (own.psn, peer.psn);
+        let engine = &mut self.devices.0[own.side].engine;
+        bring_to_rts(engine, self.now, own.qpn, attr);
+    }
+
+    fn deed(&mut self, deed: Deed) -> Result<(), String> {
+        let plain = AttrMask::empty();
+        if let Deed::Error(link, end) | Deed::Reset(link, end) | Deed::Drain(link, end, _) = deed {
+            let state = self.ends[link][end].handle.state();
+            if !matches!(state, QpState::Rts | QpState::Sqd) {
+                return Ok(());
+            }
+        }
+        match deed {
+            Deed::Error(link, end) => {
+                self.modify(link, end, QpState::Err, QpAttr::default(), plain)?;
+            }
+            Deed::Reset(link, end) => {
+                // What completed before keeps its completions, and the model must see them first.
+                self.events()?;
+                self.completions()?;
+                let now = &self.ends[link][end];
+                let outstanding = now.handle.sends_outstanding() as usize;
+                let (plan, look) = (self.plan, &self.devices);
+                self.model.before_reset(plan, (link, end), now.posted, outstanding, look)?;
+                self.modify(link, end, QpState::Reset, QpAttr::default(), plain)?;
+                let handle = &self.ends[link][end].handle;
+                if handle.sends_outstanding() + handle.receives_outstanding() > 0 {
+                    return Err("RESET left requests outstanding".into());
+                }
+            }
+            Deed::Drain(link, end, time) => {
+                if self.ends[link][end].handle.state() != QpState::Rts {
+                    return Ok(());
+                }
+                let attr = QpAttr { en_sqd_async_notify: true, ..QpAttr::default() };
+                let mask = AttrMask::EN_SQD_ASYNC_NOTIFY;
+                self.modify(link, end, QpState::Sqd, attr, mask)?;
+                let at = self.now + time;
+                let place = self.deeds.partition_point(|(other, _)| *other > at);
+                self.deeds.insert(place, (at, Step::Resume(link, end)));
+            }
+            Deed::Deregister(side) => {
+                let key = self.plan.sides[side].layout.key(Area::Victim);
+                self.devices.0[side].memory.deregister(key);
+            }
+        }
+        self.model.on_deed(self.plan, deed, &self.devices);
+        Ok(())
+    }
+
+    fn modify(
+        &mut self,
+        link: usize,
+        end: usize,
+        state: QpState,
+        attr: QpAttr,
+        mask: AttrMask,
+    ) -> Result<(), String> {
+        let own = &self.plan.links[link].ends[end];
+        let attr = QpAttr { qp_state: state, ..attr };
+        let engine = &mut self.devices.0[own.side].engine;
+        engine
+            .modify_qp(self.now, own.qpn, &attr, mask | AttrMask::STATE)
+            .map_err(|why| format!("modify to {}: {why}", state.name()))
+    }
+
+    /// Posts what is due, as far as the queues take it.
+    fn post(&mut self) -> bool {
+        let mut any = false;
+        for (l, link) in self.plan.links.iter().enumerate() {
+            for e in 0..2 {
+                let (spec, end) = (&link.ends[e], &mut self.ends[l][e]);
+                while let Some(receive) = spec.receives.get(end.receives_posted) {
+                    let request = receive_request(self.plan, spec.side, receive);
+                    let id = RECEIVE | end.receives_posted as u64;
+                    let due = Time::ZERO + receive.at <= self.now;
+                    if !due || end.handle.post_recv(RecvRequest { id, sges: request }).is_err() {
+                        break;
+                    }
+                    self.ladder.note(
+                        self.now,
+                        format!("{} link {l}: receive {} posted", name(spec.side), id & !RECEIVE),
+                    );
+                    end.receives_posted += 1;
+                    any = true;
+                }
+                while let Some(op) = spec.ops.get(end.posted) {
+                    let memory = self.devices.0[spec.side].arena.reader();
+                    let request = send_request(self.plan, link, e, op, end.posted as u64, memory);
+                    let due = Time::ZERO + op.at <= self.now;
+                    if !due || end.handle.post_send(request).is_err() {
+                        break;
+                    }
+                    if self.ladder.is_on() {
+                        let side = name(spec.side);
+                        let text = format!("{side} link {l}: posts {}: {op:?}", end.posted);
+                        self.ladder.note(self.now, text);
+                    }
+                    end.posted += 1;
+                    any = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// Hands over what has arrived.
+    ///
+    /// Where the IPv4 identification is hidden, the ICRC is a check of 15 bits: of some 33,000
+    /// damaged packets one passes, as on a real UDP socket. Such a packet is not handed over but
+    /// counted, so that any damage that an engine lets through is a fault of the engine.
+    fn deliver(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..self.plan.per_turn {
+            let Some(delivery) = self.fabric.pop(self.now) else { break };
+            any = true;
+            let frame = delivery.frame();
+            let to = self.plan.sides.iter().position(|side| side.ip == frame.net.dst);
+            let to = to.expect("engines send to each other");
+            let mut passes = true;
+            for (net, bytes) in frame.packets() {
+                if self.ladder.is_used() && !self.ladder.arrived(self.now, to, bytes) {
+                    passes &= !(net.id == IpId::Hidden && icrc::check(&net, bytes).is_ok());
+                }
+            }
+            if passes {
+                self.devices.0[to].engine.handle_frame(self.now, &frame);
+            } else {
+                self.report.weak_icrc += 1;
+            }
+        }
+        any
+    }
+
+    fn transmit(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        for side in 0..self.devices.0.len() {
+            self.devices.0[side].engine.poll_transmit(self.now, &mut self.batch);
+            any |= !self.batch.is_empty();
+            for frame in self.batch.frames() {
+                for (net, bytes) in frame.packets() {
+                    self.report.trace = mix(self.report.trace, bytes, self.now);
+                    if self.ladder.is_used() {
+                        let to = self.plan.sides.iter().position(|s| s.ip == net.dst);
+                        self.ladder.sent(self.now, side, to.unwrap_or(usize::MAX), bytes);
+                    }
+                    self.check_drained(side, bytes)?;
+                }
+            }
+            self.fabric.send(self.now, &mut self.batch);
+        }
+        Ok(any)
+    }
+
+    /// No request leaves a queue pair that has said that it is drained.
+    fn check_drained(&self, side: usize, bytes: &[u8]) -> Result<(), String> {
+        if self.plan.family != Family::Disturbed {
+            return Ok(());
+        }
+        let packet = rxe_core::wire::Packet::parse(bytes).map_err(|why| why.to_string())?;
+        for (l, link) in self.plan.links.iter().enumerate() {
+            for e in 0..2 {
+                let to_peer = link.ends[1 - e].qpn == packet.dest_qp() && link.ends[e].side == side;
+                if to_peer && packet.info().is_request && self.ends[l][e].drained {
+                    return Err(format!("a drained queue pair sent {}", packet.opcode().name()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn events(&mut self) -> Result<(), String> {
+        for side in 0..self.devices.0.len() {
+            while let Some(event) = self.devices.0[side].engine.poll_event() {
+                self.ladder.note(self.now, format!("{} {event} ({event:?})", name(side)));
+                if self.plan.family == Family::Clean {
+                    self.check_clean(&event)?;
+                }
+                if let Event::Retry { qpn, psn, cause } = event
+                    && cause != RetryCause::ReceiverNotReady
+                {
+                    self.on_retry(side, qpn, psn);
+                }
+                let Some(&(link, end)) =
+                    qpn_of(&event).and_then(|q| self.devices.0[side].qps.get(&q))
+                else {
+                    continue;
+                };
+                if let Event::SqDrained { .. } = event {
+                    self.ends[link][end].drained = true;
+                }
+                self.model
+                    .on_event(self.plan, link, end, &event)
+                    .map_err(|why| format!("{} link {link}: {why}", name(side)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// On a perfect network nothing is lost, so nothing is sent again and nothing dropped, but
+    /// where a receive was posted late.
+    fn check_clean(&self, event: &Event) -> Result<(), String> {
+        use rxe_core::engine::Fault;
+        use rxe_core::wire::DropReason;
+        match event {
+            Event::Retry { cause, .. } if *cause != RetryCause::ReceiverNotReady => {
+                Err(format!("a retry on a perfect network: {event}"))
+            }
+            Event::NakSent { fault, .. } if *fault != Fault::ReceiverNotReady => {
+                Err(format!("a NAK on a perfect network: {event}"))
+            }
+            Event::Dropped { reason, .. } if *reason != DropReason::GapAlreadyReported => {
+                Err(format!("a drop on a perfect network: {event}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the network better for a while if a requester is about to give up.
+    fn on_retry(&mut self, side: usize, qpn: Qpn, psn: Psn) {
+        let stuck = self.stuck.entry((side, qpn)).or_insert((psn, 0));
+        *stuck = if stuck.0 == psn { (psn, stuck.1 + 1) } else { (psn, 1) };
+        if stuck.1 >= 3 && self.plan.mercy {
+            self.report.calms += 1;
+            self.calm_until = Some(self.now + self.plan.calm);
+            let good = Faults {
+                delay: self.plan.faults.delay.clone(),
+                merge: self.plan.faults.merge,
+                hide_ids: self.plan.faults.hide_ids,
+                ..Faults::default()
+            };
+            self.fabric.set_faults(good);
+            for cut in &self.plan.cuts {
+                let [a, b] = cut.between.map(|side| self.plan.sides[side].ip);
+                self.fabric.heal(a, b);
+            }
+        }
+    }
+
+    fn completions(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        for side in 0..self.devices.0.len() {
+            for cq in 0..self.devices.0[side].cqs.len() {
+                while let Some(completion) = self.devices.0[side].cqs[cq].poll() {
+                    any = true;
+                    self.ladder.note(self.now, format!("{} completes {completion:?}", name(side)));
+                    let Some(&(link, end)) = self.devices.0[side].qps.get(&completion.qpn) else {
+                        return Err(format!("a completion of no queue pair: {completion:?}"));
+                    };
+                    let is_receive = usize::from(completion.id & RECEIVE != 0);
+                    if self.plan.links[link].ends[end].cqs[is_receive] != cq {
+                        return Err(format!("a completion in the wrong queue: {completion:?}"));
+                    }
+                    let end_now = &self.ends[link][end];
+                    let posted = [end_now.posted, end_now.receives_posted];
+                    let (plan, look) = (self.plan, &self.devices);
+                    self.model
+                        .on_completion(plan, link, end, &completion, posted, look)
+                        .map_err(|why| format!("{} link {link}: {why}", name(side)))?;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        if !self.is_over() {
+            return Err("nothing moves any more, but not every request has ended".into());
+        }
+        self.model.finish(self.plan, &self.devices)?;
+        for (link, ends) in self.ends.iter().enumerate() {
+            for (end, now) in ends.iter().enumerate() {
+                let outcomes = &self.model.end(link, end).outcomes;
+                let well = outcomes.iter().filter(|s| **s == rxe_core::queue::Status::Success);
+                let well = well.count();
+                self.report.ended[0] += well as u64;
+                self.report.ended[1] += (outcomes.len() - well) as u64;
+                if self.plan.must_succeed() && now.handle.receives_outstanding() > 0 {
+                    return Err(format!("link {link} end {end}: receives are left"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(self) -> Report {
+        let engines = self.devices.0.iter().map(|d| d.engine.counters().clone()).collect();
+        Report { fabric: self.fabric.counters(), engines, ..self.report }
+    }
+}
+
+/// Which queue pair an event is about.
+fn qpn_of(event: &Event) -> Option<Qpn> {
+    match event {
+        Event::Dropped { qpn, .. } => *qpn,
+        Event::NakSent { qpn, .. }
+        | Event::NakReceived { qpn, .. }
+        | Event::RnrNakReceived { qpn, .. }
+        | Event::Retry { qpn, .. }
+        | Event::RequestFailed { qpn, .. }
+        | Event::CommunicationEstablished { qpn }
+        | Event::SqDrained { qpn }
+        | Event::ResponderFailed { qpn, .. }
+        | Event::CqOverflow { qpn } => Some(*qpn),
+        _ => None,
+    }
+}
+
+fn mix(trace: u64, bytes: &[u8], now: Time) -> u64 {
+    let tail = bytes.last_chunk::<4>().map_or(0, |icrc| u32::from_le_bytes(*icrc));
+    let word = u64::from(tail) ^ now.as_nanos().rotate_left(32) ^ bytes.len() as u64;
+    (trace ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+}

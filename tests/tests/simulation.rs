@@ -1,0 +1,173 @@
+//! Thousands of seeded runs of engines against a model; see `rxe_tests::sim`.
+//!
+//! - `RXE_SIM_RUNS=100000` makes more runs than the 10,000 that are usual,
+//! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` does run 1234 alone and tells
+//!   what happened, made as small as it still fails.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rxe_core::engine::Counters;
+use rxe_tests::sim::plan::Plan;
+use rxe_tests::sim::shrink::{run, shrink};
+use rxe_tests::sim::world::{Failure, Report};
+
+const RUNS: u64 = 10_000;
+
+#[test]
+fn every_seeded_run_is_as_the_model_says() {
+    if let Some(seed) = number("RXE_SIM_SEED") {
+        return replay(seed);
+    }
+    let runs = number("RXE_SIM_RUNS").unwrap_or(RUNS);
+    let (totals, failures) = run_all(runs);
+    println!("{runs} runs: {totals:#?}");
+    report(&failures, runs);
+    if runs >= RUNS {
+        totals.must_have_met_everything();
+    }
+}
+
+#[test]
+fn a_run_happens_the_same_way_every_time() {
+    for seed in 0..50 {
+        let traces = [(); 2].map(|()| run(&Plan::draw(seed), false).map(|r| r.trace).ok());
+        assert_eq!(traces[0], traces[1], "run {seed}");
+    }
+}
+
+/// Does all runs, on all cores.
+fn run_all(runs: u64) -> (Totals, Vec<(u64, String)>) {
+    let next = AtomicU64::new(0);
+    let result = Mutex::new((Totals::default(), Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= runs {
+                        break;
+                    }
+                    let outcome = run(&Plan::draw(seed), false);
+                    let mut result = result.lock().unwrap();
+                    match outcome {
+                        Ok(report) => result.0.add(&report),
+                        Err(Failure { what, .. }) => result.1.push((seed, what)),
+                    }
+                }
+            });
+        }
+    });
+    let (totals, mut failures) = result.into_inner().unwrap();
+    failures.sort();
+    (totals, failures)
+}
+
+/// Says which runs failed, and tells the first of them.
+fn report(failures: &[(u64, String)], runs: u64) {
+    let Some((first, what)) = failures.first() else { return };
+    for (seed, what) in failures.iter().take(20) {
+        eprintln!("run {seed}: {what}");
+    }
+    tell(*first, what);
+    panic!(
+        "{} of {runs} runs failed; replay the first with\n  RXE_SIM_SEED={first} cargo test -p \
+         rxe-tests --test simulation every_seeded -- --nocapture",
+        failures.len()
+    );
+}
+
+/// Does one run and tells what happened.
+fn replay(seed: u64) {
+    let plan = Plan::draw(seed);
+    match run(&plan, true) {
+        Ok(report) => println!("run {seed} ({:?}) holds: {report:#?}", plan.family),
+        Err(failure) => {
+            println!("{}\nrun {seed} ({:?}): {}", failure.ladder, plan.family, failure.what);
+            tell(seed, &failure.what);
+            panic!("run {seed} failed: {}", failure.what);
+        }
+    }
+}
+
+/// Tells a failing run, made as small as it still fails.
+fn tell(seed: u64, what: &str) {
+    let (plan, failure) = shrink(&Plan::draw(seed), what);
+    eprintln!("--- run {seed}, made smaller; {:?}, faults {:?}", plan.family, plan.faults);
+    let lines: Vec<_> = failure.ladder.lines().collect();
+    for line in &lines[lines.len().saturating_sub(200)..] {
+        eprintln!("{line}");
+    }
+    eprintln!("--- {}", failure.what);
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: give a number")))
+}
+
+/// What all runs together have met.
+#[derive(Debug, Default)]
+struct Totals {
+    runs_with_failures_as_planned: u64,
+    requests_well: u64,
+    requests_not: u64,
+    calms: u64,
+    weak_icrc: u64,
+    met: BTreeMap<&'static str, u64>,
+    drops: BTreeMap<&'static str, u64>,
+}
+
+impl Totals {
+    fn add(&mut self, report: &Report) {
+        self.requests_well += report.ended[0];
+        self.requests_not += report.ended[1];
+        self.runs_with_failures_as_planned += u64::from(report.ended[1] > 0);
+        self.calms += report.calms;
+        self.weak_icrc += report.weak_icrc;
+        let fabric = &report.fabric;
+        for (name, n) in [
+            ("packets sent", fabric.sent),
+            ("lost", fabric.lost),
+            ("duplicated", fabric.duplicated),
+            ("reordered", fabric.reordered),
+            ("corrupted", fabric.corrupted),
+            ("cut", fabric.cut),
+        ] {
+            *self.met.entry(name).or_default() += n;
+        }
+        for counters in &report.engines {
+            for (name, n) in met(counters) {
+                *self.met.entry(name).or_default() += n;
+            }
+            for (reason, n) in counters.drops() {
+                *self.drops.entry(reason.name()).or_default() += n;
+            }
+        }
+    }
+
+    /// Runs that never meet a fault prove nothing about it.
+    fn must_have_met_everything(&self) {
+        for (name, n) in &self.met {
+            assert!(*n > 0, "no run has met: {name}");
+        }
+        assert!(self.requests_not > 0 && self.requests_well > 20 * RUNS / 2);
+    }
+}
+
+fn met(c: &Counters) -> [(&'static str, u64); 10] {
+    [
+        ("duplicate requests", c.duplicate_request),
+        ("gaps", c.out_of_seq_request),
+        ("RNR NAKs sent", c.send_rnr_err),
+        ("RNR NAKs received", c.rcvd_rnr_err),
+        ("NAKs received", c.naks_received),
+        ("timeouts", c.ack_timeout),
+        ("sequence NAK retries", c.retry_sequence_nak),
+        ("implied NAK retries", c.retry_implied_nak),
+        ("RNR retries", c.retry_rnr),
+        ("failed requests", c.request_failed),
+    ]
+}
