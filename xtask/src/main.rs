@@ -16,6 +16,8 @@ struct Args {
 enum Chore {
     /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
     Kernel(cmd::kernel::Args),
+    /// Compare bandwidth and latency with UCX and libfabric, between two network namespaces
+    Bench(cmd::bench::Args),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
@@ -27,6 +29,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
+        Chore::Bench(args) => cmd::bench::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Test(args) => cmd::test::run(&args),

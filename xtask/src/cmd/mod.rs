@@ -1,5 +1,6 @@
 //! One file a chore.
 
+pub(crate) mod bench;
 pub(crate) mod deps;
 pub(crate) mod kernel;
 pub(crate) mod pcaps;

@@ -44,6 +44,7 @@ pub struct Net {
 enum Shape {
     Tap,
     Bridge,
+    Veth,
 }
 
 impl Net {
@@ -63,11 +64,46 @@ impl Net {
         Self::new(mtu, Shape::Bridge)
     }
 
+    /// Two namespaces with a veth pair between them, [`LINK`] in each: the first has [`HOST_V4`], the
+    /// second the address that a first VM would have.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when this process may not make namespaces or veth pairs.
+    pub fn pair(mtu: u32) -> Result<(Self, Self)> {
+        let (user, net) = unshare()?;
+        let new = |user, net| Self { user, net, mtu, shape: Shape::Veth, vms: AtomicU8::new(0) };
+        let first = new(user, net);
+        let clone = first.user.as_ref().map(File::try_clone).transpose();
+        let user = clone.map_err(|e| Error::Failed(format!("a namespace's descriptor: {e}")))?;
+        let mut linked = Ok(());
+        let mut make = Command::new("unshare");
+        first.enter(make.arg("-n"));
+        let held = hold(make, false, |pid| {
+            linked = first.ip(&format!(
+                "link add {LINK} mtu {mtu} type veth peer name {LINK} mtu {mtu} netns {pid}"
+            ));
+        });
+        let (_, net) =
+            held.map_err(|e| Error::Missing(format!("cannot make a network namespace ({e})")))?;
+        linked?;
+        let second = new(user, net);
+        for (net, last) in [(&first, 1), (&second, 11)] {
+            net.ip("link set lo up")?;
+            net.ip(&format!("link set {LINK} up"))?;
+            let [a, b, c, _] = HOST_V4.octets();
+            net.ip(&format!("addr add {a}.{b}.{c}.{last}/24 dev {LINK}"))?;
+            let v6 = Ipv6Addr::from(u128::from(HOST_V6) - 1 + last);
+            net.ip(&format!("addr add {v6}/64 dev {LINK} nodad"))?;
+        }
+        Ok((first, second))
+    }
+
     fn new(mtu: u32, shape: Shape) -> Result<Self> {
         let (user, net) = unshare()?;
         let net = Self { user, net, mtu, shape, vms: AtomicU8::new(0) };
         net.ip("link set lo up")?;
         match shape {
+            Shape::Veth => {}
             Shape::Tap => net.ip(&format!("tuntap add dev {LINK} mode tap"))?,
             Shape::Bridge => {
                 net.ip(&format!("link add {LINK} type bridge forward_delay 0 mcast_snooping 0"))?;
@@ -227,7 +263,9 @@ fn unshare() -> Result<(Option<File>, File)> {
         if root { &[("-n", false), ("-Urn", true)] } else { &[("-Urn", true)] };
     let mut why = String::new();
     for (flag, user) in tries {
-        match hold(flag, *user) {
+        let mut cmd = Command::new("unshare");
+        cmd.arg(flag);
+        match hold(cmd, *user, |_| ()) {
             Ok(files) => return Ok(files),
             Err(e) => why = format!("unshare {flag}: {e}"),
         }
@@ -235,9 +273,11 @@ fn unshare() -> Result<(Option<File>, File)> {
     Err(Error::Missing(format!("cannot make a network namespace ({why})")))
 }
 
-fn hold(flag: &str, user: bool) -> io::Result<(Option<File>, File)> {
-    let mut child = Command::new("unshare")
-        .args([flag, "sh", "-c", "echo up; exec cat"])
+/// Opens what `unshare`, called as this command says, has made, and does `f` with the process that is
+/// in it.
+fn hold(mut unshare: Command, user: bool, f: impl FnOnce(u32)) -> io::Result<(Option<File>, File)> {
+    let mut child = unshare
+        .args(["sh", "-c", "echo up; exec cat"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -252,6 +292,9 @@ fn hold(flag: &str, user: bool) -> io::Result<(Option<File>, File)> {
     } else {
         Err(io::ErrorKind::PermissionDenied.into())
     };
+    if files.is_ok() {
+        f(child.id());
+    }
     // Closing its input ends the child.
     drop(child.stdin.take());
     let out = child.wait_with_output()?;

@@ -1,0 +1,136 @@
+//! Two network namespaces with a veth pair between them, and a measurement: a server in one, a client
+//! in the other, each on a CPU of its own where there are two.
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use xtask::vm::{Net, Result, spawn};
+
+/// See the file's opening.
+pub(super) struct Link {
+    server: Net,
+    client: Net,
+    cpus: Option<(usize, usize)>,
+}
+
+/// The most that a measurement may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Link {
+    pub(super) fn new(mtu: u32) -> Result<Self> {
+        let (server, client) = Net::pair(mtu)?;
+        Ok(Self { server, client, cpus: two_cpus() })
+    }
+
+    /// Runs both and returns what the client printed. It is started once the server listens on its
+    /// TCP port, and the server is ended when the client is done.
+    pub(super) fn run(
+        &self,
+        server: &[String],
+        port: u16,
+        client: &[String],
+        env: &[(&str, &str)],
+    ) -> std::result::Result<String, String> {
+        let make = |net: &Net, cpu: Option<usize>, args: &[String]| {
+            let mut cmd = match cpu {
+                Some(cpu) => {
+                    let mut cmd = net.command("taskset");
+                    cmd.args(["-c", &cpu.to_string()]).args(args);
+                    cmd
+                }
+                None => {
+                    let mut cmd = net.command(&args[0]);
+                    cmd.args(&args[1..]);
+                    cmd
+                }
+            };
+            cmd.envs(env.iter().copied()).stdin(Stdio::null());
+            cmd
+        };
+        let mut cmd = make(&self.server, self.cpus.map(|c| c.0), server);
+        cmd.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut serving = Ended(spawn(cmd).map_err(|e| format!("{}: {e}", server[0]))?);
+        serving.wait_for(port)?;
+        let mut cmd = make(&self.client, self.cpus.map(|c| c.1), client);
+        cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let measuring = spawn(cmd).map_err(|e| format!("{}: {e}", client[0]))?;
+        let Output { status, stdout, stderr } = output_within(measuring, LIMIT)?;
+        let text = String::from_utf8_lossy(&stdout).into_owned();
+        if status.success() {
+            return Ok(text);
+        }
+        let said = String::from_utf8_lossy(&stderr).into_owned();
+        let last = said.lines().chain(text.lines()).last().unwrap_or("it said nothing");
+        Err(format!("{status}: {last}"))
+    }
+
+    /// The server's address.
+    pub(super) fn host(&self) -> String {
+        xtask::vm::HOST_V4.to_string()
+    }
+}
+
+/// A process that is ended when this is dropped.
+struct Ended(Child);
+
+impl Ended {
+    /// Waits until the server listens on this TCP port, of either family.
+    fn wait_for(&mut self, port: u16) -> std::result::Result<(), String> {
+        let start = Instant::now();
+        loop {
+            // Local address, remote address, state LISTEN, in the server's own namespace.
+            let listens = [("tcp", 8), ("tcp6", 32)].into_iter().any(|(table, digits)| {
+                let text = fs::read_to_string(format!("/proc/{}/net/{table}", self.0.id()));
+                let line = format!(":{port:04X} {}:0000 0A", "0".repeat(digits));
+                text.is_ok_and(|text| text.contains(&line))
+            });
+            if listens {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.0.try_wait() {
+                return Err(format!("the server ended: {status}"));
+            }
+            if start.elapsed() > Duration::from_secs(10) {
+                return Err("the server does not listen".into());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Most end by themselves when the client goes.
+        for _ in 0..50 {
+            if matches!(self.0.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn output_within(child: Child, limit: Duration) -> std::result::Result<Output, String> {
+    let pid = rustix::process::Pid::from_child(&child);
+    let (done, wait) = std::sync::mpsc::channel();
+    thread::spawn(move || done.send(child.wait_with_output()));
+    match wait.recv_timeout(limit) {
+        Ok(output) => output.map_err(|e| e.to_string()),
+        Err(_) => {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            Err(format!("not done after {limit:?}"))
+        }
+    }
+}
+
+/// The first two CPUs that this process may use, if `taskset` can put programs there.
+fn two_cpus() -> Option<(usize, usize)> {
+    let set = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    let two = cpus.next().zip(cpus.next())?;
+    let version = Command::new("taskset").arg("--version").stdout(Stdio::null()).status();
+    version.is_ok_and(|s| s.success()).then_some(two)
+}
