@@ -135,6 +135,8 @@ pub enum Fault {
     MisalignedAtomic,
     /// A SEND with invalidate names no window that the peer could give back.
     InvalidateRefused,
+    /// An XRC request names a shared receive queue that is not in the QP's domain.
+    UnknownXrcSrq,
     /// The peer may not use this memory like this.
     RemoteAccess(AccessError),
     /// The program's own receive buffer is not valid.
@@ -184,6 +186,7 @@ impl fmt::Display for Fault {
             Self::InvalidateRefused => {
                 "no type 2 window bound to this QP has the key to invalidate"
             }
+            Self::UnknownXrcSrq => "no such shared receive queue in the QP's XRC domain",
             Self::RemoteAccess(why) => return write!(f, "rkey refused: {}", why.explain()),
             Self::BadReceiveBuffer(why) => {
                 return write!(f, "the posted receive buffer is not valid: {}", why.explain());

@@ -94,7 +94,11 @@ fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Resu
     let fits = matches!(
         (service, packet.info().service),
         (QpType::Rc, Service::Rc) | (QpType::Uc, Service::Uc) | (QpType::Ud, Service::Ud)
-    );
+    ) || match service {
+        QpType::XrcSend => packet.info().service == Service::Xrc && packet.info().is_response(),
+        QpType::XrcRecv => packet.info().service == Service::Xrc && packet.info().is_request,
+        _ => false,
+    };
     if !fits {
         return Err(DropReason::WrongService);
     }

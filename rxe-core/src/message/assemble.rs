@@ -3,10 +3,12 @@
 //! Invariant: a packet changes memory only after all its checks have passed. A fault leaves the
 //! message as it was, so that the same packet can be tried again.
 
+use std::sync::Arc;
+
 use crate::engine::Fault;
 use crate::mem::{Access, write_spans};
 use crate::qp::{Ctx, Link, QpHandle};
-use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, Status};
+use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, SharedReceiveQueue, Status};
 use crate::types::Key;
 use crate::wire::{OpKind, Packet};
 
@@ -25,6 +27,8 @@ enum Message {
     Send {
         receive: RecvRequest,
         received: u64,
+        /// The shared queue that an XRC message named.
+        target: Option<Arc<SharedReceiveQueue>>,
     },
     Write {
         va: u64,
@@ -62,7 +66,7 @@ impl Assembly {
     ) -> Result<Delivered, Fault> {
         let info = packet.info();
         if info.starts {
-            let receive = link.handle.rq.take(ctx).ok_or(Fault::ReceiverNotReady)?;
+            let receive = link.take_receive(ctx).ok_or(Fault::ReceiverNotReady)?;
             return self.send_into(receive, link, ctx, packet);
         }
         self.fill(link, ctx, packet)
@@ -76,7 +80,8 @@ impl Assembly {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
-        self.message = Message::Send { receive, received: 0 };
+        let target = link.target.cloned();
+        self.message = Message::Send { receive, received: 0, target };
         self.fill(link, ctx, packet)
     }
 
@@ -87,7 +92,7 @@ impl Assembly {
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
         let info = packet.info();
-        let Message::Send { receive, received } = &mut self.message else {
+        let Message::Send { receive, received, .. } = &mut self.message else {
             return Err(Fault::OpcodeOutOfSequence);
         };
         let bytes = packet.payload();
@@ -95,7 +100,7 @@ impl Assembly {
         if total > receive.capacity() {
             return Err(Fault::MessageTooLong);
         }
-        let pd = link.handle.rq.pd();
+        let pd = link.receive_pd();
         let spans = ctx
             .mem
             .stretch(pd, &receive.sges, *received, bytes.len(), Access::LOCAL_WRITE)
@@ -131,7 +136,7 @@ impl Assembly {
             _ => return Err(Fault::OpcodeOutOfSequence),
         };
         // Resources come before length and rkey: a peer that must wait learns it first.
-        if info.completes_recv && link.handle.rq.is_empty() {
+        if info.completes_recv && link.has_no_receive() {
             return Err(Fault::ReceiverNotReady);
         }
         let total = received.checked_add(size).ok_or(Fault::BadLength)?;
@@ -154,7 +159,7 @@ impl Assembly {
         }
         self.message = Message::None;
         if info.completes_recv
-            && let Some(receive) = link.handle.rq.take(ctx)
+            && let Some(receive) = link.take_receive(ctx)
         {
             let op = CompletionOp::RecvRdmaWithImm;
             complete_receive(link, ctx, &receive, op, u64::from(len), packet);
@@ -164,8 +169,9 @@ impl Assembly {
 
     /// Gives the message up. A receive that it had taken completes with `status`.
     pub(crate) fn fail(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, status: Status) {
-        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            complete_receive_failed(link, ctx, &receive, status);
+        if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
+            let link = Link { target: target.as_ref(), ..*link };
+            complete_receive_failed(&link, ctx, &receive, status);
         }
     }
 
@@ -179,7 +185,7 @@ impl Assembly {
 
     /// Begins a SEND in a receive that an abandoned message had taken.
     pub(crate) fn resume(&mut self, receive: RecvRequest) {
-        self.message = Message::Send { receive, received: 0 };
+        self.message = Message::Send { receive, received: 0, target: None };
     }
 
     /// Completes everything as flushed: the receive in use and those of the QP's own queue.
@@ -221,7 +227,7 @@ pub(crate) fn complete_receive(
         solicited: packet.solicited(),
         ..Completion::new(receive.id, Status::Success, link.qpn(), ctx.now)
     };
-    ctx.complete(&link.handle.init.recv_cq, completion);
+    ctx.complete(link.recv_cq(), completion);
 }
 
 /// A receive ends without a message.
@@ -237,5 +243,5 @@ pub(crate) fn complete_receive_failed(
         src_qp: link.attr.dest_qp_num,
         ..Completion::new(receive.id, status, link.qpn(), ctx.now)
     };
-    ctx.complete(&link.handle.init.recv_cq, completion);
+    ctx.complete(link.recv_cq(), completion);
 }

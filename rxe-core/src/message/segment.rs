@@ -71,7 +71,7 @@ impl<'a> Segment<'a> {
         let here = position(index, wqe.packets);
         let ends = matches!(here, Position::Last | Position::Only);
         let starts = matches!(here, Position::First | Position::Only);
-        let mut ext = Ext::default();
+        let mut ext = Ext { xrc_srq: wqe.request.xrc_srq, ..Ext::default() };
         let mut len = 0;
         let opcode = match wqe.request.op {
             SendOp::Send { imm } => {
@@ -89,13 +89,13 @@ impl<'a> Segment<'a> {
                 len = rest.min(mtu as u64);
                 let (va, rkey) = (remote.addr, remote.rkey);
                 ext.reth = Some(Reth { va, rkey, dma_len: wqe.len });
-                Some(Opcode::RC_ATOMIC_WRITE)
+                Some(Opcode::RC_ATOMIC_WRITE.in_connected(service))
             }
             SendOp::Flush { remote, length, placement, whole_region } => {
                 let (va, rkey) = (remote.addr, remote.rkey);
                 ext.reth = Some(Reth { va, rkey, dma_len: length });
                 ext.feth = Some(u32::from(placement.bits()) | u32::from(whole_region) << 4);
-                Some(Opcode::RC_FLUSH)
+                Some(Opcode::RC_FLUSH.in_connected(service))
             }
             SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } => None,
             SendOp::Write { remote, imm } => {
@@ -114,17 +114,17 @@ impl<'a> Segment<'a> {
                     rkey: remote.rkey,
                     dma_len: u32::try_from(asked).unwrap_or(wqe.len),
                 });
-                Some(Opcode::RC_READ_REQUEST)
+                Some(Opcode::RC_READ_REQUEST.in_connected(service))
             }
             SendOp::CompareSwap { remote, compare, swap } => {
                 let (va, rkey) = (remote.addr, remote.rkey);
                 ext.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
-                Some(Opcode::RC_COMPARE_SWAP)
+                Some(Opcode::RC_COMPARE_SWAP.in_connected(service))
             }
             SendOp::FetchAdd { remote, add } => {
                 let (va, rkey) = (remote.addr, remote.rkey);
                 ext.atomic = Some(AtomicEth { va, rkey, swap_add: add, compare: 0 });
-                Some(Opcode::RC_FETCH_ADD)
+                Some(Opcode::RC_FETCH_ADD.in_connected(service))
             }
         };
         let opcode = opcode.expect("a QP accepts only what its service sends");

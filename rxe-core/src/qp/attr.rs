@@ -60,6 +60,10 @@ pub enum QpType {
     Uc = 3,
     /// Unreliable datagram.
     Ud = 4,
+    /// Extended reliable connection, the end that sends.
+    XrcSend = 9,
+    /// Extended reliable connection, the end that receives, into shared queues only.
+    XrcRecv = 10,
 }
 
 /// The way to a peer. IBTA 11.2.2.1.

@@ -12,6 +12,7 @@ use crate::error::VerbsError;
 use crate::mem::PdId;
 use crate::queue::{
     CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WorkRing,
+    XrcDomain,
 };
 use crate::types::Qpn;
 
@@ -47,6 +48,8 @@ pub struct QpInit {
     pub cap: QpCap,
     /// The shared queue that receives come from, instead of one of its own.
     pub srq: Option<Arc<SharedReceiveQueue>>,
+    /// The domain whose shared queues an XRC target QP delivers to.
+    pub xrcd: Option<Arc<XrcDomain>>,
     /// Whether every send request makes a completion, signalled or not.
     pub sq_sig_all: bool,
 }
@@ -72,7 +75,8 @@ impl QpHandle {
             sq: WorkRing::new(init.cap.max_send_wr),
             rq: match &init.srq {
                 Some(srq) => Receives::Shared(Arc::clone(srq)),
-                None => Receives::Own(Box::new(WorkRing::new(init.cap.max_recv_wr)), init.pd),
+                None if matches!(init.service, QpType::XrcSend | QpType::XrcRecv) => Receives::None,
+                None => Receives::Own(Box::new(WorkRing::new(init.cap.max_recv_wr))),
             },
             init,
             state: AtomicU8::new(QpState::Reset as u8),
@@ -218,6 +222,10 @@ fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsErro
         }
         (QpType::Ud, SendOp::Send { .. }) => return Ok(()),
         (QpType::Ud, _) => "UD has only SEND: use RC or UC",
+        (QpType::XrcRecv, _) => "an XRC target QP only receives",
+        (QpType::XrcSend, op) if request.xrc_srq.is_none() && !op.is_local() => {
+            "an XRC request names the peer's shared receive queue: set its number"
+        }
         (_, _) if request.to.is_some() => {
             "a connected QP sends to its peer: the request must not name an address handle"
         }

@@ -16,15 +16,15 @@ use std::sync::Arc;
 pub use attr::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use handle::{Doorbells, QpHandle, QpInit};
 pub(crate) use modify::address;
-pub(crate) use receives::Receives;
+pub(crate) use receives::{Receives, take_shared};
 pub(crate) use sends::{Drain, check_memory, complete_send, do_local};
 pub use state::check_modify;
 
 use crate::engine::{Event, EventSink};
-use crate::mem::{Access, AccessError, MemoryGuard, Span};
-use crate::queue::{Completion, CompletionQueue};
+use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span};
+use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
 use crate::types::{Key, Mtu, Qpn, Time};
-use crate::wire::{DropReason, NetHeader, Packet, TxBatch};
+use crate::wire::{DropReason, NetHeader, Packet, Service, TxBatch};
 
 use sides::{RecvSide, SendSide, Stop};
 
@@ -59,11 +59,55 @@ pub(crate) struct Link<'a> {
     pub(crate) attr: &'a QpAttr,
     pub(crate) net: NetHeader,
     pub(crate) window: Window,
+    /// The shared queue that the XRC request being handled names.
+    pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
 }
 
 impl Link<'_> {
     pub(crate) fn qpn(&self) -> Qpn {
         self.handle.qpn
+    }
+
+    /// Under which service packets travel.
+    pub(crate) fn service(&self) -> Service {
+        match self.handle.init.service {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+            QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
+        }
+    }
+
+    /// The protection domain that a peer's keys must belong to. For XRC that of the queue named.
+    pub(crate) fn pd(&self) -> PdId {
+        self.target.map_or(self.handle.init.pd, |srq| srq.pd())
+    }
+
+    /// The protection domain of the receives' buffers: for a shared queue, its own. IBTA 10.2.9.3.
+    pub(crate) fn receive_pd(&self) -> PdId {
+        match (self.target, &self.handle.rq) {
+            (Some(srq), _) | (None, Receives::Shared(srq)) => srq.pd(),
+            (None, Receives::Own(_) | Receives::None) => self.handle.init.pd,
+        }
+    }
+
+    /// The next receive for a message from the peer.
+    pub(crate) fn take_receive(&self, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
+        match self.target {
+            Some(srq) => take_shared(srq, ctx),
+            None => self.handle.rq.take(ctx),
+        }
+    }
+
+    /// Whether no receive is posted.
+    pub(crate) fn has_no_receive(&self) -> bool {
+        self.target.map_or_else(|| self.handle.rq.is_empty(), |srq| srq.is_empty())
+    }
+
+    /// Where receives complete.
+    pub(crate) fn recv_cq(&self) -> &CompletionQueue {
+        let named = self.target.and_then(|srq| srq.cq());
+        named.unwrap_or(&self.handle.init.recv_cq)
     }
 
     /// The largest payload that the device's link carries.
@@ -110,7 +154,7 @@ impl<'a> Ctx<'a> {
         len: u64,
         need: Access,
     ) -> Result<Span<'a>, AccessError> {
-        self.mem.remote(link.handle.init.pd, link.qpn(), rkey, addr, len, need)
+        self.mem.remote(link.pd(), link.qpn(), rkey, addr, len, need)
     }
 
     /// Drops the packet being handled.
@@ -139,7 +183,13 @@ pub(crate) struct SendError;
 /// The link of a QP, leaving its sides free to be changed.
 macro_rules! link_of {
     ($qp:expr, $ctx:expr) => {
-        Link { handle: &$qp.handle, attr: &$qp.attr, net: $qp.net, window: $ctx.window }
+        Link {
+            handle: &$qp.handle,
+            attr: &$qp.attr,
+            net: $qp.net,
+            window: $ctx.window,
+            target: None,
+        }
     };
 }
 use link_of;
@@ -179,7 +229,9 @@ impl Qp {
                 ctx.events.emit(Event::CommunicationEstablished { qpn: self.handle.qpn });
             }
         }
-        let link = link_of!(self, ctx);
+        let domain = self.handle.init.xrcd.as_ref();
+        let target = domain.zip(packet.xrc_srq()).and_then(|(domain, srq)| domain.find(srq));
+        let link = Link { target: target.as_ref(), ..link_of!(self, ctx) };
         let result = if packet.info().is_request {
             self.recv.receive(&link, ctx, net, packet)
         } else {
@@ -237,7 +289,8 @@ impl Qp {
 
     /// Whether `transmit` would do something.
     pub(crate) fn has_work(&self, window: Window) -> bool {
-        let link = Link { handle: &self.handle, attr: &self.attr, net: self.net, window };
+        let (handle, attr, net) = (&self.handle, &self.attr, self.net);
+        let link = Link { handle, attr, net, window, target: None };
         self.recv.has_work()
             || match self.state() {
                 QpState::Rts | QpState::Sqd => self.send.has_work(&link),

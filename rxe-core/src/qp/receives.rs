@@ -5,44 +5,40 @@ use std::sync::Arc;
 use super::Ctx;
 use crate::engine::Event;
 use crate::error::VerbsError;
-use crate::mem::PdId;
 use crate::queue::{RecvRequest, SharedReceiveQueue, WorkRing};
 
 /// The source of a queue pair's receives.
 #[derive(Debug)]
 pub(crate) enum Receives {
-    /// Its own queue; the receives belong to the QP's protection domain.
-    Own(Box<WorkRing<RecvRequest>>, PdId),
+    /// Its own queue.
+    Own(Box<WorkRing<RecvRequest>>),
     /// A queue shared with others.
     Shared(Arc<SharedReceiveQueue>),
+    /// None: XRC QPs deliver to the queues that requests name.
+    None,
 }
 
 impl Receives {
     /// The next receive.
     pub(crate) fn take(&self, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         match self {
-            Self::Own(ring, _) => ring.take(),
-            Self::Shared(srq) => {
-                let taken = srq.take()?;
-                if taken.limit_reached {
-                    ctx.events.emit(Event::SrqLimitReached { srq: srq.number() });
-                }
-                Some(taken.receive)
-            }
+            Self::Own(ring) => ring.take(),
+            Self::Shared(srq) => take_shared(srq, ctx),
+            Self::None => None,
         }
     }
 
     /// The next receive of the QP's own queue; those of a shared one are not the QP's to flush.
     pub(crate) fn take_own(&self) -> Option<RecvRequest> {
         match self {
-            Self::Own(ring, _) => ring.take(),
-            Self::Shared(_) => None,
+            Self::Own(ring) => ring.take(),
+            Self::Shared(_) | Self::None => None,
         }
     }
 
     /// A receive is complete.
     pub(crate) fn release(&self) {
-        if let Self::Own(ring, _) = self {
+        if let Self::Own(ring) = self {
             ring.release();
         }
     }
@@ -50,16 +46,9 @@ impl Receives {
     /// Whether no receive is posted.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Self::Own(ring, _) => ring.is_empty(),
+            Self::Own(ring) => ring.is_empty(),
             Self::Shared(srq) => srq.is_empty(),
-        }
-    }
-
-    /// The protection domain of the receives' buffers. IBTA 10.2.9.3: for a shared queue, its own.
-    pub(crate) fn pd(&self) -> PdId {
-        match self {
-            Self::Own(_, pd) => *pd,
-            Self::Shared(srq) => srq.pd(),
+            Self::None => true,
         }
     }
 
@@ -70,20 +59,32 @@ impl Receives {
     /// Receives posted to the QP and not complete.
     pub(crate) fn outstanding(&self) -> u32 {
         match self {
-            Self::Own(ring, _) => ring.outstanding(),
-            Self::Shared(_) => 0,
+            Self::Own(ring) => ring.outstanding(),
+            Self::Shared(_) | Self::None => 0,
         }
     }
 
     pub(crate) fn post(&self, request: RecvRequest) -> Result<(), VerbsError> {
         match self {
-            Self::Own(ring, _) => {
+            Self::Own(ring) => {
                 let full = VerbsError::QueueFull { queue: "receive", depth: ring.depth() };
                 ring.post(request).map_err(|_| full)
             }
             Self::Shared(_) => Err(VerbsError::InvalidRequest {
                 why: "the QP takes its receives from a shared receive queue: post to that",
             }),
+            Self::None => Err(VerbsError::InvalidRequest {
+                why: "an XRC QP has no receives of its own: post to the shared receive queue",
+            }),
         }
     }
+}
+
+/// The next receive of a shared queue, with its event.
+pub(crate) fn take_shared(srq: &SharedReceiveQueue, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
+    let taken = srq.take()?;
+    if taken.limit_reached {
+        ctx.events.emit(Event::SrqLimitReached { srq: srq.number() });
+    }
+    Some(taken.receive)
 }

@@ -44,7 +44,7 @@ impl SendSide {
     /// Not yet ready to send.
     pub(super) fn idle(service: QpType) -> Self {
         match service {
-            QpType::Rc => Self::Rc(Box::default()),
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(Box::default()),
             QpType::Uc => Self::Uc(uc::Requester::default()),
             QpType::Ud => Self::Ud(ud::Requester::default()),
         }
@@ -53,7 +53,9 @@ impl SendSide {
     /// In RTS.
     pub(super) fn start(sq_psn: Psn, link: &Link<'_>) -> Self {
         match link.handle.init.service {
-            QpType::Rc => Self::Rc(Box::new(rc::Requester::new(sq_psn, link))),
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
+                Self::Rc(Box::new(rc::Requester::new(sq_psn, link)))
+            }
             QpType::Uc => Self::Uc(uc::Requester::new(sq_psn)),
             QpType::Ud => Self::Ud(ud::Requester::new(sq_psn)),
         }
@@ -147,7 +149,9 @@ impl RecvSide {
     /// In RTR.
     pub(super) fn start(service: QpType, rq_psn: Psn) -> Self {
         match service {
-            QpType::Rc => Self::Rc(Box::new(rc::Responder::new(rq_psn))),
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
+                Self::Rc(Box::new(rc::Responder::new(rq_psn)))
+            }
             QpType::Uc => Self::Uc(uc::Responder::new(rq_psn)),
             QpType::Ud => Self::Ud,
         }

@@ -51,6 +51,8 @@ fn table(service: QpType) -> &'static [Transition] {
         QpType::Rc => &RC,
         QpType::Uc => &UC,
         QpType::Ud => &UD,
+        QpType::XrcSend => &XRC_SEND,
+        QpType::XrcRecv => &XRC_RECV,
     }
 }
 
@@ -125,6 +127,28 @@ static UC: [Transition; 9] = [
     go(Sqe, Rts, &[], &[CUR, ACCESS]),
 ];
 
+static XRC_SEND: [Transition; 8] = [
+    go(Reset, Init, &[PKEY, PORT, ACCESS], &[]),
+    go(Init, Init, &[], &[PKEY, PORT, ACCESS]),
+    go(Init, Rtr, &[AV, MTU, DEST, RQ_PSN], &[ALT, ACCESS, PKEY]),
+    go(Rtr, Rts, &[TIMEOUT, RETRY, RNR, SQ_PSN, RD], &[CUR, ALT, ACCESS, MIG, RATE]),
+    go(Rts, Rts, &[], &[CUR, ACCESS, ALT, MIG, RATE]),
+    go(Rts, Sqd, &[], &[NOTIFY]),
+    go(Sqd, Rts, &[], &[CUR, ALT, ACCESS, MIG]),
+    go(Sqd, Sqd, &[], &[PORT, AV, TIMEOUT, RETRY, RNR, RD, ALT, ACCESS, PKEY, MIG]),
+];
+
+static XRC_RECV: [Transition; 8] = [
+    go(Reset, Init, &[PKEY, PORT, ACCESS], &[]),
+    go(Init, Init, &[], &[PKEY, PORT, ACCESS]),
+    go(Init, Rtr, &[AV, MTU, DEST, RQ_PSN, DEST_RD, RNR_TIMER], &[ALT, ACCESS, PKEY]),
+    go(Rtr, Rts, &[TIMEOUT, SQ_PSN], &[CUR, ALT, ACCESS, RNR_TIMER, MIG]),
+    go(Rts, Rts, &[], &[CUR, ACCESS, ALT, MIG, RNR_TIMER]),
+    go(Rts, Sqd, &[], &[NOTIFY]),
+    go(Sqd, Rts, &[], &[CUR, ALT, ACCESS, RNR_TIMER, MIG]),
+    go(Sqd, Sqd, &[], &[PORT, AV, TIMEOUT, DEST_RD, ALT, ACCESS, PKEY, RNR_TIMER, MIG]),
+];
+
 static UD: [Transition; 9] = [
     go(Reset, Init, &[PKEY, PORT, QKEY], &[]),
     go(Init, Init, &[], &[PKEY, PORT, QKEY]),
@@ -143,7 +167,8 @@ mod tests {
 
     #[test]
     fn each_transition_takes_what_it_requires_and_allows_and_no_less_or_more() {
-        for service in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        let all = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];
+        for service in all {
             for t in table(service) {
                 let check = |mask| check_modify(service, t.from, t.to, mask | AttrMask::STATE);
                 assert_eq!(check(t.required), Ok(()));

@@ -5,6 +5,7 @@ mod completion;
 mod request;
 mod ring;
 mod srq;
+mod xrc;
 
 pub use completion::{Arm, Completion, CompletionOp, CompletionQueue, Immediate, Notify, Status};
 pub use request::{
@@ -13,3 +14,4 @@ pub use request::{
 };
 pub use ring::{PostError, WorkRing};
 pub use srq::SharedReceiveQueue;
+pub use xrc::XrcDomain;

@@ -209,12 +209,14 @@ pub struct SendRequest {
     pub flags: SendFlags,
     /// To whom, for datagrams; `None` on connected QPs.
     pub to: Option<Datagram>,
+    /// Into which of the peer's shared receive queues, on XRC QPs.
+    pub xrc_srq: Option<u32>,
 }
 
 impl SendRequest {
     /// A signalled request on a connected QP.
     pub fn new(id: u64, op: SendOp, payload: Payload) -> Self {
-        Self { id, op, payload, flags: SendFlags::SIGNALED, to: None }
+        Self { id, op, payload, flags: SendFlags::SIGNALED, to: None, xrc_srq: None }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Shared receive queues: receives for any of several queue pairs. IBTA 10.2.9, 11.2.3.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{RecvRequest, WorkRing};
+use super::{CompletionQueue, RecvRequest, WorkRing};
 use crate::error::VerbsError;
 use crate::mem::PdId;
 
@@ -15,6 +16,8 @@ pub struct SharedReceiveQueue {
     max_sge: u32,
     /// An event is due when fewer receives than this are left; 0 is never.
     limit: AtomicU32,
+    /// Where receives complete that XRC requests take.
+    cq: Option<Arc<CompletionQueue>>,
 }
 
 /// A receive from a shared queue.
@@ -28,7 +31,24 @@ pub(crate) struct Taken {
 impl SharedReceiveQueue {
     /// A queue named `number`, for `max_wr` receives of at most `max_sge` elements.
     pub fn new(number: u32, pd: PdId, max_wr: u32, max_sge: u32) -> Self {
-        Self { number, pd, ring: WorkRing::new(max_wr), max_sge, limit: AtomicU32::new(0) }
+        let limit = AtomicU32::new(0);
+        Self { number, pd, ring: WorkRing::new(max_wr), max_sge, limit, cq: None }
+    }
+
+    /// The same for an XRC domain: receives complete in `cq`, whichever target QP takes them.
+    pub fn new_xrc(
+        number: u32,
+        pd: PdId,
+        max_wr: u32,
+        max_sge: u32,
+        cq: Arc<CompletionQueue>,
+    ) -> Self {
+        Self { cq: Some(cq), ..Self::new(number, pd, max_wr, max_sge) }
+    }
+
+    /// Where receives complete that XRC requests take.
+    pub fn cq(&self) -> Option<&Arc<CompletionQueue>> {
+        self.cq.as_ref()
     }
 
     /// Its number, by which XRC peers name it.

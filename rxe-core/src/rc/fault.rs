@@ -33,6 +33,7 @@ pub(super) fn effect(fault: Fault, rnr: RnrTimer) -> Effect {
         Fault::InvalidateRefused => nak(RemoteAccessError, Some(Status::RemoteInvalidRequest)),
         Fault::MessageTooLong => nak(InvalidRequest, Some(Status::LocalLength)),
         Fault::RemoteAccess(_) => nak(RemoteAccessError, Some(Status::RemoteAccess)),
+        Fault::UnknownXrcSrq => nak(RemoteOperationalError, Some(Status::RemoteOperation)),
         Fault::BadReceiveBuffer(_) => nak(RemoteOperationalError, Some(Status::LocalProtection)),
     }
 }

@@ -16,7 +16,6 @@ use crate::message::Outgoing;
 use crate::qp::Link;
 use crate::queue::{SendRequest, Status};
 use crate::types::Psn;
-use crate::wire::Service;
 
 /// A send request on its way.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Wqe {
     /// The message, for cutting packets off.
     pub(super) fn outgoing(&self, link: &Link<'_>) -> Outgoing<'_> {
         Outgoing {
-            service: Service::Rc,
+            service: link.service(),
             request: &self.request,
             len: self.len,
             first: self.first,

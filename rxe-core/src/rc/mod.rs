@@ -26,6 +26,8 @@ mod retry;
 #[cfg(test)]
 mod tests;
 mod window;
+#[cfg(test)]
+mod xrc_tests;
 
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use crate::mem::PdId;
 use crate::types::{Key, Psn};
 use crate::wire::Syndrome;
 
@@ -48,6 +49,8 @@ pub(super) struct ReadReply {
     pub(super) packets: u32,
     /// Packets sent.
     pub(super) sent: u32,
+    /// The protection domain whose memory it is.
+    pub(super) pd: PdId,
     /// Where the data is.
     pub(super) va: u64,
     /// Under which key.
@@ -63,16 +66,8 @@ pub(super) struct ReadReply {
 impl ReadReply {
     /// A READ response without data.
     pub(super) fn empty(psn: Psn, msn: u32) -> Self {
-        Self {
-            first: psn,
-            packets: 1,
-            sent: 0,
-            va: 0,
-            rkey: Key::new(0),
-            len: 0,
-            msn,
-            again: false,
-        }
+        let (pd, rkey) = (PdId(0), Key::new(0));
+        Self { first: psn, packets: 1, sent: 0, pd, va: 0, rkey, len: 0, msn, again: false }
     }
 }
 

@@ -77,6 +77,9 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let info = packet.info();
+        if info.has_xrceth && link.target.is_none() {
+            return Err(Fault::UnknownXrcSrq);
+        }
         check::sequence(self.message.assembling(), info)?;
         check::enabled(packet, link.attr.qp_access_flags)?;
         check::length(packet, link.attr.path_mtu.bytes())?;
@@ -130,16 +133,9 @@ impl Responder {
         let kind = SavedKind::Read { va, rkey, len };
         self.message_done();
         self.save(link, Saved { first: packet.psn(), packets: count, kind });
-        let read = ReadReply {
-            first: packet.psn(),
-            packets: count,
-            sent: 0,
-            va,
-            rkey,
-            len,
-            msn: self.msn,
-            again: false,
-        };
+        let (first, pd, msn) = (packet.psn(), link.pd(), self.msn);
+        let again = false;
+        let read = ReadReply { first, packets: count, sent: 0, pd, va, rkey, len, msn, again };
         self.replies.push(Reply::Read(read));
         self.advance_by(count);
         Ok(())
@@ -208,7 +204,7 @@ impl Responder {
         need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
         need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
         let checked = match feth >> 4 & 0x3 {
-            WHOLE_REGION => ctx.mem.remote_region(link.handle.init.pd, reth.rkey, need),
+            WHOLE_REGION => ctx.mem.remote_region(link.pd(), reth.rkey, need),
             0 => ctx.remote(link, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),
             _ => return Err(Fault::OperationNotEnabled),
         };
@@ -289,7 +285,8 @@ impl Responder {
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let saved = self.replay.find(first)?;
         let packets = packets(len, mtu);
-        let read = ReadReply { first, packets, sent: 0, va, rkey, len, msn: self.msn, again: true };
+        let (pd, msn) = (link.pd(), self.msn);
+        let read = ReadReply { first, packets, sent: 0, pd, va, rkey, len, msn, again: true };
         saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
     }
 
@@ -392,7 +389,8 @@ fn send_data(
         None
     } else {
         let at = read.va.wrapping_add(offset);
-        Some(ctx.remote(link, read.rkey, at, len as u64, check::right(OpKind::ReadRequest))?)
+        let need = check::right(OpKind::ReadRequest);
+        Some(ctx.mem.remote(read.pd, link.qpn(), read.rkey, at, len as u64, need)?)
     };
     let psn = read.first.add(read.sent);
     answer(link, batch, Opcode::read_response(position), psn, &ext, len, |out| {
@@ -411,6 +409,7 @@ fn answer(
     len: usize,
     fill: impl FnOnce(&mut [u8]),
 ) {
+    let opcode = opcode.in_connected(link.service());
     let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
     batch.push(link.net, emit::len(opcode, len), |net, buf| {
         emit::packet(net, buf, &bth, ext, len, fill);

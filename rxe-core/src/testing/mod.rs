@@ -9,7 +9,7 @@ use crate::mem::{Access, Buffer, Memory, PdId};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use crate::queue::{
     Completion, CompletionQueue, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
-    SharedReceiveQueue,
+    SharedReceiveQueue, XrcDomain,
 };
 use crate::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
 use crate::wire::{Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits};
@@ -31,6 +31,7 @@ pub(crate) struct Side {
     pub(crate) key: Key,
     pub(crate) cq: Arc<CompletionQueue>,
     pub(crate) qp: Arc<QpHandle>,
+    pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
     events: Vec<Event>,
 }
 
@@ -68,10 +69,26 @@ impl Side {
         let mut engine = Engine::new(Config { gids, ..Config::default() }, memory);
         let cq = Arc::new(CompletionQueue::new(1 << 12, None));
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let srq = srq.then(|| Arc::new(SharedReceiveQueue::new(qpn, PD, 64, 4)));
-        let init = QpInit { service, pd: PD, send_cq, recv_cq, cap, srq, sq_sig_all: false };
+        let xrcd = (service == QpType::XrcRecv).then(|| Arc::new(XrcDomain::new()));
+        let srq = (srq || xrcd.is_some())
+            .then(|| Arc::new(SharedReceiveQueue::new_xrc(qpn, PD, 64, 4, Arc::clone(&cq))));
+        if let Some((xrcd, srq)) = xrcd.as_ref().zip(srq.as_ref()) {
+            assert!(xrcd.add(Arc::clone(srq)));
+        }
+        let own = srq.clone().filter(|_| xrcd.is_none());
+        let init = QpInit {
+            service,
+            // An XRC target QP has no protection domain of its own.
+            pd: if xrcd.is_some() { PdId(0) } else { PD },
+            send_cq,
+            recv_cq,
+            cap,
+            srq: own,
+            xrcd,
+            sq_sig_all: false,
+        };
         let qp = engine.create_qp(Qpn::new(qpn).unwrap(), init).unwrap();
-        Self { engine, buffer, key, cq, qp, events: Vec::new() }
+        Self { engine, buffer, key, cq, qp, srq, events: Vec::new() }
     }
 
     pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
@@ -99,13 +116,17 @@ impl Side {
 
     pub(crate) fn post_with(&self, id: u64, op: SendOp, offset: u64, len: usize, flags: SendFlags) {
         let payload = Payload::Sges([self.sge(offset, len)].into_iter().collect());
-        self.qp.post_send(SendRequest { flags, ..SendRequest::new(id, op, payload) }).unwrap();
+        // The peer's queue has its QP's number.
+        let is_xrc = self.qp.init().service == QpType::XrcSend;
+        let xrc_srq = is_xrc.then_some(0x12);
+        let request = SendRequest { flags, xrc_srq, ..SendRequest::new(id, op, payload) };
+        self.qp.post_send(request).unwrap();
     }
 
     pub(crate) fn receive(&self, id: u64, offset: u64, len: usize) {
         let sges = [self.sge(offset, len)].into_iter().collect();
         let request = RecvRequest { id, sges };
-        match &self.qp.init().srq {
+        match &self.srq {
             Some(srq) => srq.post_recv(request).unwrap(),
             None => self.qp.post_recv(request).unwrap(),
         }
@@ -157,10 +178,11 @@ impl Pair {
 
     /// Two connected sides of a service, with shared receive queues or not.
     pub(crate) fn of(service: QpType, attr: &QpAttr, cap: QpCap, srq: bool) -> Self {
+        let other = if service == QpType::XrcSend { QpType::XrcRecv } else { service };
         let gid = |last| Gid::from(std::net::Ipv4Addr::new(10, 0, 0, last));
         let mut pair = Self {
             a: Side::new(service, 0x11, vec![gid(1)], cap, srq),
-            b: Side::new(service, 0x12, vec![gid(2)], cap, srq),
+            b: Side::new(other, 0x12, vec![gid(2)], cap, srq),
             now: Time::ZERO,
             fate: Box::new(|_| 1),
             log: Vec::new(),
@@ -245,6 +267,25 @@ fn connect(side: &mut Side, attr: &QpAttr, dgid: Gid, dest: u32, sq_psn: Psn, rq
     attr.dest_qp_num = Qpn::new(dest).unwrap();
     (attr.sq_psn, attr.rq_psn) = (sq_psn, rq_psn);
     let (init, rtr, rts) = match side.qp.init().service {
+        QpType::XrcSend => (
+            AttrMask::ACCESS_FLAGS,
+            AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN,
+            AttrMask::TIMEOUT
+                | AttrMask::RETRY_CNT
+                | AttrMask::RNR_RETRY
+                | AttrMask::SQ_PSN
+                | AttrMask::MAX_QP_RD_ATOMIC,
+        ),
+        QpType::XrcRecv => (
+            AttrMask::ACCESS_FLAGS,
+            AttrMask::AV
+                | AttrMask::PATH_MTU
+                | AttrMask::DEST_QPN
+                | AttrMask::RQ_PSN
+                | AttrMask::MAX_DEST_RD_ATOMIC
+                | AttrMask::MIN_RNR_TIMER,
+            AttrMask::TIMEOUT | AttrMask::SQ_PSN,
+        ),
         QpType::Rc => (
             AttrMask::ACCESS_FLAGS,
             AttrMask::AV

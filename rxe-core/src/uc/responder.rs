@@ -118,6 +118,7 @@ fn consequence(fault: Fault) -> (DropReason, Option<Status>) {
         Fault::SequenceGap
         | Fault::OpcodeOutOfSequence
         | Fault::TooManyReads
-        | Fault::InvalidateRefused => (DropReason::MessageBroken, None),
+        | Fault::InvalidateRefused
+        | Fault::UnknownXrcSrq => (DropReason::MessageBroken, None),
     }
 }

@@ -27,13 +27,13 @@ fn deliver(
     if bytes.len() > link.max_mtu().bytes() {
         return Err(DropReason::WrongLength);
     }
-    let receive = link.handle.rq.take(ctx).ok_or(DropReason::ReceiveQueueEmpty)?;
+    let receive = link.take_receive(ctx).ok_or(DropReason::ReceiveQueueEmpty)?;
     let len = grh::LEN + bytes.len();
     if (len as u64) > receive.capacity() {
         complete_receive_failed(link, ctx, &receive, Status::LocalLength);
         return Err(DropReason::ReceiveTooSmall);
     }
-    let pd = link.handle.rq.pd();
+    let pd = link.receive_pd();
     let stretch =
         |offset, len| ctx.mem.stretch(pd, &receive.sges, offset, len, Access::LOCAL_WRITE);
     let spans = stretch(0, grh::LEN).and_then(|head| {

@@ -23,6 +23,8 @@ pub struct Ext {
     pub ieth: Option<u32>,
     /// Q_Key and source QP.
     pub deth: Option<Deth>,
+    /// The shared receive queue that is meant (XRCETH): 8 reserved bits, then its number.
+    pub xrc_srq: Option<u32>,
     /// What to flush (FETH): placement type in bits 3 to 0, selectivity in bits 5 and 4.
     pub feth: Option<u32>,
     /// The 16 reserved bytes of a CNP; zeros where `None`.
@@ -37,6 +39,9 @@ impl Ext {
         debug_assert!(self.fits(info), "{} has not the headers {self:?}", info.name);
         if info.has_deth {
             buf.extend_from_slice(&self.deth.unwrap_or_default().emit());
+        }
+        if info.has_xrceth {
+            buf.extend_from_slice(&self.xrc_srq.unwrap_or_default().to_be_bytes());
         }
         if info.has_feth {
             buf.extend_from_slice(&self.feth.unwrap_or_default().to_be_bytes());
@@ -69,6 +74,7 @@ impl Ext {
     fn fits(&self, info: &OpInfo) -> bool {
         let is_cnp = info.kind == OpKind::Cnp;
         self.deth.is_some() == info.has_deth
+            && self.xrc_srq.is_some() == info.has_xrceth
             && self.feth.is_some() == info.has_feth
             && self.reth.is_some() == info.has_reth
             && self.atomic.is_some() == info.has_atomic

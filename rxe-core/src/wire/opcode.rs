@@ -19,6 +19,8 @@ pub enum Service {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Extended reliable connection: RC whose requests name a shared receive queue. IBTA A14.
+    Xrc,
     /// None: a congestion notification is for the device.
     Cnp,
 }
@@ -105,6 +107,8 @@ pub struct OpInfo {
     pub has_atomic_ack: bool,
     /// Carries Q_Key and source QP (DETH, 8 bytes).
     pub has_deth: bool,
+    /// Carries the shared receive queue that is meant (XRCETH, 4 bytes).
+    pub has_xrceth: bool,
     /// Carries what to flush (FETH, 4 bytes).
     pub has_feth: bool,
     /// Bytes of BTH and extension headers; the 16 reserved bytes of a CNP count.
@@ -204,10 +208,11 @@ impl Opcode {
         }
     }
 
-    /// An RC opcode's twin in UC; RC and UC share the low 5 bits.
-    const fn in_connected(self, service: Service) -> Self {
+    /// An RC opcode's twin in UC or XRC; they share the low 5 bits.
+    pub const fn in_connected(self, service: Service) -> Self {
         match service {
             Service::Uc => Self(self.0 | 0x20),
+            Service::Xrc => Self(self.0 | 0xa0),
             _ => self,
         }
     }
@@ -292,6 +297,32 @@ opcodes! {
     UD_SEND_ONLY_WITH_IMMEDIATE    = 0x65, Ud Send Only [Deth Imm];
 
     CNP                            = 0x81, Cnp Cnp Only [CnpReserved];
+
+    XRC_SEND_FIRST                 = 0xa0, Xrc Send First [Xrc];
+    XRC_SEND_MIDDLE                = 0xa1, Xrc Send Middle [Xrc];
+    XRC_SEND_LAST                  = 0xa2, Xrc Send Last [Xrc];
+    XRC_SEND_LAST_WITH_IMMEDIATE   = 0xa3, Xrc Send Last [Xrc Imm];
+    XRC_SEND_ONLY                  = 0xa4, Xrc Send Only [Xrc];
+    XRC_SEND_ONLY_WITH_IMMEDIATE   = 0xa5, Xrc Send Only [Xrc Imm];
+    XRC_WRITE_FIRST                = 0xa6, Xrc Write First [Xrc Reth];
+    XRC_WRITE_MIDDLE               = 0xa7, Xrc Write Middle [Xrc];
+    XRC_WRITE_LAST                 = 0xa8, Xrc Write Last [Xrc];
+    XRC_WRITE_LAST_WITH_IMMEDIATE  = 0xa9, Xrc Write Last [Xrc Imm];
+    XRC_WRITE_ONLY                 = 0xaa, Xrc Write Only [Xrc Reth];
+    XRC_WRITE_ONLY_WITH_IMMEDIATE  = 0xab, Xrc Write Only [Xrc Reth Imm];
+    XRC_READ_REQUEST               = 0xac, Xrc ReadRequest Only [Xrc Reth];
+    XRC_READ_RESPONSE_FIRST        = 0xad, Xrc ReadResponse First [Aeth];
+    XRC_READ_RESPONSE_MIDDLE       = 0xae, Xrc ReadResponse Middle [];
+    XRC_READ_RESPONSE_LAST         = 0xaf, Xrc ReadResponse Last [Aeth];
+    XRC_READ_RESPONSE_ONLY         = 0xb0, Xrc ReadResponse Only [Aeth];
+    XRC_ACKNOWLEDGE                = 0xb1, Xrc Acknowledge Only [Aeth];
+    XRC_ATOMIC_ACKNOWLEDGE         = 0xb2, Xrc AtomicAcknowledge Only [Aeth AtomicAck];
+    XRC_COMPARE_SWAP               = 0xb3, Xrc CompareSwap Only [Xrc Atomic];
+    XRC_FETCH_ADD                  = 0xb4, Xrc FetchAdd Only [Xrc Atomic];
+    XRC_SEND_LAST_WITH_INVALIDATE  = 0xb6, Xrc Send Last [Xrc Ieth];
+    XRC_SEND_ONLY_WITH_INVALIDATE  = 0xb7, Xrc Send Only [Xrc Ieth];
+    XRC_FLUSH                      = 0xbc, Xrc Flush Only [Xrc Feth Reth];
+    XRC_ATOMIC_WRITE               = 0xbd, Xrc AtomicWrite Only [Xrc Reth];
 }
 
 /// The row of an opcode that has none: a BTH alone.
@@ -308,6 +339,7 @@ enum Ext {
     Atomic,
     AtomicAck,
     Deth,
+    Xrc,
     Feth,
     CnpReserved,
 }
@@ -335,6 +367,7 @@ const fn row(
         has_atomic: false,
         has_atomic_ack: false,
         has_deth: false,
+        has_xrceth: false,
         has_feth: false,
         header_len: super::bth::LEN,
         is_request: false,
@@ -381,6 +414,10 @@ const fn row(
             Ext::Deth => {
                 info.has_deth = true;
                 super::deth::LEN
+            }
+            Ext::Xrc => {
+                info.has_xrceth = true;
+                4
             }
             Ext::Feth => {
                 info.has_feth = true;

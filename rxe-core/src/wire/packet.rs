@@ -98,7 +98,7 @@ impl<'a> Packet<'a> {
     /// The RETH, if the opcode has one.
     #[inline]
     pub fn reth(&self) -> Option<Reth> {
-        let at = bth::LEN + if self.info.has_feth { 4 } else { 0 };
+        let at = self.requests_at() + if self.info.has_feth { 4 } else { 0 };
         self.header(self.info.has_reth, at).map(Reth::parse)
     }
 
@@ -111,7 +111,7 @@ impl<'a> Packet<'a> {
     /// The AtomicETH, if the opcode has one.
     #[inline]
     pub fn atomic(&self) -> Option<AtomicEth> {
-        self.header(self.info.has_atomic, bth::LEN).map(AtomicEth::parse)
+        self.header(self.info.has_atomic, self.requests_at()).map(AtomicEth::parse)
     }
 
     /// What the atomic found, if the opcode says that.
@@ -142,7 +142,19 @@ impl<'a> Packet<'a> {
     /// What to flush, if the opcode says that.
     #[inline]
     pub fn feth(&self) -> Option<u32> {
-        self.header(self.info.has_feth, bth::LEN).copied().map(u32::from_be_bytes)
+        self.header(self.info.has_feth, self.requests_at()).copied().map(u32::from_be_bytes)
+    }
+
+    /// The shared receive queue that an XRC request means: 8 reserved bits, then its number.
+    #[inline]
+    pub fn xrc_srq(&self) -> Option<u32> {
+        self.header(self.info.has_xrceth, bth::LEN).copied().map(u32::from_be_bytes)
+    }
+
+    /// Where the headers of requests begin: behind the BTH, and the XRCETH if there is one.
+    #[inline]
+    fn requests_at(&self) -> usize {
+        bth::LEN + if self.info.has_xrceth { 4 } else { 0 }
     }
 
     /// All extension headers at once.
@@ -155,6 +167,7 @@ impl<'a> Packet<'a> {
             imm: self.imm(),
             ieth: self.ieth(),
             deth: self.deth(),
+            xrc_srq: self.xrc_srq(),
             feth: self.feth(),
             cnp: self.header(self.info.kind == OpKind::Cnp, bth::LEN).copied(),
         }

@@ -117,6 +117,7 @@ impl QpBuilder {
             recv_cq: self.recv_cq.queue().clone(),
             cap: self.cap,
             srq: self.srq.as_ref().map(|srq| srq.queue().clone()),
+            xrcd: None,
             sq_sig_all: self.sq_sig_all,
         };
         let handle = loop {

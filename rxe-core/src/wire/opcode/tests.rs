@@ -1,7 +1,7 @@
 use super::*;
 
 /// Opcode, name and header length, by hand from the specification.
-const EXPECTED: [(u8, &str, usize); 41] = [
+const EXPECTED: [(u8, &str, usize); 66] = [
     (0x00, "RC_SEND_FIRST", 12),
     (0x01, "RC_SEND_MIDDLE", 12),
     (0x02, "RC_SEND_LAST", 12),
@@ -43,6 +43,31 @@ const EXPECTED: [(u8, &str, usize); 41] = [
     (0x64, "UD_SEND_ONLY", 20),
     (0x65, "UD_SEND_ONLY_WITH_IMMEDIATE", 24),
     (0x81, "CNP", 28),
+    (0xa0, "XRC_SEND_FIRST", 16),
+    (0xa1, "XRC_SEND_MIDDLE", 16),
+    (0xa2, "XRC_SEND_LAST", 16),
+    (0xa3, "XRC_SEND_LAST_WITH_IMMEDIATE", 20),
+    (0xa4, "XRC_SEND_ONLY", 16),
+    (0xa5, "XRC_SEND_ONLY_WITH_IMMEDIATE", 20),
+    (0xa6, "XRC_WRITE_FIRST", 32),
+    (0xa7, "XRC_WRITE_MIDDLE", 16),
+    (0xa8, "XRC_WRITE_LAST", 16),
+    (0xa9, "XRC_WRITE_LAST_WITH_IMMEDIATE", 20),
+    (0xaa, "XRC_WRITE_ONLY", 32),
+    (0xab, "XRC_WRITE_ONLY_WITH_IMMEDIATE", 36),
+    (0xac, "XRC_READ_REQUEST", 32),
+    (0xad, "XRC_READ_RESPONSE_FIRST", 16),
+    (0xae, "XRC_READ_RESPONSE_MIDDLE", 12),
+    (0xaf, "XRC_READ_RESPONSE_LAST", 16),
+    (0xb0, "XRC_READ_RESPONSE_ONLY", 16),
+    (0xb1, "XRC_ACKNOWLEDGE", 16),
+    (0xb2, "XRC_ATOMIC_ACKNOWLEDGE", 24),
+    (0xb3, "XRC_COMPARE_SWAP", 44),
+    (0xb4, "XRC_FETCH_ADD", 44),
+    (0xb6, "XRC_SEND_LAST_WITH_INVALIDATE", 20),
+    (0xb7, "XRC_SEND_ONLY_WITH_INVALIDATE", 20),
+    (0xbc, "XRC_FLUSH", 36),
+    (0xbd, "XRC_ATOMIC_WRITE", 32),
 ];
 
 #[test]
@@ -61,6 +86,7 @@ fn header_lengths_are_the_sum_of_the_headers() {
             + 4 * (usize::from(info.has_imm)
                 + usize::from(info.has_ieth)
                 + usize::from(info.has_aeth)
+                + usize::from(info.has_xrceth)
                 + usize::from(info.has_feth))
             + 8 * (usize::from(info.has_atomic_ack) + usize::from(info.has_deth))
             + 16 * (usize::from(info.has_reth) + usize::from(info.kind == OpKind::Cnp))
@@ -81,6 +107,7 @@ fn names_say_what_the_flags_say() {
             Service::Rc => "RC_",
             Service::Uc => "UC_",
             Service::Ud => "UD_",
+            Service::Xrc => "XRC_",
             Service::Cnp => "CNP",
         };
         assert!(name.starts_with(service), "{name}");
@@ -122,7 +149,7 @@ fn a_receive_is_taken_by_the_first_of_a_send_and_the_last_of_a_write_with_immedi
 #[test]
 fn constructors_lead_to_the_row_with_the_properties_asked_for() {
     use Position::{First, Last, Middle, Only};
-    for service in [Service::Rc, Service::Uc, Service::Ud, Service::Cnp] {
+    for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Cnp] {
         for position in [First, Middle, Last, Only] {
             for extra in [SendExtra::None, SendExtra::Immediate, SendExtra::Invalidate] {
                 let Some(opcode) = Opcode::send(service, position, extra) else { continue };

@@ -72,6 +72,7 @@ fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>)
         recv_cq: Arc::clone(&cq),
         cap: QpCap::default(),
         srq: None,
+        xrcd: None,
         sq_sig_all: true,
     };
     let error = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };

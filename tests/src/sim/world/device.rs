@@ -66,6 +66,7 @@ impl Device {
             cap: end.cap,
             sq_sig_all: end.sig_all,
             srq: None,
+            xrcd: None,
         };
         let handle = self.engine.create_qp(end.qpn, init).expect("numbers differ");
         self.qps.insert(end.qpn, place);
@@ -163,5 +164,5 @@ pub(super) fn send_request(
         Verb::CompareSwap { compare, swap } => SendOp::CompareSwap { remote, compare, swap },
         Verb::FetchAdd { add } => SendOp::FetchAdd { remote, add },
     };
-    SendRequest { id, op: op_of, payload, flags: op.flags, to: None }
+    SendRequest { flags: op.flags, ..SendRequest::new(id, op_of, payload) }
 }

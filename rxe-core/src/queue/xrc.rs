@@ -1,0 +1,51 @@
+//! XRC domains: the shared receive queues that a peer's requests may name. IBTA annex A14.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::SharedReceiveQueue;
+
+/// The XRC shared receive queues that the target QPs of a domain deliver to, by number.
+#[derive(Debug, Default)]
+pub struct XrcDomain {
+    queues: RwLock<HashMap<u32, Arc<SharedReceiveQueue>>>,
+}
+
+impl XrcDomain {
+    /// A domain without queues.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets peers name a queue. Whether its number was free and the queue knows where its receives
+    /// complete ([`SharedReceiveQueue::new_xrc`]).
+    pub fn add(&self, srq: Arc<SharedReceiveQueue>) -> bool {
+        let mut queues = self.queues.write();
+        if srq.cq().is_none() || queues.contains_key(&srq.number()) {
+            return false;
+        }
+        queues.insert(srq.number(), srq);
+        true
+    }
+
+    /// From now on peers that name the queue are refused. Whether it was there.
+    pub fn remove(&self, number: u32) -> bool {
+        self.queues.write().remove(&number).is_some()
+    }
+
+    /// Queues in the domain.
+    pub fn len(&self) -> usize {
+        self.queues.read().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn find(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
+        self.queues.read().get(&number).cloned()
+    }
+}

@@ -1,0 +1,91 @@
+//! Extended reliable connection: an initiator, a target, and the shared queue that requests name.
+
+use std::time::Duration;
+
+use crate::engine::{Event, Fault};
+use crate::qp::{QpCap, QpState, QpType};
+use crate::queue::{Payload, SendOp, SendRequest, Status};
+use crate::testing::{Pair, attributes};
+use crate::wire::Service;
+
+fn pair() -> Pair {
+    Pair::of(QpType::XrcSend, &attributes(), QpCap::default(), false)
+}
+
+#[test]
+fn every_operation_reaches_the_target() {
+    let mut pair = pair();
+    let remote = pair.b.remote(100_000);
+    pair.a.fill(0, &[5; 3000]);
+    pair.b.receive(7, 0, 3000);
+    pair.b.receive(8, 0, 0);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
+    pair.a.post(2, SendOp::Write { remote, imm: Some(1) }, 0, 3000);
+    pair.a.post(3, SendOp::Read { remote }, 10_000, 3000);
+    let word = pair.b.remote(0);
+    pair.a.post(4, SendOp::FetchAdd { remote: word, add: 1 }, 20_000, 8);
+    pair.settle();
+    let done: Vec<_> = (1..5).map(|id| (id, Status::Success)).collect();
+    assert_eq!(pair.a.outcomes(), done);
+    assert_eq!(pair.b.outcomes(), [(7, Status::Success), (8, Status::Success)]);
+    assert_eq!(pair.b.bytes(100_000, 3000), [5; 3000]);
+    assert_eq!(pair.a.bytes(10_000, 3000), [5; 3000]);
+    assert_eq!(pair.b.bytes(0, 8), 0x0505_0505_0505_0506_u64.to_ne_bytes());
+    assert!(pair.log.iter().all(|sent| sent.packet().info().service == Service::Xrc));
+    let named = pair.log.iter().filter(|sent| sent.forward);
+    assert!(named.clone().all(|sent| sent.packet().xrc_srq() == Some(0x12)));
+}
+
+#[test]
+fn an_empty_shared_queue_is_not_ready_and_one_that_is_not_there_ends_the_target() {
+    let mut pair = pair();
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.settle();
+    pair.b.receive(1, 0, 10);
+    pair.run(Duration::from_secs(1));
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+
+    let sges = [pair.a.sge(0, 10)].into_iter().collect();
+    let request = SendRequest::new(2, SendOp::Send { imm: None }, Payload::Sges(sges));
+    assert!(pair.a.qp.post_send(request.clone()).is_err(), "no queue named");
+    pair.a.qp.post_send(SendRequest { xrc_srq: Some(0x13), ..request }).unwrap();
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(2, Status::RemoteOperation)]);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    let qpn = pair.b.qp.qpn();
+    let failed = Event::ResponderFailed { qpn, fault: Fault::UnknownXrcSrq };
+    assert!(pair.b.events().contains(&failed));
+}
+
+#[test]
+fn each_end_has_one_side_only() {
+    let pair = pair();
+    let sges = || [pair.b.sge(0, 10)].into_iter().collect();
+    let send = SendRequest {
+        xrc_srq: Some(1),
+        ..SendRequest::new(1, SendOp::Send { imm: None }, Payload::Sges(sges()))
+    };
+    assert!(pair.b.qp.post_send(send).is_err());
+    let receive = crate::queue::RecvRequest { id: 1, sges: sges() };
+    assert!(pair.a.qp.post_recv(receive.clone()).is_err());
+    assert!(pair.b.qp.post_recv(receive).is_err());
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    for lost in 0..8 {
+        let mut pair = pair();
+        let mut n = 0;
+        pair.fate = Box::new(move |_| {
+            n += 1;
+            usize::from(n - 1 != lost)
+        });
+        let remote = pair.b.remote(0);
+        pair.b.receive(1, 0, 3000);
+        pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
+        pair.a.post(2, SendOp::Read { remote }, 0, 3000);
+        pair.run(Duration::from_secs(10));
+        let done: Vec<_> = (1..3).map(|id| (id, Status::Success)).collect();
+        assert_eq!(pair.a.outcomes(), done, "packet {lost} lost");
+    }
+}
