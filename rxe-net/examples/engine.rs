@@ -19,8 +19,7 @@ use rxe_core::engine::{Config, Engine, SourcePort};
 use rxe_core::mem::{Access, Buffer, Memory, PdId};
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use rxe_core::queue::{
-    CompletionOp, CompletionQueue, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
-    Sge, Status,
+    CompletionOp, CompletionQueue, Payload, RecvRequest, Remote, SendOp, SendRequest, Sge, Status,
 };
 use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Qpn, Time};
 use rxe_core::wire::TxBatch;
@@ -112,6 +111,7 @@ impl End {
             cap,
             sq_sig_all: true,
             srq: None,
+            xrcd: None,
         };
         let qpn = Qpn::new(0x11).ok_or("QPN")?;
         let qp = engine.create_qp(qpn, init)?;
@@ -152,13 +152,7 @@ impl End {
 
     fn post(&mut self, op: SendOp, bytes: u32) -> Result<()> {
         let payload = Payload::Sges([sge(bytes)].into_iter().collect());
-        Ok(self.qp.post_send(SendRequest {
-            id: 0,
-            op,
-            payload,
-            flags: SendFlags::SIGNALED,
-            to: None,
-        })?)
+        Ok(self.qp.post_send(SendRequest::new(0, op, payload))?)
     }
 
     /// Answers a SEND of few bytes with one of as many, until nothing comes any more.
