@@ -9,6 +9,8 @@ mod gids;
 mod perf;
 mod pingpong;
 
+use std::process;
+
 use clap::{Parser, Subcommand};
 
 use crate::common::Error;
@@ -51,12 +53,57 @@ struct Cli {
 
 /// Does what the command line says. On a wrong command line, or for help, the process ends here.
 pub(crate) fn run() -> Result<(), Error> {
-    Cli::parse().command.run()
+    match Cli::try_parse() {
+        Ok(cli) => cli.command.run(),
+        Err(e) if wants_help(&e) => e.exit(),
+        Err(e) => {
+            eprintln!("rxe: {}", one_line(&e));
+            process::exit(WRONG_USAGE)
+        }
+    }
+}
+
+/// As clap, and most programs, have it.
+const WRONG_USAGE: i32 = 2;
+
+fn wants_help(e: &clap::Error) -> bool {
+    let nothing = clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    !e.use_stderr() || e.kind() == nothing
+}
+
+/// What clap says in a paragraph or two, without the usage.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let what = text.split("\nUsage:").next().unwrap_or_default();
+    let what = what.split("\nFor more information").next().unwrap_or_default();
+    let words: Vec<_> = what.split_whitespace().collect();
+    let line = words.join(" ").replace(" tip: ", "; ");
+    format!("{}: see --help", line.trim_start_matches("error: "))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn a_wrong_command_line_is_one_line() {
+        let said = |line: &str| {
+            let wrong = super::Cli::try_parse_from(line.split(' ')).err().unwrap();
+            super::one_line(&wrong)
+        };
+        assert_eq!(
+            said("rxe pingpong -s 0"),
+            "invalid value '0' for '--size <SIZE>': 0 is not in 1..=1073741824: see --help"
+        );
+        assert_eq!(
+            said("rxe perf write sideways"),
+            "invalid value 'sideways' for '<TEST>' [possible values: bw, lat]: see --help"
+        );
+        assert_eq!(
+            said("rxe pingpong --sise 5"),
+            "unexpected argument '--sise' found; a similar argument exists: '--size': see --help"
+        );
+    }
 
     #[test]
     fn options_do_not_contradict_each_other() {

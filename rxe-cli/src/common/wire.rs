@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use rxe_core::types::{Gid, Mtu};
-use rxe_net::BackendKind;
+use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo};
 use rxe_verbs::{Device, OpenOptions};
 
@@ -56,11 +56,6 @@ impl WireArgs {
                 }
             }
         };
-        if let Some(peer) = peer
-            && peer.is_ipv4() != ip.is_ipv4()
-        {
-            return Err(other_family(ip, peer));
-        }
         self.open_at(&info, ip)
     }
 
@@ -70,7 +65,13 @@ impl WireArgs {
         if let Some(path) = &self.pcap {
             options = options.pcap(path);
         }
-        let device = options.open()?;
+        let device = options.open().map_err(|e| match e {
+            rxe_verbs::Error::Net(NetError::File { path, source }) => {
+                let what = format!("can not write the capture {path}: {source}");
+                Error::new(what, "name another file with --pcap")
+            }
+            other => other.into(),
+        })?;
         let gid = Gid::from(ip);
         let at = device.gids().iter().position(|g| *g == gid);
         let gid_index = at.and_then(|i| u16::try_from(i).ok()).ok_or_else(|| no_such(info, ip))?;
@@ -113,7 +114,7 @@ pub(crate) fn check_mtu(device: &Device, asked: usize) -> Result<Mtu, Error> {
 }
 
 /// Why two ends can not talk.
-pub(crate) fn other_family(own: IpAddr, peer: IpAddr) -> Error {
+fn other_family(own: IpAddr, peer: IpAddr) -> Error {
     let name = |ip: IpAddr| if ip.is_ipv4() { "IPv4" } else { "IPv6" };
     let what = format!("own address {own} is {}, the peer's {peer} is {}", name(own), name(peer));
     Error::new(what, "choose a GID of the same family on both ends (see `rxe gids`)")

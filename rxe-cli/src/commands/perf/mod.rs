@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(short = 'x', long = "gid-index", value_name = "INDEX")]
     gid_idx: Option<usize>,
     /// Listen on or connect to this TCP port
-    #[arg(short, long, default_value_t = PORT)]
+    #[arg(short, long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that both links carry]
     #[arg(short, long)]

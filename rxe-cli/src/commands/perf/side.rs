@@ -45,7 +45,7 @@ const RECV: u64 = 1 << 63;
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Polls between two looks around.
-const POLLS: u32 = 64;
+const POLLS: u32 = 16;
 
 impl Side {
     /// Makes the queue pairs, in INIT, with receives posted where messages will come.

@@ -129,7 +129,8 @@ impl Latencies {
     pub(super) fn result(&self, bytes: u32) -> Latency {
         let n = self.histogram.len();
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
-        let quantile = |q| self.histogram.value_at_quantile(q) as f64 / 1e3;
+        // The histogram's steps are coarser than the clock's.
+        let quantile = |q| (self.histogram.value_at_quantile(q) as f64 / 1e3).min(micros(self.max));
         Latency {
             bytes,
             iterations: n,

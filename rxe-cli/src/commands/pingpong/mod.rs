@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// The host where the other side waits; without it, wait here
     host: Option<String>,
     /// Listen on or connect to this TCP port
-    #[arg(short, long, default_value_t = PORT)]
+    #[arg(short, long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     #[command(flatten)]
     device: DeviceArgs,

@@ -32,7 +32,7 @@ const INLINE: u32 = 256;
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Polls between two looks at the clock, and at who else wants the CPU.
-const POLLS: u32 = 64;
+const POLLS: u32 = 16;
 
 /// How long to stay after the last message, for a peer that has lost our last acknowledgement: its
 /// timer is 67 ms.

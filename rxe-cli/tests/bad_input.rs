@@ -1,0 +1,215 @@
+//! What a user does wrong is answered with one line that says what and what to do, and an exit code
+//! that is not 0. Each test has an address of its own on loopback.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const RXE: &str = env!("CARGO_BIN_EXE_rxe");
+
+fn rxe(args: &[&str]) -> Output {
+    Command::new(RXE).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Checks that `out` is a refusal that says all of `parts`.
+#[track_caller]
+fn refused(out: &Output, parts: &[&str]) {
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(matches!(out.status.code(), Some(1 | 2)), "{:?}: {said}", out.status);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("rxe: "), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is missing in {said}");
+    }
+}
+
+#[test]
+fn a_choice_that_does_not_exist() {
+    for (args, parts) in [
+        (&["pingpong", "-d", "mlx5_0"][..], &["no device \"mlx5_0\": use "][..]),
+        (&["pingpong", "-d", "lo", "-g", "99"], &["rxe_lo has no GID 99: choose one from 0 to "]),
+        (&["pingpong", "-d", "lo", "-i", "2"], &["rxe_lo has no port 2: use port 1"]),
+        (&["pingpong", "--address", "192.0.2.77"], &["no device has the address 192.0.2.77: "]),
+        (&["pingpong", "-d", "lo", "--address", "10.1.1.1"], &["rxe_lo has no address 10.1.1.1: "]),
+        (&["pingpong", "--address", "127.71.0.1", "-m", "1500"], &["1500 is no path MTU: choose"]),
+        (&["demo", "-m", "1000"], &["1000 is no path MTU: choose 256, 512"]),
+        (&["pingpong", "--backend", "xdp"], &["no backend xdp: choose udp or packet"]),
+        (&["pingpong", "-t"], &["leave -t away"]),
+        (&["pingpong", "-j"], &["leave -j away"]),
+        (&["pingpong", "no-such-host.invalid"], &["no-such-host.invalid", "check its name"]),
+        (&["perf", "send", "sideways"], &["'sideways'", "bw, lat"]),
+        (&["perf", "-x", "99", "-d", "lo", "write", "bw"], &["rxe_lo has no GID 99"]),
+    ] {
+        refused(&rxe(args), parts);
+    }
+}
+
+#[test]
+fn numbers_out_of_range() {
+    for args in [
+        &["pingpong", "-s", "0"][..],
+        &["pingpong", "-n", "0"],
+        &["pingpong", "-r", "40000"],
+        &["pingpong", "-p", "70000"],
+        &["pingpong", "-p", "0"],
+        &["pingpong", "-l", "8"],
+        &["perf", "write", "bw", "-s", "0", "::1"],
+        &["perf", "write", "bw", "-s", "9G", "::1"],
+        &["perf", "write", "bw", "-n", "1", "::1"],
+        &["perf", "write", "bw", "-D", "0", "::1"],
+        &["perf", "write", "bw", "-q", "0", "::1"],
+        &["perf", "write", "bw", "-u", "32", "::1"],
+        &["perf", "write", "bw", "-q", "256", "-t", "15000", "::1"],
+        &["perf", "write", "lat", "-q", "2", "::1"],
+        &["perf", "write", "lat", "-e", "::1"],
+        &["perf", "send", "lat", "-b", "::1"],
+        &["perf", "atomic", "bw", "-s", "16", "::1"],
+    ] {
+        refused(&rxe(args), &[": "]);
+    }
+}
+
+#[test]
+fn a_udp_port_in_use() {
+    let owner = UdpSocket::bind("127.73.0.1:4791").unwrap();
+    for args in [&["pingpong"][..], &["perf", "read", "lat"]] {
+        let args = [args, &["--address", "127.73.0.1"]].concat();
+        let me = format!("process {}", std::process::id());
+        refused(&rxe(&args), &["UDP port 4791 on 127.73.0.1 is in use", &me, "another address"]);
+    }
+    drop(owner);
+}
+
+#[test]
+fn a_tcp_port_in_use() {
+    let owner = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = owner.local_addr().unwrap().port().to_string();
+    for args in [&["pingpong", "--address", "127.74.0.1"][..], &["perf", "read", "lat"]] {
+        let args = [args, &["-p", &port]].concat();
+        refused(&rxe(&args), &[&format!("TCP port {port} is in use: "), "-p"]);
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    for (args, start) in [
+        (&["pingpong", "--address", "127.75.0.1"][..], "start `rxe pingpong` there first"),
+        (&["perf", "read", "lat", "--address", "127.75.0.2"], "start `rxe perf read lat` there"),
+    ] {
+        let args = [args, &["-p", &port, "127.0.0.1"]].concat();
+        refused(&rxe(&args), &["can not connect to 127.0.0.1, TCP port", start]);
+    }
+}
+
+#[test]
+fn a_capture_that_can_not_be_written() {
+    let file = "/nonexistent/capture.pcapng";
+    for args in [
+        &["demo"][..],
+        &["pingpong", "--address", "127.76.0.1"],
+        &["perf", "read", "lat", "--address", "127.76.0.1"],
+    ] {
+        let out = rxe(&[args, &["--pcap", file]].concat());
+        refused(&out, &["can not write the capture /nonexistent/capture.pcapng", "--pcap"]);
+    }
+}
+
+#[test]
+fn a_backend_without_privilege() {
+    // Root gives its privileges up; anybody else has none.
+    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    let args = ["pingpong", "-d", "lo", "--backend", "packet"];
+    let out = if root {
+        let drop = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
+        Command::new("setpriv").args(drop).arg(RXE).args(args).output()
+    } else {
+        Command::new(RXE).args(args).output()
+    };
+    match out {
+        Ok(out) if String::from_utf8_lossy(&out.stderr).contains("setpriv") => {
+            skipped("a_backend_without_privilege", "setpriv can not drop privileges here");
+        }
+        Ok(out) => refused(&out, &["needs CAP_NET_RAW", "udp backend"]),
+        Err(e) => skipped("a_backend_without_privilege", &format!("setpriv: {e}")),
+    }
+}
+
+/// Says that a test could not be run, where the harness does not swallow it.
+fn skipped(test: &str, why: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "SKIPPED: {test}: {why}").unwrap();
+}
+
+/// What a client says to a server that says `says` and then hangs up.
+fn client_of(says: &'static [u8], args: &[&str]) -> Output {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(says).unwrap();
+        // It reads what the client says, lest the connection ends with a reset.
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let out = rxe(&[args, &["-p", &port, "127.0.0.1"]].concat());
+    server.join().unwrap();
+    out
+}
+
+#[test]
+fn a_server_that_hangs_up_or_is_something_else() {
+    let pingpong = ["pingpong", "--address", "127.77.0.1"];
+    let perf = ["perf", "read", "lat", "--address", "127.77.0.2"];
+    for args in [&pingpong[..], &perf] {
+        refused(&client_of(b"", args), &["the peer hung up during the exchange"]);
+        let parts = ["the peer speaks something else: \"SSH-2.0", "run `rxe p"];
+        refused(&client_of(b"SSH-2.0-OpenSSH_9.2\r\n", args), &parts);
+    }
+    let other = b"{\"rxe-perf\":2}\n";
+    refused(&client_of(other, &perf), &["version 2 of this exchange, not 1", "same release"]);
+    // Its GID is all zero: it was started without -g.
+    let no_gid = b"0000:000011:0a0b0c:00000000000000000000000000000000\0";
+    refused(&client_of(no_gid, &pingpong), &["did not choose a GID", "-g INDEX"]);
+    let ipv6 = b"0000:000011:0a0b0c:fd000000000000000000000000000001\0";
+    refused(&client_of(ipv6, &pingpong), &["fd00::1 is IPv6", "same family"]);
+}
+
+/// What a server says to a client that says `says` and then hangs up. `port` is the test's own.
+fn server_of(says: &[u8], port: u16, args: &[&str]) -> Output {
+    let port_text = port.to_string();
+    let server: Child = Command::new(RXE)
+        .args([args, &["-p", &port_text]].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let connected = (0..500).find_map(|_| {
+        thread::sleep(Duration::from_millis(20));
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    let mut stream = connected.expect("the server listens");
+    stream.write_all(says).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+    server.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_client_that_hangs_up_or_is_something_else() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let pingpong = ["pingpong", "--address", "127.78.0.1"];
+    let perf = ["perf", "read", "lat", "--address", "127.78.0.2"];
+    for args in [&pingpong[..], &perf] {
+        refused(&server_of(b"", port, args), &["the peer hung up during the exchange"]);
+        let stranger = server_of(b"GET / HTTP/1.1\r\n\r\n", port, args);
+        refused(&stranger, &["the peer speaks something else: \"GET / HTTP/1.1"]);
+    }
+    // One that goes before it has said "done".
+    let message = b"0000:000011:0a0b0c:00000000000000000000ffff7f000001\0";
+    refused(&server_of(message, port, &pingpong), &["the peer hung up during the exchange"]);
+    refused(&server_of(message, port, &perf), &["something else: \"0000:000011:", "rxe perf"]);
+    refused(&server_of(b"{\"rxe-perf\":7}\n", port, &perf), &["version 7 of this exchange"]);
+}

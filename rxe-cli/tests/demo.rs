@@ -1,0 +1,115 @@
+//! `rxe demo` as a stranger calls it, and its capture as Wireshark reads it.
+
+mod util;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use util::{Dir, LOOPBACK, in_namespace, skipped};
+
+#[test]
+fn every_operation_is_verified_and_the_mistake_is_refused() {
+    let name = "every_operation_is_verified_and_the_mistake_is_refused";
+    let dir = Dir::new();
+    let script = "\"$RXE\" demo --json";
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+    let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_ne!(shown["this"]["pid"], shown["peer"]["pid"]);
+    assert_ne!(shown["this"]["address"], shown["peer"]["address"]);
+
+    let operations = shown["operations"].as_array().unwrap();
+    for op in ["SEND", "SEND with immediate", "WRITE", "WRITE with immediate", "READ"] {
+        let of = operations.iter().filter(|d| d["operation"] == op);
+        let sizes: Vec<_> = of.map(|d| d["size"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, [0, 1, 1024, 1025, 1 << 20], "{op}");
+    }
+    for op in ["COMPARE-AND-SWAP", "COMPARE-AND-SWAP, unequal", "FETCH-AND-ADD"] {
+        assert!(operations.iter().any(|d| d["operation"] == op && d["size"] == 8), "{op}");
+    }
+    for done in operations {
+        assert_eq!(done["verified"], true, "{done}");
+        let packets = done["packets_sent"].as_u64().max(done["packets_received"].as_u64());
+        let least = done["size"].as_u64().unwrap().div_ceil(1024).max(1);
+        assert!(packets >= Some(least), "{done}");
+    }
+
+    let mistake = &shown["mistake"];
+    assert_eq!(mistake["here"]["status"], "remote access error");
+    assert_eq!(mistake["peer"]["status"], "Work Request Flushed Error");
+    let reason = mistake["peer"]["events"].to_string();
+    assert!(reason.contains("outside the memory region"), "{reason}");
+    for who in ["here", "peer"] {
+        assert_eq!(mistake[who]["qp_state"], "ERR");
+        assert_eq!(mistake[who]["memory_unchanged"], true);
+    }
+
+    assert_eq!(shown["pcap"], "rxe-demo.pcapng");
+    let packets = usize::try_from(shown["packets"].as_u64().unwrap()).unwrap();
+    dissect(name, &dir.file("rxe-demo.pcapng"), packets);
+}
+
+/// What tshark makes of the capture: only RC packets, every opcode that there should be, nothing
+/// malformed.
+fn dissect(test: &str, capture: &Path, packets: usize) {
+    let tshark = |filter: &str| {
+        Command::new("tshark")
+            .args(["--disable-heuristic", "rpcrdma_infiniband", "-T", "fields"])
+            .args(["-e", "infiniband.bth.opcode", "-Y", filter, "-r"])
+            .arg(capture)
+            .output()
+    };
+    let all = match tshark("frame") {
+        Ok(out) => out,
+        Err(e) => return skipped(test, &format!("tshark: {e}; the capture was not looked at")),
+    };
+    assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stderr));
+    let opcodes: Vec<String> =
+        String::from_utf8(all.stdout).unwrap().lines().map(String::from).collect();
+    assert_eq!(opcodes.len(), packets);
+    let kinds: BTreeSet<u8> = opcodes.iter().map(|code| code.parse().unwrap()).collect();
+    // SEND, WRITE, READ, its responses, ACK, atomic ACK, CAS, FETCH-AND-ADD: 0x00 to 0x14.
+    assert_eq!(kinds, (0x00..=0x14).collect());
+
+    let malformed = tshark("_ws.malformed").unwrap();
+    assert_eq!(String::from_utf8_lossy(&malformed.stdout), "");
+}
+
+#[test]
+fn the_table_and_the_line_that_opens_the_capture_are_there() {
+    let name = "the_table_and_the_line_that_opens_the_capture_are_there";
+    let dir = Dir::new();
+    let script = "\"$RXE\" demo --mtu 4096 --pcap 'my capture.pcapng'";
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(text.matches("yes, by ").count(), 28, "{text}");
+    assert!(text.contains("path MTU 4096"));
+    assert!(text.contains("-r 'my capture.pcapng'\n"), "{text}");
+    assert!(dir.file("my capture.pcapng").exists());
+}
+
+#[test]
+fn several_demos_at_once_find_addresses() {
+    let name = "several_demos_at_once_find_addresses";
+    let dir = Dir::new();
+    let script = "
+        \"$RXE\" demo --json --no-pcap > a & a=$!
+        \"$RXE\" demo --json --no-pcap > b & b=$!
+        wait $a; wait $b
+    ";
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+}
+
+#[test]
+fn a_host_without_loopback_is_told_what_to_do() {
+    let name = "a_host_without_loopback_is_told_what_to_do";
+    let dir = Dir::new();
+    let Some(out) = in_namespace(name, ":", "\"$RXE\" demo", &dir.file("")) else { return };
+    assert_eq!(out.status.code(), Some(1));
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.ends_with("`ip link set lo up`\n") && said.lines().count() == 1, "{said}");
+}

@@ -1,0 +1,108 @@
+//! `rxe perf`: every operation runs and counts; nothing is said about how fast it is.
+
+mod util;
+
+use serde_json::Value;
+use util::{LOOPBACK, VETH, both};
+
+/// Runs it and gives what the client and the server printed.
+fn perf(name: &str, test: &str, options: &str) -> Option<(Value, Value)> {
+    let server = format!("perf {test} --json");
+    let client = format!("perf {test} {options} --json 10.9.0.1");
+    let said = both(name, VETH, &server, &client)?;
+    Some((said.client.json(), said.server.json()))
+}
+
+#[test]
+fn every_operation_has_bandwidth() {
+    let name = "every_operation_has_bandwidth";
+    for (op, options, messages) in [
+        ("send", "-n 300", 300),
+        ("write", "-n 300 -q 3", 900),
+        ("read", "-n 300 -o 4 -e", 300),
+        ("atomic", "-n 300 -A CMP_AND_SWAP", 300),
+        ("write", "-n 205 -b -Q 1 -t 7 -I 64 -s 64", 205),
+        ("send", "-n 205 -b -e -r 16", 205),
+    ] {
+        let Some((client, server)) = perf(name, &format!("{op} bw"), options) else { return };
+        let row = &client["results"][0];
+        assert_eq!(row["iterations"], messages, "{op} {options}: {client}");
+        for rate in ["bw_peak_bytes_per_second", "bw_average_bytes_per_second"] {
+            assert!(row[rate].as_f64() > Some(0.0), "{op} {options}: {client}");
+        }
+        // The server's own share of both directions may have taken another time.
+        assert_eq!(server["results"][0]["iterations"], messages, "{op} {options}: {server}");
+        assert_eq!(client["local"], server["remote"]);
+    }
+}
+
+#[test]
+fn every_operation_has_latency() {
+    let name = "every_operation_has_latency";
+    for (op, options, messages) in [
+        ("send", "-n 200", 200),
+        ("send", "-n 200 -e", 200),
+        ("write", "-n 300 -s 5000", 300),
+        ("read", "-n 200", 200),
+        ("atomic", "-n 200 -e", 200),
+    ] {
+        let Some((client, server)) = perf(name, &format!("{op} lat"), options) else { return };
+        assert_eq!(client["results"], server["results"], "{op} {options}");
+        let row = &client["results"][0];
+        assert_eq!(row["iterations"], messages, "{op} {options}");
+        let times = ["t_min_usec", "t_typical_usec", "percentile_99_usec", "t_max_usec"];
+        let times = times.map(|name| row[name].as_f64().unwrap());
+        // The histogram rounds to a thousandth.
+        assert!(times[0] > 0.0 && times.is_sorted_by(|a, b| *a <= b * 1.002), "{row}");
+    }
+}
+
+#[test]
+fn all_sizes_and_a_duration_can_be_asked_for() {
+    let name = "all_sizes_and_a_duration_can_be_asked_for";
+    let Some((client, _)) = perf(name, "write bw", "-a -n 5 -t 4") else { return };
+    let rows = client["results"].as_array().unwrap();
+    let sizes: Vec<_> = rows.iter().map(|r| r["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, (1..=23).map(|bit| 1 << bit).collect::<Vec<u64>>());
+
+    for test in ["send bw", "read lat"] {
+        let Some((client, _)) = perf(name, test, "-D 1 -s 64") else { return };
+        assert!(client["results"][0]["iterations"].as_u64() > Some(0), "{test}");
+    }
+}
+
+#[test]
+fn it_looks_like_perftest() {
+    let name = "it_looks_like_perftest";
+    let options = "perf write bw -n 100 -s 4K --report_gbits 127.0.0.1";
+    let Some(said) = both(name, LOOPBACK, "perf write bw", options) else { return };
+    assert_eq!((said.client.code, said.server.code), (0, 0), "{said:?}");
+    assert!(said.client.out.contains("RDMA_Write BW Test"), "{said:?}");
+    let heading =
+        " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
+    let mut rest = said.client.out.lines().skip_while(|line| *line != heading).skip(1);
+    let row: Vec<_> = rest.next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!((row.len(), &row[..2]), (5, &["4096", "100"][..]), "{said:?}");
+    assert!(said.server.out.contains("* Waiting for client on port 18515 *"));
+    assert_eq!(said.client.err, "", "no progress bar where there is no terminal");
+}
+
+#[test]
+fn ends_that_do_not_fit_say_so() {
+    let name = "ends_that_do_not_fit_say_so";
+    for (server, client, what) in [
+        (
+            "write bw",
+            "send lat",
+            "the server runs `rxe perf write bw`, the client `rxe perf send lat`",
+        ),
+        ("write bw -m 256", "write bw -m 512", "the server wants path MTU 256, the client 512"),
+    ] {
+        let client = format!("perf {client} 10.9.0.1");
+        let Some(said) = both(name, VETH, &format!("perf {server}"), &client) else { return };
+        for end in [&said.server, &said.client] {
+            assert_eq!(end.code, 1, "{said:?}");
+            assert!(end.err.contains(what) && end.err.lines().count() == 1, "{said:?}");
+        }
+    }
+}

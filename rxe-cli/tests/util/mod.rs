@@ -1,0 +1,138 @@
+//! What the tests of commands that connect share: a network namespace of their own, in which two
+//! `rxe` run.
+#![allow(dead_code, reason = "not every test program uses all of it")]
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+pub(crate) const RXE: &str = env!("CARGO_BIN_EXE_rxe");
+
+/// Loopback only.
+pub(crate) const LOOPBACK: &str = "ip link set lo up";
+
+/// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
+pub(crate) const VETH: &str = "
+    mount -t tmpfs none /run
+    ip netns add far
+    ip link set lo up
+    ip link add veth0 address 52:54:00:00:00:01 type veth peer name veth1 \
+        address 52:54:00:00:00:02 netns far
+    ip address add 10.9.0.1/24 dev veth0
+    ip address add fd09::1/64 dev veth0 nodad
+    ip link set veth0 up
+    ip -n far address add 10.9.0.2/24 dev veth1
+    ip -n far address add fd09::2/64 dev veth1 nodad
+    ip -n far link set veth1 up
+    ip -n far link set lo up
+";
+
+/// A directory that is removed in the end.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("rxe-cli-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a shell script in a network namespace of its own after `setup`, in `dir`; `$RXE` is the
+/// program. `None`, and a line that says so, if this host does not let us make one.
+pub(crate) fn in_namespace(test: &str, setup: &str, script: &str, dir: &Path) -> Option<Output> {
+    let unshare = |script: &str| {
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        Command::new("timeout")
+            .args(["120", "unshare", "-Urnm", "sh", "-ec", script])
+            .env("PATH", path)
+            .env("RXE", RXE)
+            .current_dir(dir)
+            .output()
+    };
+    let why = match unshare(setup) {
+        Ok(out) if out.status.success() => return unshare(&format!("{setup}\n{script}")).ok(),
+        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
+        Err(e) => format!("unshare: {e}"),
+    };
+    skipped(test, &why);
+    None
+}
+
+/// Says that a test, or a part of it, could not be run.
+pub(crate) fn skipped(test: &str, why: &str) {
+    // Not println: the test harness would swallow it.
+    let mut out = io::stdout();
+    writeln!(out, "SKIPPED: {test}: {why}").unwrap();
+}
+
+/// What the two sides of a conversation printed.
+#[derive(Debug)]
+pub(crate) struct Both {
+    pub(crate) server: Said,
+    pub(crate) client: Said,
+}
+
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) code: i32,
+}
+
+impl Said {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.code, 0, "{self:?}");
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}
+
+/// Runs `server` in the namespace that `setup` makes and, when it listens, `client`; in `far` if
+/// there is one. Both are arguments of `rxe`.
+pub(crate) fn both(test: &str, setup: &str, server: &str, client: &str) -> Option<Both> {
+    let dir = Dir::new();
+    let far = if setup == VETH { "ip netns exec far " } else { "" };
+    let script = format!(
+        r#"
+        set +e
+        "$RXE" {server} > server.out 2> server.err & server=$!
+        tries=0
+        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            kill -0 $server 2> kill.err || break
+            sleep 0.05
+        done
+        {far}"$RXE" {client} > client.out 2> client.err
+        echo $? > client.code
+        # A server that nobody came to waits for ever.
+        [ $(cat client.code) = 0 ] || {{ sleep 1; kill $server 2> kill.err; }}
+        wait $server
+        echo $? > server.code
+        "#
+    );
+    let ran = in_namespace(test, setup, &script, dir.file("").as_path())?;
+    let read = |name: &str| fs::read_to_string(dir.file(name)).unwrap_or_default();
+    let said = |who: &str| Said {
+        out: read(&format!("{who}.out")),
+        err: read(&format!("{who}.err")),
+        code: read(&format!("{who}.code")).trim().parse().unwrap_or_else(|_| panic!("{ran:?}")),
+    };
+    Some(Both { server: said("server"), client: said("client") })
+}
