@@ -1,6 +1,5 @@
 //! Shared pieces of the outer tests.
 
-pub mod captures;
 pub mod sim;
 
 use std::io::Write;

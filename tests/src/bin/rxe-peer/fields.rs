@@ -1,0 +1,365 @@
+//! The fields of requests, as the protocol writes them.
+
+use std::net::Ipv6Addr;
+
+use rxe_verbs::{
+    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, QpAttr, QpState, QpType, Qpn,
+    RnrTimer,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::Problem;
+
+/// Reads a request's fields; one that the command does not know is an error.
+pub(crate) fn read<T: for<'de> Deserialize<'de>>(fields: Map<String, Value>) -> Result<T, Problem> {
+    serde_json::from_value(Value::Object(fields)).map_err(|e| Problem::Wrong(e.to_string()))
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Right {
+    LocalWrite,
+    RemoteWrite,
+    RemoteRead,
+    RemoteAtomic,
+}
+
+impl Right {
+    const ALL: [(Self, &'static str, Access); 4] = [
+        (Self::LocalWrite, "local_write", Access::LOCAL_WRITE),
+        (Self::RemoteWrite, "remote_write", Access::REMOTE_WRITE),
+        (Self::RemoteRead, "remote_read", Access::REMOTE_READ),
+        (Self::RemoteAtomic, "remote_atomic", Access::REMOTE_ATOMIC),
+    ];
+
+    fn access(self) -> Access {
+        match self {
+            Self::LocalWrite => Access::LOCAL_WRITE,
+            Self::RemoteWrite => Access::REMOTE_WRITE,
+            Self::RemoteRead => Access::REMOTE_READ,
+            Self::RemoteAtomic => Access::REMOTE_ATOMIC,
+        }
+    }
+}
+
+/// What a list of rights allows; everything if there is none.
+pub(crate) fn access(rights: Option<&[Right]>) -> Access {
+    match rights {
+        Some(list) => list.iter().fold(Access::empty(), |all, r| all | r.access()),
+        None => Right::ALL.iter().fold(Access::empty(), |all, (_, _, a)| all | *a),
+    }
+}
+
+/// The names of rights.
+pub(crate) fn access_names(access: Access) -> Vec<&'static str> {
+    Right::ALL.iter().filter(|(_, _, a)| access.contains(*a)).map(|(_, name, _)| *name).collect()
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Service {
+    #[default]
+    Rc,
+    Uc,
+    Ud,
+}
+
+impl From<Service> for QpType {
+    fn from(service: Service) -> Self {
+        match service {
+            Service::Rc => Self::Rc,
+            Service::Uc => Self::Uc,
+            Service::Ud => Self::Ud,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum State {
+    Reset,
+    Init,
+    Rtr,
+    Rts,
+    Sqd,
+    Sqe,
+    Err,
+}
+
+impl From<State> for QpState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Reset => Self::Reset,
+            State::Init => Self::Init,
+            State::Rtr => Self::Rtr,
+            State::Rts => Self::Rts,
+            State::Sqd => Self::Sqd,
+            State::Sqe => Self::Sqe,
+            State::Err => Self::Err,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Av {
+    gid_index: u16,
+    dgid: Ipv6Addr,
+    #[serde(default = "one")]
+    port: u8,
+    #[serde(default = "hops")]
+    hop_limit: u8,
+    #[serde(default)]
+    traffic_class: u8,
+    #[serde(default)]
+    flow_label: u32,
+    #[serde(default)]
+    #[expect(dead_code, reason = "RoCE has no service levels on the wire")]
+    sl: u8,
+}
+
+fn one() -> u8 {
+    1
+}
+
+fn hops() -> u8 {
+    64
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Modify {
+    pub(crate) qp: u64,
+    state: Option<State>,
+    cur_state: Option<State>,
+    pkey_index: Option<u16>,
+    port: Option<u8>,
+    access: Option<Vec<Right>>,
+    qkey: Option<u32>,
+    path_mtu: Option<usize>,
+    dest_qpn: Option<u32>,
+    rq_psn: Option<u32>,
+    sq_psn: Option<u32>,
+    max_rd_atomic: Option<u8>,
+    max_dest_rd_atomic: Option<u8>,
+    min_rnr_timer: Option<u8>,
+    timeout: Option<u8>,
+    retry_cnt: Option<u8>,
+    rnr_retry: Option<u8>,
+    av: Option<Av>,
+}
+
+/// Notes a given field in the attributes and in the mask.
+macro_rules! given {
+    ($mask:ident, $bit:ident, $field:expr, $from:expr => |$value:ident| $convert:expr) => {
+        if let Some($value) = $from {
+            $mask |= AttrMask::$bit;
+            $field = $convert;
+        }
+    };
+}
+
+impl Modify {
+    /// The attributes and which of them are meant.
+    pub(crate) fn attr(&self) -> Result<(QpAttr, AttrMask), Problem> {
+        let mut a = QpAttr::default();
+        let mut mask = AttrMask::empty();
+        given!(mask, STATE, a.qp_state, self.state => |v| v.into());
+        given!(mask, CUR_STATE, a.cur_qp_state, self.cur_state => |v| v.into());
+        given!(mask, PKEY_INDEX, a.pkey_index, self.pkey_index => |v| v);
+        given!(mask, PORT, a.port_num, self.port => |v| v);
+        given!(mask, ACCESS_FLAGS, a.qp_access_flags, &self.access => |v| access(Some(v)));
+        given!(mask, QKEY, a.qkey, self.qkey => |v| rxe_core::types::Qkey::new(v));
+        given!(mask, PATH_MTU, a.path_mtu, self.path_mtu => |v| mtu(v)?);
+        given!(mask, DEST_QPN, a.dest_qp_num, self.dest_qpn => |v| qpn(v)?);
+        given!(mask, RQ_PSN, a.rq_psn, self.rq_psn => |v| Psn::new(v));
+        given!(mask, SQ_PSN, a.sq_psn, self.sq_psn => |v| Psn::new(v));
+        given!(mask, MAX_QP_RD_ATOMIC, a.max_rd_atomic, self.max_rd_atomic => |v| v);
+        given!(mask, MAX_DEST_RD_ATOMIC, a.max_dest_rd_atomic, self.max_dest_rd_atomic => |v| v);
+        given!(mask, MIN_RNR_TIMER, a.min_rnr_timer, self.min_rnr_timer => |v| {
+            RnrTimer::new(v).ok_or_else(|| wrong("min_rnr_timer", v))?
+        });
+        given!(mask, TIMEOUT, a.timeout, self.timeout => |v| {
+            AckTimeout::new(v).ok_or_else(|| wrong("timeout", v))?
+        });
+        given!(mask, RETRY_CNT, a.retry_cnt, self.retry_cnt => |v| v);
+        given!(mask, RNR_RETRY, a.rnr_retry, self.rnr_retry => |v| v);
+        given!(mask, AV, a.ah_attr, self.av => |v| {
+            if v.port != 1 {
+                return Err(wrong("av.port", v.port));
+            }
+            AddressVector {
+                sgid_index: v.gid_index,
+                dgid: Gid::from_bytes(v.dgid.octets()),
+                flow_label: v.flow_label,
+                traffic_class: v.traffic_class,
+                hop_limit: v.hop_limit,
+            }
+        });
+        Ok((a, mask))
+    }
+}
+
+fn wrong(field: &str, value: impl std::fmt::Display) -> Problem {
+    Problem::Wrong(format!("{field}: there is no {value}"))
+}
+
+fn mtu(bytes: usize) -> Result<Mtu, Problem> {
+    Mtu::from_bytes(bytes).ok_or_else(|| wrong("path_mtu", bytes))
+}
+
+fn qpn(number: u32) -> Result<Qpn, Problem> {
+    Qpn::new(number).ok_or_else(|| wrong("dest_qpn", number))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Connect {
+    qp: u64,
+    gid_index: u16,
+    dgid: Ipv6Addr,
+    dest_qpn: u32,
+    sq_psn: u32,
+    rq_psn: u32,
+    access: Option<Vec<Right>>,
+    path_mtu: Option<usize>,
+    max_rd_atomic: Option<u8>,
+    max_dest_rd_atomic: Option<u8>,
+    min_rnr_timer: Option<u8>,
+    timeout: Option<u8>,
+    retry_cnt: Option<u8>,
+    rnr_retry: Option<u8>,
+    port: Option<u8>,
+    hop_limit: Option<u8>,
+    traffic_class: Option<u8>,
+    flow_label: Option<u32>,
+    sl: Option<u8>,
+    until: Option<State>,
+}
+
+impl Connect {
+    /// The steps that it stands for; `rc` says whether the queue pair is one of RC.
+    pub(crate) fn steps(self, rc: bool) -> Result<Vec<Modify>, Problem> {
+        let until = self.until.unwrap_or(State::Rts);
+        let number = match until {
+            State::Init => 1,
+            State::Rtr => 2,
+            State::Rts => 3,
+            _ => return Err(wrong("until", format!("{until:?}"))),
+        };
+        let port = self.port.unwrap_or(1);
+        let all =
+            || vec![Right::LocalWrite, Right::RemoteWrite, Right::RemoteRead, Right::RemoteAtomic];
+        let to = |state| Modify { qp: self.qp, state: Some(state), ..Modify::default() };
+        let init = Modify {
+            pkey_index: Some(0),
+            port: Some(port),
+            access: Some(self.access.unwrap_or_else(all)),
+            ..to(State::Init)
+        };
+        let rtr = Modify {
+            av: Some(Av {
+                gid_index: self.gid_index,
+                dgid: self.dgid,
+                port,
+                hop_limit: self.hop_limit.unwrap_or(64),
+                traffic_class: self.traffic_class.unwrap_or(0),
+                flow_label: self.flow_label.unwrap_or(0),
+                sl: self.sl.unwrap_or(0),
+            }),
+            path_mtu: Some(self.path_mtu.unwrap_or(1024)),
+            dest_qpn: Some(self.dest_qpn),
+            rq_psn: Some(self.rq_psn),
+            max_dest_rd_atomic: rc.then(|| self.max_dest_rd_atomic.unwrap_or(16)),
+            min_rnr_timer: rc.then(|| self.min_rnr_timer.unwrap_or(12)),
+            ..to(State::Rtr)
+        };
+        let rts = Modify {
+            sq_psn: Some(self.sq_psn),
+            timeout: rc.then(|| self.timeout.unwrap_or(14)),
+            retry_cnt: rc.then(|| self.retry_cnt.unwrap_or(7)),
+            rnr_retry: rc.then(|| self.rnr_retry.unwrap_or(7)),
+            max_rd_atomic: rc.then(|| self.max_rd_atomic.unwrap_or(16)),
+            ..to(State::Rts)
+        };
+        let mut steps = vec![init, rtr, rts];
+        steps.truncate(number);
+        Ok(steps)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Op {
+    Send,
+    SendImm,
+    Write,
+    WriteImm,
+    Read,
+    Cas,
+    FetchAdd,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Flag {
+    Signaled,
+    Solicited,
+    Fence,
+    Inline,
+}
+
+/// A work request without its queue pair.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SendWr {
+    pub(crate) op: Op,
+    #[serde(default)]
+    pub(crate) wr_id: u64,
+    #[serde(default)]
+    pub(crate) sge: Vec<Piece>,
+    #[serde(default = "signaled")]
+    pub(crate) flags: Vec<Flag>,
+    #[serde(default)]
+    pub(crate) imm: u32,
+    #[serde(default)]
+    pub(crate) remote_addr: u64,
+    #[serde(default)]
+    pub(crate) rkey: u32,
+    #[serde(default)]
+    pub(crate) compare: u64,
+    #[serde(default)]
+    pub(crate) swap: u64,
+    #[serde(default)]
+    pub(crate) add: u64,
+}
+
+fn signaled() -> Vec<Flag> {
+    vec![Flag::Signaled]
+}
+
+/// A scatter/gather element, by a region's handle or by numbers that may be wrong.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Piece {
+    Of(Of),
+    Raw(Raw),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Of {
+    pub(crate) mr: u64,
+    #[serde(default)]
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Raw {
+    pub(crate) addr: u64,
+    pub(crate) len: u32,
+    pub(crate) lkey: u32,
+}

@@ -1,0 +1,141 @@
+//! A scriptable verbs endpoint on rxe-verbs: the twin of `tests/peer/peer.py`, at the top of which
+//! their protocol is written. A test can put either at either end.
+//!
+//! What differs from run to run but is no part of the protocol (the backend, the address, faults, a
+//! capture) is on the command line.
+
+mod endpoint;
+mod fields;
+mod pattern;
+
+use std::io::{self, BufRead, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rxe_verbs::BackendKind;
+use serde_json::{Map, Value, json};
+
+use endpoint::Endpoint;
+
+/// A scriptable verbs endpoint: one JSON object a line in, one out.
+#[derive(Debug, Parser)]
+#[command(name = "rxe-peer")]
+pub(crate) struct Args {
+    /// The device or interface that "open" opens when it names none
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// udp or packet
+    #[arg(long, default_value = "udp")]
+    pub(crate) backend: BackendKind,
+    /// Use only this address of the device (again: and this)
+    #[arg(long)]
+    pub(crate) address: Vec<IpAddr>,
+    /// Write everything sent and received to a pcapng file
+    #[arg(long)]
+    pub(crate) pcap: Option<PathBuf>,
+    /// The share of packets to lose, either way
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) loss: f64,
+    /// The share of packets to deliver later than they would be
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) reorder: f64,
+    /// The share of packets to deliver twice
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) duplicate: f64,
+    /// What faults are drawn from
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+fn main() -> ExitCode {
+    let mut endpoint = Endpoint::new(Args::parse());
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        if line.trim().is_empty() {
+            continue;
+        }
+        let (answer, more) = answer(&mut endpoint, &line);
+        let mut out = io::stdout().lock();
+        if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() || !more {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// The answer to one line, and whether to go on.
+fn answer(endpoint: &mut Endpoint, line: &str) -> (Value, bool) {
+    let mut request: Map<String, Value> = match serde_json::from_str(line) {
+        Ok(request) => request,
+        Err(e) => return (problem(Value::Null, &Problem::Wrong(e.to_string())), true),
+    };
+    let id = request.remove("id").unwrap_or(Value::Null);
+    let cmd = request.remove("cmd").unwrap_or(Value::Null);
+    match endpoint.run(cmd.as_str().unwrap_or(""), request) {
+        Ok(mut answer) => {
+            answer.insert("ok".into(), true.into());
+            if !id.is_null() {
+                answer.insert("id".into(), id);
+            }
+            (Value::Object(answer), cmd != "exit")
+        }
+        Err(why) => (problem(id, &why), true),
+    }
+}
+
+/// Why a request was not carried out.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// The request itself is wrong.
+    Wrong(String),
+    /// A verb refused it.
+    Verb(rxe_verbs::Error),
+    /// The same, of this request of a list.
+    InList(usize, Box<Problem>),
+}
+
+impl From<rxe_verbs::Error> for Problem {
+    fn from(e: rxe_verbs::Error) -> Self {
+        Self::Verb(e)
+    }
+}
+
+fn problem(id: Value, why: &Problem) -> Value {
+    let mut out = match why {
+        Problem::Wrong(why) => json!({"ok": false, "error": "PROTOCOL", "message": why}),
+        Problem::Verb(e) => {
+            json!({"ok": false, "error": errno_name(e.errno()), "message": e.to_string()})
+        }
+        Problem::InList(index, why) => {
+            let mut out = problem(Value::Null, why);
+            out["index"] = (*index).into();
+            out
+        }
+    };
+    if !id.is_null() {
+        out["id"] = id;
+    }
+    out
+}
+
+/// The names of the numbers that `rxe_verbs::Error::errno` gives.
+fn errno_name(errno: i32) -> &'static str {
+    const NAMES: &[(i32, &str)] = &[
+        (1, "EPERM"),
+        (2, "ENOENT"),
+        (5, "EIO"),
+        (12, "ENOMEM"),
+        (13, "EACCES"),
+        (16, "EBUSY"),
+        (19, "ENODEV"),
+        (22, "EINVAL"),
+        (75, "EOVERFLOW"),
+        (95, "EOPNOTSUPP"),
+        (98, "EADDRINUSE"),
+        (99, "EADDRNOTAVAIL"),
+        (110, "ETIMEDOUT"),
+    ];
+    NAMES.iter().find(|(n, _)| *n == errno).map_or("EIO", |(_, name)| name)
+}
