@@ -22,6 +22,8 @@ enum Chore {
     Deps(cmd::deps::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
     Pcaps(cmd::pcaps::Args),
+    /// Show what works between our engine and real kernels, and write docs/interop.md
+    Interop(cmd::interop::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),
 }
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => cmd::bench::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
+        Chore::Interop(args) => cmd::interop::run(&args),
         Chore::Test(args) => cmd::test::run(&args),
     };
     done.unwrap_or_else(|why| {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod deps;
+pub(crate) mod interop;
 pub(crate) mod kernel;
 pub(crate) mod pcaps;
 pub(crate) mod test;

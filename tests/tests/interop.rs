@@ -1,0 +1,65 @@
+//! Our engine and real kernels, each asking and each answering: every cell of `docs/interop.md`.
+//!
+//! One test a kernel, and one VM. `cargo xtask interop` runs the same, and some of it by `--filter`.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use xtask::interop::{self, Asks, Backend, Options};
+use xtask::{everything, or_skip, skipped};
+
+#[test]
+fn kernel_5_10() {
+    if everything() {
+        every_cell("5.10");
+    } else {
+        skipped("kernel_5_10", "only with --all");
+    }
+}
+
+#[test]
+fn kernel_6_1() {
+    every_cell("6.1");
+}
+
+#[test]
+fn kernel_6_12() {
+    if everything() {
+        every_cell("6.12");
+    } else {
+        skipped("kernel_6_12", "only with --all");
+    }
+}
+
+#[test]
+fn kernel_7_2() {
+    every_cell("7.2");
+}
+
+fn every_cell(kernel: &str) {
+    let options = Options {
+        backends: Backend::ALL.into(),
+        asks: Asks::BOTH.into(),
+        filter: env::var("RXE_INTEROP_FILTER").ok(),
+        verbose: true,
+        capture: None,
+        peer: env!("CARGO_BIN_EXE_rxe-peer").into(),
+        rxe: rxe(),
+    };
+    let Some(report) = or_skip(interop::run(kernel, &options)) else { return };
+    for row in report.skipped() {
+        skipped(&format!("kernel {kernel}"), &row.to_string());
+    }
+    let failed: Vec<String> = report.failed().map(ToString::to_string).collect();
+    assert!(failed.is_empty(), "kernel {}:\n{}", report.release, failed.join("\n"));
+    assert!(!report.rows.is_empty() || options.filter.is_some());
+}
+
+/// The command `rxe`: of another package, so cargo does not tell where it is.
+fn rxe() -> PathBuf {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo).args(["build", "--quiet", "--package", "rxe-cli"]).status();
+    assert!(built.is_ok_and(|s| s.success()), "rxe does not build");
+    PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask interop`: the table of what works with real kernels.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+use xtask::interop::{self, Asks, Backend, Options, Report};
+use xtask::vm::{Error, KNOWN, Result};
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// All kernels: 5.10, 6.1, 6.12 and 7.2
+    #[arg(long)]
+    all: bool,
+    /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
+    #[arg(long, value_name = "V")]
+    kernel: Vec<String>,
+    /// Only this backend of ours
+    #[arg(long, value_parser = backend)]
+    backend: Option<Backend>,
+    /// Only between two kernels: a try of the harness itself
+    #[arg(long, hide = true)]
+    baseline: bool,
+    /// Only cells whose name contains this, or ends with it if a $ follows
+    #[arg(long)]
+    filter: Option<String>,
+    /// Say of each cell how it went and how long it took
+    #[arg(long, short)]
+    verbose: bool,
+    /// Write what passes the link to a pcap file (one kernel at a time)
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// One kernel after the other
+    #[arg(long)]
+    serial: bool,
+}
+
+/// The page that a whole run writes.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/interop.md");
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let kernels: Vec<String> = if args.all {
+        KNOWN.map(str::to_owned).into()
+    } else if args.kernel.is_empty() {
+        interop::KERNELS.map(str::to_owned).into()
+    } else {
+        args.kernel.clone()
+    };
+    let bin = build()?;
+    let options = Options {
+        backends: args.backend.map_or(Backend::ALL.into(), |b| vec![b]),
+        asks: if args.baseline { vec![Asks::Baseline] } else { Asks::BOTH.into() },
+        filter: args.filter.clone(),
+        verbose: args.verbose,
+        capture: args.capture.clone(),
+        peer: bin.join("rxe-peer"),
+        rxe: bin.join("rxe"),
+    };
+    let serial = args.serial || args.capture.is_some();
+    let mut good = true;
+    let mut reports: Vec<Report> = Vec::new();
+    for some in kernels.chunks(if serial { 1 } else { 2 }) {
+        let done = thread::scope(|s| {
+            let all: Vec<_> = some.iter().map(|k| s.spawn(|| interop::run(k, &options))).collect();
+            let panicked = || Err(Error::Failed("the run panicked".into()));
+            all.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>()
+        });
+        for (kernel, done) in some.iter().zip(done) {
+            match done {
+                Ok(report) => reports.push(report),
+                Err(Error::Missing(why)) => println!("SKIPPED: kernel {kernel}: {why}"),
+                Err(Error::Failed(why)) => {
+                    good = false;
+                    println!("kernel {kernel}: FAILED: {why}");
+                }
+            }
+        }
+    }
+    for report in &reports {
+        println!("{}", report.section());
+        good &= report.failed().next().is_none();
+    }
+    for report in &reports {
+        let (all, failed) = (report.rows.len(), report.failed().count());
+        let s = report.took.as_secs();
+        println!("{}: {all} cells, {failed} failed, {s} s", report.package);
+    }
+    if args.backend.is_none() && args.filter.is_none() && !args.baseline {
+        write(Path::new(PAGE), &reports)?;
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write(page: &Path, reports: &[Report]) -> Result<()> {
+    let old = fs::read_to_string(page).unwrap_or_default();
+    let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", page.display()));
+    fs::write(page, interop::update_docs(&old, reports)).map_err(failed)
+}
+
+/// Builds our two programs and says where they are.
+fn build() -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["build", "--quiet", "--package", "rxe-tests", "--package", "rxe-cli", "--bins"];
+    let status = Command::new(cargo).args(args).status();
+    if !status.is_ok_and(|s| s.success()) {
+        return Err(Error::Failed("rxe-peer and rxe do not build".into()));
+    }
+    // Where this program is itself.
+    let here = env::current_exe().ok().and_then(|p| p.parent().map(Path::to_owned));
+    here.ok_or_else(|| Error::Failed("this program does not know where it is".into()))
+}
+
+fn backend(name: &str) -> std::result::Result<Backend, String> {
+    let found = Backend::ALL.into_iter().find(|b| b.name() == name);
+    found.ok_or_else(|| "udp or packet".into())
+}

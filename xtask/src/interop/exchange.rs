@@ -1,0 +1,243 @@
+//! One operation, with everything about it compared: every byte at both ends and around, and every
+//! field of the completions that verbs define.
+
+use super::end::{Conn, End, GUARD, PATIENCE, Pair, all_equal, completions, failed};
+use crate::vm::Result;
+use serde_json::{Value, json};
+
+/// What a requester can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Send,
+    SendImm,
+    Write,
+    WriteImm,
+    Read,
+    Cas,
+    FetchAdd,
+}
+
+impl Op {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Send,
+        Self::SendImm,
+        Self::Write,
+        Self::WriteImm,
+        Self::Read,
+        Self::Cas,
+        Self::FetchAdd,
+    ];
+
+    /// As the table and filters name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "SEND",
+            Self::SendImm => "SEND_IMM",
+            Self::Write => "WRITE",
+            Self::WriteImm => "WRITE_IMM",
+            Self::Read => "READ",
+            Self::Cas => "CAS",
+            Self::FetchAdd => "FETCH_ADD",
+        }
+    }
+
+    /// As the peers' protocol names it.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::SendImm => "send_imm",
+            Self::Write => "write",
+            Self::WriteImm => "write_imm",
+            Self::Read => "read",
+            Self::Cas => "cas",
+            Self::FetchAdd => "fetch_add",
+        }
+    }
+
+    /// The opcode of the requester's completion.
+    pub(super) fn completes_as(self) -> &'static str {
+        match self {
+            Self::Send | Self::SendImm => "SEND",
+            Self::Write | Self::WriteImm => "RDMA_WRITE",
+            Self::Read => "RDMA_READ",
+            Self::Cas => "COMP_SWAP",
+            Self::FetchAdd => "FETCH_ADD",
+        }
+    }
+
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::Cas | Self::FetchAdd)
+    }
+
+    pub(super) fn has_imm(self) -> bool {
+        matches!(self, Self::SendImm | Self::WriteImm)
+    }
+
+    /// Whether it names memory of the responder.
+    pub(super) fn is_remote(self) -> bool {
+        !matches!(self, Self::Send | Self::SendImm)
+    }
+
+    /// The opcode of the completion that the responder gets, if it gets one.
+    pub(super) fn received_as(self) -> Option<&'static str> {
+        match self {
+            Self::Send | Self::SendImm => Some("RECV"),
+            Self::WriteImm => Some("RECV_RDMA_WITH_IMM"),
+            _ => None,
+        }
+    }
+
+    /// The right that the responder must have given.
+    pub(super) fn right(self) -> &'static str {
+        match self {
+            Self::Send | Self::SendImm => "",
+            Self::Write | Self::WriteImm => "remote_write",
+            Self::Read => "remote_read",
+            Self::Cas | Self::FetchAdd => "remote_atomic",
+        }
+    }
+}
+
+/// Where messages lie in the requester's memory, and in the responder's: neither aligned, nor alike.
+pub(super) const LOCAL: u64 = 0x1003;
+pub(super) const REMOTE: u64 = 0x2005;
+
+/// Where the word is that atomics work on, and where the requester gets the old value.
+const WORD: u64 = 0x2008;
+const OLD: u64 = 0x1008;
+
+/// Carries out `op` with a message of `size` bytes. `n` is a number of the caller's own for it, from
+/// which patterns, work request IDs and immediate data are made.
+pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u64) -> Result<()> {
+    if op.is_atomic() {
+        return atomic(pair, conn, op, n);
+    }
+    let (seed, background) = (2 * n + 1, 2 * n + 2);
+    let imm = op.has_imm().then_some(0xa1b2_0000 + n % 0x1_0000);
+    let (local, remote) = (pair.req.mr, pair.resp.mr);
+    let around = |end: &End, offset: u64| end.mr.fill(background, offset - GUARD, size + 2 * GUARD);
+    let mut at_resp = Vec::new();
+    if op == Op::Read {
+        pair.req.batch(vec![around(pair.req, LOCAL)])?;
+        at_resp.push(remote.fill(seed, REMOTE, size));
+    } else {
+        pair.req.batch(vec![local.fill(seed, LOCAL, size)])?;
+        at_resp.push(around(pair.resp, REMOTE));
+    }
+    if let Some(opcode) = op.received_as() {
+        let takes = opcode == "RECV" && size > 0;
+        let sge = if takes { json!([remote.sge(REMOTE, size)]) } else { json!([]) };
+        at_resp.push(("post_recv", json!({"qp": conn.resp.qp, "wr_id": n + 1, "sge": sge})));
+    }
+    pair.resp.batch(at_resp)?;
+
+    let wr = request(pair, conn, op, size, n, imm);
+    complete(pair, conn, op, Some(size), n, wr)?;
+    if let Some(opcode) = op.received_as() {
+        let wc = pair.resp.wait(pair.resp.recv_cq, 1)?.remove(0);
+        wc.expect(pair.resp.who, conn.resp, n + 1, opcode, Some(size), imm)?;
+    }
+
+    let whole = |end: &End, offset: u64| {
+        vec![
+            end.mr.check(seed, offset, size, 0),
+            end.mr.check(background, offset - GUARD, GUARD, 0),
+            end.mr.check(background, offset + size, GUARD, GUARD + size),
+        ]
+    };
+    let source = |end: &End, offset: u64| vec![end.mr.check(seed, offset, size, 0)];
+    let (at_req, at_resp) = if op == Op::Read {
+        (whole(pair.req, LOCAL), source(pair.resp, REMOTE))
+    } else {
+        (source(pair.req, LOCAL), whole(pair.resp, REMOTE))
+    };
+    all_equal(pair.req.who, "requester's memory", &pair.req.batch(at_req)?)?;
+    all_equal(pair.resp.who, "responder's memory", &pair.resp.batch(at_resp)?)
+}
+
+/// The work request of a message as [`exchange`] lays it out.
+pub(super) fn request(
+    pair: &Pair<'_>,
+    conn: Conn,
+    op: Op,
+    size: u64,
+    n: u64,
+    imm: Option<u64>,
+) -> Value {
+    let sge = if size > 0 { json!([pair.req.mr.sge(LOCAL, size)]) } else { json!([]) };
+    let mut wr = json!({"qp": conn.req.qp, "op": op.verb(), "wr_id": n, "sge": sge});
+    if let Some(imm) = imm {
+        wr["imm"] = imm.into();
+    }
+    if op.is_remote() {
+        wr["remote_addr"] = (pair.resp.mr.addr + REMOTE).into();
+        wr["rkey"] = pair.resp.mr.rkey.into();
+    }
+    wr
+}
+
+/// Posts a request and waits for its good end.
+fn complete(
+    pair: &mut Pair<'_>,
+    conn: Conn,
+    op: Op,
+    size: Option<u64>,
+    n: u64,
+    wr: Value,
+) -> Result<()> {
+    let cq = pair.req.send_cq;
+    let poll = json!({"cq": cq, "count": 1, "timeout_ms": PATIENCE});
+    let answers = pair.req.batch(vec![("post_send", wr), ("poll", poll)])?;
+    let wcs = completions(&answers[1]);
+    let Some(wc) = wcs.first() else {
+        return Err(failed(format!("{}: no completion in {} s", pair.req.who, PATIENCE / 1000)));
+    };
+    // Of SEND and WRITE verbs do not say what byte_len is.
+    let byte_len = if matches!(op, Op::Read) || op.is_atomic() { size } else { None };
+    wc.expect(pair.req.who, conn.req, n, op.completes_as(), byte_len, None)
+}
+
+/// Two atomics on one word: COMPARE AND SWAP that swaps and one that does not, FETCH AND ADD and one
+/// that wraps.
+fn atomic(pair: &mut Pair<'_>, conn: Conn, op: Op, n: u64) -> Result<()> {
+    let start = 0x0123_4567_89ab_cdef ^ n;
+    let operands = [[start, 0xfedc_ba98_0000_0000 | n], [start, u64::MAX]];
+    let mut now = start;
+    let (local, remote) = (pair.req.mr, pair.resp.mr);
+    let background = 2 * n + 2;
+    pair.req.batch(vec![local.fill(background, OLD - GUARD, 8 + 2 * GUARD)])?;
+    pair.resp.batch(vec![remote.fill(background, WORD - GUARD, 8 + 2 * GUARD)])?;
+    pair.resp.set_word(WORD, start)?;
+    for (n, [a, b]) in (n..).zip(operands) {
+        let mut wr = json!({
+            "qp": conn.req.qp, "op": op.verb(), "wr_id": n, "sge": [local.sge(OLD, 8)],
+            "remote_addr": remote.addr + WORD, "rkey": remote.rkey,
+        });
+        let next = if op == Op::Cas {
+            (wr["compare"], wr["swap"]) = (a.into(), b.into());
+            if now == a { b } else { now }
+        } else {
+            wr["add"] = b.into();
+            now.wrapping_add(b)
+        };
+        complete(pair, conn, op, Some(8), n, wr)?;
+        same("what the requester got back", pair.req.word(OLD)?, now)?;
+        same("the responder's word", pair.resp.word(WORD)?, next)?;
+        now = next;
+    }
+    let guards = |mr: super::end::Mr, word: u64| {
+        vec![
+            mr.check(background, word - GUARD, GUARD, 0),
+            mr.check(background, word + 8, GUARD, GUARD + 8),
+        ]
+    };
+    all_equal(pair.req.who, "around the old value", &pair.req.batch(guards(local, OLD))?)?;
+    all_equal(pair.resp.who, "around the word", &pair.resp.batch(guards(remote, WORD))?)
+}
+
+fn same(what: &str, have: u64, want: u64) -> Result<()> {
+    if have == want {
+        return Ok(());
+    }
+    Err(failed(format!("{what} is {have:#018x}, not {want:#018x}")))
+}

@@ -1,0 +1,311 @@
+//! What must go wrong, and how: each fault is played between two kernels as well, and with one of
+//! them replaced both ends must see the same completions and end in the same states.
+
+use super::Asks;
+use super::end::{ALL_ACCESS, Conn, Link, Pair, Wc, all_equal, failed};
+use super::exchange::{LOCAL, Op, REMOTE, request};
+use super::world::{Setting, World};
+use crate::vm::Result;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// A fault: its name in filters, and what it is.
+pub(super) struct Fault {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    op: Op,
+    lie: Lie,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    Rkey,
+    Bounds,
+    Region,
+    QpAccess,
+    LongMessage,
+    RecvLkey,
+    SendLkey,
+    NoReceive,
+    Destroyed,
+    Killed,
+}
+
+const fn fault(name: &'static str, what: &'static str, op: Op, lie: Lie) -> Fault {
+    Fault { name, what, op, lie }
+}
+
+pub(super) const ALL: &[Fault] = &[
+    fault("wrong-rkey/WRITE", "WRITE, wrong rkey", Op::Write, Lie::Rkey),
+    fault("wrong-rkey/WRITE_IMM", "WRITE_IMM, wrong rkey", Op::WriteImm, Lie::Rkey),
+    fault("wrong-rkey/READ", "READ, wrong rkey", Op::Read, Lie::Rkey),
+    fault("wrong-rkey/CAS", "CAS, wrong rkey", Op::Cas, Lie::Rkey),
+    fault("wrong-rkey/FETCH_ADD", "FETCH_ADD, wrong rkey", Op::FetchAdd, Lie::Rkey),
+    fault("bounds/WRITE", "WRITE that ends a byte after the region", Op::Write, Lie::Bounds),
+    fault(
+        "bounds/WRITE_IMM",
+        "WRITE_IMM that ends a byte after the region",
+        Op::WriteImm,
+        Lie::Bounds,
+    ),
+    fault("bounds/READ", "READ that ends a byte after the region", Op::Read, Lie::Bounds),
+    fault("bounds/CAS", "CAS on a word after the region", Op::Cas, Lie::Bounds),
+    fault("bounds/FETCH_ADD", "FETCH_ADD on a word after the region", Op::FetchAdd, Lie::Bounds),
+    fault("region/WRITE", "WRITE to a region without remote write", Op::Write, Lie::Region),
+    fault("region/READ", "READ from a region without remote read", Op::Read, Lie::Region),
+    fault("region/CAS", "CAS in a region without remote atomics", Op::Cas, Lie::Region),
+    fault(
+        "region/FETCH_ADD",
+        "FETCH_ADD in a region without remote atomics",
+        Op::FetchAdd,
+        Lie::Region,
+    ),
+    fault("qp/WRITE", "WRITE through a QP without remote write", Op::Write, Lie::QpAccess),
+    fault("qp/READ", "READ through a QP without remote read", Op::Read, Lie::QpAccess),
+    fault("qp/CAS", "CAS through a QP without remote atomics", Op::Cas, Lie::QpAccess),
+    fault(
+        "qp/FETCH_ADD",
+        "FETCH_ADD through a QP without remote atomics",
+        Op::FetchAdd,
+        Lie::QpAccess,
+    ),
+    fault("long/SEND", "SEND of 3000 bytes into a receive of 100", Op::Send, Lie::LongMessage),
+    fault("recv-lkey/SEND", "SEND into a receive with a wrong lkey", Op::Send, Lie::RecvLkey),
+    fault("lkey/SEND", "SEND of bytes with a wrong lkey", Op::Send, Lie::SendLkey),
+    fault("rnr/SEND", "SEND, never a receive, rnr_retry 2", Op::Send, Lie::NoReceive),
+    fault("rnr/WRITE_IMM", "WRITE_IMM, never a receive, rnr_retry 2", Op::WriteImm, Lie::NoReceive),
+    fault(
+        "destroyed/WRITE",
+        "WRITE to a QP that has been destroyed, retry_cnt 3",
+        Op::Write,
+        Lie::Destroyed,
+    ),
+    fault("destroyed/SEND", "SEND, likewise", Op::Send, Lie::Destroyed),
+    fault("destroyed/READ", "READ, likewise", Op::Read, Lie::Destroyed),
+    fault("destroyed/FETCH_ADD", "FETCH_ADD, likewise", Op::FetchAdd, Lie::Destroyed),
+    fault(
+        "vanished/WRITE",
+        "WRITE to a process that has been killed, retry_cnt 3",
+        Op::Write,
+        Lie::Killed,
+    ),
+];
+
+/// What both ends see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Completions of the request and the one after it, then of a posted receive.
+    req: Vec<String>,
+    /// Completions of two posted receives.
+    resp: Vec<String>,
+    states: [String; 2],
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |all: &[String]| if all.is_empty() { "none".into() } else { all.join(", ") };
+        let [req, resp] = &self.states;
+        let here = format!("requester {req}: {}", list(&self.req));
+        if resp.is_empty() {
+            return f.write_str(&here);
+        }
+        write!(f, "{here}; responder {resp}: {}", list(&self.resp))
+    }
+}
+
+/// Bytes of the messages: three packets.
+const SIZE: u64 = 3000;
+
+impl Fault {
+    /// Makes it happen and says what both ends see.
+    pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Seen> {
+        let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
+        if matches!(self.lie, Lie::Destroyed | Lie::Killed) {
+            // 17 ms.
+            (link.timeout, link.retry_cnt) = (12, 3);
+        }
+        if self.lie == Lie::QpAccess {
+            link.access.retain(|a| *a != self.op.right());
+        }
+        let mut pair = world.pair(setting)?;
+        let conn = pair.connect(&link)?;
+        let size = if self.op.is_atomic() { 8 } else { SIZE };
+        let imm = self.op.has_imm().then_some(77);
+        let mut wr = request(&pair, conn, self.op, size, 1, imm);
+        let mut extra = None;
+        self.lie(&mut pair, &mut wr, size, &mut extra)?;
+        let (local, remote) = (pair.req.mr, pair.resp.mr);
+        pair.req.batch(vec![local.fill(1, LOCAL, SIZE)])?;
+        pair.resp.batch(vec![remote.fill(2, 0, 0x4000)])?;
+        pair.req.post_recv(conn.req, 50, json!([local.sge(0x8000, SIZE)]))?;
+        self.receives(&mut pair, conn)?;
+
+        // What is under way when the peer ends must not be lost either.
+        match self.lie {
+            Lie::Destroyed => pair.resp.close("qp", conn.resp.qp)?,
+            Lie::Killed => world.crash_responder(setting),
+            _ => {}
+        }
+        let gone = matches!(self.lie, Lie::Destroyed | Lie::Killed);
+        let req = world.requester(setting)?;
+        let next = json!({"qp": conn.req.qp, "op": "send", "wr_id": 2, "sge": [local.sge(0, 8)]});
+        req.batch(vec![("post_send", wr), ("post_send", next)])?;
+        let mut at_req = named(&req.wait(req.send_cq, 2)?);
+        let received = req.poll(req.recv_cq, 1, GRACE)?;
+        at_req.extend(named(&received));
+        let mut states = [req.state(conn.req)?, String::new()];
+        let mut at_resp = Vec::new();
+        if gone {
+            req.close("qp", conn.req.qp)?;
+            return Ok(Seen { req: at_req, resp: at_resp, states });
+        }
+
+        let mut pair = world.pair(setting)?;
+        at_resp.extend(named(&pair.resp.poll(pair.resp.recv_cq, 2, GRACE)?));
+        states[1] = pair.resp.state(conn.resp)?;
+        let partly = matches!(self.lie, Lie::LongMessage | Lie::NoReceive);
+        if !partly {
+            let untouched = pair.resp.batch(vec![remote.check(2, 0, 0x4000, 0)])?;
+            all_equal(pair.resp.who, "memory that must not change", &untouched)?;
+        }
+        pair.disconnect(conn)?;
+        if let Some(mr) = extra {
+            pair.resp.close("mr", mr)?;
+        }
+        pair.idle()?;
+        Ok(Seen { req: at_req, resp: at_resp, states })
+    }
+
+    /// Makes the request wrong.
+    fn lie(
+        &self,
+        pair: &mut Pair<'_>,
+        wr: &mut Value,
+        size: u64,
+        extra: &mut Option<u64>,
+    ) -> Result<()> {
+        let remote = pair.resp.mr;
+        let word = if self.op.is_atomic() { 0x2008 } else { REMOTE };
+        if self.op.is_remote() {
+            wr["remote_addr"] = (remote.addr + word).into();
+        }
+        match self.lie {
+            // The right region, the wrong key byte.
+            Lie::Rkey => wr["rkey"] = (remote.rkey ^ 0x55).into(),
+            Lie::Bounds => {
+                let over = if self.op.is_atomic() { 8 } else { 1 };
+                wr["remote_addr"] = (remote.addr + remote.size - size + over).into();
+            }
+            Lie::Region => {
+                let rights: Vec<_> =
+                    ALL_ACCESS.into_iter().filter(|a| *a != self.op.right()).collect();
+                let mr = pair.resp.register(0x4000, &rights)?;
+                *extra = Some(mr.mr);
+                wr["remote_addr"] = mr.addr.into();
+                wr["rkey"] = mr.rkey.into();
+            }
+            Lie::SendLkey => {
+                let local = pair.req.mr;
+                wr["sge"] = json!([
+                    {"addr": local.addr + LOCAL, "len": size, "lkey": local.lkey ^ 0x55}
+                ]);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Posts what receives the fault leaves the responder.
+    fn receives(&self, pair: &mut Pair<'_>, conn: Conn) -> Result<()> {
+        let remote = pair.resp.mr;
+        let sge = match self.lie {
+            Lie::NoReceive => return Ok(()),
+            Lie::LongMessage => remote.sge(0x4000, 100),
+            Lie::RecvLkey => {
+                json!({"addr": remote.addr + 0x4000, "len": SIZE, "lkey": remote.lkey ^ 0x55})
+            }
+            _ => remote.sge(0x4000, SIZE),
+        };
+        for wr_id in [60, 61] {
+            pair.resp.post_recv(conn.resp, wr_id, json!([sge]))?;
+        }
+        Ok(())
+    }
+}
+
+/// How long to look for a completion that may not come, in milliseconds.
+const GRACE: u64 = 300;
+
+fn named(wcs: &[Wc]) -> Vec<String> {
+    wcs.iter().map(|w| format!("#{} {}", w.wr_id, w.status)).collect()
+}
+
+/// Where the kernel does not do what the specification says, and we do what it says.
+struct Deviation {
+    fault: &'static str,
+    /// Who asks when the end that does otherwise is ours.
+    asks: Asks,
+    /// A status of the kernel's, and ours in its place.
+    instead: &'static [(&'static str, &'static str)],
+    why: &'static str,
+}
+
+const DEVIATIONS: &[Deviation] = &[
+    Deviation {
+        fault: "long/SEND",
+        asks: Asks::Kernel,
+        instead: &[
+            ("#1 REM_OP_ERR", "#1 REM_INV_REQ_ERR"),
+            ("#60 LOC_QP_OP_ERR", "#60 LOC_LEN_ERR"),
+        ],
+        why: "a message longer than its receive is a local length error, and an invalid request to \
+              the peer (IBTA 9.9.3, 11.6.2)",
+    },
+    Deviation {
+        fault: "recv-lkey/SEND",
+        asks: Asks::Kernel,
+        instead: &[("#60 LOC_QP_OP_ERR", "#60 LOC_PROT_ERR")],
+        why: "a receive with a wrong lkey is a local protection error (IBTA 11.6.2)",
+    },
+    Deviation {
+        fault: "lkey/SEND",
+        asks: Asks::Ours,
+        instead: &[("#1 LOC_QP_OP_ERR", "#1 LOC_PROT_ERR"), ("#1 WR_FLUSH_ERR", "#1 LOC_PROT_ERR")],
+        why: "a request with a wrong lkey is a local protection error (IBTA 11.6.2)",
+    },
+];
+
+/// Compares what was seen with what two kernels see.
+///
+/// # Errors
+/// The difference. Where it is ours to differ, the remark that it is.
+pub(super) fn compare(
+    fault: &Fault,
+    asks: Asks,
+    baseline: &Seen,
+    seen: &Seen,
+) -> Result<Option<String>> {
+    if baseline == seen {
+        return Ok(None);
+    }
+    let mut known = DEVIATIONS.iter().filter(|d| d.fault == fault.name && d.asks == asks);
+    match known.find(|d| baseline.with(d.instead) == *seen) {
+        Some(deviation) => Ok(Some(format!("{}: {seen}", deviation.why))),
+        None => Err(failed(format!("{seen}; between two kernels: {baseline}"))),
+    }
+}
+
+impl Seen {
+    /// The same with other statuses.
+    fn with(&self, instead: &[(&str, &str)]) -> Self {
+        let swap = |list: &[String]| {
+            let swap = |s: &String| {
+                let found = instead.iter().find(|(kernel, _)| kernel == s);
+                found.map_or_else(|| s.clone(), |(_, ours)| (*ours).to_owned())
+            };
+            list.iter().map(swap).collect()
+        };
+        Self { req: swap(&self.req), resp: swap(&self.resp), states: self.states.clone() }
+    }
+}

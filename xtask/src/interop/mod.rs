@@ -1,0 +1,224 @@
+//! `cargo xtask interop`: our engine and a real kernel's rdma_rxe, each asking and each answering.
+//!
+//! For each kernel one VM is booted, and everything is shown in it: the table of operations and
+//! sizes, the features of [`features`], the faults of [`faults`], and the programs of
+//! [`pingpong`]. A *cell* is one of these things with one backend and one side that asks. It has a
+//! name such as `udp/ours/SEND/1025`, which `--filter` finds.
+
+mod end;
+mod exchange;
+mod faults;
+mod features;
+mod pingpong;
+mod report;
+mod world;
+
+use crate::vm::{Error, Kernel, Net, Result, Spec, Vm};
+use exchange::Op;
+use faults::Seen;
+pub use report::{Outcome, Report, Row, update_docs};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Instant;
+use world::{Setting, World};
+
+/// What to run, and with what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The backends of our side.
+    pub backends: Vec<Backend>,
+    /// Who asks: [`Asks::BOTH`], but for a try of the harness itself.
+    pub asks: Vec<Asks>,
+    /// Only cells whose name contains this; with a `$` at its end, only those that end with it.
+    pub filter: Option<String>,
+    /// Whether to say of each cell how it went, on standard error.
+    pub verbose: bool,
+    /// Where to write what passes the link.
+    pub capture: Option<PathBuf>,
+    /// Our peer: the program `rxe-peer`.
+    pub peer: PathBuf,
+    /// Our command: the program `rxe`.
+    pub rxe: PathBuf,
+}
+
+/// A way onto the wire of our side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// UDP sockets.
+    Udp,
+    /// Packet sockets.
+    Packet,
+}
+
+impl Backend {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Udp, Self::Packet];
+
+    /// As it is named on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Our engine asks, the kernel answers.
+    Ours,
+    /// The kernel asks, our engine answers.
+    Kernel,
+    /// A kernel asks and a kernel answers.
+    Baseline,
+}
+
+impl Asks {
+    /// The two that involve our engine.
+    pub const BOTH: [Self; 2] = [Self::Ours, Self::Kernel];
+
+    /// As cells are named.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Kernel => "kernel",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
+/// The kernels that are run unless others are asked for.
+pub const KERNELS: [&str; 2] = ["6.1", "7.2"];
+
+/// Sizes of the table of operations.
+pub const SIZES: [u64; 7] = [0, 1, 1023, 1024, 1025, 65536, (1 << 20) + 3];
+
+/// The link's MTU: room for path MTU 4096.
+const LINK_MTU: u32 = 4200;
+
+/// Runs everything that the options choose with one kernel, such as `6.1`.
+///
+/// # Errors
+/// When there is no VM: [`Error::Missing`] if this machine cannot have it.
+pub fn run(kernel: &str, options: &Options) -> Result<Report> {
+    let start = Instant::now();
+    let found = Kernel::find(kernel)?;
+    let net = Net::tap(LINK_MTU)?;
+    let vm = Vm::boot(&net, &found, &Spec::default())?;
+    let release = vm.run(["uname", "-r"])?.ok()?.trim().to_owned();
+    let capture = match &options.capture {
+        Some(file) => Some(net.capture(file, "udp port 4791")?),
+        None => None,
+    };
+    let report = Report::new(kernel, &found.name, &release);
+    let mut run = Run { world: World::new(&vm, &net, options), report, baselines: HashMap::new() };
+    for backend in &options.backends {
+        for asks in &options.asks {
+            run.all(Setting { asks: *asks, backend: *backend, v6: false, faulty: false });
+        }
+    }
+    run.world.forget();
+    if let Some(capture) = capture {
+        capture.stop();
+    }
+    let mut report = run.report;
+    report.took = start.elapsed();
+    Ok(report)
+}
+
+struct Run<'a> {
+    world: World<'a>,
+    report: Report,
+    /// What two kernels see of each fault.
+    baselines: HashMap<&'static str, Seen>,
+}
+
+impl Run<'_> {
+    fn all(&mut self, setting: Setting) {
+        let mut n = 0;
+        for op in Op::ALL {
+            let sizes: &[u64] = if op.is_atomic() { &[8] } else { &SIZES };
+            for size in sizes {
+                n += 16;
+                self.cell(setting, &format!("{}/{size}", op.name()), |run| {
+                    let (mut pair, conn) = run.world.steady(setting)?;
+                    exchange::exchange(&mut pair, conn, op, *size, n)?;
+                    pair.idle().map(|()| None)
+                });
+            }
+        }
+        for feature in features::ALL {
+            self.cell(setting, feature.name, |run| {
+                (feature.run)(&mut run.world, setting).map(|()| None)
+            });
+        }
+        for fault in faults::ALL {
+            self.cell(setting, fault.name, |run| {
+                let baseline = run.baseline(fault, setting)?;
+                let seen = fault.play(&mut run.world, setting)?;
+                faults::compare(fault, setting.asks, &baseline, &seen)
+            });
+        }
+        for pingpong in pingpong::ALL {
+            self.cell(setting, pingpong.name, |run| {
+                pingpong.play(&mut run.world, setting).map(|()| None)
+            });
+        }
+    }
+
+    fn baseline(&mut self, fault: &faults::Fault, setting: Setting) -> Result<Seen> {
+        if let Some(seen) = self.baselines.get(fault.name) {
+            return Ok(seen.clone());
+        }
+        let seen = fault
+            .play(&mut self.world, Setting { asks: Asks::Baseline, ..setting })
+            .map_err(|e| Error::Failed(format!("between two kernels: {e}")))?;
+        self.report.baselines.push((fault.name, seen.to_string()));
+        self.baselines.insert(fault.name, seen.clone());
+        Ok(seen)
+    }
+
+    /// Runs a cell if it is chosen. What it returns is a remark.
+    fn cell(
+        &mut self,
+        setting: Setting,
+        name: &str,
+        f: impl FnOnce(&mut Self) -> Result<Option<String>>,
+    ) {
+        let (backend, asks) = (setting.backend, setting.asks);
+        let id = format!("{}/{}/{name}", backend.name(), asks.name());
+        if !self.world.options.chooses(&id) {
+            return;
+        }
+        let start = Instant::now();
+        let outcome = match f(self) {
+            Ok(remark) => Outcome::Good(remark),
+            Err(why) => {
+                // An end may be in the middle of anything.
+                self.world.forget();
+                match why {
+                    Error::Missing(why) => Outcome::Skipped(why),
+                    Error::Failed(why) => Outcome::Failed(why),
+                }
+            }
+        };
+        let row = Row { id, backend, asks, name: name.to_owned(), outcome };
+        if self.world.options.verbose {
+            eprintln!("{:7.2} s  {} {row}", start.elapsed().as_secs_f64(), self.report.kernel);
+        }
+        self.report.rows.push(row);
+    }
+}
+
+impl Options {
+    fn chooses(&self, id: &str) -> bool {
+        match self.filter.as_deref() {
+            None => true,
+            Some(filter) => match filter.strip_suffix('$') {
+                Some(end) => id.ends_with(end),
+                None => id.contains(filter),
+            },
+        }
+    }
+}

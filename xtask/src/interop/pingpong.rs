@@ -1,0 +1,141 @@
+//! `ibv_rc_pingpong` on the kernel's device against `rxe pingpong`, as server and as client.
+
+use super::Asks;
+use super::end::failed;
+use super::world::{Setting, World};
+use crate::vm::{Cmd, HOST_V4, HOST_V6, LINK, Result, spawn};
+use serde_json::Value;
+use std::net::IpAddr;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A run of the two programs. Who "asks" is who is the client.
+pub(super) struct Pingpong {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    options: &'static str,
+    v6: bool,
+}
+
+const fn run(name: &'static str, what: &'static str, options: &'static str) -> Pingpong {
+    Pingpong { name, what, options, v6: false }
+}
+
+pub(super) const ALL: &[Pingpong] = &[
+    run("pingpong/1", "`ibv_rc_pingpong` and `rxe pingpong`, `-s 1 -n 200`", "-s 1 -n 200"),
+    run("pingpong/1024", "`-s 1024 -n 200 -c`", "-s 1024 -n 200 -c"),
+    run("pingpong/4096", "`-n 200 -c` (4096 bytes)", "-n 200 -c"),
+    run("pingpong/65536", "`-s 65536 -n 50 -c`", "-s 65536 -n 50 -c"),
+    run("pingpong/4096-mtu", "`-m 4096 -n 200 -c`", "-m 4096 -n 200 -c"),
+    run("pingpong/events", "`-e -c -n 200`", "-e -c -n 200"),
+    Pingpong {
+        name: "pingpong/ipv6",
+        what: "`-n 200 -c`, GIDs of IPv6",
+        options: "-n 200 -c",
+        v6: true,
+    },
+];
+
+/// How long one run may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Pingpong {
+    pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<()> {
+        let gid = |v4: std::net::Ipv4Addr, v6| if self.v6 { IpAddr::V6(v6) } else { v4.into() };
+        let index = world.kernel_gid(gid(world.vm.v4(), world.vm.v6()))?;
+        // It has the address that the command needs.
+        world.stop_ours();
+        let theirs = Cmd::new("ibv_rc_pingpong").args(["-g", &index.to_string()]);
+        let theirs = theirs.args(self.options.split(' '));
+        let mut ours = world.net.command(&world.options.rxe);
+        ours.args(["pingpong", "-d", LINK, "--backend", setting.backend.name()]);
+        if self.v6 {
+            ours.args(["-g", &our_gid(world, HOST_V6.into())?.to_string()]);
+        }
+        ours.args(self.options.split(' '));
+        ours.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let own = |ours| spawn(ours).map_err(|e| failed(format!("rxe: {e}")));
+
+        let (child, proc) = if setting.asks == Asks::Ours {
+            let server = world.vm.spawn(theirs)?;
+            listening(|| {
+                let seen = world.vm.run(Cmd::sh("ss -tln | grep -q :18515"))?;
+                Ok(seen.code == 0 || server.wait_timeout(Duration::ZERO)?.is_some())
+            })?;
+            ours.arg(world.vm.v4().to_string());
+            (own(ours)?, server)
+        } else {
+            let mut server = own(ours)?;
+            listening(|| {
+                let mut ss = world.net.command("sh");
+                ss.args(["-c", "ss -tln | grep -q :18515"]);
+                let seen = ss.status().is_ok_and(|s| s.success());
+                Ok(seen || server.try_wait().is_ok_and(|s| s.is_some()))
+            })?;
+            (server, world.vm.spawn(theirs.arg(HOST_V4.to_string()))?)
+        };
+        // Who has failed leaves the other waiting.
+        let ours = wait(child, || !matches!(proc.wait_timeout(Duration::ZERO), Ok(None | Some(0))));
+        let left = if ours.0 { PATIENCE } else { Duration::from_secs(1) };
+        if proc.wait_timeout(left)?.is_none() {
+            proc.kill("KILL");
+        }
+        let out = proc.output()?;
+        let said = [out.stdout, out.stderr].concat();
+        let theirs = (out.code == 0, String::from_utf8_lossy(&said).into_owned());
+        for (who, (good, said)) in [("ibv_rc_pingpong", &theirs), ("rxe pingpong", &ours)] {
+            let whole = said.contains(" bytes in ") && said.contains(" usec/iter");
+            if !good || !whole || said.contains("invalid data") {
+                let both = format!("ibv_rc_pingpong: {}; rxe: {}", theirs.1, ours.1);
+                return Err(failed(format!("{who}: {}", both.replace('\n', " | "))));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a server listens, or has ended.
+fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !ready()? {
+        if Instant::now() > end {
+            return Err(failed("the server does not listen on port 18515"));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Waits for the end of our program, not for long once the other has `failed`: whether it was a good
+/// one, and what it said.
+fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
+    let mut end = Instant::now() + PATIENCE;
+    while Instant::now() < end && child.try_wait().is_ok_and(|s| s.is_none()) {
+        if failed() {
+            end = end.min(Instant::now() + Duration::from_secs(1));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    match child.wait_with_output() {
+        Ok(out) => {
+            let said = [out.stdout, out.stderr].concat();
+            (out.status.success(), String::from_utf8_lossy(&said).into_owned())
+        }
+        Err(e) => (false, e.to_string()),
+    }
+}
+
+/// The index of an address of ours in our device's table.
+fn our_gid(world: &World<'_>, ip: IpAddr) -> Result<u64> {
+    let mut cmd = world.net.command(&world.options.rxe);
+    let out = cmd.args(["gids", LINK, "--json"]).output();
+    let out = out.map_err(|e| failed(format!("rxe gids: {e}")))?;
+    let table: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+    let full = |gid: &Value| gid.as_str().and_then(|g| g.parse::<IpAddr>().ok());
+    let rows = table.as_array().into_iter().flatten();
+    let found = rows.into_iter().find(|row| full(&row["gid"]) == Some(ip));
+    let index = found.and_then(|row| row["index"].as_u64());
+    index.ok_or_else(|| failed(format!("rxe gids has no {ip}: {table}")))
+}

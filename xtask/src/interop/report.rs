@@ -1,0 +1,266 @@
+//! What a run showed, as lines and as `docs/interop.md`.
+//!
+//! The page has a section for each kernel, between markers; a run replaces the sections of its own
+//! kernels and leaves the others. Nothing in it depends on when or where it was made.
+
+use super::exchange::Op;
+use super::{Asks, Backend, SIZES, faults, features, pingpong};
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+/// How a cell went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should; perhaps with a remark.
+    Good(Option<String>),
+    /// Not as it should: why.
+    Failed(String),
+    /// Not at all: what this machine lacks.
+    Skipped(String),
+}
+
+/// A cell and how it went.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its name: backend, who asks, what.
+    pub id: String,
+    pub(super) backend: Backend,
+    pub(super) asks: Asks,
+    pub(super) name: String,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = &self.id;
+        match &self.outcome {
+            Outcome::Good(None) => write!(f, "{id}: ok"),
+            Outcome::Good(Some(remark)) => write!(f, "{id}: ok ({remark})"),
+            Outcome::Failed(why) => write!(f, "{id}: FAILED: {why}"),
+            Outcome::Skipped(why) => write!(f, "{id}: skipped: {why}"),
+        }
+    }
+}
+
+/// What a run with one kernel showed.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The kernel as it was asked for.
+    pub kernel: String,
+    /// The package it came from.
+    pub package: String,
+    /// What `uname -r` says in the VM.
+    pub release: String,
+    /// Every cell that was run.
+    pub rows: Vec<Row>,
+    /// How long it took, booting included.
+    pub took: Duration,
+    /// What two kernels see of each fault that was played.
+    pub(super) baselines: Vec<(&'static str, String)>,
+}
+
+impl Report {
+    pub(super) fn new(kernel: &str, package: &str, release: &str) -> Self {
+        Self {
+            kernel: kernel.into(),
+            package: package.into(),
+            release: release.into(),
+            rows: Vec::new(),
+            took: Duration::ZERO,
+            baselines: Vec::new(),
+        }
+    }
+
+    /// The cells that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| matches!(r.outcome, Outcome::Failed(_)))
+    }
+
+    /// The cells that were skipped.
+    pub fn skipped(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| matches!(r.outcome, Outcome::Skipped(_)))
+    }
+
+    /// Its section of the page.
+    pub fn section(&self) -> String {
+        let mut out = format!("## Linux {}\n\n", self.release);
+        let bad = self.failed().count() + self.skipped().count();
+        let _ = writeln!(
+            out,
+            "Package `{}`. {} cells, {} of them not good.\n",
+            self.package,
+            self.rows.len(),
+            bad
+        );
+        self.operations(&mut out);
+        self.features(&mut out);
+        self.faults(&mut out);
+        self.trouble(&mut out);
+        out
+    }
+
+    fn mark(&self, backend: Backend, asks: Asks, name: &str) -> &'static str {
+        let row =
+            self.rows.iter().find(|r| r.backend == backend && r.asks == asks && r.name == name);
+        match row.map(|r| &r.outcome) {
+            Some(Outcome::Good(None)) => "ok",
+            Some(Outcome::Good(Some(_))) => "ok \\*",
+            Some(Outcome::Failed(_)) => "FAILED",
+            Some(Outcome::Skipped(_)) => "skipped",
+            None => "",
+        }
+    }
+
+    fn operations(&self, out: &mut String) {
+        out.push_str("| operation | asks | backend |");
+        for size in SIZES {
+            let _ = write!(out, " {} |", size_name(size));
+        }
+        out.push_str(" 8 |\n| --- | --- | --- |");
+        out.push_str(&" --- |".repeat(SIZES.len() + 1));
+        out.push('\n');
+        for op in Op::ALL {
+            for asks in Asks::BOTH {
+                for backend in Backend::ALL {
+                    let _ = write!(out, "| {} | {} | {} |", op.name(), asks.name(), backend.name());
+                    for size in SIZES.into_iter().chain([8]) {
+                        let name = format!("{}/{size}", op.name());
+                        let _ = write!(out, " {} |", self.mark(backend, asks, &name));
+                    }
+                    out.push('\n');
+                }
+            }
+        }
+        out.push('\n');
+    }
+
+    fn four(&self, out: &mut String, name: &str) {
+        for backend in Backend::ALL {
+            for asks in Asks::BOTH {
+                let _ = write!(out, " {} |", self.mark(backend, asks, name));
+            }
+        }
+        out.push('\n');
+    }
+
+    fn features(&self, out: &mut String) {
+        let _ = writeln!(out, "| name | what | {FOUR} |\n| --- | --- | --- | --- | --- | --- |");
+        let features = features::ALL.iter().map(|f| (f.name, f.what));
+        for (name, what) in features.chain(pingpong::ALL.iter().map(|p| (p.name, p.what))) {
+            let _ = write!(out, "| `{name}` | {what} |");
+            self.four(out, name);
+        }
+        out.push('\n');
+    }
+
+    fn faults(&self, out: &mut String) {
+        let _ = writeln!(
+            out,
+            "| name | what | two kernels | {FOUR} |\n| --- | --- | --- | --- | --- | --- | --- |"
+        );
+        for fault in faults::ALL {
+            let seen = self.baselines.iter().find(|(name, _)| *name == fault.name);
+            let seen = seen.map_or("", |(_, seen)| seen);
+            let _ = write!(out, "| `{}` | {} | {seen} |", fault.name, fault.what);
+            self.four(out, fault.name);
+        }
+        out.push('\n');
+    }
+
+    /// The remarks and everything that is not good, in full.
+    fn trouble(&self, out: &mut String) {
+        for row in &self.rows {
+            if row.outcome != Outcome::Good(None) {
+                let _ = writeln!(out, "- {row}");
+            }
+        }
+    }
+}
+
+const FOUR: &str = "ours asks, udp | kernel asks, udp | ours asks, packet | kernel asks, packet";
+
+fn size_name(size: u64) -> String {
+    if size > 1 << 20 { format!("1 MiB + {}", size - (1 << 20)) } else { size.to_string() }
+}
+
+/// The page with the sections of these reports put in the place of what was there before.
+pub fn update_docs(page: &str, reports: &[Report]) -> String {
+    let mut sections: Vec<(String, String)> = Vec::new();
+    let mut rest = page;
+    while let Some(at) = rest.find(BEGIN) {
+        rest = &rest[at + BEGIN.len()..];
+        let (Some(name), Some(start), Some(end)) =
+            (rest.find(" -->"), rest.find('\n'), rest.find(END))
+        else {
+            break;
+        };
+        sections.push((rest[..name].to_owned(), rest[start + 1..end].to_owned()));
+        rest = &rest[end..];
+    }
+    for report in reports {
+        sections.retain(|(kernel, _)| *kernel != report.kernel);
+        sections.push((report.kernel.clone(), report.section()));
+    }
+    sections.sort_by_key(|(kernel, _)| version(kernel));
+    let mut out = INTRODUCTION.to_owned();
+    for (kernel, text) in sections {
+        let _ = write!(out, "\n{BEGIN}{kernel} -->\n{text}{END}\n");
+    }
+    out
+}
+
+fn version(kernel: &str) -> Vec<u32> {
+    kernel.split('.').map(|n| n.parse().unwrap_or(0)).collect()
+}
+
+const BEGIN: &str = "<!-- kernel ";
+const END: &str = "<!-- end -->";
+
+const INTRODUCTION: &str = "\
+# With a real kernel
+
+Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each asking \
+and each answering, over both backends. `cargo xtask test` runs the same against 6.1 and 7.2.
+
+```
+cargo xtask interop                              # kernels 6.1 and 7.2, and rewrites their sections below
+cargo xtask interop --all                        # 5.10, 6.1, 6.12 and 7.2
+cargo xtask interop --kernel 6.1 --backend udp   # less of it
+cargo xtask interop --kernel 6.1 --filter udp/ours/SEND/1025 --verbose --capture cell.pcap
+```
+
+The last line runs one cell and captures what passes the link. A cell is called \
+BACKEND/ASKS/NAME: the backend of our end, who asks (`ours`: our engine is the requester and the \
+kernel the responder; `kernel`: the other way round), and a name from the tables, for operations \
+OPERATION/SIZE in bytes. `--filter` runs the cells whose name contains it, with `$` at its end \
+those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
+
+The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
+by `rxe-peer`, the same program on rxe-verbs. In every cell of the first table, the bytes of the \
+message are compared at both ends, and 64 bytes before and after it; of both ends' completions, \
+every field that verbs define: request, status, queue pair, opcode, length, immediate data.
+
+A fault is played between two kernels first, and each end must see the same completions and end \
+in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \
+2 a SEND behind it, 50 a receive posted by the requester, 60 and 61 receives posted by the \
+responder. `ok *` has a remark below the tables.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_replaces_its_own_kernels_sections_only() {
+        let report = |kernel: &str, release: &str| Report::new(kernel, "package", release);
+        let page = update_docs("", &[report("6.12", "6.12.1"), report("6.1", "6.1.1")]);
+        assert!(page.find("Linux 6.1.1").unwrap() < page.find("Linux 6.12.1").unwrap());
+        let page = update_docs(&page, &[report("6.1", "6.1.2"), report("5.10", "5.10.1")]);
+        assert!(!page.contains("Linux 6.1.1"), "{page}");
+        for release in ["5.10.1", "6.1.2", "6.12.1"] {
+            assert_eq!(page.matches(&format!("## Linux {release}\n")).count(), 1, "{page}");
+        }
+        assert_eq!(update_docs(&page, &[]), page);
+    }
+}

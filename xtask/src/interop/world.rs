@@ -1,0 +1,158 @@
+//! The ends of one kernel's run, made when they are first needed and again after something failed.
+
+use super::end::{Conn, End, Link, Pair, failed};
+use super::{Asks, Backend, Options};
+use crate::peer::Peer;
+use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
+use std::net::IpAddr;
+
+/// What of a run a conversation needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) asks: Asks,
+    pub(super) backend: Backend,
+    pub(super) v6: bool,
+    /// Whether our end loses and reorders.
+    pub(super) faulty: bool,
+}
+
+/// One kernel in a VM, and the ends on it and beside it.
+pub(super) struct World<'a> {
+    pub(super) vm: &'a Vm,
+    pub(super) net: &'a Net,
+    pub(super) options: &'a Options,
+    kernel: Option<End>,
+    /// A second process in the VM, for two kernels to talk.
+    second: Option<End>,
+    ours: Option<(OurKind, End)>,
+    steady: Option<(Setting, Conn)>,
+    connections: u64,
+}
+
+/// What an end of ours was started as: backend, IPv6, faults.
+type OurKind = (Backend, bool, bool);
+
+impl<'a> World<'a> {
+    pub(super) fn new(vm: &'a Vm, net: &'a Net, options: &'a Options) -> Self {
+        Self {
+            vm,
+            net,
+            options,
+            kernel: None,
+            second: None,
+            ours: None,
+            steady: None,
+            connections: 0,
+        }
+    }
+
+    /// The two ends of a setting.
+    pub(super) fn pair(&mut self, setting: Setting) -> Result<Pair<'_>> {
+        let vm_ip = if setting.v6 { IpAddr::V6(self.vm.v6()) } else { self.vm.v4().into() };
+        let host_ip = if setting.v6 { IpAddr::V6(HOST_V6) } else { HOST_V4.into() };
+        self.start_kernel()?;
+        let mut ips = [host_ip, vm_ip];
+        if setting.asks == Asks::Baseline {
+            if self.second.is_none() {
+                self.second = Some(End::open(Peer::in_vm(self.vm)?, "second kernel")?);
+            }
+            ips = [vm_ip, vm_ip];
+        } else {
+            let kind = (setting.backend, setting.v6, setting.faulty);
+            if self.ours.as_ref().is_some_and(|(have, _)| *have != kind) {
+                // The address and its port 4791 must be free for the next.
+                self.stop_ours();
+            }
+            if self.ours.is_none() {
+                self.ours = Some((kind, self.start_ours(kind, host_ip)?));
+            }
+        }
+        let none = || failed("an end is missing");
+        let kernel = self.kernel.as_mut().ok_or_else(none)?;
+        let (req, resp) = match setting.asks {
+            Asks::Ours => (self.ours.as_mut().map(|(_, e)| e).ok_or_else(none)?, kernel),
+            Asks::Kernel => {
+                ips.reverse();
+                (kernel, self.ours.as_mut().map(|(_, e)| e).ok_or_else(none)?)
+            }
+            Asks::Baseline => (kernel, self.second.as_mut().ok_or_else(none)?),
+        };
+        Ok(Pair { req, resp, ips, connections: &mut self.connections })
+    }
+
+    /// The two ends of a setting and a connection between them that stays for the next.
+    pub(super) fn steady(&mut self, setting: Setting) -> Result<(Pair<'_>, Conn)> {
+        let have = self.steady.filter(|(of, _)| *of == setting).map(|(_, conn)| conn);
+        let conn = match have {
+            Some(conn) => conn,
+            None => {
+                self.steady = None;
+                self.pair(setting)?.connect(&Link::default())?
+            }
+        };
+        self.steady = Some((setting, conn));
+        Ok((self.pair(setting)?, conn))
+    }
+
+    /// The index of an address of the VM in its device's table.
+    pub(super) fn kernel_gid(&mut self, ip: IpAddr) -> Result<u64> {
+        self.start_kernel()?;
+        let kernel = self.kernel.as_ref().ok_or_else(|| failed("an end is missing"))?;
+        kernel.gid(ip).map(|(index, _)| index)
+    }
+
+    fn start_kernel(&mut self) -> Result<()> {
+        if self.kernel.is_none() {
+            self.kernel = Some(End::open(Peer::in_vm(self.vm)?, "kernel")?);
+        }
+        Ok(())
+    }
+
+    /// Ends everything: what is needed next starts anew.
+    pub(super) fn forget(&mut self) {
+        self.steady = None;
+        self.kernel = None;
+        self.second = None;
+        self.stop_ours();
+    }
+
+    /// Ends our end, so that its address is free.
+    pub(super) fn stop_ours(&mut self) {
+        self.steady = None;
+        if let Some((_, mut end)) = self.ours.take() {
+            end.kill();
+        }
+    }
+
+    /// Ends the answering end of a setting as a crash would.
+    pub(super) fn crash_responder(&mut self, setting: Setting) {
+        let end = match setting.asks {
+            Asks::Ours => &mut self.kernel,
+            Asks::Baseline => &mut self.second,
+            Asks::Kernel => return self.stop_ours(),
+        };
+        self.steady = None;
+        if let Some(mut end) = end.take() {
+            end.kill();
+        }
+    }
+
+    /// The asking end of a setting that has been used before.
+    pub(super) fn requester(&mut self, setting: Setting) -> Result<&mut End> {
+        let end = match setting.asks {
+            Asks::Ours => self.ours.as_mut().map(|(_, e)| e),
+            Asks::Kernel | Asks::Baseline => self.kernel.as_mut(),
+        };
+        end.ok_or_else(|| failed("the requester is gone"))
+    }
+
+    fn start_ours(&self, (backend, _, faulty): OurKind, address: IpAddr) -> Result<End> {
+        let mut cmd = self.net.command(&self.options.peer);
+        cmd.args(["--device", LINK, "--backend", backend.name()]);
+        cmd.args(["--address", &address.to_string()]);
+        if faulty {
+            cmd.args(["--loss", "0.02", "--reorder", "0.02", "--seed", "1"]);
+        }
+        End::open(Peer::on_host(cmd)?, "ours")
+    }
+}
