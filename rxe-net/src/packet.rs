@@ -18,7 +18,7 @@ mod route;
 mod tests;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
@@ -35,7 +35,8 @@ use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
-use crate::udp::socket::UdpSocket;
+use crate::udp::socket::{UdpSocket, send_to_groups};
+use crate::udp::sockets::Sockets;
 
 /// What a [`PacketBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -65,7 +66,12 @@ pub struct PacketBackend {
     raw: RawSockets,
     paths: Paths,
     /// Keeps the ports.
-    _ports: Vec<UdpSocket>,
+    ports: Vec<UdpSocket>,
+    /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
+    /// host sends, which a packet socket does not hear.
+    groups: Sockets,
+    device: NetDev,
+    config: PacketConfig,
     addresses: Vec<IpAddr>,
     /// The system segments.
     segment: bool,
@@ -123,9 +129,12 @@ impl PacketBackend {
         Ok(Self {
             segment: config.segment && links.iter().all(|l| l.vnet),
             links,
-            raw: RawSockets::open()?,
+            raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
-            _ports: ports,
+            ports,
+            groups: Sockets::new(Vec::new())?,
+            device,
+            config: config.clone(),
             addresses,
             partial: None,
             arena: RecvArena::new(BUFFERS, BUFFER),
@@ -311,6 +320,7 @@ impl Backend for PacketBackend {
         for index in 0..self.links.len() {
             packets += self.receive_from(index, budget, sink)?;
         }
+        packets += self.groups.receive(&mut self.arena, &mut self.counters, budget, sink)?;
         Ok(packets)
     }
 
@@ -327,10 +337,44 @@ impl Backend for PacketBackend {
         for link in &self.links {
             f(link.as_fd());
         }
+        self.groups.for_each_fd(f);
     }
 
     fn counters(&self) -> Counters {
         self.counters
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        if self.groups.of(group).is_some() {
+            return Ok(());
+        }
+        let mut socket = UdpSocket::open_group(group, self.device.index, &self.config.netdev)?;
+        socket.set_buffers(self.config.buffer, 0);
+        self.groups.add(socket)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.groups.retain(|socket| socket.address() != group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.ports.retain(|port| addresses.contains(&port.address()));
+        let mut result = Ok(());
+        for &address in addresses {
+            if self.ports.iter().any(|port| port.address() == address) {
+                continue;
+            }
+            let opened = UdpSocket::open(address, self.device.index);
+            match opened.and_then(|port| port.deafen().map(|()| port)) {
+                Ok(port) => self.ports.push(port),
+                Err(e) => result = result.and(Err(e)),
+            }
+        }
+        self.addresses = self.ports.iter().map(UdpSocket::address).collect();
+        for link in &self.links {
+            result = result.and(link.listen_to(&self.addresses));
+        }
+        result
     }
 }
 
@@ -342,15 +386,18 @@ struct RawSockets {
 }
 
 impl RawSockets {
-    fn open() -> Result<Self, NetError> {
-        let open = |family| {
+    /// What goes to groups leaves on this interface.
+    fn open(interface: u32) -> Result<Self, NetError> {
+        let open = |family, any: IpAddr| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let raw = Protocol::from_raw(rustix::net::RawProtocol::new(255).expect("not zero"));
-            rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))
+            let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))?;
+            send_to_groups(fd.as_fd(), any, interface)?;
+            io::Result::Ok(fd)
         };
-        let v4 = open(AddressFamily::INET)
-            .map_err(|e| link::privilege(e.into(), "open a raw IP socket"))?;
-        Ok(Self { v4, v6: open(AddressFamily::INET6).ok() })
+        let v4 = open(AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into())
+            .map_err(|e| link::privilege(e, "open a raw IP socket"))?;
+        Ok(Self { v4, v6: open(AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()).ok() })
     }
 
     fn of(&self, dst: IpAddr) -> BorrowedFd<'_> {

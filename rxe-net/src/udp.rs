@@ -1,7 +1,9 @@
 //! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
 //!
-//! One unconnected socket per address. With UDP_SEGMENT and UDP_GRO a call carries up to 64 packets
-//! for one destination, and up to [`BATCH`] such runs.
+//! One unconnected socket per address, and one per multicast group: a socket that is bound to an
+//! address hears nothing that is sent to a group, and one that is bound to none would hear what is
+//! meant for other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call
+//! carries up to 64 packets for one destination, and up to [`BATCH`] such runs.
 //!
 //! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the run,
 //! counting from 0 (see [`socket`]). A run of several packets is never sent in another way than by
@@ -9,6 +11,7 @@
 
 mod owner;
 pub(crate) mod socket;
+pub(crate) mod sockets;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +23,7 @@ use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
 use self::socket::UdpSocket;
+use self::sockets::Sockets;
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 use crate::loss::{Loss, count_lost};
@@ -56,13 +60,9 @@ impl UdpConfig {
 
 /// RoCEv2 over UDP sockets.
 pub struct UdpBackend {
-    sockets: Vec<UdpSocket>,
-    /// Where the last frame came from: asked first.
-    hot: usize,
-    /// Calls of `receive`; now and then the sockets' turns change.
-    turn: u32,
-    /// Datagrams lost per socket, as the system last said.
-    overflow: Vec<u32>,
+    sockets: Sockets,
+    config: UdpConfig,
+    device: NetDev,
     arena: RecvArena,
     capabilities: Capabilities,
     counters: Counters,
@@ -93,11 +93,8 @@ impl UdpBackend {
             if sockets.iter().any(|s| s.address() == *address) {
                 continue;
             }
-            match UdpSocket::open(*address, device.index) {
-                Ok(mut socket) => {
-                    socket.set_buffers(config.recv_buffer, config.send_buffer);
-                    sockets.push(socket);
-                }
+            match open_socket(*address, &device, config) {
+                Ok(socket) => sockets.push(socket),
                 Err(e @ NetError::NoSuchAddress { .. }) => not_ready = Some(e),
                 Err(e) => return Err(e),
             }
@@ -120,10 +117,9 @@ impl UdpBackend {
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
         };
         Ok(Self {
-            hot: 0,
-            turn: 0,
-            overflow: vec![0; sockets.len()],
-            sockets,
+            sockets: Sockets::new(sockets)?,
+            config: config.clone(),
+            device,
             arena: RecvArena::new(BUFFERS, 64 << 10),
             capabilities,
             counters: Counters::default(),
@@ -132,53 +128,7 @@ impl UdpBackend {
 
     /// The addresses that it has sockets on.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.sockets.iter().map(UdpSocket::address)
-    }
-
-    /// Receives from one socket.
-    fn receive_from(
-        &mut self,
-        index: usize,
-        budget: usize,
-        sink: &mut dyn FnMut(&Frame<'_>),
-    ) -> Result<usize, NetError> {
-        let socket = &self.sockets[index];
-        let mut packets = 0;
-        loop {
-            let want = self.arena.count();
-            let got = match self.arena.recv(socket.as_fd(), want) {
-                Ok(n) => n,
-                // An error that a packet sent earlier has come back with: lost, as on a wire.
-                Err(e) if Loss::of(&e).is_some() => return Ok(packets),
-                Err(e) => return Err(NetError::os("receive from a UDP socket", e)),
-            };
-            for i in 0..got {
-                let received = self.arena.get(i);
-                let Some(from) = received.addr.to_inet() else {
-                    self.counters.rx_unusable += 1;
-                    continue;
-                };
-                let arrived = socket.arrived(from, received.control);
-                if let Some(now) = arrived.overflow {
-                    let before = std::mem::replace(&mut self.overflow[index], now);
-                    self.counters.rx_overflow += u64::from(now.wrapping_sub(before));
-                }
-                let payload = received.payload;
-                if received.truncated || payload.is_empty() {
-                    self.counters.rx_unusable += 1;
-                    continue;
-                }
-                let segment = arrived.segment.unwrap_or(payload.len()).min(payload.len());
-                let count = payload.len().div_ceil(segment);
-                packets += count;
-                self.counters.rx_packets += count as u64;
-                self.counters.rx_bytes += payload.len() as u64;
-                sink(&Frame { net: arrived.net, payload, segment });
-            }
-            if got < want || packets >= budget {
-                return Ok(packets);
-            }
-        }
+        self.sockets.iter().map(UdpSocket::address).filter(|ip| !ip.is_multicast())
     }
 
     /// What became of the first pending run when the socket refused it.
@@ -224,26 +174,14 @@ impl Backend for UdpBackend {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        let count = self.sockets.len();
-        self.turn = self.turn.wrapping_add(1);
-        // Whoever was busy is asked first, and alone if it still is; but not forever.
-        let first = if self.turn.is_multiple_of(16) { (self.hot + 1) % count } else { self.hot };
-        let mut packets = 0;
-        for index in (0..count).map(|i| (first + i) % count) {
-            let got = self.receive_from(index, budget, sink)?;
-            if got > 0 {
-                self.hot = index;
-                packets += got;
-                break;
-            }
-        }
-        Ok(packets)
+        self.sockets.receive(&mut self.arena, &mut self.counters, budget, sink)
     }
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        self.sockets.try_again();
         while let Some(first) = batch.pending().first() {
             let src = first.net.src;
-            let socket = self.sockets.iter().find(|s| s.address() == src);
+            let socket = self.sockets.of(src);
             let (Some(socket), true) = (socket, first.net.dst.is_ipv4() == src.is_ipv4()) else {
                 count_lost(&mut self.counters, Loss::BadAddress, packets(first) as u64);
                 batch.mark_sent(1);
@@ -278,7 +216,10 @@ impl Backend for UdpBackend {
                     drop(out);
                     batch.mark_sent(n);
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(SendStatus::Blocked),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.sockets.wait_for_room(src);
+                    return Ok(SendStatus::Blocked);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     drop(out);
@@ -291,14 +232,50 @@ impl Backend for UdpBackend {
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        for socket in &self.sockets {
-            f(socket.as_fd());
-        }
+        self.sockets.for_each_fd(f);
     }
 
     fn counters(&self) -> Counters {
         self.counters
     }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        if self.sockets.of(group).is_some() {
+            return Ok(());
+        }
+        let mut socket = UdpSocket::open_group(group, self.device.index, &self.config.netdev)?;
+        socket.set_buffers(self.config.recv_buffer, 0);
+        self.sockets.add(socket)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.sockets.retain(|socket| socket.address() != group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        // Those that were there from the start stay bound, in case their address comes back.
+        self.sockets.retain(|socket| {
+            socket.address().is_multicast() || addresses.contains(&socket.address())
+        });
+        let mut result = Ok(());
+        for &address in addresses {
+            if self.sockets.of(address).is_none() {
+                let opened = open_socket(address, &self.device, &self.config);
+                result = result.and(opened.and_then(|socket| self.sockets.add(socket)));
+            }
+        }
+        result
+    }
+}
+
+fn open_socket(
+    address: IpAddr,
+    device: &NetDev,
+    config: &UdpConfig,
+) -> Result<UdpSocket, NetError> {
+    let mut socket = UdpSocket::open(address, device.index)?;
+    socket.set_buffers(config.recv_buffer, config.send_buffer);
+    Ok(socket)
 }
 
 /// Packets in a run.

@@ -213,6 +213,8 @@ fn qpn(event: &Event) -> Option<Qpn> {
         | Event::CommunicationEstablished { qpn }
         | Event::SqDrained { qpn }
         | Event::LastWqeReached { qpn }
+        | Event::CongestionSeen { qpn }
+        | Event::CongestionNotified { qpn }
         | Event::ResponderFailed { qpn, .. }
         | Event::CqOverflow { qpn } => Some(qpn),
         Event::SrqLimitReached { .. } => None,

@@ -132,6 +132,60 @@ fn a_wrong_q_key_is_not_let_in_and_counted() {
 }
 
 #[test]
+fn a_group_reaches_all_attached_the_sender_too_until_they_detach() {
+    let setup = "
+        ip link add veth0 type veth peer name peer0
+        ip link set veth0 up
+        ip link set peer0 up
+        for i in 1 2; do
+            ip address add 10.9.0.$i/24 dev veth0
+            ip address add fd09::$i/64 dev veth0 nodad
+        done";
+    in_namespace(setup, || {
+        for (ip, own) in
+            [("239.7.7.7", ["10.9.0.1", "10.9.0.2"]), ("ff0e::7:7", ["fd09::1", "fd09::2"])]
+        {
+            let group = Gid::from(ip.parse::<std::net::IpAddr>().unwrap());
+            let open =
+                |own: &str| Device::options("veth0").address(own.parse().unwrap()).open().unwrap();
+            let [a, b] = own.map(|own| Talker::new(open(own), 5));
+            let ah = a.pd.create_ah_to(group).unwrap();
+            a.qp.attach_multicast(group).unwrap();
+            b.qp.attach_multicast(group).unwrap();
+            let second = b.pd.qp(&b.cq).service(QpType::Ud).qkey(QKEY).build().unwrap();
+            second.activate().unwrap();
+            second.recv(5, &[b.inbox.slice(5 * ROOM..6 * ROOM)]).unwrap();
+            second.attach_multicast(group).unwrap();
+
+            let shout = |text: &[u8]| {
+                a.qp.send_bytes(99, text)
+                    .to(&ah, Qpn::MULTICAST, QKEY)
+                    .unsignaled()
+                    .post()
+                    .unwrap();
+            };
+            shout(b"all");
+            let (done, grh, bytes) = a.hear();
+            assert_eq!((bytes.as_slice(), done.src_qp), (&b"all"[..], a.qp.qpn()));
+            let back = a.pd.ah_from_completion(&done, &grh).unwrap();
+            assert_eq!(back.address().dgid, a.gid());
+            let mut heard = [b.hear().0.qpn, b.hear().0.qpn];
+            heard.sort();
+            let mut expected = [b.qp.qpn(), second.qpn()];
+            expected.sort();
+            assert_eq!(heard, expected, "each of two queue pairs has a copy");
+
+            b.qp.detach_multicast(group).unwrap();
+            drop(second);
+            shout(b"again");
+            assert_eq!(a.hear().2, b"again");
+            assert_eq!(b.cq.poll_one().unwrap(), None);
+            assert_eq!(b.device.counters().rcvd_pkts, 1, "the interface has left the group");
+        }
+    });
+}
+
+#[test]
 fn misuse_is_told_and_changes_nothing() {
     let a = Talker::new(open(address()), 0);
     let text = |result: Result<()>| result.unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! Shared pieces of the outer tests.
 
+pub mod captures;
 pub mod sim;
 
 use std::io::Write;

@@ -3,12 +3,11 @@
 //!
 //! The captures are not part of the project. Without them the tests say that they were skipped.
 
-use std::path::PathBuf;
-
 use rxe_core::wire::frame::{Datagram, UdpChecksum, emit_ethernet, parse_ethernet};
 use rxe_core::wire::{
     DropReason, Ethernet, IpId, NakCode, NetHeader, OpKind, Packet, Syndrome, UDP_PORT, emit, icrc,
 };
+use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
 
 /// A RoCEv2 frame and where it is from.
 struct Sample {
@@ -165,41 +164,4 @@ fn samples(test: &str) -> Option<Vec<Sample>> {
     }
     assert_eq!(samples.len(), 73 + 16);
     Some(samples)
-}
-
-fn read(test: &str, file: &str) -> Option<String> {
-    Some(String::from_utf8(read_bytes(test, file)?).expect("the vectors are text"))
-}
-
-fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures").join(file);
-    let bytes = std::fs::read(path).ok();
-    if bytes.is_none() {
-        rxe_tests::skip(test, &format!("../shared/captures/{file} is not there"));
-    }
-    bytes
-}
-
-/// The rows of a table but its heading, each as its columns.
-fn rows_of(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect())
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits");
-    (0..text.len()).step_by(2).map(digits).collect()
-}
-
-/// The frames of a little-endian pcap file.
-fn pcap_frames(file: &[u8]) -> Vec<&[u8]> {
-    let word = |bytes: &[u8], at| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    assert_eq!((word(file, 0), word(file, 20)), (0xa1b2_c3d4, 1), "a pcap of Ethernet frames");
-    let mut rest = &file[24..];
-    let mut frames = Vec::new();
-    while !rest.is_empty() {
-        let (frame, after) = rest[16..].split_at(word(rest, 8) as usize);
-        frames.push(frame);
-        rest = after;
-    }
-    frames
 }

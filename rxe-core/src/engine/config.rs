@@ -15,6 +15,8 @@ pub struct Config {
     pub window_packets: u32,
     /// The most payload bytes that one QP leaves unacknowledged: what a peer's socket buffer takes.
     pub window_bytes: u32,
+    /// Whether to answer congestion marks with notifications and to slow down when notified.
+    pub congestion_control: bool,
     /// The sizes that programs may ask for.
     pub limits: Limits,
 }
@@ -27,6 +29,7 @@ impl Default for Config {
             max_mtu: Mtu::M4096,
             window_packets: 256,
             window_bytes: 256 << 10,
+            congestion_control: true,
             limits: Limits::default(),
         }
     }

@@ -37,6 +37,10 @@ pub struct Counters {
     pub retry_rnr: u64,
     /// Requests that failed and took their QP into the error state.
     pub request_failed: u64,
+    /// Congestion notifications sent.
+    pub cnp_sent: u64,
+    /// Congestion notifications received.
+    pub cnp_received: u64,
     dropped: [u64; DropReason::COUNT],
 }
 
@@ -58,6 +62,8 @@ impl Default for Counters {
             retry_implied_nak: 0,
             retry_rnr: 0,
             request_failed: 0,
+            cnp_sent: 0,
+            cnp_received: 0,
             dropped: [0; DropReason::COUNT],
         }
     }
@@ -96,6 +102,8 @@ impl Counters {
                 RetryCause::ReceiverNotReady => self.retry_rnr += 1,
             },
             Event::RequestFailed { .. } => self.request_failed += 1,
+            Event::CongestionSeen { .. } => self.cnp_sent += 1,
+            Event::CongestionNotified { .. } => self.cnp_received += 1,
             Event::CommunicationEstablished { .. }
             | Event::SqDrained { .. }
             | Event::ResponderFailed { .. }

@@ -94,6 +94,16 @@ pub enum Event {
         /// The own QP.
         qpn: Qpn,
     },
+    /// What the peer sends arrives marked "congestion experienced"; it is told.
+    CongestionSeen {
+        /// The own QP.
+        qpn: Qpn,
+    },
+    /// The peer says that what we send arrives marked; we slow down.
+    CongestionNotified {
+        /// The own QP.
+        qpn: Qpn,
+    },
     /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); the QP is in the error state.
     CqOverflow {
         /// The QP whose completion was lost.
@@ -165,6 +175,10 @@ impl fmt::Display for Event {
             Self::ResponderFailed { fault, .. } => write!(f, "QP into error state: {fault}"),
             Self::SrqLimitReached { srq } => write!(f, "SRQ {srq} fell below its limit"),
             Self::LastWqeReached { .. } => f.write_str("last receive of the shared queue returned"),
+            Self::CongestionSeen { .. } => f.write_str("arrives marked: congestion on the way"),
+            Self::CongestionNotified { .. } => {
+                f.write_str("told of congestion on the way to the peer: sending slower")
+            }
             Self::CqOverflow { .. } => f.write_str("completion queue overflowed"),
         }
     }

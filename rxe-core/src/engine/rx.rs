@@ -95,6 +95,11 @@ fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Resu
         (service, packet.info().service),
         (QpType::Rc, Service::Rc) | (QpType::Uc, Service::Uc) | (QpType::Ud, Service::Ud)
     ) || match service {
+        QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv
+            if packet.info().service == Service::Cnp =>
+        {
+            true
+        }
         QpType::XrcSend => packet.info().service == Service::Xrc && packet.info().is_response(),
         QpType::XrcRecv => packet.info().service == Service::Xrc && packet.info().is_request,
         _ => false,
@@ -120,7 +125,7 @@ fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Resu
 /// Whether the QP's state lets it take such a packet.
 fn is_open(qp: &Qp, info: &OpInfo) -> bool {
     match qp.state() {
-        QpState::Rtr => info.is_request,
+        QpState::Rtr => info.is_request || info.service == Service::Cnp,
         QpState::Rts | QpState::Sqd | QpState::Sqe => true,
         QpState::Reset | QpState::Init | QpState::Err => false,
     }

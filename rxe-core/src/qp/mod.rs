@@ -4,6 +4,7 @@
 //! but the [`Link`]: what both need to know and neither changes.
 
 mod attr;
+mod congestion;
 mod handle;
 mod modify;
 mod receives;
@@ -24,8 +25,9 @@ use crate::engine::{Event, EventSink};
 use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span};
 use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
 use crate::types::{Key, Mtu, Qpn, Time};
-use crate::wire::{DropReason, NetHeader, Packet, Service, TxBatch};
+use crate::wire::{DropReason, Ext, NetHeader, OpKind, Packet, Service, TxBatch, cnp, emit};
 
+use congestion::Congestion;
 use sides::{RecvSide, SendSide, Stop};
 
 /// A queue pair as its engine holds it.
@@ -37,6 +39,7 @@ pub(crate) struct Qp {
     net: NetHeader,
     send: SendSide,
     recv: RecvSide,
+    congestion: Congestion,
     /// Whether the first packet of the peer has been seen.
     established: bool,
     /// Where the engine has put it.
@@ -203,6 +206,7 @@ impl Qp {
             net: NetHeader::default(),
             send: SendSide::idle(service),
             recv: RecvSide::idle(service),
+            congestion: Congestion::default(),
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -229,6 +233,14 @@ impl Qp {
                 ctx.events.emit(Event::CommunicationEstablished { qpn: self.handle.qpn });
             }
         }
+        let connected = self.handle.init.service != QpType::Ud;
+        if connected && self.congestion.observe(ctx.now, net) {
+            ctx.events.emit(Event::CongestionSeen { qpn: self.handle.qpn });
+        }
+        if packet.info().kind == OpKind::Cnp {
+            ctx.events.emit(Event::CongestionNotified { qpn: self.handle.qpn });
+            return self.congestion.notified(ctx.now);
+        }
         let domain = self.handle.init.xrcd.as_ref();
         let target = domain.zip(packet.xrc_srq()).and_then(|(domain, srq)| domain.find(srq));
         let link = Link { target: target.as_ref(), ..link_of!(self, ctx) };
@@ -253,6 +265,19 @@ impl Qp {
             QpState::Sqe => self.send.flush(&link_of!(self, ctx), ctx),
             _ => {}
         }
+        let before = batch.total().1;
+        let connected = self.handle.init.service != QpType::Ud;
+        if connected {
+            self.net.tos = self.congestion.mark(self.attr.ah_attr.traffic_class);
+            if self.congestion.take_cnp() {
+                self.notify_peer(batch);
+            }
+        }
+        let mtu = self.attr.path_mtu.bytes();
+        let budget = budget.min(self.congestion.allowance(ctx.now, mtu));
+        if budget == 0 {
+            return false;
+        }
         let link = link_of!(self, ctx);
         let (mut more, result) = self.recv.transmit(&link, ctx, batch, budget);
         self.settle(ctx, result);
@@ -272,11 +297,24 @@ impl Qp {
             };
             self.settle(ctx, result);
         }
+        self.congestion.sent(ctx.now, batch.total().1 - before);
         more
+    }
+
+    /// Tells the peer that its packets arrive marked.
+    fn notify_peer(&self, batch: &mut TxBatch) {
+        // The class that hardware sends its notifications in.
+        const CNP_TOS: u8 = 0xc2;
+        let net = NetHeader { tos: CNP_TOS, ..self.net };
+        let bth = cnp::bth(self.attr.dest_qp_num);
+        batch.push(net, emit::len(bth.opcode, 0), |net, buf| {
+            emit::packet(net, buf, &bth, &Ext::default(), 0, |_| {});
+        });
     }
 
     /// Does what is due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
+        self.congestion.release(ctx.now);
         let link = link_of!(self, ctx);
         let result = self.send.handle_timeout(&link, ctx);
         self.settle(ctx, result);
@@ -284,13 +322,20 @@ impl Qp {
 
     /// When it next wants to be called.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.send.deadline()
+        let deadlines = [self.send.deadline(), self.congestion.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether `transmit` would do something.
     pub(crate) fn has_work(&self, window: Window) -> bool {
         let (handle, attr, net) = (&self.handle, &self.attr, self.net);
         let link = Link { handle, attr, net, window, target: None };
+        if self.congestion.has_cnp() {
+            return true;
+        }
+        if self.congestion.is_held() {
+            return false;
+        }
         self.recv.has_work()
             || match self.state() {
                 QpState::Rts | QpState::Sqd => self.send.has_work(&link),

@@ -1,6 +1,7 @@
 //! Carrying out a modify call: first everything is checked, then everything is done.
 //! IBTA 11.2.5.2.
 
+use super::congestion::Congestion;
 use super::sides::{RecvSide, SendSide};
 use super::{AddressVector, AttrMask, Ctx, Qp, QpAttr, QpState, check_modify, link_of};
 use crate::engine::{Config, SourcePort};
@@ -42,6 +43,7 @@ impl Qp {
             (QpState::Err, QpState::Err) => {}
             (_, QpState::Err) => self.enter_error(ctx),
             (QpState::Init, QpState::Rtr) => {
+                self.congestion = Congestion::new(config.congestion_control);
                 self.recv = RecvSide::start(self.handle.init.service, self.attr.rq_psn);
                 self.set_state(to);
             }
@@ -72,6 +74,7 @@ impl Qp {
         self.send = SendSide::idle(self.handle.init.service);
         self.recv = RecvSide::idle(self.handle.init.service);
         self.established = false;
+        self.congestion = Congestion::default();
         self.attr = QpAttr::default();
         self.net = NetHeader::default();
     }

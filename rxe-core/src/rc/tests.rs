@@ -584,3 +584,27 @@ fn a_shared_queue_serves_its_queue_pairs_and_tells_its_limit() {
     assert!(pair.b.events().contains(&Event::LastWqeReached { qpn }));
     assert_eq!(srq.len(), 1);
 }
+
+#[test]
+fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    let mut marked = pair.log[0].clone();
+    assert_eq!(marked.net.tos & 0b11, 0b10, "sent as ECN capable");
+    marked.net.tos |= 0b11;
+    pair.inject(&marked);
+    pair.b.post(9, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
+    pair.settle();
+    let notification = pair.log.iter().find(|s| s.packet().opcode() == Opcode::CNP).unwrap();
+    assert!(!notification.forward && notification.packet().bth().becn);
+    assert_eq!(pair.b.engine.counters().cnp_sent, 1);
+    assert_eq!(pair.a.engine.counters().cnp_received, 1);
+    let len = 900_000;
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, len);
+    pair.settle();
+    assert!(pair.a.outcomes().len() < 2, "held back");
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+}

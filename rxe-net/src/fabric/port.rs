@@ -29,6 +29,8 @@ struct Ways {
     rng: Rng,
     faults: Faults,
     to: HashMap<IpAddr, Way>,
+    /// The members of groups: of each port an address of the group's family.
+    groups: HashMap<IpAddr, Vec<IpAddr>>,
 }
 
 struct Way {
@@ -39,7 +41,7 @@ struct Way {
 impl Hub {
     /// A network without ports.
     pub fn new(seed: u64, faults: Faults) -> Self {
-        let ways = Ways { rng: Rng::new(seed), faults, to: HashMap::new() };
+        let ways = Ways { rng: Rng::new(seed), faults, to: HashMap::new(), groups: HashMap::new() };
         Self(Arc::new(Shared { start: Instant::now(), ways: Mutex::new(ways) }))
     }
 
@@ -138,17 +140,27 @@ impl Backend for FabricPort {
         let mut ways = self.hub.ways();
         for frame in batch.frames() {
             let packets = frame.packets().count() as u64;
-            let Some(way) = ways.to.get_mut(&frame.net.dst) else {
-                self.counters.tx_unreachable += packets;
-                continue;
+            let dst = frame.net.dst;
+            let receivers = match ways.groups.get(&dst) {
+                Some(members) => members.clone(),
+                // A group without members is no reason not to send.
+                None if dst.is_multicast() => Vec::new(),
+                None if ways.to.contains_key(&dst) => vec![dst],
+                None => {
+                    self.counters.tx_unreachable += packets;
+                    continue;
+                }
             };
-            way.fabric.send_frame(now, &frame);
             self.counters.tx_packets += packets;
             self.counters.tx_bytes += frame.payload.len() as u64;
-            let timer = way.timer.clone();
-            let mine = ways.to.values().filter(|way| Arc::ptr_eq(&way.timer, &timer));
-            let next = mine.filter_map(|way| way.fabric.next_delivery()).min();
-            timer.set(next.map(|at| at.since(now)))?;
+            for receiver in receivers {
+                let Some(way) = ways.to.get_mut(&receiver) else { continue };
+                way.fabric.send_frame(now, &frame);
+                let timer = way.timer.clone();
+                let mine = ways.to.values().filter(|way| Arc::ptr_eq(&way.timer, &timer));
+                let next = mine.filter_map(|way| way.fabric.next_delivery()).min();
+                timer.set(next.map(|at| at.since(now)))?;
+            }
         }
         batch.mark_sent(batch.pending().len());
         Ok(SendStatus::Done)
@@ -161,11 +173,35 @@ impl Backend for FabricPort {
     fn counters(&self) -> Counters {
         self.counters
     }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        let of_family = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
+        let Some(&own) = self.addresses.iter().find(of_family) else {
+            let source = std::io::ErrorKind::AddrNotAvailable.into();
+            return Err(NetError::Join { group, source });
+        };
+        let mut ways = self.hub.ways();
+        let members = ways.groups.entry(group).or_default();
+        if !members.contains(&own) {
+            members.push(own);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        let mut ways = self.hub.ways();
+        if let Some(members) = ways.groups.get_mut(&group) {
+            members.retain(|member| !self.addresses.contains(member));
+        }
+    }
 }
 
 impl Drop for FabricPort {
     fn drop(&mut self) {
         let mut ways = self.hub.ways();
         ways.to.retain(|_, way| !Arc::ptr_eq(&way.timer, &self.timer));
+        for members in ways.groups.values_mut() {
+            members.retain(|member| !self.addresses.contains(member));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use rxe_core::types::Time;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 
-use super::{Fabric, FabricCounters, Faults, Hub};
+use super::{Fabric, FabricCounters, FabricPort, Faults, Hub};
 use crate::testing::{receive_packets, wait_readable};
 use crate::{Backend, SendStatus};
 
@@ -170,4 +170,30 @@ fn ports_of_a_hub_are_backends() {
     drop(b);
     a.send(&mut batch(net(), 1)).unwrap();
     assert_eq!(a.counters().tx_unreachable, 1);
+}
+
+#[test]
+fn a_group_reaches_its_members_the_sender_too() {
+    let hub = Hub::new(1, Faults::default());
+    let mut a = hub.port(&[net().src]).unwrap();
+    let mut b = hub.port(&[ip("fe80::2"), net().dst]).unwrap();
+    let group = ip("239.1.2.3");
+    let send = |a: &mut FabricPort| {
+        a.send(&mut batch(NetHeader { dst: group, ..net() }, 3)).unwrap();
+    };
+    send(&mut a);
+    assert_eq!(b.receive(10, &mut |_| {}).unwrap(), 0, "not a member yet");
+    a.join(group).unwrap();
+    b.join(group).unwrap();
+    b.join(group).unwrap();
+    send(&mut a);
+    for port in [&mut a, &mut b] {
+        let got = receive_packets(port, 3);
+        assert!(got.len() == 3 && got.iter().all(|(net, _)| net.dst == group));
+    }
+    b.leave(group);
+    send(&mut a);
+    assert_eq!(b.receive(10, &mut |_| {}).unwrap(), 0);
+    assert_eq!(a.counters().tx_unreachable, 0);
+    assert!(a.join(ip("ff02::5")).is_err(), "no address of that family");
 }

@@ -50,9 +50,7 @@ impl Link {
             .map_err(|e| privilege(e.into(), "open a packet socket"))?;
         let vnet = ethernet && kernel_knows_udp_in_vnet();
         let set_up = || -> io::Result<usize> {
-            let ip = if ethernet { ETHERNET } else { 0 };
-            let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses);
-            sockopt::attach_filter(fd.as_fd(), &program)?;
+            attach(fd.as_fd(), ethernet, addresses)?;
             let set = |level, name, value| sockopt::set_int(fd.as_fd(), level, name, value);
             if vnet {
                 set(libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
@@ -73,6 +71,12 @@ impl Link {
         };
         let recv_buffer = set_up().map_err(|e| NetError::os("set up a packet socket", e))?;
         Ok(Self { fd, interface, mac, ethernet, vnet, recv_buffer, overflow: 0 })
+    }
+
+    /// Hears what comes to these addresses from now on.
+    pub(super) fn listen_to(&self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        attach(self.as_fd(), self.ethernet, addresses)
+            .map_err(|e| NetError::os("attach a filter to a packet socket", e))
     }
 
     /// The frame in what has arrived, and how many were lost before it; `None` if it is none of
@@ -128,6 +132,13 @@ impl Link {
     pub(super) fn destination(&self, net: &NetHeader) -> RawAddr {
         RawAddr::link(self.interface, ethertype(net.dst))
     }
+}
+
+/// Lets through what comes to these addresses; replaces what was let through before.
+fn attach(fd: BorrowedFd<'_>, ethernet: bool, addresses: &[IpAddr]) -> io::Result<()> {
+    let ip = if ethernet { ETHERNET } else { 0 };
+    let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses);
+    sockopt::attach_filter(fd, &program)
 }
 
 impl AsFd for Link {

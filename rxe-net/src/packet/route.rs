@@ -34,6 +34,10 @@ const MANY: usize = 4096;
 impl Paths {
     /// The path to `dst`, whose link-local addresses are on the interface `scope`.
     pub(super) fn to(&mut self, dst: IpAddr, scope: u32) -> Path {
+        if dst.is_multicast() {
+            // The kernel also brings them to the others on this host.
+            return Path::Kernel;
+        }
         let now = Instant::now();
         match self.known.get(&dst) {
             Some((path, until)) if now < *until => return *path,

@@ -295,3 +295,61 @@ fn without_the_capability_it_says_what_to_do() {
         assert!(error.to_string().contains("setcap cap_net_raw+ep"), "{error}");
     });
 }
+
+#[test]
+fn groups_are_heard_by_both_backends_and_by_the_sender() {
+    let setup = "
+        ip link add veth0 type veth peer name peer0
+        ip link set veth0 up
+        ip link set peer0 up
+        ip address add 10.9.0.1/24 dev veth0
+        ip address add fd09::1/64 dev veth0 nodad
+        ip address add 10.9.0.2/24 dev veth0
+        ip address add fd09::2/64 dev veth0 nodad";
+    in_namespace(setup, || {
+        for (group, ours, others) in
+            [("239.1.2.3", "10.9.0.1", "10.9.0.2"), ("ff0e::7", "fd09::1", "fd09::2")]
+        {
+            let mut a = open("veth0", &[ours]);
+            let mut b = open_udp("veth0", &[others]);
+            a.join(ip(group)).unwrap();
+            b.join(ip(group)).unwrap();
+            for sender in 0..2 {
+                let src = [ours, others][sender];
+                let net = NetHeader::outgoing(ip(src), ip(group), UDP_PORT);
+                let mut batch = TxBatch::new(a.capabilities().tx);
+                batch.push(net, 64, |_, buf| buf.resize(64, 7));
+                if sender == 0 {
+                    send_all(&mut a, &mut batch);
+                } else {
+                    send_all(&mut b, &mut batch);
+                }
+                for got in [receive_packets(&mut a, 1), receive_packets(&mut b, 1)] {
+                    assert_eq!((got.len(), got[0].0.src, got[0].0.dst), (1, ip(src), ip(group)));
+                }
+            }
+            a.leave(ip(group));
+            let mut batch = TxBatch::new(a.capabilities().tx);
+            let net = NetHeader::outgoing(ip(others), ip(group), UDP_PORT);
+            batch.push(net, 64, |_, buf| buf.resize(64, 7));
+            send_all(&mut b, &mut batch);
+            assert_eq!(a.receive(1, &mut |_| {}).unwrap(), 0, "left");
+            assert_eq!(a.counters().tx_packets, 1);
+        }
+    });
+}
+
+#[test]
+fn new_addresses_are_received_for_and_old_ones_are_not() {
+    in_namespace("", || {
+        let mut a = open("lo", &["127.0.0.1"]);
+        let mut b = open_udp("lo", &["127.0.0.9"]);
+        a.set_addresses(&ips(&["127.0.0.2", "127.0.0.3"])).unwrap();
+        assert_eq!(a.addresses(), ips(&["127.0.0.2", "127.0.0.3"]));
+        exchange(&mut b, "127.0.0.9", &mut a, "127.0.0.3");
+        exchange(&mut a, "127.0.0.2", &mut b, "127.0.0.9");
+        let mut lost = batch(&b, "127.0.0.9", "127.0.0.1");
+        send_all(&mut b, &mut lost);
+        assert_eq!(a.receive(1, &mut |_| {}).unwrap(), 0);
+    });
+}

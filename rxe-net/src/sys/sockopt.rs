@@ -17,7 +17,12 @@ pub(crate) fn set_int(
 }
 
 /// Sets an option whose value is made of these bytes. Not for options with pointers in them.
-fn set_bytes(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
+pub(crate) fn set_bytes(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> io::Result<()> {
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the kernel reads `len` bytes from the slice, which has them.
     let rc = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) };

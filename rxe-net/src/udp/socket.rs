@@ -13,12 +13,13 @@ use super::owner;
 use crate::NetError;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::{self, Control};
-use crate::sys::sockopt::{attach_filter, bind, get_int, set_int};
+use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
 
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
 const UDP_NO_CHECK6_RX: c_int = 102;
 const IPV6_AUTOFLOWLABEL: c_int = 70;
+const IPV6_MULTICAST_ALL: c_int = 29;
 const DEFAULT_TTL: u8 = 64;
 
 /// A bound, unconnected socket.
@@ -53,12 +54,27 @@ impl UdpSocket {
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
             .map_err(|e| NetError::os("open a UDP socket", e))?;
         Self::set_up(fd.as_fd(), address)
+            .and_then(|()| send_to_groups(fd.as_fd(), address, scope))
             .map_err(|e| NetError::os("set the options of a UDP socket", e))?;
         bind(fd.as_fd(), &RawAddr::inet(address, UDP_PORT, scope))
             .map_err(|e| bind_error(e, address))?;
         // Asking says whether the system knows of segmentation at all.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
         Ok(Self { fd, address, scope, segments, recv_buffer: 0 })
+    }
+
+    /// Opens a socket that hears what is sent to a group on the interface `netdev`, whose index is
+    /// `scope`, and joins the group there: by IGMP or MLD it asks the network for it. What this host
+    /// sends to the group comes back too. Any number of sockets may do so.
+    pub(crate) fn open_group(group: IpAddr, scope: u32, netdev: &str) -> Result<Self, NetError> {
+        let family = if group.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+            .map_err(|e| NetError::os("open a UDP socket", e))?;
+        Self::set_up(fd.as_fd(), group)
+            .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
+            .map_err(|source| NetError::Join { group, source })?;
+        Ok(Self { fd, address: group, scope, segments: false, recv_buffer: 0 })
     }
 
     fn set_up(fd: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {
@@ -86,8 +102,9 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Asks for buffers of these sizes, as far as the system lets this process have them.
-    pub(super) fn set_buffers(&mut self, receive: usize, send: usize) {
+    /// Asks for buffers of these sizes, as far as the system lets this process have them; for
+    /// sending, 0 asks for none.
+    pub(crate) fn set_buffers(&mut self, receive: usize, send: usize) {
         let fd = self.fd.as_fd();
         let set = |force, plain, bytes: usize| {
             let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
@@ -96,7 +113,9 @@ impl UdpSocket {
             }
         };
         set(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive);
-        set(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send);
+        if send > 0 {
+            set(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send);
+        }
         let got = get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
         self.recv_buffer = usize::try_from(got).unwrap_or(0);
     }
@@ -110,7 +129,7 @@ impl UdpSocket {
             .map_err(|e| NetError::os("attach a filter to a UDP socket", e))
     }
 
-    /// The address it is bound to.
+    /// The address or the group it is bound to.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
@@ -181,6 +200,58 @@ impl UdpSocket {
         arrived.net = net;
         arrived
     }
+}
+
+/// Datagrams to groups leave on the interface whose address this is, and go as far as others.
+pub(crate) fn send_to_groups(
+    fd: BorrowedFd<'_>,
+    address: IpAddr,
+    interface: u32,
+) -> io::Result<()> {
+    let ttl = DEFAULT_TTL.into();
+    if address.is_ipv4() {
+        let ip = libc::IPPROTO_IP;
+        set_bytes(fd, ip, libc::IP_MULTICAST_IF, &mreqn([0; 4], interface))?;
+        set_int(fd, ip, libc::IP_MULTICAST_TTL, ttl)
+    } else {
+        let ip = libc::IPPROTO_IPV6;
+        set_bytes(fd, ip, libc::IPV6_MULTICAST_IF, &interface.to_ne_bytes())?;
+        set_int(fd, ip, libc::IPV6_MULTICAST_HOPS, ttl)
+    }
+}
+
+/// Binds to a group and joins it.
+fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -> io::Result<()> {
+    // Others may hear it too: every socket on a group gets a copy.
+    set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    match group {
+        IpAddr::V4(group) => {
+            let ip = libc::IPPROTO_IP;
+            // Only what comes on the interface, not what others have joined elsewhere.
+            set_int(fd, ip, libc::IP_MULTICAST_ALL, 0)?;
+            set_bytes(fd, ip, libc::IP_ADD_MEMBERSHIP, &mreqn(group.octets(), interface))?;
+        }
+        IpAddr::V6(group) => {
+            let ip = libc::IPPROTO_IPV6;
+            // The same; the first is not known before Linux 4.20, and does not look at the
+            // interface; the second needs privileges before Linux 5.7.
+            let _ = set_int(fd, ip, IPV6_MULTICAST_ALL, 0);
+            let _ = set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, netdev.as_bytes());
+            let mut mreq = [0; 20];
+            mreq[..16].copy_from_slice(&group.octets());
+            mreq[16..].copy_from_slice(&interface.to_ne_bytes());
+            set_bytes(fd, ip, libc::IPV6_ADD_MEMBERSHIP, &mreq)?;
+        }
+    }
+    bind(fd, &RawAddr::inet(group, UDP_PORT, interface))
+}
+
+/// `struct ip_mreqn`: a group, no own address, an interface.
+fn mreqn(group: [u8; 4], interface: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&group);
+    bytes[8..].copy_from_slice(&interface.to_ne_bytes());
+    bytes
 }
 
 impl AsFd for UdpSocket {

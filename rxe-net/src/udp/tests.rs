@@ -125,7 +125,7 @@ fn what_it_says_of_itself() {
         assert!(c.recv_buffer > 100_000, "{}", c.recv_buffer);
         let mut fds = 0;
         a.for_each_fd(&mut |_| fds += 1);
-        assert_eq!(fds, 1);
+        assert_eq!(fds, 2, "its own, and one for those that come later");
     });
 }
 
@@ -159,5 +159,134 @@ fn an_address_that_is_not_ready_is_left_out() {
     in_namespace("", || {
         let a = open(&["192.0.2.1", "127.0.0.1", "127.0.0.1"]);
         assert_eq!(a.addresses().collect::<Vec<_>>(), [ip("127.0.0.1")]);
+    });
+}
+
+/// Two interfaces that lead nowhere, each with an IPv4 and an IPv6 address.
+const INTERFACES: &str = "
+    for i in 0 1; do
+        ip link add veth$i type veth peer name peer$i
+        ip link set veth$i up
+        ip link set peer$i up
+        ip address add 10.9.$i.1/24 dev veth$i
+        ip address add fd09:$i::1/64 dev veth$i nodad
+    done";
+
+#[test]
+fn who_has_joined_a_group_hears_it_the_sender_too() {
+    in_namespace(INTERFACES, || {
+        for (groups, src) in
+            [(["239.1.2.3", "239.1.2.4"], "10.9.0.1"), (["ff0e::7", "ff02::7"], "fd09:0::1")]
+        {
+            let on = |netdev: &str, address: &str| {
+                UdpBackend::open(&UdpConfig::new(netdev, [ip(address)])).unwrap()
+            };
+            let mut a = on("veth0", src);
+            let other = if ip(src).is_ipv4() { "10.9.1.1" } else { "fd09:1::1" };
+            let mut elsewhere = on("veth1", other);
+            for group in groups.map(ip) {
+                a.join(group).unwrap();
+                a.join(group).unwrap();
+                elsewhere.join(group).unwrap();
+                let mut fds = 0;
+                a.for_each_fd(&mut |_| fds += 1);
+                assert_eq!(fds, 2, "the same descriptors for ever");
+                let net = NetHeader::outgoing(ip(src), group, UDP_PORT);
+                let mut batch = TxBatch::new(a.capabilities().tx);
+                push(&mut batch, net, 64);
+                a.send(&mut batch).unwrap();
+                let got = receive_packets(&mut a, 1);
+                assert_eq!((got[0].0.src, got[0].0.dst, got.len()), (ip(src), group, 1));
+                assert_eq!(got[0].0.ttl, 64);
+                assert_eq!(elsewhere.receive(1, &mut |_| {}).unwrap(), 0, "another interface's");
+                a.leave(group);
+                push(&mut batch, net, 64);
+                a.send(&mut batch).unwrap();
+                assert_eq!(a.receive(1, &mut |_| {}).unwrap(), 0, "left");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_group_on_loopback_reaches_all_who_have_joined() {
+    in_namespace("", || {
+        let group = ip("239.1.2.3");
+        let mut all = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|a| open(&[a]));
+        all[0].join(group).unwrap();
+        all[1].join(group).unwrap();
+        let mut batch = TxBatch::new(all[2].capabilities().tx);
+        let net = NetHeader { ttl: 3, ..NetHeader::outgoing(ip("127.0.0.3"), group, UDP_PORT) };
+        push(&mut batch, net, 64);
+        all[2].send(&mut batch).unwrap();
+        let [a, b, c] = &mut all;
+        for member in [a, b] {
+            let (got, _) = receive_packets(member, 1).remove(0);
+            assert_eq!((got.src, got.dst, got.ttl), (net.src, group, 3));
+        }
+        assert_eq!(c.receive(1, &mut |_| {}).unwrap(), 0);
+        let error = c.join(ip("ff02::1:2:3:4")).err();
+        assert!(error.is_none(), "{error:?}");
+        let error = c.join(ip("10.0.0.1")).unwrap_err();
+        assert!(error.to_string().starts_with("can not join group 10.0.0.1: "), "{error}");
+    });
+}
+
+#[test]
+fn addresses_come_and_go() {
+    in_namespace("", || {
+        let mut a = open(&["127.0.0.1"]);
+        let mut b = open(&["127.0.0.9"]);
+        let (one, two) = (ip("127.0.0.1"), ip("127.0.0.2"));
+        let ping = |a: &mut UdpBackend, b: &mut UdpBackend, own: IpAddr| {
+            let mut batch = TxBatch::new(b.capabilities().tx);
+            push(&mut batch, NetHeader::outgoing(ip("127.0.0.9"), own, UDP_PORT), 64);
+            b.send(&mut batch).unwrap();
+            assert_eq!(receive_packets(a, 1)[0].0.dst, own);
+            push(&mut batch, NetHeader::outgoing(own, ip("127.0.0.9"), UDP_PORT), 64);
+            a.send(&mut batch).unwrap();
+            assert_eq!(receive_packets(b, 1)[0].0.src, own);
+        };
+        a.set_addresses(&[one, two]).unwrap();
+        assert_eq!(a.addresses().collect::<Vec<_>>(), [one, two]);
+        ping(&mut a, &mut b, two);
+        ping(&mut a, &mut b, one);
+        a.set_addresses(&[one]).unwrap();
+        assert_eq!(a.addresses().collect::<Vec<_>>(), [one]);
+        let error = a.set_addresses(&[ip("127.0.0.9"), two, one]).unwrap_err();
+        assert!(matches!(error, NetError::PortInUse { .. }), "{error}");
+        ping(&mut a, &mut b, two);
+    });
+}
+
+#[test]
+fn an_address_that_is_lost_loses_packets_and_nothing_else() {
+    in_namespace(INTERFACES, || {
+        let mut a = UdpBackend::open(&UdpConfig::new("veth0", [ip("10.9.0.1")])).unwrap();
+        let mut b = open(&["127.0.0.2"]);
+        let mut batch = TxBatch::new(a.capabilities().tx);
+        let net = NetHeader::outgoing(ip("10.9.0.1"), ip("127.0.0.2"), UDP_PORT);
+        let sh = |command: &str| {
+            assert!(
+                std::process::Command::new("sh").args(["-c", command]).status().unwrap().success()
+            );
+        };
+        let mut send = |a: &mut UdpBackend| {
+            (0..3).for_each(|_| push(&mut batch, net, 256));
+            assert_eq!(a.send(&mut batch).unwrap(), SendStatus::Done);
+        };
+        send(&mut a);
+        assert_eq!(receive_packets(&mut b, 3).len(), 3);
+        sh("ip address del 10.9.0.1/24 dev veth0");
+        send(&mut a);
+        assert_eq!(a.counters().tx_unreachable, 3);
+        assert_ne!(a.capabilities().tx.run_segments, 1, "that is not what was wrong");
+        sh("ip address add 10.9.0.1/24 dev veth0; ip link set veth0 down");
+        send(&mut a);
+        sh("ip link set veth0 up");
+        let before = a.counters().tx_packets;
+        send(&mut a);
+        assert_eq!(a.counters().tx_packets, before + 3);
+        assert!(receive_packets(&mut b, 3).len() >= 3);
     });
 }

@@ -31,6 +31,7 @@ pub struct OpenOptions {
     pcap: Option<PcapOptions>,
     faults: Option<(u64, Faults)>,
     window_packets: Option<u32>,
+    congestion_control: bool,
     window_bytes: Option<u32>,
     recv_buffer: Option<usize>,
 }
@@ -46,6 +47,7 @@ impl OpenOptions {
             pcap: None,
             faults: None,
             window_packets: None,
+            congestion_control: true,
             window_bytes: None,
             recv_buffer: None,
         }
@@ -86,6 +88,14 @@ impl OpenOptions {
     /// for the same seed and the same packets.
     pub fn faults(mut self, seed: u64, faults: Faults) -> Self {
         self.faults = Some((seed, faults));
+        self
+    }
+
+    /// Whether to take part in congestion control: to send packets as ECN capable, to answer marks
+    /// with notifications and to slow down when notified. On unless switched off; a peer that does
+    /// not take part is noticed.
+    pub fn congestion_control(mut self, on: bool) -> Self {
+        self.congestion_control = on;
         self
     }
 
@@ -135,6 +145,7 @@ impl OpenOptions {
             },
             max_mtu: mtu,
             window_packets: self.window_packets.unwrap_or(defaults.window_packets),
+            congestion_control: self.congestion_control,
             window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
             ..defaults
         };

@@ -84,8 +84,8 @@ impl Layout {
         let area = |rng: &mut Rng, i: u64| AreaLayout {
             // Addresses have nothing to do with where the bytes are; 8 divides them for atomics.
             start: (i + 1) << 40 | rng.below(1 << 37) << 3,
-            // Four keys that differ.
-            key: Key::new(rng.word() & !3 | u32::try_from(i).unwrap_or(0)),
+            // Four keys that differ in what names the region: their upper 24 bits.
+            key: Key::new(rng.word() & !0x300 | u32::try_from(i << 8).unwrap_or(0)),
             len: 0,
         };
         let areas = [area(rng, 0), area(rng, 1), area(rng, 2), area(rng, 3)];

@@ -1,0 +1,347 @@
+//! Congestion: marks in what arrives are answered with notifications (CNP), and a notification
+//! slows the sender as DCQCN has it. IBTA A17.9; Zhu et al., "Congestion Control for Large-Scale
+//! RDMA Deployments", SIGCOMM 2015.
+//!
+//! Packets are sent as "ECN capable" until the peer has shown that it does not take part: a switch
+//! would mark them instead of dropping, and nobody would slow down. Kernel rxe does not take part.
+//! A queue pair that was never notified pays a comparison for all of this.
+
+use std::time::Duration;
+
+use crate::types::Time;
+use crate::wire::NetHeader;
+
+/// ECN capable transport, ECT(0). RFC 3168.
+const ECT: u8 = 0b10;
+/// The bits of ECN in the type of service.
+const ECN: u8 = 0b11;
+/// Packets of the peer after which it is clear whether it marks its own as ECN capable.
+const PROBE: u8 = 32;
+/// At most one notification in this time. The notification point's timer of DCQCN.
+const CNP_INTERVAL: Duration = Duration::from_micros(50);
+
+/// What one queue pair knows of congestion, in both directions.
+#[derive(Debug, Default)]
+pub(super) struct Congestion {
+    on: bool,
+    peer: Peer,
+    cnp_due: bool,
+    last_cnp: Option<Time>,
+    pace: Option<Box<Pace>>,
+    meter: Meter,
+}
+
+/// Whether the peer takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// So many of its packets were not ECN capable, none was.
+    Unknown(u8),
+    Yes,
+    No,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self::Unknown(0)
+    }
+}
+
+impl Congestion {
+    pub(super) fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
+    }
+
+    /// Looks at the headers of a packet from the peer. Whether a notification is now due.
+    pub(super) fn observe(&mut self, now: Time, net: &NetHeader) -> bool {
+        if !self.on {
+            return false;
+        }
+        if net.tos & ECN != 0 {
+            self.peer = Peer::Yes;
+        } else if let Peer::Unknown(seen) = self.peer {
+            self.peer = if seen + 1 >= PROBE { Peer::No } else { Peer::Unknown(seen + 1) };
+        }
+        let silent = |last: Time| now.since(last) >= CNP_INTERVAL;
+        if net.congestion_experienced() && self.last_cnp.is_none_or(silent) {
+            self.last_cnp = Some(now);
+            self.cnp_due = true;
+            return true;
+        }
+        false
+    }
+
+    /// Whether a notification is to be sent; it is then no longer.
+    pub(super) fn take_cnp(&mut self) -> bool {
+        std::mem::take(&mut self.cnp_due)
+    }
+
+    pub(super) fn has_cnp(&self) -> bool {
+        self.cnp_due
+    }
+
+    /// The type of service of what is sent: `tos` with the ECN bits as they should be.
+    pub(super) fn mark(&self, tos: u8) -> u8 {
+        if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN }
+    }
+
+    /// The peer, or the network through it, asks to send less.
+    pub(super) fn notified(&mut self, now: Time) {
+        if !self.on {
+            return;
+        }
+        let measured = self.meter.rate(now);
+        let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new(now, measured)));
+        pace.cut(now);
+    }
+
+    /// How many packets of `mtu` bytes may be sent now.
+    pub(super) fn allowance(&mut self, now: Time, mtu: usize) -> usize {
+        let Some(pace) = &mut self.pace else { return usize::MAX };
+        pace.recover(now);
+        if pace.is_over() {
+            self.pace = None;
+            return usize::MAX;
+        }
+        pace.allowance(now, mtu)
+    }
+
+    /// So many bytes were sent.
+    pub(super) fn sent(&mut self, now: Time, bytes: u64) {
+        self.meter.add(now, bytes);
+        if let Some(pace) = &mut self.pace {
+            pace.sent(now, bytes);
+        }
+    }
+
+    /// When sending may go on, if it was held up.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.pace.as_ref().and_then(|pace| pace.held.then_some(pace.next))
+    }
+
+    /// Whether sending waits for [`Congestion::deadline`].
+    pub(super) fn is_held(&self) -> bool {
+        self.deadline().is_some()
+    }
+
+    /// The wait is over, if it is.
+    pub(super) fn release(&mut self, now: Time) {
+        if let Some(pace) = &mut self.pace
+            && pace.next <= now
+        {
+            pace.held = false;
+        }
+    }
+}
+
+/// What has lately been sent, to know what to reduce.
+#[derive(Debug, Default)]
+struct Meter {
+    since: Option<Time>,
+    bytes: u64,
+    /// Bytes in a second, of the last whole period.
+    rate: u64,
+}
+
+impl Meter {
+    const PERIOD: Duration = Duration::from_millis(1);
+
+    fn add(&mut self, now: Time, bytes: u64) {
+        let since = *self.since.get_or_insert(now);
+        self.bytes += bytes;
+        if now.since(since) >= Self::PERIOD {
+            self.rate = per_second(self.bytes, now.since(since));
+            (self.since, self.bytes) = (Some(now), 0);
+        }
+    }
+
+    fn rate(&self, now: Time) -> u64 {
+        let lately = self.since.map_or(0, |since| {
+            per_second(self.bytes, now.since(since).max(Duration::from_micros(100)))
+        });
+        self.rate.max(lately)
+    }
+}
+
+fn per_second(bytes: u64, time: Duration) -> u64 {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+    bytes.saturating_mul(1_000_000_000) / nanos
+}
+
+/// The reaction point of DCQCN: a rate that notifications cut and time restores.
+#[derive(Debug)]
+struct Pace {
+    /// Bytes in a second.
+    current: u64,
+    target: u64,
+    /// What was sent before the first notification: there is no more to restore.
+    full: u64,
+    /// How congested the network is believed to be, in 1024ths.
+    alpha: u64,
+    alpha_at: Time,
+    increase_at: Time,
+    /// Increases since the last cut.
+    stage: u32,
+    last_cut: Option<Time>,
+    /// The next packet may leave then.
+    next: Time,
+    held: bool,
+}
+
+impl Pace {
+    const ONE: u64 = 1024;
+    /// g of the paper, 1/16 of the way each time.
+    const G: u64 = 16;
+    const ALPHA_TIMER: Duration = Duration::from_micros(55);
+    const INCREASE_TIMER: Duration = Duration::from_micros(300);
+    /// Increases that only restore the target.
+    const FAST_RECOVERY: u32 = 5;
+    /// What the target grows by in each increase after that.
+    const ADDITIVE: u64 = 5_000_000;
+    /// And in each after as many again.
+    const HYPER: u64 = 50_000_000;
+    const MINIMUM: u64 = 1_250_000;
+    /// How far ahead of its pace a QP may send, so that packets still leave in runs.
+    const BURST: Duration = Duration::from_micros(20);
+
+    fn new(now: Time, measured: u64) -> Self {
+        let full = measured.max(10 * Self::MINIMUM);
+        Self {
+            current: full,
+            target: full,
+            full,
+            alpha: Self::ONE,
+            alpha_at: now + Self::ALPHA_TIMER,
+            increase_at: now + Self::INCREASE_TIMER,
+            stage: 0,
+            last_cut: None,
+            next: now,
+            held: false,
+        }
+    }
+
+    fn cut(&mut self, now: Time) {
+        // A flood of notifications counts once in the time in which an honest peer sends one.
+        if self.last_cut.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
+            return;
+        }
+        self.recover(now);
+        self.last_cut = Some(now);
+        self.target = self.current;
+        let cut = self.current / (2 * Self::ONE) * self.alpha;
+        self.current = self.current.saturating_sub(cut).max(Self::MINIMUM);
+        self.alpha += (Self::ONE - self.alpha) / Self::G;
+        self.stage = 0;
+        self.alpha_at = now + Self::ALPHA_TIMER;
+        self.increase_at = now + Self::INCREASE_TIMER;
+    }
+
+    /// What time has restored until now.
+    fn recover(&mut self, now: Time) {
+        while self.alpha_at <= now && self.alpha > 0 {
+            self.alpha -= self.alpha.div_ceil(Self::G).min(self.alpha);
+            self.alpha_at = self.alpha_at + Self::ALPHA_TIMER;
+        }
+        while self.increase_at <= now && !self.is_over() {
+            self.stage += 1;
+            self.increase_at = self.increase_at + Self::INCREASE_TIMER;
+            if self.stage > 2 * Self::FAST_RECOVERY {
+                self.target += Self::HYPER;
+            } else if self.stage > Self::FAST_RECOVERY {
+                self.target += Self::ADDITIVE;
+            }
+            self.current = (self.current + self.target).div_ceil(2);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.current >= self.full && self.stage > Self::FAST_RECOVERY
+    }
+
+    fn allowance(&mut self, now: Time, mtu: usize) -> usize {
+        let ahead = self.next.since(now);
+        if ahead > Self::BURST {
+            self.held = true;
+            return 0;
+        }
+        let time = Self::BURST - ahead;
+        let bytes = u128::from(self.current) * time.as_nanos() / 1_000_000_000;
+        usize::try_from(bytes).unwrap_or(usize::MAX) / mtu.max(1) + 1
+    }
+
+    fn sent(&mut self, now: Time, bytes: u64) {
+        let nanos = bytes.saturating_mul(1_000_000_000) / self.current.max(1);
+        self.next = self.next.max(now) + Duration::from_nanos(nanos);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(tos: u8) -> NetHeader {
+        NetHeader { tos, ..NetHeader::default() }
+    }
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(micros * 1000)
+    }
+
+    #[test]
+    fn marks_are_answered_at_most_once_in_an_interval() {
+        let mut congestion = Congestion::new(true);
+        let mut due = |micros| congestion.observe(at(micros), &net(0b11));
+        assert_eq!([due(0), due(10), due(49), due(50), due(51)], [true, false, false, true, false]);
+        assert!(congestion.take_cnp() && !congestion.take_cnp());
+        assert!(!Congestion::new(false).observe(at(0), &net(0b11)));
+    }
+
+    #[test]
+    fn packets_are_ecn_capable_until_the_peer_turns_out_not_to_be() {
+        let mut congestion = Congestion::new(true);
+        assert_eq!(congestion.mark(0xb9), 0xba);
+        (0..PROBE).for_each(|_| assert!(!congestion.observe(at(0), &net(0))));
+        assert_eq!(congestion.mark(0xb9), 0xb8);
+        congestion.observe(at(0), &net(0b10));
+        assert_eq!(congestion.mark(0), ECT, "it does after all");
+        assert_eq!(Congestion::new(false).mark(0), 0);
+    }
+
+    /// Sends packets of 1,000 bytes as fast as it may, for so long; bytes in a second.
+    fn rate(congestion: &mut Congestion, start: u64, micros: u64) -> u64 {
+        let mut sent = 0;
+        for now in start..start + micros {
+            congestion.release(at(now));
+            // A link of 1 GB/s.
+            let packets = congestion.allowance(at(now), 1000).min(1);
+            congestion.sent(at(now), packets as u64 * 1000);
+            sent += packets as u64 * 1000;
+        }
+        per_second(sent, Duration::from_micros(micros))
+    }
+
+    #[test]
+    fn notifications_cut_the_rate_and_time_restores_it() {
+        let mut congestion = Congestion::new(true);
+        let full = rate(&mut congestion, 0, 2000);
+        assert_eq!(full, 1_000_000_000);
+        for i in 0..4 {
+            congestion.notified(at(2000 + 50 * i));
+            rate(&mut congestion, 2000 + 50 * i, 50);
+        }
+        let slow = rate(&mut congestion, 2200, 200);
+        assert!(slow < full / 5, "{slow}");
+        rate(&mut congestion, 2400, 100_000);
+        assert_eq!(rate(&mut congestion, 102_400, 1000), full);
+        assert!(congestion.pace.is_none(), "and costs nothing any more");
+    }
+
+    #[test]
+    fn a_flood_of_notifications_does_not_stop_the_sender() {
+        let mut congestion = Congestion::new(true);
+        for i in 0..100_000 {
+            congestion.notified(at(i));
+        }
+        let slow = rate(&mut congestion, 100_000, 100_000);
+        assert!(slow >= Pace::MINIMUM / 2, "{slow}");
+    }
+}

@@ -1,0 +1,50 @@
+//! Captures of other people's devices. They are not part of the project: where they are absent, tests
+//! say that they were skipped.
+
+use std::path::PathBuf;
+
+/// A text file; `None`, and a line that says so for `test`, where it is not.
+pub fn read(test: &str, file: &str) -> Option<String> {
+    Some(String::from_utf8(read_bytes(test, file)?).expect("the vectors are text"))
+}
+
+/// A file; `None`, and a line that says so for `test`, where it is not.
+pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures").join(file);
+    let bytes = std::fs::read(path).ok();
+    if bytes.is_none() {
+        crate::skip(test, &format!("../shared/captures/{file} is not there"));
+    }
+    bytes
+}
+
+/// The rows of a table but its heading, each as its columns.
+pub fn rows_of(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect())
+}
+
+/// Bytes from hex digits.
+///
+/// # Panics
+/// If they are none.
+pub fn unhex(text: &str) -> Vec<u8> {
+    let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits");
+    (0..text.len()).step_by(2).map(digits).collect()
+}
+
+/// The frames of a little-endian pcap file.
+///
+/// # Panics
+/// If it is none, or not of Ethernet.
+pub fn pcap_frames(file: &[u8]) -> Vec<&[u8]> {
+    let word = |bytes: &[u8], at| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!((word(file, 0), word(file, 20)), (0xa1b2_c3d4, 1), "a pcap of Ethernet frames");
+    let mut rest = &file[24..];
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let (frame, after) = rest[16..].split_at(word(rest, 8) as usize);
+        frames.push(frame);
+        rest = after;
+    }
+    frames
+}
