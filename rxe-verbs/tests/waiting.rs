@@ -152,3 +152,42 @@ fn a_wait_that_nothing_ends_times_out() {
     let error = side.cq.spin_one(Duration::from_millis(5)).unwrap_err();
     assert!(error.to_string().starts_with("no completion within 5ms"), "{error}");
 }
+
+/// Nothing is ever sent twice: what is lost or left undone stays so.
+fn connect_without_retries(a: &QueuePair, b: &QueuePair) {
+    let options = ConnectOptions { timeout: AckTimeout::INFINITE, ..ConnectOptions::default() };
+    a.connect(&b.endpoint(), &options).unwrap();
+    b.connect(&a.endpoint(), &options).unwrap();
+}
+
+#[test]
+fn a_program_that_polls_once_and_then_does_nothing_has_acknowledged() {
+    let (a, b) = (Side::new(open(address())), Side::new(open(address())));
+    connect_without_retries(&a.qp, &b.qp);
+    let memory = b.region(8);
+    for round in 0..20 {
+        b.qp.recv(round, &[memory.slice(..)]).unwrap();
+        a.qp.send_bytes(round, b"x").post().unwrap();
+        assert_eq!(b.cq.spin_one(PATIENCE).unwrap().id, round);
+        // From here on b's driver is alone.
+        assert_eq!(a.ok().id, round);
+    }
+}
+
+#[test]
+fn a_queue_pair_that_ends_right_after_a_message_has_acknowledged_it() {
+    for round in 0..20 {
+        let (a, b) = (Side::new(open(address())), Side::new(open(address())));
+        connect_without_retries(&a.qp, &b.qp);
+        let memory = b.region(8);
+        b.qp.recv(round, &[memory.slice(..)]).unwrap();
+        a.qp.send_bytes(round, b"x").post().unwrap();
+        assert_eq!(b.cq.spin_one(PATIENCE).unwrap().id, round);
+        match round % 3 {
+            0 => drop(b.qp),
+            1 => b.qp.to_reset().unwrap(),
+            _ => drop(b),
+        }
+        assert_eq!(a.ok().id, round);
+    }
+}

@@ -50,6 +50,8 @@ pub struct Engine {
     groups: rx::Groups,
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
+    /// One of them has more to send than acknowledgements.
+    hurry: bool,
     timers: Timers,
     events: EventSink,
 }
@@ -64,6 +66,7 @@ impl Engine {
             qps: QpTable::default(),
             groups: rx::Groups::new(),
             ready: VecDeque::new(),
+            hurry: false,
             timers: Timers::default(),
             events: EventSink::default(),
         }
@@ -250,6 +253,14 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::poll_transmit`] has acknowledgements at most to send. Who expects to post
+    /// something in a moment, or to call that again, may let them wait for it: they then leave
+    /// together, and do not hold up the program that the completion is for. Not for longer than a
+    /// peer's patience, of some milliseconds.
+    pub fn can_wait(&self) -> bool {
+        !self.hurry && self.doorbells.is_empty()
+    }
+
     /// The next moment at which [`Engine::handle_timeout`] must be called, if any. It may turn out
     /// that nothing is to be done then.
     pub fn poll_timeout(&self) -> Option<Time> {
@@ -275,13 +286,14 @@ impl Engine {
     fn schedule(&mut self, qpn: Qpn) {
         let window = self.window();
         if let Some(qp) = self.qps.get_mut(&qpn) {
-            schedule(qp, window, &mut self.ready, &mut self.timers);
+            self.hurry |= schedule(qp, window, &mut self.ready, &mut self.timers);
         }
     }
 }
 
-/// Puts a QP that has just worked where it belongs: the ready list, the timers.
-fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) {
+/// Puts a QP that has just worked where it belongs: the ready list, the timers. Whether what it has to
+/// send can not wait.
+fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) -> bool {
     if !qp.scheduled.ready && qp.has_work(window) {
         qp.scheduled.ready = true;
         ready.push_back(qp.handle.qpn());
@@ -289,6 +301,7 @@ fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.handle.qpn());
     }
+    !qp.can_wait(window)
 }
 
 fn unknown(qpn: Qpn) -> VerbsError {

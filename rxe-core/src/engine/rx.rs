@@ -15,7 +15,7 @@ impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
         let window = self.window();
-        let Self { config, qps, groups, memory, events, ready, timers, .. } = self;
+        let Self { config, qps, groups, memory, events, ready, hurry, timers, .. } = self;
         let guard = memory.guard();
         let prefix = Prefix::new(&frame.net);
         // Packets for the same QP follow one another: it is looked up once, and put where it
@@ -36,7 +36,7 @@ impl Engine {
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.handle.qpn() != qpn) {
                 if let Some(before) = current {
-                    schedule(before, window, ready, timers);
+                    *hurry |= schedule(before, window, ready, timers);
                 }
                 current = qps.get_mut(&qpn).map(|qp| &mut **qp);
             }
@@ -70,7 +70,7 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            schedule(last, window, ready, timers);
+            *hurry |= schedule(last, window, ready, timers);
         }
     }
 }

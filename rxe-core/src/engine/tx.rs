@@ -41,5 +41,63 @@ impl Engine {
                 self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
             }
         }
+        self.hurry = !self.ready.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::queue::SendOp;
+    use crate::testing::{Pair, Side};
+    use crate::types::Time;
+    use crate::wire::{Frame, OpKind, Packet, TxBatch, TxLimits};
+
+    /// What a side sends: the kinds of packets, run by run.
+    fn sent(from: &mut Side, to: &mut Side) -> Vec<Vec<OpKind>> {
+        let mut batch = TxBatch::new(TxLimits::default());
+        from.engine.poll_transmit(Time::ZERO, &mut batch);
+        let mut runs = Vec::new();
+        for frame in batch.frames() {
+            to.engine.handle_frame(Time::ZERO, &frame);
+            let kinds = frame.packets().map(|(_, p)| Packet::parse(p).unwrap().info().kind);
+            runs.push(kinds.collect());
+        }
+        runs
+    }
+
+    #[test]
+    fn an_acknowledgement_can_wait_and_leaves_with_the_answer() {
+        let Pair { mut a, mut b, .. } = Pair::new();
+        b.receive(1, 0, 8);
+        a.receive(2, 0, 8);
+        a.post(3, SendOp::Send { imm: None }, 0, 8);
+        assert!(!a.engine.can_wait(), "a request");
+        assert_eq!(sent(&mut a, &mut b), [[OpKind::Send]]);
+        assert_eq!(b.completions().len(), 1);
+        assert!(b.engine.can_wait(), "an acknowledgement");
+        b.post(4, SendOp::Send { imm: None }, 0, 8);
+        assert!(!b.engine.can_wait());
+        assert_eq!(sent(&mut b, &mut a), [[OpKind::Send, OpKind::Acknowledge]]);
+        assert!(a.engine.can_wait() && b.engine.can_wait());
+    }
+
+    #[test]
+    fn what_the_peer_needs_to_go_on_can_not_wait() {
+        let Pair { mut a, mut b, .. } = Pair::new();
+        a.post(1, SendOp::Read { remote: b.remote(0) }, 0, 8);
+        sent(&mut a, &mut b);
+        assert!(!b.engine.can_wait(), "data");
+        sent(&mut b, &mut a);
+        a.post(2, SendOp::Send { imm: None }, 0, 8);
+        sent(&mut a, &mut b);
+        assert!(!b.engine.can_wait(), "a NAK: no receive is posted");
+        // What fits no batch is sent at once when there is room.
+        let Pair { mut a, mut b, .. } = Pair::new();
+        a.post(1, SendOp::Write { remote: b.remote(0), imm: None }, 0, 100_000);
+        let mut batch = TxBatch::new(TxLimits { batch_bytes: 1, ..TxLimits::default() });
+        a.engine.poll_transmit(Time::ZERO, &mut batch);
+        let frame: Frame<'_> = batch.frames().next().unwrap();
+        b.engine.handle_frame(Time::ZERO, &frame);
+        assert!(!a.engine.can_wait());
     }
 }

@@ -278,9 +278,9 @@ impl Qp {
         if budget == 0 {
             return false;
         }
-        let link = link_of!(self, ctx);
-        let (mut more, result) = self.recv.transmit(&link, ctx, batch, budget);
-        self.settle(ctx, result);
+        let mut more = false;
+        // Requests first: an acknowledgement is smaller than most of them, and so leaves in the same
+        // run as the last of them, in one call.
         if matches!(self.state(), QpState::Rts | QpState::Sqd) {
             let link = link_of!(self, ctx);
             let result = match self.send.transmit(&link, ctx, batch, budget) {
@@ -297,8 +297,11 @@ impl Qp {
             };
             self.settle(ctx, result);
         }
+        let link = link_of!(self, ctx);
+        let (unfinished, result) = self.recv.transmit(&link, ctx, batch, budget);
+        self.settle(ctx, result);
         self.congestion.sent(ctx.now, batch.total().1 - before);
-        more
+        more | unfinished
     }
 
     /// Tells the peer that its packets arrive marked.
@@ -328,6 +331,15 @@ impl Qp {
 
     /// Whether `transmit` would do something.
     pub(crate) fn has_work(&self, window: Window) -> bool {
+        self.recv.has_work() || self.has_requests(window)
+    }
+
+    /// Whether `transmit` would send acknowledgements at most, which may as well go later.
+    pub(crate) fn can_wait(&self, window: Window) -> bool {
+        self.recv.can_wait() && !self.has_requests(window)
+    }
+
+    fn has_requests(&self, window: Window) -> bool {
         let (handle, attr, net) = (&self.handle, &self.attr, self.net);
         let link = Link { handle, attr, net, window, target: None };
         if self.congestion.has_cnp() {
@@ -336,11 +348,18 @@ impl Qp {
         if self.congestion.is_held() {
             return false;
         }
-        self.recv.has_work()
-            || match self.state() {
-                QpState::Rts | QpState::Sqd => self.send.has_work(&link),
-                _ => false,
-            }
+        self.recv.has_work() || self.has_requests(window)
+    }
+
+    /// Whether `transmit` would send acknowledgements at most, which may as well go later.
+    pub(crate) fn can_wait(&self, window: Window) -> bool {
+        !self.congestion.has_cnp() && self.recv.can_wait() && !self.has_requests(window)
+    }
+
+    fn has_requests(&self, window: Window) -> bool {
+        let (handle, attr, net) = (&self.handle, &self.attr, self.net);
+        let link = Link { handle, attr, net, window, target: None };
+        matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&link)
     }
 
     /// After every call: the error state where the call ended in it, the drained event where due.

@@ -191,6 +191,10 @@ impl RecvSide {
         matches!(self, Self::Rc(responder) if responder.has_work())
     }
 
+    pub(super) fn can_wait(&self) -> bool {
+        !matches!(self, Self::Rc(responder) if !responder.can_wait())
+    }
+
     pub(super) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
         match self {
             Self::Rc(responder) => responder.flush(link, ctx),

@@ -158,6 +158,12 @@ impl Replies {
         self.queue.clear();
     }
 
+    /// Whether there is nothing that the peer waits for: no data, no value, no NAK.
+    pub(super) fn can_wait(&self) -> bool {
+        let is_ack = |r: &Reply| matches!(r, Reply::Ack { syndrome: Syndrome::Ack { .. }, .. });
+        self.queue.iter().all(is_ack)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

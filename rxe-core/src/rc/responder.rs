@@ -353,6 +353,11 @@ impl Responder {
         !self.replies.is_empty()
     }
 
+    /// Whether what there is to send are acknowledgements at most.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.replies.can_wait()
+    }
+
     /// Completes every receive as flushed. IBTA 10.3.1.6. Answers to requests that were good, and
     /// the NAK to the one that was not, still leave: the peer must learn what became of them.
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {

@@ -13,7 +13,7 @@ use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
 use rxe_net::{Backend, NetError};
 
-use super::duty::{Interest, Plan};
+use super::duty::{Interest, Plan, TICK};
 use super::turn::Core;
 use super::watch::Watch;
 use crate::cq::Notifier;
@@ -23,6 +23,9 @@ use crate::os::now;
 
 /// Packets that a caller takes in a turn: little enough to look at its completions soon.
 pub(super) const CALLER_BUDGET: usize = 64;
+
+/// Packets whose acknowledgements may wait: more than these, and the peer may need them to go on.
+const FEW: usize = 2;
 
 /// See the module's opening.
 pub(crate) struct Shard {
@@ -77,22 +80,34 @@ impl Shard {
     /// The device has failed, before or in this.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
         self.check()?;
-        let result = self.hold(&mut self.core.lock(), f);
+        let mut core = self.core.lock();
+        if core.waiting {
+            // `f` may end the queue pair that they are of.
+            self.hold(&mut core, |_| ())?;
+        }
+        let result = self.hold(&mut core, f);
+        drop(core);
         self.answer_doorbells();
         result
     }
 
     /// Turns everything, if nobody else is at it.
+    ///
+    /// Where few packets have come and all that is to be sent are acknowledgements, these wait: for
+    /// what the caller now posts, for the next such turn, or, if neither comes, for the driver. So
+    /// sending them does not hold up the answer to a message, and mostly costs no call of its own.
     pub(crate) fn turn_if_free(&self) -> Result<()> {
         self.check()?;
         if let Some(mut core) = self.core.try_lock() {
-            let result = self.hold(&mut core, |core| {
-                core.duty.turned_inline();
-                core.receive(CALLER_BUDGET)
-            });
+            let _mark = PanicMark::new(self);
+            core.duty.turned_inline();
+            let received = core.receive(CALLER_BUDGET);
+            let few = matches!(received, Ok(1..=FEW));
+            let later = few && !core.waiting && !core.blocked && core.engine.can_wait();
+            self.end_turn(&mut core, later)?;
             drop(core);
             self.answer_doorbells();
-            self.fail_on(result?)?;
+            self.fail_on(received)?;
         }
         Ok(())
     }
@@ -132,15 +147,27 @@ impl Shard {
     fn hold<R>(&self, core: &mut Core, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
         let _mark = PanicMark::new(self);
         let value = f(core);
-        let sent = core.transmit(now());
+        self.end_turn(core, false)?;
+        Ok(value)
+    }
+
+    /// Sends what there is, or leaves that for later, and sees to it that the driver wakes in time.
+    fn end_turn(&self, core: &mut Core, later: bool) -> Result<()> {
+        let mut sent = Ok(());
+        if later {
+            core.waiting = true;
+            core.events.take_all(&mut core.engine);
+            core.armed.set_timer(&self.watch, now() + TICK);
+        } else {
+            sent = core.transmit(now());
+        }
         if core.blocked {
             core.armed.set_interest(&self.watch, Interest::ReceiveAndSend);
         }
         if let Some(deadline) = core.engine.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
         }
-        self.fail_on(sent)?;
-        Ok(value)
+        self.fail_on(sent)
     }
 
     /// Carries out what [`super::duty`] decided.

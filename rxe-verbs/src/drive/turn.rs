@@ -18,6 +18,8 @@ pub(crate) struct Core {
     batch: TxBatch,
     /// The rest of the batch waits for room in the socket.
     pub(super) blocked: bool,
+    /// Acknowledgements wait for company ([`Engine::can_wait`]).
+    pub(super) waiting: bool,
     pub(super) events: Events,
     pub(super) duty: Duty,
     pub(super) armed: Armed,
@@ -33,6 +35,7 @@ impl Core {
             backend,
             batch,
             blocked: false,
+            waiting: false,
             events,
             duty: Duty::default(),
             armed: Armed::default(),
@@ -80,6 +83,7 @@ impl Core {
 
     /// The sending half of a turn.
     pub(super) fn transmit(&mut self, now: Time) -> Result<(), NetError> {
+        self.waiting = false;
         loop {
             // Also when the batch is full: this is where doorbells are taken.
             self.engine.poll_transmit(now, &mut self.batch);
