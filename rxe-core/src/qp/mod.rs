@@ -331,17 +331,6 @@ impl Qp {
 
     /// Whether `transmit` would do something.
     pub(crate) fn has_work(&self, window: Window) -> bool {
-        self.recv.has_work() || self.has_requests(window)
-    }
-
-    /// Whether `transmit` would send acknowledgements at most, which may as well go later.
-    pub(crate) fn can_wait(&self, window: Window) -> bool {
-        self.recv.can_wait() && !self.has_requests(window)
-    }
-
-    fn has_requests(&self, window: Window) -> bool {
-        let (handle, attr, net) = (&self.handle, &self.attr, self.net);
-        let link = Link { handle, attr, net, window, target: None };
         if self.congestion.has_cnp() {
             return true;
         }
