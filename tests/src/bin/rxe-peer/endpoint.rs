@@ -392,6 +392,8 @@ fn completion(c: &Completion) -> Value {
         CompletionOp::FetchAdd => "FETCH_ADD",
         CompletionOp::Recv => "RECV",
         CompletionOp::RecvRdmaWithImm => "RECV_RDMA_WITH_IMM",
+        // The protocol has no requests that complete like this.
+        other => &format!("UNKNOWN_{}", other as u8),
     };
     out["opcode"] = opcode.into();
     out["byte_len"] = c.byte_len.into();
