@@ -54,7 +54,7 @@ fn numbers_out_of_range() {
         &["pingpong", "-r", "40000"],
         &["pingpong", "-p", "70000"],
         &["pingpong", "-p", "0"],
-        &["pingpong", "-l", "8"],
+        &["pingpong", "-l", "16"],
         &["perf", "write", "bw", "-s", "0", "::1"],
         &["perf", "write", "bw", "-s", "9G", "::1"],
         &["perf", "write", "bw", "-n", "1", "::1"],

@@ -61,6 +61,7 @@ fn one_host_has_addresses_for_both_ends() {
     let name = "one_host_has_addresses_for_both_ends";
     for (server, client) in [
         ("pingpong", "pingpong 127.0.0.1"),
+        ("pingpong -d lo", "pingpong -d lo 127.0.0.1"),
         ("pingpong --address 127.0.0.5", "pingpong --address 127.0.0.6 localhost"),
     ] {
         let Some(said) = both(name, LOOPBACK, server, client) else { return };

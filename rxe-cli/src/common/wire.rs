@@ -48,12 +48,11 @@ impl WireArgs {
             None => {
                 let chosen = device.select(peer)?;
                 let ip = chosen.gid.to_ip();
-                let free = device.gid_idx.is_none() && device.ib_dev.is_none();
-                match other_end_of(ip).filter(|_| free && peer == Some(ip)) {
-                    // The peer is on this host and has that address itself.
-                    Some(other) => (device_with(other, device)?, other),
-                    None => (chosen.device, ip),
-                }
+                // The peer may be on this host and have that address itself.
+                let taken = peer == Some(ip) && device.gid_idx.is_none();
+                let other = other_end_of(ip).filter(|_| taken);
+                let other = other.and_then(|other| Some((device_with(other, device).ok()?, other)));
+                other.unwrap_or((chosen.device, ip))
             }
         };
         self.open_at(&info, ip)

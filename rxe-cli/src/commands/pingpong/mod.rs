@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// Number of exchanges
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     iters: u32,
-    /// Service level: 0 to 7, the priority in a VLAN tag where there is one
-    #[arg(short = 'l', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
+    /// Service level, 0 to 15: accepted, and without effect where Ethernet has no priorities
+    #[arg(short = 'l', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     sl: u8,
     /// Sleep until there is a completion (default: poll)
     #[arg(short, long)]
