@@ -40,24 +40,31 @@ impl Engine {
                 }
                 current = qps.get_mut(&qpn).map(|qp| &mut **qp);
             }
-            let net = frame.net.nth(index);
+            // The identification matters to datagrams alone, which show it to the program.
+            let own;
+            let net = if packet.info().service == Service::Ud {
+                own = frame.net.nth(index);
+                &own
+            } else {
+                &frame.net
+            };
             // The ICRC last, because it costs most. A sender that lets the system segment counts IDs
             // from 0 in each buffer: the first guess where the ID is hidden.
             let icrc = || prefix.nth(index).check(bytes);
             let result = if let Some(qp) = &mut current {
-                admit(qp, config, &net, &packet).and_then(|()| icrc()).map(|()| {
-                    qp.receive(&mut Ctx::new(now, &guard, events, window), &net, &packet);
+                admit(qp, config, net, &packet).and_then(|()| icrc()).map(|()| {
+                    qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
                 })
             } else if qpn == Qpn::MULTICAST {
                 // It is none: what follows is free to look any up.
                 current = None;
-                let group = group(groups, &net, &packet).and_then(|group| icrc().map(|()| group));
+                let group = group(groups, net, &packet).and_then(|group| icrc().map(|()| group));
                 // A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
                 group.map(|group| {
                     for qpn in group {
                         let qp = qps.get_mut(qpn).filter(|qp| is_open(qp, packet.info()));
                         let Some(qp) = qp else { continue };
-                        qp.receive(&mut Ctx::new(now, &guard, events, window), &net, &packet);
+                        qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
                     }
                 })
             } else if qpn.value() == 0 {
