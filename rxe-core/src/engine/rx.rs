@@ -15,6 +15,12 @@ impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
         let window = self.window();
+        if frame.payload.is_empty() {
+            // An empty datagram holds no packet, not even a short one.
+            self.events.counters.rcvd_pkts += 1;
+            let reason = DropReason::Truncated;
+            self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
+        }
         let Self { config, qps, groups, memory, events, ready, hurry, timers, .. } = self;
         let guard = memory.guard();
         let prefix = Prefix::new(&frame.net);

@@ -608,3 +608,16 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     pair.run(LONG);
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
 }
+
+#[test]
+fn an_empty_datagram_is_counted_as_truncated() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    let empty = crate::testing::Sent { bytes: Vec::new(), ..pair.log[0].clone() };
+    let before = pair.b.engine.counters().rcvd_pkts;
+    pair.inject(&empty);
+    let counters = pair.b.engine.counters();
+    assert_eq!((counters.rcvd_pkts, counters.dropped(DropReason::Truncated)), (before + 1, 1));
+}
