@@ -8,44 +8,30 @@
 //! a requester asks for an acknowledgement.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
-use rxe_core::engine::{Config, Engine};
-use rxe_core::mem::{Access, Buffer, Memory, PdId};
-use rxe_core::qp::{QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
-use rxe_core::queue::{
-    Completion, CompletionQueue, Immediate, Payload, RecvRequest, Remote, SendFlags, SendOp,
-    SendRequest, Sge, Status,
-};
-use rxe_core::types::{Gid, Key, Mtu, Psn, Qpn, Time};
+use rxe_core::qp::QpState;
+use rxe_core::queue::{Immediate, Remote, SendOp, Sge, Status};
+use rxe_core::types::{Key, Mtu, Psn, Qpn};
 use rxe_core::wire::frame::parse_ethernet;
-use rxe_core::wire::{
-    Ext, Frame, NakCode, NetHeader, OpKind, Opcode, Packet, Syndrome, TxBatch, TxLimits, emit,
-};
+use rxe_core::wire::{Ext, NakCode, OpKind, Opcode, Syndrome};
 use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
-use rxe_tests::sim::world::bring_to_rts;
-
-const PD: PdId = PdId(1);
-const ALL: Access = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
+use rxe_tests::lone::{End, Place, Said};
 
 /// Of ConnectX's two ends, the one that answers, and the one that asks.
-const CX_RESPONDER: (Ipv4Addr, u32) = (Ipv4Addr::new(192, 168, 1, 12), 0x1f0);
-const CX_REQUESTER: (Ipv4Addr, u32) = (Ipv4Addr::new(192, 168, 1, 13), 0x366);
+const CX_RESPONDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 12)), 0x1f0);
+const CX_REQUESTER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 13)), 0x366);
 /// The words of the responder's device memory that masked atomics work on, and the region READ from.
 const CX_LOCKS: Key = Key::new(0x2521);
 const CX_TABLE: Key = Key::new(0x2a583);
 
 /// Of Huawei's two ends, the one that receives, and the one that sends.
-const HW_RECEIVER: (Ipv4Addr, u32) = (Ipv4Addr::new(192, 168, 70, 4), 0x45);
-const HW_SENDER: (Ipv4Addr, u32) = (Ipv4Addr::new(192, 168, 70, 6), 0x48);
+const HW_RECEIVER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 70, 4)), 0x45);
+const HW_SENDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 70, 6)), 0x48);
 
 #[test]
 fn our_responder_answers_connectx_as_connectx_does() {
     let Some(talk) = connectx("our_responder_answers_connectx_as_connectx_does") else { return };
-    let start = talk[0].psn();
+    let start = talk[0].packet().psn();
     let mut end = End::new(CX_RESPONDER, CX_REQUESTER, Mtu::M1024, (Psn::ZERO, start));
     let locks = end.register(CX_LOCKS, 0, 64);
     let reads: Vec<_> = talk.iter().filter_map(|t| t.packet().reth()).collect();
@@ -56,13 +42,13 @@ fn our_responder_answers_connectx_as_connectx_does() {
     table.span(0, 64).unwrap().write(found.packet().payload());
 
     let mut answers = Vec::new();
-    for request in talk.iter().filter(|t| t.dst() == IpAddr::V4(CX_RESPONDER.0)) {
+    for request in talk.iter().filter(|t| t.net.dst == CX_RESPONDER.0) {
         end.take(&as_plain(request));
         answers.extend(end.sent());
     }
-    let theirs: Vec<_> = talk.iter().filter(|t| t.dst() == IpAddr::V4(CX_REQUESTER.0)).collect();
-    let ours: Vec<_> = answers.iter().map(Said::told).collect();
-    let theirs: Vec<_> = theirs.into_iter().map(Said::told).collect();
+    let theirs: Vec<_> = talk.iter().filter(|t| t.net.dst == CX_REQUESTER.0).collect();
+    let ours: Vec<_> = answers.iter().map(told).collect();
+    let theirs: Vec<_> = theirs.into_iter().map(told).collect();
     assert_eq!(ours, theirs);
     assert_eq!(ours.len(), 5);
     // The last of their requests, behind the NAK, got no answer from either.
@@ -82,22 +68,21 @@ fn as_plain(request: &Said) -> Said {
     let mut repr = packet.to_repr();
     repr.bth.opcode = Opcode::RC_COMPARE_SWAP;
     repr.payload = &[];
-    let mut bytes = Vec::new();
-    emit::repr(&request.net, &mut bytes, &repr);
-    Said { bytes, ..request.clone() }
+    Said::new(request.net, &repr)
 }
 
 #[test]
 fn a_masked_atomic_itself_is_refused_as_a_request_that_does_not_exist() {
     let Some(talk) = connectx("a_masked_atomic_itself_is_refused") else { return };
-    let mut end = End::new(CX_RESPONDER, CX_REQUESTER, Mtu::M1024, (Psn::ZERO, talk[0].psn()));
+    let mut end =
+        End::new(CX_RESPONDER, CX_REQUESTER, Mtu::M1024, (Psn::ZERO, talk[0].packet().psn()));
     let locks = end.register(CX_LOCKS, 0, 64);
     assert_eq!(talk[0].packet().info().kind, OpKind::MaskedCompareSwap);
     end.take(&talk[0]);
     let answers = end.sent();
     let aeth = answers[0].packet().aeth().unwrap();
     assert_eq!(aeth.syndrome, Syndrome::Nak(NakCode::InvalidRequest));
-    assert_eq!((answers[0].psn(), answers.len()), (talk[0].psn(), 1));
+    assert_eq!((answers[0].packet().psn(), answers.len()), (talk[0].packet().psn(), 1));
     assert_eq!(locks.span(0, 8).unwrap().fetch_add(0), Some(0));
 }
 
@@ -107,10 +92,11 @@ fn our_requester_asks_and_understands_as_connectx_does() {
         return;
     };
     let first = talk.iter().find(|t| t.packet().info().kind == OpKind::ReadRequest).unwrap();
-    let mut end = End::new(CX_REQUESTER, CX_RESPONDER, Mtu::M1024, (first.psn(), Psn::ZERO));
+    let mut end =
+        End::new(CX_REQUESTER, CX_RESPONDER, Mtu::M1024, (first.packet().psn(), Psn::ZERO));
     let memory = end.register(Key::new(0x4_5678), 0x1000, 256);
     let mut played = 0;
-    for theirs in talk.iter().skip_while(|t| t.psn() != first.psn()) {
+    for theirs in talk.iter().skip_while(|t| t.packet().psn() != first.packet().psn()) {
         let packet = theirs.packet();
         let op = match packet.info().kind {
             OpKind::ReadRequest => {
@@ -132,8 +118,8 @@ fn our_requester_asks_and_understands_as_connectx_does() {
         };
         let length = if op.is_atomic() { 8 } else { 64 };
         end.send(op, Sge { addr: 0x1000 + 64 * played, length, lkey: Key::new(0x4_5678) });
-        let ours: Vec<_> = end.sent().iter().map(Said::told).collect();
-        assert_eq!(ours, [theirs.told()]);
+        let ours: Vec<_> = end.sent().iter().map(told).collect();
+        assert_eq!(ours, [told(theirs)]);
     }
     let ended: Vec<_> = end.completions().iter().map(|c| (c.status, c.byte_len)).collect();
     assert_eq!(ended, [(Status::Success, 64), (Status::Success, 8)]);
@@ -152,20 +138,18 @@ fn our_responder_acknowledges_huawei_as_huawei_does() {
     let memory = end.register(key, 0, 32 * 2048);
     for id in 0..32 {
         let sge = Sge { addr: id * 2048, length: 2048, lkey: key };
-        end.qp.post_recv(RecvRequest { id, sges: [sge].into_iter().collect() }).unwrap();
+        end.receive(id, sge);
     }
-    let is_request =
-        |t: &&Said| t.dst() == IpAddr::V4(HW_RECEIVER.0) && t.packet().info().is_request;
+    let is_request = |t: &&Said| t.net.dst == HW_RECEIVER.0 && t.packet().info().is_request;
     let mut answers = Vec::new();
     let mut sent = Vec::new();
     for request in talk.iter().filter(is_request) {
         end.take(request);
         sent.extend_from_slice(request.packet().payload());
-        answers.extend(end.sent().iter().map(Said::told));
+        answers.extend(end.sent().iter().map(told));
     }
-    let theirs = talk.iter().filter(|t| t.dst() == IpAddr::V4(HW_SENDER.0));
-    let theirs: Vec<_> =
-        theirs.filter(|t| t.packet().info().is_response()).map(Said::told).collect();
+    let theirs = talk.iter().filter(|t| t.net.dst == HW_SENDER.0);
+    let theirs: Vec<_> = theirs.filter(|t| t.packet().info().is_response()).map(told).collect();
     // The capture ends before the last two acknowledgements.
     assert_eq!(answers.len(), theirs.len() + 2);
     assert_eq!(answers[..theirs.len()], theirs);
@@ -184,8 +168,7 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
     let mut end = End::new(HW_SENDER, HW_RECEIVER, Mtu::M1024, (Psn::ZERO, Psn::new(1)));
     let key = Key::new(0x7700);
     let memory = end.register(key, 0, 32 * 2048);
-    let is_request =
-        |t: &&Said| t.dst() == IpAddr::V4(HW_RECEIVER.0) && t.packet().info().is_request;
+    let is_request = |t: &&Said| t.net.dst == HW_RECEIVER.0 && t.packet().info().is_request;
     let requests: Vec<_> = talk.iter().filter(is_request).collect();
     for (id, pair) in (0..).zip(requests.chunks(2)) {
         let data = [pair[0].packet().payload(), pair[1].packet().payload()].concat();
@@ -193,10 +176,10 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
         let sge = Sge { addr: id * 2048, length: 2048, lkey: key };
         end.send(SendOp::Send { imm: pair[1].packet().imm() }, sge);
     }
-    let ours: Vec<_> = end.sent().iter().map(Said::told).collect();
-    let theirs: Vec<_> = requests.iter().map(|t| t.told()).collect();
+    let ours: Vec<_> = end.sent().iter().map(told).collect();
+    let theirs: Vec<_> = requests.iter().map(|t| told(t)).collect();
     assert_eq!(ours, theirs);
-    for answer in talk.iter().filter(|t| t.dst() == IpAddr::V4(HW_SENDER.0)) {
+    for answer in talk.iter().filter(|t| t.net.dst == HW_SENDER.0) {
         if answer.packet().info().is_response() {
             end.take(answer);
         }
@@ -206,119 +189,23 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
     assert!(ended.iter().all(|c| c.status == Status::Success));
 }
 
-/// One end of a conversation.
-struct End {
-    engine: Engine,
-    memory: Arc<Memory>,
-    cq: Arc<CompletionQueue>,
-    qp: Arc<QpHandle>,
-    now: Time,
-}
-
-impl End {
-    /// `psns`: where it begins to send and to expect.
-    fn new(own: (Ipv4Addr, u32), peer: (Ipv4Addr, u32), mtu: Mtu, psns: (Psn, Psn)) -> Self {
-        let memory = Arc::new(Memory::new());
-        let config = Config { gids: vec![Gid::from(own.0)], ..Config::default() };
-        let mut engine = Engine::new(config, Arc::clone(&memory));
-        let cq = Arc::new(CompletionQueue::new(64, None));
-        let init = QpInit {
-            service: QpType::Rc,
-            pd: PD,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            cap: QpCap::default(),
-            sq_sig_all: true,
-            srq: None,
-            xrcd: None,
-        };
-        let qpn = Qpn::new(own.1).unwrap();
-        let qp = engine.create_qp(qpn, init).unwrap();
-        let mut attr = QpAttr {
-            qp_access_flags: ALL,
-            path_mtu: mtu,
-            max_rd_atomic: 16,
-            max_dest_rd_atomic: 16,
-            dest_qp_num: Qpn::new(peer.1).unwrap(),
-            sq_psn: psns.0,
-            rq_psn: psns.1,
-            ..QpAttr::default()
-        };
-        attr.ah_attr.dgid = Gid::from(peer.0);
-        let now = Time::from_nanos(1);
-        bring_to_rts(&mut engine, now, qpn, attr);
-        Self { engine, memory, cq, qp, now }
+/// What the specification fixes of it.
+fn told(said: &Said) -> Told {
+    let packet = said.packet();
+    let mut ext = packet.ext();
+    if let Some(aeth) = &mut ext.aeth
+        && let Syndrome::Ack { credits } = &mut aeth.syndrome
+    {
+        *credits = 0;
     }
-
-    fn register(&self, key: Key, start: u64, len: usize) -> Buffer {
-        let buffer = Buffer::zeroed(len);
-        let got = self.memory.register(PD, buffer.clone(), start, ALL, || key.value());
-        assert_eq!(got, Ok(key));
-        buffer
-    }
-
-    fn send(&self, op: SendOp, sge: Sge) {
-        let payload = Payload::Sges([sge].into_iter().collect());
-        let request =
-            SendRequest { id: 0, op, payload, flags: SendFlags::empty(), to: None, xrc_srq: None };
-        self.qp.post_send(request).unwrap();
-    }
-
-    fn take(&mut self, said: &Said) {
-        self.engine.handle_frame(self.now, &Frame::single(said.net, &said.bytes));
-    }
-
-    /// What it has to say now.
-    fn sent(&mut self) -> Vec<Said> {
-        let mut batch = TxBatch::new(TxLimits::default());
-        self.engine.poll_transmit(self.now, &mut batch);
-        let packets = batch.frames().flat_map(|frame| frame.packets().collect::<Vec<_>>());
-        packets.map(|(net, bytes)| Said { net, bytes: bytes.to_vec() }).collect()
-    }
-
-    fn completions(&self) -> Vec<Completion> {
-        std::iter::from_fn(|| self.cq.poll()).collect()
-    }
-}
-
-/// A packet of a conversation.
-#[derive(Clone, Debug)]
-struct Said {
-    net: NetHeader,
-    bytes: Vec<u8>,
-}
-
-impl Said {
-    fn packet(&self) -> Packet<'_> {
-        Packet::parse(&self.bytes).expect("each is well formed")
-    }
-
-    fn psn(&self) -> Psn {
-        self.packet().psn()
-    }
-
-    fn dst(&self) -> IpAddr {
-        self.net.dst
-    }
-
-    /// What the specification fixes of it.
-    fn told(&self) -> Told {
-        let packet = self.packet();
-        let mut ext = packet.ext();
-        if let Some(aeth) = &mut ext.aeth
-            && let Syndrome::Ack { credits } = &mut aeth.syndrome
-        {
-            *credits = 0;
-        }
-        Told {
-            opcode: packet.opcode(),
-            dest_qp: packet.dest_qp(),
-            psn: packet.psn(),
-            solicited: packet.solicited(),
-            ext,
-            pad: packet.pad(),
-            payload: packet.payload().to_vec(),
-        }
+    Told {
+        opcode: packet.opcode(),
+        dest_qp: packet.dest_qp(),
+        psn: packet.psn(),
+        solicited: packet.solicited(),
+        ext,
+        pad: packet.pad(),
+        payload: packet.payload().to_vec(),
     }
 }
 

@@ -1,0 +1,186 @@
+//! One engine alone: a test hands it packets and looks at what it says and does.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rxe_core::engine::{Config, Engine, Event};
+use rxe_core::mem::{Buffer, Memory};
+use rxe_core::qp::{QpAttr, QpCap, QpHandle, QpInit, QpType};
+use rxe_core::queue::{
+    Completion, CompletionQueue, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
+};
+use rxe_core::types::{Gid, Key, Mtu, Psn, Qpn, Time};
+use rxe_core::wire::{Frame, NetHeader, Packet, PacketRepr, TxBatch, TxLimits, emit};
+
+pub use crate::sim::memory::{ALL, PD};
+use crate::sim::world::bring_to_rts;
+
+/// Where a queue pair is: address and number.
+pub type Place = (IpAddr, u32);
+
+/// One engine with one RC queue pair in RTS, and nobody at the other end.
+#[derive(Debug)]
+pub struct End {
+    /// The engine.
+    pub engine: Engine,
+    /// Its memory.
+    pub memory: Arc<Memory>,
+    /// Where sends and receives complete.
+    pub cq: Arc<CompletionQueue>,
+    /// The queue pair.
+    pub qp: Arc<QpHandle>,
+    /// What time it is.
+    pub now: Time,
+    peer: Place,
+    attr: QpAttr,
+}
+
+impl End {
+    /// `psns`: where it begins to send and to expect.
+    pub fn new(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
+        let memory = Arc::new(Memory::new());
+        let config = Config { gids: vec![Gid::from(own.0)], ..Config::default() };
+        let mut engine = Engine::new(config, Arc::clone(&memory));
+        let cq = Arc::new(CompletionQueue::new(1024, None));
+        let qp = create(&mut engine, own.1, &cq);
+        let mut attr = QpAttr {
+            qp_access_flags: ALL,
+            path_mtu: mtu,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            dest_qp_num: Qpn::from_wire(peer.1),
+            sq_psn: psns.0,
+            rq_psn: psns.1,
+            ..QpAttr::default()
+        };
+        attr.ah_attr.dgid = Gid::from(peer.0);
+        let now = Time::from_nanos(1);
+        bring_to_rts(&mut engine, now, qp.qpn(), attr);
+        Self { engine, memory, cq, qp, now, peer, attr }
+    }
+
+    /// Begins anew with a fresh queue pair of the same number.
+    ///
+    /// # Panics
+    /// If the engine does not let it.
+    pub fn renew(&mut self) {
+        let qpn = self.qp.qpn();
+        assert_eq!(self.engine.destroy_qp(qpn), Ok(()));
+        self.qp = create(&mut self.engine, qpn.value(), &self.cq);
+        bring_to_rts(&mut self.engine, self.now, qpn, self.attr);
+    }
+
+    /// Registers memory under this key, with all rights.
+    ///
+    /// # Panics
+    /// If it can not be.
+    pub fn register(&self, key: Key, start: u64, len: usize) -> Buffer {
+        let buffer = Buffer::zeroed(len);
+        let got = self.memory.register(PD, buffer.clone(), start, ALL, || key.value());
+        assert_eq!(got, Ok(key));
+        buffer
+    }
+
+    /// Posts a send request.
+    ///
+    /// # Panics
+    /// If it is not taken.
+    pub fn send(&self, op: SendOp, sge: Sge) {
+        let payload = Payload::Sges([sge].into_iter().collect());
+        let flags = SendFlags::SIGNALED;
+        let request = SendRequest { id: 0, op, payload, flags, to: None, xrc_srq: None };
+        self.qp.post_send(request).expect("there is room");
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Panics
+    /// If it is not taken.
+    pub fn receive(&self, id: u64, sge: Sge) {
+        let sges = [sge].into_iter().collect();
+        self.qp.post_recv(RecvRequest { id, sges }).expect("there is room");
+    }
+
+    /// A packet arrives.
+    pub fn take(&mut self, said: &Said) {
+        self.engine.handle_frame(self.now, &Frame::single(said.net, &said.bytes));
+    }
+
+    /// What it has to say now.
+    pub fn sent(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        let mut batch = TxBatch::new(TxLimits::default());
+        loop {
+            self.engine.poll_transmit(self.now, &mut batch);
+            if batch.is_empty() {
+                return all;
+            }
+            for frame in batch.frames() {
+                let packets = frame.packets();
+                all.extend(packets.map(|(net, bytes)| Said { net, bytes: bytes.to_vec() }));
+            }
+            batch.clear();
+        }
+    }
+
+    /// The requests that have ended.
+    pub fn completions(&self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.cq.poll()).collect()
+    }
+
+    /// What has happened.
+    pub fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.engine.poll_event()).collect()
+    }
+
+    /// The headers of a packet from the peer.
+    pub fn from_peer(&self) -> NetHeader {
+        let own = self.engine.config().gids[0].to_ip();
+        NetHeader::outgoing(self.peer.0, own, 0xc123)
+    }
+
+    /// A packet from the peer, its ICRC right.
+    pub fn said(&self, repr: &PacketRepr<'_>) -> Said {
+        Said::new(self.from_peer(), repr)
+    }
+}
+
+fn create(engine: &mut Engine, qpn: u32, cq: &Arc<CompletionQueue>) -> Arc<QpHandle> {
+    let init = QpInit {
+        service: QpType::Rc,
+        pd: PD,
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        cap: QpCap::default(),
+        sq_sig_all: true,
+        srq: None,
+        xrcd: None,
+    };
+    engine.create_qp(Qpn::from_wire(qpn), init).expect("the number is free")
+}
+
+/// A packet of a conversation.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// The IP and UDP headers.
+    pub net: NetHeader,
+    /// BTH to ICRC.
+    pub bytes: Vec<u8>,
+}
+
+impl Said {
+    /// A packet, its ICRC right.
+    pub fn new(net: NetHeader, repr: &PacketRepr<'_>) -> Self {
+        let mut bytes = Vec::new();
+        emit::repr(&net, &mut bytes, repr);
+        Self { net, bytes }
+    }
+
+    /// The packet.
+    ///
+    /// # Panics
+    /// If it is not well formed.
+    pub fn packet(&self) -> Packet<'_> {
+        Packet::parse(&self.bytes).expect("each is well formed")
+    }
+}
