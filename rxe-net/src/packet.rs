@@ -157,9 +157,8 @@ impl PacketBackend {
         let link = &mut self.links[index];
         let mut packets = 0;
         loop {
-            let want = self.arena.count();
-            let got = match self.arena.recv(link.as_fd(), want) {
-                Ok(n) => n,
+            let (got, more) = match self.arena.recv(link.as_fd()) {
+                Ok(found) => found,
                 // The interface went down, or a frame came that can not be described.
                 Err(e) if Loss::of(&e).is_some() => {
                     self.counters.rx_unusable += 1;
@@ -181,7 +180,7 @@ impl PacketBackend {
                 self.counters.rx_bytes += frame.payload.len() as u64;
                 sink(&frame);
             }
-            if got < want || packets >= budget {
+            if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);
             }
         }

@@ -18,6 +18,10 @@ pub(crate) struct RecvArena {
     bytes: Box<[u8]>,
     size: usize,
     slots: Box<[Slot]>,
+    /// How many to ask for next.
+    want: usize,
+    /// The last call brought all that it asked for.
+    streak: bool,
 }
 
 /// What the kernel says of one datagram.
@@ -51,20 +55,40 @@ impl RecvArena {
             len: 0,
             flags: 0,
         };
-        Self { bytes: vec![0; count * size].into(), size, slots: vec![empty; count].into() }
+        Self {
+            bytes: vec![0; count * size].into(),
+            size,
+            slots: vec![empty; count].into(),
+            want: 1,
+            streak: false,
+        }
     }
 
-    /// Buffers there are.
-    pub(crate) fn count(&self) -> usize {
-        self.slots.len()
+    /// Receives datagrams without blocking: how many (0 if there is none), and whether it is likely
+    /// that there are more. They can be had with [`RecvArena::get`] until the next call.
+    ///
+    /// One that comes alone is to be handed over at once, not after a look for a second. Only where
+    /// call after call finds all that it asks for is more asked for.
+    pub(crate) fn recv(&mut self, fd: BorrowedFd<'_>) -> io::Result<(usize, bool)> {
+        let want = self.want;
+        let got = match want {
+            1 => self.recv_up_to::<1>(fd, 1),
+            _ => self.recv_up_to::<BATCH>(fd, want),
+        }?;
+        let more = got == want && self.streak;
+        if more {
+            self.want = (2 * want).min(self.slots.len());
+        } else if got < want {
+            self.want = got.max(1);
+        }
+        self.streak = got == want;
+        Ok((got, more))
     }
 
-    /// Receives up to `max` datagrams without blocking; 0 if there is none. They can be had with
-    /// [`RecvArena::get`] until the next call.
-    pub(crate) fn recv(&mut self, fd: BorrowedFd<'_>, max: usize) -> io::Result<usize> {
-        let max = max.min(self.slots.len());
-        let mut iovs = [EMPTY_IOV; BATCH];
-        let mut hdrs = [EMPTY_HDR; BATCH];
+    fn recv_up_to<const N: usize>(&mut self, fd: BorrowedFd<'_>, max: usize) -> io::Result<usize> {
+        let max = max.min(self.slots.len()).min(N);
+        let mut iovs = [EMPTY_IOV; N];
+        let mut hdrs = [EMPTY_HDR; N];
         let buffers = self.bytes.chunks_exact_mut(self.size);
         for (((slot, buf), iov), hdr) in
             self.slots.iter_mut().zip(buffers).zip(&mut iovs).zip(&mut hdrs).take(max)

@@ -139,9 +139,8 @@ impl Slot {
     ) -> Result<usize, NetError> {
         let mut packets = 0;
         loop {
-            let want = arena.count();
-            let got = match arena.recv(self.socket.as_fd(), want) {
-                Ok(n) => n,
+            let (got, more) = match arena.recv(self.socket.as_fd()) {
+                Ok(found) => found,
                 // An error that a packet sent earlier has come back with: lost, as on a wire.
                 Err(e) if Loss::of(&e).is_some() => return Ok(packets),
                 Err(e) => return Err(NetError::os("receive from a UDP socket", e)),
@@ -169,7 +168,7 @@ impl Slot {
                 counters.rx_bytes += payload.len() as u64;
                 sink(&Frame { net: arrived.net, payload, segment });
             }
-            if got < want || packets >= budget {
+            if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);
             }
         }
