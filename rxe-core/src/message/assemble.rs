@@ -92,9 +92,13 @@ impl Assembly {
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
         let info = packet.info();
-        let Message::Send { receive, received, .. } = &mut self.message else {
+        let Message::Send { receive, received, target } = &mut self.message else {
             return Err(Fault::OpcodeOutOfSequence);
         };
+        // All packets of an XRC message name the same queue: its receive is of that one's domain.
+        if target.as_ref().map(|srq| srq.number()) != link.target.map(|srq| srq.number()) {
+            return Err(Fault::OpcodeOutOfSequence);
+        }
         let bytes = packet.payload();
         let total = *received + bytes.len() as u64;
         if total > receive.capacity() {

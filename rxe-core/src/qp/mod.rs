@@ -233,16 +233,19 @@ impl Qp {
                 ctx.events.emit(Event::CommunicationEstablished { qpn: self.handle.qpn });
             }
         }
+        if packet.info().kind == OpKind::Cnp {
+            // Marked or not: a notification is not answered with another.
+            ctx.events.emit(Event::CongestionNotified { qpn: self.handle.qpn });
+            return self.congestion.notified(ctx.now);
+        }
         let connected = self.handle.init.service != QpType::Ud;
         if connected && self.congestion.observe(ctx.now, net) {
             ctx.events.emit(Event::CongestionSeen { qpn: self.handle.qpn });
         }
-        if packet.info().kind == OpKind::Cnp {
-            ctx.events.emit(Event::CongestionNotified { qpn: self.handle.qpn });
-            return self.congestion.notified(ctx.now);
-        }
         let domain = self.handle.init.xrcd.as_ref();
-        let target = domain.zip(packet.xrc_srq()).and_then(|(domain, srq)| domain.find(srq));
+        let target = domain.zip(packet.xrc_srq());
+        // The 8 bits above the number are reserved.
+        let target = target.and_then(|(domain, srq)| domain.find(srq & 0xff_ffff));
         let link = Link { target: target.as_ref(), ..link_of!(self, ctx) };
         let result = if packet.info().is_request {
             self.recv.receive(&link, ctx, net, packet)

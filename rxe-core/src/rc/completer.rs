@@ -28,6 +28,12 @@ impl Requester {
             ctx.drop_packet(link, DropReason::StaleResponse);
             return Ok(());
         }
+        let answers = packet.info().kind != OpKind::Acknowledge;
+        if answers && packet.aeth().is_some_and(|a| !matches!(a.syndrome, Syndrome::Ack { .. })) {
+            // Data refuses nothing, and what refuses has no data: neither can be believed.
+            ctx.drop_packet(link, DropReason::ReservedSyndrome);
+            return Ok(());
+        }
         self.blocked = false;
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(link, ctx, packet),

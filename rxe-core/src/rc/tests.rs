@@ -601,6 +601,11 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     assert!(!notification.forward && notification.packet().bth().becn);
     assert_eq!(pair.b.engine.counters().cnp_sent, 1);
     assert_eq!(pair.a.engine.counters().cnp_received, 1);
+    let mut notification = notification.clone();
+    notification.net.tos |= 0b11;
+    pair.inject(&notification);
+    pair.settle();
+    assert_eq!(pair.a.engine.counters().cnp_sent, 0, "no notification is answered with another");
     let len = 900_000;
     pair.a.post(2, SendOp::Write { remote, imm: None }, 0, len);
     pair.settle();
@@ -620,4 +625,47 @@ fn an_empty_datagram_is_counted_as_truncated() {
     pair.inject(&empty);
     let counters = pair.b.engine.counters();
     assert_eq!((counters.rcvd_pkts, counters.dropped(DropReason::Truncated)), (before + 1, 1));
+}
+
+#[test]
+fn data_that_comes_with_a_refusal_is_not_believed() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.b.fill(0, &pattern(100));
+    pair.fate = Box::new(|sent| usize::from(sent.forward));
+    pair.a.post(1, SendOp::Read { remote }, 0, 100);
+    pair.settle();
+    let answer = pair.log.iter().find(|sent| !sent.forward).unwrap().clone();
+    let mut forged = answer.clone();
+    let mut repr = answer.packet().to_repr();
+    if let Some(aeth) = &mut repr.ext.aeth {
+        aeth.syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+    }
+    forged.bytes.clear();
+    crate::wire::emit::repr(&answer.net, &mut forged.bytes, &repr);
+    pair.inject(&forged);
+    assert!(pair.a.completions().is_empty());
+    assert_eq!(pair.a.bytes(0, 100), vec![0; 100]);
+    pair.inject(&answer);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_reserved_opcode_is_refused() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.fate = Box::new(|_| 0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 8);
+    pair.settle();
+    let mut reserved = pair.log[0].clone();
+    let (opcode, net) = (Opcode::RC_RESERVED_1F, reserved.net);
+    let bth = crate::wire::Bth { opcode, ..reserved.packet().bth() };
+    reserved.bytes.clear();
+    let ext = crate::wire::Ext::default();
+    crate::wire::emit::packet_from(&net, &mut reserved.bytes, &bth, &ext, &[1; 8]);
+    pair.inject(&reserved);
+    pair.fate = Box::new(|_| 1);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
 }

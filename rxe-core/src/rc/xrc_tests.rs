@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::engine::{Event, Fault};
 use crate::qp::{QpCap, QpState, QpType};
-use crate::queue::{Payload, SendOp, SendRequest, Status};
-use crate::testing::{Pair, attributes};
+use crate::queue::{Payload, SendOp, SendRequest, SharedReceiveQueue, Status};
+use crate::testing::{PD, Pair, Sent, attributes};
 use crate::wire::Service;
 
 fn pair() -> Pair {
@@ -88,4 +88,38 @@ fn lost_packets_are_sent_again() {
         let done: Vec<_> = (1..3).map(|id| (id, Status::Success)).collect();
         assert_eq!(pair.a.outcomes(), done, "packet {lost} lost");
     }
+}
+
+/// A message of two packets whose second names its queue by `word`.
+fn second_packet_names(word: u32) -> Pair {
+    let mut pair = pair();
+    pair.b.receive(7, 0, 3000);
+    let cq = std::sync::Arc::clone(&pair.b.cq);
+    let other = SharedReceiveQueue::new_xrc(0x13, PD, 4, 4, cq);
+    assert!(pair.b.qp.init().xrcd.as_ref().unwrap().add(other.into()));
+    pair.fate = Box::new(|_| 0);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 2000);
+    pair.settle();
+    let sent: Vec<Sent> = pair.log.iter().filter(|sent| sent.forward).cloned().collect();
+    pair.inject(&sent[0]);
+    let mut second = sent[1].clone();
+    let mut repr = sent[1].packet().to_repr();
+    repr.ext.xrc_srq = Some(word);
+    second.bytes.clear();
+    crate::wire::emit::repr(&sent[1].net, &mut second.bytes, &repr);
+    pair.inject(&second);
+    pair
+}
+
+#[test]
+fn reserved_bits_beside_the_queue_do_not_matter() {
+    let pair = second_packet_names(0xff00_0012);
+    assert_eq!(pair.b.outcomes(), [(7, Status::Success)]);
+}
+
+#[test]
+fn a_message_stays_with_its_queue() {
+    let pair = second_packet_names(0x13);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    assert_eq!(pair.b.outcomes(), [(7, Status::RemoteInvalidRequest)]);
 }

@@ -51,7 +51,7 @@ reasons! {
     Truncated "truncated" "The packet ends before the headers and the ICRC that its opcode needs.";
     BadLength "bad_length" "The packet's length is not a multiple of 4.";
     BadVersion "bad_version" "The transport header version is not 0.";
-    UnknownOpcode "unknown_opcode" "The opcode is reserved or belongs to a service that is not spoken here.";
+    UnknownOpcode "unknown_opcode" "The opcode is reserved, or belongs to a service that is not spoken here.";
     BadPad "bad_pad" "The pad count is larger than the payload.";
     UnexpectedPayload "unexpected_payload" "The packet has a payload although its opcode allows none.";
     IcrcMismatch "icrc_mismatch" "The ICRC does not match: the packet was damaged, or altered on its way.";

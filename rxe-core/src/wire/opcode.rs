@@ -53,6 +53,9 @@ pub enum OpKind {
     AtomicWrite,
     /// Congestion notification. IBTA A17.9.3.
     Cnp,
+    /// An RC opcode without a meaning: a request that a responder refuses, so that the requester
+    /// learns why it gets nowhere. IBTA 9.7.4.1.3, 9.9.3.
+    Reserved,
 }
 
 /// Where in its message a packet stands.
@@ -274,11 +277,17 @@ opcodes! {
     RC_ATOMIC_ACKNOWLEDGE          = 0x12, Rc AtomicAcknowledge Only [Aeth AtomicAck];
     RC_COMPARE_SWAP                = 0x13, Rc CompareSwap Only [Atomic];
     RC_FETCH_ADD                   = 0x14, Rc FetchAdd Only [Atomic];
+    RC_RESERVED_15                 = 0x15, Rc Reserved Only [];
     RC_SEND_LAST_WITH_INVALIDATE   = 0x16, Rc Send Last [Ieth];
     RC_SEND_ONLY_WITH_INVALIDATE   = 0x17, Rc Send Only [Ieth];
     RC_MASKED_COMPARE_SWAP         = 0x18, Rc MaskedCompareSwap Only [Atomic];
+    RC_RESERVED_19                 = 0x19, Rc Reserved Only [];
+    RC_RESERVED_1A                 = 0x1a, Rc Reserved Only [];
+    RC_RESERVED_1B                 = 0x1b, Rc Reserved Only [];
     RC_FLUSH                       = 0x1c, Rc Flush Only [Feth Reth];
     RC_ATOMIC_WRITE                = 0x1d, Rc AtomicWrite Only [Reth];
+    RC_RESERVED_1E                 = 0x1e, Rc Reserved Only [];
+    RC_RESERVED_1F                 = 0x1f, Rc Reserved Only [];
 
     UC_SEND_FIRST                  = 0x20, Uc Send First [];
     UC_SEND_MIDDLE                 = 0x21, Uc Send Middle [];
@@ -378,6 +387,7 @@ const fn row(
                 | OpKind::ReadResponse
                 | OpKind::AtomicWrite
                 | OpKind::MaskedCompareSwap
+                | OpKind::Reserved
         ),
         starts,
         ends,

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Opcode, name and header length, by hand from the specification.
-const EXPECTED: [(u8, &str, usize); 66] = [
+const EXPECTED: [(u8, &str, usize); 72] = [
     (0x00, "RC_SEND_FIRST", 12),
     (0x01, "RC_SEND_MIDDLE", 12),
     (0x02, "RC_SEND_LAST", 12),
@@ -23,11 +23,17 @@ const EXPECTED: [(u8, &str, usize); 66] = [
     (0x12, "RC_ATOMIC_ACKNOWLEDGE", 24),
     (0x13, "RC_COMPARE_SWAP", 40),
     (0x14, "RC_FETCH_ADD", 40),
+    (0x15, "RC_RESERVED_15", 12),
     (0x16, "RC_SEND_LAST_WITH_INVALIDATE", 16),
     (0x17, "RC_SEND_ONLY_WITH_INVALIDATE", 16),
     (0x18, "RC_MASKED_COMPARE_SWAP", 40),
+    (0x19, "RC_RESERVED_19", 12),
+    (0x1a, "RC_RESERVED_1A", 12),
+    (0x1b, "RC_RESERVED_1B", 12),
     (0x1c, "RC_FLUSH", 32),
     (0x1d, "RC_ATOMIC_WRITE", 28),
+    (0x1e, "RC_RESERVED_1E", 12),
+    (0x1f, "RC_RESERVED_1F", 12),
     (0x20, "UC_SEND_FIRST", 12),
     (0x21, "UC_SEND_MIDDLE", 12),
     (0x22, "UC_SEND_LAST", 12),

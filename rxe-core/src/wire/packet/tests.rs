@@ -33,7 +33,7 @@ fn each_rule_of_structure_has_its_reason() {
         reason(&bytes)
     };
     assert_eq!(with(1, 0x01), Some(DropReason::BadVersion));
-    assert_eq!(with(0, 0x15), Some(DropReason::UnknownOpcode));
+    assert_eq!(with(0, 0x2c), Some(DropReason::UnknownOpcode));
     assert_eq!(with(0, 0xff), Some(DropReason::UnknownOpcode));
     assert_eq!(reason(&bytes(0x04, 7, 0)), Some(DropReason::BadLength));
     assert_eq!(reason(&bytes(0x04, 0, 1)), Some(DropReason::BadPad));
