@@ -1,0 +1,453 @@
+//! A case of the catalogue: given, script, expectation.
+//!
+//! Expectations are exact: what is not said must not happen. A case that says nothing demands that
+//! the QP answers nothing, completes nothing, drops nothing, retries nothing, stays in its state and
+//! leaves memory alone.
+
+use std::time::Duration;
+
+use rxe_core::mem::Access;
+use rxe_core::qp::{QpState, QpType};
+use rxe_core::queue::{CompletionOp, Remote, SendOp, Status};
+use rxe_core::types::{Key, Mtu, RnrTimer};
+use rxe_core::wire::{DropReason, NakCode, Opcode, Position};
+
+use super::packet::{Pkt, pattern};
+use super::world::{self, BASE};
+use rxe_core::engine::RetryCause;
+
+/// One case.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    /// The specification's rule by number, or its section.
+    pub(crate) rule: &'static str,
+    pub(crate) given: Given,
+    pub(crate) script: Vec<Step>,
+    pub(crate) expect: Expect,
+    /// How kernel rxe deviates, from reading its sources.
+    pub(crate) kernel: Option<&'static str>,
+    /// Why this and not something else, where the specification leaves room.
+    pub(crate) note: Option<&'static str>,
+}
+
+/// The queue pair under test.
+#[derive(Clone)]
+pub(crate) struct Given {
+    pub(crate) service: QpType,
+    pub(crate) state: QpState,
+    pub(crate) access: Access,
+    pub(crate) mtu: Mtu,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) rnr_timer: RnrTimer,
+    /// Receives posted before, by id and size.
+    pub(crate) receives: Vec<(u64, u32)>,
+    pub(crate) srq: Option<Srq>,
+    pub(crate) v6: bool,
+    pub(crate) qkey: u32,
+    /// Attached to this group.
+    pub(crate) group: Option<&'static str>,
+    pub(crate) cq_depth: u32,
+}
+
+/// A shared receive queue instead of an own one.
+#[derive(Clone, Copy)]
+pub(crate) struct Srq {
+    pub(crate) limit: u32,
+    /// In another protection domain than the QP.
+    pub(crate) other_pd: bool,
+}
+
+/// A step of a script.
+pub(crate) enum Step {
+    /// The packet arrives and the QP answers.
+    Packet(Pkt),
+    /// All of them arrive before the QP gets to answer.
+    Burst(Vec<Pkt>),
+    /// The same packet so often before the QP gets to answer.
+    Flood(usize, Pkt),
+    /// The program posts a send request and the QP sends what it may.
+    Post { id: u64, op: SendOp, offset: u64, len: u32, what: &'static str },
+    /// The program posts a receive.
+    Receive { id: u64, len: u32 },
+    /// The program posts a receive whose buffer it may not use.
+    ReceiveInto { id: u64, len: u32, key: Key, what: &'static str },
+    /// Time passes; timers fire.
+    Wait(Duration),
+    /// A region is deregistered.
+    Deregister(Key, &'static str),
+    /// The program modifies the QP's state.
+    Modify(QpState),
+    /// The program destroys the QP.
+    Destroy,
+}
+
+/// What the QP sends back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Ack(i32),
+    Nak(NakCode, i32),
+    Rnr(i32),
+    Read(Position, i32, usize),
+    Atomic(i32, u64),
+    /// A congestion notification.
+    Cnp,
+    Other(Opcode, i32),
+}
+
+/// A completion.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) id: u64,
+    pub(crate) status: Status,
+    /// Not looked at where `None`.
+    pub(crate) len: Option<u32>,
+    pub(crate) op: Option<CompletionOp>,
+}
+
+/// An asynchronous event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Async {
+    Established,
+    SrqLimit,
+    LastWqe,
+    CqOverflow,
+}
+
+/// What must come of it.
+#[derive(Clone, Default)]
+pub(crate) struct Expect {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) completions: Vec<Done>,
+    pub(crate) drops: Vec<(DropReason, u64)>,
+    /// As given where `None`.
+    pub(crate) state: Option<QpState>,
+    pub(crate) wrote: Vec<(u64, Vec<u8>)>,
+    /// Bytes that are not looked at.
+    pub(crate) ignored: Vec<(u64, usize)>,
+    pub(crate) retries: Vec<RetryCause>,
+    pub(crate) events: Vec<Async>,
+    /// Not looked at where `None`.
+    pub(crate) requests: Option<Vec<(Opcode, i32)>>,
+    /// The PSN expected afterwards, from the one expected at the beginning.
+    pub(crate) next: i32,
+    /// The QP is not asked to carry out another request afterwards.
+    pub(crate) no_probe: bool,
+}
+
+/// Begins a case: on an RC QP in RTS unless said otherwise.
+pub(crate) fn case(name: &'static str, rule: &'static str) -> Case {
+    Case {
+        name,
+        rule,
+        given: rc(),
+        script: Vec::new(),
+        expect: Expect::default(),
+        kernel: None,
+        note: None,
+    }
+}
+
+/// An RC QP in RTS that allows everything, without a receive.
+pub(crate) fn rc() -> Given {
+    Given {
+        service: QpType::Rc,
+        state: QpState::Rts,
+        access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+        mtu: Mtu::M1024,
+        max_dest_rd_atomic: 4,
+        max_rd_atomic: 4,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        rnr_timer: RnrTimer::from_wire(12),
+        receives: Vec::new(),
+        srq: None,
+        v6: false,
+        qkey: world::QKEY.value(),
+        group: None,
+        cq_depth: 1024,
+    }
+}
+
+/// The same for UC.
+pub(crate) fn uc() -> Given {
+    Given { service: QpType::Uc, ..rc() }
+}
+
+/// The same for the target of an extended reliable connection, whose domain has the shared queues 7
+/// and 8.
+pub(crate) fn xrc() -> Given {
+    Given { service: QpType::XrcRecv, ..rc() }
+}
+
+/// The same for UD.
+pub(crate) fn ud() -> Given {
+    Given { service: QpType::Ud, ..rc() }
+}
+
+impl Given {
+    pub(crate) fn state(self, state: QpState) -> Self {
+        Self { state, ..self }
+    }
+
+    pub(crate) fn access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    pub(crate) fn mtu(self, mtu: Mtu) -> Self {
+        Self { mtu, ..self }
+    }
+
+    pub(crate) fn max_dest_rd_atomic(self, max_dest_rd_atomic: u8) -> Self {
+        Self { max_dest_rd_atomic, ..self }
+    }
+
+    pub(crate) fn retry_cnt(self, retry_cnt: u8) -> Self {
+        Self { retry_cnt, ..self }
+    }
+
+    pub(crate) fn rnr_retry(self, rnr_retry: u8) -> Self {
+        Self { rnr_retry, ..self }
+    }
+
+    pub(crate) fn cq_depth(self, cq_depth: u32) -> Self {
+        Self { cq_depth, ..self }
+    }
+
+    pub(crate) fn qkey(self, qkey: u32) -> Self {
+        Self { qkey, ..self }
+    }
+
+    pub(crate) fn group(self, group: &'static str) -> Self {
+        Self { group: Some(group), ..self }
+    }
+
+    pub(crate) fn v6(self) -> Self {
+        Self { v6: true, ..self }
+    }
+
+    /// A receive of `len` bytes.
+    pub(crate) fn receive(mut self, id: u64, len: u32) -> Self {
+        self.receives.push((id, len));
+        self
+    }
+
+    /// Its receives come from a shared queue.
+    pub(crate) fn srq(self, limit: u32) -> Self {
+        Self { srq: Some(Srq { limit, other_pd: false }), ..self }
+    }
+
+    /// From a shared queue of another protection domain.
+    pub(crate) fn srq_of_other_pd(self) -> Self {
+        Self { srq: Some(Srq { limit: 0, other_pd: true }), ..self }
+    }
+}
+
+/// The request completes.
+pub(crate) fn done(id: u64) -> Done {
+    Done { id, status: Status::Success, len: None, op: None }
+}
+
+/// A receive completes with so many bytes.
+pub(crate) fn got(id: u64, len: u32) -> Done {
+    Done { len: Some(len), op: Some(CompletionOp::Recv), ..done(id) }
+}
+
+/// A receive completes by a WRITE with immediate data of so many bytes.
+pub(crate) fn got_write(id: u64, len: u32) -> Done {
+    Done { len: Some(len), op: Some(CompletionOp::RecvRdmaWithImm), ..done(id) }
+}
+
+/// The request completes otherwise.
+pub(crate) fn failed(id: u64, status: Status) -> Done {
+    Done { status, ..done(id) }
+}
+
+/// Completed as flushed.
+pub(crate) fn flushed(id: u64) -> Done {
+    failed(id, Status::WorkRequestFlushed)
+}
+
+impl Case {
+    pub(crate) fn given(mut self, given: Given) -> Self {
+        self.given = given;
+        self
+    }
+
+    /// Packets that arrive one after the other, with time to answer between.
+    pub(crate) fn packets<const N: usize>(mut self, packets: [Pkt; N]) -> Self {
+        self.script.extend(packets.into_iter().map(Step::Packet));
+        self
+    }
+
+    /// Packets that arrive before the QP gets to answer.
+    pub(crate) fn burst(mut self, packets: impl IntoIterator<Item = Pkt>) -> Self {
+        self.script.push(Step::Burst(packets.into_iter().collect()));
+        self
+    }
+
+    pub(crate) fn flood(mut self, times: usize, packet: Pkt) -> Self {
+        self.script.push(Step::Flood(times, packet));
+        self
+    }
+
+    pub(crate) fn receive(mut self, id: u64, len: u32) -> Self {
+        self.script.push(Step::Receive { id, len });
+        self
+    }
+
+    pub(crate) fn receive_into(mut self, id: u64, len: u32, key: Key, what: &'static str) -> Self {
+        self.script.push(Step::ReceiveInto { id, len, key, what });
+        self
+    }
+
+    pub(crate) fn deregister(mut self, key: Key, what: &'static str) -> Self {
+        self.script.push(Step::Deregister(key, what));
+        self
+    }
+
+    pub(crate) fn modify(mut self, state: QpState) -> Self {
+        self.script.push(Step::Modify(state));
+        self
+    }
+
+    pub(crate) fn destroy(mut self) -> Self {
+        self.script.push(Step::Destroy);
+        self.expect.no_probe = true;
+        self
+    }
+
+    pub(crate) fn wait(mut self, time: Duration) -> Self {
+        self.script.push(Step::Wait(time));
+        self
+    }
+
+    fn post(mut self, id: u64, op: SendOp, len: u32, what: &'static str) -> Self {
+        let offset = if op.fetches() { world::LOCAL } else { world::SOURCE };
+        self.script.push(Step::Post { id, op, offset, len, what });
+        self
+    }
+
+    /// The program posts a SEND.
+    pub(crate) fn post_send(self, id: u64, len: u32) -> Self {
+        self.post(id, SendOp::Send { imm: None }, len, "SEND")
+    }
+
+    /// The program posts a WRITE.
+    pub(crate) fn post_write(self, id: u64, len: u32) -> Self {
+        self.post(id, SendOp::Write { remote: REMOTE, imm: None }, len, "WRITE")
+    }
+
+    /// The program posts a READ.
+    pub(crate) fn post_read(self, id: u64, len: u32) -> Self {
+        self.post(id, SendOp::Read { remote: REMOTE }, len, "READ")
+    }
+
+    /// The program posts an ATOMIC WRITE.
+    pub(crate) fn post_atomic_write(self, id: u64) -> Self {
+        self.post(id, SendOp::AtomicWrite { remote: REMOTE }, 8, "ATOMIC WRITE")
+    }
+
+    /// The program posts a FETCH ADD.
+    pub(crate) fn post_fetch_add(self, id: u64) -> Self {
+        self.post(id, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8, "FETCH ADD")
+    }
+
+    pub(crate) fn answers<const N: usize>(mut self, answers: [Answer; N]) -> Self {
+        self.expect.answers.extend(answers);
+        self
+    }
+
+    pub(crate) fn acks(self, psn: i32) -> Self {
+        self.answers([Answer::Ack(psn)])
+    }
+
+    pub(crate) fn naks(self, code: NakCode, psn: i32) -> Self {
+        self.answers([Answer::Nak(code, psn)])
+    }
+
+    /// A NAK that ends the connection: the QP is in the error state.
+    pub(crate) fn dies(self, code: NakCode, psn: i32) -> Self {
+        self.naks(code, psn).state(QpState::Err)
+    }
+
+    pub(crate) fn completes<const N: usize>(mut self, done: [Done; N]) -> Self {
+        self.expect.completions.extend(done);
+        self
+    }
+
+    pub(crate) fn drops(self, reason: DropReason) -> Self {
+        self.drops_n(reason, 1)
+    }
+
+    pub(crate) fn drops_n(mut self, reason: DropReason, times: u64) -> Self {
+        self.expect.drops.push((reason, times));
+        self
+    }
+
+    pub(crate) fn state(mut self, state: QpState) -> Self {
+        self.expect.state = Some(state);
+        self
+    }
+
+    /// `len` bytes as peers send them stand at `offset`.
+    pub(crate) fn wrote(mut self, offset: u64, len: usize) -> Self {
+        self.expect.wrote.push((offset, pattern(len)));
+        self
+    }
+
+    /// A word of 8 bytes, as the host keeps it, stands at `offset`.
+    pub(crate) fn word(mut self, offset: u64, value: u64) -> Self {
+        self.expect.wrote.push((offset, value.to_ne_bytes().to_vec()));
+        self
+    }
+
+    /// Receive `id` holds a GRH and behind it `len` bytes.
+    pub(crate) fn datagram_in(mut self, id: u64, len: usize) -> Self {
+        self.expect.ignored.push((world::recv_at(id), 40));
+        self.wrote(world::recv_at(id) + 40, len)
+    }
+
+    /// These bytes may be anything.
+    pub(crate) fn ignored(mut self, offset: u64, len: usize) -> Self {
+        self.expect.ignored.push((offset, len));
+        self
+    }
+
+    pub(crate) fn retries<const N: usize>(mut self, causes: [RetryCause; N]) -> Self {
+        self.expect.retries.extend(causes);
+        self
+    }
+
+    pub(crate) fn events<const N: usize>(mut self, events: [Async; N]) -> Self {
+        self.expect.events.extend(events);
+        self
+    }
+
+    /// Exactly these requests leave, by PSN from the QP's first.
+    pub(crate) fn requests<const N: usize>(mut self, requests: [(Opcode, i32); N]) -> Self {
+        self.expect.requests = Some(requests.into());
+        self
+    }
+
+    /// So many PSNs have been used up: the next request is taken there.
+    pub(crate) fn next(mut self, next: i32) -> Self {
+        self.expect.next = next;
+        self
+    }
+
+    pub(crate) fn kernel(mut self, kernel: &'static str) -> Self {
+        self.kernel = Some(kernel);
+        self
+    }
+
+    pub(crate) fn note(mut self, note: &'static str) -> Self {
+        self.note = Some(note);
+        self
+    }
+}
+
+/// Where the requests that the program posts go.
+const REMOTE: Remote = Remote { addr: BASE, rkey: world::ALL };

@@ -1,0 +1,22 @@
+//! The language of the catalogue: a case is what is given, a script, and what must come of it. All
+//! of it is data, so that one runner judges every case and one printer makes the document.
+
+pub(crate) mod case;
+pub(crate) mod doc;
+pub(crate) mod packet;
+pub(crate) mod world;
+
+pub(crate) use case::*;
+pub(crate) use packet::*;
+pub(crate) use world::{
+    ALL, BASE, BINDABLE, DEREGISTERED, KEY_0, KEY_ONES, LOCAL_ONLY, MEMORY, NO_ATOMIC, OTHER_PD,
+    READ_ONLY, UNKNOWN, WINDOW_1, WINDOW_2, WINDOW_AT, WINDOW_OTHER_QP, WINDOW_UNBOUND, WRITE_ONLY,
+    recv_at,
+};
+
+pub(crate) use rxe_core::engine::RetryCause;
+pub(crate) use rxe_core::mem::Access;
+pub(crate) use rxe_core::qp::QpState;
+pub(crate) use rxe_core::queue::Status;
+pub(crate) use rxe_core::types::{Key, Mtu};
+pub(crate) use rxe_core::wire::{DropReason, NakCode, Opcode, Position, Syndrome};

@@ -1,0 +1,101 @@
+//! The catalogue of hostile packets: what a queue pair must do with whatever a network, a broken
+//! peer or an enemy can send it. One file an area; `dsl` is the language they are written in, and
+//! `docs/conformance.md` the same in words.
+//!
+//! `CONFORMANCE=text` runs only the cases whose name contains the text.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers, chosen by hand"
+)]
+
+mod acks;
+mod atomics;
+mod demux;
+mod dsl;
+mod extensions;
+mod floods;
+mod lengths;
+mod memory;
+mod order;
+mod psn;
+mod receives;
+mod responses;
+mod states;
+mod structure;
+mod uc;
+mod ud;
+mod xrc;
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use dsl::case::Case;
+
+fn catalogue() -> Vec<(&'static str, Vec<Case>)> {
+    vec![
+        ("Structure of a packet", structure::cases()),
+        ("Which queue pair", demux::cases()),
+        ("States", states::cases()),
+        ("Packet sequence numbers and duplicates", psn::cases()),
+        ("Order of opcodes", order::cases()),
+        ("Lengths", lengths::cases()),
+        ("Memory: keys, rights, bounds", memory::cases()),
+        ("Atomics and limits", atomics::cases()),
+        ("Memory windows, invalidation, ATOMIC WRITE, FLUSH", extensions::cases()),
+        ("Receives: none, too small, shared", receives::cases()),
+        ("Acknowledgements and NAKs to a requester", acks::cases()),
+        ("READ and atomic responses to a requester", responses::cases()),
+        ("Unreliable connection", uc::cases()),
+        ("Unreliable datagram and multicast", ud::cases()),
+        ("Extended reliable connection", xrc::cases()),
+        ("Floods and storms", floods::cases()),
+    ]
+}
+
+#[test]
+fn every_case_ends_as_the_specification_demands() {
+    let only = std::env::var("CONFORMANCE").unwrap_or_default();
+    let mut wrong = Vec::new();
+    let mut run = 0;
+    for (area, cases) in catalogue() {
+        for case in cases.iter().filter(|case| case.name.contains(&only)) {
+            run += 1;
+            let judged = catch_unwind(AssertUnwindSafe(|| dsl::world::judge(case)));
+            let complaints = judged.unwrap_or_else(|_| vec!["panics (see above)".into()]);
+            if !complaints.is_empty() {
+                wrong.push(format!("{area}: {}\n    {}", case.name, complaints.join("\n    ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {run} cases fail:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_catalogue_is_complete_and_every_case_is_named_once() {
+    let mut names = HashSet::new();
+    for (_, cases) in catalogue() {
+        for case in cases {
+            assert!(names.insert(case.name), "two cases: {}", case.name);
+            assert!(!case.rule.is_empty() && !case.script.is_empty(), "{}", case.name);
+        }
+    }
+    assert!(names.len() >= 200, "only {} cases", names.len());
+}
+
+#[test]
+fn the_document_says_what_the_cases_do() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/conformance.md");
+    let made = dsl::doc::markdown(&catalogue());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &made).expect("docs/ can be written");
+    }
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        made == there,
+        "docs/conformance.md is not up to date: run UPDATE_DOCS=1 cargo test -p rxe-tests --test \
+         conformance"
+    );
+}
