@@ -26,7 +26,7 @@ pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
-pub use interface::{Address, GidEntry, GidTable, Interface, MacAddr, Scope};
+pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
 pub use pcap::{

@@ -45,7 +45,7 @@ impl Reply {
 
     /// The messages in the kernel's order.
     pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
-        Messages(&self.bytes)
+        messages(&self.bytes)
     }
 }
 
@@ -57,6 +57,11 @@ pub(crate) struct Message<'a> {
     flags: u16,
     /// The fixed part and the attributes.
     pub(crate) body: &'a [u8],
+}
+
+/// The messages in what a socket has received.
+pub(crate) fn messages(bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    Messages(bytes)
 }
 
 /// The attributes in `bytes`, which begins after a message's fixed part: type and value.

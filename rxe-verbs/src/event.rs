@@ -45,10 +45,17 @@ pub enum AsyncKind {
     SqDrained = 5,
     /// The device has stopped working.
     DeviceFatal = 8,
+    /// The port carries packets again. (The first may still be lost: the neighbour must be found
+    /// anew, and where the kernel's first question is lost it asks again after a second.)
+    PortActive = 9,
+    /// The port no longer carries packets: its interface is down, without carrier or gone.
+    PortErr = 10,
     /// A shared receive queue fell below its limit.
     SrqLimitReached = 15,
     /// A queue pair will take no more from its shared receive queue.
     QpLastWqeReached = 16,
+    /// The interface's addresses have changed, and so has the GID table.
+    GidChange = 18,
 }
 
 impl AsyncKind {
@@ -62,8 +69,11 @@ impl AsyncKind {
             Self::CommEst => "IBV_EVENT_COMM_EST",
             Self::SqDrained => "IBV_EVENT_SQ_DRAINED",
             Self::DeviceFatal => "IBV_EVENT_DEVICE_FATAL",
+            Self::PortActive => "IBV_EVENT_PORT_ACTIVE",
+            Self::PortErr => "IBV_EVENT_PORT_ERR",
             Self::SrqLimitReached => "IBV_EVENT_SRQ_LIMIT_REACHED",
             Self::QpLastWqeReached => "IBV_EVENT_QP_LAST_WQE_REACHED",
+            Self::GidChange => "IBV_EVENT_GID_CHANGE",
         }
     }
 }
@@ -106,8 +116,9 @@ impl AsyncEvents {
         self.fd.as_fd()
     }
 
-    pub(crate) fn device_failed(&self, text: String) {
-        self.push(AsyncEvent { kind: AsyncKind::DeviceFatal, qpn: None, srq: None, text });
+    /// Something happened to the device as a whole.
+    pub(crate) fn of_device(&self, kind: AsyncKind, text: String) {
+        self.push(AsyncEvent { kind, qpn: None, srq: None, text });
     }
 
     fn push(&self, event: AsyncEvent) {
@@ -235,8 +246,8 @@ mod tests {
     fn the_descriptor_is_readable_while_an_event_waits() {
         let events = AsyncEvents::new().unwrap();
         assert!(!readable(&events));
-        events.device_failed("one".into());
-        events.device_failed("two".into());
+        events.of_device(AsyncKind::DeviceFatal, "one".into());
+        events.of_device(AsyncKind::PortErr, "two".into());
         assert!(readable(&events));
         assert_eq!(events.take().unwrap().to_string(), "IBV_EVENT_DEVICE_FATAL: one");
         assert!(readable(&events));

@@ -56,6 +56,32 @@ impl GidTable {
         Self(entries)
     }
 
+    /// Becomes the table of the interface as it is now, as the kernel does it: a GID that stays keeps
+    /// its index, one that is gone leaves an empty entry (GID zero), a new one takes the first empty
+    /// entry, or else a further one.
+    pub fn follow(&mut self, interface: &Interface) {
+        let now = Self::of(interface);
+        for old in &mut self.0 {
+            let same = now.0.iter().find(|new| new.gid == old.gid);
+            *old = same.copied().unwrap_or(GidEntry { gid: Gid::ZERO, address: None });
+        }
+        for new in now.0 {
+            if self.position(&new.gid).is_some() {
+                continue;
+            }
+            match self.0.iter().position(|entry| entry.gid.is_zero()) {
+                Some(empty) => self.0[empty] = new,
+                None if self.0.len() < Self::CAPACITY => self.0.push(new),
+                None => {}
+            }
+        }
+    }
+
+    /// The GIDs that packets can leave from now, by index; zero where none can.
+    pub fn usable(&self) -> Vec<Gid> {
+        self.0.iter().map(|e| if e.is_usable() { e.gid } else { Gid::ZERO }).collect()
+    }
+
     /// The entry at `index`.
     pub fn get(&self, index: usize) -> Option<&GidEntry> {
         self.0.get(index)
@@ -197,6 +223,23 @@ mod tests {
         assert_eq!(index("8.8.8.8"), Some(1));
         assert_eq!(index("fd99::1"), Some(3));
         assert_eq!(index("fe80::1"), Some(0), "link-local to link-local");
+    }
+
+    #[test]
+    fn gids_that_stay_keep_their_index_and_new_ones_fill_the_gaps() {
+        let mut table = interface(Some(MAC), &["10.0.0.1", "10.0.0.2", "fd00::1"]).gids();
+        let mut follow = |addresses: &[&str]| {
+            table.follow(&interface(Some(MAC), addresses));
+            let gids = table.usable();
+            gids.iter().map(|g| g.to_ip().to_string()).collect::<Vec<_>>()
+        };
+        let (gone, v6) = ("::", "fd00::1");
+        assert_eq!(follow(&["10.0.0.2", v6]), [gone, gone, "10.0.0.2", v6]);
+        assert_eq!(follow(&["10.0.0.2", "10.0.0.3", v6]), [gone, "10.0.0.3", "10.0.0.2", v6]);
+        assert_eq!(follow(&["10.0.0.3", DEFAULT]), [DEFAULT, "10.0.0.3", gone, gone]);
+        let all = ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
+        assert_eq!(follow(&all)[1..], ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+        assert_eq!(table.position(&DEFAULT.parse::<IpAddr>().unwrap().into()), Some(0));
     }
 
     #[test]

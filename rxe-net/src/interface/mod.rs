@@ -1,9 +1,10 @@
 //! The network interfaces of this host as RoCEv2 sees them: each with its addresses, and the GID
 //! table made of those. IBTA annex A17.4.
 //!
-//! A snapshot: nothing here follows what changes later.
+//! A snapshot: [`InterfaceMonitor`] says when it is out of date.
 
 mod gid_table;
+mod monitor;
 mod rtnetlink;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::io;
 use std::net::IpAddr;
 
 pub use gid_table::{GidEntry, GidTable};
+pub use monitor::InterfaceMonitor;
 
 /// A network interface of this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,9 +14,20 @@ pub(super) fn list() -> io::Result<Vec<Interface>> {
     Ok(assemble(&links, &addresses))
 }
 
+/// The number of the interface that a message is about, if it is about one or an address of one.
+pub(super) fn about(message: &Message<'_>) -> Option<u32> {
+    match message.kind {
+        // Both headers have it in the same place.
+        RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => u32_at(message.body, 4),
+        _ => None,
+    }
+}
+
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 
 /// `struct ifinfomsg`.

@@ -2,11 +2,13 @@
 //! IBTA 11.2.1.
 
 mod attr;
+mod follow;
 mod list;
 mod open;
 mod options;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
+pub(crate) use follow::Follow;
 pub use list::{DeviceError, DeviceInfo};
 pub use open::Device;
 pub(crate) use open::closed;

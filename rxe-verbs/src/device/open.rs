@@ -13,6 +13,7 @@ use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::PcapHandle;
 
+use super::follow::Live;
 use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
 use crate::cq::CompletionQueue;
@@ -30,10 +31,8 @@ pub struct Device {
 pub(super) struct DeviceInner {
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
-    /// By `sgid_index`; zero where nothing can be sent from.
-    pub(super) gids: Vec<Gid>,
-    /// The addresses were named by the program, so `gids` is not the interface's table.
-    pub(super) named: bool,
+    /// What changes with the interface.
+    pub(super) live: Arc<Live>,
     pub(super) mtu: Mtu,
     pub(super) limits: Limits,
     pub(super) memory: Arc<Memory>,
@@ -88,9 +87,9 @@ impl Device {
         self.inner.info.attr()
     }
 
-    /// What its port is like.
+    /// What its port is like now.
     pub fn port_attr(&self) -> PortAttr {
-        self.inner.info.port_attr()
+        PortAttr::of(&self.inner.live.interface())
     }
 
     /// `udp`, `packet`, …
@@ -98,15 +97,16 @@ impl Device {
         self.inner.backend
     }
 
-    /// The own addresses by `sgid_index`. [`Gid::ZERO`] stands where nothing can be sent from.
-    pub fn gids(&self) -> &[Gid] {
-        &self.inner.gids
+    /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the
+    /// program has named them. [`Gid::ZERO`] stands where nothing can be sent from.
+    pub fn gids(&self) -> Arc<[Gid]> {
+        self.inner.live.gids()
     }
 
     /// The index of the own address that is used where a program names none.
     pub fn preferred_gid(&self) -> u16 {
-        let of_table = || self.inner.info.gids().preferred().filter(|_| !self.inner.named);
-        self.index(of_table().or_else(|| self.inner.gids.iter().position(|g| !g.is_zero())))
+        let of_table = self.inner.live.table().and_then(|table| table.preferred());
+        self.index(of_table.or_else(|| self.gids().iter().position(|g| !g.is_zero())))
     }
 
     /// The index of the own address to use towards a peer: on the same network if there is one, else
@@ -114,8 +114,8 @@ impl Device {
     pub fn gid_index_for(&self, peer: Gid) -> u16 {
         let ip = peer.to_ip();
         let of_family = |g: &Gid| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4();
-        let of_table = || self.inner.info.gids().preferred_for(ip).filter(|_| !self.inner.named);
-        match of_table().or_else(|| self.inner.gids.iter().position(of_family)) {
+        let of_table = self.inner.live.table().and_then(|table| table.preferred_for(ip));
+        match of_table.or_else(|| self.gids().iter().position(of_family)) {
             Some(at) => self.index(Some(at)),
             None => self.preferred_gid(),
         }
@@ -224,10 +224,11 @@ impl Device {
 
     /// The address behind an index, or why there is none.
     pub(crate) fn gid(&self, index: u16) -> Result<Gid> {
-        match self.inner.gids.get(usize::from(index)) {
+        let gids = self.gids();
+        match gids.get(usize::from(index)) {
             Some(gid) if !gid.is_zero() => Ok(*gid),
             found => {
-                let usable = self.inner.gids.iter().enumerate().filter(|(_, g)| !g.is_zero());
+                let usable = gids.iter().enumerate().filter(|(_, g)| !g.is_zero());
                 let usable: Vec<_> = usable.map(|(i, g)| format!("{i} ({})", g.to_ip())).collect();
                 let why = match found {
                     Some(_) => "nothing can be sent from it: the interface lacks that address",
@@ -253,7 +254,7 @@ impl Device {
 
     /// Whether a peer's address is of a family that this device has.
     pub(crate) fn reaches(&self, ip: IpAddr) -> bool {
-        self.inner.gids.iter().any(|g| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4())
+        self.gids().iter().any(|g| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4())
     }
 }
 

@@ -11,10 +11,11 @@ use rxe_core::engine::{Config, Engine, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
-    Backend, BackendKind, Capabilities, Fault, Faults, NetError, PacketBackend, PacketConfig, Pcap,
-    PcapHandle, PcapOptions, SrcPort, UdpBackend, UdpConfig,
+    Backend, BackendKind, Capabilities, Fault, Faults, InterfaceMonitor, NetError, PacketBackend,
+    PacketConfig, Pcap, PcapHandle, PcapOptions, SrcPort, UdpBackend, UdpConfig,
 };
 
+use super::follow::{Follow, Live};
 use super::open::DeviceInner;
 use super::{Device, DeviceInfo};
 use crate::drive::{Driver, Shard, ShardParts};
@@ -124,12 +125,14 @@ impl OpenOptions {
     /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
     /// backend can not be opened (port 4791 in use, missing privileges, …).
     pub fn open(mut self) -> Result<Device> {
+        // First, so that no change is missed. Without, the device stays as it is opened.
+        let monitor = InterfaceMonitor::open().ok();
         let info = DeviceInfo::find(&self.name)?;
         let named = !self.addresses.is_empty();
         let gids: Vec<Gid> = if named {
             self.addresses.iter().map(|&ip| ip.into()).collect()
         } else {
-            info.gids().iter().map(|e| if e.is_usable() { e.gid } else { Gid::ZERO }).collect()
+            info.gids().usable()
         };
         let (backend, capture) = self.open_backend(&info, &gids)?;
         let capabilities = backend.capabilities().clone();
@@ -160,17 +163,20 @@ impl OpenOptions {
             events: Events::new(Arc::clone(&asyncs), capture.clone()),
             asyncs: Arc::clone(&asyncs),
         })?);
+        let table = (!named).then(|| info.gids().clone());
+        let live = Arc::new(Live::new(info.interface().clone(), table, gids.into()));
+        let follow =
+            monitor.map(|monitor| Follow::new(monitor, Arc::clone(&live), Arc::clone(&asyncs)));
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
             info,
-            gids,
-            named,
+            live,
             mtu,
             limits,
             memory,
             asyncs,
             capture,
-            _driver: Driver::start(Arc::clone(&shard))?,
+            _driver: Driver::start(Arc::clone(&shard), follow)?,
             shard,
             next_pd: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),

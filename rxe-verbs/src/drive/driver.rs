@@ -9,6 +9,8 @@ use std::time::Duration;
 use rxe_core::types::Time;
 
 use super::Shard;
+use super::watch::Woken;
+use crate::device::Follow;
 use crate::error::{Error, Result};
 use crate::os::now;
 
@@ -25,10 +27,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn start(shard: Arc<Shard>) -> Result<Self> {
+    /// `follow` is told when the interface may have changed.
+    pub(crate) fn start(shard: Arc<Shard>, follow: Option<Follow>) -> Result<Self> {
+        if let Some(follow) = &follow {
+            shard.watch.add_interface(follow)?;
+        }
         let theirs = Arc::clone(&shard);
         let run = move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| run(&theirs)));
+            let ended = catch_unwind(AssertUnwindSafe(|| run(&theirs, follow)));
             if !theirs.stop.load(Ordering::Acquire) {
                 theirs.fail(match ended {
                     Ok(Err(e)) => e.to_string(),
@@ -55,15 +61,23 @@ impl Drop for Driver {
     }
 }
 
-fn run(shard: &Shard) -> Result<()> {
+fn run(shard: &Shard, mut follow: Option<Follow>) -> Result<()> {
     let mut spin = Spin::new();
-    let mut timer = false;
+    let mut woken = Woken::default();
+    let mut turns = 0u32;
     while !shard.stop.load(Ordering::Acquire) {
-        let (packets, alone) = turn(shard, timer)?;
-        timer = false;
-        if !spin.goes_on(packets, alone, now()) {
+        if woken.interface
+            && let Some(follow) = &mut follow
+        {
+            follow.update(shard)?;
+        }
+        let (packets, alone) = turn(shard, woken.timer)?;
+        woken = Woken::default();
+        turns = turns.wrapping_add(1);
+        // Also one who spins looks up now and then: packets alone do not tell of the interface.
+        if !spin.goes_on(packets, alone, now()) || turns.is_multiple_of(1024) {
             let before = now();
-            timer = shard.watch.sleep()?;
+            woken = shard.watch.sleep()?;
             spin.slept(now().since(before));
         }
     }

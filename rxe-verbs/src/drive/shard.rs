@@ -18,7 +18,7 @@ use super::turn::Core;
 use super::watch::Watch;
 use crate::cq::Notifier;
 use crate::error::{Error, Result};
-use crate::event::{AsyncEvents, Events, Log};
+use crate::event::{AsyncEvents, AsyncKind, Events, Log};
 use crate::os::now;
 
 /// Packets that a caller takes in a turn: little enough to look at its completions soon.
@@ -232,7 +232,7 @@ impl Shard {
         if self.failed.set(why.clone()).is_err() {
             return;
         }
-        self.asyncs.device_failed(why);
+        self.asyncs.of_device(AsyncKind::DeviceFatal, why);
         let queues: Vec<_> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
         for queue in queues {
             queue.wake_everybody();

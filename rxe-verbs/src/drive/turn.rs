@@ -43,6 +43,13 @@ impl Core {
         }
     }
 
+    /// These are the own addresses now, by index.
+    pub(crate) fn set_gids(&mut self, gids: &[Gid]) -> Result<(), NetError> {
+        self.engine.set_gids(gids.to_vec());
+        let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
+        self.backend.set_addresses(&addresses)
+    }
+
     /// Joins the groups that queue pairs are attached to. If one can not be joined, those before it
     /// are.
     pub(crate) fn join_groups(&mut self) -> Result<(), NetError> {

@@ -1,4 +1,5 @@
-//! The descriptors that the driver sleeps on: the backend's, a timer, and one to wake it.
+//! The descriptors that the driver sleeps on: the backend's, a timer, one to wake it, and the one
+//! that tells of changes of the interface.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -38,6 +39,16 @@ impl Default for Armed {
 const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const WAKE: u64 = 2;
+const INTERFACE: u64 = 3;
+
+/// What ended a sleep, beside packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Woken {
+    /// The timer has gone off: [`Armed::timer_gone`] must be told.
+    pub(super) timer: bool,
+    /// The interface may have changed.
+    pub(super) interface: bool,
+}
 
 impl Watch {
     pub(super) fn new(backend: &dyn Backend) -> Result<Self> {
@@ -67,8 +78,13 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Sleeps. Whether the timer has gone off: it must then be told to [`Armed::timer_gone`].
-    pub(super) fn sleep(&self) -> Result<bool> {
+    /// Also sleeps on this descriptor, which tells of changes of the interface.
+    pub(super) fn add_interface(&self, fd: &impl AsFd) -> Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(INTERFACE), EventFlags::IN).map_err(cannot)
+    }
+
+    /// Sleeps.
+    pub(super) fn sleep(&self) -> Result<Woken> {
         let mut events =
             [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
         let events = match epoll::wait(&self.epoll, &mut events[..], None) {
@@ -83,7 +99,7 @@ impl Watch {
         if has(TIMER) {
             self.timer.clear();
         }
-        Ok(has(TIMER))
+        Ok(Woken { timer: has(TIMER), interface: has(INTERFACE) })
     }
 
     /// Ends a sleep.

@@ -1,0 +1,130 @@
+//! Notices when an interface or its addresses change, by the multicast groups of rtnetlink.
+//! `rtnetlink(7)`, `netlink(7)`.
+//!
+//! A change is taken as a hint only: what is so now is asked for anew. So nothing is lost when the
+//! kernel has to drop messages, and several changes at once cost one question.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
+
+use super::{Interface, rtnetlink};
+use crate::netlink::messages;
+
+/// Watches the interfaces of the network namespace that the thread was in which made it.
+#[derive(Debug)]
+pub struct InterfaceMonitor {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+const RTMGRP_LINK: u32 = 0x1;
+const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+
+impl InterfaceMonitor {
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// Whatever the system says where it lets nobody ask.
+    pub fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+        bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Self { socket, buffer: vec![0; 32 << 10] })
+    }
+
+    /// Whether something about the interface of this number may have changed since this was last
+    /// asked. Does not block.
+    ///
+    /// # Errors
+    /// The socket is of no more use.
+    pub fn changed(&mut self, index: u32) -> io::Result<bool> {
+        let mut changed = false;
+        loop {
+            match recvfrom(&self.socket, &mut self.buffer[..], RecvFlags::TRUNC) {
+                Ok((len, real, from)) => {
+                    let from = from.and_then(|a| SocketAddrNetlink::try_from(a).ok());
+                    if from.is_some_and(|a| a.pid() != 0) {
+                        continue;
+                    }
+                    let about = |m| rtnetlink::about(&m) == Some(index);
+                    changed |= real > len || messages(&self.buffer[..len]).any(about);
+                }
+                Err(Errno::AGAIN) => return Ok(changed),
+                Err(Errno::INTR) => {}
+                // Messages were lost.
+                Err(Errno::NOBUFS) => changed = true,
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+/// Readable when something about any interface has changed.
+impl AsFd for InterfaceMonitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Interface {
+    /// The interface of this number as it is now, if there is (still) one.
+    ///
+    /// # Errors
+    /// As [`Interface::list`].
+    pub fn by_index(index: u32) -> io::Result<Option<Self>> {
+        Ok(Self::list()?.into_iter().find(|interface| interface.index == index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::testing::in_namespace;
+
+    #[test]
+    fn changes_of_the_interface_are_noticed_and_of_others_are_not() {
+        let setup = "for i in 0 1; do ip link add veth$i type veth peer name peer$i; done";
+        in_namespace(setup, || {
+            let all = Interface::list().unwrap();
+            let index = all.iter().find(|i| i.name == "veth0").unwrap().index;
+            let mut monitor = InterfaceMonitor::open().unwrap();
+            assert!(!monitor.changed(index).unwrap());
+            for (command, expected) in [
+                ("ip address add 10.9.0.1/24 dev veth0", true),
+                ("ip address add 10.9.1.1/24 dev veth1", false),
+                ("ip link set veth0 up", true),
+                ("ip link set veth1 up", false),
+                ("ip address del 10.9.0.1/24 dev veth0", true),
+                ("ip link del veth0", true),
+            ] {
+                assert!(Command::new("sh").args(["-c", command]).status().unwrap().success());
+                let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+                let fds = &mut [PollFd::new(&monitor, PollFlags::IN)];
+                assert_eq!(poll(fds, Some(&limit)).unwrap(), 1, "{command}");
+                let mut changed = monitor.changed(index).unwrap();
+                if !expected {
+                    // Duplicate detection of link-local addresses goes on in the background.
+                    changed = changed
+                        && Interface::by_index(index)
+                            .unwrap()
+                            .unwrap()
+                            .addresses
+                            .iter()
+                            .all(|a| a.ip.is_ipv4());
+                }
+                assert_eq!(changed, expected, "{command}");
+            }
+            assert_eq!(Interface::by_index(index).unwrap(), None);
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! An interface that changes while its device is open.
+
+mod common;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use rustix::thread::UnshareFlags;
+use rxe_verbs::*;
+
+/// An interface with an address, and a carrier.
+const SETUP: &str = "
+    ip link add veth0 type veth peer name peer0
+    ip link set peer0 up
+    ip link set veth0 addrgenmode none up
+    ip address add 10.9.0.1/24 dev veth0";
+
+/// The events until one of this kind, that included.
+fn until(device: &Device, kind: AsyncKind) -> AsyncEvent {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        match device.poll_async_event() {
+            Some(event) if event.kind == kind => return event,
+            Some(_) => {}
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    panic!("no {} came", kind.name());
+}
+
+fn usable(device: &Device) -> Vec<(usize, String)> {
+    let gids = device.gids();
+    let usable = gids.iter().enumerate().filter(|(_, g)| !g.is_zero());
+    usable.map(|(i, g)| (i, g.to_ip().to_string())).collect()
+}
+
+/// Sends between the two both ways, over a new connection from the address of this index.
+fn talk(a: &Side, a_index: u16, b: &Side) {
+    let ours = a.pd.qp(&a.cq).gid_index(a_index).build().unwrap();
+    let theirs = b.pd.qp(&b.cq).build().unwrap();
+    // The kernel may drop its first ARP request while the link comes up, and asks again a second
+    // later: longer than the default retries take.
+    let options =
+        ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() };
+    ours.connect(&theirs.endpoint(), &options).unwrap();
+    theirs.connect(&ours.endpoint(), &options).unwrap();
+    for (from, to, sender, receiver) in [(a, b, &ours, &theirs), (b, a, &theirs, &ours)] {
+        let inbox = to.region(16);
+        receiver.recv(1, &[inbox.slice(..)]).unwrap();
+        sender.send_bytes(2, b"hello").post().unwrap();
+        assert_eq!((from.ok().id, to.ok().byte_len), (2, 5));
+    }
+}
+
+#[test]
+fn the_gid_table_and_the_sockets_follow_the_addresses() {
+    in_namespace(SETUP, || {
+        let a = Side::new(Device::open("veth0").unwrap());
+        let b = Side::new(open("127.0.0.2".parse().unwrap()));
+        // Index 0 is the link-local GID, which this interface has not got.
+        assert_eq!(usable(&a.device), [(1, "10.9.0.1".into())]);
+        sh("ip address add 10.9.2.2/24 dev veth0");
+        let event = until(&a.device, AsyncKind::GidChange);
+        assert_eq!(event.text, "addresses of veth0: new: 10.9.2.2");
+        assert_eq!(usable(&a.device), [(1, "10.9.0.1".into()), (2, "10.9.2.2".into())]);
+        talk(&a, 2, &b);
+
+        sh("ip address del 10.9.0.1/24 dev veth0");
+        assert_eq!(
+            until(&a.device, AsyncKind::GidChange).text,
+            "addresses of veth0: gone: 10.9.0.1"
+        );
+        assert_eq!(usable(&a.device), [(2, "10.9.2.2".into())]);
+        let gone = a.pd.qp(&a.cq).gid_index(1).build().unwrap_err();
+        assert!(gone.to_string().contains("sgid_index"), "{gone}");
+        assert_eq!(a.device.preferred_gid(), 2);
+        talk(&a, 2, &b);
+
+        sh("ip address add 10.9.3.3/24 dev veth0");
+        until(&a.device, AsyncKind::GidChange);
+        let expected = [(1, "10.9.3.3".into()), (2, "10.9.2.2".into())];
+        assert_eq!(usable(&a.device), expected, "it takes the empty place");
+        talk(&a, 1, &b);
+    });
+}
+
+#[test]
+fn named_addresses_stay_what_they_were_named() {
+    in_namespace(SETUP, || {
+        let device = Device::options("veth0").address("10.9.0.1".parse().unwrap()).open().unwrap();
+        sh("ip address add 10.9.2.2/24 dev veth0; ip link set veth0 down");
+        until(&device, AsyncKind::PortErr);
+        assert_eq!(usable(&device), [(0, "10.9.0.1".into())]);
+    });
+}
+
+/// A device at the other end of the cable, in a network namespace of its own.
+fn other_end() -> Side {
+    let (to_us, from_them) = mpsc::channel();
+    let (to_them, from_us) = mpsc::channel();
+    let there = thread::spawn(move || {
+        // SAFETY: only this thread changes its network namespace, which it shares with no other.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET).unwrap() };
+        to_us.send(rustix::thread::gettid()).unwrap();
+        from_us.recv().unwrap();
+        sh("ip address add 10.9.0.2/24 dev peer0; ip link set peer0 up");
+        // Its sockets and its driver stay there.
+        Side::new(Device::options("peer0").address("10.9.0.2".parse().unwrap()).open().unwrap())
+    });
+    let thread = from_them.recv().unwrap();
+    sh(&format!("ip link set peer0 netns {}", thread.as_raw_nonzero()));
+    to_them.send(()).unwrap();
+    there.join().unwrap()
+}
+
+fn a_link_that_goes_down(kind: BackendKind) {
+    let b = other_end();
+    let a = Side::new(Device::options("veth0").backend(kind).open().unwrap());
+    for side in [&a, &b] {
+        while side.device.port_attr().state != device::PortState::Active {
+            until(&side.device, AsyncKind::PortActive);
+        }
+    }
+    talk(&a, 1, &b);
+    let options = ConnectOptions {
+        timeout: AckTimeout::new(10).unwrap(),
+        retry_cnt: 2,
+        ..ConnectOptions::default()
+    };
+    a.qp.connect(&b.qp.endpoint(), &options).unwrap();
+    b.qp.connect(&a.qp.endpoint(), &options).unwrap();
+    sh("ip link set veth0 down");
+    assert_eq!(until(&a.device, AsyncKind::PortErr).text, "veth0 is down");
+    assert_eq!(until(&b.device, AsyncKind::PortErr).text, "peer0 has no carrier");
+    assert_eq!(a.device.port_attr().state, device::PortState::Down);
+    for (side, peer) in [(&a, &b), (&b, &a)] {
+        let there = peer.region(8);
+        side.qp.write_bytes(1, b"anybody?", there.remote(0)).post().unwrap();
+        side.qp.write_bytes(2, b"hello?", there.remote(0)).post().unwrap();
+        let ended = [side.done(), side.done()].map(|done| (done.id, done.status));
+        assert_eq!(ended, [(1, Status::RetryExceeded), (2, Status::WorkRequestFlushed)]);
+        assert_eq!(side.qp.state(), QpState::Err);
+    }
+    sh("ip link set veth0 up");
+    until(&a.device, AsyncKind::PortActive);
+    until(&b.device, AsyncKind::PortActive);
+    assert_eq!(a.device.port_attr().state, device::PortState::Active);
+    talk(&a, 1, &b);
+    sh("ip link del veth0");
+    assert_eq!(until(&a.device, AsyncKind::PortErr).text, "veth0 is down");
+    until(&a.device, AsyncKind::GidChange);
+    assert!(usable(&a.device).is_empty());
+    assert!(a.pd.qp(&a.cq).build().is_err());
+}
+
+#[test]
+fn a_link_that_goes_down_fails_its_requests_and_works_again_when_it_is_up() {
+    in_namespace(SETUP, || a_link_that_goes_down(BackendKind::Udp));
+}
+
+#[test]
+fn the_same_over_packet_sockets() {
+    in_namespace(SETUP, || a_link_that_goes_down(BackendKind::Packet));
+}
