@@ -108,7 +108,7 @@ impl Endpoint {
         }
         let device = options.open()?;
         let gids: Vec<Value> = (0..)
-            .zip(device.gids())
+            .zip(device.gids().iter())
             .filter(|(_, gid)| !gid.is_zero())
             .map(|(index, gid): (u16, _)| {
                 let text = std::net::Ipv6Addr::from(*gid.as_bytes()).to_string();
