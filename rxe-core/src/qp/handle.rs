@@ -213,6 +213,7 @@ impl QpHandle {
 
 /// Whether the service has the operation. IBTA table 22 (9.1).
 fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsError> {
+    const NOT_XRC: &str = "only XRC requests name a shared receive queue of the peer";
     let why = match (service, &request.op) {
         (QpType::Uc, op) if op.is_answered() || matches!(op, SendOp::SendInvalidate { .. }) => {
             "UC has neither READ, atomics, FLUSH nor SEND with invalidate: use RC"
@@ -220,6 +221,7 @@ fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsErro
         (QpType::Ud, SendOp::Send { .. }) if request.to.is_none() => {
             "a datagram needs an address handle, the peer's QP number and Q_Key"
         }
+        (QpType::Ud, SendOp::Send { .. }) if request.xrc_srq.is_some() => NOT_XRC,
         (QpType::Ud, SendOp::Send { .. }) => return Ok(()),
         (QpType::Ud, _) => "UD has only SEND: use RC or UC",
         (QpType::XrcRecv, _) => "an XRC target QP only receives",
@@ -229,6 +231,7 @@ fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsErro
         (_, _) if request.to.is_some() => {
             "a connected QP sends to its peer: the request must not name an address handle"
         }
+        (QpType::Rc | QpType::Uc, _) if request.xrc_srq.is_some() => NOT_XRC,
         _ => return Ok(()),
     };
     Err(VerbsError::InvalidRequest { why })

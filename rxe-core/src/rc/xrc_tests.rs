@@ -72,6 +72,18 @@ fn each_end_has_one_side_only() {
 }
 
 #[test]
+fn only_xrc_requests_name_a_shared_queue() {
+    for service in [QpType::Rc, QpType::Uc] {
+        let pair = Pair::of(service, &attributes(), QpCap::default(), false);
+        let payload = Payload::Sges([pair.a.sge(0, 10)].into_iter().collect());
+        let send = SendRequest::new(1, SendOp::Send { imm: None }, payload);
+        let named = SendRequest { xrc_srq: Some(1), ..send.clone() };
+        assert!(pair.a.qp.post_send(named).is_err());
+        assert!(pair.a.qp.post_send(send).is_ok());
+    }
+}
+
+#[test]
 fn lost_packets_are_sent_again() {
     for lost in 0..8 {
         let mut pair = pair();
