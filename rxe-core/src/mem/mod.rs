@@ -356,9 +356,10 @@ impl Hasher for KeyHasher {
         }
     }
 
-    fn write_u32(&mut self, key: u32) {
-        // The table takes its bucket from the low bits and its tag from the high ones.
-        self.0 = u64::from(key) << 32 | u64::from(key);
+    fn write_u32(&mut self, index: u32) {
+        // The table takes its bucket from the low bits and its tag from the highest 7; an index has
+        // 24 bits.
+        self.0 = u64::from(index) << 40 | u64::from(index);
     }
 }
 

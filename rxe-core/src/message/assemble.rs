@@ -109,14 +109,14 @@ impl Assembly {
             .mem
             .stretch(pd, &receive.sges, *received, bytes.len(), Access::LOCAL_WRITE)
             .map_err(Fault::BadReceiveBuffer)?;
+        if let Some(key) = packet.ieth() {
+            let invalidated = ctx.mem.invalidate(link.qpn(), Key::new(key));
+            invalidated.map_err(|_| Fault::InvalidateRefused)?;
+        }
         write_spans(&spans, bytes);
         *received = total;
         if !info.ends {
             return Ok(Delivered::Part);
-        }
-        if let Some(key) = packet.ieth() {
-            let invalidated = ctx.mem.invalidate(link.qpn(), Key::new(key));
-            invalidated.map_err(|_| Fault::InvalidateRefused)?;
         }
         if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
             complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet);
