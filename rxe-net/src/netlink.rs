@@ -6,6 +6,7 @@
 
 use std::io;
 
+use rustix::io::retry_on_intr;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recvfrom, send, socket_with};
@@ -104,13 +105,14 @@ fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut request = Vec::with_capacity(HEADER + header.len());
     push_message(&mut request, kind, flags, header);
-    send(&socket, &request, SendFlags::empty())?;
+    retry_on_intr(|| send(&socket, &request, SendFlags::empty()))?;
 
     let mut bytes = Vec::new();
     let mut intact = true;
     let mut buffer = vec![0; BUFFER];
     loop {
-        let (len, real, from) = recvfrom(&socket, &mut buffer[..], RecvFlags::TRUNC)?;
+        let (len, real, from) =
+            retry_on_intr(|| recvfrom(&socket, &mut buffer[..], RecvFlags::TRUNC))?;
         let from_kernel =
             from.and_then(|a| SocketAddrNetlink::try_from(a).ok()).is_none_or(|a| a.pid() == 0);
         if !from_kernel {
