@@ -150,14 +150,9 @@ impl Events {
         Self { log: Log::new(), asyncs, capture }
     }
 
-    /// The engine has handled one frame: what arose from it is written beside it in the capture.
-    pub(crate) fn after_frame(&mut self, engine: &mut Engine) {
-        if self.capture.is_some() {
-            self.take_all(engine);
-        }
-    }
-
-    /// The engine has done something, and what came of it has not yet been sent.
+    /// The engine has done something, and what came of it has not yet been sent. Called after each
+    /// frame: what arose from it is written beside it in the capture, and a flood of bad packets
+    /// can not displace an event that the program must learn of.
     pub(crate) fn take_all(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll_event() {
             if let Some(capture) = &self.capture {

@@ -82,7 +82,7 @@ impl Core {
         let Self { engine, backend, events, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
             engine.handle_frame(time, frame);
-            events.after_frame(engine);
+            events.take_all(engine);
         })?;
         self.engine.handle_timeout(time);
         Ok(packets)
