@@ -12,7 +12,9 @@ mod steps;
 mod talk;
 
 use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
 
 use crate::common::{Error, print, print_json};
 
@@ -63,11 +65,23 @@ impl Args {
         let create = |path: &PathBuf| OpenOptions::new().create(true).append(true).open(path);
         match create(&self.pcap) {
             Ok(_) => Ok(self.pcap.clone()),
-            Err(_) if self.pcap.as_os_str() == CAPTURE => Ok(std::env::temp_dir().join(CAPTURE)),
-            Err(e) => {
-                let what = format!("can not write the capture {}: {e}", self.pcap.display());
-                Err(Error::new(what, "name another file with --pcap, or use --no-pcap"))
-            }
+            Err(_) if self.pcap.as_os_str() == CAPTURE => elsewhere(),
+            Err(e) => Err(cannot_write(&self.pcap, &e)),
         }
     }
+}
+
+/// A new file in the directory for temporary ones. Others can write there too: it must not be one
+/// that somebody has put there, nor a link to one.
+fn elsewhere() -> Result<PathBuf, Error> {
+    let path = std::env::temp_dir().join(format!("rxe-demo-{}.pcapng", process::id()));
+    match OpenOptions::new().create_new(true).write(true).open(&path) {
+        Ok(_) => Ok(path),
+        Err(e) => Err(cannot_write(&path, &e)),
+    }
+}
+
+fn cannot_write(path: &Path, e: &io::Error) -> Error {
+    let what = format!("can not write the capture {}: {e}", path.display());
+    Error::new(what, "name another file with --pcap, or use --no-pcap")
 }

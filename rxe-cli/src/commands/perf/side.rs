@@ -185,7 +185,9 @@ impl Side {
             return Ok(());
         }
         let what = format!("a request failed: {} ({})", done.status, done.status.code());
-        let last = self.device.explain().pop().map(|l| format!("; last seen here: {l}"));
+        // Packets that came too late are no news.
+        let last = self.device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
+        let last = last.map(|l| format!("; last seen here: {l}"));
         Err(Error::new(what, format!("{}{}", done.status.explain(), last.unwrap_or_default())))
     }
 

@@ -237,9 +237,9 @@ fn silent(state: &State, iters: u32) -> Error {
     Error::new(what, "was it started with the same -n and -s, and is it still running?")
 }
 
-/// Adds what the device saw last.
+/// Adds what the device saw last; packets that came too late are no news.
 fn explained(error: Error, device: &Device) -> Error {
-    match device.explain().pop() {
+    match device.explain().into_iter().rfind(|line| !line.starts_with("dropped")) {
         Some(last) => Error::new(error, format!("last seen here: {last}")),
         None => error,
     }
