@@ -18,6 +18,19 @@ pub(crate) fn cases() -> Vec<Case> {
         .completes([done(1)])
         .requests([(Opcode::RC_SEND_ONLY, 0); 21])
         .retries([RetryCause::ReceiverNotReady; 20]);
+    let mut impatience =
+        case("a receiver that is not ready once too often", "9.7.5.2.8 (RNR retry)")
+            .given(rc().rnr_retry(6))
+            .post_send(1, 8);
+    for _ in 0..6 {
+        impatience = impatience.packets([rnr(0, 1)]).wait(Duration::from_micros(10));
+    }
+    let impatience = impatience
+        .packets([rnr(0, 1)])
+        .completes([failed(1, Status::RnrRetryExceeded)])
+        .requests([(Opcode::RC_SEND_ONLY, 0); 7])
+        .retries([RetryCause::ReceiverNotReady; 6])
+        .state(QpState::Err);
     vec![
         case("a flood of one duplicate WRITE", dup)
             .packets([write(0, 0, 8)])
@@ -137,6 +150,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .flood(MANY, syndrome(0, Syndrome::from_byte(0xff)))
             .drops_n(DropReason::ReservedSyndrome, MANY as u64),
         patience,
+        impatience,
         case("a congestion notification", "A17.9.3")
             .packets([cnp()])
             .note("never answered; it slows the sender")

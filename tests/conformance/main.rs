@@ -63,10 +63,14 @@ fn every_case_ends_as_the_specification_demands() {
     for (area, cases) in catalogue() {
         for case in cases.iter().filter(|case| case.name.contains(&only)) {
             run += 1;
-            let judged = catch_unwind(AssertUnwindSafe(|| dsl::world::judge(case)));
-            let complaints = judged.unwrap_or_else(|_| vec!["panics (see above)".into()]);
-            if !complaints.is_empty() {
-                wrong.push(format!("{area}: {}\n    {}", case.name, complaints.join("\n    ")));
+            for hidden in [false, true] {
+                let judged = catch_unwind(AssertUnwindSafe(|| dsl::world::judge(case, hidden)));
+                let complaints = judged.unwrap_or_else(|_| vec!["panics (see above)".into()]);
+                if !complaints.is_empty() {
+                    let complaints = complaints.join("\n    ");
+                    wrong.push(format!("{area}: {}\n    {complaints}", case.name));
+                    break;
+                }
             }
         }
     }

@@ -69,6 +69,22 @@ pub(crate) fn cases() -> Vec<Case> {
             .completes([got(1, 8)])
             .wrote(recv_at(1), 8)
             .next(1),
+        case("a WRITE with immediate twice completes one receive", dup)
+            .given(rc().receive(1, 0).receive(2, 0))
+            .packets([
+                rdma(Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE, 0, 8, 0, 8),
+                rdma(Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE, 0, 8, 0, 8),
+            ])
+            .acks(0)
+            .completes([got_write(1, 8)])
+            .wrote(0, 8)
+            .next(1),
+        case("a duplicate while a receiver is not ready does not hide it", dup)
+            .packets([write(0, 0, 8)])
+            .burst([send(Opcode::RC_SEND_ONLY, 1, 8), write(0, 0, 8)])
+            .answers([Answer::Rnr(1)])
+            .wrote(0, 8)
+            .next(1),
         case("a duplicate is acknowledged at the newest PSN", dup)
             .packets([write(0, 0, 8).ask(), write(1, 8, 8).ask(), write(0, 0, 8).ask()])
             .acks(0)

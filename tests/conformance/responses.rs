@@ -253,6 +253,12 @@ pub(crate) fn cases() -> Vec<Case> {
             .retries([RetryCause::ReceiverNotReady])
             .wrote(LOCAL, 100)
             .completes([done(1)]),
+        case("READ data while waiting for a receiver", "9.7.5.2, 9.7.5.2.8 (RNR NAK)")
+            .post_read(1, 100)
+            .packets([rnr(0, 31), response(ONLY, 0, 100)])
+            .wrote(LOCAL, 100)
+            .completes([done(1)])
+            .note("the answer to the first try: it counts"),
         case("READ data for a region that is gone", "9.9.2 (local protection), 10.6")
             .post_read(1, 100)
             .deregister(ALL, "the region")

@@ -60,6 +60,28 @@ pub(crate) fn cases() -> Vec<Case> {
             .packets([acked(0)])
             .completes([done(1)])
             .state(QpState::Sqd),
+        case("READ data in SQD", "10.3.1")
+            .post_read(1, 100)
+            .modify(QpState::Sqd)
+            .packets([response(Opcode::RC_READ_RESPONSE_ONLY, 0, 100)])
+            .wrote(world::LOCAL, 100)
+            .completes([done(1)])
+            .state(QpState::Sqd),
+        case("a gap in RTR", "9.7.4.1 (PSN)")
+            .given(in_state(QpState::Rtr))
+            .packets([write(1, 0, 8).ask()])
+            .naks(NakCode::PsnSequenceError, 0)
+            .events([Async::Established]),
+        case("a fatal fault in RTR", "9.9.3, 10.3.1")
+            .given(in_state(QpState::Rtr).receive(1, 100))
+            .packets([bare(Opcode::RC_SEND_LAST, 0, 8)])
+            .dies(NakCode::InvalidRequest, 0)
+            .events([Async::Established])
+            .completes([flushed(1)]),
+        case("a damaged packet in RTR establishes nothing", "10.3.1")
+            .given(in_state(QpState::Rtr))
+            .packets([write(0, 0, 8).damage(usize::MAX, "ICRC")])
+            .drops(DropReason::IcrcMismatch),
         case("a NAK in SQD", "10.3.1")
             .post_write(1, 8)
             .modify(QpState::Sqd)

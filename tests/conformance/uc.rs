@@ -73,7 +73,32 @@ pub(crate) fn cases() -> Vec<Case> {
             .packets([first(0), middle(1), only(3, 8), only(4, 16)])
             .completes([got(1, 8), got(2, 16)])
             .ignored(recv_at(1), 2048)
-            .wrote(recv_at(2), 16),
+            .wrote(recv_at(2), 16)
+            .kernel("Drops the packet that begins the next message, too."),
+        case("the receive of a broken UC message is flushed first", "9.8.2.2, 10.3.1")
+            .given(uc().receive(1, 5000).receive(2, 5000))
+            .packets([first(0), last(2, 8)])
+            .drops(DropReason::MessageBroken)
+            .modify(QpState::Err)
+            .completes([flushed(1), flushed(2)])
+            .wrote(recv_at(1), 1024)
+            .state(QpState::Err),
+        case("a shared queue's receive of a broken UC message is flushed too", "10.2.9, 10.3.1")
+            .given(uc().srq(0).receive(1, 5000).receive(2, 5000))
+            .packets([first(0), last(2, 8)])
+            .drops(DropReason::MessageBroken)
+            .modify(QpState::Err)
+            .completes([flushed(1)])
+            .events([Async::LastWqe])
+            .wrote(recv_at(1), 1024)
+            .state(QpState::Err),
+        case("a broken UC message, then RESET", "9.8.2.2, 10.3.1")
+            .given(uc().receive(1, 5000))
+            .packets([first(0), last(2, 8)])
+            .drops(DropReason::MessageBroken)
+            .modify(QpState::Reset)
+            .wrote(recv_at(1), 1024)
+            .state(QpState::Reset),
         case("a broken UC message does not come back to life", rule)
             .given(uc().receive(1, 5000))
             .packets([first(0), middle(2), middle(3), last(4, 8)])
@@ -91,13 +116,15 @@ pub(crate) fn cases() -> Vec<Case> {
             .completes([got(1, 8)])
             .wrote(0, 1024)
             .wrote(recv_at(1), 8)
-            .note("what has come of it is in memory, as on any adapter; nothing says that it is whole"),
+            .note("what has come of it is in memory, as on any adapter; nothing says that it is whole")
+            .kernel("Drops the packet that begins the next message, too."),
         case("a UC WRITE inside a UC SEND", rule)
             .given(uc().receive(1, 5000))
             .packets([first(0), w(1, 0, 8), only(2, 8)])
             .completes([got(1, 8)])
             .ignored(recv_at(1), 1024)
-            .wrote(0, 8),
+            .wrote(0, 8)
+            .kernel("Drops the packet that begins the next message, too."),
         case("a UC WRITE MIDDLE inside a UC SEND", rule)
             .given(uc().receive(1, 5000))
             .packets([first(0), send(Opcode::UC_WRITE_MIDDLE, 1, 1024), last(2, 8)])

@@ -15,7 +15,7 @@ const OPENING: &str = "\
 
 Made by `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance`; the same data is what the test runs.
 
-Each case is an engine with one queue pair in a named state, a script of packets with chosen values, and all that may come of it: what the queue pair answers, completes and drops, the state it is in, and which bytes of memory have changed. What a row does not name must not happen, and a queue pair that is not in the error state must carry out a good request afterwards, at the PSN that follows.
+Each case is an engine with one queue pair in a named state, a script of packets with chosen values, and all that may come of it: what the queue pair answers, completes and drops, the state it is in, and which bytes of memory have changed. What a row does not name must not happen, and a queue pair that is not in the error state must carry out a good request afterwards, at the PSN that follows. Each runs twice: with the whole IP header in sight, and as a UDP socket shows it.
 
 - PSNs count from the first one: `+0` is the PSN that the responder expects (of an answer to the queue pair: the first that it has sent). Addresses count from the region's start.
 - *Rule* names the IBTA specification's compliance statement where its number is certain, else the section of volume 1 (A10 to A19 are its annexes).

@@ -14,7 +14,9 @@ use rxe_core::queue::{
     XrcDomain,
 };
 use rxe_core::types::{AckTimeout, Gid, Key, Psn, Qkey, Qpn, Time};
-use rxe_core::wire::{Frame, NetHeader, OpKind, Opcode, Packet, Syndrome, TxBatch, TxLimits, icrc};
+use rxe_core::wire::{
+    Frame, IpId, NetHeader, OpKind, Opcode, Packet, Syndrome, TxBatch, TxLimits, icrc,
+};
 
 use super::case::{Answer, Async, Case, Given, Step};
 use super::packet::{self, Pkt};
@@ -77,9 +79,11 @@ pub(crate) const fn recv_at(id: u64) -> u64 {
     0x2_0000 + id * 0x2000
 }
 
-/// Runs a case; what is not as it should be, in words. Empty if all is.
-pub(crate) fn judge(case: &Case) -> Vec<String> {
+/// Runs a case; what is not as it should be, in words. Empty if all is. The IPv4 identification is
+/// in sight, as with a packet socket, or `hidden`, as with a UDP socket.
+pub(crate) fn judge(case: &Case, hidden: bool) -> Vec<String> {
     let mut world = World::new(&case.given);
+    world.hidden = hidden;
     for step in &case.script {
         world.step(step);
     }
@@ -140,6 +144,7 @@ struct World {
     /// How the peer's packets are addressed.
     net: NetHeader,
     now: Time,
+    hidden: bool,
     answers: Vec<Answer>,
     requests: Vec<(Opcode, i32)>,
     retries: Vec<rxe_core::engine::RetryCause>,
@@ -217,6 +222,7 @@ impl World {
             qp,
             net: NetHeader::outgoing(peer, own, 0xc000),
             now: Time::ZERO,
+            hidden: false,
             answers: Vec::new(),
             requests: Vec::new(),
             retries: Vec::new(),
@@ -324,7 +330,10 @@ impl World {
     }
 
     fn arrive(&mut self, packet: &Pkt) {
-        let (net, bytes) = packet.render(self.net, Qpn::from_wire(QPN));
+        let (mut net, bytes) = packet.render(self.net, Qpn::from_wire(QPN));
+        if self.hidden && net.dst.is_ipv4() {
+            net.id = IpId::Hidden;
+        }
         self.engine.handle_frame(self.now, &Frame::single(net, &bytes));
         // The newest 1,024 are kept: take them before they are lost.
         self.take_events();
