@@ -43,6 +43,29 @@ fn two_hosts_exchange_messages() {
 }
 
 #[test]
+fn every_service_exchanges_messages() {
+    let name = "every_service_exchanges_messages";
+    for (options, size, iters) in [
+        ("--transport uc -c", 4096, 1000),
+        ("--transport uc -s 5000 -e", 5000, 1000),
+        ("--transport ud -c", 1024, 1000),
+        ("--transport ud -s 64 -e", 64, 1000),
+    ] {
+        let (server, client) =
+            (format!("pingpong {options}"), format!("pingpong {options} 10.9.0.1"));
+        let Some(said) = both(name, VETH, &server, &client) else { return };
+        talked(&said, size, iters);
+    }
+    for options in ["", "-q 3 -r 5 -e -s 1", "-q 256 -n 3000"] {
+        let server = format!("pingpong --transport srq --json -c {options}");
+        let Some(said) = both(name, VETH, &server, &format!("{server} 10.9.0.1")) else { return };
+        for end in [&said.server, &said.client] {
+            assert_eq!(end.json()["transport"], "srq", "{said:?}");
+        }
+    }
+}
+
+#[test]
 fn the_packet_backend_talks_with_the_udp_one() {
     let name = "the_packet_backend_talks_with_the_udp_one";
     for (server, client) in [("packet", "udp"), ("udp", "packet"), ("packet", "packet")] {
@@ -74,6 +97,8 @@ fn ends_that_do_not_fit_say_so() {
     let name = "ends_that_do_not_fit_say_so";
     for (server, client, who, what) in [
         ("-d veth0 -g 1", "-d veth1 -g 2 10.9.0.1", "server", "fd09::2 is IPv6: choose a GID"),
+        ("--transport ud -s 1025", "--transport ud 10.9.0.1", "server", "use -s 1024 or less here"),
+        ("-q 2", "-q 2 10.9.0.1", "server", "only --transport srq has several queue pairs"),
         ("-s 100 -n 10", "-s 200 -n 10 10.9.0.1", "client", "remote invalid request error"),
     ] {
         let server = format!("pingpong {server}");

@@ -27,10 +27,13 @@ const LEN: usize = 52;
 const DONE: [u8; 5] = *b"done\0";
 
 /// The side that connects. Gives the server's address; the server is ready to receive then.
-pub(super) fn as_client(mut stream: impl Read + Write, own: &Address) -> Result<Address, Error> {
-    // One write each, for the other side reads each at once.
-    stream.write_all(&own.to_message()).map_err(|e| rendezvous::broken(&e))?;
-    let peer = receive(&mut stream)?;
+pub(super) fn as_client(
+    mut stream: impl Read + Write,
+    own: &[Address],
+    messages: usize,
+) -> Result<Vec<Address>, Error> {
+    send(&mut stream, own, messages)?;
+    let peer = receive_all(&mut stream, messages)?;
     stream.write_all(&DONE).map_err(|e| rendezvous::broken(&e))?;
     Ok(peer)
 }
@@ -38,18 +41,33 @@ pub(super) fn as_client(mut stream: impl Read + Write, own: &Address) -> Result<
 /// The side that waited. `connect` makes the QP ready to receive before the client learns of it.
 pub(super) fn as_server(
     mut stream: TcpStream,
-    own: &Address,
-    connect: impl FnOnce(&Address) -> Result<(), Error>,
-) -> Result<Address, Error> {
-    let peer = receive(&mut stream)?;
+    own: &[Address],
+    messages: usize,
+    connect: impl FnOnce(&[Address]) -> Result<(), Error>,
+) -> Result<Vec<Address>, Error> {
+    let peer = receive_all(&mut stream, messages)?;
     connect(&peer)?;
-    stream.write_all(&own.to_message()).map_err(|e| rendezvous::broken(&e))?;
+    send(&mut stream, own, messages)?;
     // What it says does not matter, nor how long it is: there have been versions of it.
     match stream.read(&mut [0; LEN]) {
         Ok(0) => Err(rendezvous::broken(&ErrorKind::UnexpectedEof.into())),
         Ok(_) => Ok(peer),
         Err(e) => Err(rendezvous::broken(&e)),
     }
+}
+
+/// Tells the own addresses, and nothing more where more messages are expected.
+fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(), Error> {
+    let nothing = Address { lid: 0, qpn: Qpn::from_wire(0), psn: Psn::ZERO, gid: Gid::ZERO };
+    for address in own.iter().chain(std::iter::repeat(&nothing)).take(messages) {
+        // One write each, for the other side reads each at once.
+        stream.write_all(&address.to_message()).map_err(|e| rendezvous::broken(&e))?;
+    }
+    Ok(())
+}
+
+fn receive_all(stream: &mut impl Read, messages: usize) -> Result<Vec<Address>, Error> {
+    (0..messages).map(|_| receive(stream)).collect()
 }
 
 fn receive(stream: &mut impl Read) -> Result<Address, Error> {
@@ -178,7 +196,7 @@ mod tests {
     #[test]
     fn the_client_speaks_first_and_ends_with_done() {
         let mut peer = Peer::saying(MESSAGE);
-        assert_eq!(as_client(&mut peer, &address()).unwrap(), address());
+        assert_eq!(as_client(&mut peer, &[address()], 1).unwrap(), [address()]);
         assert_eq!(peer.hears, [&MESSAGE[..], b"done\0"].concat());
     }
 
@@ -186,11 +204,19 @@ mod tests {
     fn a_stranger_is_named_and_one_who_hangs_up_too() {
         let error = |says: &[u8]| {
             let mut peer = Peer::saying(says);
-            as_client(&mut peer, &address()).unwrap_err().to_string()
+            as_client(&mut peer, &[address()], 1).unwrap_err().to_string()
         };
         assert!(error(b"").starts_with("the peer hung up"));
         for says in [&b"SSH-2.0-OpenSSH_9.2\r\n"[..], b"0000:0000", &[b'0'; LEN], b"\xff"] {
             assert!(error(says).starts_with("the peer speaks something else: \""), "{says:?}");
         }
+    }
+
+    #[test]
+    fn where_more_messages_are_expected_the_rest_is_zeros() {
+        let mut peer = Peer { says: MESSAGE.repeat(3).into(), hears: Vec::new() };
+        assert_eq!(as_client(&mut peer, &[address()], 3).unwrap(), [address(); 3]);
+        let nothing = b"0000:000000:000000:00000000000000000000000000000000\0";
+        assert_eq!(peer.hears, [&MESSAGE[..], nothing, nothing, &DONE].concat());
     }
 }

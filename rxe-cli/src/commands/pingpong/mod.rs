@@ -1,8 +1,9 @@
-//! `rxe pingpong`: what `ibv_rc_pingpong` does, with its options, output and exchange, so that
-//! either side may be it.
+//! `rxe pingpong`: what `ibv_rc_pingpong` and its siblings for the other services do, with their
+//! options, output and exchange, so that either side may be one of them.
 
 mod exchange;
 mod run;
+mod transport;
 
 use std::net::Ipv6Addr;
 
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 use self::exchange::Address;
 use self::run::{Outcome, Pingpong};
+use self::transport::Transport;
 use crate::common::rendezvous::{self, PORT};
 use crate::common::{
     DeviceArgs, Error, Opened, WireArgs, check_mtu, check_peer, print, print_json,
@@ -19,7 +21,8 @@ use crate::common::{
 /// Exchange messages with a peer that runs this or ibv_rc_pingpong
 ///
 /// Without HOST it waits for a peer. Options, output and the exchange over TCP are those of
-/// ibv_rc_pingpong, so either side may be it, on a kernel device (give it its -g there). Two on one
+/// ibv_rc_pingpong (with --transport: of ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong), so
+/// either side may be it, on a kernel device (give it its -g there). Two on one
 /// host find different addresses by themselves: `rxe pingpong -d lo`, then `rxe pingpong 127.0.0.1`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,9 +33,15 @@ pub(crate) struct Args {
     port: u16,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Bytes in a message
-    #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
-    size: u32,
+    /// Transport service, the same on both ends
+    #[arg(long, value_enum, default_value_t)]
+    transport: Transport,
+    /// Bytes in a message [default: 4096; ud: 2048, or the path MTU if that is less]
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    size: Option<u32>,
+    /// srq: number of queue pairs, the same on both ends [default: 16]
+    #[arg(short = 'q', long = "num-qp", value_parser = clap::value_parser!(u32).range(1..=256))]
+    num_qp: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096, the same on both ends [default: 1024]
     #[arg(short, long)]
     mtu: Option<usize>,
@@ -87,16 +96,19 @@ impl Args {
             None => opened.device.active_mtu().min(Mtu::M1024),
         };
         let pingpong = Pingpong::new(&opened, mtu, &self)?;
-        let own = pingpong.address();
+        let own = pingpong.addresses();
         self.say("local address: ", &own)?;
-        let connect = |peer: &Address| {
-            check_peer(opened.gid, peer.gid)?;
-            pingpong.connect(peer)
+        let messages = self.transport.messages();
+        let connect = |peers: &[Address]| {
+            for peer in peers.iter().take(own.len()) {
+                check_peer(opened.gid, peer.gid)?;
+            }
+            pingpong.connect(peers)
         };
         let peer = match &self.host {
             Some(_) => {
                 let stream = rendezvous::connect(&hosts, "rxe pingpong")?;
-                let peer = exchange::as_client(stream, &own)?;
+                let peer = exchange::as_client(stream, &own, messages)?;
                 self.say("remote address:", &peer)?;
                 connect(&peer)?;
                 peer
@@ -105,7 +117,7 @@ impl Args {
                 let listener = rendezvous::listen(self.port)?;
                 let stream = rendezvous::accept(&listener)?;
                 drop(listener);
-                let peer = exchange::as_server(stream, &own, connect)?;
+                let peer = exchange::as_server(stream, &own, messages, connect)?;
                 self.say("remote address:", &peer)?;
                 peer
             }
@@ -118,6 +130,12 @@ impl Args {
 
     fn refuse_what_is_not_there(&self) -> Result<(), Error> {
         let (option, why) = match self {
+            Self { num_qp: Some(_), transport, .. } if *transport != Transport::Srq => {
+                ("-q", "only --transport srq has several queue pairs")
+            }
+            Self { mtu: Some(_), transport: Transport::Ud, .. } => {
+                ("-m", "datagrams have no path MTU of their own: the link's limits them")
+            }
             Self { ts: true, .. } => ("-t", "completions carry no timestamps in this device"),
             Self { dm: true, .. } => ("-j", "a software device has no memory of its own"),
             _ => return Ok(()),
@@ -125,20 +143,32 @@ impl Args {
         Err(Error::new(why, format!("leave {option} away")))
     }
 
-    /// Prints an address as ibv_rc_pingpong does.
-    fn say(&self, whose: &str, address: &Address) -> Result<(), Error> {
-        if self.wire.json { Ok(()) } else { print(&format!("  {whose} {address}\n")) }
+    /// Prints addresses as ibv_rc_pingpong does.
+    fn say(&self, whose: &str, addresses: &[Address]) -> Result<(), Error> {
+        if self.wire.json {
+            return Ok(());
+        }
+        let shown = addresses.iter().take(self.queue_pairs() as usize);
+        print(&shown.map(|address| format!("  {whose} {address}\n")).collect::<String>())
+    }
+
+    fn queue_pairs(&self) -> u32 {
+        match self.transport {
+            Transport::Srq => self.num_qp.unwrap_or(16),
+            _ => 1,
+        }
     }
 
     fn report(
         &self,
         opened: &Opened,
         mtu: Mtu,
-        own: &Address,
-        peer: &Address,
+        own: &[Address],
+        peer: &[Address],
         outcome: &Outcome,
     ) -> Result<(), Error> {
-        let bytes = u64::from(self.size) * u64::from(self.iters) * 2;
+        let size = outcome.size;
+        let bytes = u64::from(size) * u64::from(self.iters) * 2;
         let seconds = outcome.time.as_secs_f64();
         let mbit = mbit_per_second(bytes, seconds);
         let each = seconds * 1e6 / f64::from(self.iters);
@@ -152,10 +182,12 @@ impl Args {
         print_json(&Report {
             device: opened.device.name(),
             backend: opened.device.backend_name(),
+            transport: self.transport.name(),
             mtu: mtu.bytes(),
-            size: self.size,
-            local: own.into(),
-            remote: peer.into(),
+            size,
+            local: own.first().map(End::from),
+            remote: peer.first().map(End::from),
+            qps: own.len(),
             bytes,
             iters: self.iters,
             seconds,
@@ -175,10 +207,13 @@ fn mbit_per_second(bytes: u64, seconds: f64) -> f64 {
 struct Report<'a> {
     device: &'a str,
     backend: &'a str,
+    transport: &'static str,
     mtu: usize,
     size: u32,
-    local: End,
-    remote: End,
+    /// The first queue pair's.
+    local: Option<End>,
+    remote: Option<End>,
+    qps: usize,
     bytes: u64,
     iters: u32,
     seconds: f64,
