@@ -15,7 +15,7 @@ pub(super) struct Link {
 }
 
 /// The most that a measurement may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 
 impl Link {
     pub(super) fn new(mtu: u32) -> Result<Self> {

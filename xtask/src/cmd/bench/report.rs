@@ -164,6 +164,10 @@ fn markdown(tables: &[Table], rounds: u32) -> String {
         let unit = format!(" {}", table.test.unit().replace('u', "µ"));
         let (ours, others) = table.sides();
         for &us in &ours {
+            if others.is_empty() {
+                let (name, value) = (table.names[us], spread(table.values(us), &unit));
+                let _ = writeln!(out, "| {} | {name} | | | {value} | |", table.test);
+            }
             for &them in &others {
                 let _ = writeln!(
                     out,
