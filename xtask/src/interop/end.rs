@@ -334,6 +334,8 @@ pub(super) struct Pair<'e> {
     pub(super) resp: &'e mut End,
     /// The addresses to talk between.
     pub(super) ips: [IpAddr; 2],
+    /// Whether atomics are answered at all.
+    pub(super) atomics: bool,
     /// Numbers the connections, for their starting PSNs.
     pub(super) connections: &'e mut u64,
 }

@@ -121,7 +121,8 @@ impl Fault {
     /// Makes it happen and says what both ends see.
     pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Seen> {
         let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
-        if matches!(self.lie, Lie::Destroyed | Lie::Killed) {
+        let mute = setting.asks == Asks::Ours && world.quirks.mute_faults && self.is_mute();
+        if mute || matches!(self.lie, Lie::Destroyed | Lie::Killed) {
             // 17 ms.
             (link.timeout, link.retry_cnt) = (12, 3);
         }
@@ -175,6 +176,35 @@ impl Fault {
         }
         pair.idle()?;
         Ok(Seen { req: at_req, resp: at_resp, states })
+    }
+
+    /// Whether a kernel with the quirk [`super::world::Quirks::mute_faults`] does not answer it.
+    pub(super) fn is_mute(&self) -> bool {
+        matches!(self.lie, Lie::Rkey | Lie::Bounds | Lie::Region | Lie::QpAccess)
+    }
+
+    /// Compares what is seen beside such a kernel with what the specification says; where it is the
+    /// kernel that should answer, with what follows from its silence. Gives a remark.
+    pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {
+        let list = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
+        let status = match (asks, self.lie) {
+            (Asks::Ours, _) => "#1 RETRY_EXC_ERR",
+            (_, Lie::QpAccess) => "#1 REM_INV_REQ_ERR",
+            _ => "#1 REM_ACCESS_ERR",
+        };
+        let (resp, state) = match asks {
+            Asks::Ours => (list(&[]), "RTS"),
+            _ => (list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]), "ERR"),
+        };
+        let req = list(&[status, "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"]);
+        let want = Seen { req, resp, states: ["ERR".into(), state.into()] };
+        if *seen != want {
+            return Err(failed(format!("{seen}; it should be {want}")));
+        }
+        Ok(match asks {
+            Asks::Ours => "this kernel sends no NAK for it, whoever asks".into(),
+            _ => format!("this kernel would send no NAK for it; with ours: {seen}"),
+        })
     }
 
     /// Makes the request wrong.

@@ -51,9 +51,14 @@ pub(super) const ALL: &[Feature] = &[
     feature("flags", "inline data, unsignalled, solicited and fenced requests", flags),
 ];
 
+/// The operations that the responder answers.
+fn ops(pair: &Pair<'_>) -> Vec<Op> {
+    Op::ALL.into_iter().filter(|op| pair.atomics || !op.is_atomic()).collect()
+}
+
 fn every_op(pair: &mut Pair<'_>, conn: Conn, sizes: &[u64]) -> Result<()> {
     let mut n = 1;
-    for op in Op::ALL {
+    for op in ops(pair) {
         for size in sizes {
             exchange(pair, conn, op, *size, n)
                 .map_err(|e| failed(format!("{} of {size} bytes: {e}", op.name())))?;
@@ -85,7 +90,7 @@ fn loss(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let conn = pair.connect(&Link { timeout: 15, ..Link::default() })?;
     let mut n = 1;
     for round in 0..4 {
-        for op in Op::ALL {
+        for op in ops(&pair) {
             exchange(&mut pair, conn, op, 65536, n)
                 .map_err(|e| failed(format!("{} in round {round}: {e}", op.name())))?;
             n += 8;
@@ -129,9 +134,10 @@ fn rnr_late(world: &mut World<'_>, setting: Setting) -> Result<()> {
 
 fn reconnect(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
+    let ops = ops(&pair);
     for round in 0..20 {
         let conn = pair.connect(&Link::default())?;
-        exchange(&mut pair, conn, Op::ALL[round % Op::ALL.len()], 2000, 1)
+        exchange(&mut pair, conn, ops[round % ops.len()], 2000, 1)
             .map_err(|e| failed(format!("round {round}: {e}")))?;
         pair.disconnect(conn)?;
     }
@@ -213,7 +219,9 @@ fn deep(world: &mut World<'_>, setting: Setting, rd_atomic: u64) -> Result<()> {
     const RECEIVED: u64 = 0x20000;
     const FETCHED: u64 = 0x40000;
     const WORD: u64 = 0x60000;
-    let mut pair = world.pair(setting)?;
+    // Atomics are what it is about, so go where they are answered.
+    let v6 = !world.pair(setting)?.atomics;
+    let mut pair = world.pair(Setting { v6, ..setting })?;
     let conn = pair.connect(&Link { rd_atomic, ..Link::default() })?;
     let (local, remote) = (pair.req.mr, pair.resp.mr);
     pair.req.batch(vec![local.fill(1, 0, RECEIVED), local.fill(5, FETCHED, 0x30000)])?;

@@ -27,13 +27,31 @@ pub(super) struct World<'a> {
     ours: Option<(OurKind, End)>,
     steady: Option<(Setting, Conn)>,
     connections: u64,
+    pub(super) quirks: Quirks,
+}
+
+/// What this kernel cannot do with any peer, another kernel on the wire included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Quirks {
+    /// 5.10: answers to atomics over IPv4 do not leave it. It keeps a pointer where IPv4's output
+    /// looks for a fragment size.
+    pub(super) mute_atomics: bool,
+    /// 5.10: no NAK for a fault of a request that takes no receive.
+    pub(super) mute_faults: bool,
+}
+
+impl Quirks {
+    fn of(kernel: &str) -> Self {
+        let old = kernel == "5.10";
+        Self { mute_atomics: old, mute_faults: old }
+    }
 }
 
 /// What an end of ours was started as: backend, IPv6, faults.
 type OurKind = (Backend, bool, bool);
 
 impl<'a> World<'a> {
-    pub(super) fn new(vm: &'a Vm, net: &'a Net, options: &'a Options) -> Self {
+    pub(super) fn new(kernel: &str, vm: &'a Vm, net: &'a Net, options: &'a Options) -> Self {
         Self {
             vm,
             net,
@@ -43,6 +61,7 @@ impl<'a> World<'a> {
             ours: None,
             steady: None,
             connections: 0,
+            quirks: Quirks::of(kernel),
         }
     }
 
@@ -77,7 +96,9 @@ impl<'a> World<'a> {
             }
             Asks::Baseline => (kernel, self.second.as_mut().ok_or_else(none)?),
         };
-        Ok(Pair { req, resp, ips, connections: &mut self.connections })
+        let kernel_answers = setting.asks == Asks::Ours && !setting.v6;
+        let atomics = !(kernel_answers && self.quirks.mute_atomics);
+        Ok(Pair { req, resp, ips, atomics, connections: &mut self.connections })
     }
 
     /// The two ends of a setting and a connection between them that stays for the next.
