@@ -100,7 +100,7 @@ fn write(page: &Path, reports: &[Report]) -> Result<()> {
 }
 
 /// Builds our two programs and says where they are.
-fn build() -> Result<PathBuf> {
+pub(super) fn build() -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = ["build", "--quiet", "--package", "rxe-tests", "--package", "rxe-cli", "--bins"];
     let status = Command::new(cargo).args(args).status();

@@ -1,23 +1,29 @@
-//! `cargo xtask pcaps`: captures of two kernels talking, one an operation and one a fault.
+//! `cargo xtask pcaps`: captures of two kernels talking, and of our engine and a kernel, one an
+//! operation and one a fault.
 
+use super::interop::build;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 use xtask::peer::Peer;
 use xtask::scenario::{ALL, End, Gid, Scenario};
-use xtask::vm::{Error, Kernel, Net, Result, Spec, Vm};
+use xtask::vm::{Error, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
 
 /// What to capture, and where to.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The kernel of both VMs
+    /// The kernel of the VMs
     #[arg(long, default_value = "6.1")]
     kernel: String,
-    /// The folder; captures go to kernel-VERSION in it
+    /// Only two kernels, or only our engine and a kernel
+    #[arg(long, value_name = "WHO")]
+    only: Option<Who>,
+    /// The folder; captures go to kernel-VERSION, ours-kernel-VERSION and kernel-VERSION-ours in it
     #[arg(long, default_value = "pcaps")]
     out: PathBuf,
     /// Only scenarios whose name contains this
@@ -27,59 +33,117 @@ pub(crate) struct Args {
 /// No capture may be larger, in bytes.
 const LARGEST: u64 = 200_000;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Who {
+    Kernels,
+    Ours,
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernel = Kernel::find(&args.kernel)?;
+    if args.only != Some(Who::Ours) {
+        kernels(args, &kernel)?;
+    }
+    if args.only != Some(Who::Kernels) {
+        ours(args, &kernel)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Two VMs on a bridge.
+fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
     let net = Net::bridge(1500)?;
     let spec = Spec::default();
     let (a, b) = thread::scope(|s| {
-        let a = s.spawn(|| Vm::boot(&net, &kernel, &spec));
-        let b = Vm::boot(&net, &kernel, &spec);
+        let a = s.spawn(|| Vm::boot(&net, kernel, &spec));
+        let b = Vm::boot(&net, kernel, &spec);
         (a.join().unwrap_or_else(|_| Err(Error::Failed("booting panicked".into()))), b)
     });
     let (mut a, mut b) = (a?, b?);
     if a.v4() > b.v4() {
         std::mem::swap(&mut a, &mut b);
     }
-    let (mut peer_a, mut peer_b) = (Peer::in_vm(&a)?, Peer::in_vm(&b)?);
-    let release = peer_a.call("hello", json!({}))?["version"].as_str().unwrap_or("?").to_owned();
-    let (open_a, open_b) = (peer_a.call("open", json!({}))?, peer_b.call("open", json!({}))?);
+    let release = a.run(["uname", "-r"])?.ok()?.trim().to_owned();
+    let [mut a, mut b] = [
+        Side::open(Peer::in_vm(&a)?, a.v4(), a.v6())?,
+        Side::open(Peer::in_vm(&b)?, b.v4(), b.v6())?,
+    ];
+    let readme = README.replace("{release}", &release);
+    let dir = format!("kernel-{}", args.kernel);
+    every(args, &net, [&mut a, &mut b], &dir, &readme)
+}
 
-    let dir = args.out.join(format!("kernel-{}", args.kernel));
+/// A VM on a tap, and our engine on the host's end of it. The tap has no offloads: what is captured
+/// there are packets, not runs of them.
+fn ours(args: &Args, kernel: &Kernel) -> Result<()> {
+    let bin = build()?;
+    let net = Net::tap(1500)?;
+    let vm = Vm::boot(&net, kernel, &Spec::default())?;
+    let release = vm.run(["uname", "-r"])?.ok()?.trim().to_owned();
+    let mut cmd = net.command(bin.join("rxe-peer"));
+    cmd.args(["--device", LINK]);
+    let mut host = Side::open(Peer::on_host(cmd)?, HOST_V4, HOST_V6)?;
+    let mut guest = Side::open(Peer::in_vm(&vm)?, vm.v4(), vm.v6())?;
+    let readme = README_OURS.replace("{release}", &release);
+    let (asks, answers) = ("our engine asks (`a`) and Linux", "Linux");
+    let text = readme.replace("{who}", &format!("{asks} {release} answers (`b`)"));
+    let dir = format!("ours-kernel-{}", args.kernel);
+    every(args, &net, [&mut host, &mut guest], &dir, &text)?;
+    let text = readme
+        .replace("{who}", &format!("{answers} {release} asks (`a`) and our engine answers (`b`)"));
+    let dir = format!("kernel-{}-ours", args.kernel);
+    every(args, &net, [&mut guest, &mut host], &dir, &text)
+}
+
+/// A peer, its device open.
+struct Side {
+    peer: Peer,
+    open: Value,
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+}
+
+impl Side {
+    fn open(mut peer: Peer, v4: Ipv4Addr, v6: Ipv6Addr) -> Result<Self> {
+        let open = peer.call("open", json!({}))?;
+        Ok(Self { peer, open, v4, v6 })
+    }
+
+    fn end(&mut self, v6: bool) -> Result<End<'_>> {
+        let address = if v6 { self.v6.to_string() } else { format!("::ffff:{}", self.v4) };
+        let gid = Gid::pick(&self.open, &address)?;
+        Ok(End::new(&mut self.peer, number(&self.open["ctx"]), gid))
+    }
+}
+
+/// Captures every scenario, the first of the sides asking.
+fn every(args: &Args, net: &Net, sides: [&mut Side; 2], dir: &str, readme: &str) -> Result<()> {
+    let dir = args.out.join(dir);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
     let mut rows = String::new();
-    let families: [(&str, Family); 2] =
-        [("", |v| format!("::ffff:{}", v.v4())), ("_ipv6", |v| v.v6().to_string())];
+    let [a, b] = sides;
     for scenario in ALL {
-        for (suffix, address) in families {
+        for (suffix, v6) in [("", false), ("_ipv6", true)] {
             let name = format!("{}{suffix}", scenario.name);
             // IPv6 differs in the frames' headers, not in what is said: one capture each way.
-            let wanted = suffix.is_empty() || ["write", "read"].contains(&scenario.name);
+            let wanted = !v6 || ["write", "read"].contains(&scenario.name);
             if !wanted || args.filter.as_ref().is_some_and(|f| !name.contains(f.as_str())) {
                 continue;
             }
-            let gids = [Gid::pick(&open_a, &address(&a))?, Gid::pick(&open_b, &address(&b))?];
-            let [gid_a, gid_b] = gids;
-            let ends = [
-                End::new(&mut peer_a, number(&open_a["ctx"]), gid_a),
-                End::new(&mut peer_b, number(&open_b["ctx"]), gid_b),
-            ];
-            let log = capture(&net, scenario, ends, &dir.join(format!("{name}.pcap")))?;
+            let ends = [a.end(v6)?, b.end(v6)?];
+            let log = capture(net, scenario, ends, &dir.join(format!("{name}.pcap")))?;
             let said = statuses(&log);
             println!("{name}: {said}");
             let _ = writeln!(rows, "| `{name}` | {} | {said} |", scenario.what);
         }
     }
-    if args.filter.is_none() {
-        let text = README.replace("{release}", &release).replace("{rows}\n", &rows);
-        let text = text.replace("{version}", &args.kernel);
-        let readme = dir.join("README.md");
-        fs::write(&readme, text)
-            .map_err(|e| Error::Failed(format!("{}: {e}", readme.display())))?;
+    if args.filter.is_some() {
+        return Ok(());
     }
-    Ok(ExitCode::SUCCESS)
+    let text = readme.replace("{rows}\n", &rows).replace("{version}", &args.kernel);
+    let readme = dir.join("README.md");
+    fs::write(&readme, text).map_err(|e| Error::Failed(format!("{}: {e}", readme.display())))
 }
-
-type Family = fn(&Vm) -> String;
 
 /// Holds a conversation, and leaves its capture and its log.
 fn capture(net: &Net, scenario: &Scenario, ends: [End<'_>; 2], file: &Path) -> Result<Vec<Value>> {
@@ -124,6 +188,20 @@ fn statuses(log: &[Value]) -> String {
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
+
+const README_OURS: &str = "\
+# Our engine and a kernel talking
+
+Made by `cargo xtask pcaps --kernel {version} --only ours`: {who}. A VM with Linux {release} and its \
+`rdma_rxe` on a tap, our engine (`rxe-peer`, backend udp) on the host's end of it, tcpdump on the tap \
+(`udp port 4791`), path MTU 256, the same scripts (`xtask/src/scenario.rs`) as between two kernels; \
+`a`'s first PSN is 0xfffffc, so that it wraps. `NAME.jsonl` beside `NAME.pcap` holds every request to \
+the two peers and every answer in order.
+
+| capture | what happens | completions |
+| --- | --- | --- |
+{rows}
+";
 
 const README: &str = "\
 # Two kernels talking
