@@ -10,7 +10,9 @@ use rxe_core::queue::{
     Completion, CompletionQueue, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
 };
 use rxe_core::types::{Gid, Key, Mtu, Psn, Qpn, Time};
-use rxe_core::wire::{Frame, NetHeader, Packet, PacketRepr, TxBatch, TxLimits, emit};
+use rxe_core::wire::{
+    Ext, Frame, NetHeader, Opcode, Packet, PacketRepr, Syndrome, TxBatch, TxLimits, emit,
+};
 
 pub use crate::sim::memory::{ALL, PD};
 use crate::sim::world::bring_to_rts;
@@ -183,4 +185,46 @@ impl Said {
     pub fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.bytes).expect("each is well formed")
     }
+}
+
+/// What the specification fixes of it.
+///
+/// # Panics
+/// If it is not well formed.
+pub fn told(said: &Said) -> Told {
+    let packet = said.packet();
+    let mut ext = packet.ext();
+    if let Some(aeth) = &mut ext.aeth
+        && let Syndrome::Ack { credits } = &mut aeth.syndrome
+    {
+        *credits = 0;
+    }
+    Told {
+        opcode: packet.opcode(),
+        dest_qp: packet.dest_qp(),
+        psn: packet.psn(),
+        solicited: packet.solicited(),
+        ext,
+        pad: packet.pad(),
+        payload: packet.payload().to_vec(),
+    }
+}
+
+/// A packet without what the specification leaves to its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its opcode.
+    pub opcode: Opcode,
+    /// For whom.
+    pub dest_qp: Qpn,
+    /// Its number.
+    pub psn: Psn,
+    /// Whether it wakes.
+    pub solicited: bool,
+    /// Extension headers, without credits.
+    pub ext: Ext,
+    /// Bytes of padding.
+    pub pad: usize,
+    /// The payload.
+    pub payload: Vec<u8>,
 }

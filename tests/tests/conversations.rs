@@ -11,11 +11,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_core::qp::QpState;
 use rxe_core::queue::{Immediate, Remote, SendOp, Sge, Status};
-use rxe_core::types::{Key, Mtu, Psn, Qpn};
+use rxe_core::types::{Key, Mtu, Psn};
 use rxe_core::wire::frame::parse_ethernet;
-use rxe_core::wire::{Ext, NakCode, OpKind, Opcode, Syndrome};
+use rxe_core::wire::{NakCode, OpKind, Opcode, Syndrome};
 use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
-use rxe_tests::lone::{End, Place, Said};
+use rxe_tests::lone::{End, Place, Said, told};
 
 /// Of ConnectX's two ends, the one that answers, and the one that asks.
 const CX_RESPONDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 12)), 0x1f0);
@@ -187,37 +187,6 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
     let ended = end.completions();
     assert_eq!(ended.len(), 11, "the last two acknowledgements were not captured");
     assert!(ended.iter().all(|c| c.status == Status::Success));
-}
-
-/// What the specification fixes of it.
-fn told(said: &Said) -> Told {
-    let packet = said.packet();
-    let mut ext = packet.ext();
-    if let Some(aeth) = &mut ext.aeth
-        && let Syndrome::Ack { credits } = &mut aeth.syndrome
-    {
-        *credits = 0;
-    }
-    Told {
-        opcode: packet.opcode(),
-        dest_qp: packet.dest_qp(),
-        psn: packet.psn(),
-        solicited: packet.solicited(),
-        ext,
-        pad: packet.pad(),
-        payload: packet.payload().to_vec(),
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
-    opcode: Opcode,
-    dest_qp: Qpn,
-    psn: Psn,
-    solicited: bool,
-    ext: Ext,
-    pad: usize,
-    payload: Vec<u8>,
 }
 
 /// What two ConnectX adapters said over RC.
