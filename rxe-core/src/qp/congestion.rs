@@ -113,6 +113,11 @@ impl Congestion {
         }
     }
 
+    /// Whether a rate limit is in force.
+    pub(super) fn is_pacing(&self) -> bool {
+        self.pace.is_some()
+    }
+
     /// When sending may go on, if it was held up.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.pace.as_ref().and_then(|pace| pace.held.then_some(pace.next))

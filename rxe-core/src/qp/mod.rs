@@ -40,6 +40,8 @@ pub(crate) struct Qp {
     send: SendSide,
     recv: RecvSide,
     congestion: Congestion,
+    /// The last attempt to send was held up before it was known what there is to send.
+    cut_off: bool,
     /// Whether the first packet of the peer has been seen.
     established: bool,
     /// Where the engine has put it.
@@ -207,6 +209,7 @@ impl Qp {
             send: SendSide::idle(service),
             recv: RecvSide::idle(service),
             congestion: Congestion::default(),
+            cut_off: false,
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -281,13 +284,12 @@ impl Qp {
         }
         let mtu = self.attr.path_mtu.bytes();
         let budget = budget.min(self.congestion.allowance(ctx.now, mtu));
-        if budget == 0 {
-            return false;
-        }
+        // What acknowledges is small and never held up: the peer would take it for lost.
+        self.cut_off = budget == 0;
         let mut more = false;
         // Requests first: an acknowledgement is smaller than most of them, and so leaves in the same
         // run as the last of them, in one call.
-        if matches!(self.state(), QpState::Rts | QpState::Sqd) {
+        if budget > 0 && matches!(self.state(), QpState::Rts | QpState::Sqd) {
             let link = link_of!(self, ctx);
             let result = match self.send.transmit(&link, ctx, batch, budget) {
                 Ok(unfinished) => {
@@ -306,8 +308,12 @@ impl Qp {
         let link = link_of!(self, ctx);
         let (unfinished, result) = self.recv.transmit(&link, ctx, batch, budget);
         self.settle(ctx, result);
-        self.congestion.sent(ctx.now, batch.total().1 - before);
-        more | unfinished
+        let bytes = batch.total().1 - before;
+        self.congestion.sent(ctx.now, bytes);
+        if bytes > 0 && self.congestion.is_pacing() {
+            self.send.restart_timer(&link_of!(self, ctx), ctx);
+        }
+        if budget > 0 { more | unfinished } else { self.recv.has_small_work() }
     }
 
     /// Tells the peer that its packets arrive marked.
@@ -323,8 +329,11 @@ impl Qp {
 
     /// Does what is due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        self.congestion.release(ctx.now);
         let link = link_of!(self, ctx);
+        if self.congestion.is_held() {
+            self.send.restart_timer(&link, ctx);
+        }
+        self.congestion.release(ctx.now);
         let result = self.send.handle_timeout(&link, ctx);
         self.settle(ctx, result);
     }
@@ -341,14 +350,17 @@ impl Qp {
             return true;
         }
         if self.congestion.is_held() {
-            return false;
+            return self.recv.has_small_work();
         }
-        self.recv.has_work() || self.has_requests(window)
+        self.cut_off || self.recv.has_work() || self.has_requests(window)
     }
 
     /// Whether `transmit` would send acknowledgements at most, which may as well go later.
     pub(crate) fn can_wait(&self, window: Window) -> bool {
-        !self.congestion.has_cnp() && self.recv.can_wait() && !self.has_requests(window)
+        !self.congestion.has_cnp()
+            && !self.cut_off
+            && self.recv.can_wait()
+            && !self.has_requests(window)
     }
 
     fn has_requests(&self, window: Window) -> bool {

@@ -112,6 +112,13 @@ impl SendSide {
         }
     }
 
+    /// Requests were held up on this side: the peer has the whole time to answer again.
+    pub(super) fn restart_timer(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+        if let Self::Rc(requester) = self {
+            requester.restart_timer(link, ctx);
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(requester) => requester.deadline(),
@@ -173,7 +180,8 @@ impl RecvSide {
         Ok(())
     }
 
-    /// Sends answers; whether more are waiting. Only RC has such.
+    /// Sends answers, of these at most `budget` packets with READ data; whether more are waiting.
+    /// Only RC has such.
     pub(super) fn transmit(
         &mut self,
         link: &Link<'_>,
@@ -189,6 +197,11 @@ impl RecvSide {
 
     pub(super) fn has_work(&self) -> bool {
         matches!(self, Self::Rc(responder) if responder.has_work())
+    }
+
+    /// Whether the next answer is one without READ data.
+    pub(super) fn has_small_work(&self) -> bool {
+        matches!(self, Self::Rc(responder) if responder.has_small_work())
     }
 
     pub(super) fn can_wait(&self) -> bool {

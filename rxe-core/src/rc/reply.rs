@@ -145,6 +145,10 @@ impl Replies {
         self.queue.iter().filter(|reply| reply.again() == Some(false)).count()
     }
 
+    pub(super) fn front(&self) -> Option<&Reply> {
+        self.queue.front()
+    }
+
     pub(super) fn front_mut(&mut self) -> Option<&mut Reply> {
         self.queue.front_mut()
     }

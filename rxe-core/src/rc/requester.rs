@@ -55,11 +55,22 @@ impl Requester {
                 return true;
             }
             if self.retry.is_waiting() || !self.send_one(link, ctx, batch) {
+                if self.is_unasked() {
+                    self.unasked = 0;
+                    self.inflight.rewind();
+                    continue;
+                }
                 self.blocked = true;
                 return false;
             }
         }
         true
+    }
+
+    /// Whether nothing asks the peer to acknowledge what was sent: what was to follow, and would
+    /// have asked, turned out not to be sendable. The peer acknowledges it when it is sent again.
+    fn is_unasked(&self) -> bool {
+        self.unasked > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
     }
 
     /// Whether [`Requester::transmit`] may find something to send.
@@ -252,6 +263,11 @@ impl Requester {
     /// Whether the queue has just drained; true once.
     pub(crate) fn take_drained(&mut self) -> bool {
         self.drain.take_drained(self.inflight.is_busy())
+    }
+
+    /// Requests were held up on this side: the peer has the whole time to answer again.
+    pub(crate) fn restart_timer(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+        self.retry.restart(ctx.now, link.attr);
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {

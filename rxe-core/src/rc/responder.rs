@@ -303,7 +303,7 @@ impl Responder {
         Err(Dead)
     }
 
-    /// Sends answers, at most about `budget` packets. Whether more are waiting.
+    /// Sends answers, of these at most `budget` packets with READ data. Whether more are waiting.
     pub(crate) fn transmit(
         &mut self,
         link: &Link<'_>,
@@ -311,10 +311,8 @@ impl Responder {
         batch: &mut TxBatch,
         budget: usize,
     ) -> (bool, Result<(), Dead>) {
-        for _ in 0..budget {
-            if batch.is_full() {
-                break;
-            }
+        let mut budget = budget;
+        while !batch.is_full() {
             let Some(reply) = self.replies.front_mut() else { break };
             match *reply {
                 Reply::Ack { psn, syndrome, msn } => {
@@ -328,9 +326,16 @@ impl Responder {
                     answer(link, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
                     self.replies.pop();
                 }
+                Reply::Read(_) if budget == 0 => break,
                 Reply::Read(mut read) => match send_data(link, ctx, batch, &mut read) {
-                    Ok(true) => self.replies.pop(),
-                    Ok(false) => *reply = Reply::Read(read),
+                    Ok(last) => {
+                        budget -= 1;
+                        if last {
+                            self.replies.pop();
+                        } else {
+                            *reply = Reply::Read(read);
+                        }
+                    }
                     Err(why) => {
                         // The region went away under the READ.
                         let psn = read.first.add(read.sent);
@@ -351,6 +356,11 @@ impl Responder {
     pub(crate) fn has_work(&self) -> bool {
         debug_assert!(self.replies.len() <= 4 * 256 + 1, "answers are bounded");
         !self.replies.is_empty()
+    }
+
+    /// Whether the next answer is one without READ data.
+    pub(crate) fn has_small_work(&self) -> bool {
+        self.replies.front().is_some_and(|reply| !matches!(reply, Reply::Read(_)))
     }
 
     /// Whether what there is to send are acknowledgements at most.

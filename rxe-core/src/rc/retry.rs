@@ -49,6 +49,13 @@ impl Retry {
         }
     }
 
+    /// What is awaited was held up on this side: the peer has the whole time again.
+    pub(super) fn restart(&mut self, now: Time, attr: &QpAttr) {
+        if self.ack_deadline.take().is_some() {
+            self.on_sent(now, attr);
+        }
+    }
+
     /// One more try without an answer.
     pub(super) fn again(&mut self) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;

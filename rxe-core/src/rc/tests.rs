@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::engine::{Event, Fault, RetryCause};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
-use crate::queue::{CompletionOp, Immediate, SendFlags, SendOp, Status};
-use crate::testing::{BASE, Pair, attributes};
+use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
+use crate::testing::{ALL, BASE, Pair, attributes};
 use crate::types::{Key, RnrTimer};
 use crate::wire::{DropReason, NakCode, OpKind, Opcode, Syndrome};
 
@@ -308,6 +308,29 @@ fn a_bad_local_buffer_fails_in_its_turn() {
     let expected =
         [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WorkRequestFlushed)];
     assert_eq!(pair.a.outcomes(), expected);
+}
+
+#[test]
+fn a_request_whose_follower_fails_is_acknowledged_nevertheless() {
+    let attr = QpAttr { retry_cnt: 0, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let buffer = crate::mem::Buffer::zeroed(100);
+    let memory = pair.a.memory.clone();
+    let lkey = memory.register(crate::testing::PD, buffer, 0, ALL, || 0x7700).unwrap();
+    let remote = pair.b.remote(0);
+    // No receive yet: both are sent again later, and then the region of the second is gone.
+    pair.a.post(1, SendOp::Write { remote, imm: Some(7) }, 0, 5000);
+    let sges = [Sge { addr: 0, length: 100, lkey }].into_iter().collect();
+    let (payload, flags) = (Payload::Sges(sges), SendFlags::SIGNALED);
+    let op = SendOp::Write { remote, imm: None };
+    let request = SendRequest { id: 2, op, payload, flags, to: None, xrc_srq: None };
+    pair.a.qp.post_send(request).unwrap();
+    pair.settle();
+    memory.deregister(lkey);
+    pair.b.receive(3, 0, 0);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::LocalProtection)]);
+    assert_eq!(causes(&pair.a.events()), [RetryCause::ReceiverNotReady]);
 }
 
 #[test]
@@ -612,6 +635,73 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     assert!(pair.a.outcomes().len() < 2, "held back");
     pair.run(LONG);
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+}
+
+/// A queue pair that is told of congestion so often that it sends as slowly as it ever does.
+fn congested(pair: &mut Pair) {
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    let mut notification = pair.log[0].clone();
+    notification.forward = false;
+    (notification.net.src, notification.net.dst) = (notification.net.dst, notification.net.src);
+    notification.bytes.clear();
+    let bth = crate::wire::cnp::bth(pair.a.qp.qpn());
+    let ext = crate::wire::Ext::default();
+    crate::wire::emit::packet(&notification.net, &mut notification.bytes, &bth, &ext, 0, |_| {});
+    for _ in 0..30 {
+        pair.inject(&notification);
+        pair.run(Duration::from_micros(60));
+    }
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+#[test]
+fn what_is_held_up_for_congestion_does_not_count_as_unanswered() {
+    // A window that takes longer to send than the peer has to answer.
+    let attr = QpAttr {
+        retry_cnt: 0,
+        path_mtu: crate::types::Mtu::M4096,
+        timeout: crate::types::AckTimeout::new(8).unwrap(),
+        ..attributes()
+    };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    congested(&mut pair);
+    let remote = pair.b.remote(0);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 200_000);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+    assert_eq!(causes(&pair.a.events()), []);
+}
+
+#[test]
+fn acknowledgements_are_not_held_up_for_congestion() {
+    let mut pair = Pair::new();
+    congested(&mut pair);
+    let remote = pair.b.remote(0);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 100_000);
+    pair.settle();
+    assert!(pair.a.outcomes().is_empty(), "held up");
+    pair.b.post(3, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
+    pair.settle();
+    assert_eq!(pair.b.outcomes(), [(3, Status::Success)]);
+}
+
+#[test]
+fn what_is_posted_while_held_up_is_sent_afterwards() {
+    let mut pair = Pair::new();
+    congested(&mut pair);
+    // The answer to this is sent whole, and what follows must wait for it.
+    let remote = pair.a.remote(0);
+    pair.b.post(2, SendOp::Read { remote }, 0, 1000);
+    pair.settle();
+    assert_eq!(pair.b.outcomes(), [(2, Status::Success)]);
+    let remote = pair.b.remote(0);
+    pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    assert!(pair.a.outcomes().is_empty(), "held up");
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(3, Status::Success)]);
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(crate) const ALL: Access = Access::LOCAL_WRITE
 /// One end.
 pub(crate) struct Side {
     pub(crate) engine: Engine,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) buffer: Buffer,
     pub(crate) key: Key,
     pub(crate) cq: Arc<CompletionQueue>,
@@ -66,7 +67,8 @@ impl Side {
         let memory = Arc::new(Memory::new());
         let buffer = Buffer::zeroed(MEMORY);
         let key = memory.register(PD, buffer.clone(), BASE, ALL, || (0x100 + qpn) << 8).unwrap();
-        let mut engine = Engine::new(Config { gids, ..Config::default() }, memory);
+        let config = Config { gids, ..Config::default() };
+        let mut engine = Engine::new(config, Arc::clone(&memory));
         let cq = Arc::new(CompletionQueue::new(1 << 12, None));
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let xrcd = (service == QpType::XrcRecv).then(|| Arc::new(XrcDomain::new()));
@@ -88,7 +90,7 @@ impl Side {
             sq_sig_all: false,
         };
         let qp = engine.create_qp(Qpn::new(qpn).unwrap(), init).unwrap();
-        Self { engine, buffer, key, cq, qp, srq, events: Vec::new() }
+        Self { engine, memory, buffer, key, cq, qp, srq, events: Vec::new() }
     }
 
     pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
