@@ -31,6 +31,8 @@ pub struct Plan {
     pub words: Vec<Word>,
     /// What the network does to packets.
     pub faults: Faults,
+    /// Of 1,000 packets, so many are marked "congestion experienced".
+    pub marks: u64,
     /// The seed of the network's decisions.
     pub fabric_seed: u64,
     /// Times when two sides are cut apart.
@@ -292,6 +294,7 @@ impl Plan {
             links: Vec::new(),
             words: Vec::new(),
             faults,
+            marks: 0,
             fabric_seed: rng.bits(),
             cuts: Vec::new(),
             mercy: bad && family != Family::GiveUp,
@@ -300,6 +303,9 @@ impl Plan {
             per_turn: rng.pick(&[1, 3, 1000, 1000]),
             actions: Vec::new(),
         };
+        if rng.chance(1, 5) {
+            plan.marks = rng.pick(&[10, 100, 500]);
+        }
         plan.draw_words(&mut rng);
         plan.draw_links(&mut rng, bad);
         plan.draw_workload(&mut rng);

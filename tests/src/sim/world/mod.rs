@@ -19,6 +19,7 @@ use super::ladder::{Ladder, name};
 use super::memory::Area;
 use super::model::{Model, RECEIVE};
 use super::plan::{Deed, Family, Plan};
+use super::rng::Rng;
 
 pub use self::device::bring_to_rts;
 
@@ -74,6 +75,8 @@ struct World<'p> {
     calm_until: Option<Time>,
     /// Retries of each queue pair since it last got on, and from where.
     stuck: HashMap<(usize, Qpn), (Psn, u32)>,
+    /// Decides which packets are marked.
+    marker: Rng,
     report: Report,
     turns: u64,
 }
@@ -132,6 +135,7 @@ impl<'p> World<'p> {
             deeds,
             calm_until: None,
             stuck: HashMap::new(),
+            marker: Rng::new(plan.fabric_seed ^ 0xec0),
             report: Report::default(),
             turns: 0,
         }
@@ -354,7 +358,10 @@ impl<'p> World<'p> {
         for _ in 0..self.plan.per_turn {
             let Some(delivery) = self.fabric.pop(self.now) else { break };
             any = true;
-            let frame = delivery.frame();
+            let mut frame = delivery.frame();
+            if frame.net.tos & 0b11 != 0 && self.marker.chance(self.plan.marks, 1000) {
+                frame.net.tos |= 0b11;
+            }
             let to = self.plan.sides.iter().position(|side| side.ip == frame.net.dst);
             let to = to.expect("engines send to each other");
             let mut passes = true;
