@@ -1,4 +1,5 @@
-//! `ibv_rc_pingpong` on the kernel's device against `rxe pingpong`, as server and as client.
+//! `ibv_rc_pingpong` and its siblings for other services on the kernel's device against
+//! `rxe pingpong`, as server and as client.
 
 use super::Asks;
 use super::end::failed;
@@ -15,11 +16,22 @@ pub(super) struct Pingpong {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     options: &'static str,
+    /// As in `ibv_rc_pingpong` and `--transport rc`.
+    service: &'static str,
     v6: bool,
 }
 
 const fn run(name: &'static str, what: &'static str, options: &'static str) -> Pingpong {
-    Pingpong { name, what, options, v6: false }
+    Pingpong { name, what, options, service: "rc", v6: false }
+}
+
+const fn over(
+    service: &'static str,
+    name: &'static str,
+    what: &'static str,
+    options: &'static str,
+) -> Pingpong {
+    Pingpong { name, what, options, service, v6: false }
 }
 
 pub(super) const ALL: &[Pingpong] = &[
@@ -33,8 +45,36 @@ pub(super) const ALL: &[Pingpong] = &[
         name: "pingpong/ipv6",
         what: "`-n 200 -c`, GIDs of IPv6",
         options: "-n 200 -c",
+        service: "rc",
         v6: true,
     },
+    over(
+        "uc",
+        "pingpong/uc",
+        "`ibv_uc_pingpong` and `rxe pingpong --transport uc`, `-n 200` (4096 bytes)",
+        "-n 200",
+    ),
+    over(
+        "ud",
+        "pingpong/ud",
+        "`ibv_ud_pingpong` and `rxe pingpong --transport ud`, `-s 1024 -n 200`",
+        "-s 1024 -n 200",
+    ),
+    over("ud", "pingpong/ud-events", "the same, `-s 1 -n 200 -e`", "-s 1 -n 200 -e"),
+    Pingpong {
+        name: "pingpong/ud-ipv6",
+        what: "the same, `-s 1024 -n 200`, GIDs of IPv6",
+        options: "-s 1024 -n 200",
+        service: "ud",
+        v6: true,
+    },
+    over(
+        "srq",
+        "pingpong/srq",
+        "`ibv_srq_pingpong` and `rxe pingpong --transport srq`, 16 QPs, `-n 200` (4096 bytes)",
+        "-n 200",
+    ),
+    over("srq", "pingpong/srq-events", "the same, `-q 3 -r 8 -n 200 -e`", "-q 3 -r 8 -n 200 -e"),
 ];
 
 /// How long one run may take.
@@ -46,10 +86,12 @@ impl Pingpong {
         let index = world.kernel_gid(gid(world.vm.v4(), world.vm.v6()))?;
         // It has the address that the command needs.
         world.stop_ours();
-        let theirs = Cmd::new("ibv_rc_pingpong").args(["-g", &index.to_string()]);
+        let program = format!("ibv_{}_pingpong", self.service);
+        let theirs = Cmd::new(&program).args(["-g", &index.to_string()]);
         let theirs = theirs.args(self.options.split(' '));
         let mut ours = world.net.command(&world.options.rxe);
         ours.args(["pingpong", "-d", LINK, "--backend", setting.backend.name()]);
+        ours.args(["--transport", self.service]);
         if self.v6 {
             ours.args(["-g", &our_gid(world, HOST_V6.into())?.to_string()]);
         }
@@ -84,10 +126,10 @@ impl Pingpong {
         let out = proc.output()?;
         let said = [out.stdout, out.stderr].concat();
         let theirs = (out.code == 0, String::from_utf8_lossy(&said).into_owned());
-        for (who, (good, said)) in [("ibv_rc_pingpong", &theirs), ("rxe pingpong", &ours)] {
+        for (who, (good, said)) in [(program.as_str(), &theirs), ("rxe pingpong", &ours)] {
             let whole = said.contains(" bytes in ") && said.contains(" usec/iter");
             if !good || !whole || said.contains("invalid data") {
-                let both = format!("ibv_rc_pingpong: {}; rxe: {}", theirs.1, ours.1);
+                let both = format!("{program}: {}; rxe: {}", theirs.1, ours.1);
                 return Err(failed(format!("{who}: {}", both.replace('\n', " | "))));
             }
         }
