@@ -76,7 +76,10 @@ impl Error {
                 | NetError::Join { source, .. }
                 | NetError::Os { source, .. },
             )
-            | Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            | Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::OutOfMemory => libc::ENOMEM,
+                _ => source.raw_os_error().unwrap_or(libc::EIO),
+            },
             Self::Net(NetError::NoMulticast { .. }) => libc::EOPNOTSUPP,
             Self::Net(_) | Self::Endpoint { .. } => libc::EINVAL,
             Self::TimedOut { .. } => libc::ETIMEDOUT,

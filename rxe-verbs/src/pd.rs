@@ -1,5 +1,6 @@
 //! Protection domains: what is in one can be used together. IBTA 11.2.1.5.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use rxe_core::mem::{Access, Buffer, PdId};
 
 use crate::cq::CompletionQueue;
 use crate::device::{Device, closed};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mr::MemoryRegion;
 use crate::os::random_u64;
 use crate::qp::QpBuilder;
@@ -39,9 +40,10 @@ impl ProtectionDomain {
     /// [`Access::ZERO_BASED`], from 0 on.)
     ///
     /// # Errors
-    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE.
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or there is not as much memory.
     pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
-        let buffer = Buffer::zeroed(len);
+        let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
+        let buffer = Buffer::try_zeroed(len).ok_or_else(no_memory)?;
         let own = buffer.as_ptr().addr() as u64;
         let start = if access.contains(Access::ZERO_BASED) { 0 } else { own };
         self.register_buffer(buffer, start, access)

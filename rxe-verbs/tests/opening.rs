@@ -93,3 +93,13 @@ fn an_overflowed_queue_says_so() {
     assert!(one_line(&error).contains("deeper than 4"), "{error}");
     assert_eq!(common::async_event(&a, AsyncKind::CqErr).qpn, Some(qp.qpn()));
 }
+
+#[test]
+fn more_memory_than_there_is_is_an_error() {
+    let pd = open(address()).create_pd().unwrap();
+    for len in [usize::MAX, usize::MAX / 2, 1 << 60] {
+        let error = pd.register(len, Access::LOCAL_WRITE).unwrap_err();
+        assert!(error.to_string().starts_with("can not allocate a memory region: "), "{error}");
+        assert_eq!(error.errno(), libc::ENOMEM);
+    }
+}

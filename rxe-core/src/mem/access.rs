@@ -30,10 +30,16 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// An allocation of `len` zero bytes, aligned to a page so that atomics and programs that
-    /// expect page alignment work.
+    /// expect page alignment work. Where there is not as much memory the process ends, as with any
+    /// allocation; [`Buffer::try_zeroed`] tells instead.
     pub fn zeroed(len: usize) -> Self {
-        let allocation = Allocation::zeroed(len);
-        Self { ptr: allocation.ptr, len, owner: Some(std::sync::Arc::new(allocation)) }
+        Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Layout::new::<u8>()))
+    }
+
+    /// The same; `None` where there is not as much memory.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let allocation = Allocation::zeroed(len)?;
+        Some(Self { ptr: allocation.ptr, len, owner: Some(std::sync::Arc::new(allocation)) })
     }
 
     /// Memory of somebody else.
@@ -168,14 +174,12 @@ struct Allocation {
 }
 
 impl Allocation {
-    fn zeroed(len: usize) -> Self {
+    fn zeroed(len: usize) -> Option<Self> {
         const PAGE: usize = 4096;
-        let layout = Layout::from_size_align(len.max(1), PAGE)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()));
+        let layout = Layout::from_size_align(len.max(1), PAGE).ok()?;
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc_zeroed(layout) };
-        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { ptr, layout }
+        NonNull::new(ptr).map(|ptr| Self { ptr, layout })
     }
 }
 
