@@ -121,7 +121,8 @@ impl Fault {
     /// Makes it happen and says what both ends see.
     pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Seen> {
         let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
-        let mute = setting.asks == Asks::Ours && world.quirks.mute_faults && self.is_mute();
+        let mute =
+            setting.asks == Asks::Ours && world.quirks.mute_faults && self.is_mute(setting.asks);
         if mute || matches!(self.lie, Lie::Destroyed | Lie::Killed) {
             // 17 ms.
             (link.timeout, link.retry_cnt) = (12, 3);
@@ -152,7 +153,8 @@ impl Fault {
         let req = world.requester(setting)?;
         let next = json!({"qp": conn.req.qp, "op": "send", "wr_id": 2, "sge": [local.sge(0, 8)]});
         req.batch(vec![("post_send", wr), ("post_send", next)])?;
-        let mut at_req = named(&req.wait(req.send_cq, 2)?);
+        let mut at_req = named(&req.wait(req.send_cq, 1)?);
+        at_req.extend(named(&req.poll(req.send_cq, 1, FLUSH)?));
         let received = req.poll(req.recv_cq, 1, GRACE)?;
         at_req.extend(named(&received));
         let mut states = [req.state(conn.req)?, String::new()];
@@ -178,31 +180,37 @@ impl Fault {
         Ok(Seen { req: at_req, resp: at_resp, states })
     }
 
-    /// Whether a kernel with the quirk [`super::world::Quirks::mute_faults`] does not answer it.
-    pub(super) fn is_mute(&self) -> bool {
-        matches!(self.lie, Lie::Rkey | Lie::Bounds | Lie::Region | Lie::QpAccess)
+    /// Whether two kernels with the quirk [`super::world::Quirks::mute_faults`] show nothing to
+    /// compare with.
+    pub(super) fn is_mute(&self, asks: Asks) -> bool {
+        match self.lie {
+            Lie::Rkey | Lie::Bounds | Lie::Region | Lie::QpAccess => true,
+            Lie::SendLkey => asks == Asks::Ours,
+            _ => false,
+        }
     }
 
     /// Compares what is seen beside such a kernel with what the specification says; where it is the
     /// kernel that should answer, with what follows from its silence. Gives a remark.
     pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {
         let list = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
-        let status = match (asks, self.lie) {
-            (Asks::Ours, _) => "#1 RETRY_EXC_ERR",
-            (_, Lie::QpAccess) => "#1 REM_INV_REQ_ERR",
-            _ => "#1 REM_ACCESS_ERR",
+        let (status, remark) = match (asks, self.lie) {
+            (_, Lie::SendLkey) => ("#1 LOC_PROT_ERR", "this kernel's requester flushes nothing"),
+            (Asks::Ours, _) => ("#1 RETRY_EXC_ERR", "this kernel sends no NAK, whoever asks"),
+            (_, Lie::QpAccess) => ("#1 REM_INV_REQ_ERR", "this kernel would send no NAK"),
+            _ => ("#1 REM_ACCESS_ERR", "this kernel would send no NAK"),
         };
-        // It goes into the error state as it should, but says nothing.
-        let resp = list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]);
+        let (resp, state) = match self.lie {
+            Lie::SendLkey => (list(&[]), "RTS"),
+            // It goes into the error state as it should, even if it says nothing.
+            _ => (list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]), "ERR"),
+        };
         let req = list(&[status, "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"]);
-        let want = Seen { req, resp, states: ["ERR".into(), "ERR".into()] };
-        if *seen != want {
-            return Err(failed(format!("{seen}; it should be {want}")));
+        let want = Seen { req, resp, states: ["ERR".into(), state.into()] };
+        if *seen == want {
+            return Ok(format!("{remark}: {seen}"));
         }
-        Ok(match asks {
-            Asks::Ours => "this kernel sends no NAK for it, whoever asks".into(),
-            _ => format!("this kernel would send no NAK for it; with ours: {seen}"),
-        })
+        Err(failed(format!("{seen}; it should be {want}")))
     }
 
     /// Makes the request wrong.
@@ -261,6 +269,9 @@ impl Fault {
         Ok(())
     }
 }
+
+/// How long the flush behind a failed request may take, in milliseconds.
+const FLUSH: u64 = 5000;
 
 /// How long to look for a completion that may not come, in milliseconds.
 const GRACE: u64 = 300;

@@ -163,7 +163,7 @@ impl Run<'_> {
         }
         for fault in faults::ALL {
             self.cell(setting, fault.name, |run| {
-                if run.world.quirks.mute_faults && fault.is_mute() {
+                if run.world.quirks.mute_faults && fault.is_mute(setting.asks) {
                     let seen = fault.play(&mut run.world, setting)?;
                     return fault.judge(setting.asks, &seen).map(Some);
                 }

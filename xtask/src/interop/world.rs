@@ -36,7 +36,8 @@ pub(super) struct Quirks {
     /// 5.10: answers to atomics over IPv4 do not leave it. It keeps a pointer where IPv4's output
     /// looks for a fragment size.
     pub(super) mute_atomics: bool,
-    /// 5.10: no NAK for a fault of a request that takes no receive.
+    /// 5.10: no NAK for a fault of a request that takes no receive, and after a fault of its own
+    /// request a requester that does not flush.
     pub(super) mute_faults: bool,
 }
 
