@@ -108,10 +108,7 @@ impl Requester {
         packet: &Packet<'_>,
     ) -> Result<(), Dead> {
         let psn = packet.psn();
-        // An answer acknowledges every request before its own.
-        self.acknowledge(link, ctx, psn)?;
-        if self.inflight.una() != psn {
-            ctx.drop_packet(link, DropReason::ResponseGap);
+        if !self.in_turn(link, ctx, psn)? {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
@@ -141,10 +138,7 @@ impl Requester {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Dead> {
-        let psn = packet.psn();
-        self.acknowledge(link, ctx, psn)?;
-        if self.inflight.una() != psn {
-            ctx.drop_packet(link, DropReason::ResponseGap);
+        if !self.in_turn(link, ctx, packet.psn())? {
             return Ok(());
         }
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
@@ -154,6 +148,16 @@ impl Requester {
         };
         // On the wire the value is a big-endian number, in memory it is the host's.
         self.deliver(link, ctx, 0, &value.to_ne_bytes())
+    }
+
+    /// An answer acknowledges every request before its own. Whether it is then the one awaited next.
+    fn in_turn(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, psn: Psn) -> Result<bool, Dead> {
+        self.acknowledge(link, ctx, psn)?;
+        let awaited = self.inflight.una() == psn;
+        if !awaited {
+            ctx.drop_packet(link, DropReason::ResponseGap);
+        }
+        Ok(awaited)
     }
 
     /// Puts the data for the oldest PSN into the program's memory.

@@ -15,6 +15,8 @@
 
 mod completer;
 #[cfg(test)]
+mod congestion_tests;
+#[cfg(test)]
 mod extension_tests;
 mod fault;
 mod inflight;

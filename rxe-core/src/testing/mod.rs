@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Config, Engine, Event};
+use crate::engine::{Config, Engine, Event, RetryCause};
 use crate::mem::{Access, Buffer, Memory, PdId};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use crate::queue::{
@@ -314,4 +314,13 @@ fn connect(side: &mut Side, attr: &QpAttr, dgid: Gid, dest: u32, sq_psn: Psn, rq
         attr.qp_state = state;
         side.modify(Time::ZERO, &attr, mask | AttrMask::STATE);
     }
+}
+
+/// Why requests were sent again.
+pub(crate) fn causes(events: &[Event]) -> Vec<RetryCause> {
+    let cause = |event: &Event| match event {
+        Event::Retry { cause, .. } => Some(*cause),
+        _ => None,
+    };
+    events.iter().filter_map(cause).collect()
 }

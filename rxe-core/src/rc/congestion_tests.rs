@@ -1,0 +1,106 @@
+//! A queue pair under a rate limit, requester against responder.
+
+use std::time::Duration;
+
+use crate::qp::{QpAttr, QpCap};
+use crate::queue::{SendOp, Status};
+use crate::testing::{Pair, attributes, causes};
+use crate::wire::Opcode;
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    let mut marked = pair.log[0].clone();
+    assert_eq!(marked.net.tos & 0b11, 0b10, "sent as ECN capable");
+    marked.net.tos |= 0b11;
+    pair.inject(&marked);
+    pair.b.post(9, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
+    pair.settle();
+    let notification = pair.log.iter().find(|s| s.packet().opcode() == Opcode::CNP).unwrap();
+    assert!(!notification.forward && notification.packet().bth().becn);
+    assert_eq!(pair.b.engine.counters().cnp_sent, 1);
+    assert_eq!(pair.a.engine.counters().cnp_received, 1);
+    let mut notification = notification.clone();
+    notification.net.tos |= 0b11;
+    pair.inject(&notification);
+    pair.settle();
+    assert_eq!(pair.a.engine.counters().cnp_sent, 0, "no notification is answered with another");
+    let len = 900_000;
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, len);
+    pair.settle();
+    assert!(pair.a.outcomes().len() < 2, "held back");
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+}
+
+/// A queue pair that is told of congestion so often that it sends as slowly as it ever does.
+fn congested(pair: &mut Pair) {
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    let mut notification = pair.log[0].clone();
+    notification.forward = false;
+    (notification.net.src, notification.net.dst) = (notification.net.dst, notification.net.src);
+    notification.bytes.clear();
+    let bth = crate::wire::cnp::bth(pair.a.qp.qpn());
+    let ext = crate::wire::Ext::default();
+    crate::wire::emit::packet(&notification.net, &mut notification.bytes, &bth, &ext, 0, |_| {});
+    for _ in 0..30 {
+        pair.inject(&notification);
+        pair.run(Duration::from_micros(60));
+    }
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+#[test]
+fn what_is_held_up_for_congestion_does_not_count_as_unanswered() {
+    // A window that takes longer to send than the peer has to answer.
+    let attr = QpAttr {
+        retry_cnt: 0,
+        path_mtu: crate::types::Mtu::M4096,
+        timeout: crate::types::AckTimeout::new(8).unwrap(),
+        ..attributes()
+    };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    congested(&mut pair);
+    let remote = pair.b.remote(0);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 200_000);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+    assert_eq!(causes(&pair.a.events()), []);
+}
+
+#[test]
+fn acknowledgements_are_not_held_up_for_congestion() {
+    let mut pair = Pair::new();
+    congested(&mut pair);
+    let remote = pair.b.remote(0);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 100_000);
+    pair.settle();
+    assert!(pair.a.outcomes().is_empty(), "held up");
+    pair.b.post(3, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
+    pair.settle();
+    assert_eq!(pair.b.outcomes(), [(3, Status::Success)]);
+}
+
+#[test]
+fn what_is_posted_while_held_up_is_sent_afterwards() {
+    let mut pair = Pair::new();
+    congested(&mut pair);
+    // The answer to this is sent whole, and what follows must wait for it.
+    let remote = pair.a.remote(0);
+    pair.b.post(2, SendOp::Read { remote }, 0, 1000);
+    pair.settle();
+    assert_eq!(pair.b.outcomes(), [(2, Status::Success)]);
+    let remote = pair.b.remote(0);
+    pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    assert!(pair.a.outcomes().is_empty(), "held up");
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(3, Status::Success)]);
+}
