@@ -35,23 +35,22 @@ pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Fault> 
         OpKind::Write | OpKind::AtomicWrite => Access::REMOTE_WRITE,
         OpKind::ReadRequest => Access::REMOTE_READ,
         OpKind::CompareSwap | OpKind::FetchAdd => Access::REMOTE_ATOMIC,
-        OpKind::Flush => {
-            let placement = placement(packet)?;
-            let mut need = Access::empty();
-            need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
-            need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
-            need
-        }
+        OpKind::Flush => flush_right(packet)?,
         _ => return Err(Fault::OperationNotEnabled),
     };
     access.contains(need).then_some(()).ok_or(Fault::OperationNotEnabled)
 }
 
-/// What a FLUSH asks for. One that asks for nothing, or for what is not defined, is invalid.
-pub(crate) fn placement(packet: &Packet<'_>) -> Result<Placement, Fault> {
+/// The rights that a FLUSH needs, of the queue pair and of the region. One that asks for nothing, or
+/// for what is not defined, is invalid.
+pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, Fault> {
     let bits = packet.feth().and_then(|feth| u8::try_from(feth & 0xf).ok());
     let placement = bits.and_then(Placement::from_bits).filter(|placement| !placement.is_empty());
-    placement.ok_or(Fault::OperationNotEnabled)
+    let placement = placement.ok_or(Fault::OperationNotEnabled)?;
+    let mut need = Access::empty();
+    need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+    need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
+    Ok(need)
 }
 
 /// The payload's length fits the opcode and the path MTU. C9-103 ff.

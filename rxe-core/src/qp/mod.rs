@@ -274,10 +274,7 @@ impl Qp {
         let before = batch.total().1;
         let connected = self.handle.init.service != QpType::Ud;
         if connected {
-            let tos = self.congestion.mark(self.attr.ah_attr.traffic_class);
-            if self.net.tos != tos {
-                self.net.tos = tos;
-            }
+            self.net.tos = self.congestion.mark(self.attr.ah_attr.traffic_class);
             if self.congestion.take_cnp() {
                 self.notify_peer(batch);
             }

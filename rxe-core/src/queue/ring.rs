@@ -53,6 +53,13 @@ impl<T> WorkRing<T> {
         debug_assert!(before > 0, "released more than was posted");
     }
 
+    /// Drops every request not yet taken.
+    pub(crate) fn forget(&self) {
+        while self.take().is_some() {
+            self.release();
+        }
+    }
+
     /// How many requests it was made for.
     pub fn depth(&self) -> u32 {
         self.depth

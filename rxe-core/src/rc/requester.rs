@@ -244,9 +244,7 @@ impl Requester {
         while self.inflight.pop().is_some() {
             handle.sq.release();
         }
-        while handle.sq.take().is_some() {
-            handle.sq.release();
-        }
+        handle.sq.forget();
     }
 
     /// RTS to SQD: nothing new begins.

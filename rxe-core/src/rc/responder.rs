@@ -8,7 +8,6 @@ use crate::engine::{Event, Fault};
 use crate::mem::{Access, AccessError, read_spans};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
-use crate::queue::Placement;
 use crate::types::Psn;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
@@ -199,10 +198,7 @@ impl Responder {
         const WHOLE_REGION: u32 = 1;
         let (reth, feth) = packet.reth().zip(packet.feth()).ok_or(Fault::BadLength)?;
         self.check_room(link)?;
-        let placement = check::placement(packet)?;
-        let mut need = Access::empty();
-        need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
-        need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
+        let need = check::flush_right(packet)?;
         let checked = match feth >> 4 & 0x3 {
             WHOLE_REGION => ctx.mem.remote_region(link.pd(), reth.rkey, need),
             0 => ctx.remote(link, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),

@@ -115,9 +115,7 @@ impl Requester {
         if self.sending.take().is_some() {
             handle.sq.release();
         }
-        while handle.sq.take().is_some() {
-            handle.sq.release();
-        }
+        handle.sq.forget();
     }
 
     pub(crate) fn drain(&mut self) {

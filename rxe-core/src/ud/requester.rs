@@ -98,9 +98,7 @@ impl Requester {
 
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
-        while handle.sq.take().is_some() {
-            handle.sq.release();
-        }
+        handle.sq.forget();
     }
 
     pub(crate) fn drain(&mut self) {
