@@ -45,7 +45,8 @@ impl Retry {
     /// Something was sent that wants an answer.
     pub(super) fn on_sent(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.is_none() {
-            self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout);
+            let patience = self.patience(attr);
+            self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout * patience);
         }
     }
 
@@ -84,6 +85,18 @@ impl Retry {
         self.rnr_until.is_some()
     }
 
+    /// How many times the timeout of the attributes this try may take. Up to four are allowed (9.7.6.1.3): the
+    /// first two tries take one, so that a loss is made up for quickly; later ones take more, so
+    /// that a peer that is only slow (a machine with more to do than it has processors) is not given
+    /// up for dead.
+    fn patience(&self, attr: &QpAttr) -> u32 {
+        match attr.retry_cnt.saturating_sub(self.left) {
+            0 | 1 => 1,
+            2 => 2,
+            _ => 4,
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         self.rnr_until.or(self.ack_deadline)
     }
@@ -110,5 +123,34 @@ impl Retry {
     /// Counts as at the start of a connection.
     pub(super) fn new(attr: &QpAttr) -> Self {
         Self { left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::AckTimeout;
+
+    #[test]
+    fn later_tries_are_given_more_time_up_to_four_times_the_timeout() {
+        let attr =
+            QpAttr { retry_cnt: 7, timeout: AckTimeout::new(14).unwrap(), ..QpAttr::default() };
+        let unit = attr.timeout.duration().unwrap();
+        let mut retry = Retry::new(&attr);
+        let mut now = Time::ZERO;
+        let mut waits = Vec::new();
+        loop {
+            retry.on_sent(now, &attr);
+            let due = retry.deadline().unwrap();
+            waits.push((due - now).as_nanos() / unit.as_nanos());
+            now = due;
+            assert_eq!(retry.due(now), Some(Due::AckTimeout));
+            if retry.again().is_err() {
+                break;
+            }
+        }
+        assert_eq!(waits, [1, 1, 2, 4, 4, 4, 4, 4]);
+        retry.on_progress(now, &attr, true);
+        assert_eq!(retry.deadline(), Some(now + unit), "an answer makes the peer alive again");
     }
 }
