@@ -8,7 +8,8 @@
 //! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name.
 //! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
 //! - [`QueuePair`]: where requests are posted; [`Endpoint`] and [`QueuePair::connect`]: to whom;
-//!   [`SharedReceiveQueue`]: receives for several of them.
+//!   [`SharedReceiveQueue`]: receives for several of them; [`XrcDomain`]: one connection that reaches
+//!   several of these.
 //! - [`AddressHandle`], [`QueuePair::activate`], [`QueuePair::attach_multicast`]: datagrams.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why.
 //!
@@ -54,6 +55,7 @@ mod os;
 mod pd;
 mod qp;
 mod srq;
+mod xrc;
 
 pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
@@ -65,6 +67,7 @@ pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
 pub use srq::SharedReceiveQueue;
+pub use xrc::XrcDomain;
 
 pub use rxe_core::VerbsError;
 pub use rxe_core::engine::{Counters, Event};

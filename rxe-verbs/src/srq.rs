@@ -5,9 +5,11 @@ use std::sync::Arc;
 use rxe_core::VerbsError;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
-use crate::device::closed;
+use crate::cq::CompletionQueue;
+use crate::device::{Device, closed};
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
+use crate::xrc::XrcDomain;
 
 /// A shared receive queue. Queue pairs made with [`crate::QpBuilder::srq`] take their receives from
 /// it, whichever gets a message first. Any thread may post to it.
@@ -20,10 +22,28 @@ pub struct SharedReceiveQueue {
 struct SrqInner {
     queue: Arc<queue::SharedReceiveQueue>,
     pd: ProtectionDomain,
+    /// Where peers find it, if it is an XRC one.
+    target: Option<Target>,
+}
+
+/// What only an XRC shared receive queue has.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) domain: XrcDomain,
+    pub(crate) cq: CompletionQueue,
 }
 
 impl SharedReceiveQueue {
-    /// Its number: names it in [`crate::AsyncEvent`].
+    pub(crate) fn new(
+        queue: Arc<queue::SharedReceiveQueue>,
+        pd: ProtectionDomain,
+        target: Option<Target>,
+    ) -> Self {
+        Self { inner: Arc::new(SrqInner { queue, pd, target }) }
+    }
+
+    /// Its number: names it in [`crate::AsyncEvent`], and, if it is an XRC one, in the requests of
+    /// peers ([`crate::Request::to_srq`]).
     pub fn number(&self) -> u32 {
         self.inner.queue.number()
     }
@@ -31,6 +51,17 @@ impl SharedReceiveQueue {
     /// The domain that its receives' memory belongs to. That of its queue pairs may be another.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
+    }
+
+    /// The XRC domain that it is in, if it is in one.
+    pub fn xrc_domain(&self) -> Option<&XrcDomain> {
+        self.inner.target.as_ref().map(|target| &target.domain)
+    }
+
+    /// Where its receives complete, if it is an XRC one; those of others complete where the queue
+    /// pair says that took them.
+    pub fn cq(&self) -> Option<&CompletionQueue> {
+        self.inner.target.as_ref().map(|target| &target.cq)
     }
 
     /// Receives that it can hold.
@@ -103,6 +134,14 @@ impl SharedReceiveQueue {
     }
 }
 
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        if let Some(target) = &self.target {
+            target.domain.queues().remove(self.queue.number());
+        }
+    }
+}
+
 impl ProtectionDomain {
     /// Makes a queue of `max_wr` receives, each of at most `max_sge` elements, for queue pairs to
     /// share.
@@ -110,21 +149,25 @@ impl ProtectionDomain {
     /// # Errors
     /// A size is 0 or more than the device allows.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
-        let device = self.device();
-        device.shard().check()?;
-        let limits = device.limits();
-        for (what, asked, least, limit) in [
-            ("max_wr of a shared receive queue (at least 1)", max_wr, 1, limits.max_qp_wr),
-            ("max_sge of a shared receive queue", max_sge, 0, limits.max_sge),
-        ] {
-            if asked < least || asked > limit {
-                let (asked, limit) = (asked.into(), limit.into());
-                return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
-            }
-        }
-        let number = device.next_srq();
+        check_sizes(self.device(), max_wr, max_sge)?;
+        let number = self.device().next_srq();
         let queue = queue::SharedReceiveQueue::new(number, self.id(), max_wr, max_sge);
-        let inner = SrqInner { queue: Arc::new(queue), pd: self.clone() };
-        Ok(SharedReceiveQueue { inner: Arc::new(inner) })
+        Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None))
     }
+}
+
+/// Whether the device makes shared receive queues of this size.
+pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<()> {
+    device.shard().check()?;
+    let limits = device.limits();
+    for (what, asked, least, limit) in [
+        ("max_wr of a shared receive queue (at least 1)", max_wr, 1, limits.max_qp_wr),
+        ("max_sge of a shared receive queue", max_sge, 0, limits.max_sge),
+    ] {
+        if asked < least || asked > limit {
+            let (asked, limit) = (asked.into(), limit.into());
+            return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
+        }
+    }
+    Ok(())
 }

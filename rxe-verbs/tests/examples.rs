@@ -20,3 +20,4 @@ example!(write_read, "../examples/write_read.rs");
 example!(atomics, "../examples/atomics.rs");
 example!(datagrams, "../examples/datagrams.rs");
 example!(shared_receive_queue, "../examples/shared_receive_queue.rs");
+example!(xrc, "../examples/xrc.rs");

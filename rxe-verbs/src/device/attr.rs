@@ -135,6 +135,7 @@ impl DeviceCap {
     const PORT_ACTIVE_EVENT: u64 = 1 << 10;
     const SYS_IMAGE_GUID: u64 = 1 << 11;
     const RC_RNR_NAK_GEN: u64 = 1 << 12;
+    const XRC: u64 = 1 << 20;
 
     /// Those of this engine.
     const OURS: Self = Self(
@@ -142,16 +143,18 @@ impl DeviceCap {
             | Self::BAD_QKEY_CNTR
             | Self::PORT_ACTIVE_EVENT
             | Self::SYS_IMAGE_GUID
-            | Self::RC_RNR_NAK_GEN,
+            | Self::RC_RNR_NAK_GEN
+            | Self::XRC,
     );
 
     /// The names that `ibv_devinfo` prints, by bit.
-    const NAMES: [(u64, &'static str); 5] = [
+    const NAMES: [(u64, &'static str); 6] = [
         (Self::BAD_PKEY_CNTR, "BAD_PKEY_CNTR"),
         (Self::BAD_QKEY_CNTR, "BAD_QKEY_CNTR"),
         (Self::PORT_ACTIVE_EVENT, "PORT_ACTIVE_EVENT"),
         (Self::SYS_IMAGE_GUID, "SYS_IMAGE_GUID"),
         (Self::RC_RNR_NAK_GEN, "RC_RNR_NAK_GEN"),
+        (Self::XRC, "XRC"),
     ];
 
     /// As verbs has them: 32 bits in `device_cap_flags`, all 64 in `device_cap_flags_ex`.

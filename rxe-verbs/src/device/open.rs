@@ -205,9 +205,9 @@ impl Device {
         closed(Arc::strong_count(&self.inner) - 1, "the device")
     }
 
-    /// A number for a shared receive queue.
+    /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.
     pub(crate) fn next_srq(&self) -> u32 {
-        self.inner.next_srq.fetch_add(1, Ordering::Relaxed)
+        self.inner.next_srq.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
     }
 
     pub(crate) fn shard(&self) -> &Shard {

@@ -1,15 +1,18 @@
 //! Making a queue pair. IBTA 11.2.5.1.
 
+use std::sync::Arc;
+
 use rxe_core::VerbsError;
 use rxe_core::qp::{QpCap, QpInit, QpType};
 use rxe_core::types::{Psn, Qkey, Qpn};
 
-use super::QueuePair;
+use super::{QueuePair, invalid};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::os::random_u32;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
+use crate::xrc::XrcDomain;
 
 /// What a queue pair will be like; begin with [`ProtectionDomain::qp`].
 #[derive(Clone, Debug)]
@@ -24,6 +27,7 @@ pub struct QpBuilder {
     gid_index: Option<u16>,
     psn: Option<Psn>,
     srq: Option<SharedReceiveQueue>,
+    xrc: Option<XrcDomain>,
     qkey: Qkey,
 }
 
@@ -43,17 +47,25 @@ impl QpBuilder {
             gid_index: None,
             psn: None,
             srq: None,
+            xrc: None,
             qkey: DEFAULT_QKEY,
         }
     }
 
-    /// The transport service; reliable connection if this is not called.
+    /// A target in this domain, with what such a QP has but does not use.
+    pub(crate) fn xrc_target(domain: XrcDomain, pd: ProtectionDomain, cq: CompletionQueue) -> Self {
+        let new = Self::new(pd, cq.clone(), cq);
+        Self { service: QpType::XrcRecv, xrc: Some(domain), ..new }
+    }
+
+    /// The transport service; reliable connection if this is not called. (A target of XRC begins
+    /// with [`XrcDomain::qp`].)
     pub fn service(mut self, service: QpType) -> Self {
         self.service = service;
         self
     }
 
-    /// The sizes of its queues.
+    /// The sizes of its queues. Those of queues that its service does not have (XRC) are taken as 0.
     pub fn cap(mut self, cap: QpCap) -> Self {
         self.cap = cap;
         self
@@ -95,7 +107,8 @@ impl QpBuilder {
     ///
     /// # Errors
     /// Sizes exceed the device's limits, a completion or shared receive queue is of another device,
-    /// or the GID index is wrong.
+    /// or the GID index is wrong; or it is a target of XRC without a domain, or has what its service
+    /// does not use.
     pub fn build(self) -> Result<QueuePair> {
         let device = self.pd.device();
         for cq in [&self.send_cq, &self.recv_cq] {
@@ -104,6 +117,7 @@ impl QpBuilder {
         if let Some(srq) = &self.srq {
             device.owns(srq.pd().device(), "the shared receive queue")?;
         }
+        self.check_xrc()?;
         let gid_index = self.gid_index.unwrap_or_else(|| device.preferred_gid());
         device.gid(gid_index)?;
         let psn = match self.psn {
@@ -115,9 +129,9 @@ impl QpBuilder {
             pd: self.pd.id(),
             send_cq: self.send_cq.queue().clone(),
             recv_cq: self.recv_cq.queue().clone(),
-            cap: self.cap,
+            cap: self.needed_cap(),
             srq: self.srq.as_ref().map(|srq| srq.queue().clone()),
-            xrcd: None,
+            xrcd: self.xrc.as_ref().map(|domain| Arc::clone(domain.queues())),
             sq_sig_all: self.sq_sig_all,
         };
         let handle = loop {
@@ -129,8 +143,42 @@ impl QpBuilder {
                 result => break result?,
             }
         };
-        let Self { pd, send_cq, recv_cq, srq, qkey, .. } = self;
-        Ok(QueuePair { handle, pd, send_cq, recv_cq, srq, gid_index, psn, qkey })
+        let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
+        Ok(QueuePair { handle, pd, send_cq, recv_cq, srq, xrc, gid_index, psn, qkey })
+    }
+
+    fn check_xrc(&self) -> Result<()> {
+        let shared = self.srq.as_ref();
+        let why = match (self.service, &self.xrc) {
+            (QpType::XrcRecv, None) => "a target of XRC is made in a domain: use XrcDomain::qp()",
+            (QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcSend, Some(_)) => {
+                "in an XRC domain there are only targets: leave the service as it is"
+            }
+            (QpType::XrcSend | QpType::XrcRecv, _) if shared.is_some() => {
+                "an XRC queue pair has no receives: its peer names the shared receive queue"
+            }
+            _ if shared.is_some_and(|srq| srq.xrc_domain().is_some()) => {
+                "the shared receive queue is an XRC one, for targets of its domain only: use \
+                 create_srq()"
+            }
+            _ => return Ok(()),
+        };
+        Err(invalid(why))
+    }
+
+    fn needed_cap(&self) -> QpCap {
+        let sends = self.service != QpType::XrcRecv;
+        let receives = sends && self.service != QpType::XrcSend;
+        let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } =
+            self.cap;
+        let only = |used: bool, size| if used { size } else { 0 };
+        QpCap {
+            max_send_wr: only(sends, max_send_wr),
+            max_recv_wr: only(receives, max_recv_wr),
+            max_send_sge: only(sends, max_send_sge),
+            max_recv_sge: only(receives, max_recv_sge),
+            max_inline_data: only(sends, max_inline_data),
+        }
     }
 }
 

@@ -138,8 +138,11 @@ impl QueuePair {
             | AttrMask::DEST_QPN
             | AttrMask::RQ_PSN
             | AttrMask::ACCESS_FLAGS;
-        let reliable = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        self.modify(&attr, mask | self.if_reliable(reliable))
+        let of_responder = match self.service() {
+            QpType::Rc | QpType::XrcRecv => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
+            QpType::Uc | QpType::Ud | QpType::XrcSend => AttrMask::empty(),
+        };
+        self.modify(&attr, mask | of_responder)
     }
 
     /// Goes from RTR to RTS: requests may be sent from here on.
@@ -157,11 +160,17 @@ impl QueuePair {
             max_rd_atomic: options.max_rd_atomic,
             ..QpAttr::default()
         };
-        let reliable = AttrMask::TIMEOUT
-            | AttrMask::RETRY_CNT
-            | AttrMask::RNR_RETRY
-            | AttrMask::MAX_QP_RD_ATOMIC;
-        self.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN | self.if_reliable(reliable))
+        let of_requester = match self.service() {
+            QpType::Rc | QpType::XrcSend => {
+                AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::MAX_QP_RD_ATOMIC
+            }
+            QpType::XrcRecv => AttrMask::TIMEOUT,
+            QpType::Uc | QpType::Ud => AttrMask::empty(),
+        };
+        self.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN | of_requester)
     }
 
     /// Goes from RESET or INIT to RTS. The peer does the same with this side's endpoint; which of
@@ -185,11 +194,6 @@ impl QueuePair {
             return Err(super::invalid("a datagram QP has no peer of its own: use activate()"));
         }
         Ok(())
-    }
-
-    /// Attributes that only a reliable service has.
-    fn if_reliable(&self, mask: AttrMask) -> AttrMask {
-        if self.service() == QpType::Rc { mask } else { AttrMask::empty() }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
+use crate::xrc::XrcDomain;
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
 /// complete is forgotten, as verbs have it.
@@ -32,6 +33,7 @@ pub struct QueuePair {
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     srq: Option<SharedReceiveQueue>,
+    xrc: Option<XrcDomain>,
     /// For [`QueuePair::endpoint`] and [`QueuePair::connect`].
     gid_index: u16,
     psn: Psn,
@@ -91,6 +93,11 @@ impl QueuePair {
     /// The queue that its receives come from, if it has none of its own.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
         self.srq.as_ref()
+    }
+
+    /// The domain that it is a target in, if it is one of XRC.
+    pub fn xrc_domain(&self) -> Option<&XrcDomain> {
+        self.xrc.as_ref()
     }
 
     /// Send requests posted and not complete. An unsignalled one is complete when a later signalled

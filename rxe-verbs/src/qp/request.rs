@@ -92,6 +92,14 @@ impl Request<'_> {
         self
     }
 
+    /// Into which of the peer's shared receive queues it goes, by number
+    /// ([`crate::SharedReceiveQueue::number`]), on an XRC queue pair. WRITEs, READs and atomics name
+    /// one too: its protection domain says which memory they may reach.
+    pub fn to_srq(mut self, number: u32) -> Self {
+        self.request.xrc_srq = Some(number);
+        self
+    }
+
     /// Makes no completion if it succeeds.
     pub fn unsignaled(mut self) -> Self {
         self.request.flags -= SendFlags::SIGNALED;

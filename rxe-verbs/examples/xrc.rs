@@ -1,0 +1,69 @@
+//! A server whose workers each have receives and memory of their own, and a client that reaches all of
+//! them over one connection: each request names the worker's shared receive queue (XRC).
+//!
+//! Run it: `cargo run -p rxe-verbs --example xrc`
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use rxe_verbs::{
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, QpType, Result,
+    SharedReceiveQueue, Status, XrcDomain,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const WORKERS: u64 = 3;
+
+fn main() -> Result<()> {
+    run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
+}
+
+/// What a worker has: nothing of it is shared with the others but the connection.
+struct Worker {
+    cq: CompletionQueue,
+    srq: SharedReceiveQueue,
+    inbox: MemoryRegion,
+}
+
+impl Worker {
+    fn hire(server: &Device, domain: &XrcDomain) -> Result<Self> {
+        let pd = server.create_pd()?;
+        let cq = server.create_cq(16)?;
+        let srq = pd.create_xrc_srq(domain, &cq, 16, 1)?;
+        let inbox = pd.register(256, Access::LOCAL_WRITE)?;
+        srq.recv(1, &[inbox.slice(..)])?;
+        Ok(Self { cq, srq, inbox })
+    }
+}
+
+/// The whole example, between these two addresses.
+pub(crate) fn run(server: IpAddr, client: IpAddr) -> Result<()> {
+    let server = Device::options("lo").address(server).open()?;
+    let client = Device::options("lo").address(client).open()?;
+
+    let domain = server.create_xrc_domain()?;
+    let workers: Vec<_> =
+        (0..WORKERS).map(|_| Worker::hire(&server, &domain)).collect::<Result<_>>()?;
+
+    // One connection: an initiator at the client, a target at the server.
+    let client_cq = client.create_cq(16)?;
+    let initiator = client.create_pd()?.qp(&client_cq).service(QpType::XrcSend).build()?;
+    let target = domain.qp().build()?;
+    initiator.connect(&target.endpoint(), &ConnectOptions::default())?;
+    target.connect(&initiator.endpoint(), &ConnectOptions::default())?;
+
+    // The client was told the numbers, as it was told the endpoint.
+    for (id, worker) in (0..).zip(&workers) {
+        let text = format!("a job for worker {id}");
+        initiator.send_bytes(id, text.as_bytes()).to_srq(worker.srq.number()).post()?;
+    }
+    for (id, worker) in workers.iter().enumerate() {
+        let done = worker.cq.wait_one(PATIENCE)?;
+        let text = worker.inbox.to_vec(..done.byte_len as usize)?;
+        println!("worker {id}, over QP {}: {:?}", done.qpn, String::from_utf8_lossy(&text));
+    }
+    for _ in 0..WORKERS {
+        assert_eq!(client_cq.wait_one(PATIENCE)?.status, Status::Success);
+    }
+    Ok(())
+}
