@@ -144,7 +144,9 @@ fn captures() -> Vec<Capture> {
     for dir in fs::read_dir(root).unwrap().flatten().filter(|d| d.path().is_dir()) {
         for file in fs::read_dir(dir.path()).unwrap().flatten() {
             let path = file.path();
-            if path.extension().is_some_and(|e| e == "pcap") {
+            if path.extension().is_some_and(|e| e == "pcap")
+                && path.with_extension("jsonl").exists()
+            {
                 all.push(Capture::read(path));
             }
         }

@@ -1,0 +1,378 @@
+//! The contents of each message. IBTA 12.6; the numbers are byte, bit and width behind the MAD's
+//! header, most significant bit first. Reserved fields are not kept: they are sent as zero.
+
+use super::bits;
+use super::layout::{Block, Field, layout};
+use crate::types::{Gid, Psn, Qkey, Qpn};
+
+layout! {
+    /// The addresses of one path, as a request proposes them.
+    Path {
+        /// The sender's LID; 0xFFFF on Ethernet.
+        local_lid: u16 [0, 0, 16],
+        /// The receiver's.
+        remote_lid: u16 [2, 0, 16],
+        /// IPv6 flow label, 20 bits.
+        flow_label: u32 [36, 0, 20],
+        /// The static rate, as `enum ibv_rate`; 0 for the port's own.
+        packet_rate: u8 [39, 2, 6],
+        /// IPv4 type of service or IPv6 traffic class.
+        traffic_class: u8 [40, 0, 8],
+        /// Time to live.
+        hop_limit: u8 [41, 0, 8],
+        /// Service level.
+        sl: u8 [42, 0, 4],
+        /// Whether both ends are in one subnet.
+        subnet_local: bool [42, 4, 1],
+        /// How long the sender's queue pair waits for an acknowledgement, as
+        /// [`crate::types::AckTimeout`].
+        local_ack_timeout: u8 [43, 0, 5],
+    } {
+        /// The sender's address.
+        local_gid: Gid [4],
+        /// The receiver's address.
+        remote_gid: Gid [20],
+    }
+}
+
+layout! {
+    /// REQ: let us connect. IBTA 12.6.5.
+    Req {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// What to connect to.
+        service_id: u64 [8, 0, 64],
+        /// The sender's device.
+        local_ca_guid: u64 [16, 0, 64],
+        /// For datagram services of RD.
+        local_qkey: Qkey [28, 0, 32],
+        /// The sender's queue pair.
+        local_qpn: Qpn [32, 0, 24],
+        /// READs and atomics that the sender answers at once.
+        responder_resources: u8 [35, 0, 8],
+        /// For RD.
+        local_eecn: u32 [36, 0, 24],
+        /// READs and atomics that the sender wants to have outstanding.
+        initiator_depth: u8 [39, 0, 8],
+        /// For RD.
+        remote_eecn: u32 [40, 0, 24],
+        /// How long the receiver may take to answer, 4.096 µs times 2 to the power of it.
+        remote_cm_response_timeout: u8 [43, 0, 5],
+        /// 0 RC, 1 UC, 2 RD, 3 see `extended_transport_type`.
+        transport_service_type: u8 [43, 5, 2],
+        /// Whether the sender's receive queue tells credits.
+        end_to_end_flow_control: bool [43, 7, 1],
+        /// The PSN of the sender's first request.
+        starting_psn: Psn [44, 0, 24],
+        /// How long the sender takes to answer, likewise.
+        local_cm_response_timeout: u8 [47, 0, 5],
+        /// How often the receiver shall repeat requests that are not acknowledged.
+        retry_count: u8 [47, 5, 3],
+        /// The partition.
+        partition_key: u16 [48, 0, 16],
+        /// The path MTU, as [`crate::types::Mtu::to_verbs`].
+        path_mtu: u8 [50, 0, 4],
+        /// For RD.
+        rdc_exists: bool [50, 4, 1],
+        /// How often the receiver shall repeat requests that found no receive posted.
+        rnr_retry_count: u8 [50, 5, 3],
+        /// How often the receiver shall repeat its messages.
+        max_cm_retries: u8 [51, 0, 4],
+        /// Whether the sender's queue pair has a shared receive queue.
+        srq: bool [51, 4, 1],
+        /// 1 is XRC, where `transport_service_type` is 3.
+        extended_transport_type: u8 [51, 5, 3],
+    } {
+        /// The path.
+        primary: Path [52],
+        /// The path to migrate to; zeros for none.
+        alternate: Path [96],
+        /// The consumer's.
+        private_data: [u8; 92] [140],
+    }
+}
+
+layout! {
+    /// MRA: your message is here, an answer will take longer. IBTA 12.6.6.
+    Mra {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+        /// To which message: [`Subject`].
+        message: u8 [8, 0, 2],
+        /// How long it will take, 4.096 µs times 2 to the power of it.
+        service_timeout: u8 [9, 0, 5],
+    } {
+        /// The consumer's.
+        private_data: [u8; 222] [10],
+    }
+}
+
+layout! {
+    /// REJ: no. IBTA 12.6.7.
+    Rej {
+        /// The sender's name for the connection; 0 if it has none.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+        /// To which message: [`Subject`].
+        message: u8 [8, 0, 2],
+        /// How much of `ari` is used.
+        ari_len: u8 [9, 0, 7],
+        /// Why: see [`RejReason`].
+        reason: u16 [10, 0, 16],
+    } {
+        /// What would have been acceptable, by reason.
+        ari: [u8; 72] [12],
+        /// The consumer's.
+        private_data: [u8; 148] [84],
+    }
+}
+
+layout! {
+    /// REP: yes, and this is my side. IBTA 12.6.8.
+    Rep {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+        /// For datagram services of RD.
+        local_qkey: Qkey [8, 0, 32],
+        /// The sender's queue pair.
+        local_qpn: Qpn [12, 0, 24],
+        /// For RD.
+        local_eecn: u32 [16, 0, 24],
+        /// The PSN of the sender's first request.
+        starting_psn: Psn [20, 0, 24],
+        /// READs and atomics that the sender answers at once.
+        responder_resources: u8 [24, 0, 8],
+        /// READs and atomics that the sender will have outstanding.
+        initiator_depth: u8 [25, 0, 8],
+        /// How long the sender's device may hold an acknowledgement back.
+        target_ack_delay: u8 [26, 0, 5],
+        /// What becomes of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+        failover_accepted: u8 [26, 5, 2],
+        /// Whether the sender's receive queue tells credits.
+        end_to_end_flow_control: bool [26, 7, 1],
+        /// How often the receiver shall repeat requests that found no receive posted.
+        rnr_retry_count: u8 [27, 0, 3],
+        /// Whether the sender's queue pair has a shared receive queue.
+        srq: bool [27, 3, 1],
+        /// The sender's device.
+        local_ca_guid: u64 [28, 0, 64],
+    } {
+        /// The consumer's.
+        private_data: [u8; 196] [36],
+    }
+}
+
+layout! {
+    /// RTU: the connection stands. IBTA 12.6.9.
+    Rtu {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+    } {
+        /// The consumer's.
+        private_data: [u8; 224] [8],
+    }
+}
+
+layout! {
+    /// DREQ: let us end it. IBTA 12.6.10.
+    Dreq {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+        /// The receiver's queue pair.
+        remote_qpn: Qpn [8, 0, 24],
+    } {
+        /// The consumer's.
+        private_data: [u8; 220] [12],
+    }
+}
+
+layout! {
+    /// DREP: it is ended. IBTA 12.6.11.
+    Drep {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+    } {
+        /// The consumer's.
+        private_data: [u8; 224] [8],
+    }
+}
+
+layout! {
+    /// LAP: take this alternate path. IBTA 12.8.1.
+    Lap {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+        /// The receiver's queue pair.
+        remote_qpn: Qpn [12, 0, 24],
+        /// How long the receiver may take to answer.
+        remote_cm_response_timeout: u8 [15, 0, 5],
+    } {
+        /// The path, otherwise laid out than in a REQ: LIDs, GIDs, then flow label (20 bits), 4
+        /// reserved, traffic class, hop limit, rate, service level, acknowledgement timeout.
+        alternate: [u8; 44] [20],
+        /// The consumer's.
+        private_data: [u8; 168] [64],
+    }
+}
+
+layout! {
+    /// APR: the answer to a LAP. IBTA 12.8.2.
+    Apr {
+        /// The sender's name for the connection.
+        local_comm_id: u32 [0, 0, 32],
+        /// The receiver's.
+        remote_comm_id: u32 [4, 0, 32],
+        /// How much of `info` is used.
+        info_len: u8 [8, 0, 8],
+        /// 0 for success.
+        status: u8 [9, 0, 8],
+    } {
+        /// More on the status.
+        info: [u8; 72] [12],
+        /// The consumer's.
+        private_data: [u8; 148] [84],
+    }
+}
+
+layout! {
+    /// SIDR_REQ: which queue pair serves this? IBTA 12.11.1.
+    SidrReq {
+        /// The sender's name for the question.
+        request_id: u32 [0, 0, 32],
+        /// The partition.
+        partition_key: u16 [4, 0, 16],
+        /// What is looked for.
+        service_id: u64 [8, 0, 64],
+    } {
+        /// The consumer's.
+        private_data: [u8; 216] [16],
+    }
+}
+
+layout! {
+    /// SIDR_REP: this one, under this Q_Key. IBTA 12.11.2.
+    SidrRep {
+        /// Of the question.
+        request_id: u32 [0, 0, 32],
+        /// See [`SidrStatus`].
+        status: u8 [4, 0, 8],
+        /// How much of `info` is used.
+        info_len: u8 [5, 0, 8],
+        /// The queue pair.
+        qpn: Qpn [8, 0, 24],
+        /// What was looked for.
+        service_id: u64 [12, 0, 64],
+        /// What datagrams to it must carry.
+        qkey: Qkey [20, 0, 32],
+    } {
+        /// More on the status.
+        info: [u8; 72] [24],
+        /// The consumer's.
+        private_data: [u8; 136] [96],
+    }
+}
+
+/// The message that an MRA or REJ is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Subject {
+    /// A REQ.
+    Req = 0,
+    /// A REP.
+    Rep = 1,
+    /// A LAP (MRA), or none in particular (REJ).
+    Other = 2,
+}
+
+/// Why a connection is refused or given up. IBTA 12.6.7.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RejReason(pub u16);
+
+impl RejReason {
+    /// No queue pair is available.
+    pub const NO_QP: Self = Self(1);
+    /// Not enough of something.
+    pub const NO_RESOURCES: Self = Self(3);
+    /// No answer came in time.
+    pub const TIMEOUT: Self = Self(4);
+    /// The request is not supported.
+    pub const UNSUPPORTED: Self = Self(5);
+    /// There is no such connection.
+    pub const INVALID_COMM_ID: Self = Self(6);
+    /// Nobody listens.
+    pub const INVALID_SERVICE_ID: Self = Self(8);
+    /// Another transport service is needed.
+    pub const INVALID_TRANSPORT_TYPE: Self = Self(9);
+    /// The peer still holds a connection of this queue pair.
+    pub const STALE_CONNECTION: Self = Self(10);
+    /// The address is not one of the receiver's.
+    pub const INVALID_GID: Self = Self(12);
+    /// The path MTU does not fit.
+    pub const INVALID_MTU: Self = Self(26);
+    /// The consumer said so; the private data may tell why.
+    pub const CONSUMER_DEFINED: Self = Self(28);
+    /// The message's class version is unknown.
+    pub const INVALID_CLASS_VERSION: Self = Self(31);
+    /// The consumer does not take the offered vendor options.
+    pub const VENDOR_OPTION_NOT_SUPPORTED: Self = Self(35);
+
+    /// In words, for a person.
+    pub const fn text(self) -> &'static str {
+        match self.0 {
+            1 => "no queue pair is available",
+            3 => "not enough resources",
+            4 => "no answer came in time",
+            5 => "the request is not supported",
+            6 => "there is no such connection",
+            7 => "there is no such connection instance",
+            8 => "nobody listens on that service",
+            9 => "another transport service is needed",
+            10 => "the peer still holds a connection of this queue pair",
+            12 => "the address is not the peer's",
+            24 => "ask another port's communication manager",
+            25 => "ask another port",
+            26 => "the path MTU does not fit",
+            27 => "not enough responder resources",
+            28 => "the peer's program refused",
+            29 => "the RNR retry count is not allowed",
+            30 => "the communication ID is in use",
+            31 => "the class version is unknown",
+            35 => "a vendor option is not supported",
+            _ => "for a reason of its number",
+        }
+    }
+}
+
+impl std::fmt::Debug for RejReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RejReason({}: {})", self.0, self.text())
+    }
+}
+
+/// The outcome of a service ID resolution. IBTA 12.11.2.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SidrStatus(pub u8);
+
+impl SidrStatus {
+    /// Here it is.
+    pub const SUCCESS: Self = Self(0);
+    /// Nobody listens.
+    pub const UNSUPPORTED: Self = Self(1);
+    /// The consumer refused.
+    pub const REJECT: Self = Self(2);
+    /// No queue pair is available.
+    pub const NO_QP: Self = Self(3);
+}

@@ -1,0 +1,210 @@
+//! Management datagrams of the communication management class: 256 bytes that travel between queue
+//! pairs 1. IBTA 13.4.2 (the header) and 12.6 to 12.11 (the messages).
+//!
+//! [`Mad`] is a view whose one length check is made where it is taken; [`Message`] and the header's
+//! fields are values. Reserved bits are ignored on the way in and zero on the way out.
+
+mod bits;
+mod layout;
+mod messages;
+
+pub use messages::{
+    Apr, Drep, Dreq, Lap, Mra, Path, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus,
+    Subject,
+};
+
+use layout::Block;
+
+/// Bytes of a management datagram.
+pub const LEN: usize = 256;
+
+/// Bytes of its header.
+const HEADER_LEN: usize = 24;
+
+/// What is known of every management datagram. IBTA 13.4.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadHeader {
+    /// 1.
+    pub base_version: u8,
+    /// 7 for communication management.
+    pub mgmt_class: u8,
+    /// 2 for communication management.
+    pub class_version: u8,
+    /// 3 (Send) for communication management.
+    pub method: u8,
+    /// 0 in requests.
+    pub status: u16,
+    /// Given back in the answer.
+    pub tid: u64,
+    /// Which message this is.
+    pub attr_id: u16,
+    /// More on it.
+    pub attr_mod: u32,
+}
+
+impl MadHeader {
+    /// The header of a message of this class.
+    pub const fn cm(attr_id: u16, tid: u64) -> Self {
+        Self {
+            base_version: 1,
+            mgmt_class: CLASS,
+            class_version: CLASS_VERSION,
+            method: SEND,
+            status: 0,
+            tid,
+            attr_id,
+            attr_mod: 0,
+        }
+    }
+}
+
+/// Communication management.
+const CLASS: u8 = 0x07;
+const CLASS_VERSION: u8 = 2;
+/// The only method of that class.
+const SEND: u8 = 0x03;
+
+/// A management datagram as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Mad<'a>(&'a [u8; LEN]);
+
+impl<'a> Mad<'a> {
+    /// The datagram in these bytes; `None` if there are not 256 of them.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// Its header.
+    pub fn header(&self) -> MadHeader {
+        let field = |at, width| bits::get(self.0, at, 0, width);
+        MadHeader {
+            base_version: self.0[0],
+            mgmt_class: self.0[1],
+            class_version: self.0[2],
+            method: self.0[3],
+            status: layout::Field::from_bits(field(4, 16)),
+            tid: field(8, 64),
+            attr_id: layout::Field::from_bits(field(16, 16)),
+            attr_mod: layout::Field::from_bits(field(20, 32)),
+        }
+    }
+
+    /// Its message; `None` if it is not one of communication management, of the version that this
+    /// crate speaks.
+    pub fn message(&self) -> Option<Message> {
+        let header = self.header();
+        let ours = header.base_version == 1
+            && header.mgmt_class == CLASS
+            && header.class_version == CLASS_VERSION
+            && header.method == SEND;
+        if ours { Message::parse(header.attr_id, &self.0[HEADER_LEN..]) } else { None }
+    }
+
+    /// For whom it is, without reading more than that.
+    pub fn recipient(&self) -> Option<Recipient> {
+        let word = |at| layout::Field::from_bits(bits::get(self.0, HEADER_LEN + at, 0, 32));
+        let service = |at| bits::get(self.0, HEADER_LEN + at, 0, 64);
+        Some(match self.header() {
+            MadHeader { mgmt_class, .. } if mgmt_class != CLASS => return None,
+            MadHeader { attr_id: Message::REQ | Message::SIDR_REQ, .. } => {
+                Recipient::Service(service(8))
+            }
+            MadHeader { attr_id: Message::SIDR_REP, .. } => Recipient::CommId(word(0)),
+            MadHeader { attr_id: Message::MRA..=Message::APR, .. } => Recipient::CommId(word(4)),
+            _ => return None,
+        })
+    }
+}
+
+/// For whom a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recipient {
+    /// Whoever listens on this service ID.
+    Service(u64),
+    /// Whoever has given out this communication ID or SIDR request ID.
+    CommId(u32),
+}
+
+macro_rules! messages {
+    ($($(#[$meta:meta])* $name:ident($body:ty) $id:ident = $number:literal,)*) => {
+        /// A message of communication management.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[expect(clippy::large_enum_variant, reason = "all of them fill a datagram")]
+        pub enum Message {
+            $($(#[$meta])* $name($body),)*
+        }
+
+        impl Message {
+            $(#[doc = concat!("The attribute ID of a ", stringify!($name), ".")]
+            pub const $id: u16 = $number;)*
+
+            /// The message with this attribute ID, from what follows the header.
+            fn parse(attr_id: u16, body: &[u8]) -> Option<Self> {
+                Some(match attr_id {
+                    $(Self::$id => Self::$name(Block::read(body, 0)),)*
+                    _ => return None,
+                })
+            }
+
+            /// Its attribute ID.
+            pub const fn attr_id(&self) -> u16 {
+                match self {
+                    $(Self::$name(_) => Self::$id,)*
+                }
+            }
+
+            /// Its name, as the specification has it.
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$name(_) => stringify!($id),)*
+                }
+            }
+
+            /// The whole datagram.
+            pub fn emit(&self, tid: u64) -> [u8; LEN] {
+                let mut mad = [0; LEN];
+                let header = MadHeader::cm(self.attr_id(), tid);
+                mad[..4].copy_from_slice(&[
+                    header.base_version,
+                    header.mgmt_class,
+                    header.class_version,
+                    header.method,
+                ]);
+                bits::put(&mut mad, 8, 0, 64, header.tid);
+                bits::put(&mut mad, 16, 0, 16, u64::from(header.attr_id));
+                match self {
+                    $(Self::$name(body) => body.write(&mut mad, HEADER_LEN),)*
+                }
+                mad
+            }
+        }
+    };
+}
+
+messages! {
+    /// Let us connect.
+    Req(Req) REQ = 0x0010,
+    /// An answer will take longer.
+    Mra(Mra) MRA = 0x0011,
+    /// No.
+    Rej(Rej) REJ = 0x0012,
+    /// Yes.
+    Rep(Rep) REP = 0x0013,
+    /// The connection stands.
+    Rtu(Rtu) RTU = 0x0014,
+    /// Let us end it.
+    Dreq(Dreq) DREQ = 0x0015,
+    /// It is ended.
+    Drep(Drep) DREP = 0x0016,
+    /// Which queue pair serves this?
+    SidrReq(SidrReq) SIDR_REQ = 0x0017,
+    /// This one.
+    SidrRep(SidrRep) SIDR_REP = 0x0018,
+    /// Take this alternate path.
+    Lap(Lap) LAP = 0x0019,
+    /// The answer to that.
+    Apr(Apr) APR = 0x001a,
+}
+
+#[cfg(test)]
+mod tests;
