@@ -129,7 +129,6 @@ macro_rules! messages {
     ($($(#[$meta:meta])* $name:ident($body:ty) $id:ident = $number:literal,)*) => {
         /// A message of communication management.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[expect(clippy::large_enum_variant, reason = "all of them fill a datagram")]
         pub enum Message {
             $($(#[$meta])* $name($body),)*
         }
