@@ -5,7 +5,8 @@
 //! them may be used by any number of threads, and misuse is an [`Error`] that says what to do.
 //!
 //! - [`devices`], [`Device`]: one for each network interface with an address; loopback too.
-//! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name.
+//! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name;
+//!   [`MemoryWindow`]: a peer's right to part of it, given and taken back by requests.
 //! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
 //! - [`QueuePair`]: where requests are posted; [`Endpoint`] and [`QueuePair::connect`]: to whom;
 //!   [`SharedReceiveQueue`]: receives for several of them; [`XrcDomain`]: one connection that reaches
@@ -51,6 +52,7 @@ mod drive;
 mod error;
 mod event;
 mod mr;
+mod mw;
 mod os;
 mod pd;
 mod qp;
@@ -64,6 +66,7 @@ pub use device::{Device, DeviceInfo, OpenOptions};
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
 pub use mr::MemoryRegion;
+pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
 pub use srq::SharedReceiveQueue;
@@ -71,11 +74,11 @@ pub use xrc::XrcDomain;
 
 pub use rxe_core::VerbsError;
 pub use rxe_core::engine::{Counters, Event};
-pub use rxe_core::mem::Access;
+pub use rxe_core::mem::{Access, Binding, WindowType};
 pub use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use rxe_core::queue::{
-    Completion, CompletionOp, Datagram, Immediate, Payload, RecvRequest, Remote, SendFlags, SendOp,
-    SendRequest, Sge, SgeList, Status,
+    Completion, CompletionOp, Datagram, Immediate, Payload, Placement, RecvRequest, Remote,
+    SendFlags, SendOp, SendRequest, Sge, SgeList, Status,
 };
 pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer};
 pub use rxe_net::{

@@ -12,10 +12,12 @@ use rxe_core::mem::{Access, Buffer, Span};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
+use crate::device::closed;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
-/// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more.
+/// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
+/// windows that are bound to it open nothing.
 pub struct MemoryRegion {
     pd: ProtectionDomain,
     buffer: Buffer,
@@ -144,12 +146,17 @@ impl MemoryRegion {
         Remote { addr: self.start.wrapping_add(offset as u64), rkey: self.key }
     }
 
+    /// How many memory windows are bound to it.
+    pub fn windows(&self) -> usize {
+        self.pd.device().memory().windows_of(self.key)
+    }
+
     /// Deregisters it, as dropping it does: waits for copies under way.
     ///
     /// # Errors
-    /// None at present.
+    /// Windows are bound to it: it is deregistered nevertheless, and they open nothing any more.
     pub fn close(self) -> Result<()> {
-        Ok(())
+        closed(self.windows(), "the memory region")
     }
 
     fn span(&self, offset: usize, len: usize) -> Result<Span<'_>> {

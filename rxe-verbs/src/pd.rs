@@ -5,12 +5,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rxe_core::VerbsError;
-use rxe_core::mem::{Access, Buffer, PdId};
+use rxe_core::mem::{Access, Buffer, PdId, WindowType};
 
 use crate::cq::CompletionQueue;
 use crate::device::{Device, closed};
 use crate::error::{Error, Result};
 use crate::mr::MemoryRegion;
+use crate::mw::MemoryWindow;
 use crate::os::random_u64;
 use crate::qp::QpBuilder;
 
@@ -40,7 +41,8 @@ impl ProtectionDomain {
     /// [`Access::ZERO_BASED`], from 0 on.)
     ///
     /// # Errors
-    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or there is not as much memory.
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
+    /// or there is not as much memory.
     pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
         let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
         let buffer = Buffer::try_zeroed(len).ok_or_else(no_memory)?;
@@ -52,8 +54,8 @@ impl ProtectionDomain {
     /// Registers memory of the program, to be named by addresses from `iova` on.
     ///
     /// # Errors
-    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or the addresses pass the end
-    /// of the address space.
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
+    /// or the addresses pass the end of the address space.
     ///
     /// # Safety
     /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
@@ -72,18 +74,28 @@ impl ProtectionDomain {
     }
 
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
-        let mut random = random_u64()?;
-        let key = move || {
-            let [a, b, c, d, ..] = random.to_le_bytes();
-            // Further ones only where a key is taken.
-            random = random.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
-            u32::from_le_bytes([a, b, c, d])
-        };
+        if access.contains(Access::FLUSH_PERSISTENT) {
+            let why =
+                "FLUSH_PERSISTENT: this memory is lost with the power; use FLUSH_GLOBAL".into();
+            return Err(VerbsError::InvalidAttribute { name: "access", why }.into());
+        }
         let memory = self.inner.device.memory();
         let key = memory
-            .register(self.inner.id, buffer.clone(), start, access, key)
+            .register(self.inner.id, buffer.clone(), start, access, keys()?)
             .map_err(VerbsError::Registration)?;
         Ok(MemoryRegion::new(self.clone(), buffer, start, key, access))
+    }
+
+    /// Makes a memory window, which opens nothing until it is bound ([`QueuePair::bind`]).
+    ///
+    /// # Errors
+    /// The device has failed.
+    ///
+    /// [`QueuePair::bind`]: crate::QueuePair::bind
+    pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {
+        self.inner.device.shard().check()?;
+        let key = self.inner.device.memory().create_window(self.inner.id, kind, keys()?);
+        Ok(MemoryWindow::new(self.clone(), kind, key))
     }
 
     /// Begins a queue pair whose requests all complete on one queue.
@@ -96,7 +108,7 @@ impl ProtectionDomain {
         QpBuilder::new(self.clone(), send_cq.clone(), recv_cq.clone())
     }
 
-    /// How many others have it: handles, memory regions and queue pairs.
+    /// How many others have it: handles, memory regions and windows, queue pairs, address handles.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1
     }
@@ -112,4 +124,15 @@ impl ProtectionDomain {
     pub(crate) fn id(&self) -> PdId {
         self.inner.id
     }
+}
+
+/// Keys that a stranger can not guess.
+fn keys() -> Result<impl FnMut() -> u32> {
+    let mut random = random_u64()?;
+    Ok(move || {
+        let [a, b, c, d, ..] = random.to_le_bytes();
+        // Further ones only where a key is taken.
+        random = random.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+        u32::from_le_bytes([a, b, c, d])
+    })
 }

@@ -20,4 +20,5 @@ example!(write_read, "../examples/write_read.rs");
 example!(atomics, "../examples/atomics.rs");
 example!(datagrams, "../examples/datagrams.rs");
 example!(shared_receive_queue, "../examples/shared_receive_queue.rs");
+example!(memory_window, "../examples/memory_window.rs");
 example!(xrc, "../examples/xrc.rs");

@@ -282,7 +282,8 @@ impl MemoryGuard<'_> {
         if region.access.contains(need) { Ok(()) } else { Err(AccessError::NotPermitted) }
     }
 
-    /// Binds a window, for a request on QP `qpn`; its key's low 8 bits become `new_key`.
+    /// Binds a window, which any key names that it has had, for a request on QP `qpn`; its key's low
+    /// 8 bits become `new_key`.
     ///
     /// # Errors
     /// Why not; it is as before then.
@@ -302,16 +303,19 @@ impl MemoryGuard<'_> {
             let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let lacks_write =
                 binding.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE);
+            // Only the region knows how far its bytes can be brought.
+            let flushes = binding.access & (Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT);
             let fits = region.pd == pd
                 && region.access.contains(Access::MW_BIND)
                 && !region.access.contains(Access::ZERO_BASED)
                 && !lacks_write
+                && region.access.contains(flushes)
                 && region.span(binding.addr, binding.length).is_ok();
             if !fits {
                 return Err(WindowError::Region);
             }
         }
-        target.bind(pd, qpn, window, new_key, binding)
+        target.bind(pd, qpn, new_key, binding)
     }
 
     /// Takes a type 2 window's binding away, for a request on QP `qpn` or of its peer.
@@ -462,7 +466,7 @@ mod tests {
         assert_eq!(memory.windows_of(region), 1);
         assert_eq!(guard.invalidate(QPN, key), Err(WindowError::WrongType));
         let nothing = Binding { length: 0, ..binding(region, need) };
-        guard.bind(PD, QPN, key, 6, nothing).unwrap();
+        guard.bind(PD, QPN, window, 6, nothing).unwrap();
         assert_eq!(memory.windows_of(region), 0);
     }
 
@@ -497,6 +501,7 @@ mod tests {
         let refused = Err(WindowError::Region);
         assert_eq!(bind(binding(plain, Access::REMOTE_READ)), refused);
         assert_eq!(bind(binding(read_only, Access::REMOTE_WRITE)), refused);
+        assert_eq!(bind(binding(region, Access::FLUSH_PERSISTENT)), refused);
         let beyond = Binding { length: 85, ..binding(region, Access::REMOTE_READ) };
         assert_eq!(bind(beyond), refused);
         assert_eq!(

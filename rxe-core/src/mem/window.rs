@@ -104,14 +104,10 @@ impl Window {
         &self,
         pd: PdId,
         qpn: Qpn,
-        key: Key,
         new_key: u8,
         binding: Binding,
     ) -> Result<(), WindowError> {
         let mut state = self.state.lock();
-        if state.key != key {
-            return Err(WindowError::UnknownKey);
-        }
         if self.pd != pd {
             return Err(WindowError::OtherPd);
         }

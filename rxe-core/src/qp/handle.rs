@@ -198,6 +198,11 @@ impl QpHandle {
         if (request.op.is_local() || matches!(request.op, SendOp::Flush { .. })) && bytes != 0 {
             return Err(VerbsError::InvalidRequest { why: "this operation has no payload" });
         }
+        if matches!(request.op, SendOp::Flush { placement, .. } if placement.is_empty()) {
+            return Err(VerbsError::InvalidRequest {
+                why: "a FLUSH must say how far: GLOBAL, PERSISTENT or both",
+            });
+        }
         if let SendOp::CompareSwap { remote, .. }
         | SendOp::FetchAdd { remote, .. }
         | SendOp::AtomicWrite { remote } = request.op

@@ -108,7 +108,7 @@ pub enum SendOp {
     },
     /// Binds a memory window of ours. Nothing is sent.
     BindWindow {
-        /// The window's key of now.
+        /// The window, by any key that it has had.
         window: Key,
         /// The low 8 bits of its key from then on.
         new_key: u8,

@@ -107,7 +107,7 @@ impl DeviceAttr {
             max_res_rd_atom: 0x3_f000,
             max_qp_init_rd_atom: 128,
             atomic_cap: AtomicCap::Glob,
-            max_mw: 0,
+            max_mw: MANY,
             max_mcast_grp: 8192,
             max_mcast_qp_attach: 56,
             max_total_mcast_qp_attach: 0x7_0000,
@@ -135,7 +135,11 @@ impl DeviceCap {
     const PORT_ACTIVE_EVENT: u64 = 1 << 10;
     const SYS_IMAGE_GUID: u64 = 1 << 11;
     const RC_RNR_NAK_GEN: u64 = 1 << 12;
+    const MEM_WINDOW: u64 = 1 << 17;
     const XRC: u64 = 1 << 20;
+    const MEM_WINDOW_TYPE_2B: u64 = 1 << 24;
+    const FLUSH_GLOBAL: u64 = 1 << 38;
+    const ATOMIC_WRITE: u64 = 1 << 40;
 
     /// Those of this engine.
     const OURS: Self = Self(
@@ -144,22 +148,42 @@ impl DeviceCap {
             | Self::PORT_ACTIVE_EVENT
             | Self::SYS_IMAGE_GUID
             | Self::RC_RNR_NAK_GEN
-            | Self::XRC,
+            | Self::MEM_WINDOW
+            | Self::XRC
+            | Self::MEM_WINDOW_TYPE_2B
+            | Self::FLUSH_GLOBAL
+            | Self::ATOMIC_WRITE,
     );
 
     /// The names that `ibv_devinfo` prints, by bit.
-    const NAMES: [(u64, &'static str); 6] = [
+    const NAMES: [(u64, &'static str); 10] = [
         (Self::BAD_PKEY_CNTR, "BAD_PKEY_CNTR"),
         (Self::BAD_QKEY_CNTR, "BAD_QKEY_CNTR"),
         (Self::PORT_ACTIVE_EVENT, "PORT_ACTIVE_EVENT"),
         (Self::SYS_IMAGE_GUID, "SYS_IMAGE_GUID"),
         (Self::RC_RNR_NAK_GEN, "RC_RNR_NAK_GEN"),
+        (Self::MEM_WINDOW, "MEM_WINDOW"),
         (Self::XRC, "XRC"),
+        (Self::MEM_WINDOW_TYPE_2B, "MEM_WINDOW_TYPE_2B"),
+        (Self::FLUSH_GLOBAL, "FLUSH_GLOBAL"),
+        (Self::ATOMIC_WRITE, "ATOMIC_WRITE"),
     ];
 
     /// As verbs has them: 32 bits in `device_cap_flags`, all 64 in `device_cap_flags_ex`.
     pub const fn bits(self) -> u64 {
         self.0
+    }
+
+    /// Those that the 32 bits of `device_cap_flags` have room for.
+    #[must_use]
+    pub const fn basic(self) -> Self {
+        Self(self.0 & 0xffff_ffff)
+    }
+
+    /// The others.
+    #[must_use]
+    pub const fn extended(self) -> Self {
+        Self(self.0 & !0xffff_ffff)
     }
 
     /// The names of those that are set.

@@ -4,6 +4,7 @@ mod builder;
 mod connect;
 mod datagram;
 mod request;
+mod window;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Send requests, said in few words.
 
 use rxe_core::mem::Access;
-use rxe_core::queue::{Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
-use rxe_core::types::{Qkey, Qpn};
+use rxe_core::queue::{Payload, Placement, Remote, SendFlags, SendOp, SendRequest, Sge, SgeList};
+use rxe_core::types::{Key, Qkey, Qpn};
 
 use super::{QueuePair, invalid};
 use crate::ah::AddressHandle;
@@ -57,6 +57,33 @@ impl QueuePair {
         self.request(id, op, Payload::Sges([result].as_slice().into()))
     }
 
+    /// Writes a word of the peer's memory at once, in the machine's byte order: nobody there sees half
+    /// of it, or sees it before what was written before. Needs REMOTE_WRITE of the peer's queue pair
+    /// and region, and 8 bytes of inline data.
+    pub fn atomic_write(&self, id: u64, value: u64, word: Remote) -> Request<'_> {
+        let bytes = value.to_ne_bytes();
+        self.request(id, SendOp::AtomicWrite { remote: word }, Payload::Inline(bytes[..].into()))
+    }
+
+    /// Completes when what was written to `length` bytes of the peer's memory has come as far as
+    /// `placement` says: [`Placement::GLOBAL`] needs [`Access::FLUSH_GLOBAL`] of the peer's queue pair
+    /// ([`crate::ConnectOptions::access`]) and region.
+    pub fn flush(&self, id: u64, range: Remote, length: u32, placement: Placement) -> Request<'_> {
+        let op = SendOp::Flush { remote: range, length, placement, whole_region: false };
+        self.without_bytes(id, op)
+    }
+
+    /// The same for all of the region that has this key.
+    pub fn flush_region(&self, id: u64, rkey: Key, placement: Placement) -> Request<'_> {
+        let remote = Remote { addr: 0, rkey };
+        self.without_bytes(id, SendOp::Flush { remote, length: 0, placement, whole_region: true })
+    }
+
+    /// A request without bytes.
+    pub(super) fn without_bytes(&self, id: u64, op: SendOp) -> Request<'_> {
+        self.request(id, op, Payload::Sges(SgeList::new()))
+    }
+
     fn request(&self, id: u64, op: SendOp, payload: Payload) -> Request<'_> {
         let request = SendRequest::new(id, op, payload);
         Request { qp: self, request, wrong: None, inline: false }
@@ -80,8 +107,44 @@ impl Request<'_> {
     pub fn imm(mut self, data: u32) -> Self {
         match &mut self.request.op {
             SendOp::Send { imm } | SendOp::Write { imm, .. } => *imm = Some(data),
+            SendOp::SendInvalidate { .. } => {
+                self.wrong = Some("a SEND either carries immediate data or invalidates a key");
+            }
             _ => self.wrong = Some("only SEND and WRITE carry immediate data"),
         }
+        self
+    }
+
+    /// Also takes this type 2 window, bound by the peer to its end of the connection, from us: the
+    /// peer's completion tells it ([`crate::Immediate::Invalidated`]), and needs not look whether we
+    /// still use it. For a SEND without immediate data.
+    pub fn invalidate(mut self, rkey: Key) -> Self {
+        match self.request.op {
+            SendOp::Send { imm: None } | SendOp::SendInvalidate { .. } => {
+                self.request.op = SendOp::SendInvalidate { rkey };
+            }
+            SendOp::Send { .. } => {
+                self.wrong = Some("a SEND either carries immediate data or invalidates a key");
+            }
+            _ => self.wrong = Some("only SEND invalidates a key of the peer"),
+        }
+        self
+    }
+
+    /// The key that a window will have once it is bound by this request ([`QueuePair::bind`]). It may
+    /// be told to a peer by a SEND right behind.
+    pub fn new_rkey(&self) -> Option<Key> {
+        match self.request.op {
+            SendOp::BindWindow { window, new_key, .. } => {
+                Some(Key::new(window.value() & !0xff | u32::from(new_key)))
+            }
+            _ => None,
+        }
+    }
+
+    /// It can not be posted, for this reason.
+    pub(super) fn refused(mut self, why: Option<&'static str>) -> Self {
+        self.wrong = self.wrong.or(why);
         self
     }
 
@@ -174,6 +237,6 @@ impl QueuePair {
             bytes.resize(before + span.len(), 0);
             span.read(&mut bytes[before..]);
         }
-        Ok(Payload::Inline(bytes.as_slice().into()))
+        Ok(Payload::Inline(bytes.into()))
     }
 }

@@ -39,9 +39,9 @@ pub(super) fn device_fields(device: &DeviceInfo) -> Vec<Field> {
         plain("max_qp", a.max_qp),
         plain("max_qp_wr", a.max_qp_wr),
         Field {
-            below: caps.names().collect(),
+            below: caps.basic().names().collect(),
             json: caps.names().collect(),
-            ..plain("device_cap_flags", format!("0x{:08x}", caps.bits()))
+            ..plain("device_cap_flags", format!("0x{:08x}", caps.basic().bits()))
         },
         plain("max_sge", a.max_sge),
         plain("max_sge_rd", a.max_sge_rd),

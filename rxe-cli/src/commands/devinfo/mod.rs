@@ -3,7 +3,7 @@
 mod fields;
 mod text;
 
-use rxe_verbs::device::DeviceInfo;
+use rxe_verbs::device::{DeviceCap, DeviceInfo};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::common::{Error, check_port, chosen_devices, print, print_json};
@@ -55,7 +55,7 @@ impl Args {
 struct Report {
     device: Vec<Field>,
     port: Vec<Field>,
-    cap_flags: u64,
+    cap_flags: DeviceCap,
     /// Index and address.
     gids: Vec<(usize, String)>,
 }
@@ -65,7 +65,7 @@ impl Report {
         let gids = device.gids().iter().enumerate();
         Self {
             device: device_fields(device),
-            cap_flags: device.attr().device_cap_flags.bits(),
+            cap_flags: device.attr().device_cap_flags,
             port: port_fields(&device.port_attr()),
             gids: gids.map(|(i, e)| (i, text::gid(&e.gid))).collect(),
         }

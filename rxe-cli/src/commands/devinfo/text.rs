@@ -2,6 +2,7 @@
 //! device stand in column 40 and those of a port in column 48.
 
 use rxe_core::types::Gid;
+use rxe_verbs::device::DeviceCap;
 
 use super::{Field, Report};
 use crate::common::tab_to;
@@ -27,7 +28,7 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
         }
     }
     if verbose {
-        out += &EXTENDED.replace("{CAPS}", &format!("0x{:X}", report.cap_flags));
+        out += &EXTENDED.replace("{CAPS}", &cap_flags(report.cap_flags));
     }
     out += "\t\tport:\t1\n";
     for field in report.port.iter().filter(shown) {
@@ -40,6 +41,12 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
     }
     out.push('\n');
     out
+}
+
+/// All flags, and the names of those that have not been named above.
+fn cap_flags(flags: DeviceCap) -> String {
+    let value = format!("0x{:X}", flags.bits());
+    flags.extended().names().fold(value, |out, name| out + "\n\t\t\t\t\t" + name)
 }
 
 /// A GID as `ibv_devinfo` writes those of RoCE v2: as an address, IPv4 as mapped.
