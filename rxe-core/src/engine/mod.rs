@@ -15,6 +15,7 @@
 mod config;
 mod counters;
 mod event;
+mod gsi;
 mod rx;
 mod table;
 mod timer;
@@ -27,6 +28,7 @@ pub use config::{Config, Limits, SourcePort};
 pub use counters::Counters;
 pub(crate) use event::EventSink;
 pub use event::{Event, Fault, RetryCause};
+pub use gsi::ReceivedMad;
 
 use crate::error::VerbsError;
 use crate::mem::{Memory, PdId};
@@ -48,6 +50,7 @@ pub struct Engine {
     doorbells: Arc<Doorbells>,
     qps: QpTable,
     groups: rx::Groups,
+    gsi: gsi::Gsi,
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
     /// One of them has more to send than acknowledgements.
@@ -65,6 +68,7 @@ impl Engine {
             doorbells: Arc::default(),
             qps: QpTable::default(),
             groups: rx::Groups::new(),
+            gsi: gsi::Gsi::default(),
             ready: VecDeque::new(),
             hurry: false,
             timers: Timers::default(),

@@ -21,7 +21,7 @@ impl Engine {
             let reason = DropReason::Truncated;
             self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
         }
-        let Self { config, qps, groups, memory, events, ready, hurry, timers, .. } = self;
+        let Self { config, qps, groups, memory, events, ready, hurry, timers, gsi, .. } = self;
         let guard = memory.guard();
         let prefix = Prefix::new(&frame.net);
         // Packets for the same QP follow one another: it is looked up once, and put where it
@@ -73,6 +73,11 @@ impl Engine {
                         qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
                     }
                 })
+            } else if qpn == Qpn::GSI && gsi.is_open() {
+                current = None;
+                gsi.admit(config, net, &packet)
+                    .and_then(|mad| icrc().map(|()| mad))
+                    .and_then(|mad| gsi.take(net, mad))
             } else if qpn.value() == 0 {
                 Err(DropReason::QpnZero)
             } else {
@@ -144,7 +149,7 @@ fn is_open(qp: &Qp, info: &OpInfo) -> bool {
     }
 }
 
-fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
+pub(super) fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {
     if packet.pkey().matches(Pkey::DEFAULT) { Ok(()) } else { Err(DropReason::WrongPkey) }
 }
 

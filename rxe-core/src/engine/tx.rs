@@ -22,6 +22,9 @@ impl Engine {
                 }
             }
         }
+        let before = batch.total();
+        self.gsi.transmit(batch);
+        self.count_sent(before, batch.total());
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop_front() else { break };
@@ -41,7 +44,12 @@ impl Engine {
                 self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
             }
         }
-        self.hurry = !self.ready.is_empty();
+        self.hurry = !self.ready.is_empty() || self.gsi.has_work();
+    }
+
+    fn count_sent(&mut self, before: (u64, u64), after: (u64, u64)) {
+        self.events.counters.sent_pkts += after.0 - before.0;
+        self.events.counters.sent_bytes += after.1 - before.1;
     }
 }
 

@@ -74,6 +74,11 @@ impl<'a> Mad<'a> {
         bytes.try_into().ok().map(Self)
     }
 
+    /// The datagram in these bytes.
+    pub const fn from_array(bytes: &'a [u8; LEN]) -> Self {
+        Self(bytes)
+    }
+
     /// Its header.
     pub fn header(&self) -> MadHeader {
         let field = |at, width| bits::get(self.0, at, 0, width);

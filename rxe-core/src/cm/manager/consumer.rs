@@ -1,0 +1,291 @@
+//! What the consumer asks for. IBTA 12.9.1, 12.9.3.
+
+use std::time::Duration;
+
+use super::connection::{Connection, Retry, State, timeout};
+use super::{CmError, ConnId, Listener, ListenerId, Manager, Route, fill};
+use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
+use crate::types::Time;
+
+/// How often a REQ, REP or SIDR_REQ is repeated: with growing waits, for 102 s.
+const RETRIES: u8 = 15;
+/// How often a DREQ is: for 33 s.
+const DREQ_RETRIES: u8 = 7;
+/// How long a SIDR_REP is kept, in case it is lost.
+const SIDR_KEPT: Duration = Duration::from_secs(20);
+/// The response timeout that our REQs tell the peer: 4.3 s.
+const RESPONSE_TIMEOUT: u8 = 20;
+
+impl Manager {
+    /// Listens on a service ID, with room for `backlog` requests that are not taken yet.
+    ///
+    /// # Errors
+    /// [`CmError::InUse`].
+    pub fn listen(&mut self, service_id: u64, backlog: usize) -> Result<ListenerId, CmError> {
+        if self.services.contains_key(&service_id) {
+            return Err(CmError::InUse);
+        }
+        let id = loop {
+            let id = u32::try_from(self.draw() >> 32).unwrap_or_default();
+            if !self.listeners.contains_key(&id) {
+                break ListenerId(id);
+            }
+        };
+        self.listeners.insert(id.0, Listener { service_id, backlog, waiting: 0 });
+        self.services.insert(service_id, id);
+        Ok(id)
+    }
+
+    /// Listens no more. Requests that are not taken are refused, and their events withdrawn.
+    pub fn unlisten(&mut self, now: Time, listener: ListenerId) {
+        let Some(old) = self.listeners.remove(&listener.0) else { return };
+        self.services.remove(&old.service_id);
+        let waiting = self.connections.values().filter(|c| c.state.waits_for() == Some(listener));
+        let waiting: Vec<_> = waiting.map(|c| c.id).collect();
+        self.events.retain(|event| !waiting.contains(&event.id()));
+        for id in waiting {
+            self.destroy(now, id);
+        }
+    }
+
+    /// The consumer has taken a request or question: it no longer counts towards the backlog.
+    pub fn taken(&mut self, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id.0) else { return };
+        let waited = connection.state.waits_for();
+        if let State::ReqRcvd { waiting, .. } | State::SidrReqRcvd { waiting, .. } =
+            &mut connection.state
+        {
+            *waiting = false;
+        }
+        if let Some(listener) = waited {
+            self.waits_no_more(listener);
+        }
+    }
+
+    /// Asks for a connection. The names, timeouts and the device's GUID in `req` are set here.
+    ///
+    /// # Errors
+    /// [`CmError::NoResources`].
+    pub fn connect(&mut self, now: Time, route: Route, req: Req) -> Result<ConnId, CmError> {
+        let id = self.draw_id().ok_or(CmError::NoResources)?;
+        let tid = self.draw_tid(id);
+        let req = Req {
+            local_comm_id: id.0,
+            local_ca_guid: self.config.guid,
+            remote_cm_response_timeout: RESPONSE_TIMEOUT,
+            local_cm_response_timeout: RESPONSE_TIMEOUT,
+            max_cm_retries: RETRIES,
+            ..req
+        };
+        let life = timeout(req.primary.local_ack_timeout);
+        self.begin(id, tid, route, life);
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            connection.local_qpn = req.local_qpn;
+        }
+        let mad = self.send(id, tid, &Message::Req(req));
+        self.set(id, State::ReqSent(Retry::new(now, mad, RETRIES)));
+        Ok(id)
+    }
+
+    /// Accepts a request. The names and the device's GUID in `rep` are set here.
+    ///
+    /// # Errors
+    /// It was not asked for, or ended meanwhile.
+    pub fn accept(&mut self, now: Time, id: ConnId, rep: Rep) -> Result<(), CmError> {
+        let guid = self.config.guid;
+        let connection = self.get(id)?;
+        if !matches!(connection.state, State::ReqRcvd { .. }) {
+            return Err(CmError::WrongState);
+        }
+        connection.local_qpn = rep.local_qpn;
+        let rep = Rep {
+            local_comm_id: id.0,
+            remote_comm_id: connection.remote_id,
+            local_ca_guid: guid,
+            ..rep
+        };
+        let tid = connection.tid;
+        let mad = self.send(id, tid, &Message::Rep(rep));
+        self.set(id, State::RepSent(Retry::new(now, mad, RETRIES)));
+        Ok(())
+    }
+
+    /// Refuses a request or a reply. The connection is forgotten.
+    ///
+    /// # Errors
+    /// There is nothing to refuse.
+    pub fn reject(
+        &mut self,
+        id: ConnId,
+        reason: RejReason,
+        ari: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let subject = match self.get(id)?.state {
+            State::ReqRcvd { .. } => Subject::Req,
+            State::RepRcvd => Subject::Rep,
+            _ => return Err(CmError::WrongState),
+        };
+        self.send_rej(id, subject, reason, ari, private_data);
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Says that this side, which has a reply, is ready.
+    ///
+    /// # Errors
+    /// There is no reply, or it ended meanwhile.
+    pub fn establish(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+        let connection = self.get(id)?;
+        if !matches!(connection.state, State::RepRcvd) {
+            return Err(CmError::WrongState);
+        }
+        let mut rtu =
+            Rtu { local_comm_id: id.0, remote_comm_id: connection.remote_id, ..Rtu::default() };
+        fill(&mut rtu.private_data, private_data);
+        let tid = connection.tid;
+        let mad = self.send(id, tid, &Message::Rtu(rtu));
+        self.set(id, State::Established { rtu: Some(mad) });
+        Ok(())
+    }
+
+    /// A packet has come on the queue pair whose REP is not answered: the peer is ready, and its RTU
+    /// was lost or overtaken.
+    pub fn communication_established(&mut self, id: ConnId) {
+        self.become_established(id);
+    }
+
+    /// Ends a connection, or agrees to its end.
+    ///
+    /// # Errors
+    /// It is not connected.
+    pub fn disconnect(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let connection = self.get(id)?;
+        match connection.state {
+            State::Established { .. } | State::RepSent(_) => {
+                let mut dreq = Dreq {
+                    local_comm_id: id.0,
+                    remote_comm_id: connection.remote_id,
+                    remote_qpn: connection.remote_qpn,
+                    ..Dreq::default()
+                };
+                fill(&mut dreq.private_data, private_data);
+                let tid = self.draw_tid(id);
+                let mad = self.send(id, tid, &Message::Dreq(dreq));
+                self.set(id, State::DreqSent(Retry::new(now, mad, DREQ_RETRIES)));
+            }
+            State::DreqRcvd { tid } => {
+                self.end(now, id, tid);
+            }
+            _ => return Err(CmError::WrongState),
+        }
+        Ok(())
+    }
+
+    /// Has no more use for it, whatever state it is in. The peer is told, and no more events come.
+    pub fn destroy(&mut self, now: Time, id: ConnId) {
+        self.events.retain(|event| event.id() != id);
+        let Ok(connection) = self.get(id) else { return };
+        connection.orphan = true;
+        match connection.state {
+            State::ReqSent(_) => {
+                self.send_rej(id, Subject::Req, RejReason::TIMEOUT, &[], &[]);
+                self.forget(id);
+            }
+            State::ReqRcvd { .. } => {
+                self.send_rej(id, Subject::Req, RejReason::CONSUMER_DEFINED, &[], &[]);
+                self.forget(id);
+            }
+            State::RepSent(_) | State::RepRcvd => {
+                self.send_rej(id, Subject::Rep, RejReason::CONSUMER_DEFINED, &[], &[]);
+                self.forget(id);
+            }
+            State::Established { .. } | State::DreqRcvd { .. } => {
+                // It goes on by itself.
+                let _ = self.disconnect(now, id, &[]);
+            }
+            State::SidrReqRcvd { .. } => {
+                let rep =
+                    SidrRep { status: crate::cm::mad::SidrStatus::REJECT.0, ..SidrRep::default() };
+                let _ = self.answer_sidr(now, id, rep);
+            }
+            State::SidrReqSent(_) => {
+                self.forget(id);
+            }
+            State::DreqSent(_) | State::TimeWait { .. } | State::SidrRepSent { .. } => {}
+        }
+    }
+
+    /// Asks for the queue pair of a datagram service.
+    ///
+    /// # Errors
+    /// [`CmError::NoResources`].
+    pub fn resolve(&mut self, now: Time, route: Route, req: SidrReq) -> Result<ConnId, CmError> {
+        let id = self.draw_id().ok_or(CmError::NoResources)?;
+        let tid = self.draw_tid(id);
+        self.begin(id, tid, route, Duration::ZERO);
+        let req = SidrReq { request_id: id.0, ..req };
+        let mad = self.send(id, tid, &Message::SidrReq(req));
+        self.set(id, State::SidrReqSent(Retry::new(now, mad, RETRIES)));
+        Ok(id)
+    }
+
+    /// Answers a question. The question's ID and service ID are set here, and the consumer need not
+    /// destroy it.
+    ///
+    /// # Errors
+    /// It was not asked, or is answered.
+    pub fn answer_sidr(&mut self, now: Time, id: ConnId, rep: SidrRep) -> Result<(), CmError> {
+        let connection = self.get(id)?;
+        let State::SidrReqRcvd { service_id, .. } = connection.state else {
+            return Err(CmError::WrongState);
+        };
+        connection.orphan = true;
+        let rep = SidrRep { request_id: connection.remote_id, service_id, ..rep };
+        let tid = connection.tid;
+        let rep = self.send(id, tid, &Message::SidrRep(rep));
+        self.set(id, State::SidrRepSent { until: now + SIDR_KEPT, rep });
+        Ok(())
+    }
+
+    /// Destroys everything, before the device is closed.
+    pub fn close(&mut self, now: Time) {
+        let ids: Vec<_> = self.connections.keys().copied().map(ConnId).collect();
+        for id in ids {
+            self.destroy(now, id);
+        }
+        self.listeners.clear();
+        self.services.clear();
+    }
+
+    fn get(&mut self, id: ConnId) -> Result<&mut Connection, CmError> {
+        self.connections.get_mut(&id.0).ok_or(CmError::Unknown)
+    }
+
+    /// Makes a connection of this side's own; its state is set when its first message is sent.
+    fn begin(&mut self, id: ConnId, tid: u64, route: Route, packet_life: Duration) {
+        let connection = Connection {
+            id,
+            remote_id: 0,
+            remote_guid: 0,
+            local_qpn: Default::default(),
+            remote_qpn: Default::default(),
+            route,
+            tid,
+            state: State::RepRcvd,
+            packet_life,
+            orphan: false,
+            armed: None,
+        };
+        self.connections.insert(id.0, connection);
+    }
+
+    fn draw_tid(&mut self, id: ConnId) -> u64 {
+        self.draw() << 32 | u64::from(id.0)
+    }
+}

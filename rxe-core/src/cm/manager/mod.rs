@@ -1,0 +1,382 @@
+//! The communication manager's state machine: connections and questions of one device. IBTA 12.9
+//! (connections), 12.11 (service ID resolution).
+//!
+//! Sans-IO, as the engine: datagrams and time go in ([`Manager::handle_mad`],
+//! [`Manager::handle_timeout`]), datagrams and events come out ([`Manager::poll_transmit`],
+//! [`Manager::poll_event`]). The consumer brings its queue pairs up and down itself.
+//!
+//! Invariants:
+//! - Whatever arrives is hostile until it fits a connection: its communication IDs, its source
+//!   address and, for a DREQ, its queue pair must be that connection's. The rest is dropped, or
+//!   refused where the sender needs to know.
+//! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers can not keep each other busy.
+//! - What strangers can make this keep is bounded by the listeners' backlogs, [`MAX_CONNECTIONS`]
+//!   and [`MAX_OUTBOX`].
+//! - A connection has at most one entry in the timer list, and each event leaves it in a state in
+//!   which the consumer or a timer goes on.
+//!
+//! LAP and APR (alternate paths) are dropped, as kernels do on Ethernet.
+
+mod connection;
+mod consumer;
+mod event;
+mod receive;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub use event::CmEvent;
+
+use super::mad::{self, Message, Mra, RejReason, Subject};
+use crate::types::{Gid, Time};
+use connection::{Connection, State};
+
+/// Connections and questions of a device, all states counted.
+pub const MAX_CONNECTIONS: usize = 1 << 16;
+/// Datagrams that wait to be sent; more are lost as in the network.
+pub const MAX_OUTBOX: usize = 4096;
+
+/// A connection or question: the local communication ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u32);
+
+/// Who listens on a service ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u32);
+
+/// Between which addresses a datagram travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// The own address.
+    pub local: Gid,
+    /// The peer's.
+    pub remote: Gid,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub traffic_class: u8,
+}
+
+/// A datagram to be sent from queue pair 1 to queue pair 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Between which addresses.
+    pub route: Route,
+    /// The management datagram.
+    pub mad: Box<[u8; mad::LEN]>,
+}
+
+/// What a manager is told about its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmConfig {
+    /// The top 8 bits of all its communication IDs: where several managers share queue pair 1, each
+    /// has another block, so that what arrives can be handed to the right one.
+    pub block: u8,
+    /// The device's GUID.
+    pub guid: u64,
+    /// Random: communication and transaction IDs come from it, and strangers must not guess them.
+    pub seed: u64,
+}
+
+/// Why a call was not carried out. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CmError {
+    /// There is no such connection or listener: it may have ended meanwhile.
+    Unknown,
+    /// The connection is not in a state for this.
+    WrongState,
+    /// Somebody listens on that service ID already.
+    InUse,
+    /// There are too many connections.
+    NoResources,
+}
+
+/// See the module's opening.
+#[derive(Debug)]
+pub struct Manager {
+    config: CmConfig,
+    connections: HashMap<u32, Connection>,
+    /// Passive connections and questions by what the peer calls them.
+    peers: HashMap<PeerKey, ConnId>,
+    listeners: HashMap<u32, Listener>,
+    services: HashMap<u64, ListenerId>,
+    timers: BTreeSet<(Time, ConnId)>,
+    outbox: VecDeque<Outgoing>,
+    events: VecDeque<CmEvent>,
+    drawn: u64,
+}
+
+/// The peer's address, its name for a connection, and whether that is a question's.
+type PeerKey = (Gid, u32, bool);
+
+#[derive(Debug)]
+struct Listener {
+    service_id: u64,
+    backlog: usize,
+    /// Requests that the consumer has not taken.
+    waiting: usize,
+}
+
+impl Manager {
+    /// A manager without connections.
+    pub fn new(config: CmConfig) -> Self {
+        Self {
+            config,
+            connections: HashMap::new(),
+            peers: HashMap::new(),
+            listeners: HashMap::new(),
+            services: HashMap::new(),
+            timers: BTreeSet::new(),
+            outbox: VecDeque::new(),
+            events: VecDeque::new(),
+            drawn: 0,
+        }
+    }
+
+    /// What it was told.
+    pub fn config(&self) -> &CmConfig {
+        &self.config
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self) -> Option<Outgoing> {
+        self.outbox.pop_front()
+    }
+
+    /// The oldest event not yet taken. A request counts towards its listener's backlog until
+    /// [`Manager::taken`] is called.
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`Manager::handle_timeout`] must be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Connections and questions, all states counted.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether there is no connection or question.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(&(at, id)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            let Some(connection) = self.connections.get_mut(&id.0) else { continue };
+            connection.armed = None;
+            if connection.state.deadline().is_some_and(|deadline| deadline <= now) {
+                self.expire(now, id);
+            }
+            self.arm(id);
+        }
+    }
+
+    /// A deadline has passed.
+    fn expire(&mut self, now: Time, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id.0) else { return };
+        if let Some(retry) = connection.state.retry()
+            && let Some(mad) = retry.again(now)
+        {
+            let (mad, route) = (Box::new(*mad), connection.route);
+            self.push(Outgoing { route, mad });
+            return;
+        }
+        match connection.state {
+            State::ReqSent(_) => {
+                self.send_rej(id, Subject::Req, RejReason::TIMEOUT, &[], &[]);
+                self.forget_with(id, CmEvent::Unreachable { id });
+            }
+            State::RepSent(_) => {
+                self.send_rej(id, Subject::Rep, RejReason::TIMEOUT, &[], &[]);
+                self.forget_with(id, CmEvent::Unreachable { id });
+            }
+            State::SidrReqSent(_) => self.forget_with(id, CmEvent::Unreachable { id }),
+            State::DreqSent(_) => {
+                self.tell(id, CmEvent::Disconnected { id, answered: false });
+                self.enter_timewait(now, id, None);
+            }
+            State::TimeWait { .. } => self.forget_with(id, CmEvent::TimewaitExit { id }),
+            State::SidrRepSent { .. } => {
+                self.forget(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts the connection's deadline into the timer list.
+    fn arm(&mut self, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id.0) else { return };
+        let deadline = connection.state.deadline();
+        if connection.armed != deadline {
+            if let Some(at) = connection.armed {
+                self.timers.remove(&(at, id));
+            }
+            if let Some(at) = deadline {
+                self.timers.insert((at, id));
+            }
+            connection.armed = deadline;
+        }
+    }
+
+    fn set(&mut self, id: ConnId, state: State) {
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            let waited = connection.state.waits_for();
+            connection.state = state;
+            if let Some(listener) = waited {
+                self.waits_no_more(listener);
+            }
+            self.arm(id);
+        }
+    }
+
+    fn waits_no_more(&mut self, listener: ListenerId) {
+        if let Some(listener) = self.listeners.get_mut(&listener.0) {
+            listener.waiting = listener.waiting.saturating_sub(1);
+        }
+    }
+
+    fn enter_timewait(&mut self, now: Time, id: ConnId, drep: Option<Box<[u8; mad::LEN]>>) {
+        if let Some(connection) = self.connections.get(&id.0) {
+            let until = now + connection.packet_life;
+            self.set(id, State::TimeWait { until, drep });
+        }
+    }
+
+    fn forget(&mut self, id: ConnId) -> Option<Connection> {
+        let connection = self.connections.remove(&id.0)?;
+        if let Some(at) = connection.armed {
+            self.timers.remove(&(at, id));
+        }
+        if let Some(listener) = connection.state.waits_for() {
+            self.waits_no_more(listener);
+        }
+        let is_sidr = matches!(
+            connection.state,
+            State::SidrReqRcvd { .. } | State::SidrRepSent { .. } | State::SidrReqSent(_)
+        );
+        let key = (connection.route.remote, connection.remote_id, is_sidr);
+        if self.peers.get(&key) == Some(&id) {
+            self.peers.remove(&key);
+        }
+        Some(connection)
+    }
+
+    /// Forgets it, and tells the consumer unless it has destroyed it.
+    fn forget_with(&mut self, id: ConnId, event: CmEvent) {
+        if self.forget(id).is_some_and(|connection| !connection.orphan) {
+            self.events.push_back(event);
+        }
+    }
+
+    fn tell(&mut self, id: ConnId, event: CmEvent) {
+        if self.connections.get(&id.0).is_some_and(|connection| !connection.orphan) {
+            self.events.push_back(event);
+        }
+    }
+
+    fn push(&mut self, outgoing: Outgoing) {
+        if self.outbox.len() < MAX_OUTBOX {
+            self.outbox.push_back(outgoing);
+        }
+    }
+
+    /// Sends a message of a connection. Returns it, for a retry.
+    fn send(&mut self, id: ConnId, tid: u64, message: &Message) -> Box<[u8; mad::LEN]> {
+        let mad = Box::new(message.emit(tid));
+        if let Some(connection) = self.connections.get(&id.0) {
+            let route = connection.route;
+            self.push(Outgoing { route, mad: mad.clone() });
+        }
+        mad
+    }
+
+    fn send_mra(&mut self, id: ConnId, subject: Subject) {
+        let Some(connection) = self.connections.get(&id.0) else { return };
+        let mra = Mra {
+            local_comm_id: id.0,
+            remote_comm_id: connection.remote_id,
+            message: subject as u8,
+            service_timeout: MRA_TIMEOUT,
+            ..Mra::default()
+        };
+        self.send(id, connection.tid, &Message::Mra(mra));
+    }
+
+    fn send_rej(
+        &mut self,
+        id: ConnId,
+        subject: Subject,
+        reason: RejReason,
+        ari: &[u8],
+        private_data: &[u8],
+    ) {
+        let Some(connection) = self.connections.get(&id.0) else { return };
+        // The peer may not know the connection by both names yet: it finds it by the device then.
+        let guid = self.config.guid.to_be_bytes();
+        let ari = if reason == RejReason::TIMEOUT && ari.is_empty() { &guid[..] } else { ari };
+        let rej = rej(id.0, connection.remote_id, subject, reason, ari, private_data);
+        self.send(id, connection.tid, &rej);
+    }
+
+    /// A name that no connection has: the block, then 24 bits that can not be guessed; not 0.
+    fn draw_id(&mut self) -> Option<ConnId> {
+        if self.connections.len() >= MAX_CONNECTIONS {
+            return None;
+        }
+        loop {
+            let low = u32::try_from(self.draw() & 0xff_ffff).unwrap_or_default();
+            let id = u32::from(self.config.block) << 24 | low;
+            if low != 0 && !self.connections.contains_key(&id) {
+                return Some(ConnId(id));
+            }
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        let mut hasher = DefaultHasher::new();
+        (self.config.seed, self.drawn, self.config.guid).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// What an MRA of ours asks for: 69 s, as kernels do.
+const MRA_TIMEOUT: u8 = 24;
+
+/// A refusal.
+fn rej(
+    local_comm_id: u32,
+    remote_comm_id: u32,
+    subject: Subject,
+    reason: RejReason,
+    ari: &[u8],
+    private_data: &[u8],
+) -> Message {
+    let mut rej = mad::Rej {
+        local_comm_id,
+        remote_comm_id,
+        message: subject as u8,
+        reason: reason.0,
+        ..mad::Rej::default()
+    };
+    let len = ari.len().min(rej.ari.len());
+    rej.ari[..len].copy_from_slice(&ari[..len]);
+    rej.ari_len = u8::try_from(len).unwrap_or_default();
+    fill(&mut rej.private_data, private_data);
+    Message::Rej(rej)
+}
+
+/// Puts as much of `from` into `to` as fits.
+fn fill(to: &mut [u8], from: &[u8]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+}

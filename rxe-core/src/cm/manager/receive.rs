@@ -1,0 +1,353 @@
+//! What arrives: each message against the state of the connection that it is about. IBTA 12.9.5 and
+//! 12.9.6 (active and passive side), 12.9.8 (duplicates).
+
+use std::time::Duration;
+
+use super::connection::{Connection, State, timeout};
+use super::{CmEvent, ConnId, Manager, Outgoing, PeerKey, Route, rej};
+use crate::cm::mad::{
+    Drep, Dreq, Mad, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus,
+    Subject,
+};
+use crate::types::{Mtu, Time};
+
+impl Manager {
+    /// Takes a datagram that queue pair 1 received. `route` is from the receiver's point of view:
+    /// its `remote` is the sender. Returns whether anything came of it: what is no message of
+    /// communication management, or fits no connection, is dropped.
+    pub fn handle_mad(&mut self, now: Time, route: Route, mad: &Mad<'_>) -> bool {
+        let Some(message) = mad.message() else { return false };
+        let tid = mad.header().tid;
+        match message {
+            Message::Req(req) => self.on_req(now, route, tid, req),
+            Message::Mra(mra) => self.on_mra(now, route, &mra),
+            Message::Rej(rej) => self.on_rej(now, route, &rej),
+            Message::Rep(rep) => self.on_rep(route, tid, rep),
+            Message::Rtu(rtu) => self.on_rtu(route, &rtu),
+            Message::Dreq(dreq) => self.on_dreq(now, route, tid, &dreq),
+            Message::Drep(drep) => self.on_drep(now, route, &drep),
+            Message::SidrReq(req) => self.on_sidr_req(route, tid, req),
+            Message::SidrRep(rep) => self.on_sidr_rep(route, rep),
+            Message::Lap(_) | Message::Apr(_) => None,
+        }
+        .is_some()
+    }
+
+    fn on_req(&mut self, now: Time, route: Route, tid: u64, req: Req) -> Option<()> {
+        let key: PeerKey = (route.remote, req.local_comm_id, false);
+        if let Some(&id) = self.peers.get(&key) {
+            return self.on_duplicate_req(id, tid, &req);
+        }
+        let refuse = |manager: &mut Self, reason| {
+            let message = rej(0, req.local_comm_id, Subject::Req, reason, &[], &[]);
+            manager.answer(route, tid, &message);
+            Some(())
+        };
+        let Some(&listener) = self.services.get(&req.service_id) else {
+            return refuse(self, RejReason::INVALID_SERVICE_ID);
+        };
+        let rc_or_uc = req.transport_service_type <= 1;
+        let xrc = req.transport_service_type == 3 && req.extended_transport_type == 1;
+        if !rc_or_uc && !xrc {
+            return refuse(self, RejReason::INVALID_TRANSPORT_TYPE);
+        }
+        if Mtu::from_verbs(req.path_mtu).is_none() {
+            return refuse(self, RejReason::INVALID_MTU);
+        }
+        if let Some(stale) = self.stale(&route, &req) {
+            // The peer has lost that connection: it would not reuse its queue pair otherwise.
+            refuse(self, RejReason::STALE_CONNECTION);
+            self.tell(stale, CmEvent::DisconnectRequest { id: stale });
+            self.enter_timewait(now, stale, None);
+            return Some(());
+        }
+        if !self.has_room(listener) {
+            return refuse(self, RejReason::NO_RESOURCES);
+        }
+        let Some(id) = self.draw_id() else {
+            return refuse(self, RejReason::NO_RESOURCES);
+        };
+        let connection = Connection {
+            id,
+            remote_id: req.local_comm_id,
+            remote_guid: req.local_ca_guid,
+            local_qpn: Default::default(),
+            remote_qpn: req.local_qpn,
+            route: Route { traffic_class: req.primary.traffic_class, ..route },
+            tid,
+            state: State::ReqRcvd { listener, waiting: true },
+            packet_life: timeout(req.primary.local_ack_timeout).min(LONGEST_LIFE),
+            orphan: false,
+            armed: None,
+        };
+        self.connections.insert(id.0, connection);
+        self.peers.insert(key, id);
+        self.events.push_back(CmEvent::Request { listener, id, route, req: Box::new(req) });
+        Some(())
+    }
+
+    fn on_duplicate_req(&mut self, id: ConnId, tid: u64, req: &Req) -> Option<()> {
+        let connection = self.connections.get_mut(&id.0)?;
+        let route = connection.route;
+        match &mut connection.state {
+            State::ReqRcvd { .. } if connection.tid == tid => self.send_mra(id, Subject::Req),
+            State::RepSent(retry) if connection.tid == tid => {
+                let mad = retry.mad.clone();
+                self.push(Outgoing { route, mad });
+            }
+            State::TimeWait { .. } => {
+                let reason = RejReason::STALE_CONNECTION;
+                let message = rej(0, req.local_comm_id, Subject::Req, reason, &[], &[]);
+                self.answer(route, tid, &message);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The established connection of the same queue pair of the same peer, if there is one.
+    fn stale(&self, route: &Route, req: &Req) -> Option<ConnId> {
+        let stale = self.connections.values().find(|c| {
+            matches!(c.state, State::Established { .. })
+                && c.remote_guid == req.local_ca_guid
+                && c.remote_qpn == req.local_qpn
+                && c.route.remote == route.remote
+        });
+        stale.map(|c| c.id)
+    }
+
+    /// Counts a request towards the listener's backlog, if there is room.
+    fn has_room(&mut self, listener: super::ListenerId) -> bool {
+        let listener = self.listeners.get_mut(&listener.0);
+        let room = listener.filter(|l| l.waiting < l.backlog);
+        room.map(|l| l.waiting += 1).is_some()
+    }
+
+    fn on_mra(&mut self, now: Time, route: Route, mra: &Mra) -> Option<()> {
+        let (id, connection) = self.find(route, mra.remote_comm_id)?;
+        match (&mut connection.state, mra.message) {
+            (State::ReqSent(retry), 0) | (State::RepSent(retry), 1) => {
+                retry.postpone(now, mra.service_timeout);
+            }
+            _ => return None,
+        }
+        self.arm(id);
+        Some(())
+    }
+
+    fn on_rej(&mut self, now: Time, route: Route, rej: &Rej) -> Option<()> {
+        // Who gave up waiting for an answer does not know the other's name for the connection.
+        let id = match rej.remote_comm_id {
+            0 => *self.peers.get(&(route.remote, rej.local_comm_id, false))?,
+            id => ConnId(id),
+        };
+        let (id, connection) = self.find(route, id.0)?;
+        let names_match = connection.remote_id == 0
+            || rej.local_comm_id == 0
+            || rej.local_comm_id == connection.remote_id;
+        if !names_match {
+            return None;
+        }
+        let event = CmEvent::Rejected {
+            id,
+            reason: RejReason(rej.reason),
+            private_data: Box::new(rej.private_data),
+        };
+        match connection.state {
+            State::ReqSent(_) | State::ReqRcvd { .. } | State::RepSent(_) | State::RepRcvd => {
+                self.forget_with(id, event);
+            }
+            State::Established { .. } => {
+                self.tell(id, event);
+                self.enter_timewait(now, id, None);
+            }
+            State::DreqSent(_) => {
+                self.tell(id, CmEvent::Disconnected { id, answered: true });
+                self.enter_timewait(now, id, None);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn on_rep(&mut self, route: Route, tid: u64, rep: Rep) -> Option<()> {
+        let Some((id, connection)) = self.find(route, rep.remote_comm_id) else {
+            let (to, reason) = (rep.local_comm_id, RejReason::INVALID_COMM_ID);
+            let message = rej(0, to, Subject::Rep, reason, &[], &[]);
+            self.answer(route, tid, &message);
+            return Some(());
+        };
+        match &connection.state {
+            State::ReqSent(_) if connection.tid == tid => {
+                connection.remote_id = rep.local_comm_id;
+                connection.remote_guid = rep.local_ca_guid;
+                connection.remote_qpn = rep.local_qpn;
+                self.set(id, State::RepRcvd);
+                self.events.push_back(CmEvent::Reply { id, rep: Box::new(rep) });
+            }
+            State::RepRcvd if connection.remote_id == rep.local_comm_id => {
+                self.send_mra(id, Subject::Rep);
+            }
+            State::Established { rtu: Some(rtu) } if connection.remote_id == rep.local_comm_id => {
+                let (mad, route) = (rtu.clone(), connection.route);
+                self.push(Outgoing { route, mad });
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn on_rtu(&mut self, route: Route, rtu: &Rtu) -> Option<()> {
+        let (id, _) = self.find_both(route, rtu.remote_comm_id, rtu.local_comm_id)?;
+        self.become_established(id)
+    }
+
+    /// The peer is ready to receive.
+    pub(super) fn become_established(&mut self, id: ConnId) -> Option<()> {
+        let connection = self.connections.get(&id.0)?;
+        if !matches!(connection.state, State::RepSent(_)) {
+            return None;
+        }
+        self.set(id, State::Established { rtu: None });
+        self.tell(id, CmEvent::Established { id });
+        Some(())
+    }
+
+    fn on_dreq(&mut self, now: Time, route: Route, tid: u64, dreq: &Dreq) -> Option<()> {
+        let found = self.find_both(route, dreq.remote_comm_id, dreq.local_comm_id);
+        let Some((id, connection)) = found else {
+            // The peer must not wait for what is not there.
+            let message = Message::Drep(Drep {
+                local_comm_id: dreq.remote_comm_id,
+                remote_comm_id: dreq.local_comm_id,
+                ..Drep::default()
+            });
+            self.answer(route, tid, &message);
+            return Some(());
+        };
+        if dreq.remote_qpn != connection.local_qpn {
+            return None;
+        }
+        match &connection.state {
+            State::Established { .. } | State::RepSent(_) if connection.orphan => {
+                self.end(now, id, tid);
+            }
+            State::Established { .. } | State::RepSent(_) => {
+                self.set(id, State::DreqRcvd { tid });
+                self.tell(id, CmEvent::DisconnectRequest { id });
+            }
+            State::DreqSent(_) => {
+                self.tell(id, CmEvent::Disconnected { id, answered: true });
+                self.end(now, id, tid);
+            }
+            State::TimeWait { drep: Some(drep), .. } => {
+                let (mad, route) = (drep.clone(), connection.route);
+                self.push(Outgoing { route, mad });
+            }
+            State::TimeWait { drep: None, .. } => self.end(now, id, tid),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Answers a DREQ.
+    pub(super) fn end(&mut self, now: Time, id: ConnId, tid: u64) {
+        let Some(connection) = self.connections.get(&id.0) else { return };
+        let drep =
+            Drep { local_comm_id: id.0, remote_comm_id: connection.remote_id, ..Drep::default() };
+        let drep = self.send(id, tid, &Message::Drep(drep));
+        self.enter_timewait(now, id, Some(drep));
+    }
+
+    fn on_drep(&mut self, now: Time, route: Route, drep: &Drep) -> Option<()> {
+        let (id, connection) = self.find_both(route, drep.remote_comm_id, drep.local_comm_id)?;
+        if !matches!(connection.state, State::DreqSent(_)) {
+            return None;
+        }
+        self.tell(id, CmEvent::Disconnected { id, answered: true });
+        self.enter_timewait(now, id, None);
+        Some(())
+    }
+
+    fn on_sidr_req(&mut self, route: Route, tid: u64, req: SidrReq) -> Option<()> {
+        let key: PeerKey = (route.remote, req.request_id, true);
+        if let Some(&id) = self.peers.get(&key) {
+            let connection = self.connections.get(&id.0)?;
+            if let State::SidrRepSent { rep, .. } = &connection.state {
+                let (mad, route) = (rep.clone(), connection.route);
+                self.push(Outgoing { route, mad });
+            }
+            return Some(());
+        }
+        let refuse = |manager: &mut Self, status: SidrStatus| {
+            let rep = SidrRep {
+                request_id: req.request_id,
+                service_id: req.service_id,
+                status: status.0,
+                ..SidrRep::default()
+            };
+            manager.answer(route, tid, &Message::SidrRep(rep));
+            Some(())
+        };
+        let Some(&listener) = self.services.get(&req.service_id) else {
+            return refuse(self, SidrStatus::UNSUPPORTED);
+        };
+        if !self.has_room(listener) {
+            return refuse(self, SidrStatus::NO_QP);
+        }
+        let Some(id) = self.draw_id() else {
+            return refuse(self, SidrStatus::NO_QP);
+        };
+        let connection = Connection {
+            id,
+            remote_id: req.request_id,
+            remote_guid: 0,
+            local_qpn: Default::default(),
+            remote_qpn: Default::default(),
+            route,
+            tid,
+            state: State::SidrReqRcvd { listener, waiting: true, service_id: req.service_id },
+            packet_life: Duration::ZERO,
+            orphan: false,
+            armed: None,
+        };
+        self.connections.insert(id.0, connection);
+        self.peers.insert(key, id);
+        self.events.push_back(CmEvent::Resolve { listener, id, route, req: Box::new(req) });
+        Some(())
+    }
+
+    fn on_sidr_rep(&mut self, route: Route, rep: SidrRep) -> Option<()> {
+        let (id, connection) = self.find(route, rep.request_id)?;
+        if !matches!(connection.state, State::SidrReqSent(_)) {
+            return None;
+        }
+        self.forget_with(id, CmEvent::Resolved { id, rep: Box::new(rep) });
+        Some(())
+    }
+
+    /// The connection of this local name, if the datagram came from its peer.
+    fn find(&mut self, route: Route, local: u32) -> Option<(ConnId, &mut Connection)> {
+        let connection = self.connections.get_mut(&local)?;
+        let from_peer = connection.route.remote == route.remote;
+        from_peer.then_some((connection.id, connection))
+    }
+
+    /// Likewise, if the peer calls it so.
+    fn find_both(
+        &mut self,
+        route: Route,
+        local: u32,
+        remote: u32,
+    ) -> Option<(ConnId, &mut Connection)> {
+        self.find(route, local).filter(|(_, connection)| connection.remote_id == remote)
+    }
+
+    /// Answers what belongs to no connection.
+    fn answer(&mut self, route: Route, tid: u64, message: &Message) {
+        self.push(Outgoing { route, mad: Box::new(message.emit(tid)) });
+    }
+}
+
+/// The longest time that an ended connection is kept for late packets, whatever a peer says.
+const LONGEST_LIFE: Duration = Duration::from_secs(20);

@@ -1,0 +1,528 @@
+//! Two managers on a network that loses, repeats and delays, in virtual time; and each rule alone.
+
+use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cm::mad::{Dreq, Mad, Rep, Req, SidrRep, SidrReq, SidrStatus};
+use crate::types::{Psn, Qkey, Qpn};
+
+const SERVICE: u64 = 0x0106_1c06;
+
+fn gid(side: usize) -> Gid {
+    Gid::from(Ipv4Addr::new(10, 0, 0, 1 + u8::try_from(side).unwrap()))
+}
+
+fn route(from: usize) -> Route {
+    Route { local: gid(from), remote: gid(1 - from), traffic_class: 0 }
+}
+
+fn manager(side: usize) -> Manager {
+    let side = u8::try_from(side).unwrap();
+    Manager::new(CmConfig { block: 7 + side, guid: 0x100 + u64::from(side), seed: u64::from(side) })
+}
+
+fn req(qpn: u32) -> Req {
+    let primary = mad::Path { local_ack_timeout: 14, ..mad::Path::default() };
+    let (local_qpn, starting_psn) = (Qpn::from_wire(qpn), Psn::new(5));
+    let mut req = Req {
+        service_id: SERVICE,
+        local_qpn,
+        starting_psn,
+        path_mtu: 3,
+        primary,
+        ..Req::default()
+    };
+    req.private_data[36] = 0x77;
+    req
+}
+
+fn rep(qpn: u32) -> Rep {
+    Rep { local_qpn: Qpn::from_wire(qpn), ..Rep::default() }
+}
+
+/// Two managers, and nothing on the way between them.
+struct Two {
+    now: Time,
+    sides: [Manager; 2],
+}
+
+impl Two {
+    fn new() -> Self {
+        let mut two = Self { now: Time::ZERO, sides: [manager(0), manager(1)] };
+        two.sides[1].listen(SERVICE, 4).unwrap();
+        two
+    }
+
+    /// Delivers what waits, both ways, until nothing does.
+    fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            for from in [0, 1] {
+                while let Some(out) = self.sides[from].poll_transmit() {
+                    self.deliver(1 - from, &out);
+                    moved = true;
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: usize, out: &Outgoing) {
+        let mad = Mad::new(&out.mad[..]).unwrap();
+        self.sides[to].handle_mad(self.now, route(to), &mad);
+    }
+
+    /// What a side wants to send, as names, taken out of the way.
+    fn sent(&mut self, side: usize) -> Vec<(&'static str, Outgoing)> {
+        let sent = std::iter::from_fn(|| self.sides[side].poll_transmit());
+        sent.map(|out| (Mad::new(&out.mad[..]).unwrap().message().unwrap().name(), out)).collect()
+    }
+
+    fn names(&mut self, side: usize) -> Vec<&'static str> {
+        self.sent(side).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn event(&mut self, side: usize) -> CmEvent {
+        self.sides[side].poll_event().expect("an event")
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        for side in &mut self.sides {
+            side.handle_timeout(self.now);
+        }
+    }
+
+    /// A connection, from the request until both sides know that it stands.
+    fn connected() -> (Self, ConnId, ConnId) {
+        let mut two = Self::new();
+        let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+        two.settle();
+        let CmEvent::Request { id: b, req, .. } = two.event(1) else { panic!("a request") };
+        assert_eq!((req.local_comm_id, req.private_data[36]), (a.0, 0x77));
+        two.sides[1].taken(b);
+        two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
+        two.settle();
+        let CmEvent::Reply { id, rep } = two.event(0) else { panic!("a reply") };
+        assert_eq!((id, rep.local_qpn.value()), (a, 0x22));
+        two.sides[0].establish(a, &[]).unwrap();
+        two.settle();
+        assert_eq!(two.event(1), CmEvent::Established { id: b });
+        (two, a, b)
+    }
+}
+
+#[test]
+fn a_connection_is_made_and_ended() {
+    let (mut two, a, b) = Two::connected();
+    assert_eq!((a.0 >> 24, b.0 >> 24), (7, 8), "each names its connections in its own block");
+    two.sides[0].disconnect(two.now, a, &[]).unwrap();
+    two.settle();
+    assert_eq!(two.event(1), CmEvent::DisconnectRequest { id: b });
+    two.sides[1].disconnect(two.now, b, &[]).unwrap();
+    two.settle();
+    assert_eq!(two.event(0), CmEvent::Disconnected { id: a, answered: true });
+    two.wait(Duration::from_secs(1));
+    assert_eq!(two.event(0), CmEvent::TimewaitExit { id: a });
+    assert_eq!(two.event(1), CmEvent::TimewaitExit { id: b });
+    assert!(two.sides.iter().all(Manager::is_empty));
+    assert!(two.sides.iter().all(|side| side.poll_timeout().is_none()));
+}
+
+#[test]
+fn nobody_listening_is_a_refusal_with_that_reason() {
+    let mut two = Two::new();
+    let elsewhere = Req { service_id: SERVICE + 1, ..req(0x11) };
+    let a = two.sides[0].connect(two.now, route(0), elsewhere).unwrap();
+    two.settle();
+    let CmEvent::Rejected { id, reason, .. } = two.event(0) else { panic!() };
+    assert_eq!((id, reason), (a, RejReason::INVALID_SERVICE_ID));
+    assert!(two.sides.iter().all(Manager::is_empty));
+}
+
+#[test]
+fn a_program_s_refusal_carries_its_words() {
+    let mut two = Two::new();
+    two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.settle();
+    let b = two.event(1).id();
+    two.sides[1].reject(b, RejReason::CONSUMER_DEFINED, &[], b"no").unwrap();
+    two.settle();
+    let CmEvent::Rejected { reason, private_data, .. } = two.event(0) else { panic!() };
+    assert_eq!((reason, &private_data[..3]), (RejReason::CONSUMER_DEFINED, &b"no\0"[..]));
+    assert!(two.sides.iter().all(Manager::is_empty));
+}
+
+#[test]
+fn an_unanswered_request_is_repeated_and_then_given_up() {
+    let mut two = Two::new();
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    let first = two.sent(0).pop().unwrap().1;
+    let mut repeated = 0;
+    while let Some(at) = two.sides[0].poll_timeout() {
+        two.now = at;
+        two.sides[0].handle_timeout(at);
+        for (name, out) in two.sent(0) {
+            match name {
+                "REQ" => {
+                    assert_eq!(out, first);
+                    repeated += 1;
+                }
+                other => assert_eq!(other, "REJ"),
+            }
+        }
+    }
+    assert_eq!(repeated, 15);
+    assert_eq!(two.event(0), CmEvent::Unreachable { id: a });
+    let minutes = two.now.since(Time::ZERO).as_secs();
+    assert!((90..120).contains(&minutes), "{minutes} s");
+    assert!(two.sides[0].is_empty());
+}
+
+#[test]
+fn a_late_answer_is_announced_and_awaited() {
+    let mut two = Two::new();
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.settle();
+    let b = two.event(1).id();
+    // The consumer takes its time: the second REQ is answered by an MRA.
+    two.wait(Duration::from_millis(600));
+    let (name, again) = two.sent(0).pop().unwrap();
+    assert_eq!(name, "REQ");
+    two.deliver(1, &again);
+    let (name, mra) = two.sent(1).pop().unwrap();
+    assert_eq!(name, "MRA");
+    two.deliver(0, &mra);
+    two.wait(Duration::from_secs(60));
+    assert!(two.names(0).is_empty(), "it waits");
+    two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
+    two.settle();
+    assert_eq!(two.event(0).id(), a);
+}
+
+#[test]
+fn a_lost_rtu_is_sent_again_or_replaced_by_traffic() {
+    let mut two = Two::new();
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.settle();
+    let b = two.event(1).id();
+    two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
+    two.settle();
+    two.event(0);
+    two.sides[0].establish(a, &[]).unwrap();
+    assert_eq!(two.names(0), ["RTU"], "and is lost");
+    two.wait(Duration::from_millis(600));
+    let (name, again) = two.sent(1).pop().unwrap();
+    assert_eq!(name, "REP");
+    two.deliver(0, &again);
+    assert_eq!(two.names(0), ["RTU"], "and is lost again");
+    two.sides[1].communication_established(b);
+    assert_eq!(two.event(1), CmEvent::Established { id: b });
+}
+
+#[test]
+fn requests_beyond_the_backlog_are_refused_until_some_are_taken() {
+    let mut two = Two::new();
+    for qpn in 0..5 {
+        two.sides[0].connect(two.now, route(0), req(0x11 + qpn)).unwrap();
+    }
+    two.settle();
+    let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
+    assert_eq!(reason, RejReason::NO_RESOURCES);
+    let b = two.event(1).id();
+    two.sides[1].taken(b);
+    two.sides[0].connect(two.now, route(0), req(0x33)).unwrap();
+    two.settle();
+    assert!(two.sides[0].poll_event().is_none(), "there was room again");
+}
+
+#[test]
+fn who_stops_listening_refuses_who_waits() {
+    let mut two = Two::new();
+    let listener = two.sides[1].services[&SERVICE];
+    assert_eq!(two.sides[1].listen(SERVICE, 1), Err(CmError::InUse));
+    two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.settle();
+    two.sides[1].unlisten(two.now, listener);
+    assert!(two.sides[1].poll_event().is_none(), "the event is withdrawn");
+    two.settle();
+    assert!(matches!(two.event(0), CmEvent::Rejected { .. }));
+    assert!(two.sides.iter().all(Manager::is_empty));
+}
+
+#[test]
+fn a_peer_that_forgot_its_connection_ends_ours() {
+    let (mut two, _, b) = Two::connected();
+    // The same device, the same queue pair: the old connection can not be alive there.
+    two.sides[0] = Manager::new(CmConfig { seed: 99, ..*two.sides[0].config() });
+    two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.settle();
+    let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
+    assert_eq!(reason, RejReason::STALE_CONNECTION);
+    assert_eq!(two.event(1), CmEvent::DisconnectRequest { id: b });
+    assert_eq!(two.sides[1].disconnect(two.now, b, &[]), Err(CmError::WrongState));
+    two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.settle();
+    assert!(matches!(two.event(1), CmEvent::Request { .. }), "then it may connect");
+}
+
+#[test]
+fn both_may_end_it_at_once() {
+    let (mut two, a, b) = Two::connected();
+    two.sides[0].disconnect(two.now, a, &[]).unwrap();
+    two.sides[1].disconnect(two.now, b, &[]).unwrap();
+    two.settle();
+    assert_eq!(two.event(0), CmEvent::Disconnected { id: a, answered: true });
+    assert_eq!(two.event(1), CmEvent::Disconnected { id: b, answered: true });
+    assert!(two.sides.iter_mut().all(|side| side.poll_event().is_none()));
+}
+
+#[test]
+fn a_lost_drep_is_sent_again_and_an_unknown_dreq_answered() {
+    let (mut two, a, b) = Two::connected();
+    two.sides[0].disconnect(two.now, a, &[]).unwrap();
+    let dreq = two.sent(0).pop().unwrap().1;
+    two.deliver(1, &dreq);
+    two.sides[1].destroy(two.now, b);
+    assert_eq!(two.names(1), ["DREP"], "and is lost");
+    two.deliver(1, &dreq);
+    assert_eq!(two.names(1), ["DREP"]);
+    two.wait(Duration::from_millis(400));
+    assert!(two.sides[1].is_empty());
+    two.deliver(1, &dreq);
+    assert_eq!(two.names(1), ["DREP"], "nobody waits for what is not there");
+}
+
+#[test]
+fn a_dreq_must_name_the_queue_pair_and_come_from_the_peer() {
+    let (mut two, a, b) = Two::connected();
+    let ids = Dreq { local_comm_id: a.0, remote_comm_id: b.0, ..Dreq::default() };
+    let wrong = Message::Dreq(Dreq { remote_qpn: Qpn::from_wire(0x23), ..ids.clone() }).emit(1);
+    let right = Message::Dreq(Dreq { remote_qpn: Qpn::from_wire(0x22), ..ids }).emit(1);
+    let stranger = Route { remote: Gid::from(Ipv4Addr::new(10, 0, 0, 9)), ..route(1) };
+    let now = two.now;
+    let side = &mut two.sides[1];
+    assert!(!side.handle_mad(now, route(1), &Mad::new(&wrong).unwrap()));
+    side.handle_mad(now, stranger, &Mad::new(&right).unwrap());
+    assert!(side.poll_event().is_none());
+    assert!(side.handle_mad(now, route(1), &Mad::new(&right).unwrap()));
+    assert_eq!(side.poll_event(), Some(CmEvent::DisconnectRequest { id: b }));
+}
+
+#[test]
+fn a_question_is_answered_once_and_again_when_the_answer_is_lost() {
+    let mut two = Two::new();
+    let question = SidrReq { service_id: SERVICE, partition_key: 0xffff, ..SidrReq::default() };
+    let a = two.sides[0].resolve(two.now, route(0), question.clone()).unwrap();
+    let asked = two.sent(0).pop().unwrap().1;
+    two.deliver(1, &asked);
+    let CmEvent::Resolve { id: b, .. } = two.event(1) else { panic!() };
+    two.deliver(1, &asked);
+    assert!(two.sides[1].poll_event().is_none(), "a duplicate is no second question");
+    let answer = SidrRep { qpn: Qpn::from_wire(9), qkey: Qkey(7), ..SidrRep::default() };
+    two.sides[1].answer_sidr(two.now, b, answer).unwrap();
+    assert_eq!(two.names(1), ["SIDR_REP"], "and is lost");
+    two.deliver(1, &asked);
+    two.settle();
+    let CmEvent::Resolved { id, rep } = two.event(0) else { panic!() };
+    assert_eq!((id, rep.qpn.value(), rep.qkey), (a, 9, Qkey(7)));
+    let nowhere = SidrReq { service_id: 1, ..question };
+    two.sides[0].resolve(two.now, route(0), nowhere).unwrap();
+    two.settle();
+    let CmEvent::Resolved { rep, .. } = two.event(0) else { panic!() };
+    assert_eq!(SidrStatus(rep.status), SidrStatus::UNSUPPORTED);
+    two.wait(Duration::from_secs(21));
+    assert!(two.sides.iter().all(Manager::is_empty));
+}
+
+/// A seeded choice.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, of: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % of
+    }
+}
+
+/// What a program knows of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Asked,
+    Up,
+    Ended,
+}
+
+/// Programs on both sides connect, accept, refuse, disconnect and destroy as the dice want, over a
+/// network that loses, repeats and delays. Every event must make sense to the program that gets it,
+/// and in the end nothing may be left.
+fn simulate(seed: u64) {
+    let mut dice = Dice(seed);
+    let mut sides = [manager(0), manager(1)];
+    for side in &mut sides {
+        side.listen(SERVICE, 3).unwrap();
+    }
+    let loss = dice.roll(3) * 15;
+    let mut now = Time::ZERO;
+    let mut air: Vec<(Time, usize, Outgoing)> = Vec::new();
+    let mut known: [HashMap<ConnId, Known>; 2] = Default::default();
+    let mut gone: [HashSet<ConnId>; 2] = Default::default();
+    let mut qpn = 0x10;
+    for step in 0..100_000 {
+        let ending = step > 300;
+        for at in [0, 1] {
+            let side = &mut sides[at];
+            // The program does something.
+            let ids: Vec<_> = {
+                let mut ids: Vec<_> = known[at].iter().map(|(id, known)| (*id, *known)).collect();
+                ids.sort_by_key(|(id, _)| *id);
+                ids
+            };
+            if !ending && ids.len() < 6 && dice.roll(8) == 0 {
+                qpn += 1;
+                let id = side.connect(now, route(at), req(qpn)).unwrap();
+                assert_eq!(known[at].insert(id, Known::Asked), None);
+            }
+            for (id, state) in ids {
+                match (state, dice.roll(12)) {
+                    (Known::Up, 0) => {
+                        let _ = side.disconnect(now, id, &[]);
+                    }
+                    (_, 1) if dice.roll(4) == 0 || ending => {
+                        side.destroy(now, id);
+                        known[at].remove(&id);
+                        gone[at].insert(id);
+                    }
+                    (Known::Up, 2) => side.communication_established(id),
+                    _ => {}
+                }
+            }
+            // It learns something.
+            while let Some(event) = side.poll_event() {
+                let id = event.id();
+                assert!(!gone[at].contains(&id), "seed {seed}: {event:?} after the end");
+                let state = known[at].get(&id).copied();
+                match event {
+                    CmEvent::Request { .. } => {
+                        assert_eq!(state, None, "seed {seed}: asked twice");
+                        side.taken(id);
+                        match dice.roll(6) {
+                            0 => side.reject(id, RejReason::CONSUMER_DEFINED, &[], &[]),
+                            _ => {
+                                qpn += 1;
+                                known[at].insert(id, Known::Asked);
+                                side.accept(now, id, rep(qpn))
+                            }
+                        }
+                        // If the peer has given up meanwhile, that is the next event.
+                        .unwrap_or_else(|error| {
+                            assert_eq!(error, CmError::Unknown);
+                            known[at].insert(id, Known::Asked);
+                        });
+                    }
+                    CmEvent::Reply { .. } => {
+                        assert_eq!(state, Some(Known::Asked), "seed {seed}");
+                        // If the peer has given up meanwhile, that is the next event.
+                        let up = side.establish(id, &[]).is_ok();
+                        known[at].insert(id, if up { Known::Up } else { Known::Asked });
+                    }
+                    CmEvent::Established { .. } => {
+                        assert_eq!(state, Some(Known::Asked), "seed {seed}");
+                        known[at].insert(id, Known::Up);
+                    }
+                    CmEvent::DisconnectRequest { .. } => {
+                        assert!(matches!(state, Some(Known::Asked | Known::Up)), "seed {seed}");
+                        known[at].insert(id, Known::Ended);
+                        let _ = side.disconnect(now, id, &[]);
+                    }
+                    CmEvent::Disconnected { .. } => {
+                        assert!(matches!(state, Some(Known::Up | Known::Asked)), "seed {seed}");
+                        known[at].insert(id, Known::Ended);
+                    }
+                    CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } => {
+                        assert!(state.is_some() && state != Some(Known::Ended), "seed {seed}");
+                        known[at].insert(id, Known::Ended);
+                    }
+                    CmEvent::TimewaitExit { .. } => {
+                        assert_eq!(state, Some(Known::Ended), "seed {seed}");
+                    }
+                    CmEvent::Resolve { .. } | CmEvent::Resolved { .. } => unreachable!(),
+                }
+            }
+            // The network does something.
+            while let Some(out) = side.poll_transmit() {
+                for _ in 0..=u64::from(dice.roll(5) == 0) {
+                    if dice.roll(100) >= loss {
+                        let delay = Duration::from_millis(1 + dice.roll(900) * dice.roll(2));
+                        air.push((now + delay, 1 - at, out.clone()));
+                    }
+                }
+            }
+        }
+        let mut late = Vec::new();
+        for (at, to, out) in air.drain(..) {
+            if at <= now {
+                sides[to].handle_mad(now, route(to), &Mad::new(&out.mad[..]).unwrap());
+            } else {
+                late.push((at, to, out));
+            }
+        }
+        air = late;
+        now = now + Duration::from_millis(if ending { 200 } else { 40 });
+        for side in &mut sides {
+            side.handle_timeout(now);
+        }
+        if ending && air.is_empty() && sides.iter().all(Manager::is_empty) {
+            assert!(sides.iter().all(|s| s.timers.is_empty() && s.peers.is_empty()), "seed {seed}");
+            assert!(sides.iter().all(|s| s.listeners.values().all(|l| l.waiting == 0)));
+            return;
+        }
+    }
+    panic!("seed {seed}: something is left: {sides:?}");
+}
+
+#[test]
+fn on_a_bad_network_every_connection_comes_to_its_end() {
+    for seed in 0..2000 {
+        simulate(seed);
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_arrives_leaves_a_manager_in_order(
+        mads in prop::collection::vec((0x10u16..0x1b, any::<[u8; 32]>(), 0usize..4), 1..60),
+    ) {
+        let (mut two, a, b) = Two::connected();
+        for (attr, bytes, aim) in mads {
+            // Random contents, with names that hit.
+            let mut mad = [0; mad::LEN];
+            mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+            mad[16..18].copy_from_slice(&attr.to_be_bytes());
+            mad[24..56].copy_from_slice(&bytes);
+            if aim & 1 == 1 {
+                mad[24..28].copy_from_slice(&a.0.to_be_bytes());
+            }
+            if aim & 2 == 2 {
+                mad[28..32].copy_from_slice(&b.0.to_be_bytes());
+            }
+            two.sides[1].handle_mad(two.now, route(1), &Mad::new(&mad).unwrap());
+            two.wait(Duration::from_millis(300));
+            while two.sides[1].poll_event().is_some() {}
+            prop_assert!(two.sent(1).len() <= 4);
+        }
+        two.sides[1].close(two.now);
+        two.wait(Duration::from_secs(1000));
+        for _ in 0..20 {
+            two.wait(Duration::from_secs(60));
+        }
+        prop_assert!(two.sides[1].is_empty() && two.sides[1].timers.is_empty());
+    }
+}
