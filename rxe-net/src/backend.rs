@@ -138,6 +138,9 @@ pub struct Capabilities {
     /// included (about 2.3 times the payload at 1024 bytes when not merged); what comes while it is
     /// full is lost. 0 if there is no such bound.
     pub recv_buffer: usize,
+    /// The high 8 bits of the QPNs whose packets reach this process ([`rxe_core::types::Qpn::block`]):
+    /// other processes on the same addresses have others. `None`: all reach it.
+    pub qpn_block: Option<u8>,
 }
 
 /// Which UDP source ports a backend can send from.

@@ -18,6 +18,42 @@ pub enum NetError {
         /// Who has it, if that can be found out.
         owner: Option<PortOwner>,
     },
+    /// Processes of another user have this address, and users can not share one.
+    OtherUser {
+        /// The address asked for.
+        address: IpAddr,
+        /// One of them, if that can be found out.
+        owner: Option<PortOwner>,
+    },
+    /// A process of another version of rxe has this address, and can not share it with this one.
+    OtherVersion {
+        /// The address asked for.
+        address: IpAddr,
+        /// The process, if that can be found out.
+        owner: Option<PortOwner>,
+    },
+    /// A process on this address does not answer.
+    NoAnswer {
+        /// The address asked for.
+        address: IpAddr,
+        /// The process, if that can be found out.
+        owner: Option<PortOwner>,
+    },
+    /// All blocks of queue pair numbers are taken on this address.
+    TooManyProcesses {
+        /// The address asked for.
+        address: IpAddr,
+    },
+    /// Another process has, on an address that has come to the interface, the queue pair numbers
+    /// that this device has on its other addresses.
+    BlockTaken {
+        /// The address.
+        address: IpAddr,
+        /// The high 8 bits of the numbers.
+        block: u8,
+    },
+    /// This process has too many open files to take part in sharing an address.
+    TooManyFiles,
     /// No interface has this address (or it is not ready yet: IPv6 duplicate detection).
     NoSuchAddress {
         /// The address asked for.
@@ -116,6 +152,39 @@ impl fmt::Display for NetError {
                     ),
                 }
             }
+            Self::OtherUser { address, owner } => write!(
+                f,
+                "{address} is in use by {} of another user: processes on one address must have \
+                 the same user; stop it or use another address",
+                who(owner)
+            ),
+            Self::OtherVersion { address, owner } => write!(
+                f,
+                "{address} is in use by {} with another version of rxe, which can not share it: \
+                 stop it, use the same version or another address",
+                who(owner)
+            ),
+            Self::NoAnswer { address, owner } => write!(
+                f,
+                "{} on {address} does not let this one share the address: is it stopped? Let it \
+                 go on, end it or use another address",
+                who(owner)
+            ),
+            Self::TooManyProcesses { address } => write!(
+                f,
+                "255 devices are open on {address}, and there is no room for more: close one or \
+                 use another address"
+            ),
+            Self::BlockTaken { address, block } => write!(
+                f,
+                "another process has the queue pair numbers 0x{block:02x}0000 to 0x{block:02x}ffff \
+                 on the new address {address}: close and open the device to use it"
+            ),
+            Self::TooManyFiles => write!(
+                f,
+                "too many open files to share the address with other processes: raise the limit \
+                 (`ulimit -n`)"
+            ),
             Self::NoSuchAddress { address } => write!(
                 f,
                 "no interface is ready to use address {address}: see `ip address` (an IPv6 address \
@@ -149,6 +218,14 @@ impl fmt::Display for NetError {
             ),
             Self::Os { what, source } => write!(f, "can not {what}: {source}"),
         }
+    }
+}
+
+/// A process, for a sentence.
+fn who(owner: &Option<PortOwner>) -> String {
+    match owner {
+        Some(PortOwner::Process { pid, name }) => format!("process {pid} ({name})"),
+        _ => "a process".into(),
     }
 }
 

@@ -9,6 +9,7 @@ mod error;
 mod fabric;
 mod fault;
 mod interface;
+mod lease;
 mod loss;
 mod netlink;
 mod open;

@@ -20,6 +20,7 @@ mod tests;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
 use rxe_core::wire::{Frame, NetHeader, Run, TxBatch, TxLimits};
@@ -30,6 +31,7 @@ use self::link::Link;
 use self::route::{Path, Paths};
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::lease::Share;
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
@@ -66,7 +68,7 @@ pub struct PacketBackend {
     raw: RawSockets,
     paths: Paths,
     /// Keeps the ports.
-    ports: Vec<UdpSocket>,
+    share: Share,
     /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
     /// host sends, which a packet socket does not hear.
     groups: Sockets,
@@ -91,31 +93,25 @@ impl PacketBackend {
     pub fn open(config: &PacketConfig) -> Result<Self, NetError> {
         let netdev = &config.netdev;
         let device = NetDev::lookup(netdev)?;
-        let mut addresses = Vec::new();
-        let mut ports = Vec::new();
-        let mut not_ready = None;
-        for address in &config.addresses {
-            if addresses.contains(address) {
-                continue;
-            }
-            match UdpSocket::open(*address, device.index) {
-                Ok(port) => {
-                    port.deafen()?;
-                    ports.push(port);
-                    addresses.push(*address);
-                }
-                Err(e @ NetError::NoSuchAddress { .. }) => not_ready = Some(e),
-                Err(e) => return Err(e),
-            }
+        if config.addresses.is_empty() {
+            return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
-        if ports.is_empty() {
+        let make = |address| UdpSocket::make(address, device.index);
+        let (share, not_ready) = Share::open(&config.addresses, device.index, &make)?;
+        let mut addresses = config.addresses.clone();
+        let shared = share.addresses();
+        addresses.retain(|address| shared.contains(address));
+        addresses.dedup();
+        if addresses.is_empty() {
             return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
         }
-        let mut links = vec![Link::open(&device, &addresses, config.buffer)?];
+        addresses.iter().try_for_each(|address| keep_port(&share, *address, &device))?;
+        let block = share.block();
+        let mut links = vec![Link::open(&device, &addresses, block, config.buffer)?];
         if let Ok(loopback) = NetDev::lookup("lo")
             && loopback.index != device.index
         {
-            links.push(Link::open(&loopback, &addresses, config.buffer)?);
+            links.push(Link::open(&loopback, &addresses, block, config.buffer)?);
         }
         let capabilities = Capabilities {
             name: "packet",
@@ -125,13 +121,14 @@ impl PacketBackend {
             src_port: SrcPort::Any,
             sees_ip_id: true,
             recv_buffer: links.iter().map(|l| l.recv_buffer).min().unwrap_or(0),
+            qpn_block: Some(block),
         };
         Ok(Self {
             segment: config.segment && links.iter().all(|l| l.vnet),
             links,
             raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
-            ports,
+            share,
             groups: Sockets::new(Vec::new())?,
             device,
             config: config.clone(),
@@ -357,23 +354,41 @@ impl Backend for PacketBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        self.ports.retain(|port| addresses.contains(&port.address()));
-        let mut result = Ok(());
-        for &address in addresses {
-            if self.ports.iter().any(|port| port.address() == address) {
-                continue;
+        let Self { share, device, .. } = self;
+        for address in share.addresses() {
+            if !addresses.contains(&address) {
+                share.leave(address);
             }
-            let opened = UdpSocket::open(address, self.device.index);
-            match opened.and_then(|port| port.deafen().map(|()| port)) {
-                Ok(port) => self.ports.push(port),
+        }
+        let make = |address| UdpSocket::make(address, device.index);
+        let mut result = Ok(());
+        let mut listen = Vec::new();
+        for &address in addresses {
+            let mut entered = Ok(());
+            if share.group(address).is_none() {
+                entered = share.enter(address, &make);
+                entered = entered.and_then(|()| keep_port(share, address, device));
+            }
+            match entered {
+                Ok(()) => listen.push(address),
                 Err(e) => result = result.and(Err(e)),
             }
         }
-        self.addresses = self.ports.iter().map(UdpSocket::address).collect();
+        self.addresses = listen;
         for link in &self.links {
-            result = result.and(link.listen_to(&self.addresses));
+            result = result.and(link.listen_to(&self.addresses, self.share.block()));
         }
         result
+    }
+}
+
+/// Lets this process's socket on a shared address hear nothing: it is there only so that the host
+/// does not answer with "port unreachable".
+fn keep_port(share: &Share, address: IpAddr, device: &NetDev) -> Result<(), NetError> {
+    let group = share.group(address);
+    match group.as_ref().and_then(|group| group.last()) {
+        Some(own) => UdpSocket::adopt(Arc::clone(own), address, device.index).deafen(),
+        None => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
 //!
-//! One unconnected socket per address, and one per multicast group: a socket that is bound to an
+//! One unconnected socket per address, of a group that the processes on it share ([`crate::lease`]), and one per multicast group: a socket that is bound to an
 //! address hears nothing that is sent to a group, and one that is bound to none would hear what is
 //! meant for other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call
 //! carries up to 64 packets for one destination, and up to [`BATCH`] such runs.
@@ -9,7 +9,7 @@
 //! counting from 0 (see [`socket`]). A run of several packets is never sent in another way than by
 //! the system's segmentation, since the ICRCs are made for those IDs.
 
-mod owner;
+pub(crate) mod owner;
 pub(crate) mod socket;
 pub(crate) mod sockets;
 #[cfg(test)]
@@ -18,6 +18,7 @@ mod tests;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
@@ -26,6 +27,7 @@ use self::socket::UdpSocket;
 use self::sockets::Sockets;
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::lease::Share;
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -60,6 +62,7 @@ impl UdpConfig {
 
 /// RoCEv2 over UDP sockets.
 pub struct UdpBackend {
+    share: Share,
     sockets: Sockets,
     config: UdpConfig,
     device: NetDev,
@@ -77,7 +80,7 @@ const MAX_SEGMENTS: usize = 64;
 const BUFFERS: usize = 16;
 
 impl UdpBackend {
-    /// Opens a socket on port 4791 of each address.
+    /// Opens a socket on port 4791 of each address, which other processes may have open too.
     ///
     /// An address that is not ready (IPv6 duplicate detection) is left out if another is; see
     /// [`UdpBackend::addresses`].
@@ -86,19 +89,12 @@ impl UdpBackend {
         if config.addresses.is_empty() {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
-        let mut sockets: Vec<UdpSocket> = Vec::new();
-        let mut not_ready = None;
         let device = NetDev::lookup(netdev)?;
-        for address in &config.addresses {
-            if sockets.iter().any(|s| s.address() == *address) {
-                continue;
-            }
-            match open_socket(*address, &device, config) {
-                Ok(socket) => sockets.push(socket),
-                Err(e @ NetError::NoSuchAddress { .. }) => not_ready = Some(e),
-                Err(e) => return Err(e),
-            }
-        }
+        let make = |address| UdpSocket::make(address, device.index);
+        let (share, not_ready) = Share::open(&config.addresses, device.index, &make)?;
+        let adopt = |address| adopt(&share, address, &device, config);
+        let mut sockets: Vec<_> = config.addresses.iter().filter_map(|a| adopt(*a)).collect();
+        sockets.dedup_by_key(|socket| socket.address());
         if sockets.is_empty() {
             return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
         }
@@ -115,8 +111,10 @@ impl UdpBackend {
             src_port: SrcPort::Fixed(UDP_PORT),
             sees_ip_id: false,
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
+            qpn_block: Some(share.block()),
         };
         Ok(Self {
+            share,
             sockets: Sockets::new(sockets)?,
             config: config.clone(),
             device,
@@ -257,25 +255,35 @@ impl Backend for UdpBackend {
         self.sockets.retain(|socket| {
             socket.address().is_multicast() || addresses.contains(&socket.address())
         });
+        for address in self.share.addresses() {
+            if self.sockets.of(address).is_none() {
+                self.share.leave(address);
+            }
+        }
+        let Self { share, sockets, device, config, .. } = self;
+        let make = |address| UdpSocket::make(address, device.index);
         let mut result = Ok(());
         for &address in addresses {
-            if self.sockets.of(address).is_none() {
-                let opened = open_socket(address, &self.device, &self.config);
-                result = result.and(opened.and_then(|socket| self.sockets.add(socket)));
+            if sockets.of(address).is_none() {
+                let entered = share.enter(address, &make);
+                let added = entered.and_then(|()| match adopt(share, address, device, config) {
+                    Some(socket) => sockets.add(socket),
+                    None => Ok(()),
+                });
+                result = result.and(added);
             }
         }
         result
     }
 }
 
-fn open_socket(
-    address: IpAddr,
-    device: &NetDev,
-    config: &UdpConfig,
-) -> Result<UdpSocket, NetError> {
-    let mut socket = UdpSocket::open(address, device.index)?;
+/// The socket of this process on an address that is shared.
+fn adopt(share: &Share, address: IpAddr, device: &NetDev, config: &UdpConfig) -> Option<UdpSocket> {
+    let own = Arc::clone(share.group(address)?.last()?);
+    let mut socket = UdpSocket::adopt(own, address, device.index);
+    socket.renew();
     socket.set_buffers(config.recv_buffer, config.send_buffer);
-    Ok(socket)
+    Some(socket)
 }
 
 /// Packets in a run.

@@ -65,7 +65,15 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Verbs(e) => e.errno(),
-            Self::Net(NetError::PortInUse { .. }) => libc::EADDRINUSE,
+            Self::Net(
+                NetError::PortInUse { .. }
+                | NetError::OtherUser { .. }
+                | NetError::OtherVersion { .. }
+                | NetError::TooManyProcesses { .. }
+                | NetError::BlockTaken { .. },
+            ) => libc::EADDRINUSE,
+            Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
+            Self::Net(NetError::TooManyFiles) => libc::EMFILE,
             Self::Net(NetError::NoSuchAddress { .. } | NetError::NoAddress { .. }) => {
                 libc::EADDRNOTAVAIL
             }

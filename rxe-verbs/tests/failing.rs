@@ -60,6 +60,7 @@ fn bomb(panics: bool) -> (Device, Arc<OwnedFd>) {
         src_port: SrcPort::Any,
         sees_ip_id: true,
         recv_buffer: 0,
+        qpn_block: None,
     };
     let backend = Bomb { fuse: Arc::clone(&fuse), panics, capabilities };
     let options = Device::options("lo").address(address()).custom_backend(Box::new(backend));

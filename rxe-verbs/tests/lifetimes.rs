@@ -49,13 +49,17 @@ fn an_address_is_free_again_when_its_device_is_gone() {
     let ip = address();
     for _ in 0..3 {
         let side = Side::new(open(ip));
-        let again = Device::options("lo").address(ip).open().unwrap_err();
-        assert!(matches!(again, Error::Net(NetError::PortInUse { .. })), "{again}");
-        assert!(
-            again.to_string().starts_with(&format!("UDP port 4791 on {ip} is in use")),
-            "{again}"
-        );
+        let other = std::net::UdpSocket::bind((ip, 4791)).unwrap_err();
+        assert_eq!(other.kind(), std::io::ErrorKind::AddrInUse);
         drop(side);
+        let other = std::net::UdpSocket::bind((ip, 4791)).unwrap();
+        let error = Device::options("lo").address(ip).open().unwrap_err();
+        assert!(matches!(error, Error::Net(NetError::PortInUse { .. })), "{error}");
+        assert!(
+            error.to_string().starts_with(&format!("UDP port 4791 on {ip} is in use")),
+            "{error}"
+        );
+        drop(other);
     }
 }
 

@@ -149,7 +149,7 @@ impl<'a> Segment<'a> {
     pub(crate) fn emit(mut self, batch: &mut TxBatch, net: NetHeader, ack_req: bool) {
         self.bth.ack_req = ack_req;
         let total = emit::len(self.bth.opcode, self.len);
-        batch.push(net, total, |net, buf| {
+        batch.push_to(net, self.bth.dest_qp, total, |net, buf| {
             emit::packet_with(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
                 Data::None => {}
                 Data::Inline(bytes) => out.extend_from_slice(bytes),

@@ -319,7 +319,7 @@ impl Qp {
         const CNP_TOS: u8 = 0xc2;
         let net = NetHeader { tos: CNP_TOS, ..self.net };
         let bth = cnp::bth(self.attr.dest_qp_num);
-        batch.push(net, emit::len(bth.opcode, 0), |net, buf| {
+        batch.push_to(net, bth.dest_qp, emit::len(bth.opcode, 0), |net, buf| {
             emit::packet(net, buf, &bth, &Ext::default(), 0, |_| {});
         });
     }

@@ -422,7 +422,7 @@ fn answer(
 ) {
     let opcode = opcode.in_connected(link.service());
     let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
-    batch.push(link.net, emit::len(opcode, len), |net, buf| {
+    batch.push_to(link.net, bth.dest_qp, emit::len(opcode, len), |net, buf| {
         emit::packet(net, buf, &bth, ext, len, fill);
     });
 }

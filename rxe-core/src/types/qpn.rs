@@ -22,6 +22,12 @@ impl Qpn {
         Self(word & 0xff_ffff)
     }
 
+    /// The high 8 bits of the number. Processes that share an address have QPNs in blocks of their
+    /// own, told apart by these bits.
+    pub const fn block(self) -> u8 {
+        self.0.to_be_bytes()[1]
+    }
+
     /// The number, below 2²⁴.
     pub const fn value(self) -> u32 {
         self.0

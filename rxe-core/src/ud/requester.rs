@@ -74,7 +74,7 @@ impl Requester {
         bth.solicited = request.flags.contains(SendFlags::SOLICITED);
         let deth = Deth::new(qkey_sent(to.qkey, link.attr.qkey), link.qpn());
         let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
-        batch.push(to.ah.net, emit::len(opcode, len), |net, buf| {
+        batch.push_to(to.ah.net, to.qpn, emit::len(opcode, len), |net, buf| {
             emit::packet(net, buf, &bth, &ext, len, |out| match &request.payload {
                 Payload::Inline(bytes) => out.copy_from_slice(bytes),
                 Payload::Sges(_) => read_spans(&spans, out),

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use super::icrc::Prefix;
+use crate::types::Qpn;
 
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
 pub const UDP_PORT: u16 = 4791;
@@ -232,11 +233,37 @@ impl TxBatch {
     /// be computed for. It joins the last run where destination, size and limits let
     /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
     pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
+        self.append(net, None, len, write);
+    }
+
+    /// The same for a packet to this QP: what goes to different processes of a host, which share its
+    /// address and tell QPs apart by [`Qpn::block`], is not put into one run, since a run may reach
+    /// that host in one piece.
+    pub fn push_to(
+        &mut self,
+        net: NetHeader,
+        dest_qp: Qpn,
+        len: usize,
+        write: impl FnOnce(&Prefix, &mut Vec<u8>),
+    ) {
+        self.append(net, Some(dest_qp.block()), len, write);
+    }
+
+    fn append(
+        &mut self,
+        net: NetHeader,
+        block: Option<u8>,
+        len: usize,
+        write: impl FnOnce(&Prefix, &mut Vec<u8>),
+    ) {
+        /// Where [`Qpn::block`] of the destination stands in a BTH.
+        const BLOCK: usize = 5;
         let start = self.buf.len();
         let joins = self.runs.len() > self.sent
             && self.runs.last().is_some_and(|run| {
                 let have = run.bytes.len();
                 run.net == net
+                    && block.is_none_or(|b| self.buf.get(run.bytes.start + BLOCK) == Some(&b))
                     && len <= run.segment
                     && have % run.segment == 0
                     && have / run.segment < self.limits.run_segments
@@ -287,6 +314,21 @@ mod tests {
         let check = |index| crate::wire::icrc::check(&net().nth(index), second);
         assert_eq!(check(1), Ok(()), "the second packet of a run has ID 1");
         assert!(check(0).is_err());
+    }
+
+    #[test]
+    fn what_goes_to_different_processes_is_not_in_one_run() {
+        let mut batch = TxBatch::new(TxLimits::default());
+        for qpn in [0x05_0001, 0x05_ffff, 0x06_0001, 0x06_0002, 0x05_0001] {
+            let qpn = Qpn::from_wire(qpn);
+            batch.push_to(net(), qpn, 32, |_, buf| {
+                buf.extend([0; 4]);
+                buf.extend(qpn.value().to_be_bytes());
+                buf.extend([0; 24]);
+            });
+        }
+        let lens: Vec<_> = batch.pending().iter().map(|run| run.bytes.len()).collect();
+        assert_eq!(lens, [64, 64, 32]);
     }
 
     #[test]

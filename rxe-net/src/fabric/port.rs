@@ -61,6 +61,7 @@ impl Hub {
             src_port: SrcPort::Any,
             sees_ip_id: !ways.faults.hide_ids,
             recv_buffer: 0,
+            qpn_block: None,
         };
         drop(ways);
         Ok(FabricPort {

@@ -1,5 +1,5 @@
-//! A classic BPF program that lets through UDP to port 4791 of our addresses and nothing else, so
-//! that a busy host's other traffic costs this process nothing.
+//! A classic BPF program that lets through UDP to port 4791 of our addresses and our queue pairs,
+//! and nothing else, so that a busy host's other traffic costs this process nothing.
 
 use std::net::IpAddr;
 
@@ -10,6 +10,7 @@ const LD_W_ABS: u16 = 0x20;
 const LD_H_ABS: u16 = 0x28;
 const LD_B_ABS: u16 = 0x30;
 const LD_H_IND: u16 = 0x48;
+const LD_B_IND: u16 = 0x50;
 const AND_K: u16 = 0x54;
 const LSH_K: u16 = 0x64;
 const TAX: u16 = 0x07;
@@ -21,10 +22,13 @@ const RET_K: u16 = 0x06;
 const PROTOCOL: u32 = 0xffff_f000;
 const WHOLE: u32 = u32::MAX;
 
-/// The program for packets whose IP header begins at `ip`.
-pub(super) fn program(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
-    let v4 = match_v4(ip, addresses);
-    let v6 = match_v6(ip, addresses);
+/// Where the destination QPN's high 8 bits stand after the IP header: UDP, then BTH.
+const BLOCK: u32 = 8 + 5;
+
+/// The program for packets whose IP header begins at `ip`, to QPNs of `block`.
+pub(super) fn program(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
+    let v4 = match_v4(ip, addresses, block);
+    let v6 = match_v6(ip, addresses, block);
     let mut p = vec![op(LD_H_ABS, PROTOCOL)];
     p.extend(unless(0x0800, &v4));
     p.extend(unless(0x86dd, &v6));
@@ -40,13 +44,15 @@ fn unless(value: u32, block: &[sock_filter]) -> Vec<sock_filter> {
     p
 }
 
-fn match_v4(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
+fn match_v4(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 9)];
     p.extend(or_drop(17));
     // The length of the header, options included, goes to X.
     p.extend([op(LD_B_ABS, ip), op(AND_K, 0xf), op(LSH_K, 2), op(TAX, 0)]);
     p.push(op(LD_H_IND, ip + 2));
     p.extend(or_drop(UDP_PORT.into()));
+    p.push(op(LD_B_IND, ip + BLOCK));
+    p.extend(or_drop(block.into()));
     p.push(op(LD_W_ABS, ip + 16));
     for address in addresses {
         if let IpAddr::V4(address) = address {
@@ -57,11 +63,13 @@ fn match_v4(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
     p
 }
 
-fn match_v6(ip: u32, addresses: &[IpAddr]) -> Vec<sock_filter> {
+fn match_v6(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 6)];
     p.extend(or_drop(17));
     p.push(op(LD_H_ABS, ip + 42));
     p.extend(or_drop(UDP_PORT.into()));
+    p.push(op(LD_B_ABS, ip + 40 + BLOCK));
+    p.extend(or_drop(block.into()));
     for address in addresses {
         if let IpAddr::V6(address) = address {
             // Four words, each a load and a comparison; whoever fails goes to the next address.
@@ -113,6 +121,7 @@ mod tests {
                 LD_H_ABS => a = load(i.k, 2)?,
                 LD_B_ABS => a = load(i.k, 1)?,
                 LD_H_IND => a = load(x + i.k, 2)?,
+                LD_B_IND => a = load(x + i.k, 1)?,
                 AND_K => a &= i.k,
                 LSH_K => a <<= i.k,
                 TAX => x = a,
@@ -130,17 +139,19 @@ mod tests {
             .iter()
             .map(|a| a.parse().unwrap())
             .collect();
-        let program = program(14, &ours);
-        let passes = |dst: &str, port| {
+        let program = program(14, &ours, 7);
+        let passes_to = |dst: &str, port, block| {
             let dst: IpAddr = dst.parse().unwrap();
             let net = NetHeader::outgoing(dst, dst, 1);
-            let ip = IpUdpHeader::new(&net, port, UdpChecksum::None, &[]);
-            let frame = [&[0; 14], ip.as_bytes()].concat();
+            let ip = IpUdpHeader::new(&net, port, UdpChecksum::None, &[0; 6]);
+            let frame = [&[0; 14], ip.as_bytes(), &[0, 0, 0, 0, 0, block]].concat();
             run(&program, ethertype(dst), &frame) == Some(WHOLE)
         };
+        let passes = |dst: &str, port| passes_to(dst, port, 7);
         for ours in &ours {
             assert!(passes(&ours.to_string(), 4791), "{ours}");
             assert!(!passes(&ours.to_string(), 4790));
+            assert!(!passes_to(&ours.to_string(), 4791, 8), "another process's");
         }
         for other in ["10.0.0.3", "fe80::2", "fe80:1::1", "2001:db8:1::1:2"] {
             assert!(!passes(other, 4791), "{other}");
@@ -155,6 +166,7 @@ mod tests {
         let mut packet = IpUdpHeader::new(&net, 4791, UdpChecksum::None, &[]).as_bytes().to_vec();
         packet[0] = 0x46;
         packet.splice(20..20, [1, 1, 1, 0]);
-        assert_eq!(run(&program(0, &[ours]), 0x0800, &packet), Some(WHOLE));
+        packet.extend([0, 0, 0, 0, 0, 7]);
+        assert_eq!(run(&program(0, &[ours], 7), 0x0800, &packet), Some(WHOLE));
     }
 }

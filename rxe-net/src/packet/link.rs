@@ -36,10 +36,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens a socket that hears what comes to `addresses` on `device`.
+    /// Opens a socket that hears what comes to the QPNs of `block` of `addresses` on `device`.
     pub(super) fn open(
         device: &NetDev,
         addresses: &[IpAddr],
+        block: u8,
         recv_buffer: usize,
     ) -> Result<Self, NetError> {
         let NetDev { index: interface, mac, ethernet, .. } = *device;
@@ -50,7 +51,7 @@ impl Link {
             .map_err(|e| privilege(e.into(), "open a packet socket"))?;
         let vnet = ethernet && kernel_knows_udp_in_vnet();
         let set_up = || -> io::Result<usize> {
-            attach(fd.as_fd(), ethernet, addresses)?;
+            attach(fd.as_fd(), ethernet, addresses, block)?;
             let set = |level, name, value| sockopt::set_int(fd.as_fd(), level, name, value);
             if vnet {
                 set(libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
@@ -74,8 +75,8 @@ impl Link {
     }
 
     /// Hears what comes to these addresses from now on.
-    pub(super) fn listen_to(&self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        attach(self.as_fd(), self.ethernet, addresses)
+    pub(super) fn listen_to(&self, addresses: &[IpAddr], block: u8) -> Result<(), NetError> {
+        attach(self.as_fd(), self.ethernet, addresses, block)
             .map_err(|e| NetError::os("attach a filter to a packet socket", e))
     }
 
@@ -135,9 +136,9 @@ impl Link {
 }
 
 /// Lets through what comes to these addresses; replaces what was let through before.
-fn attach(fd: BorrowedFd<'_>, ethernet: bool, addresses: &[IpAddr]) -> io::Result<()> {
+fn attach(fd: BorrowedFd<'_>, ethernet: bool, addresses: &[IpAddr], block: u8) -> io::Result<()> {
     let ip = if ethernet { ETHERNET } else { 0 };
-    let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses);
+    let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses, block);
     sockopt::attach_filter(fd, &program)
 }
 

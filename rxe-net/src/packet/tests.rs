@@ -31,17 +31,21 @@ fn shell(script: &str) {
     assert!(status.success(), "{script}");
 }
 
+/// The block of QPNs of the first who opens an address.
+const FIRST: u8 = 1;
+
 /// Packets of every kind of run, each with its number and the ID that it was made for.
 fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
     let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
     let mut batch = TxBatch::new(backend.capabilities().tx);
-    let lens = [[1040; 70].as_slice(), &[20], &[4 + 2], &[1044, 1040, 1040, 500], &[64; 40]];
+    let lens = [[1040; 70].as_slice(), &[20], &[6 + 4 + 2], &[1044, 1040, 1040, 500], &[64; 40]];
     for (number, len) in lens.concat().into_iter().enumerate() {
         batch.push(net, len, |net, buf| {
             let id = net.id().unwrap_or(0);
+            buf.extend([0, 0, 0, 0, 0, FIRST]);
             buf.extend(u32::try_from(number).unwrap().to_be_bytes());
             buf.extend(id.to_be_bytes());
-            buf.resize(buf.len() + len - 6, 0x5a);
+            buf.resize(buf.len() + len - 12, 0x5a);
         });
     }
     batch
@@ -61,12 +65,12 @@ fn check(got: &[(NetHeader, Vec<u8>)], src: &str, dst: &str) {
     for (net, bytes) in got {
         assert_eq!((net.src, net.dst, net.tos, net.ttl), (ip(src), ip(dst), 0x68, 64));
         assert_eq!(net.src_port, UDP_PORT);
-        numbers.push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
-        let made_for = u16::from_be_bytes(bytes[4..6].try_into().unwrap());
+        numbers.push(u32::from_be_bytes(bytes[6..10].try_into().unwrap()));
+        let made_for = u16::from_be_bytes(bytes[10..12].try_into().unwrap());
         if let IpId::Known { id, flags } = net.id {
             assert_eq!((id, flags), (made_for, 0x4000));
         }
-        assert!(bytes[6..].iter().all(|b| *b == 0x5a));
+        assert!(bytes[12..].iter().all(|b| *b == 0x5a));
     }
     numbers.sort_unstable();
     assert_eq!(numbers, (0..u32::try_from(COUNT).unwrap()).collect::<Vec<_>>());

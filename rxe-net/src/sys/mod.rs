@@ -5,3 +5,4 @@ pub(crate) mod cmsg;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
 pub(crate) mod sockopt;
+pub(crate) mod unix;

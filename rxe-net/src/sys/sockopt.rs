@@ -89,6 +89,16 @@ fn interface_request(
 
 /// Attaches a classic BPF program that decides how much of each packet is kept.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+/// Attaches a classic BPF program that chooses, for each datagram, one of the sockets that share
+/// this one's address by SO_REUSEPORT. It sees what follows the UDP header.
+pub(crate) fn attach_steering(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
     let fprog = libc::sock_fprog {
@@ -97,13 +107,7 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
     };
     // SAFETY: `fprog` points to `len` instructions; the kernel copies them and writes nothing.
     let rc = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const fprog).cast(),
-            len,
-        )
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, how, (&raw const fprog).cast(), len)
     };
     check(rc)
 }

@@ -5,10 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::PortOwner;
 
+/// Of the namespace that this thread is in.
+const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+
 /// The owner of a UDP socket that is in the way of one on this address and port; `None` if no such
 /// socket is in `/proc` (or there is no `/proc`).
 pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
-    let inode = ["/proc/self/net/udp", "/proc/self/net/udp6"].into_iter().find_map(|table| {
+    let inode = TABLES.into_iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
         table.lines().skip(1).find_map(|line| inode_if_in_the_way(line, address, port))
     })?;
@@ -17,22 +20,49 @@ pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     Some(process.unwrap_or(PortOwner::Hidden))
 }
 
+/// The sockets bound to this address, and no other, and port; by inode.
+pub(crate) fn inodes(address: IpAddr, port: u16) -> impl Iterator<Item = u64> {
+    TABLES.into_iter().filter_map(|table| fs::read_to_string(table).ok()).flat_map(move |table| {
+        let lines = table.lines().skip(1).filter_map(parse_line);
+        let here = lines.filter(|(ip, p, _)| (*ip, *p) == (address, port));
+        here.map(|(_, _, inode)| inode).collect::<Vec<_>>()
+    })
+}
+
+/// The owner of an abstract unix socket; `None` if there is no such socket (or no `/proc`).
+pub(crate) fn of_abstract(name: &str) -> Option<PortOwner> {
+    let table = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
+    let line = table.lines().find(|line| line.rsplit(' ').next() == Some(&format!("@{name}")))?;
+    Some(of_inode(line.split_ascii_whitespace().nth(6)?.parse().ok()?))
+}
+
+/// The process of this number, `None` if it is none that is seen here.
+pub(crate) fn of_pid(pid: u32) -> Option<PortOwner> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(PortOwner::Process { pid, name: name.trim().to_owned() })
+}
+
+/// The owner of a socket.
+pub(crate) fn of_inode(inode: u64) -> PortOwner {
+    process_with_socket(inode).unwrap_or(PortOwner::Hidden)
+}
+
 /// The inode in a line of `/proc/net/udp` or `udp6`, if the socket stands on this address (or on
 /// any) and port.
 fn inode_if_in_the_way(line: &str, address: IpAddr, port: u16) -> Option<u64> {
-    let mut fields = line.split_ascii_whitespace();
-    let (ip, line_port) = fields.nth(1)?.split_once(':')?;
-    if u16::from_str_radix(line_port, 16).ok()? != port {
-        return None;
-    }
-    let ip = parse_address(ip)?;
+    let (ip, line_port, inode) = parse_line(line)?;
     let in_the_way = ip == address
         || ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
         || (ip == IpAddr::V4(Ipv4Addr::UNSPECIFIED) && address.is_ipv4());
-    if !in_the_way {
-        return None;
-    }
-    fields.nth(7)?.parse().ok()
+    (line_port == port && in_the_way).then_some(inode)
+}
+
+/// Address, port and inode in a line of such a table.
+fn parse_line(line: &str) -> Option<(IpAddr, u16, u64)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (ip, port) = fields.nth(1)?.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some((parse_address(ip)?, port, fields.nth(7)?.parse().ok()?))
 }
 
 /// An address as `/proc/net` writes it: 32-bit words in hexadecimal, each in the machine's order.
@@ -64,8 +94,7 @@ fn process_with_socket(inode: u64) -> Option<PortOwner> {
             .flatten()
             .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str()));
         if has {
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            return Some(PortOwner::Process { pid, name: name.trim().to_owned() });
+            return of_pid(pid);
         }
     }
     None

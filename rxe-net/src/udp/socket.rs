@@ -5,8 +5,9 @@ use std::ffi::c_int;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
 use super::owner;
@@ -28,7 +29,7 @@ const DEFAULT_TTL: u8 = 64;
 /// [`NetHeader::outgoing`] says; a connected socket would count.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     address: IpAddr,
     scope: u32,
     /// The system can segment what is sent.
@@ -47,20 +48,40 @@ pub(super) struct Arrived {
 }
 
 impl UdpSocket {
-    /// Opens and binds; `scope` is the interface's index.
-    pub(crate) fn open(address: IpAddr, scope: u32) -> Result<Self, NetError> {
+    /// Makes and binds a socket that others can share the address with; `scope` is the interface's
+    /// index.
+    pub(crate) fn make(address: IpAddr, scope: u32) -> Result<OwnedFd, NetError> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
             .map_err(|e| NetError::os("open a UDP socket", e))?;
         Self::set_up(fd.as_fd(), address)
             .and_then(|()| send_to_groups(fd.as_fd(), address, scope))
+            .and_then(|()| set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1))
             .map_err(|e| NetError::os("set the options of a UDP socket", e))?;
         bind(fd.as_fd(), &RawAddr::inet(address, UDP_PORT, scope))
             .map_err(|e| bind_error(e, address))?;
+        Ok(fd)
+    }
+
+    /// Takes a socket that [`UdpSocket::make`] made, perhaps for another process.
+    pub(crate) fn adopt(fd: Arc<OwnedFd>, address: IpAddr, scope: u32) -> Self {
         // Asking says whether the system knows of segmentation at all.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
-        Ok(Self { fd, address, scope, segments, recv_buffer: 0 })
+        Self { fd, address, scope, segments, recv_buffer: 0 }
+    }
+
+    /// Forgets what has arrived for whoever had the socket before, and hears everything.
+    pub(crate) fn renew(&self) {
+        // There is none, unless a packet backend had it.
+        let _ = set_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
+        // More than any buffer holds: what still comes then is new.
+        for _ in 0..1 << 20 {
+            let mut byte = [0; 1];
+            if rustix::net::recv(&self.fd, &mut byte[..], RecvFlags::DONTWAIT).is_err() {
+                break;
+            }
+        }
     }
 
     /// Opens a socket that hears what is sent to a group on the interface `netdev`, whose index is
@@ -74,7 +95,7 @@ impl UdpSocket {
         Self::set_up(fd.as_fd(), group)
             .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
             .map_err(|source| NetError::Join { group, source })?;
-        Ok(Self { fd, address: group, scope, segments: false, recv_buffer: 0 })
+        Ok(Self { fd: Arc::new(fd), address: group, scope, segments: false, recv_buffer: 0 })
     }
 
     fn set_up(fd: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {

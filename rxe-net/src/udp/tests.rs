@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 
+use rxe_core::types::Qpn;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::{UdpBackend, UdpConfig};
@@ -15,12 +16,20 @@ fn open(addresses: &[&str]) -> UdpBackend {
     UdpBackend::open(&UdpConfig::new("lo", addresses)).unwrap()
 }
 
-/// Appends a packet of `len` bytes that begins with the ID that it was made for.
+/// Appends a packet of `len` bytes that begins with the ID that it was made for, to the first who
+/// opened the address.
 fn push(batch: &mut TxBatch, net: NetHeader, len: usize) {
-    batch.push(net, len, |net, buf| {
+    push_to(batch, net, len, 1);
+}
+
+/// Appends a packet to a QP of this block.
+fn push_to(batch: &mut TxBatch, net: NetHeader, len: usize, block: u8) {
+    let qpn = Qpn::from_wire(u32::from(block) << 16 | 0x5a5a);
+    batch.push_to(net, qpn, len, |net, buf| {
         let id = net.id().unwrap_or(0);
         buf.extend_from_slice(&id.to_be_bytes());
-        buf.resize(buf.len() + len - 2, 0x5a);
+        buf.extend([0x5a, 0x5a, 0x5a, block]);
+        buf.resize(buf.len() + len - 6, 0x5a);
     });
 }
 
@@ -132,7 +141,7 @@ fn what_it_says_of_itself() {
 #[test]
 fn errors_say_what_to_do() {
     in_namespace("", || {
-        let _a = open(&["127.0.0.1"]);
+        let _other = std::net::UdpSocket::bind("127.0.0.1:4791").unwrap();
         let open = |dev: &str, a: &[&str]| {
             let addresses: Vec<_> = a.iter().map(|a| ip(a)).collect();
             UdpBackend::open(&UdpConfig::new(dev, addresses)).err().unwrap()
@@ -254,7 +263,7 @@ fn addresses_come_and_go() {
         a.set_addresses(&[one]).unwrap();
         assert_eq!(a.addresses().collect::<Vec<_>>(), [one]);
         let error = a.set_addresses(&[ip("127.0.0.9"), two, one]).unwrap_err();
-        assert!(matches!(error, NetError::PortInUse { .. }), "{error}");
+        assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
         ping(&mut a, &mut b, two);
     });
 }

@@ -31,6 +31,7 @@ pub struct Device {
 pub(super) struct DeviceInner {
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
+    pub(super) qpn_block: Option<u8>,
     /// What changes with the interface.
     pub(super) live: Arc<Live>,
     pub(super) mtu: Mtu,
@@ -95,6 +96,12 @@ impl Device {
     /// `udp`, `packet`, …
     pub fn backend_name(&self) -> &'static str {
         self.inner.backend
+    }
+
+    /// The high 8 bits of all QPNs of this device, never 0: other processes on the same addresses
+    /// have others. `None` where its way onto the wire is its own.
+    pub fn qpn_block(&self) -> Option<u8> {
+        self.inner.qpn_block
     }
 
     /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the

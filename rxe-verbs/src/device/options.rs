@@ -140,7 +140,7 @@ impl OpenOptions {
         let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
         let mtu = Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256);
         let defaults = Config::default();
-        let config = Config {
+        let mut config = Config {
             gids: gids.clone(),
             source_port: match capabilities.src_port {
                 SrcPort::Any => SourcePort::PerQp,
@@ -153,6 +153,10 @@ impl OpenOptions {
             ..defaults
         };
 
+        if capabilities.qpn_block.is_some() {
+            // Some fewer than there are numbers, so that a random one is soon a free one.
+            config.limits.max_qp = config.limits.max_qp.min(MAX_QP_OF_BLOCK);
+        }
         let limits = config.limits;
         let memory = Arc::new(Memory::new());
         let asyncs = Arc::new(AsyncEvents::new()?);
@@ -169,6 +173,7 @@ impl OpenOptions {
             monitor.map(|monitor| Follow::new(monitor, Arc::clone(&live), Arc::clone(&asyncs)));
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
+            qpn_block: capabilities.qpn_block,
             info,
             live,
             mtu,
@@ -233,6 +238,9 @@ impl fmt::Debug for OpenOptions {
             .finish_non_exhaustive()
     }
 }
+
+/// QPs of a device that shares its addresses, and so has 65,536 numbers.
+const MAX_QP_OF_BLOCK: u32 = 65_000;
 
 /// The window, in bytes, for a peer whose receive buffer is like this device's. A packet of 1024
 /// bytes takes 2.3 times as much of the buffer, and answers and other queue pairs want some too.

@@ -135,9 +135,13 @@ impl QpBuilder {
             sq_sig_all: self.sq_sig_all,
         };
         let handle = loop {
-            // Random in all of the space, so that neither a stranger can guess it nor another
-            // process on this address is likely to have it.
-            let qpn = Qpn::from_wire(random_u32()?);
+            // Random, so that a stranger can not guess it; where several processes share an address,
+            // among those numbers that are this process's.
+            let random = Qpn::from_wire(random_u32()?);
+            let qpn = match device.qpn_block() {
+                Some(block) => Qpn::from_wire(u32::from(block) << 16 | random.value() & 0xffff),
+                None => random,
+            };
             match device.shard().with(|core| core.engine.create_qp(qpn, init.clone()))? {
                 Err(VerbsError::Busy { .. }) => {}
                 result => break result?,

@@ -49,6 +49,7 @@ fn shard() -> Shard {
         src_port: SrcPort::Any,
         sees_ip_id: true,
         recv_buffer: 0,
+        qpn_block: None,
     };
     let asyncs = Arc::new(AsyncEvents::new().unwrap());
     Shard::new(ShardParts {

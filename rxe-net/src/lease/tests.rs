@@ -1,0 +1,317 @@
+//! Several backends on one address, in one process and in several.
+
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
+
+use rxe_core::types::Qpn;
+use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
+
+use super::name::Place;
+use crate::sys::unix::UnixSocket;
+use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all};
+use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
+
+const ADDRESS: &str = "127.0.0.1";
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().unwrap()
+}
+
+fn open() -> UdpBackend {
+    UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).unwrap()
+}
+
+fn block(backend: &impl Backend) -> u8 {
+    backend.capabilities().qpn_block.unwrap()
+}
+
+/// Sends a packet with this number to each of the blocks.
+fn send(from: &mut impl Backend, src: &str, number: u32, blocks: &[u8]) {
+    let net = NetHeader::outgoing(ip(src), ip(ADDRESS), UDP_PORT);
+    let mut batch = TxBatch::new(from.capabilities().tx);
+    for &block in blocks {
+        let qpn = Qpn::from_wire(u32::from(block) << 16 | 0x1234);
+        batch.push_to(net, qpn, 64, |_, buf| {
+            buf.extend([0; 4]);
+            buf.extend(qpn.value().to_be_bytes());
+            buf.extend(number.to_be_bytes());
+            buf.resize(buf.len() + 52, 0);
+        });
+    }
+    send_all(from, &mut batch);
+}
+
+/// The block and the number of the packet that comes next.
+fn next(backend: &mut impl Backend) -> (u8, u32) {
+    let (_, bytes) = receive_packets(backend, 1).remove(0);
+    (bytes[5], u32::from_be_bytes(bytes[8..12].try_into().unwrap()))
+}
+
+#[test]
+fn each_gets_what_is_for_its_queue_pairs() {
+    in_namespace("", || {
+        let mut all: Vec<_> = (0..5).map(|_| open()).collect();
+        let blocks: Vec<_> = all.iter().map(block).collect();
+        assert_eq!(blocks, [1, 2, 3, 4, 5]);
+        let (first, rest) = all.split_first_mut().unwrap();
+        send(first, ADDRESS, 7, &blocks);
+        assert_eq!(next(first), (1, 7));
+        for backend in rest {
+            let own = block(backend);
+            assert_eq!(next(backend), (own, 7));
+            assert_eq!(backend.receive(1, &mut |_| {}).unwrap(), 0, "and nothing else");
+        }
+    });
+}
+
+#[test]
+fn whoever_goes_the_others_go_on_and_the_block_is_free() {
+    in_namespace("", || {
+        // Each of four goes in turn, the first one too, and another comes.
+        for goes in 0..4 {
+            let mut all: Vec<_> = (0..4).map(|_| open()).collect();
+            let gone = block(&all.remove(goes));
+            for number in 0..3 {
+                let blocks: Vec<_> = all.iter().map(block).collect();
+                let last = all.last_mut().unwrap();
+                send(last, ADDRESS, number, &blocks);
+                for backend in &mut all {
+                    assert_eq!(next(backend), (block(backend), number));
+                }
+                if number == 1 {
+                    let new = open();
+                    assert_eq!(block(&new), gone);
+                    all.push(new);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_came_for_the_dead_is_not_for_their_heirs() {
+    in_namespace("", || {
+        let (first, mut second) = (open(), open());
+        send(&mut second, ADDRESS, 1, &[1, 1, 1]);
+        drop(first);
+        // The second keeps the first's socket open, so that its own stays where it is.
+        send(&mut second, ADDRESS, 2, &[1]);
+        let mut heir = open();
+        assert_eq!(block(&heir), 1);
+        send(&mut second, ADDRESS, 3, &[1]);
+        assert_eq!(next(&mut heir), (1, 3));
+    });
+}
+
+#[test]
+fn devices_that_share_some_addresses_have_blocks_that_are_free_on_all() {
+    in_namespace("", || {
+        let of = |addresses: &[&str]| {
+            let addresses: Vec<_> = addresses.iter().map(|a| ip(a)).collect();
+            UdpBackend::open(&UdpConfig::new("lo", addresses)).unwrap()
+        };
+        let (a, mut b) = (of(&[ADDRESS]), of(&["127.0.0.2"]));
+        assert_eq!((block(&a), block(&b)), (1, 1));
+        let mut both = of(&["127.0.0.2", ADDRESS, "127.0.0.3"]);
+        assert_eq!(block(&both), 2);
+        send(&mut b, "127.0.0.2", 5, &[2]);
+        assert_eq!(next(&mut both), (2, 5));
+        // The first of two to come to a new address has its block there too.
+        let mut c = of(&["127.0.0.3"]);
+        assert_eq!(block(&c), 1);
+        let error = c.set_addresses(&[ip("127.0.0.3"), ip(ADDRESS)]).unwrap_err();
+        assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
+        drop(a);
+        c.set_addresses(&[ip("127.0.0.3"), ip(ADDRESS)]).unwrap();
+        send(&mut b, "127.0.0.2", 6, &[1]);
+        assert_eq!(next(&mut c), (1, 6));
+    });
+}
+
+#[test]
+fn many_can_come_at_once() {
+    in_namespace("", || {
+        let (count, barrier) = (12, Barrier::new(12));
+        let mut all: Vec<UdpBackend> = thread::scope(|scope| {
+            let comes = || {
+                barrier.wait();
+                open()
+            };
+            let threads: Vec<_> = (0..count).map(|_| scope.spawn(comes)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let mut blocks: Vec<_> = all.iter().map(block).collect();
+        send(&mut all[0], ADDRESS, 9, &blocks);
+        for backend in &mut all {
+            assert_eq!(next(backend), (block(backend), 9));
+        }
+        blocks.sort_unstable();
+        assert_eq!(blocks, (1..=count).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn packet_and_udp_backends_share_an_address() {
+    in_namespace("", || {
+        let config = PacketConfig::new("lo", [ip(ADDRESS)]);
+        let mut a = PacketBackend::open(&config).unwrap();
+        let mut b = open();
+        let mut c = PacketBackend::open(&config).unwrap();
+        let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        for number in 0..3 {
+            send(&mut from, "127.0.0.9", number, &[1, 2, 3]);
+            assert_eq!(next(&mut a), (1, number));
+            assert_eq!(next(&mut b), (2, number));
+            assert_eq!(next(&mut c), (3, number));
+        }
+        // A block that a packet backend had is as good as any.
+        drop(a);
+        let mut heir = open();
+        assert_eq!(block(&heir), 1);
+        send(&mut from, "127.0.0.9", 7, &[1]);
+        assert_eq!(next(&mut heir), (1, 7));
+    });
+}
+
+/// A program that has an address open until it is killed.
+struct Process(Child);
+
+impl Process {
+    /// Starts this test program again, at [`a_process_of_its_own`].
+    fn start(wrap: &[&str]) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        let mut command = match wrap {
+            [] => Command::new(exe),
+            [program, args @ ..] => {
+                let mut command = Command::new(program);
+                command.args(args).arg(exe);
+                command
+            }
+        };
+        let name = "lease::tests::a_process_of_its_own";
+        let child = command
+            .args(["--exact", name, "--nocapture", "--ignored"])
+            .env("RXE_TEST_HOLDS", ADDRESS)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// What it says of having opened.
+    fn says(&mut self) -> String {
+        use std::io::{BufRead, BufReader};
+        let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
+        lines.find_map(|line| Some(line.split_once("OPENED ")?.1.to_owned())).unwrap_or_default()
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "is not a test: others start it"]
+fn a_process_of_its_own() {
+    let Ok(address) = std::env::var("RXE_TEST_HOLDS") else { return };
+    let backend = UdpBackend::open(&UdpConfig::new("lo", [ip(&address)]));
+    match &backend {
+        Ok(backend) => println!("OPENED {}", block(backend)),
+        Err(e) => println!("OPENED {e}"),
+    }
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn killing_processes_moves_nobody_s_packets() {
+    in_namespace("", || {
+        let mut processes: Vec<_> = (0..4).map(|_| Process::start(&[])).collect();
+        let mut blocks: Vec<_> = processes.iter_mut().map(Process::says).collect();
+        blocks.sort();
+        assert_eq!(blocks, ["1", "2", "3", "4"]);
+        let mut own = open();
+        assert_eq!(block(&own), 5);
+        let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        for (number, process) in (0..).zip(processes) {
+            process.kill();
+            send(&mut from, "127.0.0.9", number, &[5]);
+            assert_eq!(next(&mut own), (5, number));
+            let mut other = open();
+            assert!(block(&other) < 5);
+            send(&mut from, "127.0.0.9", number, &[5, block(&other)]);
+            assert_eq!(next(&mut other), (block(&other), number));
+            assert_eq!(next(&mut own), (5, number));
+        }
+        // The highest goes, and comes again at once, while its sockets may still be closing.
+        drop(own);
+        for _ in 0..20 {
+            let mut process = Process::start(&[]);
+            assert_eq!(process.says(), "1");
+            let mut own = open();
+            process.kill();
+            let mut again = open();
+            send(&mut from, "127.0.0.9", 1, &[1, 2]);
+            assert_eq!((next(&mut again), next(&mut own)), ((1, 1), (2, 1)));
+        }
+    });
+}
+
+#[test]
+fn who_does_not_answer_is_named() {
+    in_namespace("", || {
+        // Somebody who has a door, and is stopped: nobody answers behind it.
+        let place = Place::new(ip(ADDRESS), 0);
+        let _door = UnixSocket::bind(&place.door(9)).unwrap();
+        let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
+        assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
+        let pid = format!("process {} ", std::process::id());
+        assert!(error.to_string().starts_with(&pid), "{error}");
+    });
+}
+
+#[test]
+fn other_versions_refuse_each_other() {
+    in_namespace("", || {
+        let place = Place::new(ip(ADDRESS), 0);
+        let door = UnixSocket::bind(&place.door(9)).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut buf = [0; 64];
+                let letter = loop {
+                    if let Some(letter) = door.receive(&mut buf).unwrap() {
+                        break letter;
+                    }
+                    thread::yield_now();
+                };
+                assert_eq!(&buf[..3], b"rxe");
+                let answer = [std::io::IoSlice::new(b"rxe\x02\x04\0\0\0")];
+                door.send(&letter.from.unwrap(), &answer, &[]).unwrap();
+            });
+            let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
+            assert!(matches!(error, NetError::OtherVersion { .. }), "{error}");
+        });
+    });
+}
+
+#[test]
+fn another_user_is_told_so() {
+    // Only root can be several users without further ado.
+    in_namespaces("-n", "ip link set lo up", || {
+        let _first = open();
+        let mut other = Process::start(&["setpriv", "--reuid=1", "--clear-groups"]);
+        let said = other.says();
+        if said.is_empty() {
+            println!("SKIPPED: another_user_is_told_so: no other user can be had here");
+            return;
+        }
+        assert!(said.contains("of another user"), "{said}");
+        let pid = format!("process {} ", std::process::id());
+        assert!(said.contains(&pid), "{said}");
+        other.kill();
+    });
+}
