@@ -18,6 +18,8 @@ use super::check::{self, Assembling};
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     message: Message,
+    /// The receive of a message that was given up: the next message that needs one takes it.
+    spare: Option<RecvRequest>,
 }
 
 #[derive(Debug, Default)]
@@ -64,25 +66,17 @@ impl Assembly {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
-        let info = packet.info();
-        if info.starts {
-            let receive = link.take_receive(ctx).ok_or(Fault::ReceiverNotReady)?;
-            return self.send_into(receive, link, ctx, packet);
+        if packet.info().starts {
+            let receive = self.take_receive(link, ctx).ok_or(Fault::ReceiverNotReady)?;
+            let target = link.target.cloned();
+            self.message = Message::Send { receive, received: 0, target };
         }
         self.fill(link, ctx, packet)
     }
 
-    /// Takes the first packet of a SEND into this receive.
-    pub(crate) fn send_into(
-        &mut self,
-        receive: RecvRequest,
-        link: &Link<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<Delivered, Fault> {
-        let target = link.target.cloned();
-        self.message = Message::Send { receive, received: 0, target };
-        self.fill(link, ctx, packet)
+    /// The receive whose turn it is.
+    fn take_receive(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
+        self.spare.take().or_else(|| link.take_receive(ctx))
     }
 
     fn fill(
@@ -140,7 +134,7 @@ impl Assembly {
             _ => return Err(Fault::OpcodeOutOfSequence),
         };
         // Resources come before length and rkey: a peer that must wait learns it first.
-        if info.completes_recv && link.has_no_receive() {
+        if info.completes_recv && self.spare.is_none() && link.has_no_receive() {
             return Err(Fault::ReceiverNotReady);
         }
         let total = received.checked_add(size).ok_or(Fault::BadLength)?;
@@ -163,7 +157,7 @@ impl Assembly {
         }
         self.message = Message::None;
         if info.completes_recv
-            && let Some(receive) = link.take_receive(ctx)
+            && let Some(receive) = self.take_receive(link, ctx)
         {
             let op = CompletionOp::RecvRdmaWithImm;
             complete_receive(link, ctx, &receive, op, u64::from(len), packet);
@@ -179,33 +173,26 @@ impl Assembly {
         }
     }
 
-    /// Gives the message up and puts the receive that it had taken aside, for the next message.
-    pub(crate) fn abandon(&mut self) -> Option<RecvRequest> {
-        match std::mem::take(&mut self.message) {
-            Message::Send { receive, .. } => Some(receive),
-            _ => None,
+    /// Gives the message up. A receive that it had taken is that of the next message.
+    pub(crate) fn give_up(&mut self) {
+        // A message that has a receive has taken the spare one, if there was one.
+        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
+            self.spare = Some(receive);
         }
-    }
-
-    /// Begins a SEND in a receive that an abandoned message had taken.
-    pub(crate) fn resume(&mut self, receive: RecvRequest) {
-        self.message = Message::Send { receive, received: 0, target: None };
     }
 
     /// Completes everything as flushed: the receive in use and those of the QP's own queue.
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
         self.fail(link, ctx, Status::WorkRequestFlushed);
-        while let Some(receive) = link.handle.rq.take_own() {
+        while let Some(receive) = self.spare.take().or_else(|| link.handle.rq.take_own()) {
             complete_receive_failed(link, ctx, &receive, Status::WorkRequestFlushed);
         }
     }
 
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
-        if self.abandon().is_some() {
-            handle.rq.release();
-        }
-        while handle.rq.take_own().is_some() {
+        self.give_up();
+        while self.spare.take().or_else(|| handle.rq.take_own()).is_some() {
             handle.rq.release();
         }
     }

@@ -4,7 +4,7 @@
 use crate::engine::Fault;
 use crate::message::{Assembly, Delivered, check};
 use crate::qp::{Ctx, Link, QpHandle};
-use crate::queue::{RecvRequest, Status};
+use crate::queue::Status;
 use crate::types::Psn;
 use crate::wire::{DropReason, OpKind, Packet};
 
@@ -13,8 +13,6 @@ use crate::wire::{DropReason, OpKind, Packet};
 pub(crate) struct Responder {
     expected: Psn,
     message: Assembly,
-    /// The receive of a message that was lost on its way: the next SEND takes it.
-    spare: Option<RecvRequest>,
     /// The rest of a broken message is skipped.
     skipping: bool,
 }
@@ -32,10 +30,10 @@ impl Responder {
         self.expected = packet.psn().next();
         if info.starts {
             // What came before, if it is not complete, never will be.
-            self.give_up();
+            self.message.give_up();
             self.skipping = false;
         } else if !in_sequence || self.skipping {
-            self.give_up();
+            self.message.give_up();
             self.skipping = true;
             return ctx.drop_packet(link, DropReason::MessageBroken);
         }
@@ -56,14 +54,7 @@ impl Responder {
             .and_then(|()| check::enabled(packet, link.attr.qp_access_flags))
             .and_then(|()| check::length(packet, link.attr.path_mtu.bytes()));
         let result = checks.and_then(|()| match info.kind {
-            OpKind::Send => {
-                if info.starts
-                    && let Some(receive) = self.spare.take()
-                {
-                    return self.message.send_into(receive, link, ctx, packet);
-                }
-                self.message.send(link, ctx, packet)
-            }
+            OpKind::Send => self.message.send(link, ctx, packet),
             OpKind::Write => self.message.write(link, ctx, packet),
             _ => Err(Fault::OperationNotEnabled),
         });
@@ -73,33 +64,20 @@ impl Responder {
                 let (reason, status) = consequence(fault);
                 match status {
                     Some(status) => self.message.fail(link, ctx, status),
-                    None => self.give_up(),
+                    None => self.message.give_up(),
                 }
                 Err(reason)
             }
         }
     }
 
-    /// The message is lost; its receive serves the next one.
-    fn give_up(&mut self) {
-        if let Some(receive) = self.message.abandon() {
-            self.spare = Some(receive);
-        }
-    }
-
     /// Completes every receive as flushed.
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
-        if let Some(receive) = self.spare.take() {
-            self.message.resume(receive);
-        }
         self.message.flush(link, ctx);
     }
 
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
-        if self.spare.take().is_some() {
-            handle.rq.release();
-        }
         self.message.forget(handle);
     }
 }

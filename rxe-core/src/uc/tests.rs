@@ -61,6 +61,26 @@ fn a_message_that_loses_any_packet_is_lost_whole_and_the_next_takes_its_receive(
 }
 
 #[test]
+fn the_receive_of_a_lost_message_is_that_of_the_next_message_of_any_kind() {
+    let mut pair = pair();
+    let mut n = 0;
+    // The last of the SEND's two packets.
+    pair.fate = Box::new(move |_| {
+        n += 1;
+        usize::from(n != 2)
+    });
+    pair.b.receive(1, 0, 2000);
+    pair.b.receive(2, 2000, 2000);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 2000);
+    let remote = pair.b.remote(10_000);
+    pair.a.post(2, SendOp::Write { remote, imm: Some(8) }, 0, 10);
+    pair.a.post(3, SendOp::Send { imm: None }, 0, 2000);
+    pair.settle();
+    let ops: Vec<_> = pair.b.completions().iter().map(|c| (c.id, c.op)).collect();
+    assert_eq!(ops, [(1, CompletionOp::RecvRdmaWithImm), (2, CompletionOp::Recv)]);
+}
+
+#[test]
 fn without_a_receive_the_message_is_dropped_and_counted() {
     let mut pair = pair();
     pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
