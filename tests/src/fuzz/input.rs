@@ -1,0 +1,73 @@
+//! Decisions made of the fuzzer's bytes. There is always an answer: when the bytes are used up it is
+//! the first choice, the least number, false.
+
+use std::ops::RangeInclusive;
+
+use arbitrary::Unstructured;
+
+/// The fuzzer's bytes.
+#[derive(Debug)]
+pub struct Input<'a>(Unstructured<'a>);
+
+impl<'a> Input<'a> {
+    /// To be taken from the front.
+    pub fn new(data: &'a [u8]) -> Self {
+        Self(Unstructured::new(data))
+    }
+
+    /// Whether all are used up.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One of these.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        self.0.choose(choices).copied().unwrap_or(choices[0])
+    }
+
+    /// An index below `len`, which is not 0.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.0.choose_index(len).unwrap_or(0)
+    }
+
+    /// A number of a range.
+    pub fn within(&mut self, range: RangeInclusive<u32>) -> u32 {
+        let least = *range.start();
+        self.0.int_in_range(range).unwrap_or(least)
+    }
+
+    /// True in `n` of 256 cases.
+    pub fn chance(&mut self, n: u8) -> bool {
+        let byte = self.byte();
+        byte != 0 && byte <= n
+    }
+
+    /// Any byte.
+    pub fn byte(&mut self) -> u8 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// Any 32 bits.
+    pub fn word(&mut self) -> u32 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// Any 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// The next `len` bytes, or as many as are left.
+    pub fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let len = len.min(self.0.len());
+        self.0.bytes(len).unwrap_or_default()
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        self.bytes(usize::MAX)
+    }
+}
