@@ -3,102 +3,8 @@
 
 A test starts one of these on each end and tells both what to do. This one drives libibverbs (by
 Debian's python3-pyverbs) and so the kernel's rdma_rxe; its twin in Rust drives rxe-verbs. Both speak
-the protocol below, so a test can put either at either end. It makes no decisions: every attribute of
-a queue pair, every work request and every byte of memory is the test's.
-
-The protocol, version 1
-=======================
-
-One JSON object a line on standard input, one JSON object a line on standard output, in order, one
-answer to each request. A request is
-
-    {"id": 7, "cmd": "post_send", ...}            "id" is optional and comes back unchanged
-
-and its answer one of
-
-    {"id": 7, "ok": true, ...}
-    {"id": 7, "ok": false, "error": "EINVAL", "message": "what failed"}
-
-"error" is an errno name when a verb failed, "PROTOCOL" when the request itself is wrong (unknown
-command, field or handle). The peer ends at the end of its input or at {"cmd": "exit"}; ending closes
-everything, as killing it does. Standard error is for people.
-
-Handles ("ctx", "pd", "mr", "cq", "qp", "ah") are small integers that the peer gives out, counted
-from 1 for each kind. Numbers are JSON integers, up to 64 bits without sign. QPNs, PSNs, keys and
-immediate data are in host order: immediate data 0x01020304 is on the wire as 01 02 03 04.
-GIDs are text as inet_ntop writes IPv6 ("::ffff:10.47.91.11"). Sizes are in bytes, path MTU too.
-A field that a command does not know is an error.
-
-hello                                   -> proto (1), impl ("kernel" or "rxe"), version
-devices                                 -> devices: [name, ...]
-open     device?                        -> ctx, device, node_guid, state, max_mtu, active_mtu,
-                                           gids: [{index, gid, type, netdev}, ...] (used entries)
-         The first device if none is named. state is "ACTIVE", "DOWN", ...; type "RoCE v2", ...
-pd       ctx                            -> pd
-cq       ctx, cqe? (256)                -> cq
-mr       pd, size, access?              -> mr, addr, lkey, rkey, size
-         Zeroed, page-aligned memory. access is a list of "local_write", "remote_write",
-         "remote_read", "remote_atomic"; all four if absent.
-qp       pd, type? ("rc"), send_cq, recv_cq, max_send_wr? (128), max_recv_wr? (128),
-         max_send_sge? (4), max_recv_sge? (4), max_inline? (64), sq_sig_all? (false)
-                                        -> qp, qpn
-         type is "rc", "uc" or "ud".
-modify   qp, and any of: state, cur_state, pkey_index, port, access, qkey, path_mtu, dest_qpn,
-         rq_psn, sq_psn, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, timeout, retry_cnt,
-         rnr_retry, av: {gid_index, dgid, port? (1), hop_limit? (64), traffic_class? (0),
-         flow_label? (0), sl? (0)}      -> (nothing)
-         ibv_modify_qp with exactly the attributes given: the mask is the set of fields. state is
-         "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR". timeout and min_rnr_timer are codes.
-connect  qp, gid_index, dgid, dest_qpn, sq_psn, rq_psn, and optionally access (as for mr),
-         path_mtu (1024), max_rd_atomic (16), max_dest_rd_atomic (16), min_rnr_timer (12),
-         timeout (14), retry_cnt (7), rnr_retry (7), port (1), hop_limit (64), traffic_class (0),
-         flow_label (0), sl (0), until ("RTS")
-                                        -> (nothing)
-         RESET to INIT to RTR to RTS for rc and uc, each step with the attributes that it takes;
-         until: "INIT" or "RTR" stops there.
-query_qp qp                             -> state, path_mtu, sq_psn, rq_psn, dest_qpn, timeout,
-                                           retry_cnt, rnr_retry, min_rnr_timer, max_rd_atomic,
-                                           max_dest_rd_atomic, access: [...]
-ah       pd, gid_index, dgid, port?, hop_limit?, traffic_class?, flow_label?, sl?
-                                        -> ah
-post_recv qp, wr_id? (0), sge? ([]), count? (1)
-                                        -> (nothing)
-         count equal requests, wr_id counting up. sge is a list of {mr, offset? (0), len}, or
-         {addr, len, lkey} for deliberate mistakes.
-post_send qp, op, wr_id? (0), sge? ([]), flags? (["signaled"]), imm?, remote_addr?, rkey?,
-         compare?, swap?, add?, ah?, remote_qpn?, remote_qkey?
-                                        -> (nothing)
-         op is "send", "send_imm", "write", "write_imm", "read", "cas" (compare, swap),
-         "fetch_add" (add). flags: "signaled", "solicited", "fence", "inline". ah, remote_qpn and
-         remote_qkey are for ud.
-post_list qp, wrs: [as post_send without qp, ...]
-                                        -> (nothing)
-         Posts them in order, one call each, without an answer between them. A failure says which
-         ("index") and leaves those before it posted.
-poll     cq, count? (1), timeout_ms? (10000)
-                                        -> wcs: [{wr_id, status, qpn, vendor_err, opcode, byte_len,
-                                           src_qp, flags: [...], imm?}, ...]
-         Waits until count completions are there or the time is over; what came is the answer, also
-         if it is fewer, and that is no error. status is the name in enum ibv_wc_status without
-         IBV_WC_ ("SUCCESS", "RETRY_EXC_ERR", ...). Only wr_id, status, qpn and vendor_err are there
-         unless status is "SUCCESS". opcode is "SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP",
-         "FETCH_ADD", "RECV", "RECV_RDMA_WITH_IMM". byte_len says something for receives, READs and
-         atomics only. src_qp and flags ("with_imm", "grh") are there for receives, imm with
-         "with_imm". Devices differ in src_qp and "grh" but for ud.
-fill     mr, seed, offset? (0), len? (to the end), at? (0)
-                                        -> (nothing)
-         Writes the pattern of seed, from its byte at on.
-check    mr, seed, offset?, len?, at?   -> equal, first_diff (null, or the index from offset)
-         Compares every byte with the pattern.
-write    mr, hex, offset? (0)           -> (nothing)
-read     mr, len, offset? (0)           -> hex
-crc      mr, offset?, len?              -> crc32 (zlib's), to see whether memory changed
-close    one of qp, mr, cq, ah, pd, ctx -> (nothing)
-exit                                    -> (nothing)
-
-The pattern of a seed (32 bits) is a sequence of 64-byte rows, numbered from 0. Row r is the seed and
-r (each 32 bits, little endian) and 56 bytes, of which number j is (seed + r + j) mod 256. So a row
-says where it belongs, and a packet in the wrong place shows.
+the protocol in `protocol.md`, so a test can put either at either end. It makes no decisions: every
+attribute of a queue pair, every work request and every byte of memory is the test's.
 """
 
 import errno
@@ -110,14 +16,16 @@ import sys
 import time
 import zlib
 
+import beneath
 import pyverbs.enums as e
 from pyverbs.addr import GID, AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context, get_device_list
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 
@@ -130,7 +38,12 @@ ACCESS = {
     "remote_write": e.IBV_ACCESS_REMOTE_WRITE,
     "remote_read": e.IBV_ACCESS_REMOTE_READ,
     "remote_atomic": e.IBV_ACCESS_REMOTE_ATOMIC,
+    "mw_bind": e.IBV_ACCESS_MW_BIND,
+    "flush_global": 1 << 8,
+    "flush_persistent": 1 << 9,
 }
+# Those that are given when none are named.
+USUAL = ("local_write", "remote_write", "remote_read", "remote_atomic")
 FLAGS = {
     "signaled": e.IBV_SEND_SIGNALED,
     "solicited": e.IBV_SEND_SOLICITED,
@@ -145,7 +58,13 @@ OPS = {
     "read": e.IBV_WR_RDMA_READ,
     "cas": e.IBV_WR_ATOMIC_CMP_AND_SWP,
     "fetch_add": e.IBV_WR_ATOMIC_FETCH_AND_ADD,
+    "send_inv": e.IBV_WR_SEND_WITH_INV,
+    "local_inv": e.IBV_WR_LOCAL_INV,
 }
+# What a queue pair made as an extended one can send beside these.
+EXTENDED = e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_ATOMIC_WRITE
+PLACEMENTS = {"global": 1, "persistent": 2}
+LEVELS = {"range": 0, "mr": 1}
 STATES = {
     "RESET": e.IBV_QPS_RESET,
     "INIT": e.IBV_QPS_INIT,
@@ -171,6 +90,10 @@ OPCODES = {
     2: "RDMA_READ",
     3: "COMP_SWAP",
     4: "FETCH_ADD",
+    5: "BIND_MW",
+    6: "LOCAL_INV",
+    8: "FLUSH",
+    9: "ATOMIC_WRITE",
     128: "RECV",
     129: "RECV_RDMA_WITH_IMM",
 }
@@ -252,8 +175,13 @@ class Peer:
     """Holds what has been made and runs commands, each a method cmd_NAME(fields...)."""
 
     def __init__(self):
-        self.made = {kind: {} for kind in ("ctx", "pd", "cq", "mr", "qp", "ah")}
+        self.made = {kind: {} for kind in ("ctx", "pd", "cq", "mr", "qp", "ah", "srq", "mw")}
         self.next = dict.fromkeys(self.made, 1)
+        # By handle: a domain's device, a queue pair's send queue and groups, the last receive of a
+        # completion queue.
+        self.contexts, self.queues, self.groups, self.received = {}, {}, {}, {}
+        # The interface of the device that was opened.
+        self.netdev = None
 
     def run(self, request):
         fields = dict(request)
@@ -294,6 +222,8 @@ class Peer:
         ctx = Context(name=device)
         port = ctx.query_port(1)
         sizes = {code: size for size, code in MTUS.items()}
+        gids = gid_table(device, 1)
+        self.netdev = gids[0]["netdev"] if gids else None
         return {
             "ctx": self.keep("ctx", ctx),
             "device": device,
@@ -301,31 +231,53 @@ class Peer:
             "state": PORT_STATES.get(port.state, str(port.state)),
             "max_mtu": sizes.get(port.max_mtu, 0),
             "active_mtu": sizes.get(port.active_mtu, 0),
-            "gids": gid_table(device, 1),
+            "gids": gids,
         }
 
     def cmd_pd(self, ctx):
-        return {"pd": self.keep("pd", PD(self.get("ctx", ctx)))}
+        handle = self.keep("pd", PD(self.get("ctx", ctx)))
+        self.contexts[handle] = self.get("ctx", ctx)
+        return {"pd": handle}
 
     def cmd_cq(self, ctx, cqe=256):
         return {"cq": self.keep("cq", CQ(self.get("ctx", ctx), cqe))}
 
-    def cmd_mr(self, pd, size, access=tuple(ACCESS)):
+    def cmd_mr(self, pd, size, access=USUAL):
         mr = MR(self.get("pd", pd), size, bits(access, ACCESS))
         handle = self.keep("mr", mr)
         return {"mr": handle, "addr": mr.buf, "lkey": mr.lkey, "rkey": mr.rkey, "size": size}
 
     def cmd_qp(
         self, pd, send_cq, recv_cq, type="rc", max_send_wr=128, max_recv_wr=128,
-        max_send_sge=4, max_recv_sge=4, max_inline=64, sq_sig_all=False,
+        max_send_sge=4, max_recv_sge=4, max_inline=64, sq_sig_all=False, srq=None, extended=False,
     ):
-        cap = QPCap(max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline)
-        init = QPInitAttr(
-            qp_type=one(TYPES, type, "type"), scq=self.get("cq", send_cq),
-            rcq=self.get("cq", recv_cq), cap=cap, sq_sig_all=int(sq_sig_all),
-        )
-        qp = QP(self.get("pd", pd), init)
-        return {"qp": self.keep("qp", qp), "qpn": qp.qp_num}
+        init = {
+            "qp_type": one(TYPES, type, "type"), "scq": self.get("cq", send_cq),
+            "rcq": self.get("cq", recv_cq), "sq_sig_all": int(sq_sig_all),
+            "cap": QPCap(max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline),
+            "srq": None if srq is None else self.get("srq", srq),
+        }
+        ctx, pd = self.contexts.get(pd), self.get("pd", pd)
+        if not extended:
+            qp = QP(pd, QPInitAttr(**init))
+            return {"qp": self.keep("qp", qp), "qpn": qp.qp_num}
+        mask = e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+        qp = QPEx(ctx, QPInitAttrEx(**init, pd=pd, comp_mask=mask, send_ops_flags=EXTENDED))
+        handle = self.keep("qp", qp)
+        # The send queue is mapped last.
+        self.queues[handle] = beneath.queues()[-1]
+        return {"qp": handle, "qpn": qp.qp_num}
+
+    def cmd_srq(self, pd, max_wr=128, max_sge=4):
+        srq = SRQ(self.get("pd", pd), SrqInitAttr(SrqAttr(max_wr, max_sge)))
+        return {"srq": self.keep("srq", srq)}
+
+    def cmd_srq_limit(self, srq, limit):
+        self.get("srq", srq).modify(SrqAttr(srq_limit=limit), e.IBV_SRQ_LIMIT)
+
+    def cmd_mw(self, pd, type=2):
+        mw = MW(self.get("pd", pd), type)
+        return {"mw": self.keep("mw", mw), "rkey": mw.rkey}
 
     def ah_attr(self, gid_index, dgid, port=1, hop_limit=64, traffic_class=0, flow_label=0, sl=0):
         # pyverbs reads only the long form.
@@ -353,7 +305,7 @@ class Peer:
         self.get("qp", qp).modify(attr, mask)
 
     def cmd_connect(
-        self, qp, gid_index, dgid, dest_qpn, sq_psn, rq_psn, access=tuple(ACCESS), path_mtu=1024,
+        self, qp, gid_index, dgid, dest_qpn, sq_psn, rq_psn, access=USUAL, path_mtu=1024,
         max_rd_atomic=16, max_dest_rd_atomic=16, min_rnr_timer=12, timeout=14, retry_cnt=7,
         rnr_retry=7, port=1, hop_limit=64, traffic_class=0, flow_label=0, sl=0, until="RTS",
     ):
@@ -381,6 +333,18 @@ class Peer:
             )
         self.cmd_modify(qp, **rts)
 
+    def cmd_ready(self, qp, qkey, sq_psn=0):
+        self.cmd_modify(qp, state="INIT", pkey_index=0, port=1, qkey=qkey)
+        self.cmd_modify(qp, state="RTR")
+        self.cmd_modify(qp, state="RTS", sq_psn=sq_psn)
+
+    def cmd_attach(self, qp, gid):
+        self.groups.setdefault(qp, {})[gid] = beneath.Group(self.get("qp", qp), gid, self.netdev)
+
+    def cmd_detach(self, qp, gid):
+        one(self.groups.get(qp, {}), gid, "group").leave()
+        del self.groups[qp][gid]
+
     def cmd_query_qp(self, qp):
         mask = 0
         for _, bit in ATTRS.values():
@@ -404,6 +368,26 @@ class Peer:
         attr = self.ah_attr(gid_index, dgid, port, hop_limit, traffic_class, flow_label, sl)
         return {"ah": self.keep("ah", AH(self.get("pd", pd), attr=attr))}
 
+    def cmd_ah_from_recv(self, pd, cq, mr, offset=0):
+        wc = one(self.received, cq, "receive of cq")
+        grh = self.get("mr", mr).buf + offset
+        return {"ah": self.keep("ah", AH(self.get("pd", pd), wc=wc, grh=grh, port_num=1))}
+
+    def cmd_bind(
+        self, qp, mw, mr, len, offset=0, access=USUAL, wr_id=0, flags=("signaled",),
+    ):
+        qp, mw, mr = self.get("qp", qp), self.get("mw", mw), self.get("mr", mr)
+        info = MWBindInfo(mr, mr.buf + offset, len, bits(access, ACCESS))
+        if mw.type == e.IBV_MW_TYPE_1:
+            qp.bind_mw(mw, MWBind(info, bits(flags, FLAGS), wr_id))
+            return {"rkey": mw.rkey}
+        wr = SendWR(wr_id=wr_id, opcode=e.IBV_WR_BIND_MW, send_flags=bits(flags, FLAGS))
+        wr.set_bind_wr(mw, info)
+        qp.post_send(wr)
+        # The program says which key is next, and so remembers it.
+        beneath.set_rkey(mw, wr.rkey)
+        return {"rkey": mw.rkey}
+
     def sges(self, sge):
         out = []
         for s in sge:
@@ -414,24 +398,41 @@ class Peer:
                 out.append(SGE(s["addr"], s["len"], s["lkey"]))
         return out
 
-    def cmd_post_recv(self, qp, wr_id=0, sge=(), count=1):
-        qp = self.get("qp", qp)
+    def cmd_post_recv(self, qp=None, srq=None, wr_id=0, sge=(), count=1):
+        queue = self.get("qp", qp) if srq is None else self.get("srq", srq)
         for i in range(count):
             # pyverbs refuses to make a request without an SGE; it does not refuse to post one.
             list_ = self.sges(sge) or [SGE(0, 0, 0)]
             wr = RecvWR(wr_id=wr_id + i, num_sge=len(list_), sg=list_)
             wr.num_sge = len(sge)
-            qp.post_recv(wr)
+            queue.post_recv(wr)
 
     def cmd_post_send(
         self, qp, op, wr_id=0, sge=(), flags=("signaled",), imm=None, remote_addr=0, rkey=0,
-        compare=0, swap=0, add=0, ah=None, remote_qpn=0, remote_qkey=0,
+        compare=0, swap=0, add=0, ah=None, remote_qpn=0, remote_qkey=0, invalidate=0, length=0,
+        placement=(), level="range",
     ):
         list_ = self.sges(sge) or [SGE(0, 0, 0)]
+        if op in ("atomic_write", "flush"):
+            queue, qp = one(self.queues, qp, "extended qp"), self.get("qp", qp)
+            qp.wr_start()
+            qp.wr_id, qp.wr_flags = wr_id, bits(flags, FLAGS)
+            if op == "flush":
+                qp.wr_rdma_write(rkey, remote_addr)
+                placement = bits(placement, PLACEMENTS)
+                level = one(LEVELS, level, "level")
+                beneath.make_flush(queue, remote_addr, length, rkey, placement, level)
+            else:
+                qp.wr_atomic_write(rkey, remote_addr, beneath.word(list_[0].addr))
+            qp.wr_complete()
+            return
         wr = SendWR(
             wr_id=wr_id, opcode=one(OPS, op, "op"), num_sge=len(list_), sg=list_,
             send_flags=bits(flags, FLAGS), imm_data=socket.htonl(imm or 0),
         )
+        if op in ("send_inv", "local_inv"):
+            # The same field; a key has no byte order.
+            wr.imm_data = invalidate
         wr.num_sge = len(sge)
         if op in ("write", "write_imm", "read"):
             wr.set_wr_rdma(rkey, remote_addr)
@@ -452,12 +453,15 @@ class Peer:
                 raise
 
     def cmd_poll(self, cq, count=1, timeout_ms=10000):
-        cq = self.get("cq", cq)
+        handle, cq = cq, self.get("cq", cq)
         end = time.monotonic() + timeout_ms / 1000
         out = []
         while len(out) < count:
             n, wcs = cq.poll(count - len(out))
-            out += [self.wc(w) for w in wcs[:n]]
+            for w in wcs[:n]:
+                out.append(self.wc(w))
+                if w.opcode >= 128:
+                    self.received[handle] = w
             if not n:
                 if time.monotonic() >= end:
                     break
@@ -480,9 +484,22 @@ class Peer:
         if w.wc_flags & e.IBV_WC_WITH_IMM:
             out["flags"].append("with_imm")
             out["imm"] = socket.ntohl(w.imm_data)
+        if w.wc_flags & e.IBV_WC_WITH_INV:
+            out["flags"].append("with_inv")
+            out["invalidated"] = w.imm_data
         if w.wc_flags & e.IBV_WC_GRH:
             out["flags"].append("grh")
         return out
+
+    def cmd_events(self, ctx, count=1, timeout_ms=10000):
+        ctx, out = self.get("ctx", ctx), []
+        end = time.monotonic() + timeout_ms / 1000
+        while len(out) < count:
+            event = beneath.wait_event(ctx, max(0, end - time.monotonic()))
+            if event is None:
+                break
+            out.append(event)
+        return {"events": out}
 
     def range(self, mr, offset, length):
         mr = self.get("mr", mr)
@@ -523,6 +540,9 @@ class Peer:
             thing = self.get(kind, handle) if kind in self.made else one(self.made, kind, "kind")
             thing.close()
             del self.made[kind][handle]
+            if kind == "qp":
+                self.queues.pop(handle, None)
+                self.groups.pop(handle, None)
 
     def cmd_exit(self):
         return {}

@@ -1,5 +1,5 @@
 //! Talks to a scriptable verbs endpoint (`tests/peer/peer.py`, or its twin on our own stack) by the
-//! protocol that is written at the top of that file: JSON, a line each way.
+//! protocol in `tests/peer/protocol.md`: JSON, a line each way.
 
 use crate::vm::{Cmd, Error, Proc, Result, Vm};
 use serde_json::{Map, Value};

@@ -27,6 +27,7 @@ pub(super) struct End {
     peer: Peer,
     /// Whose it is: "ours" or "kernel".
     pub(super) who: &'static str,
+    pub(super) ctx: u64,
     pub(super) pd: u64,
     pub(super) send_cq: u64,
     pub(super) recv_cq: u64,
@@ -60,6 +61,27 @@ pub(super) struct Wc {
     pub(super) opcode: String,
     pub(super) byte_len: u64,
     pub(super) imm: Option<u64>,
+    pub(super) src_qp: u64,
+    /// Whether a GRH stands before the data.
+    pub(super) grh: bool,
+}
+
+/// What a queue pair is made as.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Make {
+    /// As the protocol names it.
+    pub(super) service: &'static str,
+    pub(super) sq_sig_all: bool,
+    /// The shared receive queue that it takes its receives from.
+    pub(super) srq: Option<u64>,
+    /// Whether it sends what only an extended queue pair can.
+    pub(super) extended: bool,
+}
+
+impl Make {
+    pub(super) const fn of(service: &'static str) -> Self {
+        Self { service, sq_sig_all: false, srq: None, extended: false }
+    }
 }
 
 impl End {
@@ -80,7 +102,7 @@ impl End {
         let mut cq = || Ok(number(&peer.call("cq", json!({"ctx": ctx, "cqe": 2048}))?["cq"]));
         let (send_cq, recv_cq) = (cq()?, cq()?);
         let none = Mr { mr: 0, addr: 0, lkey: 0, rkey: 0, size: 0 };
-        let mut end = Self { peer, who, pd, send_cq, recv_cq, mr: none, gids };
+        let mut end = Self { peer, who, ctx, pd, send_cq, recv_cq, mr: none, gids };
         end.mr = end.register(MEMORY, &ALL_ACCESS)?;
         Ok(end)
     }
@@ -138,14 +160,15 @@ impl End {
         Ok(Mr { mr, addr, lkey, rkey, size })
     }
 
-    pub(super) fn qp(&mut self, sq_sig_all: bool) -> Result<Qp> {
-        let answer = self.call(
-            "qp",
-            json!({
-                "pd": self.pd, "send_cq": self.send_cq, "recv_cq": self.recv_cq,
-                "sq_sig_all": sq_sig_all,
-            }),
-        )?;
+    pub(super) fn qp(&mut self, make: Make) -> Result<Qp> {
+        let mut fields = json!({
+            "pd": self.pd, "type": make.service, "send_cq": self.send_cq,
+            "recv_cq": self.recv_cq, "sq_sig_all": make.sq_sig_all, "extended": make.extended,
+        });
+        if let Some(srq) = make.srq {
+            fields["srq"] = srq.into();
+        }
+        let answer = self.call("qp", fields)?;
         Ok(Qp { qp: number(&answer["qp"]), qpn: number(&answer["qpn"]) })
     }
 
@@ -258,6 +281,8 @@ impl Wc {
             opcode: text(&w["opcode"]),
             byte_len: number(&w["byte_len"]),
             imm: w["imm"].as_u64(),
+            src_qp: number(&w["src_qp"]),
+            grh: w["flags"].as_array().into_iter().flatten().any(|f| f == "grh"),
         }
     }
 
@@ -278,6 +303,9 @@ impl Wc {
             opcode: opcode.into(),
             byte_len: byte_len.unwrap_or(self.byte_len),
             imm,
+            // Devices differ, but for datagrams.
+            src_qp: self.src_qp,
+            grh: self.grh,
         };
         if *self == want {
             return Ok(());
@@ -294,6 +322,12 @@ pub(super) fn completions(answer: &Value) -> Vec<Wc> {
 /// How two ends are connected: what differs from the defaults of every conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
+    /// "rc" or "uc".
+    pub(super) service: &'static str,
+    /// The shared receive queue of the responder's queue pair.
+    pub(super) srq: Option<u64>,
+    /// Whether the requester's queue pair is an extended one.
+    pub(super) extended: bool,
     pub(super) path_mtu: u64,
     pub(super) timeout: u64,
     pub(super) retry_cnt: u64,
@@ -308,6 +342,9 @@ pub(super) struct Link {
 impl Default for Link {
     fn default() -> Self {
         Self {
+            service: "rc",
+            srq: None,
+            extended: false,
             path_mtu: 1024,
             // 1 s: nothing is lost, and a slow machine must not seem to lose.
             timeout: 18,
@@ -326,6 +363,8 @@ impl Default for Link {
 pub(super) struct Conn {
     pub(super) req: Qp,
     pub(super) resp: Qp,
+    /// Whether a request that is complete has arrived.
+    pub(super) reliable: bool,
 }
 
 /// The two ends of a conversation, and which address each has.
@@ -347,8 +386,9 @@ impl Pair<'_> {
         // The requester's numbers wrap within the first packets.
         let psn = 0x100_0000 - 2 - *self.connections % 7;
         let other = 0x12_3456 + *self.connections;
-        let req = self.req.qp(link.sq_sig_all)?;
-        let resp = self.resp.qp(link.sq_sig_all)?;
+        let make = Make { sq_sig_all: link.sq_sig_all, ..Make::of(link.service) };
+        let req = self.req.qp(Make { extended: link.extended, ..make })?;
+        let resp = self.resp.qp(Make { srq: link.srq, ..make })?;
         let (req_gid, resp_gid) = (self.req.gid(self.ips[0])?, self.resp.gid(self.ips[1])?);
         let ends = [
             (&mut *self.resp, resp, &resp_gid, req, &req_gid, [other, psn]),
@@ -367,7 +407,7 @@ impl Pair<'_> {
                 }),
             )?;
         }
-        Ok(Conn { req, resp })
+        Ok(Conn { req, resp, reliable: link.service == "rc" })
     }
 
     /// Destroys both queue pairs.

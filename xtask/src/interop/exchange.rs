@@ -4,6 +4,7 @@
 use super::end::{Conn, End, GUARD, PATIENCE, Pair, all_equal, completions, failed};
 use crate::vm::Result;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// What a requester can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,12 @@ impl Op {
         Self::Cas,
         Self::FetchAdd,
     ];
+
+    /// Those of UC.
+    pub(super) const UC: [Self; 4] = [Self::Send, Self::SendImm, Self::Write, Self::WriteImm];
+
+    /// Those of UD.
+    pub(super) const UD: [Self; 2] = [Self::Send, Self::SendImm];
 
     /// As the table and filters name it.
     pub(super) fn name(self) -> &'static str {
@@ -146,6 +153,10 @@ pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u6
         ]
     };
     let source = |end: &End, offset: u64| vec![end.mr.check(seed, offset, size, 0)];
+    if op == Op::Write && !conn.reliable {
+        // Nothing tells when it has arrived.
+        arrived(pair.resp, &source(pair.resp, REMOTE))?;
+    }
     let (at_req, at_resp) = if op == Op::Read {
         (whole(pair.req, LOCAL), source(pair.resp, REMOTE))
     } else {
@@ -153,6 +164,17 @@ pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u6
     };
     all_equal(pair.req.who, "requester's memory", &pair.req.batch(at_req)?)?;
     all_equal(pair.resp.who, "responder's memory", &pair.resp.batch(at_resp)?)
+}
+
+/// Waits until a check finds what it should.
+fn arrived(end: &mut End, check: &[(&'static str, Value)]) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_millis(PATIENCE);
+    while end.batch(check.to_vec())?.iter().any(|a| a["equal"] == false) {
+        if Instant::now() > deadline {
+            return Err(failed(format!("{}: nothing came in {} s", end.who, PATIENCE / 1000)));
+        }
+    }
+    Ok(())
 }
 
 /// The work request of a message as [`exchange`] lays it out.

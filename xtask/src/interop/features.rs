@@ -4,6 +4,7 @@
 use super::end::{Conn, End, Link, PATIENCE, Pair, Qp, all_equal, failed};
 use super::exchange::{Op, exchange, request};
 use super::world::{Setting, World};
+use super::{datagram, shared, unreliable};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::thread;
@@ -16,7 +17,12 @@ pub(super) struct Feature {
     pub(super) run: fn(&mut World<'_>, Setting) -> Result<()>,
 }
 
-const fn feature(
+/// All of them, those of other services behind those of RC.
+pub(super) fn all() -> impl Iterator<Item = &'static Feature> {
+    ALL.iter().chain(unreliable::ALL).chain(datagram::ALL).chain(shared::ALL)
+}
+
+pub(super) const fn feature(
     name: &'static str,
     what: &'static str,
     run: fn(&mut World<'_>, Setting) -> Result<()>,
@@ -24,7 +30,7 @@ const fn feature(
     Feature { name, what, run }
 }
 
-pub(super) const ALL: &[Feature] = &[
+const ALL: &[Feature] = &[
     feature("mtu/256", "path MTU 256: all operations, 256, 257 and 65537 bytes", |w, s| {
         mtu(w, s, 256)
     }),

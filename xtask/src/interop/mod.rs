@@ -5,12 +5,15 @@
 //! [`pingpong`]. A *cell* is one of these things with one backend and one side that asks. It has a
 //! name such as `udp/ours/SEND/1025`, which `--filter` finds.
 
+mod datagram;
 mod end;
 mod exchange;
 mod faults;
 mod features;
 mod pingpong;
 mod report;
+mod shared;
+mod unreliable;
 mod world;
 
 use crate::vm::{Cmd, Error, Kernel, Net, Output, Result, Spec, Vm};
@@ -94,6 +97,12 @@ pub const KERNELS: [&str; 2] = ["6.1", "7.2"];
 /// Sizes of the table of operations.
 pub const SIZES: [u64; 7] = [0, 1, 1023, 1024, 1025, 65536, (1 << 20) + 3];
 
+/// Sizes over UC: there is no resending what a queue on the way has no room for.
+pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
+
+/// Sizes over UD: a datagram is a packet.
+pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
+
 /// The remark where the quirk [`world::Quirks::mute_atomics`] is gone round.
 const MUTE_ATOMICS: &str = "over IPv6: over IPv4 this kernel's answers to atomics do not leave it, \
                             whoever asks";
@@ -149,16 +158,33 @@ impl Run<'_> {
                 self.cell(setting, &format!("{}/{size}", op.name()), |run| {
                     let mute = op.is_atomic() && !run.world.pair(setting)?.atomics;
                     let setting = Setting { v6: mute, ..setting };
-                    let (mut pair, conn) = run.world.steady(setting)?;
+                    let (mut pair, conn) = run.world.steady(setting, "rc")?;
                     exchange::exchange(&mut pair, conn, op, *size, n)?;
                     pair.idle()?;
                     Ok(mute.then(|| MUTE_ATOMICS.to_owned()))
                 });
             }
         }
-        for feature in features::ALL {
+        for (op, size) in Op::UC.into_iter().flat_map(|op| UC_SIZES.map(|size| (op, size))) {
+            n += 16;
+            self.cell(setting, &format!("uc/{}/{size}", op.name()), |run| {
+                let (mut pair, conn) = run.world.steady(setting, "uc")?;
+                exchange::exchange(&mut pair, conn, op, size, n)?;
+                pair.idle()?;
+                Ok(None)
+            });
+        }
+        for (op, size) in Op::UD.into_iter().flat_map(|op| UD_SIZES.map(|size| (op, size))) {
+            n += 16;
+            self.cell(setting, &format!("ud/{}/{size}", op.name()), |run| {
+                datagram::cell(&mut run.world, setting, op, size, n).map(|()| None)
+            });
+        }
+        for feature in features::all() {
             self.cell(setting, feature.name, |run| {
-                (feature.run)(&mut run.world, setting).map(|()| None)
+                run.world.remark = None;
+                (feature.run)(&mut run.world, setting)?;
+                Ok(run.world.remark.take())
             });
         }
         for fault in faults::ALL {

@@ -54,6 +54,14 @@ pub(super) const ALL: &[Pingpong] = &[
         "`ibv_uc_pingpong` and `rxe pingpong --transport uc`, `-n 200` (4096 bytes)",
         "-n 200",
     ),
+    over("uc", "pingpong/uc-events", "the same, `-e -n 200`", "-e -n 200"),
+    Pingpong {
+        name: "pingpong/uc-ipv6",
+        what: "the same, `-n 200`, GIDs of IPv6",
+        options: "-n 200",
+        service: "uc",
+        v6: true,
+    },
     over(
         "ud",
         "pingpong/ud",
@@ -75,6 +83,13 @@ pub(super) const ALL: &[Pingpong] = &[
         "-n 200",
     ),
     over("srq", "pingpong/srq-events", "the same, `-q 3 -r 8 -n 200 -e`", "-q 3 -r 8 -n 200 -e"),
+    Pingpong {
+        name: "pingpong/srq-ipv6",
+        what: "the same, `-n 200`, GIDs of IPv6",
+        options: "-n 200",
+        service: "srq",
+        v6: true,
+    },
 ];
 
 /// How long one run may take.

@@ -4,7 +4,7 @@
 //! kernels and leaves the others. Nothing in it depends on when or where it was made.
 
 use super::exchange::Op;
-use super::{Asks, Backend, SIZES, faults, features, pingpong};
+use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, pingpong};
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -93,7 +93,10 @@ impl Report {
             self.rows.len(),
             bad
         );
-        self.operations(&mut out);
+        let rc: Vec<u64> = SIZES.into_iter().chain([8]).collect();
+        self.operations(&mut out, "", &Op::ALL, &rc);
+        self.operations(&mut out, "uc/", &Op::UC, &UC_SIZES);
+        self.operations(&mut out, "ud/", &Op::UD, &UD_SIZES);
         self.features(&mut out);
         self.faults(&mut out);
         self.trouble(&mut out);
@@ -112,20 +115,22 @@ impl Report {
         }
     }
 
-    fn operations(&self, out: &mut String) {
+    /// The table of the operations of a service, which `prefix` names.
+    fn operations(&self, out: &mut String, prefix: &str, ops: &[Op], sizes: &[u64]) {
         out.push_str("| operation | asks | backend |");
-        for size in SIZES {
-            let _ = write!(out, " {} |", size_name(size));
+        for size in sizes {
+            let _ = write!(out, " {} |", size_name(*size));
         }
-        out.push_str(" 8 |\n| --- | --- | --- |");
-        out.push_str(&" --- |".repeat(SIZES.len() + 1));
+        out.push_str("\n| --- | --- | --- |");
+        out.push_str(&" --- |".repeat(sizes.len()));
         out.push('\n');
-        for op in Op::ALL {
+        for op in ops {
             for asks in Asks::BOTH {
                 for backend in Backend::ALL {
-                    let _ = write!(out, "| {} | {} | {} |", op.name(), asks.name(), backend.name());
-                    for size in SIZES.into_iter().chain([8]) {
-                        let name = format!("{}/{size}", op.name());
+                    let op = format!("{prefix}{}", op.name());
+                    let _ = write!(out, "| {op} | {} | {} |", asks.name(), backend.name());
+                    for size in sizes {
+                        let name = format!("{op}/{size}");
                         let _ = write!(out, " {} |", self.mark(backend, asks, &name));
                     }
                     out.push('\n');
@@ -146,7 +151,7 @@ impl Report {
 
     fn features(&self, out: &mut String) {
         let _ = writeln!(out, "| name | what | {FOUR} |\n| --- | --- | --- | --- | --- | --- |");
-        let features = features::ALL.iter().map(|f| (f.name, f.what));
+        let features = features::all().map(|f| (f.name, f.what));
         for (name, what) in features.chain(pingpong::ALL.iter().map(|p| (p.name, p.what))) {
             let _ = write!(out, "| `{name}` | {what} |");
             self.four(out, name);
@@ -239,7 +244,12 @@ those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
 The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
 by `rxe-peer`, the same program on rxe-verbs. In every cell of the first table, the bytes of the \
 message are compared at both ends, and 64 bytes before and after it; of both ends' completions, \
-every field that verbs define: request, status, queue pair, opcode, length, immediate data.
+every field that verbs define: request, status, queue pair, opcode, length, immediate data. The \
+tables of UC (`uc/`) and UD (`ud/`) after it are made in the same way; of a datagram the GRH before \
+it is compared too, with the addresses it was sent between. A WRITE over UC has arrived when its \
+bytes are there; nothing else tells. In groups (`mcast/`) the kernel's end joins on the interface \
+with a socket, as rdma_cm has it do: `rdma_rxe` itself asks the interface for a group's MAC address \
+of IPv6, for IPv4 groups too.
 
 A fault is played between two kernels first, and each end must see the same completions and end \
 in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \

@@ -25,9 +25,11 @@ pub(super) struct World<'a> {
     /// A second process in the VM, for two kernels to talk.
     second: Option<End>,
     ours: Option<(OurKind, End)>,
-    steady: Option<(Setting, Conn)>,
+    steady: Option<(Setting, &'static str, Conn)>,
     connections: u64,
     pub(super) quirks: Quirks,
+    /// What is to be said of the cell that runs.
+    pub(super) remark: Option<String>,
 }
 
 /// What this kernel cannot do with any peer, another kernel on the wire included.
@@ -63,6 +65,7 @@ impl<'a> World<'a> {
             steady: None,
             connections: 0,
             quirks: Quirks::of(kernel),
+            remark: None,
         }
     }
 
@@ -102,17 +105,22 @@ impl<'a> World<'a> {
         Ok(Pair { req, resp, ips, atomics, connections: &mut self.connections })
     }
 
-    /// The two ends of a setting and a connection between them that stays for the next.
-    pub(super) fn steady(&mut self, setting: Setting) -> Result<(Pair<'_>, Conn)> {
-        let have = self.steady.filter(|(of, _)| *of == setting).map(|(_, conn)| conn);
+    /// The two ends of a setting and a connection of a service between them that stays for the next.
+    pub(super) fn steady(
+        &mut self,
+        setting: Setting,
+        service: &'static str,
+    ) -> Result<(Pair<'_>, Conn)> {
+        let have = self.steady.filter(|(of, by, _)| (*of, *by) == (setting, service));
+        let have = have.map(|(_, _, conn)| conn);
         let conn = match have {
             Some(conn) => conn,
             None => {
                 self.steady = None;
-                self.pair(setting)?.connect(&Link::default())?
+                self.pair(setting)?.connect(&Link { service, ..Link::default() })?
             }
         };
-        self.steady = Some((setting, conn));
+        self.steady = Some((setting, service, conn));
         Ok((self.pair(setting)?, conn))
     }
 

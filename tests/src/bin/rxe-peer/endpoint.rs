@@ -1,17 +1,22 @@
 //! What has been made, and the commands.
 
 use std::collections::HashMap;
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use rxe_verbs::{
-    Completion, CompletionOp, CompletionQueue, Device, Error, Faults, Immediate, Key, MemoryRegion,
-    ProtectionDomain, QpCap, QueuePair, Remote, Sge, Status,
+    AddressHandle, AsyncEvent, Completion, CompletionQueue, Device, Faults, Gid, Key, MemoryRegion,
+    ProtectionDomain, QpCap, QueuePair, Remote, Sge, SharedReceiveQueue,
 };
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::fields::{self, Connect, Flag, Modify, Op, Piece, Right, SendWr, Service, read};
+use crate::answers::{completion, event};
+use crate::fields::{self, Connect, Flag, Modify, Op, Piece, SendWr, Service, read};
 use crate::pattern::pattern;
+use crate::requests::{
+    Ah, AhFromRecv, Cq, Events, Group, Mr, OfCtx, OfQp, Open, Pattern, Poll, PostList, PostRecv,
+    Qp, Range, Ready, Srq, SrqLimit, Write,
+};
 use crate::{Args, Problem};
 
 type Fields = Map<String, Value>;
@@ -22,17 +27,29 @@ pub(crate) struct Endpoint {
     args: Args,
     // Queue pairs first: what they use outlives them.
     qps: Made<Queues>,
+    ahs: Made<AddressHandle>,
+    srqs: Made<SharedReceiveQueue>,
     mrs: Made<MemoryRegion>,
     cqs: Made<CompletionQueue>,
     pds: Made<ProtectionDomain>,
     ctxs: Made<Device>,
+    /// The last receive that was polled from each completion queue.
+    received: HashMap<u64, Completion>,
 }
 
 impl Endpoint {
     pub(crate) fn new(args: Args) -> Self {
-        let (qps, mrs) = (Made::new("qp"), Made::new("mr"));
-        let (cqs, pds, ctxs) = (Made::new("cq"), Made::new("pd"), Made::new("ctx"));
-        Self { args, qps, mrs, cqs, pds, ctxs }
+        Self {
+            args,
+            qps: Made::new("qp"),
+            ahs: Made::new("ah"),
+            srqs: Made::new("srq"),
+            mrs: Made::new("mr"),
+            cqs: Made::new("cq"),
+            pds: Made::new("pd"),
+            ctxs: Made::new("ctx"),
+            received: HashMap::new(),
+        }
     }
 
     /// Runs a command. The answer is an object.
@@ -63,10 +80,32 @@ impl Endpoint {
             }
             "connect" => self.connect(f)?,
             "query_qp" => self.query(&read(f)?)?,
-            "ah" => {
-                let what = "datagrams";
-                return Err(Error::Verbs(rxe_verbs::VerbsError::Unsupported { what }).into());
+            "ready" => self.ready(&read(f)?)?,
+            "attach" => {
+                let Group { qp, gid } = read(f)?;
+                self.qps.get(qp)?.qp.attach_multicast(group(gid))?;
+                json!({})
             }
+            "detach" => {
+                let Group { qp, gid } = read(f)?;
+                self.qps.get(qp)?.qp.detach_multicast(group(gid))?;
+                json!({})
+            }
+            "srq" => {
+                let Srq { pd, max_wr, max_sge } = read(f)?;
+                json!({"srq": self.srqs.keep(self.pds.get(pd)?.create_srq(max_wr, max_sge)?)})
+            }
+            "srq_limit" => {
+                let SrqLimit { srq, limit } = read(f)?;
+                self.srqs.get(srq)?.set_limit(limit)?;
+                json!({})
+            }
+            "ah" => {
+                let Ah { pd, av } = read(f)?;
+                json!({"ah": self.ahs.keep(self.pds.get(pd)?.create_ah(&av.address()?)?)})
+            }
+            "ah_from_recv" => self.ah_from_recv(&read(f)?)?,
+            "events" => self.events(&read(f)?)?,
             "post_recv" => self.post_recv(&read(f)?)?,
             "post_send" => self.post_one(f)?,
             "post_list" => self.post_list(read(f)?)?,
@@ -143,14 +182,17 @@ impl Endpoint {
             max_inline_data: f.max_inline,
         };
         let (send_cq, recv_cq) = (self.cqs.get(f.send_cq)?, self.cqs.get(f.recv_cq)?);
-        let qp = self
+        let mut builder = self
             .pds
             .get(f.pd)?
             .qp_with(send_cq, recv_cq)
             .service(f.r#type.into())
             .cap(cap)
-            .sq_sig_all(f.sq_sig_all)
-            .build()?;
+            .sq_sig_all(f.sq_sig_all);
+        if let Some(srq) = f.srq {
+            builder = builder.srq(self.srqs.get(srq)?);
+        }
+        let qp = builder.build()?;
         let qpn = qp.qpn().value();
         let rc = matches!(f.r#type, Service::Rc);
         Ok(json!({"qp": self.qps.keep(Queues { qp, rc }), "qpn": qpn}))
@@ -159,6 +201,36 @@ impl Endpoint {
     fn modify(&self, f: &Modify) -> Result<()> {
         let (attr, mask) = f.attr()?;
         Ok(self.qps.get(f.qp)?.qp.modify(&attr, mask)?)
+    }
+
+    fn ready(&self, f: &Ready) -> Result<Value> {
+        for step in Modify::datagrams(f.qp, f.qkey, f.sq_psn) {
+            self.modify(&step)?;
+        }
+        Ok(json!({}))
+    }
+
+    fn ah_from_recv(&mut self, f: &AhFromRecv) -> Result<Value> {
+        let none = || Problem::Wrong(format!("no receive was polled from cq {}", f.cq));
+        let completion = self.received.get(&f.cq).ok_or_else(none)?;
+        let (mr, offset, len) = self.range(f.mr, f.offset, Some(40))?;
+        let grh = mr.to_vec(offset..offset + len)?;
+        let ah = self.pds.get(f.pd)?.ah_from_completion(completion, &grh)?;
+        Ok(json!({"ah": self.ahs.keep(ah)}))
+    }
+
+    fn events(&self, f: &Events) -> Result<Value> {
+        let device = self.ctxs.get(f.ctx)?;
+        let end = Instant::now() + Duration::from_millis(f.timeout_ms);
+        let mut out: Vec<AsyncEvent> = Vec::new();
+        while out.len() < f.count {
+            match device.poll_async_event() {
+                Some(event) => out.push(event),
+                None if Instant::now() >= end => break,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        Ok(json!({"events": out.iter().map(event).collect::<Vec<_>>()}))
     }
 
     fn connect(&self, f: Fields) -> Result<Value> {
@@ -200,9 +272,13 @@ impl Endpoint {
     }
 
     fn post_recv(&self, f: &PostRecv) -> Result<Value> {
-        let (qp, sges) = (&self.qps.get(f.qp)?.qp, self.sges(&f.sge)?);
+        let sges = self.sges(&f.sge)?;
         for wr_id in f.wr_id..f.wr_id.saturating_add(f.count) {
-            qp.recv(wr_id, &sges)?;
+            match (f.qp, f.srq) {
+                (Some(qp), None) => self.qps.get(qp)?.qp.recv(wr_id, &sges)?,
+                (None, Some(srq)) => self.srqs.get(srq)?.recv(wr_id, &sges)?,
+                _ => return Err(Problem::Wrong("post_recv: one of qp and srq".into())),
+            }
         }
         Ok(json!({}))
     }
@@ -239,6 +315,9 @@ impl Endpoint {
             Op::Cas => qp.compare_swap(id, result()?, remote, wr.compare, wr.swap),
             Op::FetchAdd => qp.fetch_add(id, result()?, remote, wr.add),
         };
+        if let Some(ah) = wr.ah {
+            request = request.to(self.ahs.get(ah)?, fields::qpn(wr.remote_qpn)?, wr.remote_qkey());
+        }
         if !wr.flags.contains(&Flag::Signaled) {
             request = request.unsignaled();
         }
@@ -254,7 +333,7 @@ impl Endpoint {
         Ok(request.post()?)
     }
 
-    fn poll(&self, f: &Poll) -> Result<Value> {
+    fn poll(&mut self, f: &Poll) -> Result<Value> {
         let cq = self.cqs.get(f.cq)?;
         let end = Instant::now() + Duration::from_millis(f.timeout_ms);
         let mut out: Vec<Completion> = Vec::new();
@@ -264,6 +343,9 @@ impl Endpoint {
             if left == 0 || (cq.wait(left, &mut out, Some(wait))? == 0 && wait.is_zero()) {
                 break;
             }
+        }
+        if let Some(last) = out.iter().rev().find(|c| c.grh) {
+            self.received.insert(f.cq, *last);
         }
         Ok(json!({"wcs": out.iter().map(completion).collect::<Vec<_>>()}))
     }
@@ -327,6 +409,8 @@ impl Endpoint {
             let handle = handle.as_u64().unwrap_or(0);
             match kind.as_str() {
                 "qp" => self.qps.take(handle)?.qp.close()?,
+                "ah" => drop(self.ahs.take(handle)?),
+                "srq" => self.srqs.take(handle)?.close()?,
                 "mr" => self.mrs.take(handle)?.close()?,
                 "cq" => self.cqs.take(handle)?.close()?,
                 "pd" => self.pds.take(handle)?.close()?,
@@ -336,6 +420,10 @@ impl Endpoint {
         }
         Ok(json!({}))
     }
+}
+
+fn group(gid: Ipv6Addr) -> Gid {
+    Gid::from_bytes(gid.octets())
 }
 
 /// A queue pair, and whether it is one of RC.
@@ -374,201 +462,4 @@ impl<T> Made<T> {
     fn unknown(&self, handle: u64) -> Problem {
         Problem::Wrong(format!("unknown {} {handle}", self.kind))
     }
-}
-
-/// A completion as the protocol writes it.
-fn completion(c: &Completion) -> Value {
-    let mut out = json!({
-        "wr_id": c.id, "status": status(c.status), "qpn": c.qpn.value(), "vendor_err": 0,
-    });
-    if c.status != Status::Success {
-        return out;
-    }
-    let opcode = match c.op {
-        CompletionOp::Send => "SEND",
-        CompletionOp::RdmaWrite => "RDMA_WRITE",
-        CompletionOp::RdmaRead => "RDMA_READ",
-        CompletionOp::CompareSwap => "COMP_SWAP",
-        CompletionOp::FetchAdd => "FETCH_ADD",
-        CompletionOp::Recv => "RECV",
-        CompletionOp::RecvRdmaWithImm => "RECV_RDMA_WITH_IMM",
-        // The protocol has no requests that complete like this.
-        other => &format!("UNKNOWN_{}", other as u8),
-    };
-    out["opcode"] = opcode.into();
-    out["byte_len"] = c.byte_len.into();
-    if matches!(c.op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm) {
-        out["src_qp"] = c.src_qp.value().into();
-        out["flags"] = json!([]);
-        if let Some(Immediate::Data(imm)) = c.imm {
-            out["flags"] = json!(["with_imm"]);
-            out["imm"] = imm.into();
-        }
-    }
-    out
-}
-
-/// The name in enum ibv_wc_status, without IBV_WC_.
-fn status(status: Status) -> &'static str {
-    match status {
-        Status::Success => "SUCCESS",
-        Status::LocalLength => "LOC_LEN_ERR",
-        Status::LocalQpOperation => "LOC_QP_OP_ERR",
-        Status::LocalProtection => "LOC_PROT_ERR",
-        Status::WorkRequestFlushed => "WR_FLUSH_ERR",
-        Status::MemoryWindowBind => "MW_BIND_ERR",
-        Status::BadResponse => "BAD_RESP_ERR",
-        Status::LocalAccess => "LOC_ACCESS_ERR",
-        Status::RemoteInvalidRequest => "REM_INV_REQ_ERR",
-        Status::RemoteAccess => "REM_ACCESS_ERR",
-        Status::RemoteOperation => "REM_OP_ERR",
-        Status::RetryExceeded => "RETRY_EXC_ERR",
-        Status::RnrRetryExceeded => "RNR_RETRY_EXC_ERR",
-        Status::RemoteAborted => "REM_ABORT_ERR",
-        Status::Fatal => "FATAL_ERR",
-        Status::General => "GENERAL_ERR",
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Open {
-    device: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfCtx {
-    ctx: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfQp {
-    qp: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cq {
-    ctx: u64,
-    #[serde(default = "cqe")]
-    cqe: u32,
-}
-
-fn cqe() -> u32 {
-    256
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Mr {
-    pd: u64,
-    size: usize,
-    access: Option<Vec<Right>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Qp {
-    pd: u64,
-    #[serde(default)]
-    r#type: Service,
-    send_cq: u64,
-    recv_cq: u64,
-    #[serde(default = "requests")]
-    max_send_wr: u32,
-    #[serde(default = "requests")]
-    max_recv_wr: u32,
-    #[serde(default = "elements")]
-    max_send_sge: u32,
-    #[serde(default = "elements")]
-    max_recv_sge: u32,
-    #[serde(default = "inline")]
-    max_inline: u32,
-    #[serde(default)]
-    sq_sig_all: bool,
-}
-
-fn requests() -> u32 {
-    128
-}
-
-fn elements() -> u32 {
-    4
-}
-
-fn inline() -> u32 {
-    64
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PostRecv {
-    qp: u64,
-    #[serde(default)]
-    wr_id: u64,
-    #[serde(default)]
-    sge: Vec<Piece>,
-    #[serde(default = "once")]
-    count: u64,
-}
-
-fn once() -> u64 {
-    1
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PostList {
-    qp: u64,
-    wrs: Vec<SendWr>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Poll {
-    cq: u64,
-    #[serde(default = "one")]
-    count: usize,
-    #[serde(default = "patience")]
-    timeout_ms: u64,
-}
-
-fn one() -> usize {
-    1
-}
-
-fn patience() -> u64 {
-    10_000
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Pattern {
-    mr: u64,
-    seed: u32,
-    #[serde(default)]
-    offset: usize,
-    len: Option<usize>,
-    #[serde(default)]
-    at: usize,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Write {
-    mr: u64,
-    hex: String,
-    #[serde(default)]
-    offset: usize,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Range {
-    mr: u64,
-    #[serde(default)]
-    offset: usize,
-    len: Option<usize>,
 }

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use rxe_verbs::{
-    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, QpAttr, QpState, QpType, Qpn,
+    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, Qkey, QpAttr, QpState, QpType, Qpn,
     RnrTimer,
 };
 use serde::Deserialize;
@@ -127,6 +127,22 @@ fn hops() -> u8 {
     64
 }
 
+impl Av {
+    /// As verbs have it.
+    pub(crate) fn address(&self) -> Result<AddressVector, Problem> {
+        if self.port != 1 {
+            return Err(wrong("port", self.port));
+        }
+        Ok(AddressVector {
+            sgid_index: self.gid_index,
+            dgid: Gid::from_bytes(self.dgid.octets()),
+            flow_label: self.flow_label,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        })
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Modify {
@@ -161,6 +177,13 @@ macro_rules! given {
 }
 
 impl Modify {
+    /// The steps that make a queue pair ready for datagrams.
+    pub(crate) fn datagrams(qp: u64, qkey: u32, sq_psn: u32) -> [Self; 3] {
+        let to = |state| Self { qp, state: Some(state), ..Self::default() };
+        let init = Self { pkey_index: Some(0), port: Some(1), qkey: Some(qkey), ..to(State::Init) };
+        [init, to(State::Rtr), Self { sq_psn: Some(sq_psn), ..to(State::Rts) }]
+    }
+
     /// The attributes and which of them are meant.
     pub(crate) fn attr(&self) -> Result<(QpAttr, AttrMask), Problem> {
         let mut a = QpAttr::default();
@@ -170,7 +193,7 @@ impl Modify {
         given!(mask, PKEY_INDEX, a.pkey_index, self.pkey_index => |v| v);
         given!(mask, PORT, a.port_num, self.port => |v| v);
         given!(mask, ACCESS_FLAGS, a.qp_access_flags, &self.access => |v| access(Some(v)));
-        given!(mask, QKEY, a.qkey, self.qkey => |v| rxe_core::types::Qkey::new(v));
+        given!(mask, QKEY, a.qkey, self.qkey => |v| Qkey::new(v));
         given!(mask, PATH_MTU, a.path_mtu, self.path_mtu => |v| mtu(v)?);
         given!(mask, DEST_QPN, a.dest_qp_num, self.dest_qpn => |v| qpn(v)?);
         given!(mask, RQ_PSN, a.rq_psn, self.rq_psn => |v| Psn::new(v));
@@ -185,18 +208,7 @@ impl Modify {
         });
         given!(mask, RETRY_CNT, a.retry_cnt, self.retry_cnt => |v| v);
         given!(mask, RNR_RETRY, a.rnr_retry, self.rnr_retry => |v| v);
-        given!(mask, AV, a.ah_attr, self.av => |v| {
-            if v.port != 1 {
-                return Err(wrong("av.port", v.port));
-            }
-            AddressVector {
-                sgid_index: v.gid_index,
-                dgid: Gid::from_bytes(v.dgid.octets()),
-                flow_label: v.flow_label,
-                traffic_class: v.traffic_class,
-                hop_limit: v.hop_limit,
-            }
-        });
+        given!(mask, AV, a.ah_attr, self.av => |v| v.address()?);
         Ok((a, mask))
     }
 }
@@ -209,8 +221,8 @@ fn mtu(bytes: usize) -> Result<Mtu, Problem> {
     Mtu::from_bytes(bytes).ok_or_else(|| wrong("path_mtu", bytes))
 }
 
-fn qpn(number: u32) -> Result<Qpn, Problem> {
-    Qpn::new(number).ok_or_else(|| wrong("dest_qpn", number))
+pub(crate) fn qpn(number: u32) -> Result<Qpn, Problem> {
+    Qpn::new(number).ok_or_else(|| wrong("qpn", number))
 }
 
 #[derive(Debug, Deserialize)]
@@ -333,6 +345,18 @@ pub(crate) struct SendWr {
     pub(crate) swap: u64,
     #[serde(default)]
     pub(crate) add: u64,
+    pub(crate) ah: Option<u64>,
+    #[serde(default)]
+    pub(crate) remote_qpn: u32,
+    #[serde(default)]
+    remote_qkey: u32,
+}
+
+impl SendWr {
+    /// The key that lets a datagram in.
+    pub(crate) fn remote_qkey(&self) -> Qkey {
+        Qkey::new(self.remote_qkey)
+    }
 }
 
 fn signaled() -> Vec<Flag> {

@@ -1,12 +1,14 @@
-//! A scriptable verbs endpoint on rxe-verbs: the twin of `tests/peer/peer.py`, at the top of which
-//! their protocol is written. A test can put either at either end.
+//! A scriptable verbs endpoint on rxe-verbs: the twin of `tests/peer/peer.py`, with the same protocol
+//! (`tests/peer/protocol.md`). A test can put either at either end.
 //!
 //! What differs from run to run but is no part of the protocol (the backend, the address, faults, a
 //! capture) is on the command line.
 
+mod answers;
 mod endpoint;
 mod fields;
 mod pattern;
+mod requests;
 
 use std::io::{self, BufRead, Write};
 use std::net::IpAddr;
