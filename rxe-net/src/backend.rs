@@ -67,6 +67,33 @@ pub trait Backend: Send {
         let _ = addresses;
         Ok(())
     }
+
+    /// Receives packets to QP1 from now on, or no more: those that are for this process, and those
+    /// that are for nobody in particular, if it is the first to see them. Of several processes on an
+    /// address ([`Capabilities::qpn_block`]) each gets what answers a communication ID or request ID
+    /// whose high 8 bits are its block, and what asks for a service that it listens to.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        let _ = open;
+        Ok(())
+    }
+
+    /// Requests (REQ, SIDR_REQ) for this service ID are for this process: those to `address`, or to
+    /// all addresses. It must have been told [`Backend::set_gsi`].
+    ///
+    /// # Errors
+    /// [`NetError::ServiceTaken`]: another process on the address listens to it.
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        let _ = (service, address);
+        Ok(())
+    }
+
+    /// Undoes [`Backend::listen`].
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        let _ = (service, address);
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
@@ -104,6 +131,18 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         (**self).set_addresses(addresses)
+    }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        (**self).set_gsi(open)
+    }
+
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        (**self).listen(service, address)
+    }
+
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        (**self).unlisten(service, address);
     }
 }
 

@@ -52,6 +52,13 @@ pub enum NetError {
         /// The high 8 bits of the numbers.
         block: u8,
     },
+    /// Somebody listens to this service already.
+    ServiceTaken {
+        /// The service's ID.
+        service: u64,
+        /// On this address.
+        address: IpAddr,
+    },
     /// This process has too many open files to take part in sharing an address.
     TooManyFiles,
     /// No interface has this address (or it is not ready yet: IPv6 duplicate detection).
@@ -179,6 +186,11 @@ impl fmt::Display for NetError {
                 f,
                 "another process has the queue pair numbers 0x{block:02x}0000 to 0x{block:02x}ffff \
                  on the new address {address}: close and open the device to use it"
+            ),
+            Self::ServiceTaken { service, address } => write!(
+                f,
+                "service 0x{service:016x} on {address} is listened to already: end its listener \
+                 or use another port"
             ),
             Self::TooManyFiles => write!(
                 f,

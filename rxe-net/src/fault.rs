@@ -151,6 +151,18 @@ impl<B: Backend> Backend for Fault<B> {
         self.inner.set_addresses(addresses)
     }
 
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.inner.set_gsi(open)
+    }
+
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.inner.listen(service, address)
+    }
+
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.inner.unlisten(service, address);
+    }
+
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);
         f(self.timer.as_fd());

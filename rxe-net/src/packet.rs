@@ -20,7 +20,6 @@ mod tests;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
 use rxe_core::wire::{Frame, NetHeader, Run, TxBatch, TxLimits};
@@ -31,7 +30,7 @@ use self::link::Link;
 use self::route::{Path, Paths};
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::Share;
+use crate::lease::{Post, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
@@ -70,8 +69,9 @@ pub struct PacketBackend {
     /// Keeps the ports.
     share: Share,
     /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
-    /// host sends, which a packet socket does not hear.
-    groups: Sockets,
+    /// host sends, which a packet socket does not hear. So does what all processes on an address
+    /// share.
+    sockets: Sockets,
     device: NetDev,
     config: PacketConfig,
     addresses: Vec<IpAddr>,
@@ -97,15 +97,15 @@ impl PacketBackend {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
         let make = |address| UdpSocket::make(address, device.index);
-        let (share, not_ready) = Share::open(&config.addresses, device.index, &make)?;
-        let mut addresses = config.addresses.clone();
-        let shared = share.addresses();
-        addresses.retain(|address| shared.contains(address));
-        addresses.dedup();
-        if addresses.is_empty() {
-            return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
+        let (share, stations) = Share::open(&config.addresses, device.index, &make)?;
+        let addresses: Vec<_> = stations.iter().map(Station::address).collect();
+        let mut post = Post::new(share.block(), device.index)?;
+        let mut lobby = Vec::new();
+        for station in stations {
+            keep_port(&station, &device)?;
+            lobby.push(UdpSocket::adopt(station.first(), station.address(), device.index));
+            post.add(station)?;
         }
-        addresses.iter().try_for_each(|address| keep_port(&share, *address, &device))?;
         let block = share.block();
         let mut links = vec![Link::open(&device, &addresses, block, config.buffer)?];
         if let Ok(loopback) = NetDev::lookup("lo")
@@ -129,7 +129,7 @@ impl PacketBackend {
             raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
             share,
-            groups: Sockets::new(Vec::new())?,
+            sockets: Sockets::new(Vec::new(), lobby, post)?,
             device,
             config: config.clone(),
             addresses,
@@ -175,7 +175,7 @@ impl PacketBackend {
                 packets += count;
                 self.counters.rx_packets += count as u64;
                 self.counters.rx_bytes += frame.payload.len() as u64;
-                sink(&frame);
+                self.sockets.deliver(&frame, sink);
             }
             if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);
@@ -316,7 +316,7 @@ impl Backend for PacketBackend {
         for index in 0..self.links.len() {
             packets += self.receive_from(index, budget, sink)?;
         }
-        packets += self.groups.receive(&mut self.arena, &mut self.counters, budget, sink)?;
+        packets += self.sockets.receive(&mut self.arena, &mut self.counters, budget, sink)?;
         Ok(packets)
     }
 
@@ -333,7 +333,7 @@ impl Backend for PacketBackend {
         for link in &self.links {
             f(link.as_fd());
         }
-        self.groups.for_each_fd(f);
+        self.sockets.for_each_fd(f);
     }
 
     fn counters(&self) -> Counters {
@@ -341,34 +341,39 @@ impl Backend for PacketBackend {
     }
 
     fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        if self.groups.of(group).is_some() {
+        if self.sockets.of(group).is_some() {
             return Ok(());
         }
         let mut socket = UdpSocket::open_group(group, self.device.index, &self.config.netdev)?;
         socket.set_buffers(self.config.buffer, 0);
-        self.groups.add(socket)
+        self.sockets.add(socket)
     }
 
     fn leave(&mut self, group: IpAddr) {
-        self.groups.retain(|socket| socket.address() != group);
+        self.sockets.retain(|socket| socket.address() != group);
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let Self { share, device, .. } = self;
+        let Self { share, device, sockets, .. } = self;
         for address in share.addresses() {
             if !addresses.contains(&address) {
                 share.leave(address);
+                sockets.leave(address);
             }
         }
         let make = |address| UdpSocket::make(address, device.index);
         let mut result = Ok(());
         let mut listen = Vec::new();
+        let shared = share.addresses();
         for &address in addresses {
-            let mut entered = Ok(());
-            if share.group(address).is_none() {
-                entered = share.enter(address, &make);
-                entered = entered.and_then(|()| keep_port(share, address, device));
-            }
+            let entered = if shared.contains(&address) {
+                Ok(())
+            } else {
+                share.enter(address, &make).and_then(|station| {
+                    keep_port(&station, device)?;
+                    sockets.enter(station, device.index)
+                })
+            };
             match entered {
                 Ok(()) => listen.push(address),
                 Err(e) => result = result.and(Err(e)),
@@ -380,16 +385,24 @@ impl Backend for PacketBackend {
         }
         result
     }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.sockets.set_gsi(open)
+    }
+
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.sockets.listen(service, address)
+    }
+
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.sockets.unlisten(service, address);
+    }
 }
 
 /// Lets this process's socket on a shared address hear nothing: it is there only so that the host
 /// does not answer with "port unreachable".
-fn keep_port(share: &Share, address: IpAddr, device: &NetDev) -> Result<(), NetError> {
-    let group = share.group(address);
-    match group.as_ref().and_then(|group| group.last()) {
-        Some(own) => UdpSocket::adopt(Arc::clone(own), address, device.index).deafen(),
-        None => Ok(()),
-    }
+fn keep_port(station: &Station, device: &NetDev) -> Result<(), NetError> {
+    UdpSocket::adopt(station.own(), station.address(), device.index).deafen()
 }
 
 /// Sockets that take whole IP packets and let the kernel find their way. raw(7).

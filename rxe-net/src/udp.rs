@@ -18,7 +18,6 @@ mod tests;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
@@ -27,7 +26,7 @@ use self::socket::UdpSocket;
 use self::sockets::Sockets;
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::Share;
+use crate::lease::{Post, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -91,13 +90,8 @@ impl UdpBackend {
         }
         let device = NetDev::lookup(netdev)?;
         let make = |address| UdpSocket::make(address, device.index);
-        let (share, not_ready) = Share::open(&config.addresses, device.index, &make)?;
-        let adopt = |address| adopt(&share, address, &device, config);
-        let mut sockets: Vec<_> = config.addresses.iter().filter_map(|a| adopt(*a)).collect();
-        sockets.dedup_by_key(|socket| socket.address());
-        if sockets.is_empty() {
-            return Err(not_ready.unwrap_or(NetError::NoAddress { netdev: netdev.clone() }));
-        }
+        let (share, stations) = Share::open(&config.addresses, device.index, &make)?;
+        let sockets: Vec<_> = stations.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);
         let capabilities = Capabilities {
             name: "udp",
@@ -113,9 +107,15 @@ impl UdpBackend {
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(share.block()),
         };
+        let mut post = Post::new(share.block(), device.index)?;
+        let mut lobby = Vec::new();
+        for station in stations {
+            lobby.push(UdpSocket::adopt(station.first(), station.address(), device.index));
+            post.add(station)?;
+        }
         Ok(Self {
             share,
-            sockets: Sockets::new(sockets)?,
+            sockets: Sockets::new(sockets, lobby, post)?,
             config: config.clone(),
             device,
             arena: RecvArena::new(BUFFERS, 64 << 10),
@@ -258,6 +258,7 @@ impl Backend for UdpBackend {
         for address in self.share.addresses() {
             if self.sockets.of(address).is_none() {
                 self.share.leave(address);
+                self.sockets.leave(address);
             }
         }
         let Self { share, sockets, device, config, .. } = self;
@@ -265,25 +266,35 @@ impl Backend for UdpBackend {
         let mut result = Ok(());
         for &address in addresses {
             if sockets.of(address).is_none() {
-                let entered = share.enter(address, &make);
-                let added = entered.and_then(|()| match adopt(share, address, device, config) {
-                    Some(socket) => sockets.add(socket),
-                    None => Ok(()),
+                let added = share.enter(address, &make).and_then(|station| {
+                    sockets.add(adopt(&station, device, config))?;
+                    sockets.enter(station, device.index)
                 });
                 result = result.and(added);
             }
         }
         result
     }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.sockets.set_gsi(open)
+    }
+
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.sockets.listen(service, address)
+    }
+
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.sockets.unlisten(service, address);
+    }
 }
 
 /// The socket of this process on an address that is shared.
-fn adopt(share: &Share, address: IpAddr, device: &NetDev, config: &UdpConfig) -> Option<UdpSocket> {
-    let own = Arc::clone(share.group(address)?.last()?);
-    let mut socket = UdpSocket::adopt(own, address, device.index);
+fn adopt(station: &Station, device: &NetDev, config: &UdpConfig) -> UdpSocket {
+    let mut socket = UdpSocket::adopt(station.own(), station.address(), device.index);
     socket.renew();
     socket.set_buffers(config.recv_buffer, config.send_buffer);
-    Some(socket)
+    socket
 }
 
 /// Packets in a run.

@@ -70,7 +70,8 @@ impl Error {
                 | NetError::OtherUser { .. }
                 | NetError::OtherVersion { .. }
                 | NetError::TooManyProcesses { .. }
-                | NetError::BlockTaken { .. },
+                | NetError::BlockTaken { .. }
+                | NetError::ServiceTaken { .. },
             ) => libc::EADDRINUSE,
             Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
             Self::Net(NetError::TooManyFiles) => libc::EMFILE,

@@ -133,7 +133,7 @@ impl Gsi {
             self.psn = self.psn.next();
             let deth = Some(Deth::new(Qkey::GSI, Qpn::GSI));
             let ext = Ext { deth, ..Ext::default() };
-            batch.push(net, emit::len(opcode, mad.len()), |net, buf| {
+            batch.push_to(net, Qpn::GSI, emit::len(opcode, mad.len()), |net, buf| {
                 emit::packet_from(net, buf, &bth, &ext, &mad[..]);
             });
         }

@@ -141,12 +141,6 @@ impl Doors {
         self.shared.change(|state| state.doors.retain(|door| door.place.address != address));
     }
 
-    pub(super) fn group(&self, address: IpAddr) -> Option<Group> {
-        let state = self.shared.lock();
-        let door = state.doors.iter().find(|door| door.place.address == address)?;
-        Some(Arc::clone(&door.group))
-    }
-
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         self.shared.lock().doors.iter().map(|door| door.place.address).collect()
     }

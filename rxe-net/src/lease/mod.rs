@@ -9,7 +9,7 @@
 //! On each address the processes share a group of SO_REUSEPORT sockets, of which a classic BPF
 //! program chooses by the block in a packet's BTH: socket `i` of the group is block `i`'s
 //! ([`group`]). Block 0 has no owner: it holds QPN 1, the CM's, and whoever looks first takes what
-//! comes there to whom it is for.
+//! comes there to whom it is for ([`post`]).
 //!
 //! Invariants:
 //! - A socket's place in its group changes when one before it is closed. So the holder of block `b`
@@ -21,7 +21,10 @@
 
 mod door;
 mod group;
+mod letter;
+mod mad;
 mod name;
+mod post;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use self::door::{Door, Doors};
 use self::name::Place;
+pub(crate) use self::post::Post;
 use crate::sys::unix::UnixSocket;
 use crate::{NetError, udp::owner};
 
@@ -47,6 +51,30 @@ pub(crate) struct Share {
     doors: Doors,
 }
 
+/// A place in the group of an address.
+pub(crate) struct Station {
+    place: Place,
+    group: Group,
+    letterbox: UnixSocket,
+}
+
+impl Station {
+    /// The address.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.place.address
+    }
+
+    /// The socket that this process's packets come to.
+    pub(crate) fn own(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.group.last().expect("a group has more sockets than a block has numbers"))
+    }
+
+    /// The socket that packets to QP1 come to.
+    pub(crate) fn first(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.group[0])
+    }
+}
+
 /// Makes a socket for an address: bound to port 4791, with SO_REUSEPORT.
 pub(crate) type Make<'a> = dyn Fn(IpAddr) -> Result<OwnedFd, NetError> + 'a;
 
@@ -58,16 +86,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Share {
     /// Leases a block on these addresses of the interface with index `scope`, and takes part in
-    /// their groups. An address that is not there is left out; the reason comes back beside what
-    /// could be had.
+    /// their groups. An address that is not there is left out; the reason comes back if none is.
     ///
     /// # Errors
-    /// Some address can not be shared, or all blocks are taken.
+    /// Some address can not be shared, or none is there, or all blocks are taken.
     pub(crate) fn open(
         addresses: &[IpAddr],
         scope: u32,
         make: &Make<'_>,
-    ) -> Result<(Self, Option<NetError>), NetError> {
+    ) -> Result<(Self, Vec<Station>), NetError> {
         let mut addresses = addresses.to_vec();
         // In the same order in all processes, so that none waits for one that waits for it.
         addresses.sort_unstable();
@@ -76,48 +103,50 @@ impl Share {
         let locks = places.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
         let (block, sockets) = lease(&places)?;
         let share = Self { block, scope, doors: Doors::new()? };
+        let mut stations = Vec::new();
         let mut not_ready = None;
-        for (place, socket) in places.into_iter().zip(sockets) {
-            match group::enter(&place, block, make) {
-                Ok(group) => share.doors.add(Door::new(place, socket, group)),
+        for (place, sockets) in places.into_iter().zip(sockets) {
+            match share.join(place, sockets, make) {
+                Ok(station) => stations.push(station),
                 Err(e @ NetError::NoSuchAddress { .. }) => not_ready = Some(e),
                 Err(e) => return Err(e),
             }
         }
         drop(locks);
-        Ok((share, not_ready))
-    }
-
-    /// The block of QPNs that this process alone has.
-    pub(crate) fn block(&self) -> u8 {
-        self.block
+        match not_ready {
+            Some(e) if stations.is_empty() => Err(e),
+            _ => Ok((share, stations)),
+        }
     }
 
     /// Takes part in the group of one more address.
     ///
     /// # Errors
     /// It can not be shared, or is not there, or another process has the block on it.
-    pub(crate) fn enter(&mut self, address: IpAddr, make: &Make<'_>) -> Result<(), NetError> {
+    pub(crate) fn enter(&self, address: IpAddr, make: &Make<'_>) -> Result<Station, NetError> {
         let place = Place::new(address, self.scope);
         let _lock = lock(&place)?;
-        let name = place.door(self.block);
-        let socket = UnixSocket::bind(&name).map_err(|e| match e.kind() {
+        let sockets = Leased::bind(&place, self.block).map_err(|e| match e.kind() {
             std::io::ErrorKind::AddrInUse => NetError::BlockTaken { address, block: self.block },
             _ => NetError::os("bind a unix socket", e),
         })?;
+        self.join(place, sockets, make)
+    }
+
+    fn join(&self, place: Place, leased: Leased, make: &Make<'_>) -> Result<Station, NetError> {
         let group = group::enter(&place, self.block, make)?;
-        self.doors.add(Door::new(place, socket, group));
-        Ok(())
+        self.doors.add(Door::new(place, leased.door, Arc::clone(&group)));
+        Ok(Station { place, group, letterbox: leased.letterbox })
     }
 
     /// Leaves the group of an address.
-    pub(crate) fn leave(&mut self, address: IpAddr) {
+    pub(crate) fn leave(&self, address: IpAddr) {
         self.doors.remove(address);
     }
 
-    /// The sockets of an address's group; this process's own is the last.
-    pub(crate) fn group(&self, address: IpAddr) -> Option<Group> {
-        self.doors.group(address)
+    /// The block of QPNs that this process alone has.
+    pub(crate) fn block(&self) -> u8 {
+        self.block
     }
 
     /// The addresses that are shared.
@@ -126,13 +155,26 @@ impl Share {
     }
 }
 
+/// The sockets whose names make a lease on one address.
+struct Leased {
+    door: UnixSocket,
+    letterbox: UnixSocket,
+}
+
+impl Leased {
+    fn bind(place: &Place, block: u8) -> std::io::Result<Self> {
+        let door = UnixSocket::bind(&place.door(block))?;
+        Ok(Self { door, letterbox: UnixSocket::bind(&place.letterbox(block))? })
+    }
+}
+
 /// Takes the lowest block that is free on all of these addresses, which are locked.
-fn lease(places: &[Place]) -> Result<(u8, Vec<UnixSocket>), NetError> {
+fn lease(places: &[Place]) -> Result<(u8, Vec<Leased>), NetError> {
     for block in BLOCKS {
-        let sockets: std::io::Result<Vec<_>> =
-            places.iter().map(|place| UnixSocket::bind(&place.door(block))).collect();
-        match sockets {
-            Ok(sockets) => return Ok((block, sockets)),
+        let leased: std::io::Result<Vec<_>> =
+            places.iter().map(|place| Leased::bind(place, block)).collect();
+        match leased {
+            Ok(leased) => return Ok((block, leased)),
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(e) => return Err(NetError::os("bind a unix socket", e)),
         }

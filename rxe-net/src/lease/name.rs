@@ -29,6 +29,16 @@ impl Place {
         format!("rxe/{self}/{block}")
     }
 
+    /// Where the holder of the block gets packets that have reached another process.
+    pub(super) fn letterbox(&self, block: u8) -> String {
+        format!("rxe/{self}/{block}/post")
+    }
+
+    /// Where who listens to a service gets requests for it.
+    pub(super) fn service(&self, service: u64) -> String {
+        format!("rxe/{self}/service/{service:016x}")
+    }
+
     /// Who has this may add to the group.
     pub(super) fn lock(&self) -> String {
         format!("rxe/{self}/lock")
@@ -52,6 +62,8 @@ mod tests {
     fn names_are_for_ever() {
         let of = |ip: &str| Place::new(ip.parse().unwrap(), 7);
         assert_eq!(of("10.0.0.1").door(3), "rxe/10.0.0.1/3");
+        assert_eq!(of("10.0.0.1").letterbox(3), "rxe/10.0.0.1/3/post");
+        assert_eq!(of("10.0.0.1").service(0x0106_1234), "rxe/10.0.0.1/service/0000000001061234");
         assert_eq!(of("2001:db8::1").lock(), "rxe/2001:db8::1/lock");
         assert_eq!(of("fe80::1").door(255), "rxe/fe80::1%7/255");
     }

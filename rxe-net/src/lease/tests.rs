@@ -10,7 +10,7 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::name::Place;
 use crate::sys::unix::UnixSocket;
-use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all};
+use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
 
 const ADDRESS: &str = "127.0.0.1";
@@ -172,6 +172,88 @@ fn packet_and_udp_backends_share_an_address() {
         assert_eq!(block(&heir), 1);
         send(&mut from, "127.0.0.9", 7, &[1]);
         assert_eq!(next(&mut heir), (1, 7));
+    });
+}
+
+#[test]
+fn packets_that_were_merged_on_the_way_reach_both() {
+    in_namespace("", || {
+        let (mut a, mut b) = (open(), open());
+        let net = NetHeader::outgoing(ip("127.0.0.9"), ip(ADDRESS), UDP_PORT);
+        let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        let mut batch = TxBatch::new(from.capabilities().tx);
+        for number in [1, 2, 2, 1, 1, 9, 2u8] {
+            batch.push(net, 20, |_, buf| buf.extend([[0; 5].as_slice(), &[number; 15]].concat()));
+        }
+        assert_eq!(batch.pending().len(), 1, "one buffer, as an interface may make one");
+        send_all(&mut from, &mut batch);
+        let own = receive_packets(&mut a, 4);
+        let own: Vec<_> = own.iter().map(|(_, bytes)| bytes[5]).collect();
+        assert_eq!(own, [1, 1, 1, 9], "and what is for nobody");
+        let theirs = receive_packets(&mut b, 3);
+        assert!(theirs.iter().all(|(got, bytes)| {
+            bytes[5..] == [2; 15] && (got.src, got.dst, got.ttl) == (net.src, net.dst, 64)
+        }));
+    });
+}
+
+/// A packet to QP1 from nobody in particular: a message of the CM.
+fn send_mad(from: &mut impl Backend, attribute: u16, body: [u8; 16]) {
+    let net = NetHeader::outgoing(ip("127.0.0.9"), ip(ADDRESS), UDP_PORT);
+    let mut batch = TxBatch::new(from.capabilities().tx);
+    batch.push_to(net, Qpn::GSI, 280, |_, buf| {
+        buf.extend([0x64, 0, 0, 0, 0, 0, 0, 1]);
+        buf.resize(20, 0);
+        buf.extend([1, 7, 2, 3]);
+        buf.resize(36, 0);
+        buf.extend(attribute.to_be_bytes());
+        buf.resize(44, 0);
+        buf.extend(body);
+        buf.resize(280, 0);
+    });
+    send_all(from, &mut batch);
+}
+
+#[test]
+fn messages_of_the_cm_reach_whom_they_are_for() {
+    const REQ: u16 = 0x10;
+    const RTU: u16 = 0x14;
+    in_namespace("", || {
+        let mut all = [open(), open(), open()];
+        let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        let got = |backend: &mut UdpBackend, attribute: u16| {
+            let (_, bytes) = receive_packets(backend, 1).remove(0);
+            assert_eq!((bytes.len(), &bytes[36..38]), (280, &attribute.to_be_bytes()[..]));
+        };
+        // Whoever looks first: only who asked for such packets does.
+        all[1].set_gsi(true).unwrap();
+        let [a, b, c] = &mut all;
+        send_mad(&mut from, RTU, [9, 9, 9, 9, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // The second hands it on to the third, and gets nothing itself.
+        wait_readable(b);
+        while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
+        got(c, RTU);
+        // A service that somebody listens to, and one that nobody does.
+        let service = |port: u8| [9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 6, 0, port];
+        a.listen(0x0106_0007, None).unwrap();
+        let taken = c.listen(0x0106_0007, Some(ip(ADDRESS))).unwrap_err();
+        assert!(matches!(taken, NetError::ServiceTaken { .. }), "{taken}");
+        send_mad(&mut from, REQ, service(7));
+        send_mad(&mut from, REQ, service(8));
+        got(b, REQ);
+        got(a, REQ);
+        a.unlisten(0x0106_0007, None);
+        c.listen(0x0106_0007, Some(ip(ADDRESS))).unwrap();
+        send_mad(&mut from, REQ, service(7));
+        wait_readable(b);
+        while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
+        got(c, REQ);
+        // For one that is gone it is whoever looks who answers.
+        drop(all);
+        let mut only = open();
+        only.set_gsi(true).unwrap();
+        send_mad(&mut from, RTU, [9, 9, 9, 9, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        got(&mut only, RTU);
     });
 }
 

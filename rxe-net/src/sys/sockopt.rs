@@ -39,6 +39,22 @@ pub(crate) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
     check(rc).map(|()| value)
 }
 
+/// Datagrams that this socket has lost because its receive buffer was full. 0 where the system does
+/// not tell.
+pub(crate) fn drops(fd: BorrowedFd<'_>) -> u32 {
+    /// SK_MEMINFO_DROPS, the last of the numbers that SO_MEMINFO gives.
+    const DROPS: usize = 8;
+    let mut info = [0u32; DROPS + 1];
+    #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    let value = info.as_mut_ptr().cast();
+    // SAFETY: `info` has room for the `len` bytes that the kernel may write.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, value, &mut len)
+    };
+    if rc < 0 { 0 } else { info[DROPS] }
+}
+
 /// Binds to an address of any family.
 pub(crate) fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
     // SAFETY: the kernel reads `len` bytes, which are within the array (ROOM is more than any

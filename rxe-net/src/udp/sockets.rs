@@ -2,7 +2,9 @@
 //!
 //! A backend's descriptors must not change ([`crate::Backend::for_each_fd`]), but groups are joined
 //! and addresses added at any time. So sockets that come later stand behind one epoll descriptor,
-//! which is there from the start and readable when one of them is.
+//! which is there from the start and readable when one of them is. What all processes on an address
+//! share, and their post, stand behind it too; it comes so seldom that these are looked at only when
+//! several calls in a row have found nothing else.
 //!
 //! Invariant: a socket behind it is watched for room to send only from a send that found none until
 //! the next one; else the descriptor would be readable all the time.
@@ -10,14 +12,17 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rxe_core::wire::Frame;
 
 use super::socket::UdpSocket;
 use crate::NetError;
 use crate::backend::Counters;
+use crate::lease::{Post, Station};
 use crate::loss::Loss;
 use crate::sys::mmsg::RecvArena;
+use crate::sys::sockopt::drops;
 
 /// See the module's opening.
 pub(crate) struct Sockets {
@@ -30,6 +35,13 @@ pub(crate) struct Sockets {
     hot: usize,
     /// Calls of `receive`; now and then the sockets' turns change.
     turn: u32,
+    /// Where packets to QP1 come in, for whichever process of the address looks first.
+    lobby: Vec<Slot>,
+    /// Whether this process looks.
+    gsi: bool,
+    post: Post,
+    /// Calls of `receive` in a row that found nothing.
+    idle: u32,
 }
 
 struct Slot {
@@ -40,27 +52,111 @@ struct Slot {
     overflow: u32,
 }
 
+/// So many calls of `receive` must have found nothing before it looks at what comes seldom.
+const PATIENCE: u32 = 8;
+
 impl Sockets {
-    /// With these to begin with.
-    pub(crate) fn new(first: Vec<UdpSocket>) -> Result<Self, NetError> {
+    /// With these to begin with; `lobby` are those that packets to QP1 come to.
+    pub(crate) fn new(
+        first: Vec<UdpSocket>,
+        lobby: Vec<UdpSocket>,
+        post: Post,
+    ) -> Result<Self, NetError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)
             .map_err(|e| NetError::os("make an epoll descriptor", e))?;
-        let slot = |socket| Slot { socket, later: false, overflow: 0 };
+        let slot = |socket| Slot::new(socket, false);
         let all = first.into_iter().map(slot).collect();
-        Ok(Self { all, epoll, blocked: false, hot: 0, turn: 0 })
+        let lobby = lobby.into_iter().map(slot).collect();
+        let sockets =
+            Self { all, epoll, blocked: false, hot: 0, turn: 0, lobby, gsi: false, post, idle: 0 };
+        sockets.watch_post();
+        Ok(sockets)
+    }
+
+    /// Packets to QP1 of this address, and its post, come here too.
+    pub(crate) fn enter(&mut self, station: Station, scope: u32) -> Result<(), NetError> {
+        let socket = UdpSocket::adopt(station.first(), station.address(), scope);
+        self.lobby.push(Slot::new(socket, true));
+        self.post.add(station)?;
+        self.watch_post();
+        Ok(())
+    }
+
+    /// They do no longer.
+    pub(crate) fn leave(&mut self, address: IpAddr) {
+        self.watch_lobby(false);
+        self.lobby.retain(|slot| slot.socket.address() != address);
+        self.post.remove(address);
+        self.watch_lobby(self.gsi);
+    }
+
+    /// Takes packets to QP1 from now on, or no more.
+    pub(crate) fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        if open != self.gsi {
+            self.gsi = open;
+            self.watch_lobby(open);
+        }
+        Ok(())
+    }
+
+    /// Takes what is sent to a service.
+    pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.post.listen(service, address)?;
+        self.watch_post();
+        Ok(())
+    }
+
+    /// Takes it no more.
+    pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.post.unlisten(service, address);
+    }
+
+    /// Hands over a frame that has arrived in another way.
+    pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
+        self.post.deliver(frame, sink);
+    }
+
+    /// Sees to it that the epoll descriptor watches all that there is.
+    fn watch_post(&self) {
+        self.post.for_each_box(&mut |fd| self.watch_for_packets(fd.as_fd()));
+        self.watch_lobby(self.gsi);
+    }
+
+    fn watch_lobby(&self, on: bool) {
+        for slot in &self.lobby {
+            if on {
+                self.watch_for_packets(slot.socket.as_fd());
+            } else {
+                // The socket is others' too, so it would be watched for ever. It may not be watched.
+                let _ = epoll::delete(&self.epoll, &slot.socket);
+            }
+        }
+    }
+
+    fn watch_for_packets(&self, fd: BorrowedFd<'_>) {
+        // Fails where it is watched already; else, for lack of memory, it is looked at less often.
+        let _ = epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN);
     }
 
     /// One more.
     pub(crate) fn add(&mut self, socket: UdpSocket) -> Result<(), NetError> {
         epoll::add(&self.epoll, &socket, EventData::new_u64(0), EventFlags::IN)
             .map_err(|e| NetError::os("watch a UDP socket", e))?;
-        self.all.push(Slot { socket, later: true, overflow: 0 });
+        self.all.push(Slot::new(socket, true));
         Ok(())
     }
 
     /// Closes those among the later ones that `keep` does not want.
     pub(crate) fn retain(&mut self, keep: impl Fn(&UdpSocket) -> bool) {
-        self.all.retain(|slot| !slot.later || keep(&slot.socket));
+        let Self { all, epoll, .. } = self;
+        all.retain(|slot| {
+            let stays = !slot.later || keep(&slot.socket);
+            if !stays {
+                // Other processes may keep it open.
+                let _ = epoll::delete(&*epoll, &slot.socket);
+            }
+            stays
+        });
         self.hot = 0;
     }
 
@@ -103,21 +199,47 @@ impl Sockets {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        let count = self.all.len();
-        if count == 0 {
-            return Ok(0);
-        }
+        let Self { all, post, .. } = self;
+        let count = all.len();
         self.turn = self.turn.wrapping_add(1);
         // Whoever was busy is asked first, and alone if it still is; but not forever.
-        let first = if self.turn.is_multiple_of(16) { (self.hot + 1) % count } else { self.hot };
+        let first = if self.turn.is_multiple_of(16) { self.hot + 1 } else { self.hot };
         for index in (0..count).map(|i| (first + i) % count) {
-            let got = self.all[index].receive(arena, counters, budget, sink)?;
+            let got = all[index].receive(arena, counters, budget, post, sink)?;
             if got > 0 {
                 self.hot = index;
+                self.idle = 0;
                 return Ok(got);
             }
         }
-        Ok(0)
+        self.idle += 1;
+        if self.idle < PATIENCE {
+            return Ok(0);
+        }
+        self.idle = 0;
+        self.receive_seldom(arena, counters, budget, sink)
+    }
+
+    /// Receives what all processes share, and the post.
+    fn receive_seldom(
+        &mut self,
+        arena: &mut RecvArena,
+        counters: &mut Counters,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut event = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+        if epoll::wait(&self.epoll, &mut event[..], Some(&at_once)).is_ok_and(|n| n == 0) {
+            return Ok(0);
+        }
+        let mut packets = self.post.collect(counters, sink);
+        if self.gsi {
+            for slot in &mut self.lobby {
+                packets += slot.receive(arena, counters, budget, &mut self.post, sink)?;
+            }
+        }
+        Ok(packets)
     }
 
     /// The descriptors, the same ones for ever.
@@ -130,11 +252,18 @@ impl Sockets {
 }
 
 impl Slot {
+    fn new(socket: UdpSocket, later: bool) -> Self {
+        // It may have been another process's, who lost some.
+        let overflow = drops(socket.as_fd());
+        Self { socket, later, overflow }
+    }
+
     fn receive(
         &mut self,
         arena: &mut RecvArena,
         counters: &mut Counters,
         budget: usize,
+        post: &mut Post,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
         let mut packets = 0;
@@ -166,7 +295,7 @@ impl Slot {
                 packets += count;
                 counters.rx_packets += count as u64;
                 counters.rx_bytes += payload.len() as u64;
-                sink(&Frame { net: arrived.net, payload, segment });
+                post.deliver(&Frame { net: arrived.net, payload, segment }, sink);
             }
             if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);

@@ -1,0 +1,83 @@
+//! For whom a packet to QP1 is. IBTA 13.4, 12.6.
+//!
+//! A connection's local communication ID has the block of its process in its high 8 bits, so every
+//! message of the communication manager but the first of a conversation tells by itself which
+//! process it is for; the first names a service.
+
+/// For whom a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// The process that has this block.
+    Block(u8),
+    /// Whoever listens to this service.
+    Service(u64),
+    /// Anybody: it will be refused, or answered in the same way by all.
+    Anybody,
+}
+
+/// BTH and DETH stand in front of a management datagram, whose own header has 24 bytes.
+const MAD: usize = 12 + 8;
+const BODY: usize = MAD + 24;
+const CLASS_CM: u8 = 0x07;
+
+const REQ: u16 = 0x0010;
+const SIDR_REQ: u16 = 0x0017;
+const SIDR_REP: u16 = 0x0018;
+
+/// For whom this packet, from BTH to ICRC, to QP1 is.
+pub(super) fn destination(packet: &[u8]) -> For {
+    route(packet).unwrap_or(For::Anybody)
+}
+
+fn route(packet: &[u8]) -> Option<For> {
+    if *packet.get(MAD + 1)? != CLASS_CM {
+        return None;
+    }
+    let attribute = u16::from_be_bytes(packet.get(MAD + 16..MAD + 18)?.try_into().ok()?);
+    Some(match attribute {
+        REQ | SIDR_REQ => {
+            let service = packet.get(BODY + 8..BODY + 16)?.try_into().ok()?;
+            For::Service(u64::from_be_bytes(service))
+        }
+        // The request ID of the asker; elsewhere the receiver's ID stands second.
+        SIDR_REP => For::Block(*packet.get(BODY)?),
+        _ => For::Block(*packet.get(BODY + 4)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(attribute: u16, body: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; BODY];
+        packet[MAD + 1] = CLASS_CM;
+        packet[MAD + 16..MAD + 18].copy_from_slice(&attribute.to_be_bytes());
+        packet.extend(body);
+        packet.resize(MAD + 256 + 4, 0);
+        packet
+    }
+
+    #[test]
+    fn requests_go_by_service_and_all_else_by_the_receiver_s_id() {
+        let service = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x06, 0x12, 0x34];
+        assert_eq!(destination(&packet(REQ, &service)), For::Service(0x0106_1234));
+        assert_eq!(destination(&packet(SIDR_REQ, &service)), For::Service(0x0106_1234));
+        let ids = [5, 0, 0, 1, 9, 0, 0, 2];
+        assert_eq!(destination(&packet(SIDR_REP, &ids)), For::Block(5));
+        for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x19, 0x1a] {
+            assert_eq!(destination(&packet(attribute, &ids)), For::Block(9), "{attribute:#x}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_of_the_cm_is_anybody_s() {
+        let mut other = packet(REQ, &[0; 16]);
+        other[MAD + 1] = 0x03;
+        assert_eq!(destination(&other), For::Anybody);
+        let whole = packet(REQ, &[0; 16]);
+        for len in 0..BODY + 16 {
+            assert_eq!(destination(&whole[..len]), For::Anybody, "{len}");
+        }
+    }
+}

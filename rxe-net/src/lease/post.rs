@@ -1,0 +1,192 @@
+//! The post between the processes of an address: packets that reached one of them and are for
+//! another.
+//!
+//! They are few. What comes to QP1 comes to whoever looks first. And a receiving interface merges
+//! packets from one sender into one buffer before anybody looks for whom they are: where these are
+//! two processes, one gets both. Whatever the post can not take (nobody there, the box full) is
+//! lost, or left to this process's own engine, which counts it.
+
+use std::io::IoSlice;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use rxe_core::wire::Frame;
+
+use super::Station;
+use super::letter;
+use super::mad::{self, For};
+use super::name::Place;
+use crate::NetError;
+use crate::backend::Counters;
+use crate::sys::unix::{UnixSocket, abstract_name, own_uid};
+
+/// Where this process's post comes in, and how it sends some.
+pub(crate) struct Post {
+    block: u8,
+    scope: u32,
+    out: UnixSocket,
+    boxes: Vec<Letterbox>,
+    /// What this process listens to: on one address, or on all.
+    services: Vec<(u64, Option<IpAddr>)>,
+    buf: Box<[u8]>,
+}
+
+struct Letterbox {
+    address: IpAddr,
+    /// What comes is for who listens to this.
+    service: Option<u64>,
+    socket: UnixSocket,
+}
+
+impl Post {
+    /// For the holder of this block, on the interface with index `scope`.
+    pub(crate) fn new(block: u8, scope: u32) -> Result<Self, NetError> {
+        let out = UnixSocket::anonymous().map_err(|e| NetError::os("open a unix socket", e))?;
+        let buf = vec![0; letter::LEN + (64 << 10)].into();
+        Ok(Self { block, scope, out, boxes: Vec::new(), services: Vec::new(), buf })
+    }
+
+    /// Post comes to this station too.
+    pub(crate) fn add(&mut self, station: Station) -> Result<(), NetError> {
+        let address = station.place.address;
+        self.boxes.push(Letterbox { address, service: None, socket: station.letterbox });
+        for (service, at) in self.services.clone() {
+            if at.is_none() {
+                self.open(service, address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No more post comes to this address.
+    pub(crate) fn remove(&mut self, address: IpAddr) {
+        self.boxes.retain(|b| b.address != address);
+    }
+
+    /// Takes what is sent to a service: on this address, or on all.
+    pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        let mut addresses: Vec<_> = self.boxes.iter().map(|b| b.address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses.retain(|a| address.is_none_or(|address| address == *a));
+        let before = self.boxes.len();
+        for address in addresses {
+            if let Err(e) = self.open(service, address) {
+                self.boxes.truncate(before);
+                return Err(e);
+            }
+        }
+        self.services.push((service, address));
+        Ok(())
+    }
+
+    /// Undoes [`Post::listen`].
+    pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.services.retain(|listened| *listened != (service, address));
+        self.boxes.retain(|b| {
+            b.service != Some(service) || address.is_some_and(|address| address != b.address)
+        });
+    }
+
+    fn open(&mut self, service: u64, address: IpAddr) -> Result<(), NetError> {
+        let name = Place::new(address, self.scope).service(service);
+        let socket = UnixSocket::bind(&name).map_err(|e| match e.kind() {
+            std::io::ErrorKind::AddrInUse => NetError::ServiceTaken { service, address },
+            _ => NetError::os("bind a unix socket", e),
+        })?;
+        self.boxes.push(Letterbox { address, service: Some(service), socket });
+        Ok(())
+    }
+
+    /// The descriptors that become readable when there is post.
+    pub(crate) fn for_each_box(&self, f: &mut dyn FnMut(&dyn AsFd)) {
+        self.boxes.iter().for_each(|b| f(&b.socket));
+    }
+
+    /// Hands over what has come by post; how many packets.
+    pub(crate) fn collect(
+        &mut self,
+        counters: &mut Counters,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> usize {
+        /// Letters from one box before the next one's turn.
+        const TURN: usize = 16;
+        let mut packets = 0;
+        for letterbox in &self.boxes {
+            for _ in 0..TURN {
+                let Ok(Some(letter)) = letterbox.socket.receive(&mut self.buf) else { break };
+                let frame = letter::parse(&self.buf[..letter.len]);
+                // Any user can write to the box.
+                let (Some(frame), true) = (frame, letter.uid == Some(own_uid())) else {
+                    counters.rx_unusable += 1;
+                    continue;
+                };
+                let count = frame.payloads().count();
+                packets += count;
+                counters.rx_packets += count as u64;
+                counters.rx_bytes += frame.payload.len() as u64;
+                sink(&frame);
+            }
+        }
+        packets
+    }
+
+    /// Hands over what is this process's of a frame that has arrived, and posts the rest.
+    pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
+        let own = self.block;
+        if frame.net.dst.is_multicast() || frame.payloads().all(|p| block(p) == own) {
+            return sink(frame);
+        }
+        let mut start = 0;
+        let blocks: Vec<u8> = frame.payloads().map(block).collect();
+        for stretch in blocks.chunk_by(|a, b| a == b && *a != 0) {
+            let bytes = start * frame.segment..(start + stretch.len()) * frame.segment;
+            let bytes = bytes.start..bytes.end.min(frame.payload.len());
+            let net = frame.net.nth(u16::try_from(start).unwrap_or(0));
+            let payload = &frame.payload[bytes];
+            let segment = frame.segment.min(payload.len());
+            let part = Frame { net, payload, segment };
+            let posted = match stretch[0] {
+                0 => self.post_mad(&part),
+                block => block != own && self.post(&part, |place| place.letterbox(block)),
+            };
+            if !posted {
+                sink(&part);
+            }
+            start += stretch.len();
+        }
+    }
+
+    /// Whether a packet to QP1 is another process's, and on its way there.
+    fn post_mad(&self, frame: &Frame<'_>) -> bool {
+        match mad::destination(frame.payload) {
+            For::Block(block) if block != self.block && block != 0 => {
+                self.post(frame, |place| place.letterbox(block))
+            }
+            For::Service(service) => {
+                let ours = self
+                    .services
+                    .iter()
+                    .any(|(s, at)| *s == service && at.is_none_or(|at| at == frame.net.dst));
+                !ours && self.post(frame, |place| place.service(service))
+            }
+            For::Block(_) | For::Anybody => false,
+        }
+    }
+
+    fn post(&self, frame: &Frame<'_>, to: impl Fn(&Place) -> String) -> bool {
+        let place = Place::new(frame.net.dst, self.scope);
+        let Ok(name) = abstract_name(&to(&place)) else { return false };
+        let head = letter::emit(frame);
+        match self.out.send(&name, &[IoSlice::new(&head), IoSlice::new(frame.payload)], &[]) {
+            Ok(()) => true,
+            // Somebody is there, but the box is full: lost, as on a wire.
+            Err(e) => e.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// The block of a packet's destination QPN; 0 where it is too short to have one.
+fn block(packet: &[u8]) -> u8 {
+    packet.get(5).copied().unwrap_or(0)
+}
