@@ -100,7 +100,7 @@ fn devinfo_verbose_has_every_field_and_gid() {
     for line in [
         "\tmax_qp:\t\t\t\t1048576",
         "\tmax_sge:\t\t\t32",
-        "\tmax_cqe:\t\t\t32767",
+        "\tmax_cqe:\t\t\t1048576",
         "\tdevice_cap_flags:\t\t0x01121c06",
         "\t\t\t\t\tRC_RNR_NAK_GEN",
         "\t\t\t\t\tXRC",

@@ -41,15 +41,8 @@ impl CompletionQueue {
         depth: u32,
         channel: Option<CompletionChannel>,
     ) -> Result<Self> {
-        let limit = device.limits().max_cqe;
-        if depth == 0 || depth > limit {
-            let why = VerbsError::LimitExceeded {
-                what: "completions in a queue (at least 1)",
-                asked: depth.into(),
-                limit: limit.into(),
-            };
-            return Err(why.into());
-        }
+        device.shard().check()?;
+        check_depth(&device, depth)?;
         let inner = Arc::new_cyclic(|owner| {
             let notifier = Arc::new(Notifier {
                 owner: Weak::clone(owner),
@@ -84,9 +77,30 @@ impl CompletionQueue {
         self.inner.queue.depth()
     }
 
-    /// Tells it from others, as long as it exists.
+    /// Tells it from all others of this process.
     pub fn id(&self) -> u64 {
-        Arc::as_ptr(&self.inner).addr() as u64
+        self.inner.queue.id()
+    }
+
+    /// Makes it hold `depth` completions from now on. Those in it stay, in order, and none that comes
+    /// meanwhile is lost.
+    ///
+    /// # Errors
+    /// `depth` is 0, more than the device allows, or less than it holds; it is as it was.
+    pub fn resize(&self, depth: u32) -> Result<()> {
+        self.inner.device.shard().check()?;
+        check_depth(&self.inner.device, depth)?;
+        Ok(self.inner.queue.resize(depth)?)
+    }
+
+    /// Completions in it.
+    pub fn len(&self) -> usize {
+        self.inner.queue.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.inner.queue.is_empty()
     }
 
     /// Takes the oldest completion, if there is one. Does not block, but drives the engine where
@@ -227,6 +241,16 @@ impl CompletionQueue {
         }
         self.inner.device.shard().check()
     }
+}
+
+fn check_depth(device: &Device, depth: u32) -> Result<()> {
+    let limit = device.limits().max_cqe;
+    if depth == 0 || depth > limit {
+        let what = "completions in a queue (at least 1)";
+        let (asked, limit) = (depth.into(), limit.into());
+        return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
+    }
+    Ok(())
 }
 
 /// Told by the engine when an armed queue gets something.

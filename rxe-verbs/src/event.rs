@@ -19,8 +19,10 @@ use crate::os::EventFd;
 pub struct AsyncEvent {
     /// What.
     pub kind: AsyncKind,
-    /// To which queue pair; for [`AsyncKind::CqErr`], the one whose completion was lost.
+    /// To which queue pair; for [`AsyncKind::CqErr`], the one whose completion was the first to be lost.
     pub qpn: Option<Qpn>,
+    /// To which completion queue ([`crate::CompletionQueue::id`]).
+    pub cq: Option<u64>,
     /// To which shared receive queue.
     pub srq: Option<u32>,
     /// What exactly, for a person.
@@ -31,7 +33,7 @@ pub struct AsyncEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AsyncKind {
-    /// A completion queue overflowed.
+    /// A completion queue overflowed; the queue pairs that complete there are in the error state.
     CqErr = 0,
     /// A queue pair failed by an error of its own.
     QpFatal = 1,
@@ -118,7 +120,7 @@ impl AsyncEvents {
 
     /// Something happened to the device as a whole.
     pub(crate) fn of_device(&self, kind: AsyncKind, text: String) {
-        self.push(AsyncEvent { kind, qpn: None, srq: None, text });
+        self.push(AsyncEvent { kind, qpn: None, cq: None, srq: None, text });
     }
 
     fn push(&self, event: AsyncEvent) {
@@ -168,11 +170,13 @@ impl Events {
 
     fn record(&mut self, event: Event) {
         if let Some(kind) = as_async(&event) {
-            let srq = match event {
-                Event::SrqLimitReached { srq } => Some(srq),
-                _ => None,
+            let (cq, srq) = match event {
+                Event::CqOverflow { cq, .. } => (Some(cq), None),
+                Event::SrqLimitReached { srq } => (None, Some(srq)),
+                _ => (None, None),
             };
-            self.asyncs.push(AsyncEvent { kind, qpn: qpn(&event), srq, text: event.to_string() });
+            let (qpn, text) = (qpn(&event), event.to_string());
+            self.asyncs.push(AsyncEvent { kind, qpn, cq, srq, text });
         }
         if self.log.len() == Self::LOG {
             self.log.pop_front();
@@ -222,7 +226,7 @@ fn qpn(event: &Event) -> Option<Qpn> {
         | Event::CongestionSeen { qpn }
         | Event::CongestionNotified { qpn }
         | Event::ResponderFailed { qpn, .. }
-        | Event::CqOverflow { qpn } => Some(qpn),
+        | Event::CqOverflow { qpn, .. } => Some(qpn),
         Event::SrqLimitReached { .. } => None,
     }
 }

@@ -65,7 +65,7 @@ pub use cq::CompletionQueue;
 pub use device::{Device, DeviceInfo, OpenOptions};
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
-pub use mr::MemoryRegion;
+pub use mr::{MemoryRegion, Reregistration};
 pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
@@ -80,7 +80,7 @@ pub use rxe_core::queue::{
     Completion, CompletionOp, Datagram, Immediate, Payload, Placement, RecvRequest, Remote,
     SendFlags, SendOp, SendRequest, Sge, SgeList, Status,
 };
-pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer};
+pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer, Time};
 pub use rxe_net::{
     Backend, BackendKind, Faults, GidEntry, GidTable, Interface, NetError, PcapHandle, PcapOptions,
 };

@@ -5,15 +5,17 @@
 //! program copies bytes in and out.
 
 use std::fmt;
+use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::ptr::NonNull;
 
 use rxe_core::VerbsError;
-use rxe_core::mem::{Access, Buffer, Span};
+use rxe_core::mem::{Access, Buffer, RegionChange, Span};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
 use crate::device::closed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
 
 /// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
@@ -146,6 +148,45 @@ impl MemoryRegion {
         Remote { addr: self.start.wrapping_add(offset as u64), rkey: self.key }
     }
 
+    /// Changes its protection domain, rights or memory, or several of them at once, under the same key.
+    /// Waits for copies under way; afterwards nothing touches memory that it had before. `ibv_rereg_mr`.
+    ///
+    /// # Errors
+    /// Memory windows are bound to it, the protection domain is another device's, or it could not have
+    /// been registered like this. It is as it was then.
+    pub fn reregister(&mut self, change: Reregistration) -> Result<()> {
+        let device = self.pd.device();
+        device.shard().check()?;
+        if let Some(pd) = &change.pd {
+            device.owns(pd.device(), "the protection domain")?;
+        }
+        let access = change.access.unwrap_or(self.access);
+        check_access(access)?;
+        let (buffer, start) = match change.memory {
+            Some(NewMemory::Allocate(len)) => {
+                let buffer = allocate(len)?;
+                let start = start_of(&buffer, access);
+                (buffer, start)
+            }
+            Some(NewMemory::Raw { buffer, iova }) => (buffer, iova),
+            None => {
+                let zero_based = Access::ZERO_BASED;
+                let moved = access.contains(zero_based) != self.access.contains(zero_based);
+                let start = if moved { start_of(&self.buffer, access) } else { self.start };
+                (self.buffer.clone(), start)
+            }
+        };
+        let pd = change.pd.unwrap_or_else(|| self.pd.clone());
+        let all = RegionChange {
+            pd: Some(pd.id()),
+            access: Some(access),
+            memory: Some((buffer.clone(), start)),
+        };
+        device.memory().reregister(self.key, all)?;
+        (self.pd, self.access, self.buffer, self.start) = (pd, access, buffer, start);
+        Ok(())
+    }
+
     /// How many memory windows are bound to it.
     pub fn windows(&self) -> usize {
         self.pd.device().memory().windows_of(self.key)
@@ -208,6 +249,78 @@ impl fmt::Debug for MemoryRegion {
             .field("access", &self.access)
             .finish_non_exhaustive()
     }
+}
+
+/// What [`MemoryRegion::reregister`] changes; the rest stays.
+#[derive(Debug, Default)]
+#[must_use = "nothing changes until MemoryRegion::reregister()"]
+pub struct Reregistration {
+    pd: Option<ProtectionDomain>,
+    access: Option<Access>,
+    memory: Option<NewMemory>,
+}
+
+#[derive(Debug)]
+enum NewMemory {
+    Allocate(usize),
+    Raw { buffer: Buffer, iova: u64 },
+}
+
+impl Reregistration {
+    /// Changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts it into this domain.
+    pub fn pd(mut self, pd: &ProtectionDomain) -> Self {
+        self.pd = Some(pd.clone());
+        self
+    }
+
+    /// Gives it these rights.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// Gives it `len` zero bytes, as [`ProtectionDomain::register`] does.
+    pub fn memory(mut self, len: usize) -> Self {
+        self.memory = Some(NewMemory::Allocate(len));
+        self
+    }
+
+    /// Gives it memory of the program, to be named by addresses from `iova` on.
+    ///
+    /// # Safety
+    /// As for [`ProtectionDomain::register_raw`]; where it replaces other memory of the program, the
+    /// promise for that ends when [`MemoryRegion::reregister`] has returned without an error.
+    pub unsafe fn raw_memory(mut self, ptr: NonNull<u8>, len: usize, iova: u64) -> Self {
+        // SAFETY: the caller's promise is the one that is asked for here.
+        let buffer = unsafe { Buffer::from_raw(ptr, len) };
+        self.memory = Some(NewMemory::Raw { buffer, iova });
+        self
+    }
+}
+
+/// Zero bytes of its own.
+pub(crate) fn allocate(len: usize) -> Result<Buffer> {
+    let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
+    Buffer::try_zeroed(len).ok_or_else(no_memory)
+}
+
+/// By which address memory is named where the program does not say.
+pub(crate) fn start_of(buffer: &Buffer, access: Access) -> u64 {
+    if access.contains(Access::ZERO_BASED) { 0 } else { buffer.as_ptr().addr() as u64 }
+}
+
+/// Whether there are such rights to memory of this kind.
+pub(crate) fn check_access(access: Access) -> Result<()> {
+    if access.contains(Access::FLUSH_PERSISTENT) {
+        let why = "FLUSH_PERSISTENT: this memory is lost with the power; use FLUSH_GLOBAL".into();
+        return Err(VerbsError::InvalidAttribute { name: "access", why }.into());
+    }
+    Ok(())
 }
 
 fn misaligned(offset: usize) -> crate::Error {

@@ -1,6 +1,5 @@
 //! Protection domains: what is in one can be used together. IBTA 11.2.1.5.
 
-use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use rxe_core::mem::{Access, Buffer, PdId, WindowType};
 
 use crate::cq::CompletionQueue;
 use crate::device::{Device, closed};
-use crate::error::{Error, Result};
-use crate::mr::MemoryRegion;
+use crate::error::Result;
+use crate::mr::{self, MemoryRegion};
 use crate::mw::MemoryWindow;
 use crate::os::random_u64;
 use crate::qp::QpBuilder;
@@ -44,10 +43,8 @@ impl ProtectionDomain {
     /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
     /// or there is not as much memory.
     pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
-        let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
-        let buffer = Buffer::try_zeroed(len).ok_or_else(no_memory)?;
-        let own = buffer.as_ptr().addr() as u64;
-        let start = if access.contains(Access::ZERO_BASED) { 0 } else { own };
+        let buffer = mr::allocate(len)?;
+        let start = mr::start_of(&buffer, access);
         self.register_buffer(buffer, start, access)
     }
 
@@ -74,11 +71,8 @@ impl ProtectionDomain {
     }
 
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
-        if access.contains(Access::FLUSH_PERSISTENT) {
-            let why =
-                "FLUSH_PERSISTENT: this memory is lost with the power; use FLUSH_GLOBAL".into();
-            return Err(VerbsError::InvalidAttribute { name: "access", why }.into());
-        }
+        self.inner.device.shard().check()?;
+        mr::check_access(access)?;
         let memory = self.inner.device.memory();
         let key = memory
             .register(self.inner.id, buffer.clone(), start, access, keys()?)

@@ -215,3 +215,37 @@ fn an_address_handle_of_another_domain_can_not_be_used() {
     a.qp.send_bytes(1, b"x").to(&ah, b.qp.qpn(), QKEY).post().unwrap();
     assert_eq!(a.cq.wait_one(PATIENCE).unwrap().status, Status::LocalQpOperation);
 }
+
+#[test]
+fn a_queue_pair_may_be_deaf_to_what_it_says_itself() {
+    let group = Gid::from(std::net::IpAddr::from([239, 9, 9, 17]));
+    let device = open(address());
+    let (plain, other) = (Talker::new(device.clone(), 2), Talker::new(device.clone(), 2));
+    let deaf = plain.pd.qp(&plain.cq).service(QpType::Ud).qkey(QKEY).block_own_multicast(true);
+    let deaf = deaf.build().unwrap();
+    deaf.activate().unwrap();
+    deaf.recv(50, &[plain.inbox.slice(10 * ROOM..11 * ROOM)]).unwrap();
+    for qp in [&plain.qp, &other.qp, &deaf] {
+        qp.attach_multicast(group).unwrap();
+    }
+    let ah = plain.pd.create_ah_to(group).unwrap();
+    // Everybody else hears it.
+    deaf.send_bytes(98, b"mine").to(&ah, Qpn::MULTICAST, QKEY).post().unwrap();
+    assert_eq!(other.hear().2, b"mine");
+    let ids = |count| {
+        let mut ids: Vec<_> = (0..count).map(|_| plain.cq.wait_one(PATIENCE).unwrap().id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids(2), [0, 98], "sent, and heard by the plain one");
+    // It hears the others; had it heard itself, its receive would be taken.
+    other
+        .qp
+        .send_bytes(97, b"yours")
+        .to(&other.pd.create_ah_to(group).unwrap(), Qpn::MULTICAST, QKEY)
+        .post()
+        .unwrap();
+    assert_eq!(ids(2), [1, 50]);
+    let connected = plain.pd.qp(&plain.cq).block_own_multicast(true).build().unwrap_err();
+    assert_eq!(connected.errno(), libc::EINVAL, "{connected}");
+}

@@ -104,9 +104,12 @@ pub enum Event {
         /// The own QP.
         qpn: Qpn,
     },
-    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); the QP is in the error state.
+    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); all QPs that complete there go into the
+    /// error state.
     CqOverflow {
-        /// The QP whose completion was lost.
+        /// The queue ([`CompletionQueue::id`](crate::queue::CompletionQueue::id)).
+        cq: u64,
+        /// The QP whose completion was the first to be lost.
         qpn: Qpn,
     },
 }
@@ -215,6 +218,8 @@ pub(crate) struct EventSink {
     pub(crate) counters: Counters,
     /// The PSN of the packet that is being handled, as far as it could be read.
     pub(crate) psn: Option<Psn>,
+    /// A completion queue has overflowed.
+    pub(crate) overflowed: bool,
     queue: VecDeque<Event>,
 }
 

@@ -147,6 +147,7 @@ impl Engine {
         qp.modify(&mut ctx, &self.config, attr, mask)?;
         drop(guard);
         self.schedule(qpn);
+        self.fail_behind_overflow(now);
         Ok(())
     }
 
@@ -255,6 +256,7 @@ impl Engine {
             }
             self.schedule(qpn);
         }
+        self.fail_behind_overflow(now);
     }
 
     /// Whether [`Engine::poll_transmit`] has acknowledgements at most to send. Who expects to post
@@ -284,6 +286,19 @@ impl Engine {
     fn window(&self) -> Window {
         let Config { window_packets: packets, window_bytes: bytes, max_mtu, .. } = self.config;
         Window { packets, bytes, max_mtu }
+    }
+
+    /// After every call in which completions were made. Where a completion queue has overflowed, nobody
+    /// can tell any more what became of the requests that complete there.
+    fn fail_behind_overflow(&mut self, now: Time) {
+        if !std::mem::take(&mut self.events.overflowed) {
+            return;
+        }
+        let window = self.window();
+        let guard = self.memory.guard();
+        for qp in self.qps.values_mut() {
+            qp.fail_if_overflowed(&mut Ctx::new(now, &guard, &mut self.events, window));
+        }
     }
 
     /// Puts a QP that has just worked where it belongs.

@@ -68,7 +68,10 @@ impl Engine {
                 // A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
                 group.map(|group| {
                     for qpn in group {
-                        let qp = qps.get_mut(qpn).filter(|qp| is_open(qp, packet.info()));
+                        let lets_in = |qp: &&mut Box<Qp>| {
+                            is_open(qp, packet.info()) && !is_own(qp, config, net, &packet)
+                        };
+                        let qp = qps.get_mut(qpn).filter(lets_in);
                         let Some(qp) = qp else { continue };
                         qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
                     }
@@ -90,6 +93,8 @@ impl Engine {
         if let Some(last) = current {
             *hurry |= schedule(last, window, ready, timers);
         }
+        drop(guard);
+        self.fail_behind_overflow(now);
     }
 }
 
@@ -147,6 +152,13 @@ fn is_open(qp: &Qp, info: &OpInfo) -> bool {
         QpState::Rts | QpState::Sqd | QpState::Sqe => true,
         QpState::Reset | QpState::Init | QpState::Err => false,
     }
+}
+
+/// Whether a QP that does not want to hear itself has sent this datagram to a group.
+fn is_own(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> bool {
+    qp.handle.blocks_own_multicast()
+        && packet.deth().is_some_and(|deth| deth.src_qp == qp.handle.qpn())
+        && config.gids.contains(&Gid::from(net.src))
 }
 
 pub(super) fn check_pkey(packet: &Packet<'_>) -> Result<(), DropReason> {

@@ -44,6 +44,8 @@ impl Engine {
                 self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
             }
         }
+        drop(guard);
+        self.fail_behind_overflow(now);
         self.hurry = !self.ready.is_empty() || self.gsi.has_work();
     }
 

@@ -8,49 +8,25 @@
 //! - every span lies inside one region, in the right protection domain, with the rights asked for.
 
 mod access;
+mod rights;
 mod sge;
 mod window;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use bitflags::bitflags;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 pub use access::{Buffer, Span};
+pub use rights::Access;
 pub use sge::Spans;
 pub(crate) use sge::{read_spans, write_spans};
 pub use window::{Binding, WindowError, WindowType};
 
 use window::Window;
 
+use crate::error::VerbsError;
 use crate::types::{Key, Qpn};
-
-bitflags! {
-    /// What may be done to a memory region, or through a QP. The bits are those of
-    /// `ibv_access_flags`. Local read is always allowed.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Access: u32 {
-        /// The own adapter may write: needed for receives, and for the data of READ and atomics.
-        const LOCAL_WRITE = 1;
-        /// Peers may WRITE.
-        const REMOTE_WRITE = 1 << 1;
-        /// Peers may READ.
-        const REMOTE_READ = 1 << 2;
-        /// Peers may do atomics.
-        const REMOTE_ATOMIC = 1 << 3;
-        /// Memory windows may be bound to the region.
-        const MW_BIND = 1 << 4;
-        /// Addresses count from 0 at the region's start.
-        const ZERO_BASED = 1 << 5;
-        /// Peers may FLUSH to global visibility.
-        const FLUSH_GLOBAL = 1 << 8;
-        /// Peers may FLUSH to persistence.
-        const FLUSH_PERSISTENT = 1 << 9;
-        /// Accepted and without effect, as for an adapter that always orders.
-        const RELAXED_ORDERING = 1 << 20;
-    }
-}
 
 /// Names a protection domain of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -141,18 +117,47 @@ impl Memory {
         access: Access,
         random: impl FnMut() -> u32,
     ) -> Result<Key, AccessError> {
-        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
-            return Err(AccessError::NotPermitted);
-        }
-        if start.checked_add(buffer.len() as u64).is_none() {
-            return Err(AccessError::OutOfBounds);
-        }
+        let mut region = Region { key: Key::default(), pd, access, start, buffer };
+        region.check()?;
         let mut table = self.table.write();
         let key = free_key(&table, random);
-        let region = Region { key, pd, access, start, buffer };
+        region.key = key;
         table.insert(index(key), Entry::Region(region));
         Ok(key)
+    }
+
+    /// Changes what a region is, all at once and under the same key: no copy sees some of it. Waits
+    /// for copies under way. IBTA 11.2.8.5.
+    ///
+    /// # Errors
+    /// There is no such region, windows are bound to it, or it could not have been registered like
+    /// this; it is as it was.
+    pub fn reregister(&self, key: Key, change: RegionChange) -> Result<(), VerbsError> {
+        let mut table = self.table.write();
+        let windows = windows_of(&table, key);
+        let Some(Entry::Region(region)) = table.get_mut(&index(key)) else {
+            return Err(VerbsError::Registration(AccessError::UnknownKey));
+        };
+        if region.key != key {
+            return Err(VerbsError::Registration(AccessError::UnknownKey));
+        }
+        if windows > 0 {
+            let what =
+                format!("{windows} windows are bound to the memory region: unbind them first");
+            return Err(VerbsError::Busy { what });
+        }
+        let (buffer, start) =
+            change.memory.unwrap_or_else(|| (region.buffer.clone(), region.start));
+        let new = Region {
+            key,
+            pd: change.pd.unwrap_or(region.pd),
+            access: change.access.unwrap_or(region.access),
+            start,
+            buffer,
+        };
+        new.check().map_err(VerbsError::Registration)?;
+        *region = new;
+        Ok(())
     }
 
     /// Forgets the region. Waits for copies under way; afterwards the memory is the caller's alone.
@@ -188,9 +193,7 @@ impl Memory {
 
     /// How many windows are bound to a region: verbs refuse to deregister it then.
     pub fn windows_of(&self, region: Key) -> usize {
-        let table = self.table.read();
-        let bound = |entry: &&Entry| matches!(entry, Entry::Window(window) if window.region() == Some(region));
-        table.values().filter(bound).count()
+        windows_of(&self.table.read(), region)
     }
 
     /// How many regions and windows belong to `pd`: a protection domain in use can not be freed.
@@ -206,6 +209,23 @@ impl Memory {
     pub fn guard(&self) -> MemoryGuard<'_> {
         MemoryGuard { table: self.table.read() }
     }
+}
+
+/// What [`Memory::reregister`] changes. What is `None` stays. `ibv_rereg_mr`.
+#[derive(Debug, Clone, Default)]
+pub struct RegionChange {
+    /// The protection domain.
+    pub pd: Option<PdId>,
+    /// The rights.
+    pub access: Option<Access>,
+    /// The memory, and the address that names its first byte.
+    pub memory: Option<(Buffer, u64)>,
+}
+
+fn windows_of(table: &Table, region: Key) -> usize {
+    let bound =
+        |entry: &&Entry| matches!(entry, Entry::Window(window) if window.region() == Some(region));
+    table.values().filter(bound).count()
 }
 
 /// The right to look regions up and copy.
@@ -339,6 +359,16 @@ impl MemoryGuard<'_> {
 }
 
 impl Region {
+    /// Whether there may be such a region.
+    fn check(&self) -> Result<(), AccessError> {
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if self.access.intersects(writes) && !self.access.contains(Access::LOCAL_WRITE) {
+            return Err(AccessError::NotPermitted);
+        }
+        let end = self.start.checked_add(self.buffer.len() as u64);
+        end.map(|_| ()).ok_or(AccessError::OutOfBounds)
+    }
+
     fn span(&self, addr: u64, len: u64) -> Result<Span<'_>, AccessError> {
         let offset = addr.checked_sub(self.start).ok_or(AccessError::OutOfBounds)?;
         self.buffer.span(offset, len).ok_or(AccessError::OutOfBounds)
@@ -432,6 +462,36 @@ mod tests {
         assert_eq!(register(), Key::new(0x600), "the upper 24 bits tell keys apart");
     }
 
+    #[test]
+    fn a_region_is_changed_wholly_or_not_at_all() {
+        let (memory, key) = memory(Access::REMOTE_READ);
+        let check = |pd, addr, need| memory.guard().span(pd, key, addr, 1, need).map(|_| ());
+        let refused = [
+            RegionChange { access: Some(Access::REMOTE_WRITE), ..Default::default() },
+            RegionChange {
+                pd: Some(PdId(2)),
+                access: Some(Access::LOCAL_WRITE),
+                memory: Some((Buffer::zeroed(2), u64::MAX)),
+            },
+        ];
+        for change in refused {
+            assert_eq!(memory.reregister(key, change).unwrap_err().errno(), 22);
+            assert_eq!(check(PD, 0x1000, Access::REMOTE_READ), Ok(()));
+        }
+        let change = RegionChange {
+            pd: Some(PdId(2)),
+            access: Some(Access::LOCAL_WRITE),
+            memory: Some((Buffer::zeroed(2), 0)),
+        };
+        memory.reregister(key, change).unwrap();
+        assert_eq!(check(PdId(2), 1, Access::LOCAL_WRITE), Ok(()));
+        assert_eq!(check(PD, 1, Access::LOCAL_WRITE), Err(AccessError::OtherPd));
+        assert_eq!(check(PdId(2), 0x1000, Access::empty()), Err(AccessError::OutOfBounds));
+        assert_eq!(check(PdId(2), 1, Access::REMOTE_READ), Err(AccessError::NotPermitted));
+        memory.deregister(key);
+        assert!(memory.reregister(key, RegionChange::default()).is_err());
+    }
+
     const QPN: Qpn = Qpn::GSI;
 
     fn window(kind: WindowType) -> (Memory, Key, Key) {
@@ -464,6 +524,9 @@ mod tests {
         let write = guard.remote(PD, QPN, key, 0x1010, 1, Access::REMOTE_WRITE);
         assert_eq!(write.unwrap_err(), AccessError::NotPermitted);
         assert_eq!(memory.windows_of(region), 1);
+        drop(guard);
+        assert_eq!(memory.reregister(region, RegionChange::default()).unwrap_err().errno(), 16);
+        let guard = memory.guard();
         assert_eq!(guard.invalidate(QPN, key), Err(WindowError::WrongType));
         let nothing = Binding { length: 0, ..binding(region, need) };
         guard.bind(PD, QPN, window, 6, nothing).unwrap();

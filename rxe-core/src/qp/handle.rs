@@ -64,6 +64,8 @@ pub struct QpHandle {
     state: AtomicU8,
     /// Whether the QP is among the rung doorbells already.
     rung: AtomicBool,
+    /// Whether it does not hear what it sends to groups that it is attached to.
+    deaf_to_itself: AtomicBool,
     doorbells: Arc<Doorbells>,
     max_message: u64,
 }
@@ -81,6 +83,7 @@ impl QpHandle {
             init,
             state: AtomicU8::new(QpState::Reset as u8),
             rung: AtomicBool::new(false),
+            deaf_to_itself: AtomicBool::new(false),
             doorbells,
             max_message,
         }
@@ -94,6 +97,16 @@ impl QpHandle {
     /// What it was made of.
     pub fn init(&self) -> &QpInit {
         &self.init
+    }
+
+    /// Lets none of its own datagrams back in that it sends to groups it is attached to
+    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Other QPs hear them as ever.
+    pub fn block_own_multicast(&self) {
+        self.deaf_to_itself.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn blocks_own_multicast(&self) -> bool {
+        self.deaf_to_itself.load(Ordering::Relaxed)
     }
 
     /// Its state, as of a moment ago.

@@ -170,9 +170,11 @@ impl<'a> Ctx<'a> {
 
     /// Adds a completion; the QP notices an overflow when its call ends.
     pub(crate) fn complete(&mut self, cq: &CompletionQueue, completion: Completion) {
-        if cq.push(completion).is_err() && !self.overflow {
-            self.overflow = true;
-            self.events.emit(Event::CqOverflow { qpn: completion.qpn });
+        let Err(overflow) = cq.push(completion) else { return };
+        self.overflow = true;
+        if overflow.first {
+            self.events.overflowed = true;
+            self.events.emit(Event::CqOverflow { cq: cq.id(), qpn: completion.qpn });
         }
     }
 }
@@ -374,6 +376,15 @@ impl Qp {
         if self.state() == QpState::Sqd && self.send.take_drained() && self.attr.en_sqd_async_notify
         {
             ctx.events.emit(Event::SqDrained { qpn: self.handle.qpn });
+        }
+    }
+
+    /// Goes into the error state if a queue that it completes to has overflowed.
+    pub(crate) fn fail_if_overflowed(&mut self, ctx: &mut Ctx<'_>) {
+        let init = &self.handle.init;
+        let behind = init.send_cq.is_overflowed() || init.recv_cq.is_overflowed();
+        if behind && !matches!(self.state(), QpState::Reset | QpState::Err) {
+            self.enter_error(ctx);
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use crossbeam_queue::ArrayQueue;
+use crossbeam_queue::SegQueue;
 
+use crate::error::VerbsError;
 use crate::types::{Key, Qpn, Time};
 
 /// How a request ended. The numbers are those of `ibv_wc_status`.
@@ -230,29 +231,79 @@ pub enum Arm {
 
 /// A completion queue: bounded and lock-free, filled by the engines of a device, read by any
 /// thread. IBTA 11.2.6.
+///
+/// Invariant: a completion has a place counted in `room` before it is in the list, until after it is
+/// out of it, so there are never more than the depth.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    ring: ArrayQueue<Completion>,
+    id: u64,
+    list: SegQueue<Completion>,
+    room: AtomicU64,
     /// 0, or an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
     notify: Option<Arc<dyn Notify>>,
 }
 
+/// How many completions a queue may hold (upper half) and holds (lower half): one word, so that a
+/// queue is never made smaller than what it holds.
+struct Room;
+
+impl Room {
+    fn pack(depth: u32, len: u32) -> u64 {
+        u64::from(depth) << 32 | u64::from(len)
+    }
+
+    fn unpack(room: u64) -> (u32, u32) {
+        let [a, b, c, d, e, f, g, h] = room.to_be_bytes();
+        (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+    }
+}
+
 impl CompletionQueue {
     /// A queue for `depth` completions (at least 1), that tells `notify` when armed.
     pub fn new(depth: u32, notify: Option<Arc<dyn Notify>>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
-            ring: ArrayQueue::new(depth.max(1) as usize),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            list: SegQueue::new(),
+            room: AtomicU64::new(Room::pack(depth.max(1), 0)),
             armed: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
             notify,
         }
     }
 
+    /// Tells it from all others of this process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The oldest completion not yet taken.
     pub fn poll(&self) -> Option<Completion> {
-        self.ring.pop()
+        let completion = self.list.pop()?;
+        self.room.fetch_sub(1, Ordering::AcqRel);
+        Some(completion)
+    }
+
+    /// Makes it hold `depth` completions (at least 1) from now on; what it holds stays.
+    ///
+    /// # Errors
+    /// It holds more than that; it is as it was.
+    pub fn resize(&self, depth: u32) -> Result<(), VerbsError> {
+        let depth = depth.max(1);
+        let resized = |room| {
+            let (_, len) = Room::unpack(room);
+            (len <= depth).then(|| Room::pack(depth, len))
+        };
+        let result = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, resized);
+        result.map(|_| ()).map_err(|room| VerbsError::InvalidAttribute {
+            name: "cqe",
+            why: format!(
+                "{depth}: the queue holds {} completions: poll them first",
+                Room::unpack(room).1
+            ),
+        })
     }
 
     /// Asks for one notification at the next completion that matters. One that is already in the
@@ -269,26 +320,33 @@ impl CompletionQueue {
 
     /// Completions waiting.
     pub fn len(&self) -> usize {
-        self.ring.len()
+        Room::unpack(self.room.load(Ordering::Acquire)).1 as usize
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.len() == 0
     }
 
     /// How many it can hold.
     pub fn depth(&self) -> usize {
-        self.ring.capacity()
+        Room::unpack(self.room.load(Ordering::Acquire)).0 as usize
     }
 
     /// Adds a completion and wakes who asked for it. On overflow the completion is lost and the
     /// queue marked; the caller must put the QP into the error state.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), Overflow> {
         let wakes = completion.solicited || completion.status != Status::Success;
-        let full = self.ring.push(completion).is_err();
+        let reserve = |room| {
+            let (depth, len) = Room::unpack(room);
+            (len < depth).then_some(room + 1)
+        };
+        let full = self.room.fetch_update(Ordering::AcqRel, Ordering::Relaxed, reserve).is_err();
+        let mut first = false;
         if full {
-            self.overflowed.store(true, Ordering::Release);
+            first = !self.overflowed.swap(true, Ordering::AcqRel);
+        } else {
+            self.list.push(completion);
         }
         let armed = self.armed.load(Ordering::SeqCst);
         if armed == Arm::Any as u8 || (armed != 0 && (wakes || full)) {
@@ -299,13 +357,16 @@ impl CompletionQueue {
                 notify.notify();
             }
         }
-        if full { Err(Overflow) } else { Ok(()) }
+        if full { Err(Overflow { first }) } else { Ok(()) }
     }
 }
 
 /// The queue was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overflow;
+pub(crate) struct Overflow {
+    /// It was not before.
+    pub(crate) first: bool,
+}
 
 #[cfg(test)]
 mod tests {
@@ -351,8 +412,30 @@ mod tests {
     fn overflow_is_told_and_keeps_what_was_there() {
         let cq = CompletionQueue::new(1, None);
         cq.push(completion(false, Status::Success)).unwrap();
-        assert_eq!(cq.push(completion(false, Status::Success)), Err(Overflow));
+        for first in [true, false] {
+            let pushed = cq.push(completion(false, Status::Success));
+            assert_eq!(pushed, Err(Overflow { first }));
+        }
         assert!(cq.is_overflowed());
         assert!(cq.poll().is_some() && cq.poll().is_none());
+    }
+
+    #[test]
+    fn resizing_loses_nothing_and_never_makes_a_queue_smaller_than_what_it_holds() {
+        let cq = CompletionQueue::new(2, None);
+        let push = |id| {
+            let completion = Completion { id, ..completion(false, Status::Success) };
+            cq.push(completion).is_ok()
+        };
+        assert!(push(1) && push(2));
+        cq.resize(4).unwrap();
+        assert!(push(3) && push(4));
+        assert_eq!(cq.resize(3).unwrap_err().errno(), 22);
+        assert_eq!((cq.depth(), cq.len()), (4, 4));
+        assert_eq!(cq.poll().map(|c| c.id), Some(1));
+        cq.resize(3).unwrap();
+        let left: Vec<_> = std::iter::from_fn(|| cq.poll()).map(|c| c.id).collect();
+        assert_eq!(left, [2, 3, 4]);
+        assert!(push(5) && push(6) && push(7) && !push(8));
     }
 }

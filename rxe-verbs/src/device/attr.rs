@@ -100,7 +100,7 @@ impl DeviceAttr {
             max_sge_rd: 32,
             max_inline_data: 512,
             max_cq: MANY,
-            max_cqe: 32767,
+            max_cqe: MANY,
             max_mr: MANY,
             max_pd: MANY,
             max_qp_rd_atom: 128,

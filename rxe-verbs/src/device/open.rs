@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rxe_core::VerbsError;
 use rxe_core::engine::{Counters, Limits};
 use rxe_core::mem::{Memory, PdId};
-use rxe_core::types::{Gid, Mtu};
+use rxe_core::types::{Gid, Mtu, Time};
 use rxe_net::PcapHandle;
 
 use super::follow::Live;
@@ -135,6 +135,11 @@ impl Device {
     /// The largest path MTU that the link carries.
     pub fn active_mtu(&self) -> Mtu {
         self.inner.mtu
+    }
+
+    /// The clock that [`crate::Completion::timestamp`] is read from: CLOCK_MONOTONIC, in nanoseconds.
+    pub fn now(&self) -> Time {
+        crate::os::now()
     }
 
     /// What the engine has counted.

@@ -29,6 +29,7 @@ pub struct QpBuilder {
     srq: Option<SharedReceiveQueue>,
     xrc: Option<XrcDomain>,
     qkey: Qkey,
+    block_own_multicast: bool,
 }
 
 impl QpBuilder {
@@ -49,6 +50,7 @@ impl QpBuilder {
             srq: None,
             xrc: None,
             qkey: DEFAULT_QKEY,
+            block_own_multicast: false,
         }
     }
 
@@ -103,6 +105,13 @@ impl QpBuilder {
         self
     }
 
+    /// Whether it hears none of the datagrams that it sends itself to groups it is attached to. (Other
+    /// queue pairs of this host hear them.) For datagram queue pairs only.
+    pub fn block_own_multicast(mut self, block: bool) -> Self {
+        self.block_own_multicast = block;
+        self
+    }
+
     /// Makes it, in RESET.
     ///
     /// # Errors
@@ -118,6 +127,9 @@ impl QpBuilder {
             device.owns(srq.pd().device(), "the shared receive queue")?;
         }
         self.check_xrc()?;
+        if self.block_own_multicast && self.service != QpType::Ud {
+            return Err(invalid("only datagram QPs send to groups: leave block_own_multicast out"));
+        }
         let gid_index = self.gid_index.unwrap_or_else(|| device.preferred_gid());
         device.gid(gid_index)?;
         let psn = match self.psn {
@@ -147,6 +159,9 @@ impl QpBuilder {
                 result => break result?,
             }
         };
+        if self.block_own_multicast {
+            handle.block_own_multicast();
+        }
         let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
         Ok(QueuePair { handle, pd, send_cq, recv_cq, srq, xrc, gid_index, psn, qkey })
     }

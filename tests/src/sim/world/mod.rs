@@ -548,7 +548,7 @@ fn qpn_of(event: &Event) -> Option<Qpn> {
         | Event::CommunicationEstablished { qpn }
         | Event::SqDrained { qpn }
         | Event::ResponderFailed { qpn, .. }
-        | Event::CqOverflow { qpn } => Some(*qpn),
+        | Event::CqOverflow { qpn, .. } => Some(*qpn),
         _ => None,
     }
 }

@@ -1,0 +1,69 @@
+//! Rights to memory, of regions, windows and queue pairs. IBTA 10.6.3.
+
+use bitflags::bitflags;
+
+use crate::error::VerbsError;
+
+bitflags! {
+    /// What may be done to a memory region, or through a QP. The bits are those of
+    /// `ibv_access_flags`. Local read is always allowed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// The own adapter may write: needed for receives, and for the data of READ and atomics.
+        const LOCAL_WRITE = 1;
+        /// Peers may WRITE.
+        const REMOTE_WRITE = 1 << 1;
+        /// Peers may READ.
+        const REMOTE_READ = 1 << 2;
+        /// Peers may do atomics.
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to the region.
+        const MW_BIND = 1 << 4;
+        /// Addresses count from 0 at the region's start.
+        const ZERO_BASED = 1 << 5;
+        /// Peers may FLUSH to global visibility.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// Peers may FLUSH to persistence.
+        const FLUSH_PERSISTENT = 1 << 9;
+        /// Accepted and without effect, as for an adapter that always orders.
+        const RELAXED_ORDERING = 1 << 20;
+    }
+}
+
+impl Access {
+    /// The flags of a verbs program.
+    ///
+    /// Optional ones (`IBV_ACCESS_OPTIONAL_RANGE`, RELAXED_ORDERING among them) are hints that a
+    /// device may know or not: all are accepted, as is HUGETLB, which only says how the memory is
+    /// mapped.
+    ///
+    /// # Errors
+    /// Other flags that this engine does not have: ON_DEMAND, and what no version of verbs defines.
+    pub fn from_verbs(flags: u32) -> Result<Self, VerbsError> {
+        const HUGETLB: u32 = 1 << 7;
+        const OPTIONAL: u32 = 0x3ff0_0000;
+        let known = Self::from_bits_truncate(flags);
+        let unknown = flags & !(known.bits() | OPTIONAL | HUGETLB);
+        if unknown != 0 {
+            let why = format!("this device does not have the flags {unknown:#x}: leave them out");
+            return Err(VerbsError::InvalidAttribute { name: "access", why });
+        }
+        Ok(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optional_flags_are_accepted_and_unknown_ones_are_not() {
+        let access = |flags| Access::from_verbs(flags).map_err(|e| e.errno());
+        assert_eq!(access(0x000f), Ok(Access::from_bits_truncate(0xf)));
+        assert_eq!(access(1 << 20), Ok(Access::RELAXED_ORDERING));
+        assert_eq!(access(1 | 1 << 7 | 1 << 21 | 1 << 29), Ok(Access::LOCAL_WRITE));
+        for flags in [1 << 6, 1 << 10, 1 << 30, 1 << 31] {
+            assert_eq!(access(flags), Err(22), "{flags:#x}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Completion queues that change size or overflow, and what a completion tells.
+
+mod common;
+
+use std::collections::HashSet;
+use std::thread;
+
+use common::*;
+use rxe_verbs::*;
+
+/// Queue pairs of one device that complete on one queue of this depth, each with its peer.
+fn many(depth: u32, count: usize) -> (Device, CompletionQueue, Side, Vec<(QueuePair, QueuePair)>) {
+    let (device, peer) = (open(address()), Side::new(open(address())));
+    let pd = device.create_pd().unwrap();
+    let cq = device.create_cq(depth).unwrap();
+    let pairs = (0..count).map(|_| {
+        let ours = pd.qp(&cq).build().unwrap();
+        let theirs = peer.pd.qp(&peer.cq).build().unwrap();
+        connect(&ours, &theirs);
+        (ours, theirs)
+    });
+    let pairs = pairs.collect();
+    (device, cq, peer, pairs)
+}
+
+/// Waits until the queue holds so many.
+fn until_it_holds(cq: &CompletionQueue, count: usize) {
+    while cq.len() < count {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_queue_changes_size_and_loses_nothing() {
+    let (_device, cq, peer, pairs) = many(4, 1);
+    let (qp, _) = &pairs[0];
+    let to = peer.region(1);
+    let post = |id| qp.write_bytes(id, b"x", to.remote(0)).post().unwrap();
+    (0..4).for_each(post);
+    until_it_holds(&cq, 4);
+    cq.resize(64).unwrap();
+    assert_eq!(cq.depth(), 64);
+    (4..40).for_each(post);
+    until_it_holds(&cq, 40);
+    let smaller = cq.resize(39).unwrap_err();
+    assert_eq!(smaller.errno(), libc::EINVAL, "{smaller}");
+    assert_eq!(cq.depth(), 64);
+    let mut done = Vec::new();
+    assert_eq!(cq.poll(10, &mut done).unwrap(), 10);
+    cq.resize(30).unwrap();
+    cq.poll(64, &mut done).unwrap();
+    assert_eq!(done.iter().map(|c| c.id).collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_queue_changes_size_while_completions_come_and_go() {
+    const COUNT: u64 = 20_000;
+    let (_device, cq, peer, pairs) = many(256, 1);
+    let (qp, _) = &pairs[0];
+    let to = peer.region(1);
+    let mut ids = HashSet::new();
+    thread::scope(|scope| {
+        let resizer = scope.spawn(|| {
+            while qp.state() == QpState::Rts && cq.depth() != 9999 {
+                for depth in [128, 1000, 129, 30_000] {
+                    let _ = cq.resize(depth);
+                }
+            }
+        });
+        let mut posted = 0;
+        while (ids.len() as u64) < COUNT {
+            // Never as many without a look as the queue could be too small for.
+            while posted < COUNT && posted - (ids.len() as u64) < 128 {
+                qp.write_bytes(posted, b"x", to.remote(0)).post().unwrap();
+                posted += 1;
+            }
+            let done = cq.wait_one(PATIENCE).unwrap();
+            assert_eq!(done.status, Status::Success);
+            assert!(ids.insert(done.id), "{} completed twice", done.id);
+        }
+        while cq.resize(9999).is_err() || cq.depth() != 9999 {}
+        // The resizer may have changed it once more meanwhile.
+        while !resizer.is_finished() {
+            cq.resize(9999).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_size_that_can_not_be_is_refused() {
+    let device = open(address());
+    let cq = device.create_cq(1).unwrap();
+    for depth in [0, device.attr().max_cqe + 1, u32::MAX] {
+        for error in [cq.resize(depth).unwrap_err(), device.create_cq(depth).unwrap_err()] {
+            assert_eq!(error.errno(), libc::EINVAL, "{error}");
+        }
+    }
+    cq.resize(device.attr().max_cqe).unwrap();
+}
+
+#[test]
+fn all_queue_pairs_behind_a_queue_that_overflows_end_and_no_other() {
+    let (device, cq, peer, pairs) = many(4, 3);
+    let other_cq = device.create_cq(4).unwrap();
+    let pd = device.create_pd().unwrap();
+    let spared = pd.qp(&other_cq).build().unwrap();
+    let theirs = peer.pd.qp(&peer.cq).build().unwrap();
+    connect(&spared, &theirs);
+    let fresh = pd.qp(&cq).build().unwrap();
+    let to = peer.region(1);
+    let (qp, _) = &pairs[1];
+    for id in 0..8 {
+        qp.write_bytes(id, b"x", to.remote(0)).post().unwrap();
+    }
+    let event = async_event(&device, AsyncKind::CqErr);
+    assert_eq!((event.cq, event.qpn), (Some(cq.id()), Some(qp.qpn())));
+    // Told once, however many completions are lost.
+    let again: Vec<_> = std::iter::from_fn(|| device.poll_async_event()).collect();
+    assert!(again.iter().all(|event| event.kind != AsyncKind::CqErr), "{again:?}");
+    for (ours, _) in &pairs {
+        assert_eq!(ours.state(), QpState::Err);
+    }
+    assert_eq!((spared.state(), fresh.state()), (QpState::Rts, QpState::Reset));
+    // What had found room is there, in order; then the error is told.
+    let mut done = Vec::new();
+    cq.poll(16, &mut done).unwrap();
+    assert_eq!(
+        done.iter().map(|c| (c.id, c.status)).collect::<Vec<_>>(),
+        [(0, Status::Success), (1, Status::Success), (2, Status::Success), (3, Status::Success),]
+    );
+    assert_eq!(cq.poll_one().unwrap_err().errno(), libc::EOVERFLOW);
+    // The others go on.
+    spared.write_bytes(1, b"x", to.remote(0)).post().unwrap();
+    assert_eq!(other_cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+}
+
+#[test]
+fn a_completion_tells_when_from_whom_and_with_what() {
+    let (a, b) = pair();
+    let inbox = b.region(64);
+    b.qp.recv(1, &[inbox.slice(..)]).unwrap();
+    b.qp.recv(2, &[]).unwrap();
+    let before = b.device.now();
+    a.qp.send_bytes(3, b"hello").imm(0xdead_beef).solicited().post().unwrap();
+    a.qp.write_bytes(4, b"written", inbox.remote(0)).imm(5).post().unwrap();
+    let (first, second) = (b.ok(), b.ok());
+    let after = b.device.now();
+    assert_eq!((first.op, first.byte_len, first.solicited), (CompletionOp::Recv, 5, true));
+    assert_eq!(first.imm, Some(Immediate::Data(0xdead_beef)));
+    assert_eq!((second.op, second.byte_len), (CompletionOp::RecvRdmaWithImm, 7));
+    assert_eq!(second.imm, Some(Immediate::Data(5)));
+    for done in [first, second] {
+        assert_eq!((done.qpn, done.src_qp, done.grh), (b.qp.qpn(), a.qp.qpn(), false));
+        assert!(before <= done.timestamp && done.timestamp <= after);
+    }
+    assert!(first.timestamp <= second.timestamp);
+    let sent = a.ok();
+    assert_eq!((sent.op, sent.qpn, sent.src_qp), (CompletionOp::Send, a.qp.qpn(), b.qp.qpn()));
+    assert!(before <= sent.timestamp);
+}
