@@ -3,7 +3,7 @@
 
 mod util;
 
-use util::{Both, LOOPBACK, VETH, both};
+use util::{Both, Dir, LOOPBACK, Said, VETH, both, in_namespace};
 
 #[track_caller]
 fn talked(both: &Both, size: u64, iters: u64) {
@@ -56,12 +56,85 @@ fn every_service_exchanges_messages() {
         let Some(said) = both(name, VETH, &server, &client) else { return };
         talked(&said, size, iters);
     }
+    // Two ends that talk of XRC say what ibv_xsrq_pingpong says.
+    for options in ["", "-e -n 1000", "-s 100001 -m 256 -n 30", "-s 1"] {
+        let server = format!("pingpong --transport xrc {options}");
+        let Some(said) = both(name, VETH, &server, &format!("{server} 10.9.0.1")) else { return };
+        parted(&said.server, "remote", "local");
+        parted(&said.client, "local", "remote");
+    }
     for options in ["", "-q 3 -r 5 -e -s 1", "-q 256 -n 3000"] {
         let server = format!("pingpong --transport srq --json -c {options}");
         let Some(said) = both(name, VETH, &server, &format!("{server} 10.9.0.1")) else { return };
         for end in [&said.server, &said.client] {
             assert_eq!(end.json()["transport"], "srq", "{said:?}");
         }
+    }
+}
+
+/// What one end of XRC says, addresses in this order.
+#[track_caller]
+fn parted(said: &Said, first: &str, second: &str) {
+    assert_eq!((said.code, &*said.err), (0, ""), "{said:?}");
+    let lines: Vec<_> = said.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{said:?}");
+    for (line, whose) in lines.iter().zip([first, second]) {
+        let start = format!("{whose:>8}: LID 0000, QPN RECV ");
+        assert!(line.starts_with(&start) && line.contains(", SRQN "), "{line}");
+    }
+    assert_eq!(lines[2], "success");
+}
+
+#[test]
+fn an_xrc_server_has_several_clients() {
+    let name = "an_xrc_server_has_several_clients";
+    let script = r#"
+        $RXE pingpong --transport xrc --clients 3 -n 200 --json > server & server=$!
+        tries=0
+        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.05
+        done
+        for n in 2 3 4; do
+            $RXE pingpong --transport xrc -n 200 --address 127.0.0.$n 127.0.0.1 > client$n &
+        done
+        wait $server
+        wait
+        cat client2 client3 client4
+    "#;
+    let dir = Dir::new();
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    assert_eq!(said.lines().filter(|line| *line == "success").count(), 3, "{said}");
+    let server = std::fs::read_to_string(dir.file("server")).unwrap();
+    let server: serde_json::Value = serde_json::from_str(&server).unwrap();
+    let connections = server["connections"].as_array().unwrap();
+    let gids = connections.iter().map(|ends| ends[1]["gid"].as_str().unwrap());
+    let gids: std::collections::BTreeSet<_> = gids.collect();
+    assert!(gids.iter().eq(&["::ffff:127.0.0.2", "::ffff:127.0.0.3", "::ffff:127.0.0.4"]));
+}
+
+#[test]
+fn timestamps_show_the_times_between_messages() {
+    let name = "timestamps_show_the_times_between_messages";
+    for transport in ["rc", "uc", "ud", "srq"] {
+        let server = format!("pingpong -t -n 100 --transport {transport}");
+        let client = format!("pingpong -t -n 100 --json --transport {transport} 10.9.0.1");
+        let Some(said) = both(name, VETH, &server, &client) else { return };
+        let stamps = &said.client.json()["receive_completions"];
+        let [min, average, max] =
+            ["min_ns", "average_ns", "max_ns"].map(|name| stamps[name].as_f64().unwrap());
+        // Two that one turn of the engine finds have the same.
+        assert!(0.0 < max && min <= average && average <= max, "{stamps}");
+        let lines = said.server.out.lines().skip_while(|line| !line.contains(" usec/iter"));
+        let names = lines.skip(1).map(|line| line.split(" = ").next().unwrap());
+        assert!(
+            names
+                .eq(["Max", "Min", "Average"]
+                    .map(|n| format!("{n} receive completion clock cycles"))),
+            "{said:?}"
+        );
     }
 }
 
@@ -100,11 +173,69 @@ fn ends_that_do_not_fit_say_so() {
         ("--transport ud -s 1025", "--transport ud 10.9.0.1", "server", "use -s 1024 or less here"),
         ("-q 2", "-q 2 10.9.0.1", "server", "only --transport srq has several queue pairs"),
         ("-s 100 -n 10", "-s 200 -n 10 10.9.0.1", "client", "remote invalid request error"),
+        (
+            "-n 10",
+            "-n 20 10.9.0.1",
+            "client",
+            "the peer has finished, after 11 messages sent and 10",
+        ),
+        ("-n 20", "-n 10 10.9.0.1", "server", "the peer has finished, after 10 messages sent"),
+        ("", "--transport uc 10.9.0.1", "both", "--transport uc: give the same on both ends"),
+        ("--transport ud", "--transport srq 10.9.0.1", "both", "--transport srq: give the"),
+        ("--transport srq", "10.9.0.1", "both", "--transport rc: give the same on both ends"),
+        ("--transport uc", "--transport xrc 10.9.0.1", "both", "--transport xrc: give the same"),
+        ("--transport xrc", "--transport ud 10.9.0.1", "both", "--transport ud: give the same"),
     ] {
         let server = format!("pingpong {server}");
         let Some(said) = both(name, VETH, &server, &format!("pingpong {client}")) else { return };
-        assert!(said.server.code != 0 && said.client.code == 1, "{said:?}");
-        let err = if who == "server" { &said.server.err } else { &said.client.err };
-        assert!(err.contains(what) && err.lines().count() == 1, "{said:?}");
+        let (server, client) = (&said.server, &said.client);
+        if who == "both" {
+            // What one calls its own, the other calls the peer's.
+            assert!(server.err.contains(what), "{said:?}");
+            assert!(client.err.contains("give the same on both ends"), "{said:?}");
+            assert_eq!((server.code, client.code), (1, 1), "{said:?}");
+            continue;
+        }
+        let said_it = if who == "server" { server } else { client };
+        assert_eq!(said_it.code, 1, "{said:?}");
+        assert!(said_it.err.contains(what) && said_it.err.lines().count() == 1, "{said:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_is_missed_at_once() {
+    let name = "a_peer_that_is_killed_is_missed_at_once";
+    for transport in ["rc -e", "uc", "ud", "srq", "xrc"] {
+        // It would take hours, and 30 s of silence longer than is waited here.
+        let script = format!(
+            r#"
+            set +e
+            $RXE pingpong --transport {transport} -n 1000000000 2> err & server=$!
+            tries=0
+            until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+                tries=$((tries + 1))
+                sleep 0.05
+            done
+            $RXE pingpong --transport {transport} -n 1000000000 127.0.0.1 2>&1 & client=$!
+            sleep 1
+            kill -KILL $client
+            begin=$(date +%s)
+            wait $server
+            echo $? > code
+            end=$(date +%s)
+            [ $((end - begin)) -lt 15 ] && echo soon > soon
+            true
+            "#
+        );
+        let dir = Dir::new();
+        let Some(out) = in_namespace(name, LOOPBACK, &script, &dir.file("")) else { return };
+        let read = |file: &str| std::fs::read_to_string(dir.file(file)).unwrap_or_default();
+        assert_eq!(
+            (read("code").trim(), read("soon").trim()),
+            ("1", "soon"),
+            "{transport}: {out:?}"
+        );
+        let err = read("err");
+        assert!(err.contains("the peer has gone, after ") && err.lines().count() == 1, "{err}");
     }
 }

@@ -2,14 +2,17 @@
 //! QP and answers with its own, the client says "done".
 //!
 //! A message is 52 bytes, text and a NUL: `LID:QPN:PSN:GID` in hex, 4, 6, 6 and 32 digits.
+//!
+//! Two `rxe pingpong` recognise each other, and what service the other has, by the spelling of the
+//! LID, which is always 0 ([`Transport::zero`]): they then keep the connection ([`super::lifeline`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
 
 use rxe_core::types::{Gid, Psn, Qpn};
 
 use super::in6;
+use super::transport::Transport;
 use crate::common::{Error, rendezvous};
 
 /// What one side tells the other of itself.
@@ -20,34 +23,39 @@ pub(super) struct Address {
     pub(super) qpn: Qpn,
     pub(super) psn: Psn,
     pub(super) gid: Gid,
+    /// The service, if it is told by `rxe pingpong`.
+    pub(super) told: Option<Transport>,
 }
 
 /// Bytes of a message, the NUL among them.
 const LEN: usize = 52;
 const DONE: [u8; 5] = *b"done\0";
 
-/// The side that connects. Gives the server's address; the server is ready to receive then.
+/// The side that connects. Gives the server's addresses; the server is ready to receive then.
 pub(super) fn as_client(
-    mut stream: impl Read + Write,
+    stream: &mut (impl Read + Write),
     own: &[Address],
-    messages: usize,
+    transport: Transport,
 ) -> Result<Vec<Address>, Error> {
-    send(&mut stream, own, messages)?;
-    let peer = receive_all(&mut stream, messages)?;
+    send(stream, own, transport.messages())?;
+    let peer = receive_all(stream, transport, |_| {})?;
     stream.write_all(&DONE).map_err(|e| rendezvous::broken(&e))?;
     Ok(peer)
 }
 
 /// The side that waited. `connect` makes the QP ready to receive before the client learns of it.
 pub(super) fn as_server(
-    mut stream: TcpStream,
+    stream: &mut (impl Read + Write),
     own: &[Address],
-    messages: usize,
+    transport: Transport,
     connect: impl FnOnce(&[Address]) -> Result<(), Error>,
 ) -> Result<Vec<Address>, Error> {
-    let peer = receive_all(&mut stream, messages)?;
+    let peer = receive_all(stream, transport, |stream| {
+        // From this the client learns, too, that the two do not fit.
+        let _ = send(stream, own, 1);
+    })?;
     connect(&peer)?;
-    send(&mut stream, own, messages)?;
+    send(stream, own, transport.messages())?;
     // What it says does not matter, nor how long it is: there have been versions of it.
     match stream.read(&mut [0; LEN]) {
         Ok(0) => Err(rendezvous::broken(&ErrorKind::UnexpectedEof.into())),
@@ -58,7 +66,8 @@ pub(super) fn as_server(
 
 /// Tells the own addresses, and nothing more where more messages are expected.
 fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(), Error> {
-    let nothing = Address { lid: 0, qpn: Qpn::from_wire(0), psn: Psn::ZERO, gid: Gid::ZERO };
+    let nothing =
+        Address { lid: 0, qpn: Qpn::from_wire(0), psn: Psn::ZERO, gid: Gid::ZERO, told: None };
     for address in own.iter().chain(std::iter::repeat(&nothing)).take(messages) {
         // One write each, for the other side reads each at once.
         stream.write_all(&address.to_message()).map_err(|e| rendezvous::broken(&e))?;
@@ -66,14 +75,50 @@ fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(),
     Ok(())
 }
 
-fn receive_all(stream: &mut impl Read, messages: usize) -> Result<Vec<Address>, Error> {
-    (0..messages).map(|_| receive(stream)).collect()
+/// `refuse` is called before an error if the first message shows another service.
+fn receive_all<S: Read>(
+    stream: &mut S,
+    transport: Transport,
+    refuse: impl FnOnce(&mut S),
+) -> Result<Vec<Address>, Error> {
+    let first = receive_message(stream)?;
+    let address = Address::from_message(&first);
+    let told = match address {
+        None if first.split(|b| *b == b':').count() > FIELDS => Some(Transport::Xrc),
+        _ => address.and_then(|address| address.told),
+    };
+    if let Some(other) = told.filter(|told| *told != transport) {
+        refuse(stream);
+        return Err(other_service(transport, other));
+    }
+    let mut all = vec![address.ok_or_else(|| stranger(&first))?];
+    for _ in 1..transport.messages() {
+        let message = receive_message(stream)?;
+        all.push(Address::from_message(&message).ok_or_else(|| stranger(&message))?);
+    }
+    Ok(all)
 }
 
-fn receive(stream: &mut impl Read) -> Result<Address, Error> {
+/// Fields of a message. That of XRC has more.
+const FIELDS: usize = 4;
+
+/// The two ends have different services.
+pub(super) fn other_service(own: Transport, peer: Transport) -> Error {
+    let (own, peer) = (own.name(), peer.name());
+    let what = format!("this side runs --transport {own}, the peer --transport {peer}");
+    Error::new(what, "give the same on both ends")
+}
+
+fn receive_message(stream: &mut impl Read) -> Result<[u8; LEN], Error> {
     let mut message = [0; LEN];
+    read_text(stream, &mut message)?;
+    Ok(message)
+}
+
+/// Fills `message` with what an exchange is made of.
+pub(super) fn read_text(stream: &mut impl Read, message: &mut [u8]) -> Result<(), Error> {
     let mut have = 0;
-    while have < LEN {
+    while have < message.len() {
         match stream.read(&mut message[have..]) {
             Ok(0) if have == 0 => return Err(rendezvous::broken(&ErrorKind::UnexpectedEof.into())),
             Ok(0) => return Err(stranger(&message[..have])),
@@ -83,29 +128,32 @@ fn receive(stream: &mut impl Read) -> Result<Address, Error> {
             Err(e) => return Err(rendezvous::broken(&e)),
         }
         // Somebody who speaks something else need not send as much.
-        if !message[..have].iter().all(|b| b.is_ascii_hexdigit() || b":\0".contains(b)) {
+        if !message[..have].iter().all(|b| b.is_ascii_hexdigit() || b": xX\0".contains(b)) {
             return Err(stranger(&message[..have]));
         }
     }
-    Address::from_message(&message).ok_or_else(|| stranger(&message))
+    Ok(())
 }
 
 fn timed_out(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-fn stranger(said: &[u8]) -> Error {
+/// The peer is no pingpong, or not this one.
+pub(super) fn stranger(said: &[u8]) -> Error {
     let what = format!("the peer speaks something else: \"{}\"", said.escape_ascii());
     Error::new(what, "run `rxe pingpong` or ibv_rc_pingpong there")
 }
 
 impl Address {
     fn to_message(self) -> [u8; LEN] {
-        let Self { lid, qpn, psn, gid } = self;
-        let mut text = format!("{lid:04x}:{:06x}:{:06x}:", qpn.value(), psn.value());
-        for byte in gid.as_bytes() {
-            text += &format!("{byte:02x}");
-        }
+        let Self { lid, qpn, psn, gid, told } = self;
+        let lid = match told {
+            Some(transport) => transport.zero().into(),
+            None => format!("{lid:04x}"),
+        };
+        let mut text = format!("{lid}:{:06x}:{:06x}:", qpn.value(), psn.value());
+        text += &hex(gid);
         let mut message = [0; LEN];
         message[..LEN - 1].copy_from_slice(text.as_bytes());
         message
@@ -113,24 +161,38 @@ impl Address {
 
     fn from_message(message: &[u8; LEN]) -> Option<Self> {
         let text = std::str::from_utf8(message).ok()?.split('\0').next()?;
-        let mut parts = text.split(':');
+        let (lid, rest) = text.split_once(':')?;
+        let told = Transport::of_zero(lid);
+        let lid = if told.is_some() { 0 } else { u16::from_str_radix(lid, 16).ok()? };
+        let mut parts = rest.split(':');
         let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
-        let (lid, qpn, psn) = (number()?, number()?, number()?);
-        let gid = parts.next().filter(|gid| gid.len() == 32)?;
-        let gid = u128::from_str_radix(gid, 16).ok()?;
-        Some(Self {
-            lid: u16::try_from(lid).ok()?,
-            qpn: Qpn::new(qpn)?,
-            psn: Psn::new(psn),
-            gid: Gid::from_bytes(gid.to_be_bytes()),
-        })
+        let (qpn, psn) = (Qpn::new(number()?)?, Psn::new(number()?));
+        Some(Self { lid, qpn, psn, gid: unhex(parts.next()?)?, told })
     }
+
+    /// Whether this, of the length of a message, is one, and of which service; RC, where it does not
+    /// say.
+    pub(super) fn of_other(message: &[u8]) -> Option<Transport> {
+        let message: &[u8; LEN] = message.try_into().ok()?;
+        Self::from_message(message).map(|address| address.told.unwrap_or_default())
+    }
+}
+
+/// A GID as the exchange writes it.
+pub(super) fn hex(gid: Gid) -> String {
+    gid.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// And reads it.
+pub(super) fn unhex(text: &str) -> Option<Gid> {
+    let digits = Some(text).filter(|text| text.len() == 32)?;
+    Some(Gid::from_bytes(u128::from_str_radix(digits, 16).ok()?.to_be_bytes()))
 }
 
 /// As ibv_rc_pingpong prints it.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lid, qpn, psn, gid } = self;
+        let Self { lid, qpn, psn, gid, .. } = self;
         write!(f, "LID 0x{lid:04x}, QPN {qpn}, PSN {psn}, GID {}", in6(*gid))
     }
 }
@@ -148,6 +210,7 @@ mod tests {
             qpn: Qpn::new(0x11).unwrap(),
             psn: Psn::new(0x0a_0b0c),
             gid: Gid::from("10.0.0.1".parse::<std::net::IpAddr>().unwrap()),
+            told: None,
         }
     }
 
@@ -193,10 +256,49 @@ mod tests {
         );
     }
 
+    /// What `sscanf` with `%x` makes of the LID.
+    fn read_by_c(message: &[u8]) -> u32 {
+        let text = std::str::from_utf8(message).unwrap().split(':').next().unwrap().trim_start();
+        let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
+        u32::from_str_radix(digits, 16).unwrap()
+    }
+
+    #[test]
+    fn the_spelling_of_the_lid_tells_the_service_to_those_who_know() {
+        for transport in [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Srq] {
+            let own = Address { told: Some(transport), ..address() };
+            let message = own.to_message();
+            assert_eq!(message[4..], MESSAGE[4..]);
+            assert_eq!(read_by_c(&message), 0);
+            assert_eq!(Address::from_message(&message), Some(own));
+        }
+    }
+
+    #[test]
+    fn ends_of_different_services_both_learn_of_it() {
+        let uc = Address { told: Some(Transport::Uc), ..address() };
+        let rc = Address { told: Some(Transport::Rc), ..address() };
+        let mut client = Peer::saying(&uc.to_message());
+        let error = as_server(&mut client, &[rc], Transport::Rc, |_| unreachable!()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "this side runs --transport rc, the peer --transport uc: give the same on both ends"
+        );
+        assert_eq!(client.hears, rc.to_message());
+        let mut server = Peer::saying(&client.hears);
+        let error = as_client(&mut server, &[uc], Transport::Uc).unwrap_err();
+        assert!(error.to_string().starts_with("this side runs --transport uc, the peer"));
+        let xrc = b"0000:000011:000012:0a0b0c:000003:0000000000000000000";
+        let error = as_client(&mut Peer::saying(xrc), &[uc], Transport::Uc).unwrap_err();
+        assert!(
+            error.to_string().ends_with("the peer --transport xrc: give the same on both ends")
+        );
+    }
+
     #[test]
     fn the_client_speaks_first_and_ends_with_done() {
         let mut peer = Peer::saying(MESSAGE);
-        assert_eq!(as_client(&mut peer, &[address()], 1).unwrap(), [address()]);
+        assert_eq!(as_client(&mut peer, &[address()], Transport::Rc).unwrap(), [address()]);
         assert_eq!(peer.hears, [&MESSAGE[..], b"done\0"].concat());
     }
 
@@ -204,7 +306,7 @@ mod tests {
     fn a_stranger_is_named_and_one_who_hangs_up_too() {
         let error = |says: &[u8]| {
             let mut peer = Peer::saying(says);
-            as_client(&mut peer, &[address()], 1).unwrap_err().to_string()
+            as_client(&mut peer, &[address()], Transport::Rc).unwrap_err().to_string()
         };
         assert!(error(b"").starts_with("the peer hung up"));
         for says in [&b"SSH-2.0-OpenSSH_9.2\r\n"[..], b"0000:0000", &[b'0'; LEN], b"\xff"] {
@@ -214,9 +316,12 @@ mod tests {
 
     #[test]
     fn where_more_messages_are_expected_the_rest_is_zeros() {
-        let mut peer = Peer { says: MESSAGE.repeat(3).into(), hears: Vec::new() };
-        assert_eq!(as_client(&mut peer, &[address()], 3).unwrap(), [address(); 3]);
+        let count = Transport::Srq.messages();
+        let mut peer = Peer { says: MESSAGE.repeat(count).into(), hears: Vec::new() };
+        let theirs = as_client(&mut peer, &[address(); 2], Transport::Srq).unwrap();
+        assert_eq!(theirs, vec![address(); count]);
         let nothing = b"0000:000000:000000:00000000000000000000000000000000\0";
-        assert_eq!(peer.hears, [&MESSAGE[..], nothing, nothing, &DONE].concat());
+        let hears = [MESSAGE.repeat(2), nothing.repeat(count - 2), DONE.to_vec()].concat();
+        assert_eq!(peer.hears, hears);
     }
 }

@@ -2,8 +2,12 @@
 //! options, output and exchange, so that either side may be one of them.
 
 mod exchange;
+mod lifeline;
 mod run;
+mod stamps;
 mod transport;
+mod wait;
+mod xrc;
 
 use std::net::Ipv6Addr;
 
@@ -11,7 +15,9 @@ use rxe_core::types::{Gid, Mtu};
 use serde::Serialize;
 
 use self::exchange::Address;
+use self::lifeline::Lifeline;
 use self::run::{Outcome, Pingpong};
+use self::stamps::Stamps;
 use self::transport::Transport;
 use crate::common::rendezvous::{self, PORT};
 use crate::common::{
@@ -21,9 +27,10 @@ use crate::common::{
 /// Exchange messages with a peer that runs this or ibv_rc_pingpong
 ///
 /// Without HOST it waits for a peer. Options, output and the exchange over TCP are those of
-/// ibv_rc_pingpong (with --transport: of ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong), so
-/// either side may be it, on a kernel device (give it its -g there). Two on one
-/// host find different addresses by themselves: `rxe pingpong -d lo`, then `rxe pingpong 127.0.0.1`.
+/// ibv_rc_pingpong (with --transport: of ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong or
+/// ibv_xsrq_pingpong), so either side may be it, on a kernel device (give it its -g there). Two on
+/// one host find different addresses by themselves: `rxe pingpong -d lo`, then
+/// `rxe pingpong 127.0.0.1`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The host where the other side waits; without it, wait here
@@ -42,15 +49,18 @@ pub(crate) struct Args {
     /// srq: number of queue pairs, the same on both ends [default: 16]
     #[arg(short = 'q', long = "num-qp", value_parser = clap::value_parser!(u32).range(1..=256))]
     num_qp: Option<u32>,
+    /// xrc: number of clients to wait for [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    clients: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096, the same on both ends [default: 1024]
     #[arg(short, long)]
     mtu: Option<usize>,
-    /// Receives to post at a time
-    #[arg(short, long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=32766))]
-    rx_depth: u32,
-    /// Number of exchanges
-    #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    iters: u32,
+    /// Receives to post at a time [default: 500]
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=32766))]
+    rx_depth: Option<u32>,
+    /// Number of exchanges, the same on both ends [default: 1000; xrc: 5, with each client]
+    #[arg(short = 'n', long, alias = "num_tests", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    iters: Option<u32>,
     /// Service level, 0 to 15: accepted, and without effect where Ethernet has no priorities
     #[arg(short = 'l', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     sl: u8,
@@ -69,7 +79,7 @@ pub(crate) struct Args {
     /// Prefetch pages: accepted, and nothing to do
     #[arg(short = 'P', long)]
     prefetch: bool,
-    /// Completions with timestamps: not there
+    /// Show the times between received messages, by the timestamps of their completions
     #[arg(short, long)]
     ts: bool,
     /// Device memory: not there
@@ -95,48 +105,90 @@ impl Args {
             Some(asked) => check_mtu(&opened.device, asked)?,
             None => opened.device.active_mtu().min(Mtu::M1024),
         };
+        if self.transport == Transport::Xrc {
+            return xrc::run(&self, &opened, mtu, &hosts);
+        }
         let pingpong = Pingpong::new(&opened, mtu, &self)?;
         let own = pingpong.addresses();
         self.say("local address: ", &own)?;
-        let messages = self.transport.messages();
         let connect = |peers: &[Address]| {
             for peer in peers.iter().take(own.len()) {
                 check_peer(opened.gid, peer.gid)?;
             }
             pingpong.connect(peers)
         };
-        let peer = match &self.host {
-            Some(_) => {
-                let stream = rendezvous::connect(&hosts, "rxe pingpong")?;
-                let peer = exchange::as_client(stream, &own, messages)?;
-                self.say("remote address:", &peer)?;
-                connect(&peer)?;
-                peer
-            }
-            None => {
-                let listener = rendezvous::listen(self.port)?;
-                let stream = rendezvous::accept(&listener)?;
-                drop(listener);
-                let peer = exchange::as_server(stream, &own, messages, connect)?;
-                self.say("remote address:", &peer)?;
-                peer
-            }
+        let mut stream = match &self.host {
+            Some(_) => rendezvous::connect(&hosts, &self.command())?,
+            None => rendezvous::accept(&rendezvous::listen(self.port)?)?,
         };
-        let outcome = pingpong.run(self.host.is_some(), &opened.device)?;
+        let peer = if self.host.is_some() {
+            let peer = exchange::as_client(&mut stream, &own, self.transport)?;
+            self.say("remote address:", &peer)?;
+            connect(&peer)?;
+            peer
+        } else {
+            let peer = exchange::as_server(&mut stream, &own, self.transport, connect)?;
+            self.say("remote address:", &peer)?;
+            peer
+        };
+        let keeps_it = peer.first().is_some_and(|address| address.told.is_some());
+        let mut lines = Vec::new();
+        if keeps_it {
+            lines.push(Lifeline::new(stream)?);
+        } else {
+            drop(stream);
+        }
+        let outcome = pingpong
+            .run(self.host.is_some(), &opened.device, &mut lines)
+            .inspect_err(|why| lines.iter_mut().for_each(|line| line.failed(why)))?;
         self.report(&opened, mtu, &own, &peer, &outcome)?;
-        pingpong.linger();
+        pingpong.linger(&mut lines);
         Ok(())
     }
 
+    /// What the other side should run.
+    fn command(&self) -> String {
+        match self.transport {
+            Transport::Rc => "rxe pingpong".into(),
+            other => format!("rxe pingpong --transport {}", other.name()),
+        }
+    }
+
+    fn rx_depth(&self) -> u32 {
+        self.rx_depth.unwrap_or(500)
+    }
+
+    fn iters(&self) -> u32 {
+        self.iters.unwrap_or(self.transport.iters())
+    }
+
     fn refuse_what_is_not_there(&self) -> Result<(), Error> {
+        let xrc = self.transport == Transport::Xrc;
         let (option, why) = match self {
             Self { num_qp: Some(_), transport, .. } if *transport != Transport::Srq => {
                 ("-q", "only --transport srq has several queue pairs")
             }
+            Self { clients: Some(_), .. } if !xrc => {
+                ("--clients", "only --transport xrc has several clients")
+            }
+            Self { clients: Some(_), host: Some(_), .. } => {
+                ("--clients", "the server says how many clients there are, and this is one")
+            }
             Self { mtu: Some(_), transport: Transport::Ud, .. } => {
                 ("-m", "datagrams have no path MTU of their own: the link's limits them")
             }
-            Self { ts: true, .. } => ("-t", "completions carry no timestamps in this device"),
+            // Where ibv_xsrq_pingpong has the number of clients.
+            Self { chk: true, host, .. } if xrc => {
+                let what = "-c looks at what was received, which xrc does not do";
+                let number = host.as_ref().filter(|host| host.parse::<u32>().is_ok());
+                let number = number.map_or("N", String::as_str);
+                let todo = format!("leave it away; --clients {number} is the number of clients");
+                return Err(Error::new(what, todo));
+            }
+            Self { rx_depth: Some(_), .. } if xrc => {
+                ("-r", "with xrc there is one receive for each client")
+            }
+            Self { ts: true, .. } if xrc => ("-t", "xrc has no timestamps to show"),
             Self { dm: true, .. } => ("-j", "a software device has no memory of its own"),
             _ => return Ok(()),
         };
@@ -168,15 +220,16 @@ impl Args {
         outcome: &Outcome,
     ) -> Result<(), Error> {
         let size = outcome.size;
-        let bytes = u64::from(size) * u64::from(self.iters) * 2;
+        let iters = self.iters();
+        let bytes = u64::from(size) * u64::from(iters) * 2;
         let seconds = outcome.time.as_secs_f64();
         let mbit = mbit_per_second(bytes, seconds);
-        let each = seconds * 1e6 / f64::from(self.iters);
+        let each = seconds * 1e6 / f64::from(iters);
         if !self.wire.json {
+            let stamps = outcome.stamps.unwrap_or_default();
             return print(&format!(
                 "{bytes} bytes in {seconds:.2} seconds = {mbit:.2} Mbit/sec\n\
-                 {} iters in {seconds:.2} seconds = {each:.2} usec/iter\n",
-                self.iters
+                 {iters} iters in {seconds:.2} seconds = {each:.2} usec/iter\n{stamps}"
             ));
         }
         print_json(&Report {
@@ -189,11 +242,12 @@ impl Args {
             remote: peer.first().map(End::from),
             qps: own.len(),
             bytes,
-            iters: self.iters,
+            iters,
             seconds,
             mbit_per_sec: mbit,
             usec_per_iter: each,
             checked: outcome.checked,
+            receive_completions: outcome.stamps,
         })
     }
 }
@@ -221,6 +275,9 @@ struct Report<'a> {
     usec_per_iter: f64,
     /// Whether `-c` was given, and so what came is right.
     checked: bool,
+    /// The times between them, if `-t` was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receive_completions: Option<Stamps>,
 }
 
 #[derive(Serialize)]

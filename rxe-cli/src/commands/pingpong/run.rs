@@ -2,21 +2,25 @@
 //! most one message on its way.
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rxe_core::mem::Access;
 use rxe_core::qp::QpCap;
-use rxe_core::queue::{Completion, Status};
+use rxe_core::queue::Completion;
 use rxe_core::types::Mtu;
 use rxe_verbs::{
-    AddressHandle, CompletionChannel, CompletionQueue, ConnectOptions, Device, Endpoint,
-    MemoryRegion, Qpn, QueuePair, SharedReceiveQueue,
+    AddressHandle, ConnectOptions, Device, Endpoint, MemoryRegion, Qpn, QueuePair,
+    SharedReceiveQueue,
 };
 
 use super::Args;
 use super::exchange::Address;
+use super::lifeline::{Lifeline, Peer};
+use super::stamps::Stamps;
 use super::transport::Transport;
+use super::wait::{self, Waiter};
 use crate::common::{Error, Opened};
 
 /// Numbers of work requests, and bits of what is waited for.
@@ -31,23 +35,19 @@ const PAGE: usize = 4096;
 /// With this little data, the message is copied when it is posted.
 const INLINE: u32 = 256;
 
-/// How long to wait for a peer that says nothing.
-const SILENCE: Duration = Duration::from_secs(30);
-
-/// Polls between two looks at the clock, and at who else wants the CPU.
-const POLLS: u32 = 16;
-
 /// How long to stay after the last message, for a peer that has lost our last acknowledgement: its
 /// timer is 67 ms.
 const LINGER: Duration = Duration::from_millis(200);
+
+/// The same for one that tells when it has finished.
+const LINGER_AT_MOST: Duration = Duration::from_secs(5);
 
 /// One side, made ready.
 pub(super) struct Pingpong<'a> {
     args: &'a Args,
     qps: Vec<QueuePair>,
     srq: Option<SharedReceiveQueue>,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    waiter: Waiter,
     /// Room for what stands in front of a message, then the message.
     mr: MemoryRegion,
     size: u32,
@@ -62,6 +62,8 @@ pub(super) struct Outcome {
     /// Bytes in a message.
     pub(super) size: u32,
     pub(super) checked: bool,
+    /// If `-t` was given.
+    pub(super) stamps: Option<Stamps>,
 }
 
 impl<'a> Pingpong<'a> {
@@ -70,31 +72,27 @@ impl<'a> Pingpong<'a> {
         let device = &opened.device;
         let size = args.transport.size(args.size, device.active_mtu())?;
         let count = args.queue_pairs();
-        if args.rx_depth < count {
-            let what = format!("-r {} is too small for {count} queue pairs", args.rx_depth);
+        if args.rx_depth() < count {
+            let what = format!("-r {} is too small for {count} queue pairs", args.rx_depth());
             return Err(Error::new(what, "each needs a receive: raise -r or lower -q"));
         }
-        let channel = args.events.then(|| device.create_channel()).transpose()?;
-        let cq = match &channel {
-            Some(channel) => device.create_cq_on(args.rx_depth + count, channel)?,
-            None => device.create_cq(args.rx_depth + count)?,
-        };
+        let waiter = Waiter::new(device, args.rx_depth() + count, args.events)?;
         let pd = device.create_pd()?;
         let len = args.transport.front() + size as usize;
         let mr = pd.register(len, Access::LOCAL_WRITE)?;
         mr.write_at(0, &vec![FILL; len])?;
         let srq = (args.transport == Transport::Srq)
-            .then(|| pd.create_srq(args.rx_depth, 1))
+            .then(|| pd.create_srq(args.rx_depth(), 1))
             .transpose()?;
         let cap = QpCap {
             max_send_wr: 1,
-            max_recv_wr: args.rx_depth,
+            max_recv_wr: args.rx_depth(),
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: INLINE,
         };
         let build = || {
-            let qp = pd.qp(&cq).service(args.transport.service()).cap(cap);
+            let qp = pd.qp(&waiter.cq).service(args.transport.service()).cap(cap);
             let qp = qp.gid_index(opened.gid_index);
             let qp = if let Some(srq) = &srq { qp.srq(srq) } else { qp }.build()?;
             qp.to_init(Access::empty())?;
@@ -102,8 +100,8 @@ impl<'a> Pingpong<'a> {
         };
         let qps = (0..count).map(|_| build()).collect::<Result<_, Error>>()?;
         let to = OnceCell::new();
-        let this = Self { args, qps, srq, cq, channel, mr, size, mtu, to };
-        this.post_receives(args.rx_depth)?;
+        let this = Self { args, qps, srq, waiter, mr, size, mtu, to };
+        this.post_receives(args.rx_depth())?;
         Ok(this)
     }
 
@@ -111,7 +109,7 @@ impl<'a> Pingpong<'a> {
     pub(super) fn addresses(&self) -> Vec<Address> {
         let address = |qp: &QueuePair| {
             let Endpoint { qpn, psn, gid, .. } = qp.endpoint();
-            Address { lid: 0, qpn, psn, gid }
+            Address { lid: 0, qpn, psn, gid, told: Some(self.args.transport) }
         };
         self.qps.iter().map(address).collect()
     }
@@ -142,17 +140,26 @@ impl<'a> Pingpong<'a> {
     }
 
     /// Exchanges all messages; `starts` says who sends the first.
-    pub(super) fn run(&self, starts: bool, device: &Device) -> Result<Outcome, Error> {
+    pub(super) fn run(
+        &self,
+        starts: bool,
+        device: &Device,
+        lines: &mut [Lifeline],
+    ) -> Result<Outcome, Error> {
         if starts && self.args.chk {
             for page in self.pages() {
                 self.mr.write_at(page, &[MARK])?;
             }
         }
         let awaits = vec![RECV; self.qps.len()];
-        let mut state = State { posted: self.args.rx_depth, awaits, sent: 0, received: 0 };
-        if self.channel.is_some() {
-            self.cq.arm(false)?;
-        }
+        let mut state = State {
+            iters: self.args.iters(),
+            posted: self.args.rx_depth(),
+            awaits,
+            sent: 0,
+            received: 0,
+            stamps: Stamps::default(),
+        };
         let start = Instant::now();
         if starts {
             for (qp, awaits) in self.qps.iter().zip(&mut state.awaits) {
@@ -160,72 +167,49 @@ impl<'a> Pingpong<'a> {
                 *awaits |= SEND;
             }
         }
-        while state.sent < self.args.iters || state.received < self.args.iters {
-            if let Some(done) = self.next(&state)? {
-                self.completed(&done, &mut state).map_err(|e| explained(e, device))?;
-            }
+        while state.sent < state.iters || state.received < state.iters {
+            let done = self.waiter.next(lines, &state)?;
+            wait::check(&done, device)?;
+            self.completed(&done, &mut state)?;
         }
         let time = start.elapsed();
         if self.args.chk {
             self.check()?;
         }
-        Ok(Outcome { time, size: self.size, checked: self.args.chk })
+        let stamps = self.args.ts.then_some(state.stamps);
+        Ok(Outcome { time, size: self.size, checked: self.args.chk, stamps })
     }
 
-    /// Keeps answering for a moment.
-    pub(super) fn linger(&self) {
-        thread::sleep(LINGER);
-    }
-
-    /// The next completion: by polling, or asleep until there is an event.
-    fn next(&self, state: &State) -> Result<Option<Completion>, Error> {
-        if let Some(done) = self.cq.poll_one()? {
-            return Ok(Some(done));
+    /// Keeps answering until the peer has finished, or for a moment.
+    pub(super) fn linger(&self, lines: &mut [Lifeline]) {
+        if lines.is_empty() {
+            return thread::sleep(LINGER);
         }
-        if let Some(channel) = &self.channel {
-            if channel.get_event(Some(SILENCE))?.is_none() {
-                return Err(silent(state, self.args.iters));
-            }
-            // What comes between this and the next poll is not missed: that poll sees it.
-            self.cq.arm(false)?;
-            return Ok(None);
-        }
-        let mut since = None;
-        loop {
-            // Looking at the clock each time would cost as much as polling.
-            for _ in 0..POLLS {
-                if let Some(done) = self.cq.poll_one()? {
-                    return Ok(Some(done));
-                }
-            }
-            // The peer may need this CPU to answer.
-            thread::yield_now();
-            if since.get_or_insert_with(Instant::now).elapsed() > SILENCE {
-                return Err(silent(state, self.args.iters));
-            }
+        lines.iter_mut().for_each(Lifeline::finished);
+        let begin = Instant::now();
+        while begin.elapsed() < LINGER_AT_MOST
+            && lines.iter_mut().any(|line| *line.look() == Peer::There)
+        {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
     fn completed(&self, done: &Completion, state: &mut State) -> Result<(), Error> {
-        if done.status != Status::Success {
-            let Completion { id, status, .. } = done;
-            let what = format!("Failed status {status} ({}) for wr_id {id}", status.code());
-            return Err(Error::new(what, status.explain()));
-        }
         if done.id == SEND {
             state.sent += 1;
         } else {
             state.received += 1;
+            state.stamps.received(done.timestamp);
             state.posted -= 1;
             if state.posted as usize <= self.qps.len() {
-                self.post_receives(self.args.rx_depth - state.posted)?;
-                state.posted = self.args.rx_depth;
+                self.post_receives(self.args.rx_depth() - state.posted)?;
+                state.posted = self.args.rx_depth();
             }
         }
         let of_qp = self.qps.iter().zip(&mut state.awaits).find(|(qp, _)| qp.qpn() == done.qpn);
         if let Some((qp, awaits)) = of_qp {
             *awaits &= !done.id;
-            if *awaits == 0 && state.sent < self.args.iters {
+            if *awaits == 0 && state.sent < state.iters {
                 self.post_send(qp)?;
                 *awaits = RECV | SEND;
             }
@@ -275,28 +259,21 @@ impl<'a> Pingpong<'a> {
 }
 
 struct State {
+    /// Messages to send, and to receive.
+    iters: u32,
     sent: u32,
     received: u32,
     /// Receives posted.
     posted: u32,
     /// Completions to come before the next message is sent, by queue pair.
     awaits: Vec<u64>,
+    stamps: Stamps,
 }
 
-fn silent(state: &State, iters: u32) -> Error {
-    let State { sent, received, .. } = state;
-    let what = format!(
-        "nothing came from the peer for {} s, after {sent} messages sent and {received} of {iters} \
-         received",
-        SILENCE.as_secs()
-    );
-    Error::new(what, "was it started with the same -n and -s, and is it still running?")
-}
-
-/// Adds what the device saw last; packets that came too late are no news.
-fn explained(error: Error, device: &Device) -> Error {
-    match device.explain().into_iter().rfind(|line| !line.starts_with("dropped")) {
-        Some(last) => Error::new(error, format!("last seen here: {last}")),
-        None => error,
+/// How far it is.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, received, iters, .. } = self;
+        write!(f, "after {sent} messages sent and {received} of {iters} received")
     }
 }

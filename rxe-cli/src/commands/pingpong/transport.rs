@@ -17,6 +17,8 @@ pub(super) enum Transport {
     Ud,
     /// Reliable connections that share their receives, as ibv_srq_pingpong
     Srq,
+    /// Extended reliable connection, as ibv_xsrq_pingpong
+    Xrc,
 }
 
 impl Transport {
@@ -26,14 +28,17 @@ impl Transport {
             Self::Uc => "uc",
             Self::Ud => "ud",
             Self::Srq => "srq",
+            Self::Xrc => "xrc",
         }
     }
 
+    /// The service of the queue pairs; with XRC, of those that send.
     pub(super) const fn service(self) -> QpType {
         match self {
             Self::Rc | Self::Srq => QpType::Rc,
             Self::Uc => QpType::Uc,
             Self::Ud => QpType::Ud,
+            Self::Xrc => QpType::XrcSend,
         }
     }
 
@@ -51,6 +56,31 @@ impl Transport {
             Self::Ud => 40,
             _ => 0,
         }
+    }
+
+    /// Exchanges, if nobody says how many.
+    pub(super) const fn iters(self) -> u32 {
+        match self {
+            Self::Xrc => 5,
+            _ => 1000,
+        }
+    }
+
+    /// How the LID 0 is spelled in the exchange, for services whose exchange is that of
+    /// ibv_rc_pingpong: C's `%x` reads all of these as 0.
+    pub(super) const fn zero(self) -> &'static str {
+        match self {
+            Self::Rc => "0x00",
+            Self::Uc => "0X00",
+            Self::Ud => " 0x0",
+            Self::Srq => " 0X0",
+            Self::Xrc => "0000",
+        }
+    }
+
+    /// The one that spells it so.
+    pub(super) fn of_zero(spelled: &str) -> Option<Self> {
+        [Self::Rc, Self::Uc, Self::Ud, Self::Srq].into_iter().find(|t| t.zero() == spelled)
     }
 
     /// Bytes in a message.

@@ -1,0 +1,135 @@
+//! Waiting for the next completion: by polling or asleep, and never longer than there is hope.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rxe_core::queue::{Completion, Status};
+use rxe_verbs::{CompletionChannel, CompletionQueue, Device};
+
+use super::lifeline::{Lifeline, Peer};
+use crate::common::Error;
+
+/// How long to wait for a peer that says nothing.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The same for one that has finished: what is still under way must come now.
+const AFTER_THE_END: Duration = Duration::from_secs(2);
+
+/// Polls between two looks at the clock, and at who else wants the CPU.
+const POLLS: u32 = 16;
+
+/// Time between two looks at the peers.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A completion queue and how to wait for it.
+pub(super) struct Waiter {
+    pub(super) cq: CompletionQueue,
+    /// If to sleep.
+    channel: Option<CompletionChannel>,
+}
+
+impl Waiter {
+    /// With a queue for `depth` completions; armed, if `events` says to sleep.
+    pub(super) fn new(device: &Device, depth: u32, events: bool) -> Result<Self, Error> {
+        let channel = events.then(|| device.create_channel()).transpose()?;
+        let cq = match &channel {
+            Some(channel) => device.create_cq_on(depth, channel)?,
+            None => device.create_cq(depth)?,
+        };
+        if channel.is_some() {
+            cq.arm(false)?;
+        }
+        Ok(Self { cq, channel })
+    }
+
+    /// The next completion. If there is no hope for one, the error says so, and how far it got.
+    pub(super) fn next(
+        &self,
+        lines: &mut [Lifeline],
+        progress: &dyn fmt::Display,
+    ) -> Result<Completion, Error> {
+        if let Some(done) = self.cq.poll_one()? {
+            return Ok(done);
+        }
+        let begin = Instant::now();
+        let mut looked = begin;
+        loop {
+            if let Some(done) = self.a_while()? {
+                return Ok(done);
+            }
+            let now = Instant::now();
+            if now - looked < LOOK {
+                continue;
+            }
+            looked = now;
+            if let Err(hopeless) = hope(lines, now - begin, progress) {
+                // What it sent before it went is here by now.
+                return self.cq.poll_one()?.ok_or(hopeless);
+            }
+        }
+    }
+
+    /// Some polls, or a short sleep.
+    fn a_while(&self) -> Result<Option<Completion>, Error> {
+        if let Some(channel) = &self.channel {
+            if channel.get_event(Some(LOOK))?.is_some() {
+                // What comes between this and the next poll is not missed: that poll sees it.
+                self.cq.arm(false)?;
+            }
+            return Ok(self.cq.poll_one()?);
+        }
+        // Looking at the clock each time would cost as much as polling.
+        for _ in 0..POLLS {
+            if let Some(done) = self.cq.poll_one()? {
+                return Ok(Some(done));
+            }
+        }
+        // The peer may need this CPU to answer.
+        thread::yield_now();
+        Ok(None)
+    }
+}
+
+/// Whether to wait on, when nothing has come for so long.
+fn hope(
+    lines: &mut [Lifeline],
+    silence: Duration,
+    progress: &dyn fmt::Display,
+) -> Result<(), Error> {
+    let mut all_finished = !lines.is_empty();
+    for line in lines {
+        match line.look() {
+            Peer::There => all_finished = false,
+            Peer::Finished => {}
+            Peer::Failed(why) => return Err(Error::new("the peer gave up", why)),
+            Peer::Gone => {
+                let what = format!("the peer has gone, {progress}");
+                return Err(Error::new(what, "was it ended, or has it said why?"));
+            }
+        }
+    }
+    if all_finished && silence > AFTER_THE_END {
+        let what = format!("the peer has finished, {progress}");
+        return Err(Error::new(what, "give the same -n on both ends"));
+    }
+    if silence > SILENCE {
+        let what = format!("nothing came from the peer for {} s, {progress}", SILENCE.as_secs());
+        let todo = "was it started with the same --transport, -n and -s, and is it still running?";
+        return Err(Error::new(what, todo));
+    }
+    Ok(())
+}
+
+/// Refuses a completion that is no success, as ibv_rc_pingpong words it.
+pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
+    if done.status == Status::Success {
+        return Ok(());
+    }
+    let Completion { id, status, .. } = done;
+    let what = format!("Failed status {status} ({}) for wr_id {id}", status.code());
+    // Packets that came too late are no news.
+    let last = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
+    let last = last.map(|line| format!(": last seen here: {line}")).unwrap_or_default();
+    Err(Error::new(what, format!("{}{last}", status.explain())))
+}

@@ -1,0 +1,292 @@
+//! `--transport xrc`: what ibv_xsrq_pingpong does. The server has an initiator and a target for each
+//! client, and both sides one shared receive queue, which the other's messages name. The server
+//! begins; an end that has had its number of messages from everybody says "END", the server last.
+//!
+//! ibv_xsrq_pingpong's server sends to its clients in turn over all their connections, since its
+//! clients share one XRC domain, by a file in /tmp. Ours have one each, so each is reached over its
+//! own.
+
+mod message;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rxe_core::mem::Access;
+use rxe_core::qp::QpCap;
+use rxe_core::queue::CompletionOp;
+use rxe_core::types::Mtu;
+use rxe_verbs::{
+    ConnectOptions, Endpoint, MemoryRegion, ProtectionDomain, QpType, QueuePair,
+    SharedReceiveQueue, XrcDomain,
+};
+use serde::Serialize;
+
+use self::message::Destination;
+use super::lifeline::{Lifeline, Peer};
+use super::wait::{self, Waiter};
+use super::{Args, in6};
+use crate::common::{Error, Opened, check_peer, print, print_json, rendezvous};
+
+/// Makes the connections, exchanges the messages and reports.
+pub(super) fn run(
+    args: &Args,
+    opened: &Opened,
+    mtu: Mtu,
+    hosts: &[SocketAddr],
+) -> Result<(), Error> {
+    let mut side = Side::new(args, opened, mtu)?;
+    let mut lines = Vec::new();
+    if args.host.is_some() {
+        let mut stream = rendezvous::connect(hosts, &args.command())?;
+        let own = side.connections[0].own;
+        own.send(&mut stream)?;
+        side.say("local", &own)?;
+        let peer = Destination::receive(&mut stream)?;
+        side.say("remote", &peer)?;
+        side.connect(0, peer)?;
+        lines.push(Lifeline::new(stream)?);
+    } else {
+        let listener = rendezvous::listen(args.port)?;
+        for at in 0..side.connections.len() {
+            let mut stream = rendezvous::accept(&listener)?;
+            let own = side.connections[at].own;
+            let peer = Destination::receive(&mut stream).inspect_err(|_| {
+                // From this it learns, too, that the two do not fit.
+                let _ = own.send(&mut stream);
+            })?;
+            side.say("remote", &peer)?;
+            side.connect(at, peer)?;
+            side.say("local", &own)?;
+            own.send(&mut stream)?;
+            lines.push(Lifeline::new(stream)?);
+        }
+    }
+    let time = side
+        .exchange(args.host.is_none(), &mut lines)
+        .and_then(|time| part(args.host.is_some(), &mut lines).map(|()| time))
+        .inspect_err(|why| lines.iter_mut().for_each(|line| line.failed(why)))?;
+    side.report(time)
+}
+
+/// One side, with a connection for each client, or to the server.
+struct Side<'a> {
+    args: &'a Args,
+    opened: &'a Opened,
+    mtu: Mtu,
+    waiter: Waiter,
+    mr: MemoryRegion,
+    srq: SharedReceiveQueue,
+    connections: Vec<Connection>,
+}
+
+/// To one peer.
+struct Connection {
+    target: QueuePair,
+    initiator: QueuePair,
+    own: Destination,
+    /// Known once connected.
+    peer: Option<Destination>,
+    posted: u32,
+}
+
+impl<'a> Side<'a> {
+    fn new(args: &'a Args, opened: &'a Opened, mtu: Mtu) -> Result<Self, Error> {
+        let device = &opened.device;
+        let count = args.clients.unwrap_or(1);
+        // A receive and some sends of each.
+        let waiter = Waiter::new(device, count * (1 + SENDS), args.events)?;
+        let pd = device.create_pd()?;
+        let size = args.transport.size(args.size, device.active_mtu())? as usize;
+        let mr = pd.register(size, Access::LOCAL_WRITE)?;
+        let domain = device.create_xrc_domain()?;
+        let srq = pd.create_xrc_srq(&domain, &waiter.cq, count, 1)?;
+        let connection = |_| Connection::new(&pd, &domain, &waiter, &srq, opened);
+        let connections = (0..count).map(connection).collect::<Result<_, _>>()?;
+        let side = Self { args, opened, mtu, waiter, mr, srq, connections };
+        (0..count).try_for_each(|_| side.post_receive())?;
+        Ok(side)
+    }
+
+    fn post_receive(&self) -> Result<(), Error> {
+        Ok(self.srq.recv(0, &[self.mr.slice(..)])?)
+    }
+
+    fn connect(&mut self, at: usize, peer: Destination) -> Result<(), Error> {
+        check_peer(self.opened.gid, peer.gid)?;
+        let connection = &mut self.connections[at];
+        let options = ConnectOptions {
+            mtu: Some(self.mtu),
+            access: Access::empty(),
+            ..ConnectOptions::default()
+        };
+        let Destination { recv_qpn, send_qpn, psn, gid, .. } = peer;
+        let end = |qpn| Endpoint { qpn, psn, gid, mtu: self.mtu };
+        connection.target.connect(&end(send_qpn), &options)?;
+        connection.initiator.connect(&end(recv_qpn), &options)?;
+        connection.peer = Some(peer);
+        Ok(())
+    }
+
+    /// All messages, sent and received. How long it took.
+    fn exchange(&mut self, starts: bool, lines: &mut [Lifeline]) -> Result<Duration, Error> {
+        let each = self.args.iters();
+        let total = u64::from(each) * self.connections.len() as u64;
+        let mut progress = Progress { sent: 0, received: 0, total };
+        let begin = Instant::now();
+        if starts {
+            for connection in &mut self.connections {
+                connection.send(&self.mr)?;
+            }
+        }
+        while progress.sent < total || progress.received < total {
+            let done = self.waiter.next(lines, &progress)?;
+            wait::check(&done, &self.opened.device)?;
+            if done.op != CompletionOp::Recv {
+                progress.sent += 1;
+                continue;
+            }
+            progress.received += 1;
+            self.post_receive()?;
+            if let Some(from) = self.connections.iter_mut().find(|c| c.target.qpn() == done.qpn)
+                && from.posted < each
+            {
+                from.send(&self.mr)?;
+            }
+        }
+        Ok(begin.elapsed())
+    }
+
+    /// Prints an address as ibv_xsrq_pingpong does.
+    fn say(&self, whose: &str, address: &Destination) -> Result<(), Error> {
+        if self.args.wire.json {
+            return Ok(());
+        }
+        print(&format!("{whose:>8}: {address}\n"))
+    }
+
+    fn report(&self, time: Duration) -> Result<(), Error> {
+        if !self.args.wire.json {
+            return print("success\n");
+        }
+        let device = &self.opened.device;
+        let ends = self.connections.iter().filter_map(|c| Some((c.own, c.peer?)));
+        print_json(&Report {
+            device: device.name(),
+            backend: device.backend_name(),
+            transport: self.args.transport.name(),
+            mtu: self.mtu.bytes(),
+            size: self.mr.len(),
+            connections: ends.map(|(own, peer)| [End::from(own), End::from(peer)]).collect(),
+            iters: self.args.iters(),
+            seconds: time.as_secs_f64(),
+        })
+    }
+}
+
+/// Sends outstanding on a connection: one, as each waits for an answer, and room for those whose
+/// acknowledgement comes after that.
+const SENDS: u32 = 4;
+
+impl Connection {
+    fn new(
+        pd: &ProtectionDomain,
+        domain: &XrcDomain,
+        waiter: &Waiter,
+        srq: &SharedReceiveQueue,
+        opened: &Opened,
+    ) -> Result<Self, Error> {
+        let target = domain.qp().gid_index(opened.gid_index).build()?;
+        target.to_init(Access::empty())?;
+        let cap = QpCap { max_send_wr: SENDS, max_send_sge: 1, ..QpCap::default() };
+        let initiator = pd.qp(&waiter.cq).service(QpType::XrcSend).cap(cap);
+        let initiator = initiator.gid_index(opened.gid_index).build()?;
+        initiator.to_init(Access::empty())?;
+        let Endpoint { qpn: send_qpn, psn, gid, .. } = initiator.endpoint();
+        let (recv_qpn, srqn) = (target.qpn(), srq.number());
+        let own = Destination { lid: 0, recv_qpn, send_qpn, psn, srqn, gid };
+        Ok(Self { target, initiator, own, peer: None, posted: 0 })
+    }
+
+    fn send(&mut self, mr: &MemoryRegion) -> Result<(), Error> {
+        let srqn = self.peer.map_or(0, |peer| peer.srqn);
+        self.posted += 1;
+        Ok(self.initiator.send(0, &[mr.slice(..)]).to_srq(srqn).post()?)
+    }
+}
+
+/// Ends the conversation: each client says so, then the server, so that nobody goes whom somebody
+/// still needs.
+fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
+    if client {
+        lines.iter_mut().for_each(Lifeline::finished);
+    }
+    for line in lines.iter_mut() {
+        loop {
+            match line.look() {
+                Peer::There => thread::sleep(Duration::from_millis(1)),
+                Peer::Finished => break,
+                Peer::Failed(why) => return Err(Error::new("the peer gave up", why)),
+                Peer::Gone => {
+                    let what = "the peer has gone without an end, after all messages";
+                    return Err(Error::new(what, "look at what it says"));
+                }
+            }
+        }
+    }
+    if !client {
+        lines.iter_mut().for_each(Lifeline::finished);
+    }
+    Ok(())
+}
+
+/// How far it is, with all peers.
+struct Progress {
+    sent: u64,
+    received: u64,
+    total: u64,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, received, total } = self;
+        write!(f, "after {sent} messages sent and {received} of {total} received")
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    device: &'a str,
+    backend: &'a str,
+    transport: &'static str,
+    mtu: usize,
+    size: usize,
+    /// This side and the peer, of each.
+    connections: Vec<[End; 2]>,
+    /// With each client.
+    iters: u32,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct End {
+    recv_qpn: u32,
+    send_qpn: u32,
+    psn: u32,
+    srqn: u32,
+    gid: std::net::Ipv6Addr,
+}
+
+impl From<Destination> for End {
+    fn from(d: Destination) -> Self {
+        let Destination { recv_qpn, send_qpn, psn, srqn, gid, .. } = d;
+        Self {
+            recv_qpn: recv_qpn.value(),
+            send_qpn: send_qpn.value(),
+            psn: psn.value(),
+            srqn,
+            gid: in6(gid),
+        }
+    }
+}
