@@ -138,6 +138,30 @@ impl CompletionQueue {
         Ok(taken)
     }
 
+    /// Hands up to `max` completions to `each`, otherwise as [`CompletionQueue::poll_one`]. Returns
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll_one`].
+    pub fn poll_each(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
+        let queue = &self.inner.queue;
+        let mut take = || std::iter::from_fn(|| queue.poll()).take(max).map(&mut each).count();
+        let mut taken = take();
+        if taken == 0 && max > 0 {
+            self.inner.device.shard().turn_if_free()?;
+            taken = take();
+            if taken == 0 {
+                self.check()?;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether completions were lost because nobody polled.
+    pub fn is_overflowed(&self) -> bool {
+        self.inner.queue.is_overflowed()
+    }
+
     /// Waits, asleep, until there is a completion, and appends up to `max` to `out`. Returns how
     /// many; 0 if none came within `timeout` (`None` is for ever).
     ///

@@ -141,15 +141,23 @@ pub(crate) struct Events {
     log: Log,
     asyncs: Arc<AsyncEvents>,
     capture: Option<PcapHandle>,
+    observer: Option<Observer>,
 }
+
+/// Called with each event as it happens, in the middle of a turn: it must not block or call back.
+pub(crate) type Observer = Box<dyn Fn(&Event) + Send>;
 
 impl Events {
     /// So many are kept for [`Events::take_log`].
     const LOG: usize = 256;
 
     /// With `capture` where traffic is captured.
-    pub(crate) fn new(asyncs: Arc<AsyncEvents>, capture: Option<PcapHandle>) -> Self {
-        Self { log: Log::new(), asyncs, capture }
+    pub(crate) fn new(
+        asyncs: Arc<AsyncEvents>,
+        capture: Option<PcapHandle>,
+        observer: Option<Observer>,
+    ) -> Self {
+        Self { log: Log::new(), asyncs, capture, observer }
     }
 
     /// The engine has done something, and what came of it has not yet been sent. Called after each
@@ -159,6 +167,9 @@ impl Events {
         while let Some(event) = engine.poll_event() {
             if let Some(capture) = &self.capture {
                 capture.event(&event);
+            }
+            if let Some(observer) = &self.observer {
+                observer(&event);
             }
             self.record(event);
         }

@@ -8,6 +8,7 @@ mod devinfo;
 mod gids;
 mod perf;
 mod pingpong;
+mod run;
 
 use std::process;
 
@@ -17,10 +18,10 @@ use crate::common::Error;
 
 /// Defines [`Command`] and what runs it. To add one: a line here, and its `mod` above.
 macro_rules! commands {
-    ($($name:ident($module:ident),)*) => {
+    ($($name:ident($module:ident::$args:ident),)*) => {
         #[derive(Subcommand)]
         enum Command {
-            $($name($module::Args),)*
+            $($name($module::$args),)*
         }
 
         impl Command {
@@ -34,13 +35,15 @@ macro_rules! commands {
 }
 
 commands! {
-    Demo(demo),
-    Devices(devices),
-    Devinfo(devinfo),
-    Gids(gids),
-    Pingpong(pingpong),
-    Perf(perf),
-    Completions(completions),
+    Demo(demo::Args),
+    Devices(devices::Args),
+    Devinfo(devinfo::Args),
+    Gids(gids::Args),
+    Pingpong(pingpong::Args),
+    Perf(perf::Args),
+    Run(run::Args),
+    Env(run::EnvArgs),
+    Completions(completions::Args),
 }
 
 /// RDMA over Converged Ethernet (RoCEv2) from an ordinary process.

@@ -209,12 +209,17 @@ impl Device {
         self.inner.asyncs.fd()
     }
 
+    /// How many others have it: handles, and what was made from it.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
+    }
+
     /// Closes it.
     ///
     /// # Errors
     /// Something made from it is still there; it then closes with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(Arc::strong_count(&self.inner) - 1, "the device")
+        closed(self.users(), "the device")
     }
 
     /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use rxe_core::engine::{Config, Engine, SourcePort};
+use rxe_core::engine::{Config, Engine, Event, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
@@ -20,7 +20,7 @@ use super::open::DeviceInner;
 use super::{Device, DeviceInfo};
 use crate::drive::{Driver, Shard, ShardParts};
 use crate::error::Result;
-use crate::event::{AsyncEvents, Events};
+use crate::event::{AsyncEvents, Events, Observer};
 
 /// How to open a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
@@ -35,6 +35,7 @@ pub struct OpenOptions {
     congestion_control: bool,
     window_bytes: Option<u32>,
     recv_buffer: Option<usize>,
+    observer: Option<Observer>,
 }
 
 impl OpenOptions {
@@ -51,6 +52,7 @@ impl OpenOptions {
             congestion_control: true,
             window_bytes: None,
             recv_buffer: None,
+            observer: None,
         }
     }
 
@@ -119,6 +121,13 @@ impl OpenOptions {
         self
     }
 
+    /// Calls `observer` with everything worth knowing as it happens, from whichever thread it happens
+    /// on. It must not block, nor call anything of the device.
+    pub fn on_event(mut self, observer: Box<dyn Fn(&Event) + Send>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -164,7 +173,7 @@ impl OpenOptions {
             device: info.name().into(),
             engine: Engine::new(config, Arc::clone(&memory)),
             backend,
-            events: Events::new(Arc::clone(&asyncs), capture.clone()),
+            events: Events::new(Arc::clone(&asyncs), capture.clone(), self.observer.take()),
             asyncs: Arc::clone(&asyncs),
         })?);
         let table = (!named).then(|| info.gids().clone());

@@ -56,7 +56,7 @@ fn shard() -> Shard {
         device: "nowhere".into(),
         engine: Engine::new(Config::default(), Arc::new(Memory::new())),
         backend: Box::new(Nowhere(capabilities)),
-        events: Events::new(Arc::clone(&asyncs), None),
+        events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
     })
     .unwrap()

@@ -1,0 +1,81 @@
+//! The variables that the preloaded library reads.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{PathBuf, absolute};
+
+use clap::ValueEnum;
+use rxe_net::BackendKind;
+use rxe_verbs::DeviceInfo;
+
+use super::library;
+use crate::common::Error;
+
+/// How the program's devices behave.
+#[derive(clap::Args)]
+pub(super) struct Settings {
+    /// Which way packets go: udp needs nothing, packet needs CAP_NET_RAW
+    #[arg(long, value_name = "udp|packet")]
+    backend: Option<BackendKind>,
+    /// Show the program only this device (or interface); may be given several times
+    #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// Write what the program sends and receives to this file (pcapng); %p in it stands for the
+    /// process's number
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// What to say on stderr about what goes wrong in the program
+    #[arg(long, value_enum, default_value_t = Explain::Errors)]
+    explain: Explain,
+}
+
+/// How much is explained.
+#[derive(Clone, Copy, ValueEnum)]
+enum Explain {
+    /// Nothing
+    Off,
+    /// Each kind of mistake once
+    Errors,
+    /// Everything worth knowing
+    All,
+}
+
+impl Settings {
+    /// What to add to a program's environment.
+    pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
+        let mut variables = vec![("LD_PRELOAD", preload()?)];
+        if let Some(backend) = self.backend {
+            variables.push(("RXE_BACKEND", backend.name().into()));
+        }
+        if !self.devices.is_empty() {
+            let names: Result<Vec<_>, Error> =
+                self.devices.iter().map(|d| Ok(DeviceInfo::find(d)?.name().to_owned())).collect();
+            variables.push(("RXE_DEVICE", names?.join(",").into()));
+        }
+        if let Some(path) = &self.pcap {
+            // The program may change its directory before it opens a device.
+            let whole = absolute(path).map_err(|e| {
+                Error::new(format!("can not use {} for a capture", path.display()), e)
+            })?;
+            variables.push(("RXE_PCAP", whole.into()));
+        }
+        let explain = self.explain.to_possible_value();
+        variables.push(("RXE_EXPLAIN", explain.map_or("errors".into(), |v| v.get_name().into())));
+        Ok(variables)
+    }
+}
+
+/// Ours before what is preloaded already.
+fn preload() -> Result<OsString, Error> {
+    let ours = library::find()?.into_os_string();
+    let mut all = ours.clone();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        let others = others.to_string_lossy().into_owned();
+        let others = others.split([':', ' ']).filter(|o| !o.is_empty() && *o != ours);
+        for other in others {
+            all.push(":");
+            all.push(other);
+        }
+    }
+    Ok(all)
+}

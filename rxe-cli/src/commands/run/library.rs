@@ -1,0 +1,44 @@
+//! The library to preload: beside `rxe` where that was built, in `../lib/rxe` where installed.
+
+use std::path::{Path, PathBuf};
+
+use super::own_dir;
+use crate::common::Error;
+
+const NAME: &str = "librxe_preload.so";
+
+/// Finds it.
+pub(super) fn find() -> Result<PathBuf, Error> {
+    let found = find_from(&own_dir()?)?;
+    let text = found.to_string_lossy();
+    if text.contains([':', ' ']) {
+        let what = format!("{text:?} can not be preloaded");
+        return Err(Error::new(what, "LD_PRELOAD takes no path with a space or a colon: move it"));
+    }
+    Ok(found)
+}
+
+fn find_from(dir: &Path) -> Result<PathBuf, Error> {
+    let places = [dir.join(NAME), dir.join("../lib/rxe").join(NAME), dir.join("../lib").join(NAME)];
+    for place in &places {
+        if let Ok(found) = place.canonicalize() {
+            return Ok(found);
+        }
+    }
+    let what = format!("{NAME} is neither in {} nor in ../lib/rxe", dir.display());
+    Err(Error::new(
+        what,
+        "build it (`cargo build -p rxe-preload`, with the same --release) or install it there",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_with_what_to_do() {
+        let error = find_from(Path::new("/nonexistent/bin")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/bin") && error.contains("cargo build"), "{error}");
+    }
+}

@@ -1,0 +1,66 @@
+//! `rxe run` and `rxe env`: unmodified verbs programs over this engine.
+
+mod environment;
+mod library;
+mod program;
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::Error;
+use environment::Settings;
+
+/// Run a program that uses libibverbs, with this engine instead of a kernel's devices
+///
+/// Each network interface with an address is a device (`rxe devices` lists them). Nothing has to be
+/// installed or loaded, and with the default backend no privileges are needed.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+    /// The program and its arguments; put `--` before them
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let variables = self.settings.variables()?;
+        let (name, arguments) = self.program.split_first().expect("clap requires one");
+        let path = program::find(name)?;
+        program::check(&path)?;
+        let mut command = Command::new(&path);
+        command.arg0(name).args(arguments).envs(variables);
+        // Returns only when it fails.
+        let failed = command.exec();
+        Err(Error::new(format!("can not run {}", path.display()), failed))
+    }
+}
+
+/// Print what makes a shell's programs use this engine: eval "$(rxe env)"
+#[derive(clap::Args)]
+pub(crate) struct EnvArgs {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl EnvArgs {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let mut text = String::new();
+        for (name, value) in self.settings.variables()? {
+            let value = value.to_string_lossy().replace('\'', r"'\''");
+            text += &format!("export {name}='{value}'\n");
+        }
+        crate::common::print(&text)
+    }
+}
+
+/// Where the program stands that is running.
+fn own_dir() -> Result<PathBuf, Error> {
+    let exe = env::current_exe().and_then(|path| path.canonicalize());
+    let exe = exe.map_err(|e| Error::new("can not find out where rxe itself is", e))?;
+    Ok(exe.parent().map(PathBuf::from).unwrap_or_default())
+}

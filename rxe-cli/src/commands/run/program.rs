@@ -1,0 +1,260 @@
+//! Whether a program can be run with a preloaded library, and if not, why: looked up in its file
+//! before it is started, since the loader says nothing or something else.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::common::Error;
+
+/// Where the shell would find it.
+pub(super) fn find(name: &OsStr) -> Result<PathBuf, Error> {
+    let shown = name.to_string_lossy();
+    if shown.contains('/') {
+        return executable(Path::new(name)).map_err(|why| Error::new(shown, why));
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut refused = None;
+    for dir in env::split_paths(&path) {
+        match executable(&dir.join(name)) {
+            Ok(found) => return Ok(found),
+            Err("there is no such file") => {}
+            Err(why) => refused = Some((dir.join(name), why)),
+        }
+    }
+    Err(match refused {
+        Some((path, why)) => Error::new(path.display(), why),
+        None => Error::new(shown, "there is no such program in PATH"),
+    })
+}
+
+fn executable(path: &Path) -> Result<PathBuf, &'static str> {
+    let meta = fs::metadata(path).map_err(|_| "there is no such file")?;
+    if meta.is_dir() {
+        return Err("it is a directory, no program");
+    }
+    if meta.mode() & 0o111 == 0 {
+        return Err("it is not executable (chmod +x)");
+    }
+    Ok(path.to_owned())
+}
+
+/// Refuses what can not be run with a preloaded library.
+pub(super) fn check(path: &Path) -> Result<(), Error> {
+    let shown = path.display();
+    let meta = fs::metadata(path).map_err(|e| Error::new(shown.to_string(), e))?;
+    // The loader ignores LD_PRELOAD where the program gains privileges by being started.
+    let setuid = meta.mode() & 0o4000 != 0 && meta.uid() != rustix::process::geteuid().as_raw();
+    let setgid =
+        meta.mode() & 0o2010 == 0o2010 && meta.gid() != rustix::process::getegid().as_raw();
+    if setuid || setgid {
+        return Err(Error::new(
+            format!("{shown} is setuid or setgid"),
+            "the system preloads nothing into such programs; run it as its owner, or a copy \
+             without that bit",
+        ));
+    }
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut begin));
+    if read.is_err() {
+        // May be executed and not read: there is nothing more to find out.
+        return Ok(());
+    }
+    match judge(&begin) {
+        Verdict::Fine => Ok(()),
+        Verdict::Script(interpreter) => check_interpreter(path, &interpreter),
+        Verdict::Bad(what, todo) => Err(Error::new(format!("{shown} {what}"), todo)),
+    }
+}
+
+/// Enough for the headers of any ELF file.
+const HEAD: u64 = 64 << 10;
+
+fn check_interpreter(script: &Path, interpreter: &Path) -> Result<(), Error> {
+    let shown = script.display();
+    if !interpreter.exists() {
+        let what = format!("{shown} is a script for {}", interpreter.display());
+        return Err(Error::new(
+            what,
+            "which does not exist: install it, or correct the first line",
+        ));
+    }
+    let mut begin = Vec::new();
+    let read = File::open(interpreter).and_then(|file| file.take(HEAD).read_to_end(&mut begin));
+    match read.map(|_| judge(&begin)) {
+        Ok(Verdict::Bad(what, todo)) => Err(Error::new(
+            format!("{shown} is a script for {}, which {what}", interpreter.display()),
+            todo,
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    /// A script, with its interpreter.
+    Script(PathBuf),
+    /// What is wrong, what to do.
+    Bad(String, &'static str),
+}
+
+/// Judges a program by the beginning of its file.
+fn judge(file: &[u8]) -> Verdict {
+    if let Some(rest) = file.strip_prefix(b"#!") {
+        let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        return match line.split_whitespace().next() {
+            Some(interpreter) => Verdict::Script(interpreter.into()),
+            None => Verdict::Fine,
+        };
+    }
+    let Some(elf) = Elf::new(file) else {
+        return Verdict::Bad(
+            "is neither a program nor a script with an interpreter (#!)".into(),
+            "name a program",
+        );
+    };
+    if !elf.is_native() {
+        return Verdict::Bad(
+            format!("is a program for {}", elf.machine_name()),
+            "this machine and the library are of another architecture: use a program built for it",
+        );
+    }
+    match elf.loader() {
+        None => Verdict::Bad(
+            "is statically linked".into(),
+            "nothing can be preloaded into such a program: link it dynamically",
+        ),
+        Some(loader) if loader.contains("ld-musl") => Verdict::Bad(
+            format!("is linked with musl ({loader})"),
+            "the library is made for the GNU C library: use a program linked with that",
+        ),
+        Some(_) => Verdict::Fine,
+    }
+}
+
+/// The few fields of an ELF file that matter here (little endian, 64 bits).
+struct Elf<'f> {
+    file: &'f [u8],
+}
+
+impl<'f> Elf<'f> {
+    fn new(file: &'f [u8]) -> Option<Self> {
+        (file.starts_with(b"\x7fELF") && file.len() >= 64).then_some(Self { file })
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        let bytes = self.file.get(at..at + 2).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, u16::from_le_bytes)
+    }
+
+    fn usize(&self, at: usize) -> Option<usize> {
+        let bytes = self.file.get(at..at.checked_add(8)?)?.try_into().ok()?;
+        usize::try_from(u64::from_le_bytes(bytes)).ok()
+    }
+
+    fn is_native(&self) -> bool {
+        const NATIVE: u16 = if cfg!(target_arch = "x86_64") { 0x3e } else { 0xb7 };
+        // 64 bits, little endian.
+        self.file[4..6] == [2, 1] && self.u16(18) == NATIVE
+    }
+
+    fn machine_name(&self) -> String {
+        let bits = if self.file[4] == 1 { "32 bit" } else { "64 bit" };
+        let machine = if self.file[5] == 1 { self.u16(18) } else { self.u16(18).swap_bytes() };
+        let name = match machine {
+            0x03 => "x86",
+            0x3e => "x86-64",
+            0x28 => "Arm",
+            0xb7 => "AArch64",
+            0xf3 => "RISC-V",
+            0x14 | 0x15 => "PowerPC",
+            0x16 => "S/390",
+            0x08 => "MIPS",
+            other => return format!("a machine of type {other:#x} ({bits})"),
+        };
+        format!("{name} ({bits})")
+    }
+
+    /// The dynamic loader that it names.
+    fn loader(&self) -> Option<String> {
+        const INTERP: u16 = 3;
+        let (table, size, count) = (self.usize(32)?, self.u16(54), self.u16(56));
+        for i in 0..usize::from(count) {
+            let at = table.checked_add(i * usize::from(size))?;
+            if self.u16(at) == INTERP {
+                let (from, len) = (self.usize(at + 8)?, self.usize(at + 32)?);
+                let name = self.file.get(from..from.checked_add(len)?)?;
+                return Some(String::from_utf8_lossy(name).trim_end_matches('\0').into());
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF header with one program header behind it.
+    fn elf(machine: u16, class: u8, loader: Option<&str>) -> Vec<u8> {
+        let mut file = vec![0; 64];
+        file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+        file[18..20].copy_from_slice(&machine.to_le_bytes());
+        file[32] = 64;
+        file[54] = 56;
+        file[56] = 1;
+        let mut header = vec![0; 56];
+        header[0] = if loader.is_some() { 3 } else { 1 };
+        header[8] = 120;
+        header[32] = u8::try_from(loader.unwrap_or_default().len()).unwrap();
+        file.extend(header);
+        file.extend(loader.unwrap_or_default().bytes());
+        file
+    }
+
+    const OWN: u16 = if cfg!(target_arch = "x86_64") { 0x3e } else { 0xb7 };
+
+    fn complaint(file: &[u8]) -> String {
+        match judge(file) {
+            Verdict::Bad(what, _) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_dynamic_program_of_this_machine_is_fine() {
+        assert_eq!(judge(&elf(OWN, 2, Some("/lib/ld-linux.so.2"))), Verdict::Fine);
+        let own = fs::read(env::current_exe().unwrap()).unwrap();
+        assert_eq!(judge(&own), Verdict::Fine);
+    }
+
+    #[test]
+    fn what_can_not_be_preloaded_into_is_named() {
+        assert_eq!(complaint(&elf(OWN, 2, None)), "is statically linked");
+        assert_eq!(complaint(&elf(0xf3, 2, None)), "is a program for RISC-V (64 bit)");
+        assert_eq!(complaint(&elf(0x03, 1, None)), "is a program for x86 (32 bit)");
+        let musl = complaint(&elf(OWN, 2, Some("/lib/ld-musl-x86_64.so.1")));
+        assert!(musl.contains("musl"), "{musl}");
+        assert!(complaint(b"hello").contains("neither a program nor a script"));
+    }
+
+    #[test]
+    fn a_cut_off_file_is_judged_without_reading_beyond_it() {
+        let whole = elf(OWN, 2, Some("/lib/ld-linux.so.2"));
+        for len in 0..whole.len() {
+            judge(&whole[..len]);
+        }
+    }
+
+    #[test]
+    fn a_script_s_interpreter_is_looked_at() {
+        assert_eq!(judge(b"#! /bin/sh -e\n"), Verdict::Script("/bin/sh".into()));
+        let error = check_interpreter(Path::new("x.py"), Path::new("/nonexistent/python"));
+        assert!(error.unwrap_err().to_string().contains("/nonexistent/python"));
+    }
+}

@@ -1,0 +1,104 @@
+//! The border: failures as C has them, and what a fork leaves behind.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rxe_verbs::{Error, VerbsError};
+
+use crate::explain;
+
+/// Why a verb did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) errno: c_int,
+    /// For a person, where there is more to say than the errno does.
+    pub(crate) text: Option<String>,
+}
+
+impl Failure {
+    /// One whose errno says it all.
+    pub(crate) fn plain(errno: c_int) -> Self {
+        Self { errno, text: None }
+    }
+
+    /// One with a reason.
+    pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Self {
+        Self { errno, text: Some(text.into()) }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        let errno = e.errno();
+        // Programs that post until the queue is full know what they do.
+        let quiet = matches!(e, Error::Verbs(VerbsError::QueueFull { .. }));
+        Self { errno, text: (!quiet).then(|| e.to_string()) }
+    }
+}
+
+impl From<VerbsError> for Failure {
+    fn from(e: VerbsError) -> Self {
+        Error::Verbs(e).into()
+    }
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+/// For verbs that return 0 or an errno.
+pub(crate) fn errno_of(verb: &'static str, outcome: Outcome) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(failure) => {
+            explain::failure(verb, &failure);
+            set_errno(failure.errno);
+            failure.errno
+        }
+    }
+}
+
+/// For verbs that return an object, or null and set errno.
+pub(crate) fn pointer_of<T>(verb: &'static str, outcome: Outcome<*mut T>) -> *mut T {
+    outcome.unwrap_or_else(|failure| {
+        explain::failure(verb, &failure);
+        set_errno(failure.errno);
+        std::ptr::null_mut()
+    })
+}
+
+/// For verbs that return 0, or -1 and set errno.
+pub(crate) fn minus_one_of(verb: &'static str, outcome: Outcome) -> c_int {
+    if errno_of(verb, outcome) == 0 { 0 } else { -1 }
+}
+
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the address of this thread's errno, always valid.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// Copies a text into a field of C, cut where it does not fit.
+pub(crate) fn copy_text(text: &str, field: &mut [c_char]) {
+    field.fill(0);
+    let room = field.len().saturating_sub(1);
+    for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
+        *to = from.cast_signed();
+    }
+}
+
+/// How many forks lie between the process that loaded this library and this one. An object of an
+/// earlier generation belongs to the parent, whose device goes on without us: its threads and locks
+/// are not here, so nothing of it may be touched.
+pub(crate) fn generation() -> u64 {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: `forked` only changes an atomic number, which is safe in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+    GENERATION.load(Ordering::Relaxed)
+}
+
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn forked() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}

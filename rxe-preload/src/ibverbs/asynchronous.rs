@@ -1,0 +1,142 @@
+//! Asynchronous events, and the rule that an object goes only when its events are acknowledged.
+//! IBTA 11.6.3.
+
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rxe_verbs::{AsyncEvent, AsyncKind};
+
+use super::abi::{async_element, ibv_async_event, ibv_context};
+use super::context::Context;
+use super::cq::Cq;
+use super::qp::Qp;
+use super::srq::Srq;
+use crate::explain;
+use crate::ffi::{Failure, Outcome, minus_one_of};
+
+/// Events of one object that the program has got and not yet acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Unacknowledged {
+    count: Mutex<u32>,
+    fewer: Condvar,
+}
+
+impl Unacknowledged {
+    pub(super) fn delivered(&self) {
+        *self.count.lock() += 1;
+    }
+
+    pub(super) fn acknowledged(&self, count: u32) {
+        let mut left = self.count.lock();
+        *left = left.saturating_sub(count);
+        self.fewer.notify_all();
+    }
+
+    /// Waits until all are acknowledged, as the verbs that destroy objects do.
+    pub(super) fn wait(&self, verb: &'static str) {
+        let mut left = self.count.lock();
+        while *left > 0 {
+            let long = self.fewer.wait_for(&mut left, Duration::from_secs(2)).timed_out();
+            if long && *left > 0 {
+                let why = format!(
+                    "waits for the acknowledgement of {left} events (ibv_ack_cq_events, \
+                     ibv_ack_async_event)"
+                );
+                explain::once(verb, &why);
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(context) };
+    let outcome = next(context).map(|found| {
+        // SAFETY: room for the event.
+        unsafe { event.write(found) };
+    });
+    minus_one_of("ibv_get_async_event", outcome)
+}
+
+fn next(context: &Context) -> Outcome<ibv_async_event> {
+    let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
+    loop {
+        context.check()?;
+        while let Some(event) = context.opened().and_then(|device| device.poll_async_event()) {
+            if let Some(known) = translate(context, &event) {
+                return Ok(known);
+            }
+        }
+        if fcntl_getfl(context.async_fd()).map_err(os)?.contains(OFlags::NONBLOCK) {
+            return Err(Failure::plain(libc::EAGAIN));
+        }
+        poll(&mut [PollFd::new(context.async_fd(), PollFlags::IN)], None).map_err(os)?;
+    }
+}
+
+/// The event in terms of the program's objects; `None` where the object is gone.
+fn translate(context: &Context, event: &AsyncEvent) -> Option<ibv_async_event> {
+    let port = async_element { port_num: 1 };
+    let element = match event.kind {
+        AsyncKind::CqErr => {
+            let qp = *context.qps.lock().get(&event.qpn?.value())?;
+            // SAFETY: what is in the map exists.
+            let qp = unsafe { Qp::of(qp) };
+            let cq = qp.overflowed_cq();
+            // SAFETY: a queue pair's queues outlive it.
+            unsafe { Cq::of(cq) }.asyncs.delivered();
+            async_element { cq }
+        }
+        AsyncKind::SrqLimitReached => {
+            let srq = *context.srqs.lock().get(&event.srq?)?;
+            // SAFETY: what is in the map exists.
+            unsafe { Srq::of(srq) }.asyncs.delivered();
+            async_element { srq }
+        }
+        AsyncKind::DeviceFatal
+        | AsyncKind::PortActive
+        | AsyncKind::PortErr
+        | AsyncKind::GidChange => port,
+        _ => {
+            let qp = *context.qps.lock().get(&event.qpn?.value())?;
+            // SAFETY: what is in the map exists.
+            unsafe { Qp::of(qp) }.asyncs.delivered();
+            async_element { qp }
+        }
+    };
+    Some(ibv_async_event { element, event_type: event.kind as c_uint })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    const CQ_ERR: c_uint = AsyncKind::CqErr as c_uint;
+    const SRQ_LIMIT: c_uint = AsyncKind::SrqLimitReached as c_uint;
+    const QP_EVENTS: [AsyncKind; 6] = [
+        AsyncKind::QpFatal,
+        AsyncKind::QpReqErr,
+        AsyncKind::QpAccessErr,
+        AsyncKind::CommEst,
+        AsyncKind::SqDrained,
+        AsyncKind::QpLastWqeReached,
+    ];
+    // SAFETY: an event that ibv_get_async_event gave, whose object waits for this call.
+    unsafe {
+        let event = ptr::read(event);
+        match event.event_type {
+            CQ_ERR => Cq::of(event.element.cq).asyncs.acknowledged(1),
+            SRQ_LIMIT => Srq::of(event.element.srq).asyncs.acknowledged(1),
+            kind if QP_EVENTS.iter().any(|&k| k as c_uint == kind) => {
+                Qp::of(event.element.qp).asyncs.acknowledged(1);
+            }
+            _ => {}
+        }
+    }
+}

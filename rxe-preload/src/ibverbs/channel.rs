@@ -1,0 +1,114 @@
+//! Completion channels: a descriptor that programs sleep on. IBTA 11.2.6.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::event::epoll;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rxe_verbs::CompletionChannel;
+
+use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use super::context::Context;
+use super::cq::Cq;
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
+
+/// A completion channel as programs hold it.
+#[repr(C)]
+pub(super) struct Channel {
+    verbs: ibv_comp_channel,
+    pub(super) channel: CompletionChannel,
+    /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
+    /// may set O_NONBLOCK on theirs, and [`ibv_get_cq_event`] must then not wait.
+    fd: OwnedFd,
+    /// Its completion queues, by their identity.
+    pub(super) queues: Mutex<HashMap<u64, *mut ibv_cq>>,
+}
+
+impl Channel {
+    /// # Safety
+    /// `channel` exists.
+    pub(super) unsafe fn of<'c>(channel: *mut ibv_comp_channel) -> &'c Self {
+        // SAFETY: programs only have the address of the first field of a `Channel`.
+        unsafe { &*channel.cast() }
+    }
+
+    fn next_event(&self) -> Outcome<*mut ibv_cq> {
+        let flags = fcntl_getfl(&self.fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
+        let timeout = flags.contains(OFlags::NONBLOCK).then_some(Duration::ZERO);
+        loop {
+            let Some(queue) = self.channel.get_event(timeout)? else {
+                return Err(Failure::plain(libc::EAGAIN));
+            };
+            let queues = self.queues.lock();
+            if let Some(&cq) = queues.get(&queue.id()) {
+                // SAFETY: what is in the map exists; whoever destroys it takes it out first, and
+                // then waits for the event that is counted here.
+                unsafe { Cq::of(cq) }.completions.delivered();
+                return Ok(cq);
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    // SAFETY: an open context.
+    let owner = unsafe { Context::of(context) };
+    let make = || -> Outcome<*mut ibv_comp_channel> {
+        let channel = owner.device()?.create_channel()?;
+        let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os)?;
+        epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(os)?;
+        let verbs = ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 };
+        let this = Channel { verbs, channel, fd, queues: Mutex::default() };
+        Ok(Box::into_raw(Box::new(this)).cast())
+    };
+    pointer_of("ibv_create_comp_channel", make())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: a channel, whose context is open.
+    let this = unsafe { Channel::of(channel) };
+    // SAFETY: as above.
+    if !unsafe { Context::of(this.verbs.context) }.is_own() {
+        return 0;
+    }
+    if !this.queues.lock().is_empty() {
+        let why = "completion queues still use the channel: destroy them first";
+        return errno_of("ibv_destroy_comp_channel", Err(Failure::new(libc::EBUSY, why)));
+    }
+    // SAFETY: from ibv_create_comp_channel; the program gives it up.
+    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: a channel, whose context is open.
+    let this = unsafe { Channel::of(channel) };
+    // SAFETY: as above.
+    let own = unsafe { Context::of(this.verbs.context) }.check();
+    let outcome = own.and_then(|()| this.next_event()).map(|found| {
+        // SAFETY: the caller's variables, and a queue that exists until its event is acknowledged.
+        unsafe {
+            *cq = found;
+            *cq_context = (*found).cq_context;
+        }
+    });
+    minus_one_of("ibv_get_cq_event", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
+    // SAFETY: a queue of which events were got.
+    unsafe { Cq::of(cq) }.completions.acknowledged(count);
+}

@@ -1,0 +1,179 @@
+//! The extended interface of completion queues: one completion at a time, read field by field.
+//!
+//! Between `start_poll` and `end_poll` the queue belongs to one thread, as verbs demand.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use rxe_verbs::Completion;
+
+use super::abi::{
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_context, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex,
+};
+use super::cq::{self, Cq};
+use crate::explain;
+use crate::ffi::{Failure, Outcome, pointer_of};
+
+/// Of `ibv_create_cq_wc_flags`: what every completion tells, its time by both clocks included.
+const KNOWN_FIELDS: u64 = 0x7f | 1 << 7 | 1 << 11;
+
+pub(super) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's structure.
+    let attr = unsafe { &*attr };
+    let make = || -> Outcome<*mut ibv_cq_ex> {
+        let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        if attr.comp_mask & !known != 0 {
+            let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+        if attr.wc_flags & !KNOWN_FIELDS != 0 {
+            let why = format!(
+                "wc_flags {:#x}: VLAN, flow tag and tag matching are not supported",
+                attr.wc_flags
+            );
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+        // SAFETY: the caller's promise.
+        let made = unsafe {
+            cq::create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector)
+        }?;
+        Ok(Box::into_raw(made).cast())
+    };
+    pointer_of("ibv_create_cq_ex", make())
+}
+
+/// The functions that the header's inline functions call.
+pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
+    ibv_cq_ex {
+        base,
+        comp_mask: 0,
+        status: 0,
+        wr_id: 0,
+        start_poll: Some(start_poll),
+        next_poll: Some(next_poll),
+        end_poll: Some(end_poll),
+        read_opcode: Some(read_opcode),
+        read_vendor_err: Some(read_zero),
+        read_byte_len: Some(read_byte_len),
+        read_imm_data: Some(read_imm_data),
+        read_qp_num: Some(read_qp_num),
+        read_src_qp: Some(read_src_qp),
+        read_wc_flags: Some(read_wc_flags),
+        read_slid: Some(read_zero),
+        read_sl: Some(read_zero_byte),
+        read_dlid_path_bits: Some(read_zero_byte),
+        read_completion_ts: Some(read_completion_ts),
+        read_cvlan: None,
+        read_flow_tag: None,
+        read_tm_info: None,
+        read_completion_wallclock_ns: Some(read_wallclock),
+    }
+}
+
+unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: a queue.
+    let this = unsafe { Cq::of(cq.cast()) };
+    match this.queue.poll_one() {
+        Ok(None) => {
+            this.pause();
+            libc::ENOENT
+        }
+        Ok(Some(completion)) => {
+            explain::completion(completion.qpn.value(), completion.status);
+            // SAFETY: the header's own fields, which only the polling thread uses; no reference to
+            // them exists.
+            unsafe {
+                (*cq).status = completion.status.code().into();
+                (*cq).wr_id = completion.id;
+            }
+            *this.current.lock() = Some(completion);
+            0
+        }
+        Err(e) => {
+            explain::once("ibv_start_poll", &e.to_string());
+            e.errno()
+        }
+    }
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
+    // SAFETY: null, or a structure that begins with its comp_mask.
+    if !attr.is_null() && unsafe { *attr.cast::<u32>() } != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: a queue.
+    unsafe { advance(cq) }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: a queue.
+    unsafe { advance(cq) }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: a queue.
+    *unsafe { Cq::of(cq.cast()) }.current.lock() = None;
+}
+
+unsafe fn current<T: Default>(cq: *mut ibv_cq_ex, read: impl FnOnce(&Completion) -> T) -> T {
+    // SAFETY: a queue.
+    unsafe { Cq::of(cq.cast()) }.current.lock().as_ref().map(read).unwrap_or_default()
+}
+
+unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> c_uint {
+    // SAFETY: a queue.
+    unsafe { current(cq, |c| c.op as c_uint) }
+}
+
+unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: a queue.
+    unsafe { current(cq, |c| c.byte_len) }
+}
+
+unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: a queue.
+    unsafe { current(cq, cq::immediate) }
+}
+
+unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: a queue.
+    unsafe { current(cq, |c| c.qpn.value()) }
+}
+
+unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: a queue.
+    unsafe { current(cq, |c| c.src_qp.value()) }
+}
+
+unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
+    // SAFETY: a queue.
+    unsafe { current(cq, cq::flags) }
+}
+
+unsafe extern "C" fn read_zero(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_zero_byte(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: `hca_core_clock` says so.
+unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: a queue.
+    unsafe { current(cq, |c| c.timestamp.as_nanos()) }
+}
+
+unsafe extern "C" fn read_wallclock(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: a queue.
+    let at = unsafe { current(cq, |c| c.timestamp.as_nanos()) };
+    let now = clock_gettime(ClockId::Monotonic);
+    let now = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    u64::try_from(wall).unwrap_or(u64::MAX).saturating_sub(now.saturating_sub(at))
+}

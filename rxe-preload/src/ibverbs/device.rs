@@ -1,0 +1,184 @@
+//! The devices that a program may open. IBTA 11.2.1.
+//!
+//! Invariant: what a program was given a pointer to is never freed, since it may ask for the list
+//! again, and compare.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+use std::sync::Mutex;
+
+use rxe_verbs::DeviceInfo;
+
+use super::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use crate::config::CONFIG;
+use crate::explain;
+use crate::ffi::{copy_text, set_errno};
+
+/// A device as programs hold it.
+#[repr(C)]
+pub(super) struct DeviceEntry {
+    verbs: ibv_device,
+    name: String,
+    index: c_int,
+    /// As it was when it was last listed.
+    info: Mutex<DeviceInfo>,
+}
+
+// SAFETY: `verbs` holds no pointers but the null ones of `_ops`, and is not changed once made.
+unsafe impl Send for DeviceEntry {}
+// SAFETY: as above; the rest is a Mutex.
+unsafe impl Sync for DeviceEntry {}
+
+impl DeviceEntry {
+    fn new(info: DeviceInfo, number: usize) -> Self {
+        let mut verbs = ibv_device {
+            _ops: [ptr::null(); 2],
+            node_type: IBV_NODE_CA,
+            transport_type: IBV_TRANSPORT_IB,
+            name: [0; 64],
+            dev_name: [0; 64],
+            dev_path: [0; 256],
+            ibdev_path: [0; 256],
+        };
+        let name = info.name().to_owned();
+        copy_text(&name, &mut verbs.name);
+        copy_text(&format!("uverbs{number}"), &mut verbs.dev_name);
+        copy_text(&format!("/sys/class/infiniband_verbs/uverbs{number}"), &mut verbs.dev_path);
+        copy_text(&format!("/sys/class/infiniband/{name}"), &mut verbs.ibdev_path);
+        let index = c_int::try_from(info.interface().index).unwrap_or(-1);
+        Self { verbs, name, index, info: Mutex::new(info) }
+    }
+
+    /// # Safety
+    /// `device` is from [`ibv_get_device_list`].
+    pub(super) unsafe fn of<'d>(device: *mut ibv_device) -> &'d Self {
+        // SAFETY: the list only has pointers to the first field of entries, which are never freed.
+        unsafe { &*device.cast() }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_device {
+        (&raw const self.verbs).cast_mut()
+    }
+
+    pub(super) fn info(&self) -> DeviceInfo {
+        match self.info.lock() {
+            Ok(info) => info.clone(),
+            Err(poisoned) => poisoned.into_inner().clone(),
+        }
+    }
+}
+
+/// The devices there are now. Those listed before keep their places in memory.
+fn entries() -> Vec<&'static DeviceEntry> {
+    static ALL: Mutex<BTreeMap<String, &'static DeviceEntry>> = Mutex::new(BTreeMap::new());
+    let infos = DeviceInfo::list().unwrap_or_else(|e| {
+        explain::once("ibv_get_device_list", &e.to_string());
+        Vec::new()
+    });
+    let shown = |info: &DeviceInfo| match &CONFIG.devices {
+        None => true,
+        Some(names) => names.iter().any(|n| n == info.name() || *n == info.interface().name),
+    };
+    let Ok(mut all) = ALL.lock() else { return Vec::new() };
+    let infos = infos.into_iter().filter(shown);
+    infos
+        .map(|info| {
+            let number = all.len();
+            let entry = all
+                .entry(info.name().to_owned())
+                .or_insert_with(|| Box::leak(Box::new(DeviceEntry::new(info.clone(), number))));
+            if let Ok(mut known) = entry.info.lock() {
+                *known = info;
+            }
+            *entry
+        })
+        .collect()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    let entries = entries();
+    if entries.is_empty() {
+        explain::once(
+            "ibv_get_device_list",
+            "there is no device, since no interface has an address: `ip link set lo up` makes one",
+        );
+    }
+    // SAFETY: calloc of pointers; freed by ibv_free_device_list.
+    let list: *mut *mut ibv_device =
+        unsafe { libc::calloc(entries.len() + 1, size_of::<*mut ibv_device>()) }.cast();
+    if list.is_null() {
+        set_errno(libc::ENOMEM);
+        return list;
+    }
+    for (at, entry) in entries.iter().enumerate() {
+        // SAFETY: `at` is less than what was allocated.
+        unsafe { *list.add(at) = entry.as_ptr() };
+    }
+    if !num_devices.is_null() {
+        // SAFETY: the caller's variable.
+        unsafe { *num_devices = c_int::try_from(entries.len()).unwrap_or(c_int::MAX) };
+    }
+    list
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: from ibv_get_device_list, by calloc. The devices themselves stay.
+    unsafe { libc::free(list.cast()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: a device from the list, which is never freed.
+    unsafe { (*device).name.as_ptr() }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: as above.
+    unsafe { DeviceEntry::of(device) }.info().guid().0.to_be()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: as above.
+    unsafe { DeviceEntry::of(device) }.index
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// Reads a file below a directory into `buf`, without the newline at its end. Returns its length.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: C strings of the caller.
+    let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+    let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
+    let Ok(mut text) = std::fs::read(path) else { return -1 };
+    text.truncate(size);
+    if text.last() == Some(&b'\n') {
+        text.pop();
+    }
+    // SAFETY: the caller has room for `size` bytes.
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), text.len()) };
+    if text.len() < size {
+        // SAFETY: as above.
+        unsafe { *buf.add(text.len()) = 0 };
+    }
+    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+}
+
+impl std::fmt::Debug for DeviceEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}

@@ -1,0 +1,204 @@
+//! Memory regions. IBTA 10.6, 11.2.8.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::NonNull;
+
+use rxe_verbs::{Access, MemoryRegion};
+
+use super::abi::{ibv_context, ibv_mr, ibv_pd};
+use super::context::Context;
+use super::pd::Pd;
+use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+
+/// A memory region as programs hold it.
+#[repr(C)]
+pub(super) struct Mr {
+    verbs: ibv_mr,
+    region: MemoryRegion,
+}
+
+/// Of `ibv_access_flags`: that pages may come later (on demand), are huge, and flags that a provider
+/// may ignore.
+const ON_DEMAND: c_uint = 1 << 6;
+const HUGETLB: c_uint = 1 << 7;
+const OPTIONAL: c_uint = 0x3ff0_0000;
+
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Outcome<*mut ibv_mr> {
+    // SAFETY: a protection domain.
+    let (context, owner) = unsafe { ((*pd).context, Pd::of(pd)) };
+    // SAFETY: its context is open.
+    unsafe { Context::of(context) }.check()?;
+    let access = access(flags)?;
+    let start = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
+    let first = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
+    if addr.is_null() && length > 0 {
+        return Err(Failure::new(libc::EFAULT, "memory at address 0 can not be registered"));
+    }
+    check_mapped(addr, length)?;
+    // SAFETY: `ibv_reg_mr`'s own contract: the memory stays until the region is deregistered. No
+    // Rust reference to a program's memory exists.
+    let region = unsafe { owner.domain.register_raw(first, length, start, access) }?;
+    let verbs = ibv_mr {
+        context,
+        pd,
+        addr,
+        length,
+        handle: 0,
+        lkey: region.lkey().value(),
+        rkey: region.rkey().value(),
+    };
+    Ok(Box::into_raw(Box::new(Mr { verbs, region })).cast())
+}
+
+fn access(flags: c_uint) -> Outcome<Access> {
+    let without_effect = HUGETLB | OPTIONAL;
+    if flags & ON_DEMAND != 0 {
+        let why = "on-demand paging (IBV_ACCESS_ON_DEMAND) is not supported";
+        return Err(Failure::new(libc::EOPNOTSUPP, why));
+    }
+    Access::from_bits(flags & !without_effect).ok_or_else(|| {
+        Failure::new(libc::EINVAL, format!("access flags {flags:#x}: there are no such flags"))
+    })
+}
+
+/// As the kernel does when it pins the pages: memory that is not there is refused now, and does not
+/// end the program when a peer writes to it.
+fn check_mapped(addr: *mut c_void, length: usize) -> Outcome {
+    if length == 0 {
+        return Ok(());
+    }
+    let page = rustix::param::page_size();
+    let start = addr.addr() & !(page - 1);
+    let Some(end) = addr.addr().checked_add(length) else {
+        return Err(Failure::new(libc::EINVAL, "the memory passes the end of the address space"));
+    };
+    // SAFETY: MS_ASYNC changes nothing; the kernel checks the range and says ENOMEM where it is not
+    // mapped.
+    let result = unsafe { libc::msync(addr.map_addr(|_| start), end - start, libc::MS_ASYNC) };
+    if result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM) {
+        return Ok(());
+    }
+    Err(Failure::new(libc::EFAULT, "not all of the memory is mapped: is the length right?"))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    let iova = addr.addr() as u64;
+    // SAFETY: the caller's promise.
+    pointer_of("ibv_reg_mr", unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    let made = unsafe { register(pd, addr, length, iova, access.cast_unsigned()) };
+    pointer_of("ibv_reg_mr_iova", made)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    pointer_of("ibv_reg_mr", unsafe { register(pd, addr, length, iova, access) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: a region, whose context is open.
+    let own = unsafe { Context::of((*mr).context) }.is_own();
+    if own {
+        // SAFETY: from `register`; the program gives it up.
+        let this = unsafe { Box::from_raw(mr.cast::<Mr>()) };
+        return errno_of("ibv_dereg_mr", this.region.close().map_err(Failure::from));
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_rereg_mr(
+    _mr: *mut ibv_mr,
+    _flags: c_int,
+    _pd: *mut ibv_pd,
+    _addr: *mut c_void,
+    _length: usize,
+    _access: c_int,
+) -> c_int {
+    // The old region stays valid.
+    const IBV_REREG_MR_ERR_INPUT: c_int = -1;
+    errno_of("ibv_rereg_mr", Err(Failure::plain(libc::EOPNOTSUPP)));
+    IBV_REREG_MR_ERR_INPUT
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_reg_dmabuf_mr(
+    _pd: *mut ibv_pd,
+    _offset: u64,
+    _length: usize,
+    _iova: u64,
+    _fd: c_int,
+    _access: c_int,
+) -> *mut ibv_mr {
+    pointer_of("ibv_reg_dmabuf_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
+    pointer_of("ibv_import_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
+}
+
+/// Nothing was imported.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_import_dm(_context: *mut ibv_context, _handle: u32) -> *mut c_void {
+    pointer_of("ibv_import_dm", Err(Failure::plain(libc::EOPNOTSUPP)))
+}
+
+/// Nothing was imported.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_unimport_dm(_dm: *mut c_void) {}
+
+/// Memory is copied by the CPU, so a fork takes nothing away from it.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_is_fork_initialized() -> c_uint {
+    const IBV_FORK_UNNEEDED: c_uint = 2;
+    IBV_FORK_UNNEEDED
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}

@@ -1,0 +1,98 @@
+//! Protection, thread and parent domains. IBTA 11.2.1.5.
+
+use std::ffi::c_int;
+
+use rxe_verbs::ProtectionDomain;
+
+use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+use super::context::Context;
+use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+
+/// A protection domain as programs hold it. A parent domain is one more handle to its parent.
+#[repr(C)]
+pub(super) struct Pd {
+    verbs: ibv_pd,
+    pub(super) domain: ProtectionDomain,
+    /// Of a parent domain, the domain that it was made of.
+    parent: Option<*mut ibv_pd>,
+}
+
+impl Pd {
+    /// # Safety
+    /// `pd` exists.
+    pub(super) unsafe fn of<'p>(pd: *mut ibv_pd) -> &'p Self {
+        // SAFETY: programs only have the address of the first field of a `Pd`.
+        unsafe { &*pd.cast() }
+    }
+
+    fn into_ptr(self) -> *mut ibv_pd {
+        Box::into_raw(Box::new(self)).cast()
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: an open context.
+    let owner = unsafe { Context::of(context) };
+    let make = || -> Outcome<*mut ibv_pd> {
+        let domain = owner.device()?.create_pd()?;
+        Ok(Pd { verbs: ibv_pd { context, handle: 0 }, domain, parent: None }.into_ptr())
+    };
+    pointer_of("ibv_alloc_pd", make())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: a domain, which the program gives up.
+    let this = unsafe { Pd::of(pd) };
+    // SAFETY: its context is still open.
+    if !unsafe { Context::of(this.verbs.context) }.is_own() {
+        return 0;
+    }
+    if this.parent.is_none() && this.domain.users() > 0 {
+        let why = "something made in the protection domain still exists: destroy it first";
+        return errno_of("ibv_dealloc_pd", Err(Failure::new(libc::EBUSY, why)));
+    }
+    // SAFETY: from `into_ptr`.
+    drop(unsafe { Box::from_raw(pd.cast::<Pd>()) });
+    0
+}
+
+/// Thread domains promise that one thread alone uses what is in them. Nothing here gains by that.
+pub(super) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    _attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    Box::into_raw(Box::new(ibv_td { context }))
+}
+
+pub(super) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: from `alloc_td`.
+    drop(unsafe { Box::from_raw(td) });
+    0
+}
+
+/// Own allocators for what a provider shares with its hardware (`comp_mask`) have nothing to
+/// allocate here, so they are never called.
+pub(super) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: the caller's structure.
+    let parent = unsafe { (*attr).pd };
+    if parent.is_null() {
+        return pointer_of("ibv_alloc_parent_domain", Err(Failure::plain(libc::EINVAL)));
+    }
+    // SAFETY: a protection domain.
+    let domain = unsafe { Pd::of(parent) }.domain.clone();
+    Pd { verbs: ibv_pd { context, handle: 0 }, domain, parent: Some(parent) }.into_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ibv_pd {
+    pointer_of("ibv_import_pd", Err(Failure::plain(libc::EOPNOTSUPP)))
+}
+
+/// Nothing was imported.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}

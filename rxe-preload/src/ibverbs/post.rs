@@ -1,0 +1,259 @@
+//! Posting work requests. IBTA 11.4.1.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::{ptr, slice};
+
+use rxe_verbs::{
+    Error, Key, Payload, Qkey, QpType, Qpn, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
+    Sge, SgeList, VerbsError,
+};
+use smallvec::SmallVec;
+
+use super::abi::{
+    IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
+};
+use super::ah::Ah;
+use super::context::Context;
+use super::qp::Qp;
+use super::srq::Srq;
+use crate::explain;
+use crate::ffi::{Failure, Outcome};
+
+pub(super) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    first: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: a queue pair, whose context is open.
+    let (this, own) = unsafe { (Qp::of(qp), Context::of((*qp).context).is_own()) };
+    if !own {
+        // SAFETY: the caller's variable.
+        unsafe { *bad = first };
+        return libc::EIO;
+    }
+    let mut at = first;
+    let mut wrong: Outcome = Ok(());
+    // What has been read from the program's list but not been taken.
+    let mut given = first;
+    let requests = std::iter::from_fn(|| {
+        given = at;
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: a request of the caller's list, which ends with null.
+        let wr = unsafe { &*at };
+        // SAFETY: what the request names exists, as verbs demands.
+        match unsafe { send_request(this, wr) } {
+            Ok(request) => {
+                at = wr.next;
+                Some(request)
+            }
+            Err(failure) => {
+                wrong = Err(failure);
+                None
+            }
+        }
+    });
+    let failure = match this.pair.post_send_list(requests) {
+        Ok(_) => match wrong {
+            Ok(()) => return 0,
+            Err(failure) => failure,
+        },
+        Err((_, e)) => e.into(),
+    };
+    explain::failure("ibv_post_send", &failure);
+    // SAFETY: the caller's variable.
+    unsafe { *bad = given };
+    failure.errno
+}
+
+/// # Safety
+/// What `wr` points to exists.
+unsafe fn send_request(qp: &Qp, wr: &ibv_send_wr) -> Outcome<SendRequest> {
+    let service = qp.pair.service();
+    let rdma = || {
+        // SAFETY: the member that RDMA requests use; any bits are a value.
+        let rdma = unsafe { wr.wr.rdma };
+        Remote { addr: rdma.remote_addr, rkey: Key(rdma.rkey) }
+    };
+    let imm = Some(u32::from_be(wr.imm_or_rkey));
+    let op = match wr.opcode {
+        IBV_WR_SEND => SendOp::Send { imm: None },
+        IBV_WR_SEND_WITH_IMM => SendOp::Send { imm },
+        IBV_WR_RDMA_WRITE => SendOp::Write { remote: rdma(), imm: None },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write { remote: rdma(), imm },
+        IBV_WR_RDMA_READ => SendOp::Read { remote: rdma() },
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            // SAFETY: the member that atomics use; any bits are a value.
+            let atomic = unsafe { wr.wr.atomic };
+            let remote = Remote { addr: atomic.remote_addr, rkey: Key(atomic.rkey) };
+            if wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP {
+                SendOp::CompareSwap { remote, compare: atomic.compare_add, swap: atomic.swap }
+            } else {
+                SendOp::FetchAdd { remote, add: atomic.compare_add }
+            }
+        }
+        IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: Key(wr.imm_or_rkey) },
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: Key(wr.imm_or_rkey) },
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote: rdma() },
+        other => {
+            let why = format!("opcode {other} is not supported");
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+    };
+    // SAFETY: the request's list.
+    let list = unsafe { elements(wr.sg_list, wr.num_sge) }?;
+    let payload = if wr.send_flags & IBV_SEND_INLINE != 0 {
+        // SAFETY: inline elements are memory of the program, registered or not.
+        unsafe {
+            inline(qp, list.iter().map(|e| (ptr::with_exposed_provenance(addr(e)), e.length)))
+        }?
+    } else {
+        Payload::Sges(list.iter().map(sge).collect())
+    };
+    let mut request = SendRequest::new(wr.wr_id, op, payload);
+    request.flags = SendFlags::from_bits_truncate(wr.send_flags);
+    match service {
+        QpType::Ud => {
+            // SAFETY: the member that datagrams use; any bits are a value.
+            let ud = unsafe { wr.wr.ud };
+            if ud.ah.is_null() {
+                let why = "a datagram needs an address handle (wr.ud.ah)";
+                return Err(Failure::new(libc::EINVAL, why));
+            }
+            // SAFETY: an address handle.
+            let ah = unsafe { Ah::of(ud.ah) };
+            request.to = Some(ah.handle.datagram(qpn(ud.remote_qpn)?, Qkey::new(ud.remote_qkey)));
+        }
+        QpType::XrcSend => request.xrc_srq = Some(wr.remote_srqn),
+        _ => {}
+    }
+    Ok(request)
+}
+
+pub(super) fn qpn(number: u32) -> Outcome<Qpn> {
+    Qpn::new(number).ok_or_else(|| {
+        Failure::new(libc::EINVAL, format!("QP number {number:#x} has more than 24 bits"))
+    })
+}
+
+fn addr(element: &ibv_sge) -> usize {
+    usize::try_from(element.addr).unwrap_or(0)
+}
+
+pub(super) fn sge(element: &ibv_sge) -> Sge {
+    Sge { addr: element.addr, length: element.length, lkey: Key(element.lkey) }
+}
+
+/// # Safety
+/// `list` has `count` elements.
+unsafe fn elements<'e>(list: *const ibv_sge, count: c_int) -> Outcome<&'e [ibv_sge]> {
+    let negative = || Failure::new(libc::EINVAL, format!("num_sge is {count}"));
+    let count = usize::try_from(count).map_err(|_| negative())?;
+    if count == 0 || list.is_null() {
+        return if count == 0 {
+            Ok(&[])
+        } else {
+            Err(Failure::new(libc::EINVAL, "sg_list is null"))
+        };
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(list, count) })
+}
+
+/// Copies the bytes of an inline request, which need not be registered.
+///
+/// # Safety
+/// The memory is readable.
+pub(super) unsafe fn inline(
+    qp: &Qp,
+    parts: impl Iterator<Item = (*const c_void, u32)> + Clone,
+) -> Outcome<Payload> {
+    let total: u64 = parts.clone().map(|(_, len)| u64::from(len)).sum();
+    let room = qp.pair.cap().max_inline_data;
+    if total > room.into() {
+        let why = format!(
+            "{total} bytes of inline data: the queue pair was made for {room} (max_inline_data)"
+        );
+        return Err(Failure::new(libc::EINVAL, why));
+    }
+    let mut bytes: SmallVec<[u8; 32]> = SmallVec::new();
+    for (from, len) in parts.filter(|(_, len)| *len > 0) {
+        let len = usize::try_from(len).unwrap_or(0);
+        // SAFETY: the caller's promise. The program owns this memory and does not change it during
+        // this call.
+        bytes.extend_from_slice(unsafe { slice::from_raw_parts(from.cast::<u8>(), len) });
+    }
+    Ok(Payload::Inline(bytes))
+}
+
+pub(super) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a queue pair, whose context is open.
+    let (this, own) = unsafe { (Qp::of(qp), Context::of((*qp).context).is_own()) };
+    // SAFETY: the caller's list.
+    unsafe { post_receives("ibv_post_recv", own, first, bad, |r| this.pair.post_recv(r)) }
+}
+
+pub(super) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a queue, whose context is open.
+    let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).is_own()) };
+    // SAFETY: the caller's list.
+    unsafe { post_receives("ibv_post_srq_recv", own, first, bad, |r| this.queue.post_recv(r)) }
+}
+
+/// # Safety
+/// The list is one of work requests, and `bad` the caller's variable.
+unsafe fn post_receives(
+    verb: &'static str,
+    own: bool,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    post: impl Fn(RecvRequest) -> Result<(), Error>,
+) -> c_int {
+    let mut at = first;
+    while !at.is_null() {
+        // SAFETY: a request of the list.
+        let wr = unsafe { &*at };
+        // SAFETY: the request's list.
+        let posted = unsafe { elements(wr.sg_list, wr.num_sge) }.and_then(|list| {
+            if !own {
+                return Err(Failure::plain(libc::EIO));
+            }
+            let sges: SgeList = list.iter().map(sge).collect();
+            Ok(post(RecvRequest { id: wr.wr_id, sges })?)
+        });
+        if let Err(failure) = posted {
+            explain::failure(verb, &failure);
+            // SAFETY: the caller's variable.
+            unsafe { *bad = at };
+            return failure.errno;
+        }
+        at = wr.next;
+    }
+    0
+}
+
+/// Whether as many requests more fit into the send queue.
+pub(super) fn check_room(qp: &Qp, count: usize) -> Outcome {
+    let depth = qp.pair.cap().max_send_wr;
+    let used = qp.pair.sends_outstanding() as usize;
+    if used + count <= depth as usize {
+        return Ok(());
+    }
+    Err(VerbsError::QueueFull { queue: "send", depth }.into())
+}
+
+/// Flags as the extended interface has them.
+pub(super) fn send_flags(flags: c_uint) -> SendFlags {
+    SendFlags::from_bits_truncate(flags)
+}

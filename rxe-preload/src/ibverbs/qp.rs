@@ -1,0 +1,287 @@
+//! Queue pairs: making, destroying, multicast groups. IBTA 10.2.4, 11.2.5, 11.3.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use rxe_verbs::{Gid, QpCap, QpType, QueuePair};
+
+use super::abi::{
+    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    IBV_QP_INIT_ATTR_XRCD, Unused, ibv_context, ibv_cq, ibv_ece, ibv_gid, ibv_pd, ibv_qp,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_xrcd,
+};
+use super::asynchronous::Unacknowledged;
+use super::builder::{self, Batch};
+use super::context::Context;
+use super::cq::Cq;
+use super::pd::Pd;
+use super::srq::Srq;
+use super::xrcd::Xrcd;
+use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+
+/// A queue pair as programs hold it: always with the extended interface behind it.
+#[repr(C)]
+pub(super) struct Qp {
+    /// Which the program writes to, too.
+    verbs: UnsafeCell<ibv_qp_ex>,
+    pub(super) pair: QueuePair,
+    pub(super) asyncs: Unacknowledged,
+    pub(super) batch: Batch,
+    send_cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    sq_sig_all: bool,
+}
+
+impl Qp {
+    /// # Safety
+    /// `qp` exists.
+    pub(super) unsafe fn of<'q>(qp: *mut ibv_qp) -> &'q Self {
+        // SAFETY: programs only have the address of the first field of a `Qp`.
+        unsafe { &*qp.cast() }
+    }
+
+    /// The one of its completion queues that has overflowed.
+    pub(super) fn overflowed_cq(&self) -> *mut ibv_cq {
+        if self.pair.recv_cq().is_overflowed() { self.recv_cq } else { self.send_cq }
+    }
+
+    /// As ibv_create_qp was asked.
+    pub(super) fn init_attr(&self, qp_context: *mut c_void) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            qp_context,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            srq: self.srq,
+            cap: from_cap(self.pair.cap()),
+            qp_type: self.pair.service() as c_uint,
+            sq_sig_all: self.sq_sig_all.into(),
+        }
+    }
+}
+
+/// What both ways of making one have.
+struct Wanted {
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
+    attr: ibv_qp_init_attr,
+}
+
+/// # Safety
+/// What `wanted` names exists.
+unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
+    let attr = &wanted.attr;
+    // SAFETY: an open context.
+    let owner = unsafe { Context::of(wanted.context) };
+    owner.check()?;
+    let service = service(attr.qp_type)?;
+    let missing = |what: &str| Failure::new(libc::EINVAL, format!("{what} is missing"));
+    let mut builder = if service == QpType::XrcRecv {
+        if wanted.xrcd.is_null() {
+            return Err(missing("the XRC domain (xrcd)"));
+        }
+        // SAFETY: a domain.
+        unsafe { Xrcd::of(wanted.xrcd) }.domain.qp()
+    } else {
+        if wanted.pd.is_null() {
+            return Err(missing("the protection domain (pd)"));
+        }
+        if attr.send_cq.is_null() {
+            return Err(missing("send_cq"));
+        }
+        // An XRC sender receives nothing.
+        let recv_cq = match (service, attr.recv_cq.is_null()) {
+            (QpType::XrcSend, _) => attr.send_cq,
+            (_, false) => attr.recv_cq,
+            (_, true) => return Err(missing("recv_cq")),
+        };
+        // SAFETY: a protection domain and completion queues.
+        unsafe {
+            let (send, recv) = (Cq::of(attr.send_cq), Cq::of(recv_cq));
+            Pd::of(wanted.pd).domain.qp_with(&send.queue, &recv.queue).service(service)
+        }
+    };
+    builder = builder.cap(to_cap(&attr.cap)).sq_sig_all(attr.sq_sig_all != 0);
+    if !attr.srq.is_null() && !matches!(service, QpType::XrcSend | QpType::XrcRecv) {
+        // SAFETY: a shared receive queue.
+        builder = builder.srq(&unsafe { Srq::of(attr.srq) }.queue);
+    }
+    let pair = builder.build()?;
+    let number = pair.qpn().value();
+    let base = ibv_qp {
+        context: wanted.context,
+        qp_context: attr.qp_context,
+        pd: wanted.pd,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        handle: number,
+        qp_num: number,
+        state: 0,
+        qp_type: attr.qp_type,
+        unused: Unused::NEW,
+        events_completed: 0,
+    };
+    let qp: *mut ibv_qp = Box::into_raw(Box::new(Qp {
+        verbs: UnsafeCell::new(builder::functions(base)),
+        pair,
+        asyncs: Unacknowledged::default(),
+        batch: Batch::default(),
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        sq_sig_all: attr.sq_sig_all != 0,
+    }))
+    .cast();
+    owner.qps.lock().insert(number, qp);
+    Ok(qp)
+}
+
+fn service(qp_type: c_uint) -> Outcome<QpType> {
+    const ALL: [QpType; 5] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];
+    ALL.into_iter().find(|&service| service as c_uint == qp_type).ok_or_else(|| {
+        let why = format!("queue pairs of type {qp_type}: there are RC, UC, UD and XRC");
+        Failure::new(libc::EOPNOTSUPP, why)
+    })
+}
+
+fn to_cap(cap: &ibv_qp_cap) -> QpCap {
+    QpCap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+pub(super) fn from_cap(cap: QpCap) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: a protection domain and the caller's structure.
+    let (context, wanted) = unsafe { ((*pd).context, *attr) };
+    let wanted = Wanted { context, pd, xrcd: ptr::null_mut(), attr: wanted };
+    // SAFETY: the caller's promise.
+    let made = unsafe { create(&wanted) };
+    if let Ok(qp) = made {
+        // SAFETY: the caller's structure, and what was just made.
+        unsafe { (*attr).cap = from_cap(Qp::of(qp).pair.cap()) };
+    }
+    pointer_of("ibv_create_qp", made)
+}
+
+pub(super) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the caller's structure.
+    let made = unsafe { create_ex(context, &*attr) };
+    if let Ok(qp) = made {
+        // SAFETY: the caller's structure, and what was just made.
+        unsafe { (*attr).cap = from_cap(Qp::of(qp).pair.cap()) };
+    }
+    pointer_of("ibv_create_qp_ex", made)
+}
+
+unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
+    const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let has = |bit| attr.comp_mask & bit != 0;
+    if attr.comp_mask & !KNOWN != 0 {
+        let why = format!("comp_mask {:#x} asks for what there is not", attr.comp_mask);
+        return Err(Failure::new(libc::EOPNOTSUPP, why));
+    }
+    if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0 {
+        let why = format!("create_flags {:#x} are not supported", attr.create_flags);
+        return Err(Failure::new(libc::EOPNOTSUPP, why));
+    }
+    if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+        builder::check_operations(attr.qp_type, attr.send_ops_flags)?;
+    }
+    let wanted = Wanted {
+        context,
+        pd: if has(IBV_QP_INIT_ATTR_PD) { attr.pd } else { ptr::null_mut() },
+        xrcd: if has(IBV_QP_INIT_ATTR_XRCD) { attr.xrcd } else { ptr::null_mut() },
+        attr: ibv_qp_init_attr {
+            qp_context: attr.qp_context,
+            send_cq: attr.send_cq,
+            recv_cq: attr.recv_cq,
+            srq: attr.srq,
+            cap: attr.cap,
+            qp_type: attr.qp_type,
+            sq_sig_all: attr.sq_sig_all,
+        },
+    };
+    // SAFETY: the caller's promise.
+    unsafe { create(&wanted) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: a queue pair, whose context is open.
+    let (this, owner) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
+    if !owner.is_own() {
+        return 0;
+    }
+    owner.qps.lock().remove(&this.pair.qpn().value());
+    this.asyncs.wait("ibv_destroy_qp");
+    // SAFETY: from `create`; the program gives it up.
+    drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    qp.cast()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    // SAFETY: a queue pair and a GID of the caller.
+    let (this, gid) = unsafe { (Qp::of(qp), Gid::from_bytes((*gid).raw)) };
+    errno_of("ibv_attach_mcast", this.pair.attach_multicast(gid).map_err(Failure::from))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    // SAFETY: a queue pair and a GID of the caller.
+    let (this, gid) = unsafe { (Qp::of(qp), Gid::from_bytes((*gid).raw)) };
+    errno_of("ibv_detach_mcast", this.pair.detach_multicast(gid).map_err(Failure::from))
+}
+
+/// Enhanced connection establishment is for two devices of one vendor to agree on more than verbs.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's structure.
+    unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's structure.
+    let ece = unsafe { &*ece };
+    if ece.comp_mask != 0 {
+        return libc::EINVAL;
+    }
+    if ece.vendor_id == 0 { 0 } else { libc::EOPNOTSUPP }
+}
+
+/// Bytes of a message may become visible in any order, as far as promised.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
+    0
+}

@@ -1,0 +1,194 @@
+//! A queue pair's attributes, in and out. IBTA 11.2.5.2, 11.2.5.3.
+
+use std::ffi::{c_int, c_uint};
+
+use rxe_verbs::{
+    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, Qkey, QpAttr, QpState, Qpn,
+    RnrTimer,
+};
+
+use super::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
+use super::context::Context;
+use super::qp::{Qp, from_cap};
+use crate::ffi::{Failure, Outcome, errno_of};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: a queue pair and the caller's structure.
+    let (this, attr) = unsafe { (Qp::of(qp), &*attr) };
+    // SAFETY: a queue pair's context is open.
+    let own = unsafe { Context::of((*qp).context) }.check();
+    let outcome = own.and_then(|()| {
+        let (ours, mask) = attributes(attr, mask.cast_unsigned())?;
+        this.pair.modify(&ours, mask)?;
+        if mask.contains(AttrMask::STATE) {
+            // SAFETY: the header's own field; no reference to it exists.
+            unsafe { (*qp).state = attr.qp_state };
+        }
+        Ok(())
+    });
+    errno_of("ibv_modify_qp", outcome)
+}
+
+/// Only what the mask names is looked at: programs leave the rest uninitialised.
+fn attributes(attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
+    let mask = AttrMask::from_bits(mask)
+        .ok_or_else(|| invalid("attr_mask", format!("{mask:#x} has bits without a meaning")))?;
+    let mut ours = QpAttr::default();
+    let state = |name, number: c_uint| {
+        QpState::from_verbs(number).ok_or_else(|| invalid(name, format!("there is no {number}")))
+    };
+    if mask.contains(AttrMask::STATE) {
+        ours.qp_state = state("qp_state", attr.qp_state)?;
+    }
+    if mask.contains(AttrMask::CUR_STATE) {
+        ours.cur_qp_state = state("cur_qp_state", attr.cur_qp_state)?;
+    }
+    if mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) {
+        ours.en_sqd_async_notify = attr.en_sqd_async_notify != 0;
+    }
+    if mask.contains(AttrMask::ACCESS_FLAGS) {
+        ours.qp_access_flags = Access::from_bits_truncate(attr.qp_access_flags);
+    }
+    if mask.contains(AttrMask::PKEY_INDEX) {
+        ours.pkey_index = attr.pkey_index;
+    }
+    if mask.contains(AttrMask::PORT) {
+        ours.port_num = attr.port_num;
+    }
+    if mask.contains(AttrMask::QKEY) {
+        ours.qkey = Qkey::new(attr.qkey);
+    }
+    if mask.contains(AttrMask::AV) {
+        ours.ah_attr = address(&attr.ah_attr)?;
+    }
+    if mask.contains(AttrMask::PATH_MTU) {
+        let mtu = u8::try_from(attr.path_mtu).ok().and_then(Mtu::from_verbs);
+        ours.path_mtu =
+            mtu.ok_or_else(|| invalid("path_mtu", format!("{}: 1 to 5", attr.path_mtu)))?;
+    }
+    if mask.contains(AttrMask::TIMEOUT) {
+        ours.timeout = AckTimeout::new(attr.timeout)
+            .ok_or_else(|| invalid("timeout", format!("{}: 0 to 31", attr.timeout)))?;
+    }
+    if mask.contains(AttrMask::MIN_RNR_TIMER) {
+        ours.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer)
+            .ok_or_else(|| invalid("min_rnr_timer", format!("{}: 0 to 31", attr.min_rnr_timer)))?;
+    }
+    if mask.contains(AttrMask::RETRY_CNT) {
+        ours.retry_cnt = attr.retry_cnt;
+    }
+    if mask.contains(AttrMask::RNR_RETRY) {
+        ours.rnr_retry = attr.rnr_retry;
+    }
+    if mask.contains(AttrMask::RQ_PSN) {
+        ours.rq_psn = Psn::new(attr.rq_psn);
+    }
+    if mask.contains(AttrMask::SQ_PSN) {
+        ours.sq_psn = Psn::new(attr.sq_psn);
+    }
+    if mask.contains(AttrMask::MAX_QP_RD_ATOMIC) {
+        ours.max_rd_atomic = attr.max_rd_atomic;
+    }
+    if mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
+        ours.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    }
+    if mask.contains(AttrMask::DEST_QPN) {
+        ours.dest_qp_num = Qpn::new(attr.dest_qp_num).ok_or_else(|| {
+            invalid("dest_qp_num", format!("{:#x} has more than 24 bits", attr.dest_qp_num))
+        })?;
+    }
+    Ok((ours, mask))
+}
+
+/// The way to a peer. On RoCE it is told by GIDs alone.
+pub(super) fn address(attr: &ibv_ah_attr) -> Outcome<AddressVector> {
+    if attr.is_global == 0 {
+        let why = "is 0: RoCE peers are addressed by GID; set it to 1 and fill in grh (the peer's \
+                   dgid, the own sgid_index; with the example programs: option -g INDEX, and with \
+                   perftest -x INDEX, at both ends)";
+        return Err(invalid("ah_attr.is_global", why));
+    }
+    if !matches!(attr.port_num, 0 | 1) {
+        return Err(invalid(
+            "ah_attr.port_num",
+            format!("{}: there is only port 1", attr.port_num),
+        ));
+    }
+    Ok(AddressVector {
+        sgid_index: attr.grh.sgid_index.into(),
+        dgid: Gid::from_bytes(attr.grh.dgid.raw),
+        flow_label: attr.grh.flow_label & 0xf_ffff,
+        traffic_class: attr.grh.traffic_class,
+        hop_limit: attr.grh.hop_limit,
+    })
+}
+
+/// The same the other way.
+pub(super) fn to_ah_attr(address: &AddressVector) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: *address.dgid.as_bytes() },
+            flow_label: address.flow_label,
+            sgid_index: u8::try_from(address.sgid_index).unwrap_or(u8::MAX),
+            hop_limit: address.hop_limit,
+            traffic_class: address.traffic_class,
+        },
+        is_global: 1,
+        port_num: 1,
+        ..ibv_ah_attr::default()
+    }
+}
+
+fn invalid(name: &str, why: impl std::fmt::Display) -> Failure {
+    Failure::new(libc::EINVAL, format!("{name}: {why}"))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: a queue pair.
+    let this = unsafe { Qp::of(qp) };
+    // SAFETY: as above.
+    let own = unsafe { Context::of((*qp).context) }.check();
+    let outcome = own.and_then(|()| {
+        let ours = this.pair.query()?;
+        // SAFETY: the caller's structures, and the header's own fields.
+        unsafe {
+            attr.write(to_verbs(&ours, this));
+            init.write(this.init_attr((*qp).qp_context));
+            (*qp).state = ours.qp_state as c_uint;
+        }
+        Ok(())
+    });
+    errno_of("ibv_query_qp", outcome)
+}
+
+fn to_verbs(ours: &QpAttr, qp: &Qp) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: ours.qp_state as c_uint,
+        cur_qp_state: ours.qp_state as c_uint,
+        path_mtu: ours.path_mtu.to_verbs().into(),
+        qkey: ours.qkey.value(),
+        rq_psn: ours.rq_psn.value(),
+        sq_psn: ours.sq_psn.value(),
+        dest_qp_num: ours.dest_qp_num.value(),
+        qp_access_flags: ours.qp_access_flags.bits(),
+        cap: from_cap(qp.pair.cap()),
+        ah_attr: to_ah_attr(&ours.ah_attr),
+        pkey_index: ours.pkey_index,
+        en_sqd_async_notify: ours.en_sqd_async_notify.into(),
+        max_rd_atomic: ours.max_rd_atomic,
+        max_dest_rd_atomic: ours.max_dest_rd_atomic,
+        min_rnr_timer: ours.min_rnr_timer.code(),
+        port_num: ours.port_num,
+        timeout: ours.timeout.code(),
+        retry_cnt: ours.retry_cnt,
+        rnr_retry: ours.rnr_retry,
+        ..ibv_qp_attr::default()
+    }
+}

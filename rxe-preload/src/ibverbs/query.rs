@@ -1,0 +1,360 @@
+//! What a device and its port say of themselves. IBTA 11.2.1.2.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use rustix::time::{ClockId, clock_gettime};
+use rxe_verbs::Gid;
+use rxe_verbs::device::{DeviceAttr, DeviceInfo, PortAttr};
+
+use super::abi::{
+    IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, ibv_context, ibv_device_attr,
+    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_values_ex,
+};
+use super::context::Context;
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, set_errno};
+
+/// The only port and the only partition.
+const PORT: u32 = DeviceInfo::PORT as u32;
+const PKEY: u16 = 0xffff;
+
+fn device_attr(attr: &DeviceAttr) -> ibv_device_attr {
+    let int = |n: u32| c_int::try_from(n).unwrap_or(c_int::MAX);
+    let mut fw_ver = [0; 64];
+    for (to, from) in fw_ver.iter_mut().zip(attr.fw_ver.bytes()) {
+        *to = from;
+    }
+    ibv_device_attr {
+        fw_ver,
+        node_guid: attr.node_guid.0.to_be(),
+        sys_image_guid: attr.sys_image_guid.0.to_be(),
+        max_mr_size: attr.max_mr_size,
+        page_size_cap: attr.page_size_cap,
+        vendor_id: attr.vendor_id,
+        vendor_part_id: attr.vendor_part_id,
+        hw_ver: attr.hw_ver,
+        max_qp: int(attr.max_qp),
+        max_qp_wr: int(attr.max_qp_wr),
+        #[expect(clippy::cast_possible_truncation, reason = "verbs shows the low half here")]
+        device_cap_flags: attr.device_cap_flags.bits() as c_uint,
+        max_sge: int(attr.max_sge),
+        max_sge_rd: int(attr.max_sge_rd),
+        max_cq: int(attr.max_cq),
+        max_cqe: int(attr.max_cqe),
+        max_mr: int(attr.max_mr),
+        max_pd: int(attr.max_pd),
+        max_qp_rd_atom: int(attr.max_qp_rd_atom),
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: int(attr.max_res_rd_atom),
+        max_qp_init_rd_atom: int(attr.max_qp_init_rd_atom),
+        max_ee_init_rd_atom: 0,
+        atomic_cap: attr.atomic_cap as c_uint,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: int(attr.max_mw),
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: int(attr.max_mcast_grp),
+        max_mcast_qp_attach: int(attr.max_mcast_qp_attach),
+        max_total_mcast_qp_attach: int(attr.max_total_mcast_qp_attach),
+        max_ah: int(attr.max_ah),
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: int(attr.max_srq),
+        max_srq_wr: int(attr.max_srq_wr),
+        max_srq_sge: int(attr.max_srq_sge),
+        max_pkeys: attr.max_pkeys,
+        local_ca_ack_delay: attr.local_ca_ack_delay,
+        phys_port_cnt: attr.phys_port_cnt,
+    }
+}
+
+fn port_attr(attr: &PortAttr) -> ibv_port_attr {
+    ibv_port_attr {
+        state: attr.state as c_uint,
+        max_mtu: attr.max_mtu.to_verbs().into(),
+        active_mtu: attr.active_mtu.to_verbs().into(),
+        gid_tbl_len: c_int::try_from(attr.gid_tbl_len).unwrap_or(c_int::MAX),
+        port_cap_flags: attr.port_cap_flags,
+        max_msg_sz: attr.max_msg_sz,
+        bad_pkey_cntr: attr.bad_pkey_cntr,
+        qkey_viol_cntr: attr.qkey_viol_cntr,
+        pkey_tbl_len: attr.pkey_tbl_len,
+        lid: attr.lid,
+        sm_lid: attr.sm_lid,
+        lmc: attr.lmc,
+        max_vl_num: attr.max_vl_num,
+        sm_sl: attr.sm_sl,
+        subnet_timeout: attr.subnet_timeout,
+        init_type_reply: attr.init_type_reply,
+        active_width: attr.active_width,
+        active_speed: attr.active_speed,
+        phys_state: attr.phys_state as u8,
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        flags: attr.flags,
+        port_cap_flags2: attr.port_cap_flags2,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: an open context, and room for the answer.
+    unsafe { attr.write(device_attr(&Context::of(context).info().attr())) };
+    0
+}
+
+pub(super) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    _input: *const c_void,
+    attr: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    if size < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: an open context.
+    let own = unsafe { Context::of(context) }.info().attr();
+    // SAFETY: all zero is a value of this structure.
+    let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    all.orig_attr = device_attr(&own);
+    // Completions carry the time of CLOCK_MONOTONIC in nanoseconds.
+    all.completion_timestamp_mask = u64::MAX;
+    all.hca_core_clock = 1_000_000;
+    all.device_cap_flags_ex = own.device_cap_flags.bits();
+    all.phys_port_cnt_ex = own.phys_port_cnt.into();
+    // SAFETY: the caller has `size` bytes, of which a newer header may have more than we know.
+    unsafe {
+        ptr::write_bytes(attr.cast::<u8>(), 0, size);
+        let ours = size.min(size_of_val(&all));
+        ptr::copy_nonoverlapping((&raw const all).cast::<u8>(), attr.cast::<u8>(), ours);
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    // SAFETY: the caller's.
+    errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, size) })
+}
+
+/// For programs compiled with headers of old, whose structure ends before `port_cap_flags2`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    const OLD: usize = std::mem::offset_of!(ibv_port_attr, link_layer) + 1;
+    // SAFETY: the caller's; the structure of old is as large as this.
+    errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, OLD) })
+}
+
+unsafe fn fill_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    size: usize,
+) -> Outcome {
+    check_port(port.into())?;
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(context) };
+    let own = match context.opened() {
+        Some(device) if context.is_own() => device.port_attr(),
+        _ => fresh(context).port_attr(),
+    };
+    let own = port_attr(&own);
+    // SAFETY: the caller has `size` bytes.
+    unsafe {
+        ptr::write_bytes(attr.cast::<u8>(), 0, size);
+        let ours = size.min(size_of_val(&own));
+        ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), attr.cast::<u8>(), ours);
+    }
+    Ok(())
+}
+
+/// The device as its interface is now.
+fn fresh(context: &Context) -> DeviceInfo {
+    let info = context.info();
+    DeviceInfo::find(info.name()).unwrap_or(info)
+}
+
+fn check_port(port: u32) -> Outcome {
+    if port == PORT {
+        return Ok(());
+    }
+    Err(Failure::new(libc::EINVAL, format!("port {port}: the device has only port {PORT}")))
+}
+
+/// The GID table: that of the engine once it is there, since its queue pairs count by it.
+fn gids(context: &Context) -> Vec<Gid> {
+    match context.opened() {
+        Some(device) if context.is_own() => device.gids().to_vec(),
+        _ => fresh(context).gids().usable(),
+    }
+}
+
+fn gid_at(context: &Context, port: u32, index: usize) -> Outcome<Option<Gid>> {
+    check_port(port)?;
+    let capacity = usize::try_from(context.info().port_attr().gid_tbl_len).unwrap_or(0);
+    if index >= capacity {
+        let why = format!("GID index {index}: the table has {capacity} entries");
+        return Err(Failure::new(libc::EINVAL, why));
+    }
+    Ok(gids(context).get(index).copied().filter(|gid| !gid.is_zero()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(context) };
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    let outcome = gid_at(context, port.into(), index).map(|found| {
+        let found = found.unwrap_or(Gid::ZERO);
+        // SAFETY: room for the answer.
+        unsafe { gid.write(ibv_gid { raw: *found.as_bytes() }) };
+    });
+    minus_one_of("ibv_query_gid", outcome)
+}
+
+/// Of libibverbs' private functions the one that perftest uses.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_uint,
+    kind: *mut c_uint,
+) -> c_int {
+    // The numbers of this function are not those of the public one: 0 is InfiniBand and RoCE v1,
+    // 1 is RoCE v2.
+    const ROCE_V2: c_uint = 1;
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(context) };
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    let outcome = gid_at(context, port.into(), index).map(|_| {
+        // SAFETY: room for the answer.
+        unsafe { kind.write(ROCE_V2) };
+    });
+    minus_one_of("ibv_query_gid_type", outcome)
+}
+
+fn entry(context: &Context, index: usize, gid: Gid) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: *gid.as_bytes() },
+        gid_index: u32::try_from(index).unwrap_or(u32::MAX),
+        port_num: PORT,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: context.info().interface().index,
+    }
+}
+
+/// # Safety
+/// There is room for `size` bytes at `to`.
+unsafe fn put_entry(entry: &ibv_gid_entry, to: *mut u8, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ptr::write_bytes(to, 0, size);
+        ptr::copy_nonoverlapping(ptr::from_ref(entry).cast(), to, size.min(size_of_val(entry)));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    to: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(context) };
+    if flags != 0 {
+        return libc::EOPNOTSUPP;
+    }
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    let outcome = gid_at(context, port, index).and_then(|found| {
+        let gid = found.ok_or(Failure::plain(libc::ENODATA))?;
+        // SAFETY: the caller's promise.
+        unsafe { put_entry(&entry(context, index, gid), to.cast(), size) };
+        Ok(())
+    });
+    errno_of("ibv_query_gid_ex", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    to: *mut ibv_gid_entry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    // SAFETY: an open context.
+    let context = unsafe { Context::of(context) };
+    if flags != 0 {
+        return -libc::EOPNOTSUPP as isize;
+    }
+    let all = gids(context);
+    let used = all.iter().enumerate().filter(|(_, gid)| !gid.is_zero());
+    let mut count = 0;
+    for (index, gid) in used.take(max) {
+        // SAFETY: `count` is less than `max`, and each has `size` bytes.
+        unsafe {
+            put_entry(&entry(context, index, *gid), to.cast::<u8>().add(count * size), size);
+        }
+        count += 1;
+    }
+    count.cast_signed()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_pkey(
+    _context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    if u32::from(port) != PORT || index != 0 {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: room for the answer.
+    unsafe { pkey.write(PKEY.to_be()) };
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    if u32::from(port) == PORT && pkey == PKEY.to_be() {
+        return 0;
+    }
+    set_errno(libc::EINVAL);
+    -1
+}
+
+pub(super) unsafe extern "C" fn query_rt_values(
+    _context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    const RAW_CLOCK: u32 = 1;
+    // SAFETY: the caller's structure.
+    let values = unsafe { &mut *values };
+    if values.comp_mask & RAW_CLOCK != 0 {
+        let now = clock_gettime(ClockId::Monotonic);
+        values.raw_clock = libc::timespec { tv_sec: now.tv_sec, tv_nsec: now.tv_nsec };
+    }
+    values.comp_mask &= RAW_CLOCK;
+    0
+}

@@ -1,0 +1,179 @@
+//! Shared receive queues. IBTA 10.2.9, 11.2.3.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use rxe_verbs::SharedReceiveQueue;
+
+use super::abi::{
+    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
+    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_XRC, Unused, ibv_context, ibv_pd,
+    ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+};
+use super::asynchronous::Unacknowledged;
+use super::context::Context;
+use super::cq::Cq;
+use super::pd::Pd;
+use super::xrcd::Xrcd;
+use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+
+/// A shared receive queue as programs hold it.
+#[repr(C)]
+pub(super) struct Srq {
+    verbs: ibv_srq,
+    pub(super) queue: SharedReceiveQueue,
+    pub(super) asyncs: Unacknowledged,
+}
+
+impl Srq {
+    /// # Safety
+    /// `srq` exists.
+    pub(super) unsafe fn of<'s>(srq: *mut ibv_srq) -> &'s Self {
+        // SAFETY: programs only have the address of the first field of an `Srq`.
+        unsafe { &*srq.cast() }
+    }
+
+    fn into_ptr(self) -> *mut ibv_srq {
+        Box::into_raw(Box::new(self)).cast()
+    }
+}
+
+/// # Safety
+/// `pd` is a protection domain of the open `context`.
+unsafe fn wrap(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    limit: u32,
+    queue: SharedReceiveQueue,
+) -> Outcome<*mut ibv_srq> {
+    queue.set_limit(limit)?;
+    let number = queue.number();
+    let verbs = ibv_srq {
+        context,
+        srq_context,
+        pd,
+        handle: number,
+        unused: Unused::NEW,
+        events_completed: 0,
+    };
+    let srq = Srq { verbs, queue, asyncs: Unacknowledged::default() }.into_ptr();
+    // SAFETY: an open context.
+    unsafe { Context::of(context) }.srqs.lock().insert(number, srq);
+    Ok(srq)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: a protection domain and the caller's structure.
+    let (context, owner, wanted) = unsafe { ((*pd).context, Pd::of(pd), &mut *attr) };
+    let make = || -> Outcome<*mut ibv_srq> {
+        // SAFETY: the domain's context is open.
+        unsafe { Context::of(context) }.check()?;
+        let queue = owner.domain.create_srq(wanted.attr.max_wr, wanted.attr.max_sge)?;
+        // SAFETY: as above.
+        unsafe { wrap(context, pd, wanted.srq_context, wanted.attr.srq_limit, queue) }
+    };
+    pointer_of("ibv_create_srq", make())
+}
+
+pub(super) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    // SAFETY: the caller's promise.
+    pointer_of("ibv_create_srq_ex", unsafe { create_ex(context, &*attr) })
+}
+
+unsafe fn create_ex(
+    context: *mut ibv_context,
+    attr: &ibv_srq_init_attr_ex,
+) -> Outcome<*mut ibv_srq> {
+    let has = |bit| attr.comp_mask & bit != 0;
+    let kind = if has(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
+    if !has(IBV_SRQ_INIT_ATTR_PD) || attr.pd.is_null() {
+        return Err(Failure::new(libc::EINVAL, "the protection domain (pd) is missing"));
+    }
+    // SAFETY: an open context, and a protection domain of it.
+    let domain = unsafe {
+        Context::of(context).check()?;
+        &Pd::of(attr.pd).domain
+    };
+    let queue = match kind {
+        IBV_SRQT_BASIC => domain.create_srq(attr.attr.max_wr, attr.attr.max_sge)?,
+        IBV_SRQT_XRC => {
+            if !has(IBV_SRQ_INIT_ATTR_XRCD) || !has(IBV_SRQ_INIT_ATTR_CQ) {
+                let why = "an XRC queue needs its XRC domain and its completion queue";
+                return Err(Failure::new(libc::EINVAL, why));
+            }
+            // SAFETY: they exist.
+            let (xrcd, cq) = unsafe { (Xrcd::of(attr.xrcd), Cq::of(attr.cq)) };
+            let (max_wr, max_sge) = (attr.attr.max_wr, attr.attr.max_sge);
+            domain.create_xrc_srq(&xrcd.domain, &cq.queue, max_wr, max_sge)?
+        }
+        other => {
+            let why = format!("shared receive queues of type {other} (tag matching)");
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+    };
+    // SAFETY: as above.
+    unsafe { wrap(context, attr.pd, attr.srq_context, attr.attr.srq_limit, queue) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: a queue, whose context is open.
+    let this = unsafe { Srq::of(srq) };
+    // SAFETY: as above.
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if !owner.is_own() {
+        return 0;
+    }
+    if this.queue.users() > 0 {
+        let why = "queue pairs still use the shared receive queue: destroy them first";
+        return errno_of("ibv_destroy_srq", Err(Failure::new(libc::EBUSY, why)));
+    }
+    owner.srqs.lock().remove(&this.queue.number());
+    this.asyncs.wait("ibv_destroy_srq");
+    // SAFETY: from `wrap`; the program gives it up.
+    drop(unsafe { Box::from_raw(srq.cast::<Srq>()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: a queue and the caller's structure.
+    let (this, attr) = unsafe { (Srq::of(srq), &*attr) };
+    let outcome = match mask {
+        m if m & IBV_SRQ_MAX_WR != 0 => {
+            Err(Failure::new(libc::EOPNOTSUPP, "shared receive queues can not be resized"))
+        }
+        m if m & IBV_SRQ_LIMIT != 0 => this.queue.set_limit(attr.srq_limit).map_err(Failure::from),
+        _ => Ok(()),
+    };
+    errno_of("ibv_modify_srq", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    // SAFETY: a queue, and room for the answer.
+    unsafe {
+        let queue = &Srq::of(srq).queue;
+        attr.write(ibv_srq_attr {
+            max_wr: queue.depth(),
+            max_sge: queue.max_sge(),
+            srq_limit: queue.limit(),
+        });
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    // SAFETY: a queue, and room for the answer.
+    unsafe { ptr::write(number, Srq::of(srq).queue.number()) };
+    0
+}

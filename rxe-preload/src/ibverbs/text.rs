@@ -1,0 +1,138 @@
+//! Names for people, and rates.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
+    const TEXTS: [&CStr; 24] = [
+        c"success",
+        c"local length error",
+        c"local QP operation error",
+        c"local EE context operation error",
+        c"local protection error",
+        c"Work Request Flushed Error",
+        c"memory bind operation error",
+        c"bad response error",
+        c"local access error",
+        c"remote invalid request error",
+        c"remote access error",
+        c"remote operation error",
+        c"transport retry counter exceeded",
+        c"RNR retry counter exceeded",
+        c"local RDD violation error",
+        c"remote invalid RD request",
+        c"aborted error",
+        c"invalid EE context number",
+        c"invalid EE context state",
+        c"fatal error",
+        c"response timeout error",
+        c"general error",
+        c"TM error",
+        c"TM software rendezvous",
+    ];
+    pick(&TEXTS, status, c"unknown")
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
+    const TEXTS: [&CStr; 8] = [
+        c"unknown",
+        c"InfiniBand channel adapter",
+        c"InfiniBand switch",
+        c"InfiniBand router",
+        c"iWARP NIC",
+        c"usNIC",
+        c"usNIC UDP",
+        c"unspecified",
+    ];
+    pick(&TEXTS, kind.cast_unsigned(), c"unknown")
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
+    const TEXTS: [&CStr; 6] =
+        [c"no state change (NOP)", c"DOWN", c"INIT", c"ARMED", c"ACTIVE", c"active defer"];
+    pick(&TEXTS, state, c"unknown")
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
+    const TEXTS: [&CStr; 20] = [
+        c"CQ error",
+        c"local work queue catastrophic error",
+        c"invalid request local work queue error",
+        c"local access violation work queue error",
+        c"communication established",
+        c"send queue drained",
+        c"path migrated",
+        c"path migration request error",
+        c"local catastrophic error",
+        c"port active",
+        c"port error",
+        c"LID change",
+        c"P_Key change",
+        c"SM change",
+        c"SRQ catastrophic error",
+        c"SRQ limit reached",
+        c"last WQE reached",
+        c"client reregistration",
+        c"GID table change",
+        c"WQ fatal",
+    ];
+    pick(&TEXTS, event, c"unknown")
+}
+
+fn pick(texts: &'static [&'static CStr], at: c_uint, other: &'static CStr) -> *const c_char {
+    let text = usize::try_from(at).ok().and_then(|at| texts.get(at).copied());
+    text.unwrap_or(other).as_ptr()
+}
+
+/// `ibv_rate`, as a multiple of 2.5 Gb/s (0 where it is none), in Mb/s.
+const RATES: [(c_uint, c_int, c_int); 24] = [
+    (2, 1, 2_500),
+    (5, 2, 5_000),
+    (3, 4, 10_000),
+    (6, 8, 20_000),
+    (4, 12, 30_000),
+    (7, 16, 40_000),
+    (8, 24, 60_000),
+    (9, 32, 80_000),
+    (10, 48, 120_000),
+    (11, 0, 14_062),
+    (12, 0, 56_250),
+    (13, 0, 112_500),
+    (14, 0, 168_750),
+    (15, 0, 25_781),
+    (16, 0, 103_125),
+    (17, 0, 206_250),
+    (18, 0, 309_375),
+    (19, 0, 28_125),
+    (20, 0, 53_125),
+    (21, 0, 425_000),
+    (22, 0, 637_500),
+    (23, 0, 850_000),
+    (24, 0, 1_275_000),
+    (0, 0, 0),
+];
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_rate_to_mult(rate: c_uint) -> c_int {
+    let found = RATES.iter().find(|(code, mult, _)| *code == rate && *mult > 0);
+    found.map_or(-1, |(_, mult, _)| *mult)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn mult_to_ibv_rate(mult: c_int) -> c_uint {
+    RATES.iter().find(|(_, m, _)| *m == mult && mult > 0).map_or(0, |(code, _, _)| *code)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_rate_to_mbps(rate: c_uint) -> c_int {
+    let found = RATES.iter().find(|(code, _, mbps)| *code == rate && *mbps > 0);
+    found.map_or(-1, |(_, _, mbps)| *mbps)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_uint {
+    RATES.iter().find(|(_, _, m)| *m == mbps && mbps > 0).map_or(0, |(code, _, _)| *code)
+}

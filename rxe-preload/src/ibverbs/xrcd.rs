@@ -1,0 +1,110 @@
+//! XRC domains. IBTA annex A14.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+
+use rxe_verbs::XrcDomain;
+
+use super::abi::{ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
+use super::context::Context;
+use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+
+/// An XRC domain as programs hold it.
+#[repr(C)]
+pub(super) struct Xrcd {
+    verbs: ibv_xrcd,
+    pub(super) domain: XrcDomain,
+    /// The file that stands for it.
+    file: Option<FileId>,
+}
+
+/// Device and inode.
+pub(super) type FileId = (u64, u64);
+
+fn identity(fd: c_int) -> Outcome<FileId> {
+    // SAFETY: borrowed for this call from the program, which keeps it open meanwhile.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let stat = rustix::fs::fstat(fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+impl Xrcd {
+    /// # Safety
+    /// `xrcd` exists.
+    pub(super) unsafe fn of<'x>(xrcd: *mut ibv_xrcd) -> &'x Self {
+        // SAFETY: programs only have the address of the first field of an `Xrcd`.
+        unsafe { &*xrcd.cast() }
+    }
+}
+
+/// A file stands for a domain: who opens the same gets the same. That holds within a process; others
+/// have engines and domains of their own.
+pub(super) unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    // SAFETY: an open context and the caller's structure.
+    let (owner, attr) = unsafe { (Context::of(context), &*attr) };
+    let make = || -> Outcome<*mut ibv_xrcd> {
+        const FD: u32 = 1;
+        const OFLAGS: u32 = 2;
+        if attr.comp_mask != FD | OFLAGS {
+            return Err(Failure::new(libc::EINVAL, "fd and oflags are both needed"));
+        }
+        let create = attr.oflags & libc::O_CREAT != 0;
+        let exclusive = attr.oflags & libc::O_EXCL != 0;
+        let device = owner.device()?;
+        let new = || Ok::<_, Failure>(device.create_xrc_domain()?);
+        if attr.fd == -1 {
+            if !create {
+                let why = "an XRC domain without a file needs O_CREAT";
+                return Err(Failure::new(libc::EINVAL, why));
+            }
+            let verbs = ibv_xrcd { context };
+            return Ok(Box::into_raw(Box::new(Xrcd { verbs, domain: new()?, file: None })).cast());
+        }
+        let file = identity(attr.fd)?;
+        let mut domains = owner.xrc_domains.lock();
+        let domain = match domains.get(&file) {
+            Some(_) if create && exclusive => return Err(Failure::plain(libc::EINVAL)),
+            Some((domain, _)) => domain.clone(),
+            None if create => new()?,
+            None => {
+                let why = "there is no XRC domain for this file yet: give O_CREAT";
+                return Err(Failure::new(libc::EINVAL, why));
+            }
+        };
+        domains.entry(file).or_insert_with(|| (domain.clone(), 0)).1 += 1;
+        let verbs = ibv_xrcd { context };
+        Ok(Box::into_raw(Box::new(Xrcd { verbs, domain, file: Some(file) })).cast())
+    };
+    pointer_of("ibv_open_xrcd", make())
+}
+
+pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: a domain, whose context is open.
+    let this = unsafe { Xrcd::of(xrcd) };
+    // SAFETY: as above.
+    if !unsafe { Context::of(this.verbs.context) }.is_own() {
+        return 0;
+    }
+    // SAFETY: as above.
+    let mut domains = unsafe { Context::of(this.verbs.context) }.xrc_domains.lock();
+    let shared = this.file.and_then(|file| domains.get_mut(&file));
+    let last = shared.as_ref().is_none_or(|(_, handles)| *handles == 1);
+    // The handle in the table is one user more.
+    if last && this.domain.users() > usize::from(shared.is_some()) {
+        let why = "queues or queue pairs still use the XRC domain: destroy them first";
+        return errno_of("ibv_close_xrcd", Err(Failure::new(libc::EBUSY, why)));
+    }
+    if let Some((_, handles)) = shared {
+        *handles -= 1;
+    }
+    if last && let Some(file) = this.file {
+        domains.remove(&file);
+    }
+    drop(domains);
+    // SAFETY: from `open_xrcd`; the program gives it up.
+    drop(unsafe { Box::from_raw(xrcd.cast::<Xrcd>()) });
+    0
+}

@@ -1,0 +1,25 @@
+//! The C ABI of libibverbs on the userspace RoCEv2 engine: a library that, preloaded, gives any
+//! program linked with libibverbs working RDMA devices, without a kernel module.
+//!
+//! - `ibverbs/abi`: the structures of the header, as programs were compiled with them.
+//! - `ibverbs`: the functions, one file for each kind of object. Each object that a program holds is
+//!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
+//!   other.
+//! - `ffi`: errno, failures, fork. `explain`: what a program that gets it wrong is told.
+//! - `config`: the variables `RXE_…` that `rxe run` sets.
+//!
+//! Pointers come from programs, which are trusted as much as with any C library: what verbs says of
+//! them (that they were returned by the right call and not destroyed) is the safety condition of
+//! every function here. A panic ends the process with a message, since these are `extern "C"`
+//! functions; no unwinding reaches a program.
+
+#![allow(
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "the contract of every function is that of the verb it implements"
+)]
+
+mod config;
+mod explain;
+mod ffi;
+mod ibverbs;

@@ -1,0 +1,240 @@
+//! Unmodified programs over the preloaded library: rdma-core's pingpongs and perftest, each between
+//! two hosts, which are network namespaces of the test's own. A program that is not installed is
+//! skipped.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rxe_tests::skip;
+
+/// Two namespaces with a link: 10.9.0.1 here, 10.9.0.2 in `far`. GID 1 is the IPv4 address.
+const VETH: &str = "
+    mount -t tmpfs none /run
+    ip netns add far
+    ip link set lo up
+    ip link add veth0 address 52:54:00:00:00:01 type veth peer name veth1 \
+        address 52:54:00:00:00:02 netns far
+    ip address add 10.9.0.1/24 dev veth0
+    ip link set veth0 up
+    ip -n far address add 10.9.0.2/24 dev veth1
+    ip -n far link set veth1 up
+    ip -n far link set lo up
+";
+
+#[test]
+fn devices_are_listed_and_described() {
+    let Some(out) = alone("devices", "ibv_devices", "$RXE run -- ibv_devices") else { return };
+    assert!(out.contains("rxe_veth0       \t505400fffe000001"), "{out}");
+    let script = "$RXE run --device veth0 -- ibv_devinfo -v";
+    let Some(out) = alone("devinfo", "ibv_devinfo", script) else { return };
+    for line in [
+        "vendor_id:\t\t\t0xffffff",
+        "state:\t\t\tPORT_ACTIVE (4)",
+        "active_mtu:\t\t1024 (3)",
+        "link_layer:\t\tEthernet",
+        "GID[  1]:\t\t::ffff:10.9.0.1, RoCE v2",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    assert!(!out.contains("rxe_lo"), "{out}");
+}
+
+#[test]
+fn ibv_rc_pingpong() {
+    for options in ["", "-e", "-c", "-t", "-e -c -s 100000 -n 100"] {
+        pingpong("ibv_rc_pingpong", options);
+    }
+}
+
+#[test]
+fn ibv_uc_pingpong() {
+    for options in ["-n 100", "-n 100 -e", "-n 100 -c"] {
+        pingpong("ibv_uc_pingpong", options);
+    }
+}
+
+#[test]
+fn ibv_ud_pingpong() {
+    for options in ["-n 100", "-n 100 -e", "-n 100 -c"] {
+        pingpong("ibv_ud_pingpong", options);
+    }
+}
+
+#[test]
+fn ibv_srq_pingpong() {
+    for options in ["-n 100", "-n 100 -e", "-n 100 -c -q 4"] {
+        pingpong("ibv_srq_pingpong", options);
+    }
+}
+
+#[test]
+fn ibv_xsrq_pingpong() {
+    for options in ["-n 100", "-n 100 -e"] {
+        pingpong("ibv_xsrq_pingpong", options);
+    }
+}
+
+#[test]
+fn perftest_bandwidth() {
+    for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"] {
+        perftest(program, "-n 200");
+    }
+}
+
+#[test]
+fn perftest_latency() {
+    for program in ["ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"] {
+        perftest(program, "-n 100");
+    }
+}
+
+#[test]
+fn perftest_over_unreliable_services() {
+    for options in ["-c UC", "-c UD"] {
+        perftest("ib_send_bw", &format!("-n 100 {options}"));
+        perftest("ib_send_lat", &format!("-n 100 {options}"));
+    }
+    perftest("ib_write_bw", "-n 100 -c UC");
+    perftest("ib_write_lat", "-n 100 -c UC");
+}
+
+#[test]
+fn perftest_with_many_queue_pairs_events_inline_and_both_ways() {
+    perftest("ib_write_bw", "-n 100 -q 8");
+    perftest("ib_send_bw", "-n 100 -e");
+    perftest("ib_send_lat", "-n 100 -e");
+    perftest("ib_write_lat", "-n 100 -I 64 -s 64");
+    perftest("ib_send_bw", "-n 100 -b");
+    perftest("ib_read_bw", "-n 100 -b");
+    perftest("ib_send_bw", "-n 100 --use-srq");
+}
+
+#[test]
+fn perftest_of_all_sizes() {
+    perftest("ib_write_bw", "-n 5 -a");
+    perftest("ib_send_lat", "-n 5 -a");
+}
+
+#[test]
+fn perftest_for_a_time() {
+    perftest("ib_send_bw", "-D 2");
+    perftest("ib_write_bw", "-D 2");
+}
+
+fn pingpong(program: &str, options: &str) {
+    both(program, &format!("-g 1 {options}"));
+}
+
+fn perftest(program: &str, options: &str) {
+    both(program, &format!("-x 1 -F {options}"));
+}
+
+/// Runs a program as server here and as client in `far`, over UDP sockets. Both must succeed.
+#[track_caller]
+fn both(program: &str, options: &str) {
+    let test = format!("{program} {options}");
+    if !installed(&test, program) {
+        return;
+    }
+    let script = format!(
+        r#"
+        set +e
+        timeout 60 $RXE run -- {program} -d rxe_veth0 {options} > server 2>&1 & server=$!
+        tries=0
+        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 400 ]; do
+            tries=$((tries + 1))
+            kill -0 $server 2> gone || break
+            sleep 0.05
+        done
+        timeout 60 ip netns exec far $RXE run -- {program} -d rxe_veth1 {options} 10.9.0.1 \
+            > client 2>&1
+        client=$?
+        wait $server
+        echo "exit codes: server $?, client $client"
+        echo "-- server"; cat server
+        echo "-- client"; cat client
+        "#
+    );
+    let Some(out) = in_namespace(&test, &script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.starts_with("exit codes: server 0, client 0"), "{test}\n{said}");
+}
+
+/// Runs a script in which `program` runs; what it printed.
+fn alone(test: &str, program: &str, script: &str) -> Option<String> {
+    if !installed(test, program) {
+        return None;
+    }
+    let out = in_namespace(test, script)?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    Some(said)
+}
+
+fn installed(test: &str, program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let found = found.is_ok_and(|out| out.status.success());
+    if !found {
+        skip(test, &format!("{program} is not installed"));
+    }
+    found
+}
+
+/// Runs a shell script in namespaces of its own; `$RXE` is the command. `None`, and a line that says
+/// so, where this host does not let us make them.
+fn in_namespace(test: &str, script: &str) -> Option<Output> {
+    let dir = Dir::new();
+    let unshare = |script: &str| {
+        Command::new("timeout")
+            .args(["150", "unshare", "-Urnm", "sh", "-ec", script])
+            .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
+            .env("RXE", rxe())
+            .current_dir(&dir.0)
+            .output()
+    };
+    let why = match unshare(VETH) {
+        Ok(out) if out.status.success() => {
+            return Some(unshare(&format!("{VETH}\n{script}")).unwrap());
+        }
+        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
+        Err(e) => format!("unshare: {e}"),
+    };
+    skip(test, &why);
+    None
+}
+
+/// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where
+/// they are.
+fn rxe() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "rxe-cli", "--package", "rxe-preload"]);
+        assert!(build.status().is_ok_and(|s| s.success()), "rxe does not build");
+        PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
+    })
+}
+
+/// A directory that is removed in the end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = env::temp_dir().join(format!("rxe-programs-{}-{number}", process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
