@@ -44,7 +44,7 @@ pub(crate) fn event(event: &Event) {
             "QP {qpn}: the peer has no receive posted (RNR): it should post receives before this \
              side sends; trying again as rnr_retry says"
         ),
-        Event::CqOverflow { qpn } => format!(
+        Event::CqOverflow { qpn, .. } => format!(
             "a completion queue of QP {qpn} is full and completions are lost: create it with room \
              for all requests that may be outstanding (cqe), or poll it more often"
         ),
