@@ -69,6 +69,13 @@ pub enum VerbsError {
         /// What is allowed.
         limit: u64,
     },
+    /// As many objects of a kind as the device allows exist.
+    TooMany {
+        /// Which kind.
+        what: &'static str,
+        /// What is allowed.
+        limit: u32,
+    },
     /// A work request contradicts itself.
     InvalidRequest {
         /// How.
@@ -111,7 +118,7 @@ impl VerbsError {
             | Self::LimitExceeded { .. }
             | Self::InvalidRequest { .. }
             | Self::Registration(_) => EINVAL,
-            Self::QueueFull { .. } => ENOMEM,
+            Self::QueueFull { .. } | Self::TooMany { .. } => ENOMEM,
             Self::UnknownObject { .. } => ENOENT,
             Self::Busy { .. } => EBUSY,
             Self::Unsupported { .. } => EOPNOTSUPP,
@@ -164,6 +171,12 @@ impl fmt::Display for VerbsError {
             ),
             Self::LimitExceeded { what, asked, limit } => {
                 write!(f, "{what}: {asked} asked for, at most {limit} allowed")
+            }
+            Self::TooMany { what, limit } => {
+                write!(
+                    f,
+                    "the device allows {limit} {what} and has as many: end some of them first"
+                )
             }
             Self::InvalidRequest { why } => f.write_str(why),
             Self::UnknownObject { what } => {

@@ -8,6 +8,7 @@ use rxe_core::queue::{self, Completion, Datagram};
 use rxe_core::types::{Gid, Qkey, Qpn};
 use rxe_core::wire::grh::{self, Grh};
 
+use crate::device::Place;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
@@ -19,6 +20,7 @@ pub struct AddressHandle {
     address: AddressVector,
     /// Keeps the domain's count right.
     pd: ProtectionDomain,
+    _place: Arc<Place>,
 }
 
 impl AddressHandle {
@@ -43,12 +45,14 @@ impl ProtectionDomain {
     /// Makes the way to the peers at an address, which may be a multicast group's.
     ///
     /// # Errors
-    /// The GID index, the peer's GID or their families are not right.
+    /// The GID index, the peer's GID or their families are not right, or there are as many handles as
+    /// the device allows.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle> {
         self.device().gid(address.sgid_index)?;
+        let place = Arc::new(self.device().quotas().ahs.take()?);
         let inner =
             self.device().shard().with(|core| core.engine.create_ah(self.id(), address))??;
-        Ok(AddressHandle { inner, address: *address, pd: self.clone() })
+        Ok(AddressHandle { inner, address: *address, pd: self.clone(), _place: place })
     }
 
     /// Makes the way to the peers at this address from the own address that fits best, with nothing

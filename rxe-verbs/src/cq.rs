@@ -11,7 +11,7 @@ use rxe_core::queue::{self, Arm, Completion, Notify};
 use rxe_core::types::Time;
 
 use crate::channel::{ChannelEvents, CompletionChannel};
-use crate::device::{Device, closed};
+use crate::device::{Device, Place, closed};
 use crate::drive::Waker;
 use crate::error::{Error, Result};
 use crate::os::now;
@@ -33,6 +33,7 @@ pub(crate) struct CqInner {
     notifier: Arc<Notifier>,
     /// Keeps the channel's count right.
     _channel: Option<CompletionChannel>,
+    _place: Place,
 }
 
 impl CompletionQueue {
@@ -43,6 +44,7 @@ impl CompletionQueue {
     ) -> Result<Self> {
         device.shard().check()?;
         check_depth(&device, depth)?;
+        let place = device.quotas().cqs.take()?;
         let inner = Arc::new_cyclic(|owner| {
             let notifier = Arc::new(Notifier {
                 owner: Weak::clone(owner),
@@ -52,7 +54,7 @@ impl CompletionQueue {
             });
             let notify: Arc<dyn Notify> = notifier.clone();
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
-            CqInner { device, queue, notifier, _channel: channel }
+            CqInner { device, queue, notifier, _channel: channel, _place: place }
         });
         inner.device.shard().enroll(&inner.notifier);
         Ok(Self { inner })
@@ -290,9 +292,9 @@ pub(crate) struct Notifier {
 
 impl Notifier {
     /// Wakes `waker` too, until the place is given up.
-    fn wait_with(&self, waker: Arc<Waker>) -> Place<'_> {
+    fn wait_with(&self, waker: Arc<Waker>) -> WaitersPlace<'_> {
         self.waiters.lock().push(Arc::clone(&waker));
-        Place { notifier: self, waker }
+        WaitersPlace { notifier: self, waker }
     }
 
     /// The device has failed: whoever sleeps must look.
@@ -316,12 +318,12 @@ impl Notify for Notifier {
 }
 
 /// A waiting thread's place in the list.
-struct Place<'n> {
+struct WaitersPlace<'n> {
     notifier: &'n Notifier,
     waker: Arc<Waker>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitersPlace<'_> {
     fn drop(&mut self) {
         let mut waiters = self.notifier.waiters.lock();
         if let Some(at) = waiters.iter().position(|w| Arc::ptr_eq(w, &self.waker)) {

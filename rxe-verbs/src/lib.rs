@@ -73,7 +73,7 @@ pub use srq::SharedReceiveQueue;
 pub use xrc::XrcDomain;
 
 pub use rxe_core::VerbsError;
-pub use rxe_core::engine::{Counters, Event};
+pub use rxe_core::engine::{Counters, Event, Limits};
 pub use rxe_core::mem::{Access, Binding, WindowType};
 pub use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use rxe_core::queue::{

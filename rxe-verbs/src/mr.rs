@@ -14,7 +14,7 @@ use rxe_core::mem::{Access, Buffer, RegionChange, Span};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
-use crate::device::closed;
+use crate::device::{Place, closed};
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
 
@@ -26,6 +26,7 @@ pub struct MemoryRegion {
     start: u64,
     key: Key,
     access: Access,
+    _place: Place,
 }
 
 impl MemoryRegion {
@@ -35,8 +36,9 @@ impl MemoryRegion {
         start: u64,
         key: Key,
         access: Access,
+        place: Place,
     ) -> Self {
-        Self { pd, buffer, start, key, access }
+        Self { pd, buffer, start, key, access, _place: place }
     }
 
     /// Bytes.

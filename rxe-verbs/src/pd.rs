@@ -7,7 +7,7 @@ use rxe_core::VerbsError;
 use rxe_core::mem::{Access, Buffer, PdId, WindowType};
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, closed};
+use crate::device::{Device, Place, closed};
 use crate::error::Result;
 use crate::mr::{self, MemoryRegion};
 use crate::mw::MemoryWindow;
@@ -24,11 +24,12 @@ pub struct ProtectionDomain {
 struct PdInner {
     device: Device,
     id: PdId,
+    _place: Place,
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(device: Device, id: PdId) -> Self {
-        Self { inner: Arc::new(PdInner { device, id }) }
+    pub(crate) fn new(device: Device, id: PdId, place: Place) -> Self {
+        Self { inner: Arc::new(PdInner { device, id, _place: place }) }
     }
 
     /// The device it belongs to.
@@ -41,7 +42,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
-    /// or there is not as much memory.
+    /// or there is not as much memory or room for another region.
     pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
         let buffer = mr::allocate(len)?;
         let start = mr::start_of(&buffer, access);
@@ -52,7 +53,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
-    /// or the addresses pass the end of the address space.
+    /// the addresses pass the end of the address space, or there are as many regions as the device
+    /// allows.
     ///
     /// # Safety
     /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
@@ -73,23 +75,25 @@ impl ProtectionDomain {
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
         self.inner.device.shard().check()?;
         mr::check_access(access)?;
+        let place = self.inner.device.quotas().mrs.take()?;
         let memory = self.inner.device.memory();
         let key = memory
             .register(self.inner.id, buffer.clone(), start, access, keys()?)
             .map_err(VerbsError::Registration)?;
-        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access))
+        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access, place))
     }
 
     /// Makes a memory window, which opens nothing until it is bound ([`QueuePair::bind`]).
     ///
     /// # Errors
-    /// The device has failed.
+    /// There are as many as the device allows, or it has failed.
     ///
     /// [`QueuePair::bind`]: crate::QueuePair::bind
     pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {
         self.inner.device.shard().check()?;
+        let place = self.inner.device.quotas().mws.take()?;
         let key = self.inner.device.memory().create_window(self.inner.id, kind, keys()?);
-        Ok(MemoryWindow::new(self.clone(), kind, key))
+        Ok(MemoryWindow::new(self.clone(), kind, key, place))
     }
 
     /// Begins a queue pair whose requests all complete on one queue.

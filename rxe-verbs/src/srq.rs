@@ -6,7 +6,7 @@ use rxe_core::VerbsError;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, closed};
+use crate::device::{Device, Place, closed};
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 use crate::xrc::XrcDomain;
@@ -24,6 +24,7 @@ struct SrqInner {
     pd: ProtectionDomain,
     /// Where peers find it, if it is an XRC one.
     target: Option<Target>,
+    _place: Place,
 }
 
 /// What only an XRC shared receive queue has.
@@ -38,8 +39,9 @@ impl SharedReceiveQueue {
         queue: Arc<queue::SharedReceiveQueue>,
         pd: ProtectionDomain,
         target: Option<Target>,
+        place: Place,
     ) -> Self {
-        Self { inner: Arc::new(SrqInner { queue, pd, target }) }
+        Self { inner: Arc::new(SrqInner { queue, pd, target, _place: place }) }
     }
 
     /// Its number: names it in [`crate::AsyncEvent`], and, if it is an XRC one, in the requests of
@@ -147,27 +149,27 @@ impl ProtectionDomain {
     /// share.
     ///
     /// # Errors
-    /// A size is 0 or more than the device allows.
+    /// A size is 0 or more than the device allows, or there are as many queues as it allows.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
-        check_sizes(self.device(), max_wr, max_sge)?;
+        let place = check_sizes(self.device(), max_wr, max_sge)?;
         let number = self.device().next_srq();
         let queue = queue::SharedReceiveQueue::new(number, self.id(), max_wr, max_sge);
-        Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None))
+        Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None, place))
     }
 }
 
-/// Whether the device makes shared receive queues of this size.
-pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<()> {
+/// A place for a shared receive queue of this size, if the device makes such.
+pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Place> {
     device.shard().check()?;
     let limits = device.limits();
     for (what, asked, least, limit) in [
-        ("max_wr of a shared receive queue (at least 1)", max_wr, 1, limits.max_qp_wr),
-        ("max_sge of a shared receive queue", max_sge, 0, limits.max_sge),
+        ("max_wr of a shared receive queue (at least 1)", max_wr, 1, limits.max_srq_wr),
+        ("max_sge of a shared receive queue", max_sge, 0, limits.max_srq_sge),
     ] {
         if asked < least || asked > limit {
             let (asked, limit) = (asked.into(), limit.into());
             return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
         }
     }
-    Ok(())
+    device.quotas().srqs.take()
 }

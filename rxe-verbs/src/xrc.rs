@@ -96,8 +96,7 @@ impl ProtectionDomain {
     /// its receives, and what peers WRITE, READ and do atomics to, is this protection domain's.
     ///
     /// # Errors
-    /// A size is 0 or more than the device allows, or the XRC domain or completion queue is another
-    /// device's.
+    /// As [`ProtectionDomain::create_srq`]; or the XRC domain or completion queue is another device's.
     pub fn create_xrc_srq(
         &self,
         domain: &XrcDomain,
@@ -108,7 +107,7 @@ impl ProtectionDomain {
         let device = self.device();
         device.owns(domain.device(), "the XRC domain")?;
         device.owns(cq.device(), "the completion queue")?;
-        srq::check_sizes(device, max_wr, max_sge)?;
+        let place = srq::check_sizes(device, max_wr, max_sge)?;
         for _ in 0..ATTEMPTS {
             let number = device.next_srq();
             let cq_queue = Arc::clone(cq.queue());
@@ -117,7 +116,7 @@ impl ProtectionDomain {
             let queue = Arc::new(queue);
             if domain.queues().add(Arc::clone(&queue)) {
                 let target = srq::Target { domain: domain.clone(), cq: cq.clone() };
-                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target)));
+                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target), place));
             }
         }
         let what = "numbers of shared receive queues: all near the next are taken".into();

@@ -35,7 +35,9 @@ impl Default for Config {
     }
 }
 
-/// The limits of a device. At least kernel rxe's.
+/// The limits of a device, under the names that verbs give them: what is told, and what holds. At least
+/// kernel rxe's. The engine holds programs to those about queue pairs, requests and groups; the numbers
+/// of other objects are for who makes these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// QPs.
@@ -48,21 +50,57 @@ pub struct Limits {
     pub max_inline_data: u32,
     /// READs and atomics outstanding per QP, in each direction.
     pub max_rd_atomic: u8,
+    /// Completion queues.
+    pub max_cq: u32,
     /// Completions of a completion queue.
     pub max_cqe: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Requests of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Elements of a request's scatter list in a shared receive queue.
+    pub max_srq_sge: u32,
+    /// Multicast groups.
+    pub max_mcast_grp: u32,
+    /// QPs in a multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// The same over all groups.
+    pub max_total_mcast_qp_attach: u32,
     /// Bytes of a message.
     pub max_message: u64,
 }
 
+/// What kernel rxe says where only memory sets a limit.
+const MANY: u32 = 1 << 20;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_qp: 1 << 20,
-            max_qp_wr: 1 << 20,
+            max_qp: MANY,
+            max_qp_wr: MANY,
             max_sge: 32,
             max_inline_data: 512,
             max_rd_atomic: 128,
-            max_cqe: 1 << 20,
+            max_cq: MANY,
+            max_cqe: MANY,
+            max_mr: MANY,
+            max_mw: MANY,
+            max_pd: MANY,
+            max_ah: MANY,
+            max_srq: MANY,
+            max_srq_wr: MANY,
+            max_srq_sge: 32,
+            max_mcast_grp: 8192,
+            max_mcast_qp_attach: 56,
+            max_total_mcast_qp_attach: 8192 * 56,
             max_message: 1 << 31,
         }
     }

@@ -101,7 +101,8 @@ impl Engine {
     /// use. IBTA 11.2.5.1.
     ///
     /// # Errors
-    /// The number is reserved or in use, or sizes exceed the device's limits.
+    /// The number is reserved or in use, sizes exceed the device's limits, or there are as many queue
+    /// pairs as it allows.
     pub fn create_qp(&mut self, qpn: Qpn, init: QpInit) -> Result<Arc<QpHandle>, VerbsError> {
         let limits = &self.config.limits;
         let cap = &init.cap;
@@ -111,13 +112,13 @@ impl Engine {
             ("max_send_sge", cap.max_send_sge, limits.max_sge),
             ("max_recv_sge", cap.max_recv_sge, limits.max_sge),
             ("max_inline_data", cap.max_inline_data, limits.max_inline_data),
-            ("queue pairs", u32::try_from(self.qps.len() + 1).unwrap_or(u32::MAX), limits.max_qp),
         ] {
             if asked > limit {
                 let (asked, limit) = (asked.into(), limit.into());
                 return Err(VerbsError::LimitExceeded { what, asked, limit });
             }
         }
+        room(self.qps.len(), "queue pairs", limits.max_qp)?;
         if qpn.value() <= 1 || qpn == Qpn::MULTICAST || self.qps.contains_key(&qpn) {
             return Err(VerbsError::Busy {
                 what: format!("QP number {qpn} is in use or reserved"),
@@ -194,7 +195,8 @@ impl Engine {
     /// IBTA 11.3.1.
     ///
     /// # Errors
-    /// There is no such QP, it is not UD, or the address is not that of a group.
+    /// There is no such QP, it is not UD, the address is not that of a group, or there are as many
+    /// groups, or QPs in this one, as the device allows.
     pub fn attach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), VerbsError> {
         let qp = self.qps.get(&qpn).ok_or_else(|| unknown(qpn))?;
         if qp.handle.init().service != QpType::Ud {
@@ -205,10 +207,18 @@ impl Engine {
                 why: "the GID is not that of a multicast group",
             });
         }
-        let members = self.groups.entry(group).or_default();
-        if !members.contains(&qpn) {
-            members.push(qpn);
+        let limits = &self.config.limits;
+        let members = self.groups.get(&group).map_or(&[][..], |members| &members[..]);
+        if members.contains(&qpn) {
+            return Ok(());
         }
+        room(members.len(), "queue pairs in a multicast group", limits.max_mcast_qp_attach)?;
+        if members.is_empty() {
+            room(self.groups.len(), "multicast groups", limits.max_mcast_grp)?;
+        }
+        let total = self.groups.values().map(Vec::len).sum();
+        room(total, "attachments to multicast groups", limits.max_total_mcast_qp_attach)?;
+        self.groups.entry(group).or_default().push(qpn);
         Ok(())
     }
 
@@ -321,6 +331,12 @@ fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut
         timers.arm(&mut qp.scheduled.timer, deadline, qp.handle.qpn());
     }
     !qp.can_wait(window)
+}
+
+/// Whether there may be one more.
+fn room(have: usize, what: &'static str, limit: u32) -> Result<(), VerbsError> {
+    let free = have < limit as usize;
+    free.then_some(()).ok_or(VerbsError::TooMany { what, limit })
 }
 
 fn unknown(qpn: Qpn) -> VerbsError {

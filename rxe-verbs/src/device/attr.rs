@@ -1,11 +1,12 @@
 //! What a device and its port say of themselves: the values of `ibv_query_device` and
 //! `ibv_query_port`, under the names that verbs gives them. IBTA 11.2.1.2.
 //!
-//! Limits are at least those of kernel rxe, where the engine has the thing at all; what it does not
-//! have says 0. Applications know a software RoCE device by its vendor id, so ours is kernel rxe's.
+//! Limits are at least those of kernel rxe (of 65,536 queue pairs, some numbers are kept free); each is
+//! enforced. What there is none of says 0. Applications know a software RoCE device by its vendor id, so ours is kernel rxe's.
 
 use std::fmt;
 
+use rxe_core::engine::Limits;
 use rxe_core::types::Mtu;
 use rxe_net::{GidTable, Interface};
 
@@ -81,9 +82,10 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    /// The device on this interface.
-    pub fn of(interface: &Interface) -> Self {
+    /// The device on this interface, with these limits.
+    pub fn of(interface: &Interface, limits: &Limits) -> Self {
         let guid = Guid(u64::from_be_bytes(interface.eui64()));
+        let rd_atom = u32::from(limits.max_rd_atomic);
         Self {
             fw_ver: env!("CARGO_PKG_VERSION"),
             node_guid: guid,
@@ -93,28 +95,29 @@ impl DeviceAttr {
             vendor_id: 0xff_ffff,
             vendor_part_id: 0,
             hw_ver: 0,
-            max_qp: MANY,
-            max_qp_wr: MANY,
+            max_qp: limits.max_qp,
+            max_qp_wr: limits.max_qp_wr,
             device_cap_flags: DeviceCap::OURS,
-            max_sge: 32,
-            max_sge_rd: 32,
-            max_inline_data: 512,
-            max_cq: MANY,
-            max_cqe: MANY,
-            max_mr: MANY,
-            max_pd: MANY,
-            max_qp_rd_atom: 128,
-            max_res_rd_atom: 0x3_f000,
-            max_qp_init_rd_atom: 128,
+            max_sge: limits.max_sge,
+            max_sge_rd: limits.max_sge,
+            max_inline_data: limits.max_inline_data,
+            max_cq: limits.max_cq,
+            max_cqe: limits.max_cqe,
+            max_mr: limits.max_mr,
+            max_pd: limits.max_pd,
+            max_qp_rd_atom: rd_atom,
+            // Nothing is shared between queue pairs that could run out before.
+            max_res_rd_atom: rd_atom.saturating_mul(limits.max_qp),
+            max_qp_init_rd_atom: rd_atom,
             atomic_cap: AtomicCap::Glob,
-            max_mw: MANY,
-            max_mcast_grp: 8192,
-            max_mcast_qp_attach: 56,
-            max_total_mcast_qp_attach: 0x7_0000,
-            max_ah: MANY,
-            max_srq: MANY,
-            max_srq_wr: MANY,
-            max_srq_sge: 32,
+            max_mw: limits.max_mw,
+            max_mcast_grp: limits.max_mcast_grp,
+            max_mcast_qp_attach: limits.max_mcast_qp_attach,
+            max_total_mcast_qp_attach: limits.max_total_mcast_qp_attach,
+            max_ah: limits.max_ah,
+            max_srq: limits.max_srq,
+            max_srq_wr: limits.max_srq_wr,
+            max_srq_sge: limits.max_srq_sge,
             max_pkeys: 1,
             local_ca_ack_delay: 15,
             phys_port_cnt: 1,
@@ -122,8 +125,11 @@ impl DeviceAttr {
     }
 }
 
-/// What kernel rxe says where only memory sets a limit.
-const MANY: u32 = 1 << 20;
+/// The limits of a device that shares its addresses with other processes, and so has 65,536 numbers
+/// for its queue pairs: some fewer, so that a random one is soon a free one.
+pub(crate) fn limits_of_sharing(limits: Limits) -> Limits {
+    Limits { max_qp: limits.max_qp.min(65_000), ..limits }
+}
 
 /// Optional abilities of a device, with the bits of `enum ibv_device_cap_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,7 +377,7 @@ mod tests {
 
     #[test]
     fn guid_is_the_eui64_of_the_mac() {
-        let attr = DeviceAttr::of(&interface(1500, true, true));
+        let attr = DeviceAttr::of(&interface(1500, true, true), &Limits::default());
         assert_eq!(attr.node_guid.to_string(), "5054:00ff:fe12:3456");
         assert_eq!(attr.sys_image_guid, attr.node_guid);
     }

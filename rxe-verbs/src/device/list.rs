@@ -6,8 +6,10 @@
 use std::fmt;
 use std::io;
 
+use rxe_core::engine::Limits;
 use rxe_net::{GidTable, Interface};
 
+use super::attr::limits_of_sharing;
 use super::{DeviceAttr, Guid, PortAttr};
 
 /// A device, not opened: what can be told by looking at its interface.
@@ -68,9 +70,9 @@ impl DeviceInfo {
         self.attr().node_guid
     }
 
-    /// What it can do.
+    /// What it can do, opened as [`crate::OpenOptions::new`] does it.
     pub fn attr(&self) -> DeviceAttr {
-        DeviceAttr::of(&self.interface)
+        DeviceAttr::of(&self.interface, &limits_of_sharing(Limits::default()))
     }
 
     /// What its port is like.

@@ -6,6 +6,7 @@ mod follow;
 mod list;
 mod open;
 mod options;
+mod quota;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
 pub(crate) use follow::Follow;
@@ -13,3 +14,4 @@ pub use list::{DeviceError, DeviceInfo};
 pub use open::Device;
 pub(crate) use open::closed;
 pub use options::OpenOptions;
+pub(crate) use quota::Place;

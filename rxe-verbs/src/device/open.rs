@@ -14,6 +14,7 @@ use rxe_core::types::{Gid, Mtu, Time};
 use rxe_net::PcapHandle;
 
 use super::follow::Live;
+use super::quota::Quotas;
 use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
 use crate::cq::CompletionQueue;
@@ -36,6 +37,7 @@ pub(super) struct DeviceInner {
     pub(super) live: Arc<Live>,
     pub(super) mtu: Mtu,
     pub(super) limits: Limits,
+    pub(super) quotas: Quotas,
     pub(super) memory: Arc<Memory>,
     pub(super) asyncs: Arc<AsyncEvents>,
     pub(super) capture: Option<PcapHandle>,
@@ -85,12 +87,13 @@ impl Device {
 
     /// What it can do.
     pub fn attr(&self) -> DeviceAttr {
-        self.inner.info.attr()
+        DeviceAttr::of(self.inner.info.interface(), &self.inner.limits)
     }
 
     /// What its port is like now.
     pub fn port_attr(&self) -> PortAttr {
-        PortAttr::of(&self.inner.live.interface())
+        let max_msg_sz = u32::try_from(self.inner.limits.max_message).unwrap_or(u32::MAX);
+        PortAttr { max_msg_sz, ..PortAttr::of(&self.inner.live.interface()) }
     }
 
     /// `udp`, `packet`, …
@@ -167,17 +170,17 @@ impl Device {
     /// Makes a protection domain: what is in one can be used together. IBTA 11.2.1.5.
     ///
     /// # Errors
-    /// The device has failed.
+    /// There are as many as the device allows, or it has failed.
     pub fn create_pd(&self) -> Result<ProtectionDomain> {
         self.shard().check()?;
         let id = PdId(self.inner.next_pd.fetch_add(1, Ordering::Relaxed));
-        Ok(ProtectionDomain::new(self.clone(), id))
+        Ok(ProtectionDomain::new(self.clone(), id, self.quotas().pds.take()?))
     }
 
     /// Makes a completion queue for `depth` completions.
     ///
     /// # Errors
-    /// `depth` is 0 or more than the device allows.
+    /// `depth` is 0 or more than the device allows, or there are as many queues as it allows.
     pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
         CompletionQueue::new(self.clone(), depth, None)
     }
@@ -185,7 +188,7 @@ impl Device {
     /// Makes a completion queue whose events come through a channel.
     ///
     /// # Errors
-    /// `depth` is 0 or more than the device allows, or the channel is another device's.
+    /// As [`Device::create_cq`]; or the channel is another device's.
     pub fn create_cq_on(&self, depth: u32, channel: &CompletionChannel) -> Result<CompletionQueue> {
         self.owns(channel.device(), "the completion channel")?;
         CompletionQueue::new(self.clone(), depth, Some(channel.clone()))
@@ -233,6 +236,10 @@ impl Device {
 
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
+    }
+
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.inner.quotas
     }
 
     pub(crate) fn limits(&self) -> &Limits {

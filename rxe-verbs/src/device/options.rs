@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use rxe_core::engine::{Config, Engine, Event, SourcePort};
+use rxe_core::engine::{Config, Engine, Event, Limits, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
@@ -15,8 +15,10 @@ use rxe_net::{
     PacketConfig, Pcap, PcapHandle, PcapOptions, SrcPort, UdpBackend, UdpConfig,
 };
 
+use super::attr::limits_of_sharing;
 use super::follow::{Follow, Live};
 use super::open::DeviceInner;
+use super::quota::Quotas;
 use super::{Device, DeviceInfo};
 use crate::drive::{Driver, Shard, ShardParts};
 use crate::error::Result;
@@ -36,6 +38,7 @@ pub struct OpenOptions {
     window_bytes: Option<u32>,
     recv_buffer: Option<usize>,
     observer: Option<Observer>,
+    limits: Limits,
 }
 
 impl OpenOptions {
@@ -53,6 +56,7 @@ impl OpenOptions {
             window_bytes: None,
             recv_buffer: None,
             observer: None,
+            limits: Limits::default(),
         }
     }
 
@@ -128,6 +132,13 @@ impl OpenOptions {
         self
     }
 
+    /// How many objects there may be, and how large: for a program that must not take more than its
+    /// share. [`DeviceAttr`](super::DeviceAttr) tells them.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -159,12 +170,11 @@ impl OpenOptions {
             window_packets: self.window_packets.unwrap_or(defaults.window_packets),
             congestion_control: self.congestion_control,
             window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
-            ..defaults
+            limits: self.limits,
         };
 
         if capabilities.qpn_block.is_some() {
-            // Some fewer than there are numbers, so that a random one is soon a free one.
-            config.limits.max_qp = config.limits.max_qp.min(MAX_QP_OF_BLOCK);
+            config.limits = limits_of_sharing(config.limits);
         }
         let limits = config.limits;
         let memory = Arc::new(Memory::new());
@@ -187,6 +197,7 @@ impl OpenOptions {
             live,
             mtu,
             limits,
+            quotas: Quotas::new(&limits),
             memory,
             asyncs,
             capture,
@@ -247,9 +258,6 @@ impl fmt::Debug for OpenOptions {
             .finish_non_exhaustive()
     }
 }
-
-/// QPs of a device that shares its addresses, and so has 65,536 numbers.
-const MAX_QP_OF_BLOCK: u32 = 65_000;
 
 /// The window, in bytes, for a peer whose receive buffer is like this device's. A packet of 1024
 /// bytes takes 2.3 times as much of the buffer, and answers and other queue pairs want some too.
