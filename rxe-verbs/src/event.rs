@@ -142,6 +142,8 @@ pub(crate) struct Events {
     asyncs: Arc<AsyncEvents>,
     capture: Option<PcapHandle>,
     observer: Option<Observer>,
+    /// Queue pairs that got their first packet, where the connection manager wants to know.
+    established: Option<Vec<Qpn>>,
 }
 
 /// Called with each event as it happens, in the middle of a turn: it must not block or call back.
@@ -157,7 +159,7 @@ impl Events {
         capture: Option<PcapHandle>,
         observer: Option<Observer>,
     ) -> Self {
-        Self { log: Log::new(), asyncs, capture, observer }
+        Self { log: Log::new(), asyncs, capture, observer, established: None }
     }
 
     /// The engine has done something, and what came of it has not yet been sent. Called after each
@@ -175,11 +177,26 @@ impl Events {
         }
     }
 
+    /// Keeps what [`Events::take_established`] gives from now on.
+    pub(crate) fn watch_established(&mut self) {
+        self.established = Some(Vec::new());
+    }
+
+    /// The queue pairs that got their first packet since this was last asked.
+    pub(crate) fn take_established(&mut self) -> Vec<Qpn> {
+        self.established.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     pub(crate) fn take_log(&mut self) -> Log {
         std::mem::take(&mut self.log)
     }
 
     fn record(&mut self, event: Event) {
+        if let (Some(list), Event::CommunicationEstablished { qpn }) =
+            (&mut self.established, &event)
+        {
+            list.push(*qpn);
+        }
         if let Some(kind) = as_async(&event) {
             let (cq, srq) = match event {
                 Event::CqOverflow { cq, .. } => (Some(cq), None),

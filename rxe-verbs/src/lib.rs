@@ -12,6 +12,7 @@
 //!   [`SharedReceiveQueue`]: receives for several of them; [`XrcDomain`]: one connection that reaches
 //!   several of these.
 //! - [`AddressHandle`], [`QueuePair::activate`], [`QueuePair::attach_multicast`]: datagrams.
+//! - [`cm`]: connections by address and port, as librdmacm's programs make them.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
@@ -46,6 +47,7 @@
 
 mod ah;
 mod channel;
+pub mod cm;
 mod cq;
 pub mod device;
 mod drive;

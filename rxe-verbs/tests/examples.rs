@@ -22,3 +22,4 @@ example!(datagrams, "../examples/datagrams.rs");
 example!(shared_receive_queue, "../examples/shared_receive_queue.rs");
 example!(memory_window, "../examples/memory_window.rs");
 example!(xrc, "../examples/xrc.rs");
+example!(echo, "../examples/echo.rs");

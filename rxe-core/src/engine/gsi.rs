@@ -119,6 +119,11 @@ impl Gsi {
         Ok(())
     }
 
+    /// Whether something waits for the driver, who should answer.
+    pub(super) fn has_mail(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
     pub(super) fn has_work(&self) -> bool {
         !self.outbox.is_empty()
     }

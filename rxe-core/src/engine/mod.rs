@@ -274,7 +274,7 @@ impl Engine {
     /// together, and do not hold up the program that the completion is for. Not for longer than a
     /// peer's patience, of some milliseconds.
     pub fn can_wait(&self) -> bool {
-        !self.hurry && self.doorbells.is_empty()
+        !self.hurry && self.doorbells.is_empty() && !self.gsi.has_mail()
     }
 
     /// The next moment at which [`Engine::handle_timeout`] must be called, if any. It may turn out

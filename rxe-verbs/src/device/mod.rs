@@ -12,6 +12,6 @@ pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, Port
 pub(crate) use follow::Follow;
 pub use list::{DeviceError, DeviceInfo};
 pub use open::Device;
-pub(crate) use open::closed;
+pub(crate) use open::{WeakDevice, closed};
 pub use options::OpenOptions;
 pub(crate) use quota::Place;

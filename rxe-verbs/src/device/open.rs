@@ -4,23 +4,26 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use rxe_core::VerbsError;
+use rxe_core::cm::CmConfig;
 use rxe_core::engine::{Counters, Limits};
 use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
-use rxe_net::PcapHandle;
+use rxe_net::{Backend, PcapHandle};
 
 use super::follow::Live;
 use super::quota::Quotas;
 use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
+use crate::cm::Agent;
 use crate::cq::CompletionQueue;
 use crate::drive::{Driver, Shard};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
+use crate::os::random_u64;
 use crate::pd::ProtectionDomain;
 
 /// An open device. Everything else is made from it, and keeps it open.
@@ -225,6 +228,37 @@ impl Device {
         closed(self.users(), "the device")
     }
 
+    /// A handle that does not keep it open.
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.inner))
+    }
+
+    /// The index of an own address.
+    pub(crate) fn gid_index_of(&self, ip: IpAddr) -> Option<u16> {
+        let gid = Gid::from(ip);
+        let at = self.gids().iter().position(|g| *g == gid)?;
+        u16::try_from(at).ok()
+    }
+
+    /// Does something with its connection manager, which begins with this if there was none.
+    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
+        self.with_cm_and_backend(|agent, _, now| f(agent, now))
+    }
+
+    /// The same, and with the way onto the wire.
+    pub(crate) fn with_cm_and_backend<R>(
+        &self,
+        f: impl FnOnce(&mut Agent, &mut dyn Backend, Time) -> R,
+    ) -> Result<R> {
+        let config = CmConfig {
+            block: self.qpn_block().unwrap_or(0),
+            guid: self.attr().node_guid.0,
+            seed: random_u64()?,
+        };
+        let result = self.shard().with(|core| core.with_cm(config, || self.downgrade(), f))?;
+        Ok(result?)
+    }
+
     /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.
     pub(crate) fn next_srq(&self) -> u32 {
         self.inner.next_srq.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
@@ -279,6 +313,23 @@ impl Device {
     /// Whether a peer's address is of a family that this device has.
     pub(crate) fn reaches(&self, ip: IpAddr) -> bool {
         self.gids().iter().any(|g| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4())
+    }
+}
+
+/// A handle that does not keep a device open.
+#[derive(Clone)]
+pub(crate) struct WeakDevice(Weak<DeviceInner>);
+
+impl WeakDevice {
+    /// The device, if it is still open.
+    pub(crate) fn upgrade(&self) -> Option<Device> {
+        self.0.upgrade().map(|inner| Device { inner })
+    }
+}
+
+impl fmt::Debug for WeakDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakDevice")
     }
 }
 

@@ -164,7 +164,7 @@ impl Shard {
         if core.blocked {
             core.armed.set_interest(&self.watch, Interest::ReceiveAndSend);
         }
-        if let Some(deadline) = core.engine.poll_timeout() {
+        if let Some(deadline) = core.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
         }
         self.fail_on(sent)

@@ -1,5 +1,6 @@
 //! One turn: what has arrived goes into the engine, what is due is done, what is to be sent is sent.
 
+use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
@@ -7,6 +8,8 @@ use rxe_net::{Backend, NetError, SendStatus};
 
 use super::duty::Duty;
 use super::watch::Armed;
+use crate::cm::Agent;
+use crate::device::WeakDevice;
 use crate::event::Events;
 use crate::os::now;
 
@@ -23,6 +26,8 @@ pub(crate) struct Core {
     pub(super) events: Events,
     pub(super) duty: Duty,
     pub(super) armed: Armed,
+    /// The connection manager, if a program uses it.
+    cm: Option<Box<Agent>>,
     /// The groups that the interface is in.
     joined: Vec<Gid>,
 }
@@ -39,6 +44,7 @@ impl Core {
             events,
             duty: Duty::default(),
             armed: Armed::default(),
+            cm: None,
             joined: Vec::new(),
         }
     }
@@ -75,6 +81,32 @@ impl Core {
         });
     }
 
+    /// Does something with the connection manager. The first time, it is made, and queue pair 1
+    /// opened.
+    pub(crate) fn with_cm<R>(
+        &mut self,
+        config: CmConfig,
+        device: impl FnOnce() -> WeakDevice,
+        f: impl FnOnce(&mut Agent, &mut dyn Backend, Time) -> R,
+    ) -> Result<R, NetError> {
+        let agent = match &mut self.cm {
+            Some(agent) => agent,
+            none => {
+                self.backend.set_gsi(true)?;
+                self.engine.set_gsi(true);
+                self.events.watch_established();
+                none.insert(Box::new(Agent::new(config, device())))
+            }
+        };
+        Ok(f(agent, &mut *self.backend, now()))
+    }
+
+    /// When [`Core::transmit`] must be called, if nothing else happens.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        let of_cm = self.cm.as_ref().and_then(|cm| cm.poll_timeout());
+        [self.engine.poll_timeout(), of_cm].into_iter().flatten().min()
+    }
+
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
     /// comes of them is sent by [`Core::transmit`].
     pub(super) fn receive(&mut self, budget: usize) -> Result<usize, NetError> {
@@ -91,6 +123,10 @@ impl Core {
     /// The sending half of a turn.
     pub(super) fn transmit(&mut self, now: Time) -> Result<(), NetError> {
         self.waiting = false;
+        if let Some(cm) = &mut self.cm {
+            let established = self.events.take_established();
+            cm.turn(now, &mut self.engine, &established);
+        }
         loop {
             // Also when the batch is full: this is where doorbells are taken.
             self.engine.poll_transmit(now, &mut self.batch);

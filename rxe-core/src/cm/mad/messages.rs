@@ -62,7 +62,7 @@ layout! {
         transport_service_type: u8 [43, 5, 2],
         /// Whether the sender's receive queue tells credits.
         end_to_end_flow_control: bool [43, 7, 1],
-        /// The PSN of the sender's first request.
+        /// The PSN that the receiver's first request shall have.
         starting_psn: Psn [44, 0, 24],
         /// How long the sender takes to answer, likewise.
         local_cm_response_timeout: u8 [47, 0, 5],
@@ -143,7 +143,7 @@ layout! {
         local_qpn: Qpn [12, 0, 24],
         /// For RD.
         local_eecn: u32 [16, 0, 24],
-        /// The PSN of the sender's first request.
+        /// The PSN that the receiver's first request shall have.
         starting_psn: Psn [20, 0, 24],
         /// READs and atomics that the sender answers at once.
         responder_resources: u8 [24, 0, 8],

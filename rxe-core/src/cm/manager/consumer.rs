@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::connection::{Connection, Retry, State, timeout};
 use super::{CmError, ConnId, Listener, ListenerId, Manager, Route, fill};
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
-use crate::types::Time;
+use crate::types::{Qpn, Time};
 
 /// How often a REQ, REP or SIDR_REQ is repeated: with growing waits, for 102 s.
 const RETRIES: u8 = 15;
@@ -34,6 +34,13 @@ impl Manager {
         self.listeners.insert(id.0, Listener { service_id, backlog, waiting: 0 });
         self.services.insert(service_id, id);
         Ok(id)
+    }
+
+    /// Makes room for more requests, for one more who listens on the same service ID.
+    pub fn widen(&mut self, listener: ListenerId, backlog: usize) {
+        if let Some(listener) = self.listeners.get_mut(&listener.0) {
+            listener.backlog += backlog;
+        }
     }
 
     /// Listens no more. Requests that are not taken are refused, and their events withdrawn.
@@ -153,6 +160,16 @@ impl Manager {
     /// was lost or overtaken.
     pub fn communication_established(&mut self, id: ConnId) {
         self.become_established(id);
+    }
+
+    /// The same, for whatever connection the queue pair is of.
+    pub fn established_by(&mut self, qpn: Qpn) {
+        let awaited = |c: &&Connection| {
+            c.local_qpn == qpn && matches!(c.state, State::RepSent(_)) && !c.orphan
+        };
+        if let Some(id) = self.connections.values().find(awaited).map(|c| c.id) {
+            self.become_established(id);
+        }
     }
 
     /// Ends a connection, or agrees to its end.

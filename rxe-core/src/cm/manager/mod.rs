@@ -154,6 +154,11 @@ impl Manager {
         self.timers.first().map(|&(at, _)| at)
     }
 
+    /// Whether there is such a connection or question.
+    pub fn contains(&self, id: ConnId) -> bool {
+        self.connections.contains_key(&id.0)
+    }
+
     /// Connections and questions, all states counted.
     pub fn len(&self) -> usize {
         self.connections.len()

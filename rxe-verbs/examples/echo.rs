@@ -1,0 +1,163 @@
+//! A server that sends back what it gets, and a client, found by address and port: the connection
+//! manager. The other side may be on another host; it may also be a program that uses librdmacm
+//! there, on a Linux kernel's `rdma_rxe` or on hardware.
+//!
+//! Both in one process, over loopback: `cargo run -p rxe-verbs --example echo`.
+//! On two hosts: `… --example echo -- server 7471`, and `… --example echo -- client ADDRESS:7471`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use rxe_verbs::cm::{CmEvent, CmEventKind, CmId, ConnParam, EventChannel, PortSpace};
+use rxe_verbs::{Access, CompletionQueue, Device, Error, MemoryRegion, Result, Status};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const ROOM: usize = 4096;
+
+fn main() -> Result<()> {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into()),
+        ["server", port] if let Ok(port) = port.parse() => {
+            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            let (channel, listener) = listen(EventChannel::new()?, address)?;
+            loop {
+                serve(&channel, &listener, None)?;
+            }
+        }
+        ["client", address] if let Ok(address) = address.parse() => {
+            client(EventChannel::new()?, address)
+        }
+        _ => {
+            eprintln!("usage: echo [server PORT | client ADDRESS:PORT]");
+            std::process::exit(2)
+        }
+    }
+}
+
+/// The whole example, between these two addresses.
+pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
+    let alice = EventChannel::on(&[Device::options("lo").address(alice).open()?])?;
+    let bob_device = Device::options("lo").address(bob).open()?;
+    let (channel, listener) = listen(EventChannel::on(&[bob_device])?, SocketAddr::new(bob, 0))?;
+    let address = listener.local_addr().expect("it is bound");
+    println!("bob listens on {address}");
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| serve(&channel, &listener, Some(PATIENCE)));
+        client(alice, address)?;
+        served.join().expect("the server does not panic")
+    })
+}
+
+/// A server listens on an address and port. What happens is told by a channel.
+fn listen(channel: EventChannel, address: SocketAddr) -> Result<(EventChannel, CmId)> {
+    let listener = channel.create_id(PortSpace::Tcp)?;
+    listener.bind_addr(address)?;
+    listener.listen(8)?;
+    Ok((channel, listener))
+}
+
+/// Takes one client and sends its messages back until it hangs up.
+fn serve(channel: &EventChannel, listener: &CmId, patience: Option<Duration>) -> Result<()> {
+    // A request comes with an identifier of its own, and with what the client wants to say first.
+    let Some(request) = channel.get_event(patience)? else {
+        return Err(Error::TimedOut { what: "request", after: PATIENCE });
+    };
+    if request.kind != CmEventKind::ConnectRequest {
+        println!("not a request: {}", request.kind.name());
+        return Ok(());
+    }
+    let id = request.id;
+    println!("{:?} connects to {:?}", id.peer_addr(), listener.local_addr());
+    let end = End::new(&id)?;
+    // Receives are posted before the client may send.
+    end.receive()?;
+    id.accept(&ConnParam { private_data: b"welcome".to_vec(), ..ConnParam::default() })?;
+    expect(channel, CmEventKind::Established)?;
+    // From here on it is messages: as many as come, until the connection ends.
+    loop {
+        if let Some(message) = end.message(Duration::from_millis(100))? {
+            end.receive()?;
+            end.send(&message)?;
+        }
+        if let Some(event) = channel.get_event(Some(Duration::ZERO))? {
+            println!("{}", event.kind.name());
+            return id.disconnect();
+        }
+    }
+}
+
+/// Connects, sends a few messages and hears them again.
+fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
+    let id = channel.create_id(PortSpace::Tcp)?;
+    // Which device leads there?
+    id.resolve_addr(None, server, PATIENCE)?;
+    expect(&channel, CmEventKind::AddrResolved)?;
+    id.resolve_route(PATIENCE)?;
+    expect(&channel, CmEventKind::RouteResolved)?;
+    let end = End::new(&id)?;
+    id.connect(&ConnParam { private_data: b"hello".to_vec(), ..ConnParam::default() })?;
+    let welcome = expect(&channel, CmEventKind::Established)?;
+    let words = welcome.param.private_data();
+    println!("the server says {:?}", String::from_utf8_lossy(words).trim_end_matches('\0'));
+    for text in ["one", "two", "three"] {
+        end.receive()?;
+        end.send(text.as_bytes())?;
+        let echo =
+            end.message(PATIENCE)?.ok_or(Error::TimedOut { what: "echo", after: PATIENCE })?;
+        println!("sent {text:?}, got {:?}", String::from_utf8_lossy(&echo));
+        assert_eq!(echo, text.as_bytes());
+    }
+    id.disconnect()?;
+    expect(&channel, CmEventKind::Disconnected)?;
+    Ok(())
+}
+
+/// The next event, which must be of this kind.
+fn expect(channel: &EventChannel, kind: CmEventKind) -> Result<CmEvent> {
+    let event = channel.wait_event(PATIENCE)?;
+    assert_eq!(event.kind, kind, "status {}", event.status);
+    Ok(event)
+}
+
+/// One end of a connection: memory for a message in and a message out.
+struct End {
+    id: CmId,
+    cq: CompletionQueue,
+    inbox: MemoryRegion,
+}
+
+impl End {
+    /// The identifier knows its device now: what is needed to talk is made on that.
+    fn new(id: &CmId) -> Result<Self> {
+        let device = id.device().expect("an address tells the device");
+        let pd = device.create_pd()?;
+        let cq = device.create_cq(16)?;
+        // The connection manager brings it up and down.
+        id.create_qp(pd.qp(&cq))?;
+        let inbox = pd.register(ROOM, Access::LOCAL_WRITE)?;
+        Ok(Self { id: id.clone(), cq, inbox })
+    }
+
+    fn receive(&self) -> Result<()> {
+        let qp = self.id.qp().expect("it was made above");
+        qp.recv(1, &[self.inbox.slice(..)])
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<()> {
+        let qp = self.id.qp().expect("it was made above");
+        qp.send_bytes(2, bytes).unsignaled().post()
+    }
+
+    /// The next message, if there is one in time.
+    fn message(&self, patience: Duration) -> Result<Option<Vec<u8>>> {
+        let mut done = Vec::new();
+        self.cq.wait(1, &mut done, Some(patience))?;
+        match done.first() {
+            Some(done) if done.id == 1 && done.status == Status::Success => {
+                Ok(Some(self.inbox.to_vec(..done.byte_len as usize)?))
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The connection manager of a device, turned with its engine under the shard's lock.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rxe_core::cm::mad::{Mad, Recipient, RejReason};
+use rxe_core::cm::service::IpCmHeader;
+use rxe_core::cm::{self, CmConfig, ConnId, ListenerId, Manager, Route};
+use rxe_core::engine::{Engine, ReceivedMad};
+use rxe_core::types::{Qpn, Time};
+use rxe_net::Backend;
+
+use super::connect::refused;
+use super::id::os;
+use super::queue::{Mailbox, What};
+use crate::device::WeakDevice;
+use crate::error::Result;
+
+/// See the module's opening.
+pub(crate) struct Agent {
+    pub(super) manager: Manager,
+    device: WeakDevice,
+    ids: HashMap<ConnId, Arc<Mailbox>>,
+    listeners: HashMap<ListenerId, Vec<Entry>>,
+    services: HashMap<u64, ListenerId>,
+}
+
+/// One identifier that listens on a service; several may, on different addresses.
+struct Entry {
+    mailbox: Arc<Mailbox>,
+    service_id: u64,
+    address: IpAddr,
+    afonly: bool,
+}
+
+/// How many requests may wait for the programs, on a service. As kernels have it.
+const MAX_BACKLOG: usize = 1024;
+
+impl Agent {
+    pub(crate) fn new(config: CmConfig, device: WeakDevice) -> Self {
+        Self {
+            manager: Manager::new(config),
+            device,
+            ids: HashMap::new(),
+            listeners: HashMap::new(),
+            services: HashMap::new(),
+        }
+    }
+
+    /// Takes what the engine received for it, does what is due, tells programs what happened, and
+    /// gives the engine what is to be sent. `established` are queue pairs that got their first
+    /// packet.
+    pub(crate) fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn]) {
+        while let Some(mad) = engine.poll_mad() {
+            self.take(now, &mad);
+        }
+        for &qpn in established {
+            self.manager.established_by(qpn);
+        }
+        if self.manager.poll_timeout().is_some_and(|at| at <= now) {
+            self.manager.handle_timeout(now);
+        }
+        self.flush(now, engine);
+    }
+
+    /// Tells programs what happened, and gives the engine what is to be sent.
+    pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) {
+        while let Some(event) = self.manager.poll_event() {
+            self.dispatch(now, event);
+        }
+        while let Some(out) = self.manager.poll_transmit() {
+            // If the own address is gone, retries run out.
+            let Route { local, remote, traffic_class } = out.route;
+            let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.manager.poll_timeout()
+    }
+
+    fn take(&mut self, now: Time, received: &ReceivedMad) {
+        let ReceivedMad { src, dst, traffic_class, mad } = received;
+        let mad = Mad::from_array(mad);
+        debug_assert!(matches!(
+            mad.recipient(),
+            Some(Recipient::Service(_) | Recipient::CommId(_))
+        ));
+        let route = Route { local: *dst, remote: *src, traffic_class: *traffic_class };
+        self.manager.handle_mad(now, route, &mad);
+    }
+
+    /// Listens for an identifier. `address` may be unspecified.
+    pub(super) fn listen(
+        &mut self,
+        service_id: u64,
+        mailbox: &Arc<Mailbox>,
+        address: IpAddr,
+        afonly: bool,
+        backlog: usize,
+        backend: &mut dyn Backend,
+    ) -> Result<ListenerId> {
+        let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
+        let listener = self.services.get(&service_id).copied();
+        let taken = listener.and_then(|l| self.listeners.get(&l));
+        if taken.is_some_and(|entries| entries.iter().any(|e| e.address == address)) {
+            return Err(os("listen there", libc::EADDRINUSE));
+        }
+        // Requests to other processes on this address go elsewhere.
+        backend.listen(service_id, one(address))?;
+        let listener = match listener {
+            Some(listener) => {
+                self.manager.widen(listener, backlog);
+                listener
+            }
+            None => {
+                let listener = self.manager.listen(service_id, backlog).map_err(refused)?;
+                self.services.insert(service_id, listener);
+                listener
+            }
+        };
+        let entry = Entry { mailbox: Arc::clone(mailbox), service_id, address, afonly };
+        self.listeners.entry(listener).or_default().push(entry);
+        Ok(listener)
+    }
+
+    pub(super) fn unlisten(
+        &mut self,
+        now: Time,
+        listener: ListenerId,
+        mailbox: &Arc<Mailbox>,
+        backend: &mut dyn Backend,
+    ) {
+        let Some(entries) = self.listeners.get_mut(&listener) else { return };
+        entries.retain(|entry| {
+            let goes = Arc::ptr_eq(&entry.mailbox, mailbox);
+            if goes {
+                backend.unlisten(entry.service_id, one(entry.address));
+            }
+            !goes
+        });
+        if entries.is_empty() {
+            self.listeners.remove(&listener);
+            self.services.retain(|_, l| *l != listener);
+            self.manager.unlisten(now, listener);
+            let manager = &self.manager;
+            self.ids.retain(|id, _| manager.contains(*id));
+        }
+    }
+
+    pub(super) fn register(&mut self, id: ConnId, mailbox: &Arc<Mailbox>) {
+        self.ids.insert(id, Arc::clone(mailbox));
+    }
+
+    /// The program has no more use for it.
+    pub(super) fn destroy(&mut self, now: Time, id: ConnId) {
+        self.ids.remove(&id);
+        self.manager.destroy(now, id);
+    }
+
+    fn dispatch(&mut self, now: Time, event: cm::CmEvent) {
+        let id = event.id();
+        let (mailbox, listener) = match &event {
+            cm::CmEvent::Request { listener, req, .. } => {
+                (None, self.entry(*listener, req.private_data.first_chunk()))
+            }
+            cm::CmEvent::Resolve { listener, req, .. } => {
+                (None, self.entry(*listener, req.private_data.first_chunk()))
+            }
+            _ => (self.ids.get(&id).cloned(), None),
+        };
+        let mailbox = match (mailbox, &listener) {
+            (Some(mailbox), _) => mailbox,
+            (None, Some(listener)) => {
+                let mailbox = Mailbox::new(listener.queue());
+                self.ids.insert(id, Arc::clone(&mailbox));
+                mailbox
+            }
+            (None, None) => {
+                // Nobody listens on that address, or the program is gone.
+                let reason = RejReason::INVALID_SERVICE_ID;
+                if self.manager.reject(id, reason, &[], &[]).is_err() {
+                    self.manager.destroy(now, id);
+                }
+                return;
+            }
+        };
+        let what = What::Manager { device: self.device.clone(), event: Box::new(event), listener };
+        if mailbox.push(what).is_err() {
+            self.destroy(now, id);
+        }
+    }
+
+    /// Who listens on the address that a request is for.
+    fn entry(&self, listener: ListenerId, header: Option<&[u8; 36]>) -> Option<Arc<Mailbox>> {
+        let asked = IpCmHeader::parse(header?)?.dst;
+        let entries = self.listeners.get(&listener)?;
+        let exact = entries.iter().find(|e| e.address == asked);
+        let any = || {
+            entries.iter().find(|e| {
+                let family = e.address.is_ipv4() == asked.is_ipv4();
+                e.address.is_unspecified() && (family || (e.address.is_ipv6() && !e.afonly))
+            })
+        };
+        exact.or_else(any).map(|e| Arc::clone(&e.mailbox))
+    }
+}
+
+/// An address, if it is one and not any.
+fn one(address: IpAddr) -> Option<IpAddr> {
+    Some(address).filter(|address| !address.is_unspecified())
+}

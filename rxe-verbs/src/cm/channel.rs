@@ -1,0 +1,125 @@
+//! Channels: where programs learn what happened to their identifiers. `rdma_event_channel`.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rxe_core::cm::service::PortSpace;
+use rxe_core::types::Time;
+
+use super::devices::{self, DeviceSource, Given};
+use super::event::CmEvent;
+use super::id::CmId;
+use super::queue::EventQueue;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::os::{now, until};
+
+/// One descriptor for the events of many identifiers, on any number of devices.
+#[derive(Clone, Debug)]
+pub struct EventChannel {
+    pub(super) inner: Arc<ChannelInner>,
+}
+
+pub(super) struct ChannelInner {
+    pub(super) queue: Arc<EventQueue>,
+    pub(super) devices: Arc<dyn DeviceSource>,
+}
+
+impl std::fmt::Debug for ChannelInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventChannel").finish_non_exhaustive()
+    }
+}
+
+impl EventChannel {
+    /// A channel whose identifiers find their devices by themselves: any of this host, opened over
+    /// UDP sockets when they are needed.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new() -> Result<Self> {
+        Self::with_source(devices::of_host())
+    }
+
+    /// A channel whose identifiers use these devices.
+    ///
+    /// # Errors
+    /// As [`EventChannel::new`].
+    pub fn on(devices: &[Device]) -> Result<Self> {
+        Self::with_source(Arc::new(Given(devices.to_vec())))
+    }
+
+    /// A channel whose identifiers get their devices from `source`.
+    ///
+    /// # Errors
+    /// As [`EventChannel::new`].
+    pub fn with_source(source: Arc<dyn DeviceSource>) -> Result<Self> {
+        let queue = EventQueue::new()?;
+        Ok(Self { inner: Arc::new(ChannelInner { queue, devices: source }) })
+    }
+
+    /// Makes an identifier for connections ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]),
+    /// whose events come through this channel.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    pub fn create_id(&self, space: PortSpace) -> Result<CmId> {
+        CmId::new(self, space)
+    }
+
+    /// The next event; `None` if there is none within `timeout` (which may be zero; `None` waits for
+    /// ever).
+    ///
+    /// # Errors
+    /// The system does not let it sleep.
+    pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
+        let deadline = timeout.map_or(Time::MAX, |t| now() + t);
+        let queue = &self.inner.queue;
+        loop {
+            while let Some(raw) = queue.take() {
+                if let Some(event) = super::process::process(&self.inner, raw) {
+                    return Ok(Some(event));
+                }
+            }
+            if timeout == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
+            match poll(&mut fds, until(deadline).as_ref()) {
+                Ok(0) if now() >= deadline => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io("sleep in poll", e)),
+            }
+        }
+    }
+
+    /// Waits for the next event.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and as [`EventChannel::get_event`].
+    pub fn wait_event(&self, timeout: Duration) -> Result<CmEvent> {
+        let event = self.get_event(Some(timeout))?;
+        event.ok_or(Error::TimedOut { what: "connection event", after: timeout })
+    }
+}
+
+/// Readable while [`EventChannel::get_event`] may have something.
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.queue.fd.as_fd()
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        for (device, id) in self.queue.close() {
+            if let Some(device) = device.upgrade() {
+                // If the device has failed, the peer is not told.
+                let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+            }
+        }
+    }
+}

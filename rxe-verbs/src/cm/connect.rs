@@ -1,0 +1,467 @@
+//! Connecting, on both sides. `rdma_connect`, `rdma_listen`, `rdma_accept`, `rdma_reject`,
+//! `rdma_disconnect`.
+
+use std::sync::Arc;
+
+use rxe_core::cm::mad::{self, RejReason, Rep, Req, SidrRep, SidrReq};
+use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader, PortSpace};
+use rxe_core::cm::{CmError, Route};
+use rxe_core::mem::Access;
+use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState, QpType};
+use rxe_core::types::{AckTimeout, Qpn, RnrTimer};
+
+use super::event::ConnParam;
+use super::id::{CmId, Stage, State, invalid, os};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::qp::QueuePair;
+
+impl CmId {
+    /// Takes requests for its port from now on, with room for `backlog` that are not taken as events
+    /// yet (0 is as many as allowed). Each is a [`super::CmEventKind::ConnectRequest`].
+    ///
+    /// # Errors
+    /// It has no port, or somebody listens there already.
+    pub fn listen(&self, backlog: usize) -> Result<()> {
+        let mut state = self.state();
+        if state.stage == Stage::Idle {
+            let any = std::net::SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
+            self.bind(&mut state, any)?;
+        }
+        if state.stage != Stage::Bound {
+            return Err(invalid("bind it first; one that is connected can not listen"));
+        }
+        let local = state.local.ok_or_else(|| invalid("bind it first"))?;
+        let devices = match &state.device {
+            Some(device) => vec![device.clone()],
+            None => state.channel.devices.all(),
+        };
+        if devices.is_empty() {
+            return Err(os("find a device", libc::ENODEV));
+        }
+        let service = self.inner.space.service_id(local.port());
+        let (mailbox, afonly) = (&self.inner.mailbox, state.options.afonly);
+        let mut listening = Vec::new();
+        let mut failed = None;
+        for device in devices {
+            let listener = device.with_cm_and_backend(|agent, backend, _| {
+                agent.listen(service, mailbox, local.ip(), afonly, backlog, backend)
+            });
+            match listener.and_then(|listened| listened) {
+                Ok(listener) => listening.push((device, listener)),
+                Err(e) => failed = Some(e),
+            }
+        }
+        // Of all devices some may be broken; but a port that is taken on one is taken.
+        let taken = failed.as_ref().is_some_and(|e| e.errno() == libc::EADDRINUSE);
+        if let Some(e) = failed
+            && (listening.is_empty() || taken)
+        {
+            for (device, listener) in listening {
+                let _ = device.with_cm_and_backend(|agent, backend, now| {
+                    agent.unlisten(now, listener, mailbox, backend);
+                });
+            }
+            return Err(e);
+        }
+        state.listening = listening;
+        state.stage = Stage::Listening;
+        Ok(())
+    }
+
+    /// Asks the peer for a connection, or for its datagram service. An event tells what it says.
+    ///
+    /// # Errors
+    /// The route is not resolved, there is no queue pair, or a parameter is out of range.
+    pub fn connect(&self, param: &ConnParam) -> Result<()> {
+        let mut state = self.state();
+        if state.stage != Stage::RouteResolved {
+            return Err(invalid("resolve its address and route first"));
+        }
+        let (Some(local), Some(peer), Some(device)) =
+            (state.local, state.peer, state.device.clone())
+        else {
+            return Err(invalid("resolve its address and route first"));
+        };
+        let service_id = self.inner.space.service_id(peer.port());
+        let route = Route {
+            local: local.ip().into(),
+            remote: peer.ip().into(),
+            traffic_class: state.options.tos,
+        };
+        let header = IpCmHeader { src: local, dst: peer.ip() }.emit();
+        let mailbox = &self.inner.mailbox;
+        let conn = if self.is_datagram() {
+            let mut req = SidrReq { partition_key: 0xffff, service_id, ..SidrReq::default() };
+            fill(&mut req.private_data, &header, &param.private_data)?;
+            device.with_cm(|agent, now| {
+                let id = agent.manager.resolve(now, route, req)?;
+                agent.register(id, mailbox);
+                Ok(id)
+            })?
+        } else {
+            let qpn = self.qpn_for(&mut state, param)?;
+            state.take_param(param, &device);
+            let terms = &state.terms;
+            let primary = mad::Path {
+                local_lid: 0xffff,
+                remote_lid: 0xffff,
+                local_gid: route.local,
+                remote_gid: route.remote,
+                flow_label: if peer.is_ipv6() { terms.flow_label } else { 0 },
+                traffic_class: route.traffic_class,
+                hop_limit: 64,
+                local_ack_timeout: terms.ack_timeout.code(),
+                ..mad::Path::default()
+            };
+            let uc = state.qp.as_ref().is_some_and(|qp| qp.service() == QpType::Uc);
+            let mut req = Req {
+                service_id,
+                local_qpn: qpn,
+                responder_resources: terms.responder_resources,
+                initiator_depth: terms.initiator_depth,
+                transport_service_type: u8::from(uc),
+                end_to_end_flow_control: param.flow_control,
+                starting_psn: state.psn,
+                retry_count: terms.retry_count,
+                partition_key: 0xffff,
+                path_mtu: device.active_mtu().to_verbs(),
+                rnr_retry_count: terms.rnr_retry_count,
+                srq: state.qp.as_ref().map_or(param.srq, |qp| qp.srq().is_some()),
+                primary,
+                ..Req::default()
+            };
+            fill(&mut req.private_data, &header, &param.private_data)?;
+            device.with_cm(|agent, now| {
+                let id = agent.manager.connect(now, route, req)?;
+                agent.register(id, mailbox);
+                Ok(id)
+            })?
+        };
+        state.conn = Some(conn.map_err(refused)?);
+        state.stage = Stage::Connecting;
+        Ok(())
+    }
+
+    /// Accepts a request: brings the queue pair up and tells the peer. For connections,
+    /// [`super::CmEventKind::Established`] follows.
+    ///
+    /// # Errors
+    /// There is nothing to accept, or no queue pair, or it can not be brought up: the request is
+    /// refused then.
+    pub fn accept(&self, param: &ConnParam) -> Result<()> {
+        let mut state = self.state();
+        let (Stage::Asked, Some(conn), Some(device)) =
+            (state.stage, state.conn, state.device.clone())
+        else {
+            return Err(invalid("there is no request to accept"));
+        };
+        let qpn = self.qpn_for(&mut state, param)?;
+        if self.is_datagram() {
+            let qkey = param
+                .qkey
+                .unwrap_or_else(|| state.qp.as_ref().map_or(super::UDP_QKEY, |qp| qp.qkey()));
+            let mut rep = SidrRep { qpn, qkey, ..SidrRep::default() };
+            fill(&mut rep.private_data, &[], &param.private_data)?;
+            device
+                .with_cm(|agent, now| agent.manager.answer_sidr(now, conn, rep))?
+                .map_err(refused)?;
+            state.stage = Stage::Connected;
+            return Ok(());
+        }
+        let retry_count = state.terms.retry_count;
+        state.take_param(param, &device);
+        // The asking side decides.
+        state.terms.retry_count = retry_count;
+        if let Some(qp) = state.qp.clone()
+            && let Err(e) = bring_up(&state, &qp)
+        {
+            let reason = RejReason::NO_RESOURCES;
+            let _ = device.with_cm(|agent, _| agent.manager.reject(conn, reason, &[], &[]));
+            state.stage = Stage::Over;
+            return Err(e);
+        }
+        let mut rep = Rep {
+            local_qpn: qpn,
+            starting_psn: state.psn,
+            responder_resources: state.terms.responder_resources,
+            initiator_depth: state.terms.initiator_depth,
+            target_ack_delay: 15,
+            // There is no alternate path.
+            failover_accepted: 1,
+            end_to_end_flow_control: param.flow_control,
+            rnr_retry_count: param.rnr_retry_count.min(7),
+            srq: state.qp.as_ref().map_or(param.srq, |qp| qp.srq().is_some()),
+            ..Rep::default()
+        };
+        fill(&mut rep.private_data, &[], &param.private_data)?;
+        device.with_cm(|agent, now| agent.manager.accept(now, conn, rep))?.map_err(refused)?;
+        state.stage = Stage::Accepted;
+        Ok(())
+    }
+
+    /// Refuses a request, or the peer's acceptance, with up to 148 bytes (136 for a datagram
+    /// service) that say why.
+    ///
+    /// # Errors
+    /// There is nothing to refuse.
+    pub fn reject(&self, private_data: &[u8]) -> Result<()> {
+        self.reject_with(RejReason::CONSUMER_DEFINED, private_data)
+    }
+
+    /// Refuses it for a reason other than the program's own.
+    ///
+    /// # Errors
+    /// There is nothing to refuse.
+    pub fn reject_with(&self, reason: RejReason, private_data: &[u8]) -> Result<()> {
+        let mut state = self.state();
+        let (Stage::Asked | Stage::Answered, Some(conn), Some(device)) =
+            (state.stage, state.conn, state.device.clone())
+        else {
+            return Err(invalid("there is nothing to reject"));
+        };
+        if self.is_datagram() {
+            let mut rep = SidrRep { status: mad::SidrStatus::REJECT.0, ..SidrRep::default() };
+            fill(&mut rep.private_data, &[], private_data)?;
+            device.with_cm(|agent, now| agent.manager.answer_sidr(now, conn, rep))?
+        } else {
+            if private_data.len() > 148 {
+                return Err(too_long());
+            }
+            device.with_cm(|agent, _| agent.manager.reject(conn, reason, &[], private_data))?
+        }
+        .map_err(refused)?;
+        state.stage = Stage::Over;
+        Ok(())
+    }
+
+    /// Tells the peer, which accepts, that this side is ready: after a
+    /// [`super::CmEventKind::ConnectResponse`], when the program has brought its queue pair up.
+    ///
+    /// # Errors
+    /// The peer has not accepted, or has given up.
+    pub fn establish(&self) -> Result<()> {
+        let mut state = self.state();
+        self.establish_in(&mut state)
+    }
+
+    pub(super) fn establish_in(&self, state: &mut State) -> Result<()> {
+        let (Stage::Answered, Some(conn), Some(device)) =
+            (state.stage, state.conn, state.device.clone())
+        else {
+            return Err(invalid("the peer has not accepted"));
+        };
+        device.with_cm(|agent, _| agent.manager.establish(conn, &[]))?.map_err(refused)?;
+        state.stage = Stage::Connected;
+        Ok(())
+    }
+
+    /// A packet has come on a queue pair of the program's own whose connection is accepted: the peer
+    /// is ready. (For the identifier's own queue pair this is noticed without.)
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn notify_established(&self) -> Result<()> {
+        let state = self.state();
+        let (Some(conn), Some(device)) = (state.conn, state.device.clone()) else {
+            return Ok(());
+        };
+        drop(state);
+        device.with_cm(|agent, _| agent.manager.communication_established(conn))
+    }
+
+    /// Ends the connection, or agrees to its end. The queue pair goes into the error state: what is
+    /// posted completes as flushed.
+    ///
+    /// # Errors
+    /// It is not connected.
+    pub fn disconnect(&self) -> Result<()> {
+        let mut state = self.state();
+        let (Some(conn), Some(device)) = (state.conn, state.device.clone()) else {
+            return Err(invalid("it is not connected"));
+        };
+        if let Some(qp) = &state.qp
+            && qp.service() != QpType::Ud
+        {
+            qp.to_error()?;
+        }
+        device.with_cm(|agent, now| agent.manager.disconnect(now, conn, &[]))?.map_err(refused)?;
+        state.stage = Stage::Disconnecting;
+        Ok(())
+    }
+
+    /// The attributes, and which, that take the program's own queue pair into a state: INIT, RTR once
+    /// the peer is known, RTS. `rdma_init_qp_attr`.
+    ///
+    /// # Errors
+    /// The state is another one, or the peer is not known yet.
+    pub fn init_qp_attr(&self, to: QpState) -> Result<(QpAttr, AttrMask)> {
+        let state = self.state();
+        state.qp_attr(self.is_datagram(), to)
+    }
+
+    /// The PSN that the peer's first request shall have.
+    pub fn psn(&self) -> rxe_core::types::Psn {
+        self.state().psn
+    }
+
+    pub(super) fn is_datagram(&self) -> bool {
+        matches!(self.inner.space, PortSpace::Udp | PortSpace::Ipoib)
+    }
+
+    /// The number of its queue pair.
+    fn qpn_for(&self, state: &mut State, param: &ConnParam) -> Result<Qpn> {
+        if let Some(qp) = &state.qp {
+            return Ok(qp.qpn());
+        }
+        state.foreign_qpn = param.qp_num;
+        param.qp_num.ok_or_else(|| invalid("it has no queue pair: make one, or name yours"))
+    }
+}
+
+impl State {
+    /// What the program asks for, within what the peer and the device allow.
+    fn take_param(&mut self, param: &ConnParam, device: &Device) {
+        let limit = device.limits().max_rd_atomic;
+        let (mut depth, mut resources) = (param.initiator_depth, param.responder_resources);
+        if matches!(self.stage, Stage::Asked) {
+            // All that the peer offers, or wants, if the program says "as much as possible".
+            if depth == u8::MAX {
+                depth = self.terms.initiator_depth;
+            }
+            if resources == u8::MAX {
+                resources = self.terms.responder_resources;
+            }
+        }
+        self.terms.initiator_depth = depth.min(limit);
+        self.terms.responder_resources = resources.min(limit);
+        self.terms.retry_count = param.retry_count.min(7);
+        if !matches!(self.stage, Stage::Asked) {
+            self.terms.rnr_retry_count = param.rnr_retry_count.min(7);
+        }
+        if let Some(timeout) = self.options.ack_timeout {
+            self.terms.ack_timeout = timeout;
+        }
+    }
+
+    /// See [`CmId::init_qp_attr`].
+    pub(super) fn qp_attr(&self, datagram: bool, to: QpState) -> Result<(QpAttr, AttrMask)> {
+        let attr = QpAttr { qp_state: to, ..QpAttr::default() };
+        let reliable = !self.terms.uc;
+        Ok(match to {
+            QpState::Init if datagram => (
+                QpAttr { qkey: super::UDP_QKEY, ..attr },
+                AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY,
+            ),
+            QpState::Init => {
+                let qp_access_flags =
+                    Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+                (
+                    QpAttr { qp_access_flags, ..attr },
+                    AttrMask::STATE
+                        | AttrMask::PKEY_INDEX
+                        | AttrMask::PORT
+                        | AttrMask::ACCESS_FLAGS,
+                )
+            }
+            QpState::Rtr if datagram => (attr, AttrMask::STATE),
+            QpState::Rts if datagram => {
+                (QpAttr { sq_psn: self.psn, ..attr }, AttrMask::STATE | AttrMask::SQ_PSN)
+            }
+            QpState::Rtr => {
+                let known = matches!(
+                    self.stage,
+                    Stage::Asked | Stage::Accepted | Stage::Answered | Stage::Connected
+                );
+                if !known {
+                    return Err(invalid("the peer's queue pair is not known yet"));
+                }
+                let attr = QpAttr {
+                    ah_attr: self.address_vector()?,
+                    path_mtu: self.terms.mtu,
+                    dest_qp_num: self.terms.remote_qpn,
+                    rq_psn: self.psn,
+                    max_dest_rd_atomic: self.terms.responder_resources,
+                    // 0.64 ms, where kernels have the longest there is.
+                    min_rnr_timer: RnrTimer::new(12).unwrap_or_default(),
+                    ..attr
+                };
+                let mask = AttrMask::STATE
+                    | AttrMask::AV
+                    | AttrMask::PATH_MTU
+                    | AttrMask::DEST_QPN
+                    | AttrMask::RQ_PSN;
+                let more = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+                (attr, if reliable { mask | more } else { mask })
+            }
+            QpState::Rts => {
+                let attr = QpAttr {
+                    timeout: self.terms.ack_timeout,
+                    retry_cnt: self.terms.retry_count,
+                    rnr_retry: self.terms.rnr_retry_count,
+                    sq_psn: self.terms.remote_psn,
+                    max_rd_atomic: self.terms.initiator_depth,
+                    ..attr
+                };
+                let mask = AttrMask::STATE | AttrMask::SQ_PSN;
+                let more = AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::MAX_QP_RD_ATOMIC;
+                (attr, if reliable { mask | more } else { mask })
+            }
+            _ => return Err(invalid("only INIT, RTR and RTS follow from a connection")),
+        })
+    }
+
+    /// The way to the peer.
+    pub(super) fn address_vector(&self) -> Result<AddressVector> {
+        let (Some(local), Some(peer), Some(device)) = (self.local, self.peer, &self.device) else {
+            return Err(invalid("the peer's address is not known yet"));
+        };
+        let index = device.gid_index_of(local.ip());
+        Ok(AddressVector {
+            sgid_index: index.ok_or_else(|| os("find the own address", libc::EADDRNOTAVAIL))?,
+            dgid: peer.ip().into(),
+            flow_label: self.terms.flow_label,
+            traffic_class: self.options.tos,
+            hop_limit: 64,
+        })
+    }
+}
+
+/// Takes the identifier's queue pair, in INIT, to RTS.
+pub(super) fn bring_up(state: &State, qp: &Arc<QueuePair>) -> Result<()> {
+    for to in [QpState::Rtr, QpState::Rts] {
+        let (attr, mask) = state.qp_attr(false, to)?;
+        qp.modify(&attr, mask)?;
+    }
+    Ok(())
+}
+
+/// Puts the program's data behind a header of the manager's.
+fn fill(room: &mut [u8], header: &[u8], data: &[u8]) -> Result<()> {
+    debug_assert!(header.is_empty() || header.len() == IP_CM_LEN);
+    let (head, rest) = room.split_at_mut(header.len());
+    head.copy_from_slice(header);
+    rest.get_mut(..data.len()).ok_or_else(too_long)?.copy_from_slice(data);
+    Ok(())
+}
+
+fn too_long() -> Error {
+    invalid("the message has no room for so much private data")
+}
+
+pub(super) fn refused(e: CmError) -> Error {
+    match e {
+        CmError::Unknown => invalid("the connection has ended meanwhile"),
+        CmError::WrongState => invalid("the connection is not in a state for this"),
+        CmError::InUse => os("use that service", libc::EADDRINUSE),
+        CmError::NoResources => os("make a connection", libc::ENOMEM),
+    }
+}
+
+/// What the peer's message says about its wait for acknowledgements.
+pub(super) fn ack_timeout(code: u8) -> AckTimeout {
+    AckTimeout::new(code.clamp(1, 31)).unwrap_or_default()
+}

@@ -1,0 +1,122 @@
+//! Which device leads to an address. IBTA annex A11; `rdma_resolve_addr`.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rxe_core::types::Gid;
+
+use crate::device::{Device, DeviceInfo, WeakDevice};
+use crate::error::{Error, Result};
+
+/// Where a channel's identifiers get their devices from.
+pub trait DeviceSource: Send + Sync {
+    /// The device that has this address.
+    ///
+    /// # Errors
+    /// There is none, or it can not be opened.
+    fn with_address(&self, address: IpAddr) -> Result<Device>;
+
+    /// The device that leads to a peer, and its address to use towards it: the one from which the
+    /// system would send.
+    ///
+    /// # Errors
+    /// The system knows no way, no device has that address, or it can not be opened.
+    fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
+        let own = source_for(peer).map_err(|e| Error::io("find a route to the peer", e))?;
+        Ok((self.with_address(own)?, own))
+    }
+
+    /// All devices that can be opened: those that an unspecified address means.
+    fn all(&self) -> Vec<Device>;
+}
+
+/// The devices of this host, opened when they are first needed. Those that this crate opened for
+/// other channels of this process, and that are still open, are used again.
+pub(super) fn of_host() -> Arc<dyn DeviceSource> {
+    static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+    Arc::<Host>::clone(HOST.get_or_init(Arc::default))
+}
+
+#[derive(Default)]
+struct Host {
+    open: Mutex<HashMap<String, WeakDevice>>,
+}
+
+impl Host {
+    fn open(&self, info: &DeviceInfo) -> Result<Device> {
+        let mut open = self.open.lock();
+        if let Some(device) = open.get(info.name()).and_then(WeakDevice::upgrade) {
+            return Ok(device);
+        }
+        let device = Device::open(info.name())?;
+        open.insert(info.name().into(), device.downgrade());
+        Ok(device)
+    }
+}
+
+impl DeviceSource for Host {
+    fn with_address(&self, address: IpAddr) -> Result<Device> {
+        let gid = Gid::from(address);
+        let info = DeviceInfo::list()?.into_iter().find(|info| info.gids().usable().contains(&gid));
+        self.open(&info.ok_or_else(|| none(address))?)
+    }
+
+    fn all(&self) -> Vec<Device> {
+        let list = DeviceInfo::list().unwrap_or_default();
+        list.iter().filter_map(|info| self.open(info).ok()).collect()
+    }
+}
+
+/// These devices and no others.
+pub(super) struct Given(pub(super) Vec<Device>);
+
+impl DeviceSource for Given {
+    fn with_address(&self, address: IpAddr) -> Result<Device> {
+        let gid = Gid::from(address);
+        let device = self.0.iter().find(|device| device.gids().contains(&gid));
+        device.cloned().ok_or_else(|| none(address))
+    }
+
+    /// Where the system would use a device that is not among these, one of the peer's family.
+    fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
+        if let Ok(own) = source_for(peer)
+            && let Ok(device) = self.with_address(own)
+        {
+            return Ok((device, own));
+        }
+        let device = self.0.iter().find(|device| device.reaches(peer.ip()));
+        let device = device.ok_or_else(|| none(peer.ip()))?;
+        let own = device.gid(device.gid_index_for(peer.ip().into()))?;
+        Ok((device.clone(), own.to_ip()))
+    }
+
+    fn all(&self) -> Vec<Device> {
+        self.0.clone()
+    }
+}
+
+/// The own address from which the system would send to a peer.
+fn source_for(peer: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Nothing is sent; port 0 can not be connected to.
+    let mut peer = peer;
+    peer.set_port(peer.port().max(1));
+    socket.connect(peer)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn none(address: IpAddr) -> Error {
+    let source = io::Error::from_raw_os_error(libc::ENODEV);
+    let what = match address {
+        IpAddr::V4(_) => "find a device with that IPv4 address",
+        IpAddr::V6(_) => "find a device with that IPv6 address",
+    };
+    Error::Io { what, source }
+}

@@ -1,0 +1,451 @@
+//! Identifiers: addresses, devices, queue pairs, options. `rdma_cm_id`.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use rxe_core::VerbsError;
+use rxe_core::cm::service::PortSpace;
+use rxe_core::cm::{ConnId, ListenerId};
+use rxe_core::mem::Access;
+use rxe_core::qp::QpType;
+use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
+
+use super::channel::{ChannelInner, EventChannel};
+use super::event::{CmEventKind, CmParam};
+use super::ports::Port;
+use super::queue::{Mailbox, What};
+use crate::device::{Device, closed};
+use crate::error::{Error, Result};
+use crate::os::{random_u32, random_u64};
+use crate::qp::{QpBuilder, QueuePair};
+
+/// An identifier: it listens on an address and port, or is one end of a connection or of a datagram
+/// service. When the last handle is dropped, the peer is told that the connection has ended.
+#[derive(Clone)]
+pub struct CmId {
+    pub(super) inner: Arc<IdInner>,
+}
+
+pub(super) struct IdInner {
+    pub(super) space: PortSpace,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) state: Mutex<State>,
+}
+
+/// What an identifier knows; changed by calls and, when events are taken, by these.
+pub(super) struct State {
+    /// Keeps the channel open, and tells where devices come from.
+    pub(super) channel: Arc<ChannelInner>,
+    pub(super) stage: Stage,
+    pub(super) port: Option<Port>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) device: Option<Device>,
+    pub(super) conn: Option<ConnId>,
+    pub(super) listening: Vec<(Device, ListenerId)>,
+    pub(super) qp: Option<Arc<QueuePair>>,
+    /// The program's own queue pair, where it manages that itself.
+    pub(super) foreign_qpn: Option<Qpn>,
+    /// Of the peer's first request.
+    pub(super) psn: Psn,
+    /// What the two ends have agreed on, as far as it is known.
+    pub(super) terms: Terms,
+    pub(super) options: Options,
+    pub(super) groups: Vec<Gid>,
+    /// The end has been told.
+    pub(super) ended: bool,
+}
+
+/// How far an identifier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Idle,
+    Bound,
+    AddrResolved,
+    RouteResolved,
+    Listening,
+    Connecting,
+    /// A request came, and is not answered.
+    Asked,
+    Accepted,
+    /// The peer accepts; the program brings its queue pair up.
+    Answered,
+    Connected,
+    Disconnecting,
+    Over,
+}
+
+/// What the two ends of a connection have agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) remote_qpn: Qpn,
+    /// Of this side's first request: the peer chooses it.
+    pub(super) remote_psn: Psn,
+    pub(super) mtu: Mtu,
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry_count: u8,
+    pub(super) ack_timeout: AckTimeout,
+    pub(super) flow_label: u32,
+    pub(super) uc: bool,
+}
+
+/// What programs may choose before they connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub(super) tos: u8,
+    pub(super) reuseaddr: bool,
+    pub(super) afonly: bool,
+    pub(super) ack_timeout: Option<AckTimeout>,
+}
+
+/// 0.27 s: longer than a busy peer takes, shorter than a program notices.
+pub(super) const ACK_TIMEOUT: u8 = 16;
+
+impl CmId {
+    pub(super) fn new(channel: &EventChannel, space: PortSpace) -> Result<Self> {
+        let mailbox = Mailbox::new(Arc::clone(&channel.inner.queue));
+        Self::with_mailbox(&channel.inner, space, mailbox)
+    }
+
+    pub(super) fn with_mailbox(
+        channel: &Arc<ChannelInner>,
+        space: PortSpace,
+        mailbox: Arc<Mailbox>,
+    ) -> Result<Self> {
+        let state = State {
+            channel: Arc::clone(channel),
+            stage: Stage::Idle,
+            port: None,
+            local: None,
+            peer: None,
+            device: None,
+            conn: None,
+            listening: Vec::new(),
+            qp: None,
+            foreign_qpn: None,
+            psn: Psn::new(random_u32()?),
+            terms: Terms {
+                remote_qpn: Qpn::default(),
+                remote_psn: Psn::default(),
+                mtu: Mtu::M1024,
+                responder_resources: 16,
+                initiator_depth: 16,
+                retry_count: 7,
+                rnr_retry_count: 7,
+                ack_timeout: AckTimeout::new(ACK_TIMEOUT).unwrap_or_default(),
+                flow_label: 0,
+                uc: false,
+            },
+            options: Options::default(),
+            groups: Vec::new(),
+            ended: false,
+        };
+        let inner = Arc::new(IdInner { space, mailbox, state: Mutex::new(state) });
+        inner.mailbox.set_id(Arc::downgrade(&inner));
+        Ok(Self { inner })
+    }
+
+    /// Tells it from others, as long as it exists.
+    pub fn key(&self) -> u64 {
+        Arc::as_ptr(&self.inner).addr() as u64
+    }
+
+    /// Where its port belongs.
+    pub fn port_space(&self) -> PortSpace {
+        self.inner.space
+    }
+
+    /// The device, once an address has told which.
+    pub fn device(&self) -> Option<Device> {
+        self.state().device.clone()
+    }
+
+    /// The own address and port, once they are known.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.state().local
+    }
+
+    /// The peer's address and port, once they are known.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.state().peer
+    }
+
+    /// The queue pair that [`CmId::create_qp`] made.
+    pub fn qp(&self) -> Option<Arc<QueuePair>> {
+        self.state().qp.clone()
+    }
+
+    /// The index of the own address on its device.
+    pub fn gid_index(&self) -> Option<u16> {
+        let state = self.state();
+        let gid = Gid::from(state.local?.ip());
+        let at = state.device.as_ref()?.gids().iter().position(|g| *g == gid)?;
+        u16::try_from(at).ok()
+    }
+
+    /// Takes an own address and port; port 0 takes any, an unspecified address all. An address names
+    /// the device.
+    ///
+    /// # Errors
+    /// It has one already, no device has the address, or the port is taken.
+    pub fn bind_addr(&self, address: SocketAddr) -> Result<()> {
+        let mut state = self.state();
+        self.bind(&mut state, address)
+    }
+
+    pub(super) fn bind(&self, state: &mut State, address: SocketAddr) -> Result<()> {
+        if state.stage != Stage::Idle {
+            return Err(invalid("it has an address already"));
+        }
+        let mut device = None;
+        if !address.ip().is_unspecified() {
+            device = Some(state.channel.devices.with_address(address.ip())?);
+        }
+        let (reuse, key) = (state.options.reuseaddr, random_u64()?);
+        let port = Port::take(self.inner.space, address, reuse, key)?;
+        let port = port.ok_or_else(|| os("bind the port", libc::EADDRINUSE))?;
+        state.local = Some(port.address());
+        state.port = Some(port);
+        state.device = device;
+        state.stage = Stage::Bound;
+        Ok(())
+    }
+
+    /// Finds the device that leads to `peer`: [`CmEventKind::AddrResolved`] or
+    /// [`CmEventKind::AddrError`] tells when that is done. `local` binds it first; without, the
+    /// system chooses the own address. `_timeout` is how long the caller would wait: this needs none.
+    ///
+    /// # Errors
+    /// It is in another state, `local` can not be bound, or the families of the addresses differ.
+    pub fn resolve_addr(
+        &self,
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        _timeout: Duration,
+    ) -> Result<()> {
+        let mut state = self.state();
+        let peer = match peer.ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => (Ipv4Addr::LOCALHOST, peer.port()).into(),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => (Ipv6Addr::LOCALHOST, peer.port()).into(),
+            _ => peer,
+        };
+        if let Some(local) = local
+            && state.stage == Stage::Idle
+        {
+            self.bind(&mut state, local)?;
+        }
+        if !matches!(state.stage, Stage::Idle | Stage::Bound) {
+            return Err(invalid("its address is resolved already, or it listens"));
+        }
+        if state.local.is_some_and(|local| local.is_ipv4() != peer.is_ipv4()) {
+            return Err(invalid("own address and peer are of different families"));
+        }
+        let before = state.stage;
+        let result = self.find_way(&mut state, peer);
+        drop(state);
+        let (kind, status) = match result {
+            Ok(()) => (CmEventKind::AddrResolved, 0),
+            Err(e) => {
+                self.state().stage = before;
+                (CmEventKind::AddrError, -e.errno())
+            }
+        };
+        self.post(kind, status, CmParam::None);
+        Ok(())
+    }
+
+    fn find_way(&self, state: &mut State, peer: SocketAddr) -> Result<()> {
+        let own = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
+        let (device, ip) = match (&state.device, own) {
+            (Some(device), Some(ip)) => (device.clone(), ip),
+            _ => state.channel.devices.towards(peer)?,
+        };
+        if state.stage == Stage::Idle {
+            let any = SocketAddr::new(ip, 0);
+            let port = Port::take(self.inner.space, any, false, random_u64()?)?;
+            state.port = Some(port.ok_or_else(|| os("find a free port", libc::EADDRNOTAVAIL))?);
+        }
+        let port = state.port.as_ref().map_or(0, |port| port.address().port());
+        state.local = Some(SocketAddr::new(ip, port));
+        state.peer = Some(peer);
+        state.device = Some(device);
+        state.stage = Stage::AddrResolved;
+        Ok(())
+    }
+
+    /// Finds the way to the peer; [`CmEventKind::RouteResolved`] tells that it is done. On Ethernet
+    /// the address says it all.
+    ///
+    /// # Errors
+    /// The address is not resolved.
+    pub fn resolve_route(&self, _timeout: Duration) -> Result<()> {
+        let mut state = self.state();
+        if state.stage != Stage::AddrResolved {
+            return Err(invalid("resolve its address first"));
+        }
+        state.stage = Stage::RouteResolved;
+        drop(state);
+        self.post(CmEventKind::RouteResolved, 0, CmParam::None);
+        Ok(())
+    }
+
+    /// Makes the queue pair of this identifier: it is brought up and down with the connection, and
+    /// receives may be posted at once. Of datagrams, it is ready at once.
+    ///
+    /// # Errors
+    /// The identifier has no device or a queue pair already, or the queue pair can not be made there.
+    pub fn create_qp(&self, builder: QpBuilder) -> Result<Arc<QueuePair>> {
+        let mut state = self.state();
+        let device = state.device.clone().ok_or_else(|| invalid("it has no device yet"))?;
+        if state.qp.is_some() {
+            return Err(invalid("it has a queue pair already"));
+        }
+        let gid_index = state.local.map(|local| device.gid_index_of(local.ip()));
+        let builder = match gid_index.flatten() {
+            Some(index) => builder.gid_index(index),
+            None => builder,
+        };
+        let builder = match self.inner.space {
+            PortSpace::Udp | PortSpace::Ipoib => builder.service(QpType::Ud).qkey(super::UDP_QKEY),
+            _ => builder,
+        };
+        let qp = Arc::new(builder.build()?);
+        device.owns(qp.device(), "the protection domain")?;
+        match qp.service() {
+            QpType::Ud => qp.activate()?,
+            _ => qp.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)?,
+        }
+        state.qp = Some(Arc::clone(&qp));
+        Ok(qp)
+    }
+
+    /// Has no more use for its queue pair; it ends when nobody holds it.
+    pub fn destroy_qp(&self) {
+        self.state().qp = None;
+    }
+
+    /// Events come through another channel from now on.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+        let mut state = self.state();
+        self.inner.mailbox.migrate(&channel.inner.queue);
+        let old = std::mem::replace(&mut state.channel, Arc::clone(&channel.inner));
+        drop(state);
+        drop(old);
+        Ok(())
+    }
+
+    /// The IPv4 type of service or IPv6 traffic class of the connection to come.
+    pub fn set_tos(&self, tos: u8) {
+        self.state().options.tos = tos;
+    }
+
+    /// Whether it may have a port that others have who allow that too. Before it is bound.
+    ///
+    /// # Errors
+    /// It is bound.
+    pub fn set_reuseaddr(&self, reuse: bool) -> Result<()> {
+        let mut state = self.state();
+        if state.stage != Stage::Idle {
+            return Err(invalid("it is bound already"));
+        }
+        state.options.reuseaddr = reuse;
+        Ok(())
+    }
+
+    /// Whether an unspecified IPv6 address means IPv6 only. Before it listens.
+    ///
+    /// # Errors
+    /// It listens.
+    pub fn set_afonly(&self, only: bool) -> Result<()> {
+        let mut state = self.state();
+        if !matches!(state.stage, Stage::Idle | Stage::Bound) {
+            return Err(invalid("it is used already"));
+        }
+        state.options.afonly = only;
+        Ok(())
+    }
+
+    /// How long its queue pair waits for acknowledgements.
+    pub fn set_ack_timeout(&self, timeout: AckTimeout) {
+        self.state().options.ack_timeout = Some(timeout);
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Somebody else has a handle too; it ends with the last of these.
+    pub fn close(self) -> Result<()> {
+        closed(Arc::strong_count(&self.inner) - 1, "the identifier")
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock()
+    }
+
+    /// Tells the program that something it asked for is done.
+    pub(super) fn post(&self, kind: CmEventKind, status: i32, param: CmParam) {
+        // The state holds the channel.
+        let _ = self.inner.mailbox.push(What::Local { kind, status, param });
+    }
+
+    pub(super) fn from_inner(inner: Arc<IdInner>) -> Self {
+        Self { inner }
+    }
+}
+
+impl fmt::Debug for CmId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("CmId")
+            .field("space", &self.inner.space)
+            .field("stage", &state.stage)
+            .field("local", &state.local)
+            .field("peer", &state.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IdInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdInner").field("space", &self.space).finish_non_exhaustive()
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let mailbox = &self.mailbox;
+        // If a device has failed, nobody can be told.
+        for (device, listener) in state.listening.drain(..) {
+            let _ = device.with_cm_and_backend(|agent, backend, now| {
+                agent.unlisten(now, listener, mailbox, backend);
+            });
+        }
+        if let (Some(device), Some(id)) = (&state.device, state.conn) {
+            let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+        }
+        if let Some(qp) = state.qp.take()
+            && qp.service() != QpType::Ud
+            && !matches!(state.stage, Stage::Idle | Stage::Bound | Stage::Over)
+        {
+            let _ = qp.to_error();
+        }
+        mailbox.withdraw();
+    }
+}
+
+pub(super) fn invalid(why: &'static str) -> Error {
+    VerbsError::InvalidRequest { why }.into()
+}
+
+pub(super) fn os(what: &'static str, errno: i32) -> Error {
+    Error::Io { what, source: std::io::Error::from_raw_os_error(errno) }
+}

@@ -1,0 +1,35 @@
+//! Connections by address and port: the communication manager in the words of librdmacm.
+//!
+//! - [`EventChannel`]: where programs learn what happened; one descriptor to sleep on.
+//! - [`CmId`]: an identifier: it listens, or is one end of a connection.
+//! - [`CmEvent`], [`CmEventKind`]: what happened; [`ConnParam`], [`UdParam`]: what both ends say.
+//!
+//! A client resolves the address ([`CmId::resolve_addr`]), then the route, makes its queue pair
+//! ([`CmId::create_qp`]) and calls [`CmId::connect`]; a server binds, listens, and accepts or rejects
+//! each [`CmEventKind::ConnectRequest`]. Each step ends with an event. `examples/echo.rs` shows both.
+//!
+//! The peer may be a program on a Linux kernel's `rdma_rxe`, or on hardware.
+
+mod agent;
+mod channel;
+mod connect;
+mod devices;
+mod event;
+mod id;
+mod multicast;
+mod ports;
+mod process;
+mod queue;
+
+pub use rxe_core::cm::mad::RejReason;
+pub use rxe_core::cm::service::PortSpace;
+use rxe_core::types::Qkey;
+
+pub(crate) use agent::Agent;
+pub use channel::EventChannel;
+pub use devices::DeviceSource;
+pub use event::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};
+pub use id::CmId;
+
+/// The Q_Key of datagram queue pairs made by the communication manager. `RDMA_UDP_QKEY`.
+pub const UDP_QKEY: Qkey = Qkey::new(0x0123_4567);

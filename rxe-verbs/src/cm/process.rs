@@ -1,0 +1,284 @@
+//! What an event of the connection manager means to the program, worked out in its own thread: new
+//! identifiers, queue pairs brought up, the words for it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rxe_core::cm::mad::{RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus};
+use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader};
+use rxe_core::cm::{self, ConnId, Route};
+use rxe_core::qp::QpType;
+use rxe_core::types::{Mtu, Qkey, Qpn};
+
+use super::channel::ChannelInner;
+use super::connect::{ack_timeout, bring_up};
+use super::event::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};
+use super::id::{CmId, Stage, State};
+use super::queue::{Mailbox, Raw, What};
+use crate::device::Device;
+
+/// The event that the program is to see, if it is to see any.
+pub(super) fn process(channel: &Arc<ChannelInner>, raw: Raw) -> Option<CmEvent> {
+    let Raw { to, what } = raw;
+    match what {
+        What::Local { kind, status, param } => {
+            let id = CmId::from_inner(to.id()?);
+            Some(CmEvent { id, listener: None, kind, status, param })
+        }
+        What::Manager { device, event, listener } => {
+            let device = device.upgrade()?;
+            match *event {
+                cm::CmEvent::Request { id, route, req, .. } => {
+                    let request = asked(channel, &device, id, route, &to, listener)?;
+                    request.connection(&req)
+                }
+                cm::CmEvent::Resolve { id, route, req, .. } => {
+                    let request = asked(channel, &device, id, route, &to, listener)?;
+                    request.datagram(&req)
+                }
+                event => {
+                    let id = CmId::from_inner(to.id()?);
+                    let mut state = id.state();
+                    let told = state.learn(&id, event);
+                    drop(state);
+                    let (kind, status, param) = told?;
+                    Some(CmEvent { id, listener: None, kind, status, param })
+                }
+            }
+        }
+    }
+}
+
+/// A request that is now the program's.
+struct Asked {
+    id: CmId,
+    listener: CmId,
+    device: Device,
+    conn: ConnId,
+    route: Route,
+}
+
+/// Makes an identifier for a request, if its listener is still there.
+fn asked(
+    channel: &Arc<ChannelInner>,
+    device: &Device,
+    conn: ConnId,
+    route: Route,
+    to: &Arc<Mailbox>,
+    listener: Option<Arc<Mailbox>>,
+) -> Option<Asked> {
+    device.with_cm(|agent, _| agent.manager.taken(conn)).ok()?;
+    let id = listener.and_then(|l| l.id()).and_then(|inner| {
+        let listener = CmId::from_inner(inner);
+        let id = CmId::with_mailbox(channel, listener.port_space(), Arc::clone(to)).ok()?;
+        Some((id, listener))
+    });
+    let Some((id, listener)) = id else {
+        let _ = device.with_cm(|agent, now| agent.destroy(now, conn));
+        return None;
+    };
+    Some(Asked { id, listener, device: device.clone(), conn, route })
+}
+
+impl Asked {
+    fn connection(self, req: &Req) -> Option<CmEvent> {
+        let data = &req.private_data[IP_CM_LEN..];
+        let param = ConnParam {
+            private_data: data.to_vec(),
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            flow_control: req.end_to_end_flow_control,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            srq: req.srq,
+            qp_num: Some(req.local_qpn),
+            qkey: None,
+        };
+        let mtu = Mtu::from_verbs(req.path_mtu).unwrap_or(Mtu::M256);
+        if mtu > self.device.active_mtu() {
+            let conn = self.conn;
+            let reject = |agent: &mut super::Agent, _| {
+                agent.manager.reject(conn, RejReason::INVALID_MTU, &[], &[])
+            };
+            let _ = self.device.with_cm(reject);
+            return None;
+        }
+        let fill = |state: &mut State| {
+            let terms = &mut state.terms;
+            terms.remote_qpn = req.local_qpn;
+            terms.remote_psn = req.starting_psn;
+            terms.mtu = mtu;
+            terms.responder_resources = req.initiator_depth;
+            terms.initiator_depth = req.responder_resources;
+            terms.retry_count = req.retry_count;
+            terms.rnr_retry_count = req.rnr_retry_count;
+            terms.ack_timeout = ack_timeout(req.primary.local_ack_timeout);
+            terms.flow_label = req.primary.flow_label;
+            terms.uc = req.transport_service_type == 1;
+            state.options.tos = req.primary.traffic_class;
+        };
+        let header = IpCmHeader::parse(req.private_data.first_chunk()?);
+        self.event(header, fill, |_| CmParam::Conn(param))
+    }
+
+    fn datagram(self, req: &SidrReq) -> Option<CmEvent> {
+        let private_data = req.private_data[IP_CM_LEN..].to_vec();
+        let header = IpCmHeader::parse(req.private_data.first_chunk()?);
+        let param = |state: &State| match state.address_vector() {
+            Ok(ah) => CmParam::Ud(UdParam {
+                private_data,
+                ah,
+                qpn: Qpn::default(),
+                qkey: Qkey::default(),
+            }),
+            Err(_) => CmParam::None,
+        };
+        self.event(header, |_| (), param)
+    }
+
+    fn event(
+        self,
+        header: Option<IpCmHeader>,
+        fill: impl FnOnce(&mut State),
+        param: impl FnOnce(&State) -> CmParam,
+    ) -> Option<CmEvent> {
+        let Self { id, listener, device, conn, route } = self;
+        let (local_port, options) = {
+            let state = listener.state();
+            (state.local.map_or(0, |local| local.port()), state.options)
+        };
+        let mut state = id.state();
+        state.options = options;
+        state.local = Some(SocketAddr::new(route.local.to_ip(), local_port));
+        let peer_port = header.map_or(0, |header| header.src.port());
+        state.peer = Some(SocketAddr::new(route.remote.to_ip(), peer_port));
+        state.device = Some(device);
+        state.conn = Some(conn);
+        state.stage = Stage::Asked;
+        fill(&mut state);
+        let param = param(&state);
+        drop(state);
+        let kind = CmEventKind::ConnectRequest;
+        Some(CmEvent { id, listener: Some(listener), kind, status: 0, param })
+    }
+}
+
+type Told = (CmEventKind, i32, CmParam);
+
+impl State {
+    /// What an event means to this identifier.
+    fn learn(&mut self, id: &CmId, event: cm::CmEvent) -> Option<Told> {
+        match event {
+            cm::CmEvent::Reply { rep, .. } => Some(self.replied(id, &rep)),
+            cm::CmEvent::Established { .. } => {
+                self.stage = Stage::Connected;
+                Some((CmEventKind::Established, 0, CmParam::None))
+            }
+            cm::CmEvent::Rejected { reason, private_data, .. } => {
+                self.over();
+                let param = ConnParam { private_data: private_data.to_vec(), ..quiet() };
+                Some((CmEventKind::Rejected, i32::from(reason.0), CmParam::Conn(param)))
+            }
+            cm::CmEvent::Unreachable { .. } => {
+                self.over();
+                Some((CmEventKind::Unreachable, -libc::ETIMEDOUT, CmParam::None))
+            }
+            cm::CmEvent::DisconnectRequest { .. } => self.disconnected(0),
+            cm::CmEvent::Disconnected { answered, .. } => {
+                self.disconnected(if answered { 0 } else { -libc::ETIMEDOUT })
+            }
+            cm::CmEvent::TimewaitExit { .. } => {
+                self.stage = Stage::Over;
+                self.conn = None;
+                Some((CmEventKind::TimewaitExit, 0, CmParam::None))
+            }
+            cm::CmEvent::Resolved { rep, .. } => Some(self.resolved(&rep)),
+            cm::CmEvent::Request { .. } | cm::CmEvent::Resolve { .. } => None,
+        }
+    }
+
+    /// The peer accepts.
+    fn replied(&mut self, id: &CmId, rep: &Rep) -> Told {
+        let param = ConnParam {
+            private_data: rep.private_data.to_vec(),
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            flow_control: rep.end_to_end_flow_control,
+            retry_count: self.terms.retry_count,
+            rnr_retry_count: rep.rnr_retry_count,
+            srq: rep.srq,
+            qp_num: Some(rep.local_qpn),
+            qkey: None,
+        };
+        self.terms.remote_qpn = rep.local_qpn;
+        self.terms.remote_psn = rep.starting_psn;
+        self.terms.initiator_depth = self.terms.initiator_depth.min(rep.responder_resources);
+        self.terms.responder_resources = self.terms.responder_resources.min(rep.initiator_depth);
+        self.terms.rnr_retry_count = rep.rnr_retry_count;
+        if let Some(device) = &self.device {
+            self.terms.mtu = device.active_mtu();
+        }
+        self.stage = Stage::Answered;
+        let Some(qp) = self.qp.clone() else {
+            return (CmEventKind::ConnectResponse, 0, CmParam::Conn(param));
+        };
+        let up = bring_up(self, &qp).and_then(|()| id.establish_in(self));
+        match up {
+            Ok(()) => (CmEventKind::Established, 0, CmParam::Conn(param)),
+            Err(e) => {
+                if let (Some(device), Some(conn)) = (&self.device, self.conn) {
+                    let reason = RejReason::CONSUMER_DEFINED;
+                    let _ = device.with_cm(|agent, _| agent.manager.reject(conn, reason, &[], &[]));
+                }
+                self.over();
+                (CmEventKind::ConnectError, -e.errno(), CmParam::None)
+            }
+        }
+    }
+
+    /// The peer has answered the question for its datagram service.
+    fn resolved(&mut self, rep: &SidrRep) -> Told {
+        self.conn = None;
+        if SidrStatus(rep.status) != SidrStatus::SUCCESS {
+            self.stage = Stage::Over;
+            return (CmEventKind::Unreachable, i32::from(rep.status), CmParam::None);
+        }
+        self.stage = Stage::Connected;
+        match self.address_vector() {
+            Ok(ah) => {
+                let private_data = rep.private_data.to_vec();
+                let param = UdParam { private_data, ah, qpn: rep.qpn, qkey: rep.qkey };
+                (CmEventKind::Established, 0, CmParam::Ud(param))
+            }
+            Err(e) => (CmEventKind::ConnectError, -e.errno(), CmParam::None),
+        }
+    }
+
+    /// Told once, whoever began it.
+    fn disconnected(&mut self, status: i32) -> Option<Told> {
+        let first = !std::mem::replace(&mut self.ended, true);
+        first.then_some((CmEventKind::Disconnected, status, CmParam::None))
+    }
+
+    fn over(&mut self) {
+        self.stage = Stage::Over;
+        self.conn = None;
+        if let Some(qp) = &self.qp
+            && qp.service() != QpType::Ud
+        {
+            // If the device has failed, its completions tell.
+            let _ = qp.to_error();
+        }
+    }
+}
+
+/// A message that says nothing about the connection.
+fn quiet() -> ConnParam {
+    ConnParam {
+        responder_resources: 0,
+        initiator_depth: 0,
+        retry_count: 0,
+        rnr_retry_count: 0,
+        ..ConnParam::default()
+    }
+}

@@ -1,0 +1,157 @@
+//! How events come from the driver to the programs: queues that whoever turns a shard may append to,
+//! under the shard's lock.
+//!
+//! Locks: the shard's before a mailbox's before a queue's. Nothing that is dropped under the shard's
+//! lock takes it: a queue and a mailbox own no identifier and no device.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rxe_core::cm::{self, ConnId};
+
+use super::event::{CmEventKind, CmParam};
+use super::id::IdInner;
+use crate::device::WeakDevice;
+use crate::error::Result;
+use crate::os::EventFd;
+
+/// The events of one channel, raw: what they mean is worked out by the program's thread.
+#[derive(Debug)]
+pub(super) struct EventQueue {
+    inner: Mutex<Inner>,
+    /// Readable while there is an event.
+    pub(super) fd: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    raw: VecDeque<Raw>,
+    closed: bool,
+}
+
+/// An event that no program's thread has looked at.
+#[derive(Debug)]
+pub(super) struct Raw {
+    /// For which identifier.
+    pub(super) to: Arc<Mailbox>,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// Of the connection manager of a device. A request comes with the mailbox of who listens.
+    Manager { device: WeakDevice, event: Box<cm::CmEvent>, listener: Option<Arc<Mailbox>> },
+    /// Made by a call of the program itself.
+    Local { kind: CmEventKind, status: i32, param: CmParam },
+}
+
+impl Raw {
+    /// The request for a connection that nobody has taken.
+    fn request(&self) -> Option<(WeakDevice, ConnId)> {
+        match &self.what {
+            What::Manager { device, event, listener: Some(_) } => {
+                Some((device.clone(), event.id()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl EventQueue {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::new()? }))
+    }
+
+    /// Appends an event; gives it back if the channel is no more.
+    pub(super) fn push(&self, raw: Raw) -> Result<(), Raw> {
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return Err(raw);
+        }
+        inner.raw.push_back(raw);
+        self.fd.set();
+        Ok(())
+    }
+
+    pub(super) fn take(&self) -> Option<Raw> {
+        let mut inner = self.inner.lock();
+        let raw = inner.raw.pop_front();
+        if inner.raw.is_empty() {
+            self.fd.clear();
+        }
+        raw
+    }
+
+    /// The channel is no more. The requests that nobody took.
+    pub(super) fn close(&self) -> Vec<(WeakDevice, ConnId)> {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        std::mem::take(&mut inner.raw).iter().filter_map(Raw::request).collect()
+    }
+
+    /// Takes out the events of one identifier, and the requests to it.
+    fn withdraw(&self, mailbox: &Arc<Mailbox>) -> Vec<Raw> {
+        let concerns = |raw: &Raw| {
+            let listener = match &raw.what {
+                What::Manager { listener, .. } => listener.as_ref(),
+                What::Local { .. } => None,
+            };
+            Arc::ptr_eq(&raw.to, mailbox) || listener.is_some_and(|l| Arc::ptr_eq(l, mailbox))
+        };
+        let mut inner = self.inner.lock();
+        let (out, stay) = std::mem::take(&mut inner.raw).into_iter().partition(concerns);
+        inner.raw = stay;
+        if inner.raw.is_empty() {
+            self.fd.clear();
+        }
+        Vec::from_iter::<VecDeque<_>>(out)
+    }
+}
+
+/// Where the events of one identifier go.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    queue: Mutex<Arc<EventQueue>>,
+    /// The identifier, once there is one.
+    id: Mutex<Weak<IdInner>>,
+}
+
+impl Mailbox {
+    pub(super) fn new(queue: Arc<EventQueue>) -> Arc<Self> {
+        Arc::new(Self { queue: Mutex::new(queue), id: Mutex::new(Weak::new()) })
+    }
+
+    pub(super) fn set_id(&self, id: Weak<IdInner>) {
+        *self.id.lock() = id;
+    }
+
+    pub(super) fn id(&self) -> Option<Arc<IdInner>> {
+        self.id.lock().upgrade()
+    }
+
+    pub(super) fn queue(&self) -> Arc<EventQueue> {
+        Arc::clone(&self.queue.lock())
+    }
+
+    pub(super) fn push(self: &Arc<Self>, what: What) -> Result<(), Raw> {
+        let queue = self.queue.lock();
+        queue.push(Raw { to: Arc::clone(self), what })
+    }
+
+    /// Events go to another channel from now on; those that wait too.
+    pub(super) fn migrate(self: &Arc<Self>, to: &Arc<EventQueue>) {
+        let mut queue = self.queue.lock();
+        let waiting = queue.withdraw(self);
+        *queue = Arc::clone(to);
+        for raw in waiting {
+            // The new channel is there: its owner calls this.
+            let _ = to.push(raw);
+        }
+    }
+
+    /// No events any more.
+    pub(super) fn withdraw(self: &Arc<Self>) {
+        self.queue.lock().withdraw(self);
+    }
+}

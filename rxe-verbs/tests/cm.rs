@@ -1,0 +1,321 @@
+//! Connections by address and port, both ends ours.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxe_verbs::cm::*;
+use rxe_verbs::*;
+
+/// A device with a channel, and what a queue pair needs.
+struct Program {
+    device: Device,
+    channel: EventChannel,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    ip: IpAddr,
+}
+
+impl Program {
+    fn new() -> Self {
+        let ip = address();
+        let device = open(ip);
+        let channel = EventChannel::on(std::slice::from_ref(&device)).unwrap();
+        let (pd, cq) = (device.create_pd().unwrap(), device.create_cq(256).unwrap());
+        Self { device, channel, pd, cq, ip }
+    }
+
+    fn id(&self, space: PortSpace) -> CmId {
+        self.channel.create_id(space).unwrap()
+    }
+
+    fn listen(&self, space: PortSpace) -> CmId {
+        let id = self.id(space);
+        id.bind_addr(SocketAddr::new(self.ip, 0)).unwrap();
+        id.listen(8).unwrap();
+        id
+    }
+
+    fn expect(&self, kind: CmEventKind) -> CmEvent {
+        let event = self.channel.wait_event(PATIENCE).unwrap();
+        assert_eq!((event.kind, event.status), (kind, 0));
+        event
+    }
+
+    fn quiet(&self) {
+        assert!(self.channel.get_event(Some(Duration::ZERO)).unwrap().is_none());
+    }
+
+    /// An identifier that knows its way to a server.
+    fn towards(&self, server: &CmId) -> CmId {
+        let id = self.id(server.port_space());
+        id.resolve_addr(None, server.local_addr().unwrap(), PATIENCE).unwrap();
+        self.expect(CmEventKind::AddrResolved);
+        id.resolve_route(PATIENCE).unwrap();
+        self.expect(CmEventKind::RouteResolved);
+        id
+    }
+}
+
+fn param(data: &[u8]) -> ConnParam {
+    ConnParam { private_data: data.to_vec(), ..ConnParam::default() }
+}
+
+/// Two programs and the two ends of a connection between them, the client's first.
+fn connected() -> ((Program, CmId), (Program, CmId)) {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let a = client.towards(&listener);
+    a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    a.connect(&ConnParam { responder_resources: 3, initiator_depth: 5, ..param(b"hello") })
+        .unwrap();
+    let request = server.expect(CmEventKind::ConnectRequest);
+    assert_eq!(request.listener.unwrap().key(), listener.key());
+    let CmParam::Conn(asked) = &request.param else { panic!() };
+    assert_eq!(&asked.private_data[..6], b"hello\0");
+    assert_eq!((asked.responder_resources, asked.initiator_depth), (5, 3), "from this side");
+    let b = request.id;
+    assert_eq!(b.peer_addr(), a.local_addr());
+    assert_eq!((b.local_addr(), a.peer_addr()), (listener.local_addr(), listener.local_addr()));
+    b.create_qp(server.pd.qp(&server.cq)).unwrap();
+    b.accept(&ConnParam { responder_resources: 4, initiator_depth: 3, ..param(b"welcome") })
+        .unwrap();
+    let established = client.expect(CmEventKind::Established);
+    assert_eq!(&established.param.private_data()[..8], b"welcome\0");
+    server.expect(CmEventKind::Established);
+    ((client, a), (server, b))
+}
+
+#[test]
+fn two_programs_connect_talk_and_part() {
+    let ((client, a), (server, b)) = connected();
+    let (x, y) = (a.qp().unwrap(), b.qp().unwrap());
+    let (mine, theirs) = (x.query().unwrap(), y.query().unwrap());
+    assert_eq!((mine.qp_state, theirs.qp_state), (QpState::Rts, QpState::Rts));
+    assert_eq!((mine.max_rd_atomic, mine.max_dest_rd_atomic), (4, 3), "what both allow");
+    assert_eq!((theirs.max_rd_atomic, theirs.max_dest_rd_atomic), (3, 4));
+    assert_ne!(mine.sq_psn, mine.rq_psn);
+    assert_eq!((mine.sq_psn, mine.rq_psn), (theirs.rq_psn, theirs.sq_psn));
+    let inbox = server.pd.register(64, Access::LOCAL_WRITE).unwrap();
+    y.recv(1, &[inbox.slice(..)]).unwrap();
+    x.send_bytes(2, b"hello").post().unwrap();
+    assert_eq!(client.cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+    assert_eq!(server.cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+    assert_eq!(inbox.to_vec(..5).unwrap(), b"hello");
+    a.disconnect().unwrap();
+    server.expect(CmEventKind::Disconnected);
+    b.disconnect().unwrap();
+    client.expect(CmEventKind::Disconnected);
+    assert_eq!((x.state(), y.state()), (QpState::Err, QpState::Err));
+    client.expect(CmEventKind::TimewaitExit);
+    server.expect(CmEventKind::TimewaitExit);
+    assert!(a.disconnect().is_err() && b.disconnect().is_err());
+}
+
+#[test]
+fn who_drops_an_identifier_ends_its_connection() {
+    let ((client, a), (server, b)) = connected();
+    drop(a);
+    server.expect(CmEventKind::Disconnected);
+    b.disconnect().unwrap();
+    client.quiet();
+}
+
+#[test]
+fn a_refusal_has_a_reason() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let a = client.towards(&listener);
+    let qp = a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    a.connect(&param(b"")).unwrap();
+    let request = server.expect(CmEventKind::ConnectRequest);
+    request.id.reject(b"not you").unwrap();
+    let event = client.channel.wait_event(PATIENCE).unwrap();
+    assert_eq!(event.kind, CmEventKind::Rejected);
+    assert_eq!(event.status, i32::from(RejReason::CONSUMER_DEFINED.0));
+    assert_eq!(&event.param.private_data()[..8], b"not you\0");
+    assert_eq!(qp.state(), QpState::Err);
+    // Where nobody listens, and where the request is simply dropped.
+    drop(listener);
+    let a = client.id(PortSpace::Tcp);
+    let nowhere = SocketAddr::new(server.ip, 1);
+    a.resolve_addr(None, nowhere, PATIENCE).unwrap();
+    client.expect(CmEventKind::AddrResolved);
+    a.resolve_route(PATIENCE).unwrap();
+    client.expect(CmEventKind::RouteResolved);
+    a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    a.connect(&param(b"")).unwrap();
+    // Whose device has no connection manager any more answers, since it has had one.
+    let event = client.channel.wait_event(PATIENCE).unwrap();
+    assert_eq!(event.status, i32::from(RejReason::INVALID_SERVICE_ID.0));
+}
+
+#[test]
+fn requests_that_nobody_takes_are_refused_when_the_channel_goes() {
+    let client = Program::new();
+    let server = Program::new();
+    let listener = server.listen(PortSpace::Tcp);
+    let a = client.towards(&listener);
+    a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    a.connect(&param(b"")).unwrap();
+    let mut fds = [PollFd::new(&server.channel, PollFlags::IN)];
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "the request is there");
+    drop(listener);
+    drop(server.channel);
+    let event = client.channel.wait_event(PATIENCE).unwrap();
+    assert_eq!(event.kind, CmEventKind::Rejected);
+}
+
+#[test]
+fn a_program_may_manage_its_queue_pair_itself() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let a = client.towards(&listener);
+    let (x, y) =
+        (client.pd.qp(&client.cq).build().unwrap(), server.pd.qp(&server.cq).build().unwrap());
+    let step = |id: &CmId, qp: &QueuePair, to| {
+        let (attr, mask) = id.init_qp_attr(to).unwrap();
+        qp.modify(&attr, mask).unwrap();
+    };
+    step(&a, &x, QpState::Init);
+    assert!(a.init_qp_attr(QpState::Rtr).is_err(), "the peer is not known");
+    assert!(a.connect(&param(b"")).is_err(), "which queue pair?");
+    a.connect(&ConnParam { qp_num: Some(x.qpn()), ..param(b"") }).unwrap();
+    let b = server.expect(CmEventKind::ConnectRequest).id;
+    for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        step(&b, &y, to);
+    }
+    b.accept(&ConnParam { qp_num: Some(y.qpn()), ..param(b"") }).unwrap();
+    client.expect(CmEventKind::ConnectResponse);
+    step(&a, &x, QpState::Rtr);
+    step(&a, &x, QpState::Rts);
+    a.establish().unwrap();
+    server.expect(CmEventKind::Established);
+    let inbox = server.pd.register(64, Access::LOCAL_WRITE).unwrap();
+    y.recv(1, &[inbox.slice(..)]).unwrap();
+    x.send_bytes(2, b"hello").post().unwrap();
+    assert_eq!(server.cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+}
+
+#[test]
+fn a_datagram_service_is_found_and_answers() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Udp);
+    let a = client.towards(&listener);
+    let x = a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    assert_eq!((x.service(), x.state()), (QpType::Ud, QpState::Rts));
+    a.connect(&param(b"who?")).unwrap();
+    let request = server.expect(CmEventKind::ConnectRequest);
+    assert_eq!(&request.param.private_data()[..5], b"who?\0");
+    let b = request.id;
+    let y = b.create_qp(server.pd.qp(&server.cq)).unwrap();
+    let inbox = server.pd.register(256, Access::LOCAL_WRITE).unwrap();
+    y.recv(1, &[inbox.slice(..)]).unwrap();
+    b.accept(&param(b"me")).unwrap();
+    let CmParam::Ud(found) = client.expect(CmEventKind::Established).param else { panic!() };
+    assert_eq!((found.qpn, found.qkey), (y.qpn(), UDP_QKEY));
+    let ah = client.pd.create_ah(&found.ah).unwrap();
+    x.send_bytes(2, b"hello").to(&ah, found.qpn, found.qkey).post().unwrap();
+    assert_eq!(server.cq.wait_one(PATIENCE).unwrap().byte_len, 45);
+    // One that refuses.
+    let c = client.towards(&listener);
+    c.connect(&param(b"")).unwrap();
+    server.expect(CmEventKind::ConnectRequest).id.reject(b"").unwrap();
+    let event = client.channel.wait_event(PATIENCE).unwrap();
+    assert_eq!((event.kind, event.status), (CmEventKind::Unreachable, 2));
+}
+
+#[test]
+fn a_group_is_joined_and_heard() {
+    let (speaker, hearer) = (Program::new(), Program::new());
+    let group: IpAddr = "239.47.91.7".parse().unwrap();
+    let join = |program: &Program| {
+        let id = program.id(PortSpace::Udp);
+        id.bind_addr(SocketAddr::new(program.ip, 0)).unwrap();
+        let qp = id.create_qp(program.pd.qp(&program.cq)).unwrap();
+        id.join_multicast(group).unwrap();
+        let CmParam::Ud(to) = program.expect(CmEventKind::MulticastJoin).param else { panic!() };
+        assert_eq!((to.qpn, to.qkey), (Qpn::MULTICAST, UDP_QKEY));
+        (id, qp, to)
+    };
+    let (id, qp, _) = join(&hearer);
+    let inbox = hearer.pd.register(256, Access::LOCAL_WRITE).unwrap();
+    qp.recv(1, &[inbox.slice(..)]).unwrap();
+    let (_other, from, to) = join(&speaker);
+    let ah = speaker.pd.create_ah(&to.ah).unwrap();
+    from.send_bytes(2, b"all").to(&ah, to.qpn, to.qkey).post().unwrap();
+    assert_eq!(hearer.cq.wait_one(PATIENCE).unwrap().byte_len, 43);
+    id.leave_multicast(group).unwrap();
+    assert!(id.leave_multicast(group).is_err());
+    assert!(id.join_multicast("10.0.0.1".parse().unwrap()).is_err());
+}
+
+#[test]
+fn ports_are_taken_and_given_back() {
+    let server = Program::new();
+    let listener = server.listen(PortSpace::Tcp);
+    let address = listener.local_addr().unwrap();
+    assert_ne!(address.port(), 0);
+    let taken = server.id(PortSpace::Tcp).bind_addr(address).unwrap_err();
+    assert_eq!(taken.errno(), 98, "{taken}");
+    server.id(PortSpace::Udp).bind_addr(address).unwrap();
+    assert!(listener.bind_addr(address).is_err(), "it has one");
+    drop(listener);
+    let again = server.id(PortSpace::Tcp);
+    again.bind_addr(address).unwrap();
+    again.listen(0).unwrap();
+    let elsewhere = server.id(PortSpace::Tcp).bind_addr("192.0.2.1:5".parse().unwrap());
+    assert_eq!(elsewhere.unwrap_err().errno(), 19, "no device has that address");
+}
+
+#[test]
+fn events_follow_an_identifier_to_another_channel() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let other = EventChannel::on(std::slice::from_ref(&client.device)).unwrap();
+    let id = client.id(PortSpace::Tcp);
+    id.resolve_addr(None, listener.local_addr().unwrap(), PATIENCE).unwrap();
+    id.migrate(&other).unwrap();
+    client.quiet();
+    let event = other.wait_event(PATIENCE).unwrap();
+    assert_eq!(event.kind, CmEventKind::AddrResolved);
+    drop(event);
+    let channel = client.channel;
+    drop(channel);
+    id.resolve_route(PATIENCE).unwrap();
+    assert_eq!(other.wait_event(PATIENCE).unwrap().kind, CmEventKind::RouteResolved);
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let readable = |channel: &EventChannel| {
+        poll(&mut [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)], Some(&now)).unwrap()
+    };
+    assert_eq!(readable(&other), 0, "nothing waits");
+}
+
+#[test]
+fn what_is_asked_out_of_turn_is_refused_and_harms_nothing() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let id = client.id(PortSpace::Tcp);
+    assert!(id.resolve_route(PATIENCE).is_err());
+    assert!(id.connect(&param(b"")).is_err());
+    assert!(id.accept(&param(b"")).is_err());
+    assert!(id.reject(b"").is_err());
+    assert!(id.establish().is_err());
+    assert!(id.disconnect().is_err());
+    assert!(id.create_qp(client.pd.qp(&client.cq)).is_err(), "no device yet");
+    assert!(listener.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), PATIENCE).is_err());
+    let id = client.towards(&listener);
+    id.create_qp(client.pd.qp(&client.cq)).unwrap();
+    assert!(id.connect(&param(&[0; 57])).is_err(), "a request has room for 56 bytes");
+    id.connect(&param(&[1; 56])).unwrap();
+    assert!(id.connect(&param(b"")).is_err());
+    let request = server.expect(CmEventKind::ConnectRequest);
+    request.id.create_qp(server.pd.qp(&server.cq)).unwrap();
+    request.id.accept(&param(b"")).unwrap();
+    client.expect(CmEventKind::Established);
+}
