@@ -103,7 +103,6 @@ pub enum VerbsError {
 impl VerbsError {
     /// The errno that rdma-core would report.
     pub const fn errno(&self) -> i32 {
-        const ENOENT: i32 = 2;
         const ENOMEM: i32 = 12;
         const EBUSY: i32 = 16;
         const EINVAL: i32 = 22;
@@ -117,9 +116,9 @@ impl VerbsError {
             | Self::WrongState { .. }
             | Self::LimitExceeded { .. }
             | Self::InvalidRequest { .. }
+            | Self::UnknownObject { .. }
             | Self::Registration(_) => EINVAL,
             Self::QueueFull { .. } | Self::TooMany { .. } => ENOMEM,
-            Self::UnknownObject { .. } => ENOENT,
             Self::Busy { .. } => EBUSY,
             Self::Unsupported { .. } => EOPNOTSUPP,
         }

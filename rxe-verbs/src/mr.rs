@@ -170,7 +170,10 @@ impl MemoryRegion {
                 let start = start_of(&buffer, access);
                 (buffer, start)
             }
-            Some(NewMemory::Raw { buffer, iova }) => (buffer, iova),
+            Some(NewMemory::Raw { buffer, iova }) => {
+                check_length(buffer.len())?;
+                (buffer, iova)
+            }
             None => {
                 let zero_based = Access::ZERO_BASED;
                 let moved = access.contains(zero_based) != self.access.contains(zero_based);
@@ -307,6 +310,7 @@ impl Reregistration {
 
 /// Zero bytes of its own.
 pub(crate) fn allocate(len: usize) -> Result<Buffer> {
+    check_length(len)?;
     let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
     Buffer::try_zeroed(len).ok_or_else(no_memory)
 }
@@ -314,6 +318,15 @@ pub(crate) fn allocate(len: usize) -> Result<Buffer> {
 /// By which address memory is named where the program does not say.
 pub(crate) fn start_of(buffer: &Buffer, access: Access) -> u64 {
     if access.contains(Access::ZERO_BASED) { 0 } else { buffer.as_ptr().addr() as u64 }
+}
+
+/// Whether there are regions of so many bytes.
+pub(crate) fn check_length(len: usize) -> Result<()> {
+    if len == 0 {
+        let why = "0: a memory region has at least one byte".into();
+        return Err(VerbsError::InvalidAttribute { name: "length", why }.into());
+    }
+    Ok(())
 }
 
 /// Whether there are such rights to memory of this kind.

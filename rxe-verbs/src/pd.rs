@@ -41,7 +41,7 @@ impl ProtectionDomain {
     /// [`Access::ZERO_BASED`], from 0 on.)
     ///
     /// # Errors
-    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
+    /// It is empty, REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
     /// or there is not as much memory or room for another region.
     pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
         let buffer = mr::allocate(len)?;
@@ -52,7 +52,7 @@ impl ProtectionDomain {
     /// Registers memory of the program, to be named by addresses from `iova` on.
     ///
     /// # Errors
-    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, FLUSH_PERSISTENT is asked for,
+    /// It is empty, REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
     /// the addresses pass the end of the address space, or there are as many regions as the device
     /// allows.
     ///
@@ -74,6 +74,7 @@ impl ProtectionDomain {
 
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
         self.inner.device.shard().check()?;
+        mr::check_length(buffer.len())?;
         mr::check_access(access)?;
         let place = self.inner.device.quotas().mrs.take()?;
         let memory = self.inner.device.memory();

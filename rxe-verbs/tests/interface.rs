@@ -86,6 +86,75 @@ fn the_gid_table_and_the_sockets_follow_the_addresses() {
     });
 }
 
+/// A queue pair of each, connected over a's first address, with this patience.
+fn patient(a: &Side, b: &Side, timeout: u8, retry_cnt: u8) -> (QueuePair, QueuePair) {
+    let timeout = AckTimeout::new(timeout).unwrap();
+    let options = ConnectOptions { timeout, retry_cnt, ..ConnectOptions::default() };
+    let ours = a.pd.qp(&a.cq).gid_index(1).build().unwrap();
+    let theirs = b.pd.qp(&b.cq).build().unwrap();
+    ours.connect(&theirs.endpoint(), &options).unwrap();
+    theirs.connect(&ours.endpoint(), &options).unwrap();
+    (ours, theirs)
+}
+
+#[test]
+fn a_connection_whose_address_is_lost_ends_after_its_retries_and_a_new_one_works() {
+    in_namespace(SETUP, || {
+        let a = Side::new(Device::open("veth0").unwrap());
+        let b = Side::new(open("127.0.0.2".parse().unwrap()));
+        let (ours, theirs) = patient(&a, &b, 10, 2);
+        ours.recv(10, &[]).unwrap();
+        theirs.recv(11, &[]).unwrap();
+        sh("ip address del 10.9.0.1/24 dev veth0");
+        assert_eq!(
+            until(&a.device, AsyncKind::GidChange).text,
+            "addresses of veth0: gone: 10.9.0.1"
+        );
+        assert_eq!(
+            (ours.state(), theirs.state()),
+            (QpState::Rts, QpState::Rts),
+            "not failed early"
+        );
+        for (side, qp, receive) in [(&a, &ours, 10), (&b, &theirs, 11)] {
+            qp.send_bytes(1, b"anybody?").post().unwrap();
+            qp.send_bytes(2, b"hello?").post().unwrap();
+            let ended = [side.done(), side.done(), side.done()].map(|done| (done.id, done.status));
+            let flushed = Status::WorkRequestFlushed;
+            assert_eq!(ended, [(1, Status::RetryExceeded), (2, flushed), (receive, flushed)]);
+            assert_eq!(qp.state(), QpState::Err);
+        }
+        sh("ip address add 10.9.0.1/24 dev veth0");
+        until(&a.device, AsyncKind::GidChange);
+        talk(&a, 1, &b);
+        // The old ones too, once they are made anew.
+        ours.to_reset().unwrap();
+        theirs.to_reset().unwrap();
+        connect(&ours, &theirs);
+        theirs.recv(12, &[]).unwrap();
+        ours.send_bytes(3, b"").post().unwrap();
+        assert_eq!((a.ok().id, b.ok().id), (3, 12));
+    });
+}
+
+#[test]
+fn an_address_that_comes_back_in_time_has_done_no_harm() {
+    in_namespace(SETUP, || {
+        let a = Side::new(Device::open("veth0").unwrap());
+        let b = Side::new(open("127.0.0.2".parse().unwrap()));
+        // The last of the retries is many seconds away.
+        let (ours, theirs) = patient(&a, &b, 17, 7);
+        sh("ip address del 10.9.0.1/24 dev veth0");
+        until(&a.device, AsyncKind::GidChange);
+        let inbox = b.region(64);
+        theirs.recv(1, &[inbox.slice(..)]).unwrap();
+        ours.send_bytes(2, b"late").post().unwrap();
+        sh("ip address add 10.9.0.1/24 dev veth0");
+        until(&a.device, AsyncKind::GidChange);
+        assert_eq!((a.ok().id, b.ok().byte_len), (2, 4));
+        assert_eq!((ours.state(), theirs.state()), (QpState::Rts, QpState::Rts));
+    });
+}
+
 #[test]
 fn named_addresses_stay_what_they_were_named() {
     in_namespace(SETUP, || {

@@ -176,7 +176,7 @@ fn groups_and_attachments_are_limited() {
 
 #[test]
 fn a_device_tells_at_least_the_limits_of_kernel_rxe() {
-    // As `ibv_devinfo -v` prints them of Linux 5.10 (queue pairs, regions) and 6.1.
+    // The largest of those in `drivers/infiniband/sw/rxe/rxe_param.h` and its older versions.
     let attr = open(address()).attr();
     let told = [
         ("max_qp_wr", attr.max_qp_wr, 1 << 20),
@@ -198,7 +198,7 @@ fn a_device_tells_at_least_the_limits_of_kernel_rxe() {
         ("max_mcast_qp_attach", attr.max_mcast_qp_attach, 56),
         ("max_total_mcast_qp_attach", attr.max_total_mcast_qp_attach, 0x7_0000),
         ("max_pkeys", attr.max_pkeys.into(), 1),
-        // Each process on an address has as many; with the kernel all share one device.
+        // 65,536 or 2²⁰ there, which all processes share; here each on an address has so many.
         ("max_qp", attr.max_qp, 65_000),
     ];
     for (name, ours, kernels) in told {

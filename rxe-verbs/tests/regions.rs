@@ -82,7 +82,7 @@ fn what_is_refused_changes_nothing() {
         (Reregistration::new().access(writes), libc::EINVAL),
         (Reregistration::new().memory(8).access(writes), libc::EINVAL),
         (Reregistration::new().access(access | Access::FLUSH_PERSISTENT), libc::EINVAL),
-        (Reregistration::new().pd(&a.pd).access(access), libc::ENOENT),
+        (Reregistration::new().pd(&a.pd).access(access), libc::EINVAL),
         (Reregistration::new().memory(usize::MAX), libc::ENOMEM),
         (beyond, libc::EINVAL),
     ] {

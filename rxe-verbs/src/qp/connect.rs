@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use rxe_core::VerbsError;
 use rxe_core::mem::Access;
 use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn, RnrTimer};
@@ -179,14 +180,37 @@ impl QueuePair {
     ///
     /// # Errors
     /// It is in another state, an option does not fit the device or the peer, or it is a datagram
-    /// queue pair.
+    /// queue pair. It is in the state that it was in.
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<()> {
         self.check_connected()?;
-        if self.state() == QpState::Reset {
+        // What the last step would find, after which there is no way back that keeps receives.
+        self.check_sending(options)?;
+        let new = self.state() == QpState::Reset;
+        if new {
             self.to_init(options.access)?;
         }
-        self.to_rtr(peer, options)?;
+        self.to_rtr(peer, options).inspect_err(|_| {
+            if new {
+                // What fails here, the device has failed with.
+                let _ = self.to_reset();
+            }
+        })?;
         self.to_rts(options)
+    }
+
+    fn check_sending(&self, options: &ConnectOptions) -> Result<()> {
+        let reads = self.device().limits().max_rd_atomic;
+        for (name, value, limit) in [
+            ("retry_cnt", options.retry_cnt, 7),
+            ("rnr_retry", options.rnr_retry, 7),
+            ("max_rd_atomic", options.max_rd_atomic, reads),
+        ] {
+            if value > limit {
+                let why = format!("{value}: at most {limit}");
+                return Err(VerbsError::InvalidAttribute { name, why }.into());
+            }
+        }
+        Ok(())
     }
 
     fn check_connected(&self) -> Result<()> {
