@@ -95,7 +95,7 @@ fn replay(seed: u64) {
 /// Tells a failing run, made as small as it still fails.
 fn tell(seed: u64, what: &str) {
     let (plan, failure) = shrink(&Plan::draw(seed), what);
-    eprintln!("--- run {seed}, made smaller; {:?}, faults {:?}", plan.family, plan.faults);
+    eprintln!("--- run {seed}, made smaller; {:?}, faults {:?}", plan.family, plan.network.faults);
     let lines: Vec<_> = failure.ladder.lines().collect();
     for line in &lines[lines.len().saturating_sub(200)..] {
         eprintln!("{line}");

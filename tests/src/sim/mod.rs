@@ -10,6 +10,7 @@ pub mod atomics;
 pub mod ladder;
 pub mod memory;
 pub mod model;
+pub mod network;
 pub mod plan;
 pub mod rng;
 pub mod shrink;

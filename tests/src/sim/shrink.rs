@@ -54,16 +54,16 @@ fn candidates(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
     }
     for what in 0..8 {
         let smaller = with(&|p| match what {
-            0 => p.faults.loss = 0.0,
-            1 => p.faults.duplicate = 0.0,
-            2 => p.faults.reorder = 0.0,
-            3 => p.faults.corrupt = 0.0,
+            0 => p.network.faults.loss = 0.0,
+            1 => p.network.faults.duplicate = 0.0,
+            2 => p.network.faults.reorder = 0.0,
+            3 => p.network.faults.corrupt = 0.0,
             4 => p.cuts.clear(),
-            5 => p.faults.merge = false,
-            6 => p.faults.hide_ids = false,
+            5 => p.network.faults.merge = false,
+            6 => p.network.faults.hide_ids = false,
             _ => drop(p.actions.pop()),
         });
-        let same = smaller.faults == plan.faults
+        let same = smaller.network.faults == plan.network.faults
             && smaller.cuts.len() == plan.cuts.len()
             && smaller.actions.len() == plan.actions.len();
         if !same {

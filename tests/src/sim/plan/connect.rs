@@ -35,9 +35,9 @@ impl Plan {
 
     /// Long enough that no answer that arrives at all arrives too late.
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
-        let one_way = *self.faults.delay.end() + self.faults.reorder_by;
+        let one_way = self.network.longest();
         let mut least = (one_way * 8).max(Duration::from_micros(30));
-        if self.marks > 0 {
+        if self.network.marks > 0 {
             // A sender that is told of congestion sends a packet every few milliseconds at worst.
             least = least.max(Duration::from_millis(30));
         }

@@ -10,10 +10,9 @@ use std::time::Duration;
 use rxe_core::qp::{QpAttr, QpCap};
 use rxe_core::queue::SendFlags;
 use rxe_core::types::{Mtu, Psn, Qpn};
-use rxe_core::wire::TxLimits;
-use rxe_net::Faults;
 
 use super::memory::{Layout, Place};
+use super::network::Network;
 use super::rng::Rng;
 
 /// One run.
@@ -29,12 +28,8 @@ pub struct Plan {
     pub links: Vec<Link>,
     /// 8-byte words that atomics of all links work on.
     pub words: Vec<Word>,
-    /// What the network does to packets.
-    pub faults: Faults,
-    /// Of 1,000 packets, so many are marked "congestion experienced".
-    pub marks: u64,
-    /// The seed of the network's decisions.
-    pub fabric_seed: u64,
+    /// What the network does.
+    pub network: Network,
     /// Times when two sides are cut apart.
     pub cuts: Vec<Cut>,
     /// Whether the network gets better for a while before a requester gives up, so that in the end
@@ -42,10 +37,6 @@ pub struct Plan {
     pub mercy: bool,
     /// How long it is better then.
     pub calm: Duration,
-    /// How packets are put together.
-    pub tx: TxLimits,
-    /// How many buffers an engine takes before it is asked for its answers.
-    pub per_turn: usize,
     /// What the programs do beside sending and receiving.
     pub actions: Vec<Action>,
 }
@@ -281,31 +272,27 @@ impl Plan {
         let is_v6 = rng.chance(1, 3);
         let count = if rng.chance(1, 6) { 3 } else { 2 };
         let sides = (0..count).map(|i| Side::draw(&mut rng, i, is_v6)).collect();
-        let (faults, bad) = draw_faults(&mut rng, family);
-        let tx = TxLimits {
-            run_segments: rng.pick(&[1, 1, 2, 64, 64]),
-            batch_bytes: rng.pick(&[1, 5000, 256 << 10]),
-            ..TxLimits::default()
+        let mut network = Network::draw(&mut rng);
+        let bad = match family {
+            Family::Clean => false,
+            Family::Lossy | Family::GiveUp => true,
+            Family::Flawed | Family::Disturbed => rng.chance(1, 3),
         };
+        if bad {
+            network.spoil(&mut rng);
+        }
         let mut plan = Self {
             run,
             family,
             sides,
             links: Vec::new(),
             words: Vec::new(),
-            faults,
-            marks: 0,
-            fabric_seed: rng.bits(),
+            network,
             cuts: Vec::new(),
             mercy: bad && family != Family::GiveUp,
             calm: Duration::ZERO,
-            tx,
-            per_turn: rng.pick(&[1, 3, 1000, 1000]),
             actions: Vec::new(),
         };
-        if rng.chance(1, 5) {
-            plan.marks = rng.pick(&[10, 100, 500]);
-        }
         plan.draw_words(&mut rng);
         plan.draw_links(&mut rng, bad);
         plan.draw_workload(&mut rng);
@@ -373,40 +360,4 @@ impl Side {
             cqs: rng.index(2) + 1,
         }
     }
-}
-
-/// What the network does, and whether that is bad.
-fn draw_faults(rng: &mut Rng, family: Family) -> (Faults, bool) {
-    let micros = Duration::from_micros;
-    let delay = match rng.below(4) {
-        0 => micros(0)..=micros(0),
-        1 => micros(3)..=micros(3),
-        2 => micros(1)..=micros(5),
-        _ => micros(5)..=micros(40),
-    };
-    let mut faults = Faults {
-        delay,
-        merge: rng.chance(2, 3),
-        hide_ids: rng.chance(1, 2),
-        reorder_by: micros(rng.pick(&[2, 20, 200])),
-        ..Faults::default()
-    };
-    let bad = match family {
-        Family::Clean => false,
-        Family::Lossy | Family::GiveUp => true,
-        Family::Flawed | Family::Disturbed => rng.chance(1, 3),
-    };
-    if bad {
-        let mut probability = || match rng.below(4) {
-            0 => 0.0,
-            1 => f64::from(rng.below32(10)) / 1000.0,
-            2 => f64::from(rng.below32(60)) / 1000.0,
-            _ => f64::from(rng.below32(201)) / 1000.0,
-        };
-        faults.loss = probability();
-        faults.duplicate = probability();
-        faults.reorder = probability();
-        faults.corrupt = probability();
-    }
-    (faults, bad)
 }

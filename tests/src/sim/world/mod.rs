@@ -11,15 +11,15 @@ use rxe_core::engine::{Counters, Event, RetryCause};
 use rxe_core::qp::{AttrMask, QpAttr, QpHandle, QpState};
 use rxe_core::queue::RecvRequest;
 use rxe_core::types::{Gid, Psn, Qpn, Time};
-use rxe_core::wire::{IpId, TxBatch, icrc};
-use rxe_net::{Fabric, FabricCounters, Faults};
+use rxe_core::wire::Packet;
+use rxe_net::FabricCounters;
 
 use self::device::{Device, Devices, receive_request, send_request};
-use super::ladder::{Ladder, name};
+use super::ladder::name;
 use super::memory::Area;
 use super::model::{Model, RECEIVE};
+use super::network::Wire;
 use super::plan::{Deed, Family, Plan};
-use super::rng::Rng;
 
 pub use self::device::bring_to_rts;
 
@@ -30,7 +30,7 @@ pub struct Report {
     pub fabric: FabricCounters,
     /// What each engine counted.
     pub engines: Vec<Counters>,
-    /// Damaged packets that only the whole ICRC would have noticed; see [`World::deliver`].
+    /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
     pub weak_icrc: u64,
     /// Times the network was made better so that nobody gave up.
     pub calms: u64,
@@ -57,26 +57,22 @@ pub fn run(plan: &Plan, record: bool) -> Result<Report, Failure> {
     let mut world = World::new(plan, record);
     match world.run() {
         Ok(()) => Ok(world.report()),
-        Err(what) => Err(Failure { what, ladder: world.ladder.print() }),
+        Err(what) => Err(Failure { what, ladder: world.wire.ladder.print() }),
     }
 }
 
 struct World<'p> {
     plan: &'p Plan,
     now: Time,
-    fabric: Fabric,
+    wire: Wire,
     devices: Devices,
     ends: Vec<[End; 2]>,
     model: Model,
-    ladder: Ladder,
-    batch: TxBatch,
     /// Deeds not yet done, the next last.
     deeds: Vec<(Time, Step)>,
     calm_until: Option<Time>,
     /// Retries of each queue pair since it last got on, and from where.
     stuck: HashMap<(usize, Qpn), (Psn, u32)>,
-    /// Decides which packets are marked.
-    marker: Rng,
     report: Report,
     turns: u64,
 }
@@ -126,16 +122,13 @@ impl<'p> World<'p> {
         Self {
             plan,
             now: Time::ZERO,
-            fabric: Fabric::new(plan.fabric_seed, plan.faults.clone()),
+            wire: Wire::new(&plan.network, plan.sides.iter().map(|s| s.ip).collect(), record),
             devices: Devices(devices),
             ends,
             model: Model::new(plan),
-            ladder: Ladder::new(record, record || plan.faults.hide_ids),
-            batch: TxBatch::new(plan.tx),
             deeds,
             calm_until: None,
             stuck: HashMap::new(),
-            marker: Rng::new(plan.fabric_seed ^ 0xec0),
             report: Report::default(),
             turns: 0,
         }
@@ -156,7 +149,7 @@ impl<'p> World<'p> {
             if self.now.since(Time::ZERO) > LIMIT {
                 return Err("no end after a minute".into());
             }
-            if self.is_over() && self.fabric.next_delivery().is_none() {
+            if self.is_over() && self.wire.fabric.next_delivery().is_none() {
                 break;
             }
         }
@@ -189,7 +182,7 @@ impl<'p> World<'p> {
         let posts = posts.filter(|at| *at > self.now);
         let steps = self.deeds.last().map(|(at, _)| *at);
         let calm = self.calm_until;
-        let network = self.fabric.next_delivery();
+        let network = self.wire.fabric.next_delivery();
         engines.chain(posts).chain(steps).chain(calm).chain(network).min()
     }
 
@@ -208,12 +201,12 @@ impl<'p> World<'p> {
         let mut any = false;
         if self.calm_until.is_some_and(|until| until <= self.now) {
             self.calm_until = None;
-            self.fabric.set_faults(self.plan.faults.clone());
+            self.wire.fabric.set_faults(self.plan.network.faults.clone());
             any = true;
         }
         while let Some((_, step)) = self.deeds.pop_if(|(at, _)| *at <= self.now) {
             any = true;
-            self.ladder.note(self.now, format!("* {step:?}"));
+            self.wire.ladder.note(self.now, format!("* {step:?}"));
             match step {
                 Step::Connect(link, end) => self.connect(link, end),
                 Step::Deed(deed) => self.deed(deed)?,
@@ -225,11 +218,11 @@ impl<'p> World<'p> {
                 }
                 Step::Cut(between) => {
                     let [a, b] = between.map(|side| self.plan.sides[side].ip);
-                    self.fabric.cut(a, b);
+                    self.wire.fabric.cut(a, b);
                 }
                 Step::Heal(between) => {
                     let [a, b] = between.map(|side| self.plan.sides[side].ip);
-                    self.fabric.heal(a, b);
+                    self.wire.fabric.heal(a, b);
                 }
             }
         }
@@ -321,7 +314,7 @@ impl<'p> World<'p> {
                     if !due || end.handle.post_recv(RecvRequest { id, sges: request }).is_err() {
                         break;
                     }
-                    self.ladder.note(
+                    self.wire.ladder.note(
                         self.now,
                         format!("{} link {l}: receive {} posted", name(spec.side), id & !RECEIVE),
                     );
@@ -335,10 +328,10 @@ impl<'p> World<'p> {
                     if !due || end.handle.post_send(request).is_err() {
                         break;
                     }
-                    if self.ladder.is_on() {
+                    if self.wire.ladder.is_on() {
                         let side = name(spec.side);
                         let text = format!("{side} link {l}: posts {}: {op:?}", end.posted);
-                        self.ladder.note(self.now, text);
+                        self.wire.ladder.note(self.now, text);
                     }
                     end.posted += 1;
                     any = true;
@@ -348,78 +341,25 @@ impl<'p> World<'p> {
         any
     }
 
-    /// Hands over what has arrived.
-    ///
-    /// Where the IPv4 identification is hidden, the ICRC is a check of 15 bits: of some 33,000
-    /// damaged packets one passes, as on a real UDP socket. Such a packet is not handed over but
-    /// counted, so that any damage that an engine lets through is a fault of the engine.
     fn deliver(&mut self) -> bool {
-        let mut any = false;
-        for _ in 0..self.plan.per_turn {
-            let Some(delivery) = self.fabric.pop(self.now) else { break };
-            any = true;
-            let mut frame = delivery.frame();
-            if frame.net.tos & 0b11 != 0 && self.marker.chance(self.plan.marks, 1000) {
-                frame.net.tos |= 0b11;
-            }
-            let to = self.plan.sides.iter().position(|side| side.ip == frame.net.dst);
-            let to = to.expect("engines send to each other");
-            let mut passes = true;
-            for (net, bytes) in frame.packets() {
-                if self.ladder.is_used() && !self.ladder.arrived(self.now, to, bytes) {
-                    passes &= !(net.id == IpId::Hidden && icrc::check(&net, bytes).is_ok());
-                }
-            }
-            if passes {
-                self.devices.0[to].engine.handle_frame(self.now, &frame);
-            } else {
-                self.report.weak_icrc += 1;
-            }
-        }
-        any
+        let (now, devices) = (self.now, &mut self.devices.0);
+        self.wire.deliver(now, |side, frame| devices[side].engine.handle_frame(now, frame))
     }
 
     fn transmit(&mut self) -> Result<bool, String> {
         let mut any = false;
-        for side in 0..self.devices.0.len() {
-            self.devices.0[side].engine.poll_transmit(self.now, &mut self.batch);
-            any |= !self.batch.is_empty();
-            for frame in self.batch.frames() {
-                for (net, bytes) in frame.packets() {
-                    self.report.trace = mix(self.report.trace, bytes, self.now);
-                    if self.ladder.is_used() {
-                        let to = self.plan.sides.iter().position(|s| s.ip == net.dst);
-                        self.ladder.sent(self.now, side, to.unwrap_or(usize::MAX), bytes);
-                    }
-                    self.check_drained(side, bytes)?;
-                }
-            }
-            self.fabric.send(self.now, &mut self.batch);
+        let (plan, ends) = (self.plan, &self.ends);
+        for (side, device) in self.devices.0.iter_mut().enumerate() {
+            let look = |bytes: &[u8]| check_drained(plan, ends, side, bytes);
+            any |= self.wire.transmit(self.now, side, &mut device.engine, look)?;
         }
         Ok(any)
-    }
-
-    /// No request leaves a queue pair that has said that it is drained.
-    fn check_drained(&self, side: usize, bytes: &[u8]) -> Result<(), String> {
-        if self.plan.family != Family::Disturbed {
-            return Ok(());
-        }
-        let packet = rxe_core::wire::Packet::parse(bytes).map_err(|why| why.to_string())?;
-        for (l, link) in self.plan.links.iter().enumerate() {
-            for e in 0..2 {
-                let to_peer = link.ends[1 - e].qpn == packet.dest_qp() && link.ends[e].side == side;
-                if to_peer && packet.info().is_request && self.ends[l][e].drained {
-                    return Err(format!("a drained queue pair sent {}", packet.opcode().name()));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn events(&mut self) -> Result<(), String> {
         for side in 0..self.devices.0.len() {
             while let Some(event) = self.devices.0[side].engine.poll_event() {
-                self.ladder.note(self.now, format!("{} {event} ({event:?})", name(side)));
+                self.wire.ladder.note(self.now, format!("{} {event} ({event:?})", name(side)));
                 if self.plan.family == Family::Clean {
                     self.check_clean(&event)?;
                 }
@@ -470,16 +410,10 @@ impl<'p> World<'p> {
         if stuck.1 >= 3 && self.plan.mercy {
             self.report.calms += 1;
             self.calm_until = Some(self.now + self.plan.calm);
-            let good = Faults {
-                delay: self.plan.faults.delay.clone(),
-                merge: self.plan.faults.merge,
-                hide_ids: self.plan.faults.hide_ids,
-                ..Faults::default()
-            };
-            self.fabric.set_faults(good);
+            self.wire.fabric.set_faults(self.plan.network.good());
             for cut in &self.plan.cuts {
                 let [a, b] = cut.between.map(|side| self.plan.sides[side].ip);
-                self.fabric.heal(a, b);
+                self.wire.fabric.heal(a, b);
             }
         }
     }
@@ -490,7 +424,9 @@ impl<'p> World<'p> {
             for cq in 0..self.devices.0[side].cqs.len() {
                 while let Some(completion) = self.devices.0[side].cqs[cq].poll() {
                     any = true;
-                    self.ladder.note(self.now, format!("{} completes {completion:?}", name(side)));
+                    self.wire
+                        .ladder
+                        .note(self.now, format!("{} completes {completion:?}", name(side)));
                     let Some(&(link, end)) = self.devices.0[side].qps.get(&completion.qpn) else {
                         return Err(format!("a completion of no queue pair: {completion:?}"));
                     };
@@ -532,7 +468,8 @@ impl<'p> World<'p> {
 
     fn report(self) -> Report {
         let engines = self.devices.0.iter().map(|d| d.engine.counters().clone()).collect();
-        Report { fabric: self.fabric.counters(), engines, ..self.report }
+        let Wire { weak_icrc, trace, .. } = self.wire;
+        Report { fabric: self.wire.counters(), engines, weak_icrc, trace, ..self.report }
     }
 }
 
@@ -553,8 +490,19 @@ fn qpn_of(event: &Event) -> Option<Qpn> {
     }
 }
 
-fn mix(trace: u64, bytes: &[u8], now: Time) -> u64 {
-    let tail = bytes.last_chunk::<4>().map_or(0, |icrc| u32::from_le_bytes(*icrc));
-    let word = u64::from(tail) ^ now.as_nanos().rotate_left(32) ^ bytes.len() as u64;
-    (trace ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+/// No request leaves a queue pair that has said that it is drained.
+fn check_drained(plan: &Plan, ends: &[[End; 2]], side: usize, bytes: &[u8]) -> Result<(), String> {
+    if plan.family != Family::Disturbed {
+        return Ok(());
+    }
+    let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
+    for (link, ends) in plan.links.iter().zip(ends) {
+        for e in 0..2 {
+            let to_peer = link.ends[1 - e].qpn == packet.dest_qp() && link.ends[e].side == side;
+            if to_peer && packet.info().is_request && ends[e].drained {
+                return Err(format!("a drained queue pair sent {}", packet.opcode().name()));
+            }
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,197 @@
+//! The network of a run: what it does to packets, and their way from engine to engine, with the
+//! ladder that tells of it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rxe_core::engine::Engine;
+use rxe_core::types::Time;
+use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch, TxLimits, icrc};
+use rxe_net::{Fabric, FabricCounters, Faults};
+
+use super::ladder::Ladder;
+use super::rng::Rng;
+
+/// What the network does, drawn before a run begins.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// To packets.
+    pub faults: Faults,
+    /// Of 1,000 packets, so many are marked "congestion experienced".
+    pub marks: u64,
+    /// The seed of its decisions.
+    pub seed: u64,
+    /// How packets are put together.
+    pub tx: TxLimits,
+    /// How many buffers an engine takes before it is asked for its answers.
+    pub per_turn: usize,
+}
+
+impl Network {
+    /// A network without faults but delay, which is in order.
+    pub fn draw(rng: &mut Rng) -> Self {
+        let micros = Duration::from_micros;
+        let delay = match rng.below(4) {
+            0 => micros(0)..=micros(0),
+            1 => micros(3)..=micros(3),
+            2 => micros(1)..=micros(5),
+            _ => micros(5)..=micros(40),
+        };
+        let faults = Faults {
+            delay,
+            merge: rng.chance(2, 3),
+            hide_ids: rng.chance(1, 2),
+            reorder_by: micros(rng.pick(&[2, 20, 200])),
+            ..Faults::default()
+        };
+        let tx = TxLimits {
+            run_segments: rng.pick(&[1, 1, 2, 64, 64]),
+            batch_bytes: rng.pick(&[1, 5000, 256 << 10]),
+            ..TxLimits::default()
+        };
+        let marks = if rng.chance(1, 5) { rng.pick(&[10, 100, 500]) } else { 0 };
+        Self { faults, marks, seed: rng.bits(), tx, per_turn: rng.pick(&[1, 3, 1000, 1000]) }
+    }
+
+    /// Gives it up to 20 % each of loss, duplication, reordering and damage.
+    pub fn spoil(&mut self, rng: &mut Rng) {
+        let mut probability = || match rng.below(4) {
+            0 => 0.0,
+            1 => f64::from(rng.below32(10)) / 1000.0,
+            2 => f64::from(rng.below32(60)) / 1000.0,
+            _ => f64::from(rng.below32(201)) / 1000.0,
+        };
+        self.faults.loss = probability();
+        self.faults.duplicate = probability();
+        self.faults.reorder = probability();
+        self.faults.corrupt = probability();
+    }
+
+    /// The longest that a packet is on its way.
+    pub fn longest(&self) -> Duration {
+        *self.faults.delay.end() + self.faults.reorder_by
+    }
+
+    /// The same without what goes wrong.
+    pub fn good(&self) -> Faults {
+        Faults {
+            delay: self.faults.delay.clone(),
+            merge: self.faults.merge,
+            hide_ids: self.faults.hide_ids,
+            ..Faults::default()
+        }
+    }
+}
+
+/// The network at work.
+#[derive(Debug)]
+pub struct Wire {
+    /// What carries packets.
+    pub fabric: Fabric,
+    /// What is told of them.
+    pub ladder: Ladder,
+    sides: Vec<IpAddr>,
+    batch: TxBatch,
+    /// Decides which packets are marked.
+    marker: Rng,
+    marks: u64,
+    per_turn: usize,
+    /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
+    pub weak_icrc: u64,
+    /// A number that any difference in what was sent changes.
+    pub trace: u64,
+}
+
+impl Wire {
+    /// The network between these addresses. `record`: a person wants to read of it.
+    pub fn new(network: &Network, sides: Vec<IpAddr>, record: bool) -> Self {
+        Self {
+            fabric: Fabric::new(network.seed, network.faults.clone()),
+            ladder: Ladder::new(record, record || network.faults.hide_ids),
+            sides,
+            batch: TxBatch::new(network.tx),
+            marker: Rng::new(network.seed ^ 0xec0),
+            marks: network.marks,
+            per_turn: network.per_turn,
+            weak_icrc: 0,
+            trace: 0,
+        }
+    }
+
+    /// What has been done to packets.
+    pub fn counters(&self) -> FabricCounters {
+        self.fabric.counters()
+    }
+
+    /// Hands over what has arrived: `take` is told for which sides. Whether there was anything.
+    ///
+    /// Where the IPv4 identification is hidden, the ICRC is a check of 15 bits: of some 33,000
+    /// damaged packets one passes, as on a real UDP socket. Such a packet is not handed over but
+    /// counted, so that any damage that an engine lets through is a fault of the engine.
+    pub fn deliver(&mut self, now: Time, mut take: impl FnMut(usize, &Frame<'_>)) -> bool {
+        let mut any = false;
+        for _ in 0..self.per_turn {
+            let Some(delivery) = self.fabric.pop(now) else { break };
+            any = true;
+            let mut frame = delivery.frame();
+            if frame.net.tos & 0b11 != 0 && self.marker.chance(self.marks, 1000) {
+                frame.net.tos |= 0b11;
+            }
+            let to = self.to(&frame.net);
+            let mut passes = true;
+            for (net, bytes) in frame.packets() {
+                if self.ladder.is_used() && !self.ladder.arrived(now, to, bytes) {
+                    passes &= !(net.id == IpId::Hidden && icrc::check(&net, bytes).is_ok());
+                }
+            }
+            if !passes {
+                self.weak_icrc += 1;
+                continue;
+            }
+            if frame.net.dst.is_multicast() {
+                (0..self.sides.len()).for_each(|side| take(side, &frame));
+            } else {
+                take(to, &frame);
+            }
+        }
+        any
+    }
+
+    /// Carries away what one side's engine has to send, after `look` has seen each packet. Whether
+    /// there was anything.
+    ///
+    /// # Errors
+    /// What `look` found.
+    pub fn transmit(
+        &mut self,
+        now: Time,
+        from: usize,
+        engine: &mut Engine,
+        mut look: impl FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<bool, String> {
+        engine.poll_transmit(now, &mut self.batch);
+        let any = !self.batch.is_empty();
+        for frame in self.batch.frames() {
+            for (net, bytes) in frame.packets() {
+                self.trace = mix(self.trace, bytes, now);
+                if self.ladder.is_used() {
+                    let to = self.sides.iter().position(|ip| *ip == net.dst);
+                    self.ladder.sent(now, from, to.unwrap_or(usize::MAX), bytes);
+                }
+                look(bytes)?;
+            }
+        }
+        self.fabric.send(now, &mut self.batch);
+        Ok(any)
+    }
+
+    fn to(&self, net: &NetHeader) -> usize {
+        self.sides.iter().position(|ip| *ip == net.dst).unwrap_or(usize::MAX)
+    }
+}
+
+fn mix(trace: u64, bytes: &[u8], now: Time) -> u64 {
+    let tail = bytes.last_chunk::<4>().map_or(0, |icrc| u32::from_le_bytes(*icrc));
+    let word = u64::from(tail) ^ now.as_nanos().rotate_left(32) ^ bytes.len() as u64;
+    (trace ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+}
