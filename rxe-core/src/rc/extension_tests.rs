@@ -97,6 +97,20 @@ fn the_owner_invalidates_in_order_and_a_bad_bind_fails_in_its_turn() {
 }
 
 #[test]
+fn a_request_that_sends_nothing_does_not_fail_for_the_one_behind_it() {
+    let mut pair = Pair::new();
+    let key = bound(&mut pair, WindowType::Type2, Access::REMOTE_READ);
+    let mut remote = pair.a.remote(0);
+    pair.b.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    local(&pair, 2, SendOp::LocalInvalidate { key });
+    remote.rkey = Key::new(0x1234);
+    pair.b.post(3, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.settle();
+    let expected = [(1, Status::Success), (2, Status::Success), (3, Status::RemoteAccess)];
+    assert_eq!(pair.b.outcomes(), expected);
+}
+
+#[test]
 fn requests_that_send_nothing_survive_retries_around_them() {
     for lost in 0..12 {
         let mut pair = Pair::new();

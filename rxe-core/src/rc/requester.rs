@@ -203,16 +203,20 @@ impl Requester {
 
     /// Completes the oldest requests, as far as they sent nothing, or can not be carried out.
     pub(crate) fn reap(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
-        while let Some(wqe) = self.inflight.pop_local() {
-            complete_send(link, ctx, &wqe.request, Status::Success);
-        }
+        self.reap_local(link, ctx);
         match self.inflight.front().and_then(|wqe| wqe.failed) {
             Some(status) => Err(self.fail_front(link, ctx, status, None)),
             None => Ok(()),
         }
     }
 
-    /// The oldest request ends with `status`, and the queue pair with it.
+    fn reap_local(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        while let Some(wqe) = self.inflight.pop_local() {
+            complete_send(link, ctx, &wqe.request, Status::Success);
+        }
+    }
+
+    /// The oldest request that is not complete ends with `status`, and the queue pair with it.
     pub(super) fn fail_front(
         &mut self,
         link: &Link<'_>,
@@ -221,6 +225,8 @@ impl Requester {
         detail: Option<AccessError>,
     ) -> Dead {
         ctx.events.emit(Event::RequestFailed { qpn: link.qpn(), status, detail });
+        // What sent nothing has no part in it.
+        self.reap_local(link, ctx);
         if let Some(wqe) = self.inflight.pop() {
             complete_send(link, ctx, &wqe.request, status);
         }
