@@ -1,6 +1,6 @@
 //! Thousands of seeded runs of engines against a model; see `rxe_tests::sim`.
 //!
-//! - `RXE_SIM_RUNS=100000` makes more runs than the 10,000 that are usual,
+//! - `RXE_SIM_RUNS=100000` makes more runs than the 20,000 that are usual,
 //! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` does run 1234 alone and tells
 //!   what happened, made as small as it still fails.
 
@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rxe_core::engine::Counters;
-use rxe_tests::sim::plan::Plan;
-use rxe_tests::sim::shrink::{run, shrink};
+use rxe_tests::sim::case::Case;
+use rxe_tests::sim::shrink::shrink;
 use rxe_tests::sim::world::{Failure, Report};
 
-const RUNS: u64 = 10_000;
+const RUNS: u64 = 20_000;
 
 #[test]
 fn every_seeded_run_is_as_the_model_says() {
@@ -32,7 +32,7 @@ fn every_seeded_run_is_as_the_model_says() {
 #[test]
 fn a_run_happens_the_same_way_every_time() {
     for seed in 0..50 {
-        let traces = [(); 2].map(|()| run(&Plan::draw(seed), false).map(|r| r.trace).ok());
+        let traces = [(); 2].map(|()| Case::draw(seed).run(false).map(|r| r.trace).ok());
         assert_eq!(traces[0], traces[1], "run {seed}");
     }
 }
@@ -50,7 +50,7 @@ fn run_all(runs: u64) -> (Totals, Vec<(u64, String)>) {
                     if seed >= runs {
                         break;
                     }
-                    let outcome = run(&Plan::draw(seed), false);
+                    let outcome = Case::draw(seed).run(false);
                     let mut result = result.lock().unwrap();
                     match outcome {
                         Ok(report) => result.0.add(&report),
@@ -81,11 +81,11 @@ fn report(failures: &[(u64, String)], runs: u64) {
 
 /// Does one run and tells what happened.
 fn replay(seed: u64) {
-    let plan = Plan::draw(seed);
-    match run(&plan, true) {
-        Ok(report) => println!("run {seed} ({:?}) holds: {report:#?}", plan.family),
+    let case = Case::draw(seed);
+    match case.run(true) {
+        Ok(report) => println!("run {seed} ({}) holds: {report:#?}", case.about()),
         Err(failure) => {
-            println!("{}\nrun {seed} ({:?}): {}", failure.ladder, plan.family, failure.what);
+            println!("{}\nrun {seed} ({}): {}", failure.ladder, case.about(), failure.what);
             tell(seed, &failure.what);
             panic!("run {seed} failed: {}", failure.what);
         }
@@ -94,8 +94,8 @@ fn replay(seed: u64) {
 
 /// Tells a failing run, made as small as it still fails.
 fn tell(seed: u64, what: &str) {
-    let (plan, failure) = shrink(&Plan::draw(seed), what);
-    eprintln!("--- run {seed}, made smaller; {:?}, faults {:?}", plan.family, plan.network.faults);
+    let (case, failure) = shrink(&Case::draw(seed), what);
+    eprintln!("--- run {seed}, made smaller; {}", case.about());
     let lines: Vec<_> = failure.ladder.lines().collect();
     for line in &lines[lines.len().saturating_sub(200)..] {
         eprintln!("{line}");
@@ -136,6 +136,9 @@ impl Totals {
             ("corrupted", fabric.corrupted),
             ("cut", fabric.cut),
         ] {
+            *self.met.entry(name).or_default() += n;
+        }
+        for (name, n) in &report.met {
             *self.met.entry(name).or_default() += n;
         }
         for counters in &report.engines {

@@ -29,16 +29,20 @@ pub enum Area {
     Victim = 2,
     /// All rights, in a protection domain that no queue pair has.
     Foreign = 3,
+    /// No rights for peers but through memory windows.
+    Windowed = 4,
 }
 
 impl Area {
     /// All of them, in the order in which they lie.
-    pub const ALL: [Self; 4] = [Self::Open, Self::ReadOnly, Self::Victim, Self::Foreign];
+    pub const ALL: [Self; 5] =
+        [Self::Open, Self::ReadOnly, Self::Victim, Self::Foreign, Self::Windowed];
 
     fn access(self) -> Access {
         match self {
             Self::ReadOnly => Access::LOCAL_WRITE | Access::REMOTE_READ,
-            _ => ALL,
+            Self::Windowed => Access::LOCAL_WRITE | Access::MW_BIND,
+            _ => ALL | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT,
         }
     }
 
@@ -61,7 +65,7 @@ pub struct Place {
 /// Addresses, keys and sizes of the areas of one side; and where the next free place is.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    areas: [AreaLayout; 4],
+    areas: [AreaLayout; 5],
     /// What the memory holds at first.
     pattern: u64,
     /// Words for atomics, which hold zero at first.
@@ -84,11 +88,11 @@ impl Layout {
         let area = |rng: &mut Rng, i: u64| AreaLayout {
             // Addresses have nothing to do with where the bytes are; 8 divides them for atomics.
             start: (i + 1) << 40 | rng.below(1 << 37) << 3,
-            // Four keys that differ in what names the region: their upper 24 bits.
-            key: Key::new(rng.word() & !0x300 | u32::try_from(i << 8).unwrap_or(0)),
+            // Keys that differ in what names the region: their upper 24 bits.
+            key: Key::new(rng.word() & !0x700 | u32::try_from(i << 8).unwrap_or(0)),
             len: 0,
         };
-        let areas = [area(rng, 0), area(rng, 1), area(rng, 2), area(rng, 3)];
+        let areas = [0, 1, 2, 3, 4].map(|i| area(rng, i));
         Self { areas, pattern: rng.bits(), words: Vec::new() }
     }
 
@@ -156,7 +160,7 @@ impl Layout {
 
     /// Bytes in all.
     pub fn total(&self) -> usize {
-        self.base(Area::Foreign) + self.size(Area::Foreign).next_multiple_of(8) + GUARD
+        self.base(Area::Windowed) + self.size(Area::Windowed).next_multiple_of(8) + GUARD
     }
 
     /// What the memory holds at first.

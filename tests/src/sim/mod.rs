@@ -7,11 +7,15 @@
 //! as a [`ladder`].
 
 pub mod atomics;
+pub mod case;
+pub mod judge;
 pub mod ladder;
 pub mod memory;
 pub mod model;
 pub mod network;
 pub mod plan;
 pub mod rng;
+pub mod script;
 pub mod shrink;
+pub mod stage;
 pub mod world;

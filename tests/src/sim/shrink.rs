@@ -1,33 +1,22 @@
 //! Makes a failing run smaller: leaves out whatever it fails without, and tells the rest.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use rxe_net::Faults;
 
+use super::case::Case;
 use super::plan::{Op, Plan};
-use super::world::{self, Failure, Report};
+use super::script::{Deed, Script};
+use super::world::Failure;
 
-/// Carries a plan out. A panic counts as a failure.
-///
-/// # Errors
-/// What was wrong.
-pub fn run(plan: &Plan, record: bool) -> Result<Report, Failure> {
-    catch_unwind(AssertUnwindSafe(|| world::run(plan, record))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-        let what = format!("panic: {}", text.unwrap_or_default());
-        Err(Failure { what, ladder: "(the ladder went down with the panic)".into() })
-    })
-}
-
-/// The smallest plan found that still fails in the same way, and how.
-pub fn shrink(plan: &Plan, failure: &str) -> (Plan, Failure) {
+/// The smallest case found that still fails in the same way, and how.
+pub fn shrink(case: &Case, failure: &str) -> (Case, Failure) {
     let way = |what: &str| what.chars().filter(|c| c.is_alphabetic()).take(40).collect::<String>();
-    let mut best = plan.clone();
-    let mut budget = 400;
+    let mut best = case.clone();
+    let mut budget = 600;
     loop {
         let mut smaller = candidates(&best);
         let found = smaller.find(|candidate| {
             budget -= 1;
-            budget > 0 && run(candidate, false).is_err_and(|f| way(&f.what) == way(failure))
+            budget > 0 && candidate.run(false).is_err_and(|f| way(&f.what) == way(failure))
         });
         drop(smaller);
         match found {
@@ -35,14 +24,63 @@ pub fn shrink(plan: &Plan, failure: &str) -> (Plan, Failure) {
             None => break,
         }
     }
-    match run(&best, true) {
+    match best.run(true) {
         Err(failure) => (best, failure),
         Ok(_) => unreachable!("runs are deterministic"),
     }
 }
 
 /// Everything that could be left out next, the most first.
-fn candidates(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
+fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
+    match case {
+        Case::Plan(plan) => Box::new(plans(plan).map(|p| Case::Plan(Box::new(p)))),
+        Case::Script(script) => Box::new(scripts(script).map(|s| Case::Script(Box::new(s)))),
+    }
+}
+
+/// The network with one of its faults less.
+fn milder(faults: &Faults) -> impl Iterator<Item = Faults> + '_ {
+    let less = (0..6).map(move |what| {
+        let mut less = faults.clone();
+        match what {
+            0 => less.loss = 0.0,
+            1 => less.duplicate = 0.0,
+            2 => less.reorder = 0.0,
+            3 => less.corrupt = 0.0,
+            4 => less.merge = false,
+            _ => less.hide_ids = false,
+        }
+        less
+    });
+    less.filter(move |less| less != faults)
+}
+
+fn scripts(script: &Script) -> impl Iterator<Item = Script> + '_ {
+    let is_left = |step: &usize| !matches!(script.steps[*step].deed, Deed::Nothing);
+    let left: Vec<_> = (0..script.steps.len()).filter(is_left).collect();
+    let without = |steps: &[usize]| {
+        let mut script = script.clone();
+        steps.iter().for_each(|&step| script.steps[step].deed = Deed::Nothing);
+        script
+    };
+    let mut list = Vec::new();
+    let mut size = left.len() / 2;
+    while size > 0 {
+        list.extend(left.chunks(size).map(without));
+        size /= 4;
+    }
+    list.extend(milder(&script.network.faults).map(|faults| {
+        let mut script = script.clone();
+        script.network.faults = faults;
+        script
+    }));
+    if left.len() < 40 {
+        list.extend(left.chunks(1).map(without));
+    }
+    list.into_iter()
+}
+
+fn plans(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
     let with = |change: &dyn Fn(&mut Plan)| {
         let mut plan = plan.clone();
         change(&mut plan);
@@ -52,24 +90,15 @@ fn candidates(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
     if plan.links.len() > 1 && plan.actions.is_empty() {
         list.extend((0..plan.links.len()).map(|l| with(&|p| drop(p.links.remove(l)))));
     }
-    for what in 0..8 {
-        let smaller = with(&|p| match what {
-            0 => p.network.faults.loss = 0.0,
-            1 => p.network.faults.duplicate = 0.0,
-            2 => p.network.faults.reorder = 0.0,
-            3 => p.network.faults.corrupt = 0.0,
-            4 => p.cuts.clear(),
-            5 => p.network.faults.merge = false,
-            6 => p.network.faults.hide_ids = false,
-            _ => drop(p.actions.pop()),
-        });
-        let same = smaller.network.faults == plan.network.faults
-            && smaller.cuts.len() == plan.cuts.len()
-            && smaller.actions.len() == plan.actions.len();
-        if !same {
-            list.push(smaller);
-        }
+    if !plan.cuts.is_empty() {
+        list.push(with(&|p| p.cuts.clear()));
     }
+    if !plan.actions.is_empty() {
+        list.push(with(&|p| p.actions.truncate(plan.actions.len() - 1)));
+    }
+    list.extend(
+        milder(&plan.network.faults).map(|faults| with(&|p| p.network.faults = faults.clone())),
+    );
     for (l, link) in plan.links.iter().enumerate() {
         for e in 0..2 {
             let count = link.ends[e].ops.len();

@@ -3,7 +3,7 @@
 
 mod device;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub struct Report {
     pub ended: [u64; 2],
     /// A number that any difference in what happened changes.
     pub trace: u64,
+    /// How often the run has met what.
+    pub met: BTreeMap<&'static str, u64>,
 }
 
 /// A run that did not hold.
@@ -474,7 +476,7 @@ impl<'p> World<'p> {
 }
 
 /// Which queue pair an event is about.
-fn qpn_of(event: &Event) -> Option<Qpn> {
+pub(super) fn qpn_of(event: &Event) -> Option<Qpn> {
     match event {
         Event::Dropped { qpn, .. } => *qpn,
         Event::NakSent { qpn, .. }
@@ -485,6 +487,7 @@ fn qpn_of(event: &Event) -> Option<Qpn> {
         | Event::CommunicationEstablished { qpn }
         | Event::SqDrained { qpn }
         | Event::ResponderFailed { qpn, .. }
+        | Event::LastWqeReached { qpn }
         | Event::CqOverflow { qpn, .. } => Some(*qpn),
         _ => None,
     }
@@ -497,9 +500,9 @@ fn check_drained(plan: &Plan, ends: &[[End; 2]], side: usize, bytes: &[u8]) -> R
     }
     let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
     for (link, ends) in plan.links.iter().zip(ends) {
-        for e in 0..2 {
+        for (e, end) in ends.iter().enumerate() {
             let to_peer = link.ends[1 - e].qpn == packet.dest_qp() && link.ends[e].side == side;
-            if to_peer && packet.info().is_request && ends[e].drained {
+            if to_peer && packet.info().is_request && end.drained {
                 return Err(format!("a drained queue pair sent {}", packet.opcode().name()));
             }
         }

@@ -1,0 +1,58 @@
+//! A run of either kind, by its number.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::plan::Plan;
+use super::script::Script;
+use super::world::{Failure, Report};
+use super::{stage, world};
+
+/// What happens in a run.
+#[derive(Clone, Debug)]
+pub enum Case {
+    /// Reliable connections, to the last byte and packet.
+    Plan(Box<Plan>),
+    /// All services and objects.
+    Script(Box<Script>),
+}
+
+impl Case {
+    /// Run number `run`.
+    pub fn draw(run: u64) -> Self {
+        if run % 5 < 2 {
+            Self::Plan(Box::new(Plan::draw(run)))
+        } else {
+            Self::Script(Box::new(Script::draw(run)))
+        }
+    }
+
+    /// Does it. A panic counts as a failure.
+    ///
+    /// # Errors
+    /// What was wrong.
+    pub fn run(&self, record: bool) -> Result<Report, Failure> {
+        let run = || match self {
+            Self::Plan(plan) => world::run(plan, record),
+            Self::Script(script) => stage::run(script, record),
+        };
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            let what = format!("panic: {}", text.unwrap_or_default());
+            Err(Failure { what, ladder: "(the ladder went down with the panic)".into() })
+        })
+    }
+
+    /// What it is about, in a line.
+    pub fn about(&self) -> String {
+        match self {
+            Self::Plan(plan) => {
+                format!("reliable, {:?}, faults {:?}", plan.family, plan.network.faults)
+            }
+            Self::Script(script) => {
+                let disturbed = if script.disturbed { "disturbed" } else { "undisturbed" };
+                format!("script, {disturbed}, faults {:?}", script.network.faults)
+            }
+        }
+    }
+}

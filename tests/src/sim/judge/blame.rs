@@ -1,0 +1,234 @@
+//! Which requests may fail, how, and which must.
+
+use rxe_core::mem::{Access, WindowType};
+use rxe_core::qp::QpState;
+use rxe_core::queue::Status;
+
+use super::{Binding, Judge, Look, Verdict};
+use crate::sim::memory::{Area, Place};
+use crate::sim::script::{By, Flaw, Op, Queue, Verb};
+
+/// What is known of whether something is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// It must go well.
+    Sure,
+    /// It may fail, or not.
+    Maybe,
+    /// It must fail.
+    Never,
+}
+
+impl Judge<'_> {
+    /// A request went well: was it allowed to?
+    pub(super) fn must_not_be_bad(&self, qp: usize, index: usize) -> Verdict {
+        let op = self.op_of(qp, index);
+        if op.flaw == Some(Flaw::WrongQkey) {
+            // Only the receiver can know.
+            return Ok(());
+        }
+        let local = op.flaw == Some(Flaw::LocalKey) || matches!(op.verb, Verb::Bind(_));
+        let flawed = op.is_flawed() && (local || self.is_reliable(qp));
+        let refused =
+            (self.is_reliable(qp) || op.remote.is_none()) && self.right(qp, index) == Right::Never;
+        if flawed || refused {
+            let why = if flawed { "it is flawed" } else { "it had no right to" };
+            return Err(format!("{} went well, but {why}", self.name_of(qp, index)));
+        }
+        Ok(())
+    }
+
+    /// The first failure of a queue pair: may this request fail like this?
+    pub(super) fn judge_failure(
+        &mut self,
+        qp: usize,
+        index: usize,
+        status: Status,
+        look: &impl Look,
+    ) -> Verdict {
+        let op = self.op_of(qp, index);
+        let known = &self.qps[qp];
+        let excused = match status {
+            Status::RetryExceeded => self.network_is_bad() || self.peer_is_gone(qp, look),
+            Status::WorkRequestFlushed => {
+                known.stopped || known.responder_failed || known.overflowed
+            }
+            Status::LocalProtection => {
+                let side = self.script.qps[qp].side;
+                op.flaw == Some(Flaw::LocalKey) || self.in_deregistered(side, &op.local)
+            }
+            Status::RemoteAccess => self.right(qp, index) != Right::Sure,
+            Status::RemoteInvalidRequest => {
+                let queue = self.script.queue_of(qp, op);
+                queue.is_some_and(|queue| self.has_short_receive(queue, op.len()))
+            }
+            Status::RemoteOperation => self.peer_can_not(qp, op),
+            Status::MemoryWindowBind => {
+                matches!(op.verb, Verb::Bind(_)) && self.right(qp, index) != Right::Sure
+            }
+            Status::LocalQpOperation => {
+                matches!(op.verb, Verb::Invalidate(_)) && self.right(qp, index) != Right::Sure
+            }
+            _ => false,
+        };
+        if !excused {
+            return Err(format!("{} failed: {status}", self.name_of(qp, index)));
+        }
+        match status {
+            Status::RemoteAccess if matches!(op.remote, Some((_, By::Window(_)))) => {
+                self.met("windows closed to a peer");
+            }
+            Status::RemoteOperation if op.srq.is_some() => self.met("XRC queues refused"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn peer_is_gone(&self, qp: usize, look: &impl Look) -> bool {
+        self.script.qps[qp].peer.is_none_or(|peer| {
+            let known = &self.qps[peer];
+            !matches!(look.state(peer), QpState::Rts | QpState::Rtr | QpState::Sqd)
+                || known.stopped
+                || known.failed
+        })
+    }
+
+    /// Whether the peer's own memory or queues may be what fails.
+    fn peer_can_not(&self, qp: usize, op: &Op) -> bool {
+        if op.flaw == Some(Flaw::WrongSrq) || op.srq.is_some_and(|srq| self.withdrawn[srq]) {
+            return true;
+        }
+        let queue = self.script.queue_of(qp, op);
+        queue.is_some_and(|queue| self.has_lost_receive(queue))
+    }
+
+    /// Whether some receive that a message can meet is too short for it.
+    pub(super) fn has_short_receive(&self, queue: Queue, len: u32) -> bool {
+        let receives = self.queues.get(&queue);
+        let short = |places: &[Place]| places.iter().map(|p| p.len).sum::<u32>() < len;
+        receives.is_some_and(|receives| receives.all().any(|step| short(self.places(step))))
+    }
+
+    /// Whether some receive of the queue lies in what was deregistered.
+    pub(super) fn has_lost_receive(&self, queue: Queue) -> bool {
+        let side = self.script.side_of(queue);
+        let receives = self.queues.get(&queue);
+        receives.is_some_and(|receives| {
+            receives.all().any(|step| self.in_deregistered(side, self.places(step)))
+        })
+    }
+
+    pub(super) fn in_deregistered(&self, side: usize, places: &[Place]) -> bool {
+        let in_victim = places.iter().any(|p| p.area == Area::Victim && p.len > 0);
+        self.deregistered[side].is_some() && in_victim
+    }
+
+    /// What is known of a request's right to the memory that it names.
+    pub(super) fn right(&self, qp: usize, index: usize) -> Right {
+        let op = self.op_of(qp, index);
+        let sent = &self.qps[qp].sends[index];
+        match (op.verb, op.remote) {
+            (Verb::Bind(_), _) => self.right_to_bind(qp, index),
+            (Verb::SendInvalidate(bind) | Verb::Invalidate(bind), _) => {
+                self.right_to_invalidate(bind, sent.posted, sent.step, qp)
+            }
+            _ if op.is_flawed() => Right::Never,
+            (verb, Some((place, By::Window(bind)))) => {
+                self.right_by_window(qp, index, bind, verb, place)
+            }
+            (_, Some((place, By::Region))) => {
+                let gone = &self.deregistered[self.peer_side(qp)];
+                match gone {
+                    // A FLUSH may name the whole region, and a range of no bytes at all.
+                    Some((when, _)) if place.area == Area::Victim => {
+                        let touches = place.len > 0;
+                        let late = *when < sent.posted && touches;
+                        if late { Right::Never } else { Right::Maybe }
+                    }
+                    _ => Right::Sure,
+                }
+            }
+            _ => Right::Sure,
+        }
+    }
+
+    fn right_by_window(
+        &self,
+        qp: usize,
+        index: usize,
+        bind: usize,
+        verb: Verb,
+        place: Place,
+    ) -> Right {
+        let sent = &self.qps[qp].sends[index];
+        let Some(binding) = self.bindings.get(&bind) else { return Right::Never };
+        let need = if verb == Verb::Read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+        if place.len == 0 {
+            return Right::Sure;
+        }
+        let other =
+            binding.kind == WindowType::Type2 && self.script.qps[qp].peer != Some(binding.binder);
+        let lacks = !self.script.bind(bind).access.contains(need);
+        // An earlier request of the same queue pair took it back.
+        let taken = binding.disturbed.iter().any(|&(when, step)| {
+            let mut own = self.qps[qp].sends.iter();
+            let by = own.find(|s| s.step == step && when < sent.posted);
+            by.is_some_and(|by| by.outcome == Some(Status::Success))
+        });
+        let gone = binding.gone.is_some_and(|gone| gone < sent.posted);
+        if binding.failed || other || lacks || taken || gone {
+            return Right::Never;
+        }
+        let bound = binding.bound.is_some_and(|bound| bound < sent.posted);
+        if bound && binding.disturbed.is_empty() { Right::Sure } else { Right::Maybe }
+    }
+
+    fn right_to_invalidate(&self, bind: usize, posted: u64, step: usize, qp: usize) -> Right {
+        let Some(binding) = self.bindings.get(&bind) else { return Right::Never };
+        if binding.kind == WindowType::Type1 {
+            return Right::Never;
+        }
+        if binding.failed || binding.gone.is_some_and(|gone| gone < posted) {
+            return Right::Never;
+        }
+        // What the same queue pair bound before is bound when its turn comes.
+        let in_order = binding.binder == qp && binding.bound.is_some();
+        let bound = in_order || binding.bound.is_some_and(|bound| bound < posted);
+        let others = binding.disturbed.iter().any(|&(_, by)| by != step);
+        if bound && !others && binding.gone.is_none() { Right::Sure } else { Right::Maybe }
+    }
+
+    fn right_to_bind(&self, qp: usize, index: usize) -> Right {
+        let op = self.op_of(qp, index);
+        let sent = &self.qps[qp].sends[index];
+        let Verb::Bind(bind) = op.verb else { return Right::Sure };
+        if op.is_flawed() {
+            return Right::Never;
+        }
+        let mut right = Right::Sure;
+        for (&step, other) in &self.bindings {
+            if other.window != bind.window || step == sent.step || other.failed {
+                continue;
+            }
+            let open = |b: &Binding| self.script.bind(step).place.len > 0 && b.gone.is_none();
+            let earlier = other.posted < sent.posted;
+            let settled = other.bound.is_some() || other.gone.is_some();
+            if other.kind == WindowType::Type2 && earlier && open(other) {
+                let held = other.bound.is_some_and(|bound| bound < sent.posted);
+                if held && other.disturbed.is_empty() {
+                    return Right::Never;
+                }
+                right = Right::Maybe;
+            }
+            // Two queue pairs bind it at once: only one of them knows its key.
+            let later = |when: Option<u64>| when.is_some_and(|when| when > sent.posted);
+            let rivals =
+                other.binder != qp && (!settled || later(other.bound) || later(other.gone));
+            let lost = other.disturbed.iter().any(|&(_, by)| by == usize::MAX);
+            if rivals || lost || other.unknown {
+                right = Right::Maybe;
+            }
+        }
+        right
+    }
+}

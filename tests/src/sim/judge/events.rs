@@ -1,0 +1,240 @@
+//! What engines say beside completions: it must be true, and be said when it must.
+
+use rxe_core::engine::{Event, Fault, RetryCause};
+use rxe_core::qp::{QpState, QpType};
+use rxe_core::wire::DropReason;
+
+use super::blame::Right;
+use super::{Judge, Look, Verdict};
+use crate::sim::memory::Area;
+use crate::sim::script::{Flaw, Queue, Verb};
+
+/// What is known of a shared receive queue's limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Limit {
+    /// The limit that was asked for, if the event for it has not come.
+    armed: Option<u32>,
+    /// Receives that have ended.
+    pub(super) ended: usize,
+    /// How many of them when it was armed.
+    ended_then: usize,
+    /// The event has come since this was last looked at.
+    told: bool,
+}
+
+impl Judge<'_> {
+    /// The program asked for an event below a limit; 0 asks for none.
+    pub fn on_limit(&mut self, srq: usize, limit: u32, look: &impl Look) {
+        let state = &mut self.limits[srq];
+        state.armed = (limit > 0).then_some(limit);
+        state.ended_then = state.ended + look.unseen(self.script.srqs[srq].side);
+    }
+
+    /// The program took a shared receive queue out of its domain.
+    pub fn on_withdrawn(&mut self, srq: usize) {
+        self.withdrawn[srq] = true;
+    }
+
+    /// A queue pair hears a group, or no longer.
+    pub fn on_group(&mut self, qp: usize, group: usize, hears: bool) {
+        let known = &mut self.qps[qp];
+        known.groups[group] = hears;
+        known.heard[group] |= hears;
+        known.left |= !hears;
+    }
+
+    /// The victim of a side was deregistered.
+    pub fn on_deregistered(&mut self, side: usize, look: &impl Look) {
+        let when = self.tick();
+        let range = self.script.sides[side].layout.area_range(Area::Victim);
+        let mut bytes = vec![0; range.len()];
+        look.look(side, range.start, &mut bytes);
+        self.deregistered[side].get_or_insert((when, bytes));
+    }
+
+    /// An engine said this. `qp`: the queue pair that it is about, if that is known.
+    ///
+    /// # Errors
+    /// It is not true, or should not be.
+    pub fn on_event(
+        &mut self,
+        side: usize,
+        qp: Option<usize>,
+        event: &Event,
+        look: &impl Look,
+    ) -> Verdict {
+        match (event, qp) {
+            (Event::SrqLimitReached { srq }, _) => self.on_limit_reached(*srq as usize),
+            (Event::Dropped { reason, .. }, Some(qp)) => self.on_drop(qp, *reason, look),
+            (Event::LastWqeReached { .. }, Some(qp)) => {
+                self.qps[qp].last_taken += 1;
+                let shared = self.script.qps[qp].srq.is_some();
+                let wrong =
+                    !shared || self.qps[qp].last_taken > 1 || look.state(qp) != QpState::Err;
+                self.met("last receives taken");
+                if wrong { Err(format!("{event} ({event:?})")) } else { Ok(()) }
+            }
+            (Event::CqOverflow { .. }, Some(qp)) => self.on_overflow(side, qp, look),
+            (Event::ResponderFailed { fault, .. }, Some(qp)) => {
+                self.qps[qp].responder_failed = true;
+                let excused = self.may_refuse(qp, *fault);
+                excused.then_some(()).ok_or_else(|| format!("the responder failed: {fault}"))
+            }
+            (Event::Retry { cause, .. }, Some(qp)) if *cause != RetryCause::ReceiverNotReady => {
+                let peer = self.script.qps[qp].peer;
+                let gone = peer
+                    .is_none_or(|peer| look.state(peer) == QpState::Err || self.qps[peer].stopped);
+                if self.is_calm() && !gone {
+                    return Err(format!("a retry on a perfect network: {event}"));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_limit_reached(&mut self, srq: usize) -> Verdict {
+        self.met("SRQ limits reached");
+        let limit = &mut self.limits[srq];
+        limit.told = true;
+        let Some(armed) = limit.armed.take() else {
+            return Err(format!("SRQ {srq} told its limit without being asked to"));
+        };
+        let queue = Queue::Shared(srq);
+        let takers = self.script.takers(queue).count();
+        let receives = self.queues.entry(queue).or_default();
+        let least = receives.waiting.len().saturating_sub(takers + receives.lost);
+        // Completions of this moment have not been taken yet: no more than were ever posted.
+        if least > armed as usize + receives.all().count() {
+            return Err(format!("SRQ {srq} told its limit of {armed}, but holds {least}"));
+        }
+        Ok(())
+    }
+
+    /// After all events and completions of a moment: what had to be said by now?
+    ///
+    /// # Errors
+    /// It was not said.
+    pub fn check_limits(&mut self, look: &impl Look) -> Verdict {
+        for srq in 0..self.limits.len() {
+            let queue = Queue::Shared(srq);
+            let takers = self.script.takers(queue).count();
+            let limit = &mut self.limits[srq];
+            let told = std::mem::take(&mut limit.told);
+            let Some(receives) = self.queues.get(&queue) else { continue };
+            let waiting = look.waiting(queue) as usize;
+            if receives.loose {
+                continue;
+            }
+            if waiting > receives.waiting.len() {
+                return Err(format!("SRQ {srq} holds more receives than were posted"));
+            }
+            let unseen = look.unseen(self.script.srqs[srq].side);
+            if waiting + takers + receives.lost + unseen < receives.waiting.len() {
+                return Err(format!("SRQ {srq} has lost receives"));
+            }
+            if receives.overtaken() > takers + receives.lost + unseen {
+                return Err(format!("receives of SRQ {srq} are not taken in order"));
+            }
+            // More have ended than could have been taken before it was armed.
+            let taken = limit.ended > limit.ended_then + takers;
+            if let Some(armed) = limit.armed
+                && taken
+                && receives.waiting.len() < armed as usize
+                && !told
+            {
+                return Err(format!("SRQ {srq} did not tell its limit of {armed}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_overflow(&mut self, side: usize, qp: usize, look: &impl Look) -> Verdict {
+        self.met("completion queues overflowed");
+        self.qps[qp].overflowed = true;
+        self.qps[qp].stopped = true;
+        let mut queues: Vec<_> = (0..self.script.srqs.len()).map(Queue::Shared).collect();
+        queues.push(Queue::Own(qp));
+        for queue in queues {
+            if self.script.takers(queue).any(|taker| taker == qp) {
+                let receives = self.queues.entry(queue).or_default();
+                (receives.loose, receives.was_loose) = (true, true);
+            }
+        }
+        let cqs = 0..self.script.sides[side].cqs.len();
+        let full = cqs.into_iter().any(|cq| look.overflowed(side, cq));
+        if !full || look.state(qp) == QpState::Rts {
+            return Err("an overflow that is none, or did not stop the queue pair".into());
+        }
+        Ok(())
+    }
+
+    /// Whether a responder has a reason to fail so.
+    fn may_refuse(&self, qp: usize, fault: Fault) -> bool {
+        let Some(peer) = self.script.qps[qp].peer else { return false };
+        let ops = self.qps[peer].start..self.qps[peer].sends.len();
+        let mut wrong = ops.clone().filter(|&i| self.right(peer, i) != Right::Sure);
+        let queues: Vec<_> = ops.filter_map(|i| self.queue_for(peer, i)).collect();
+        match fault {
+            Fault::RemoteAccess(_) => wrong.next().is_some(),
+            Fault::InvalidateRefused => {
+                wrong.any(|i| matches!(self.op_of(peer, i).verb, Verb::SendInvalidate(_)))
+            }
+            Fault::MessageTooLong => {
+                queues.iter().any(|&(queue, len)| self.has_short_receive(queue, len))
+            }
+            Fault::BadReceiveBuffer(_) => {
+                queues.iter().any(|&(queue, _)| self.has_lost_receive(queue))
+            }
+            Fault::UnknownXrcSrq => {
+                let start = self.qps[peer].start;
+                (start..self.qps[peer].sends.len()).any(|i| {
+                    let op = self.op_of(peer, i);
+                    op.flaw == Some(Flaw::WrongSrq) || op.srq.is_some_and(|srq| self.withdrawn[srq])
+                })
+            }
+            _ => false,
+        }
+    }
+
+    fn queue_for(&self, qp: usize, index: usize) -> Option<(Queue, u32)> {
+        let op = self.op_of(qp, index);
+        self.script.queue_of(qp, op).map(|queue| (queue, op.len()))
+    }
+
+    /// A packet for a queue pair was dropped.
+    fn on_drop(&mut self, qp: usize, reason: DropReason, look: &impl Look) -> Verdict {
+        self.qps[qp].dropped += 1;
+        let service = self.script.qps[qp].service;
+        let faults = &self.script.network.faults;
+        let excused = match reason {
+            DropReason::ReceiveQueueEmpty => {
+                // What a broken message holds is not free.
+                let held = u32::from(service == QpType::Uc);
+                look.waiting(self.script.queue(qp)) <= held
+            }
+            DropReason::WrongQkey => service == QpType::Ud,
+            DropReason::ReceiveTooSmall => {
+                let longest = self.script.longest + 40;
+                self.has_short_receive(self.script.queue(qp), longest)
+            }
+            DropReason::AccessDenied => {
+                let queue = self.script.queue(qp);
+                let refused = self.script.qps[qp].peer.is_some_and(|peer| {
+                    let ops = 0..self.qps[peer].sends.len();
+                    ops.into_iter().any(|i| self.right(peer, i) != Right::Sure)
+                });
+                refused || self.has_lost_receive(queue)
+            }
+            DropReason::MessageBroken => service == QpType::Uc,
+            DropReason::GapAlreadyReported => true,
+            DropReason::IcrcMismatch => faults.corrupt > 0.0,
+            // Of a connection that has ended, or begins.
+            DropReason::WrongQpState | DropReason::UnknownQp => {
+                !self.is_calm() || look.state(qp) != QpState::Rts
+            }
+            _ => !self.is_calm(),
+        };
+        if excused { Ok(()) } else { Err(format!("dropped without a reason: {reason}")) }
+    }
+}

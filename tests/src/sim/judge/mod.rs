@@ -1,0 +1,547 @@
+//! The reference for [scripts](super::script): what verbs promise for every service, said as simply
+//! as possible, beside the engines.
+//!
+//! It is told of everything that programs do and see:
+//! - every send request ends exactly once, in order; after a failure all are flushed;
+//! - a request fails only for a reason that the script gives, and must fail where it may not succeed
+//!   (`blame`);
+//! - every receive ends at most once, with one message that was sent to it: on reliable connections
+//!   the next, on unreliable ones a later one unless the network changed the order, as a datagram
+//!   as often as the network made copies (`receive`);
+//! - events come when they must and only then (`events`);
+//! - a range of memory holds its message or, where it is not known whether that came, a beginning
+//!   of it; all else holds what it held (`settle`).
+
+mod blame;
+mod events;
+mod receive;
+mod settle;
+
+use std::collections::{BTreeMap, HashMap};
+
+use rxe_core::mem::WindowType;
+use rxe_core::qp::{QpState, QpType};
+use rxe_core::queue::{Completion, CompletionOp, SendFlags, Status};
+use rxe_core::types::{Key, Qpn};
+
+use super::memory::Place;
+use super::script::{Deed, Op, Queue, Script, Verb};
+
+pub use receive::RECEIVE;
+
+type Verdict = Result<(), String>;
+
+/// How the judge sees the world as it is.
+pub trait Look {
+    /// Fills `out` with the bytes of a side's memory from `at` on.
+    fn look(&self, side: usize, at: usize, out: &mut [u8]);
+    /// The state of a queue pair; RESET if it does not exist.
+    fn state(&self, qp: usize) -> QpState;
+    /// Receives in a queue that no message has taken.
+    fn waiting(&self, queue: Queue) -> u32;
+    /// Completions of a side that nobody has taken.
+    fn unseen(&self, side: usize) -> usize;
+    /// Whether a completion queue has lost completions.
+    fn overflowed(&self, side: usize, cq: usize) -> bool;
+    /// The key that a step's binding has given to its window.
+    fn key(&self, bind: usize) -> Key;
+}
+
+/// What is known of one run.
+#[derive(Debug)]
+pub struct Judge<'s> {
+    script: &'s Script,
+    /// Counts what happens, so that it is known what came before what.
+    clock: u64,
+    /// What each side's memory must hold, as far as known.
+    memory: Vec<Vec<u8>>,
+    qps: Vec<Known>,
+    /// Receives posted to each queue.
+    queues: HashMap<Queue, receive::Receives>,
+    /// What became of each binding, by step.
+    bindings: BTreeMap<usize, Binding>,
+    /// When each side's victim was deregistered, and what it held then.
+    deregistered: Vec<Option<(u64, Vec<u8>)>>,
+    /// Shared receive queues taken out of their domain.
+    withdrawn: Vec<bool>,
+    limits: Vec<events::Limit>,
+    /// Every number that a queue pair has had.
+    numbers: HashMap<Qpn, usize>,
+    /// How often the run has met what.
+    pub met: BTreeMap<&'static str, u64>,
+}
+
+/// What is known of a queue pair.
+#[derive(Debug, Default)]
+struct Known {
+    qpn: Qpn,
+    /// All requests that were ever posted to it.
+    sends: Vec<Sent>,
+    /// The first of them that was posted since it was last connected.
+    start: usize,
+    /// The first of them that has not ended.
+    ended: usize,
+    /// One of them has failed, and it has not been resumed since.
+    failed: bool,
+    /// The program took it out of service, since it was last connected.
+    stopped: bool,
+    /// Its responder refused something.
+    responder_failed: bool,
+    /// Completions of its were lost.
+    overflowed: bool,
+    /// The peer's message that must or may come next.
+    next: usize,
+    /// The value of the peer's word.
+    word: u64,
+    /// The groups that it hears, and those that it has ever heard.
+    groups: Vec<bool>,
+    heard: Vec<bool>,
+    left: bool,
+    /// Events "last receive taken" since it was last connected.
+    last_taken: u32,
+    /// Packets for it that were dropped.
+    dropped: u64,
+}
+
+/// A request posted.
+#[derive(Clone, Debug)]
+struct Sent {
+    step: usize,
+    posted: u64,
+    outcome: Option<Status>,
+    /// Who is to get it, where that is not a matter of the script.
+    target: Option<usize>,
+    /// Who heard the group when it was posted.
+    members: Vec<usize>,
+    /// Who got it, once for each time.
+    delivered: Vec<usize>,
+}
+
+/// A memory window's binding.
+#[derive(Debug)]
+struct Binding {
+    window: usize,
+    kind: WindowType,
+    binder: usize,
+    posted: u64,
+    /// It is known to hold, from then on.
+    bound: Option<u64>,
+    /// It never held.
+    failed: bool,
+    /// The request was flushed or forgotten: nobody will ever say whether it held.
+    unknown: bool,
+    /// Attempts to end it: when, and by which step.
+    disturbed: Vec<(u64, usize)>,
+    /// It holds no longer, for sure from then on.
+    gone: Option<u64>,
+}
+
+impl<'s> Judge<'s> {
+    /// Before anything has happened.
+    pub fn new(script: &'s Script) -> Self {
+        let groups = vec![false; script.groups.len()];
+        let known = |_| Known { groups: groups.clone(), heard: groups.clone(), ..Known::default() };
+        Self {
+            script,
+            clock: 0,
+            memory: script.sides.iter().map(|side| side.layout.initial()).collect(),
+            qps: (0..script.qps.len()).map(known).collect(),
+            queues: HashMap::new(),
+            bindings: BTreeMap::new(),
+            deregistered: vec![None; script.sides.len()],
+            withdrawn: vec![false; script.srqs.len()],
+            limits: vec![events::Limit::default(); script.srqs.len()],
+            numbers: HashMap::new(),
+            met: BTreeMap::new(),
+        }
+    }
+
+    /// Requests that went well, and that did not.
+    pub fn ended(&self) -> [u64; 2] {
+        let all = self.qps.iter().flat_map(|qp| &qp.sends);
+        let outcomes: Vec<_> = all.filter_map(|sent| sent.outcome).collect();
+        let well = outcomes.iter().filter(|status| **status == Status::Success).count();
+        [well as u64, (outcomes.len() - well) as u64]
+    }
+
+    /// Whether the network is perfect and all programs behave.
+    fn is_calm(&self) -> bool {
+        !self.script.disturbed && !self.network_is_bad()
+    }
+
+    fn network_is_bad(&self) -> bool {
+        self.script.network.faults != self.script.network.good()
+    }
+
+    fn met(&mut self, what: &'static str) {
+        *self.met.entry(what).or_default() += 1;
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// A queue pair exists, under this number.
+    pub fn on_created(&mut self, qp: usize, qpn: Qpn) {
+        self.numbers.insert(qpn, qp);
+        self.qps[qp].qpn = qpn;
+    }
+
+    /// Which queue pair has or had a number.
+    pub fn who(&self, qpn: Qpn) -> Option<usize> {
+        self.numbers.get(&qpn).copied()
+    }
+
+    /// A send request was taken. `target`: who is to get it, where the script does not say.
+    pub fn on_posted(&mut self, step: usize, target: Option<usize>) {
+        let Deed::Send(qp, op) = &self.script.steps[step].deed else { return };
+        let (qp, posted) = (*qp, self.tick());
+        let members = match op.to {
+            Some(super::script::To::Group(group)) => {
+                (0..self.qps.len()).filter(|&m| self.qps[m].groups[group]).collect()
+            }
+            _ => Vec::new(),
+        };
+        let sent = Sent {
+            step,
+            posted,
+            outcome: None,
+            target,
+            members,
+            delivered: Vec::new(),
+        };
+        self.qps[qp].sends.push(sent);
+        match op.verb {
+            Verb::Bind(bind) => {
+                let kind = self.script.windows[bind.window].kind;
+                if kind == WindowType::Type1 {
+                    let same = self.bindings.values_mut().filter(|b| b.window == bind.window);
+                    same.for_each(|b| b.disturbed.push((posted, step)));
+                }
+                let binding = Binding {
+                    window: bind.window,
+                    kind,
+                    binder: qp,
+                    posted,
+                    bound: None,
+                    failed: false,
+                    unknown: false,
+                    disturbed: Vec::new(),
+                    gone: None,
+                };
+                self.bindings.insert(step, binding);
+            }
+            Verb::SendInvalidate(bind) | Verb::Invalidate(bind) => {
+                if let Some(binding) = self.bindings.get_mut(&bind) {
+                    binding.disturbed.push((posted, step));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the request of a step was taken.
+    pub fn is_posted(&self, step: usize) -> bool {
+        self.bindings.contains_key(&step)
+    }
+
+    /// The newest binding of a window whose end is not known yet.
+    pub fn pending_bind(&self, window: usize) -> Option<usize> {
+        let pending = |(_, b): &(&usize, &Binding)| {
+            let open = b.bound.is_none() && !b.failed && b.gone.is_none();
+            b.window == window && open && !b.unknown
+        };
+        let newest = self.bindings.iter().filter(pending).max_by_key(|(_, b)| b.posted);
+        newest.map(|(step, _)| *step)
+    }
+
+    /// The program took a queue pair out of service.
+    pub fn on_stopped(&mut self, qp: usize) {
+        self.qps[qp].stopped = true;
+    }
+
+    /// A queue pair sends again, after it had only stopped sending.
+    pub fn on_resumed(&mut self, qp: usize) {
+        self.qps[qp].failed = false;
+    }
+
+    /// A queue pair is about to be reset or destroyed: of what was posted, all but the last
+    /// `outstanding` requests have ended.
+    ///
+    /// # Errors
+    /// Some of these should have made completions.
+    pub fn before_reset(&mut self, qp: usize, outstanding: usize, look: &impl Look) -> Verdict {
+        let known = &self.qps[qp];
+        let ended = known.sends.len().saturating_sub(outstanding).max(known.ended);
+        self.ended_silently(qp, ended, false, look)?;
+        let clock = self.tick();
+        let known = &mut self.qps[qp];
+        known.ended = known.sends.len();
+        known.stopped = true;
+        known.left = true;
+        known.groups.fill(false);
+        // What it bound may be held to it, or not.
+        let own = self.bindings.values_mut().filter(|b| b.binder == qp);
+        own.for_each(|b| {
+            b.disturbed.push((clock, usize::MAX));
+            b.unknown |= b.bound.is_none();
+        });
+        self.forget_receives(qp);
+        Ok(())
+    }
+
+    /// A queue pair is connected, again or for the first time, and nothing of before is under way.
+    ///
+    /// # Errors
+    /// What was sent before has done what it should not have.
+    pub fn on_connected(&mut self, qp: usize, look: &impl Look) -> Verdict {
+        self.settle(qp, look)?;
+        let known = &mut self.qps[qp];
+        known.start = known.sends.len();
+        known.ended = known.start;
+        (known.failed, known.stopped, known.responder_failed) = (false, false, false);
+        (known.overflowed, known.last_taken) = (false, 0);
+        let messages = self.script.qps[qp].peer.map_or(0, |peer| self.qps[peer].sends.len());
+        self.qps[qp].next = messages;
+        Ok(())
+    }
+
+    /// The completion of a send request was taken from a queue.
+    ///
+    /// # Errors
+    /// It should not be, or not like this.
+    pub fn on_send(&mut self, qp: usize, completion: &Completion, look: &impl Look) -> Verdict {
+        self.tick();
+        let status = completion.status;
+        let step = usize::try_from(completion.id).unwrap_or(usize::MAX);
+        let known = &self.qps[qp];
+        let index = (known.ended..known.sends.len()).find(|&i| known.sends[i].step == step);
+        let Some(index) = index else {
+            return Err(format!("no request {step} is outstanding: {completion:?}"));
+        };
+        if completion.qpn != known.qpn {
+            return Err(format!("request {step} completes for another number: {completion:?}"));
+        }
+        self.ended_silently(qp, index, status == Status::Success, look)?;
+        self.qps[qp].ended = index + 1;
+        let op = self.op_of(qp, index);
+        if status == Status::Success {
+            if self.qps[qp].failed && !self.qps[qp].overflowed {
+                return Err(format!("{} went well after a failure", self.name_of(qp, index)));
+            }
+            if !self.is_signalled(qp, op) {
+                return Err(format!("{} is unsignalled", self.name_of(qp, index)));
+            }
+            if completion.op != kind_of(op.verb) || completion.byte_len != op.len() {
+                return Err(format!("{op:?} completed as {completion:?}"));
+            }
+            return self.succeeded(qp, index, look);
+        }
+        if self.qps[qp].failed || self.qps[qp].overflowed {
+            if status != Status::WorkRequestFlushed && !self.qps[qp].overflowed {
+                return Err(format!("{}: {status} after a failure", self.name_of(qp, index)));
+            }
+        } else {
+            self.judge_failure(qp, index, status, look)?;
+        }
+        self.qps[qp].failed = true;
+        self.failed(qp, index, status);
+        Ok(())
+    }
+
+    /// All requests before `end` have ended. Those without a completion were unsignalled and went
+    /// well, or they would have one; if completions were lost, they went well if the next one did.
+    fn ended_silently(
+        &mut self,
+        qp: usize,
+        end: usize,
+        next_did: bool,
+        look: &impl Look,
+    ) -> Verdict {
+        for index in self.qps[qp].ended..end {
+            self.qps[qp].ended = index + 1;
+            if self.qps[qp].overflowed {
+                if next_did {
+                    self.succeeded(qp, index, look)?;
+                }
+                continue;
+            }
+            if self.qps[qp].failed || self.is_signalled(qp, self.op_of(qp, index)) {
+                return Err(format!("{} has no completion", self.name_of(qp, index)));
+            }
+            self.succeeded(qp, index, look)?;
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, qp: usize, index: usize, status: Status) {
+        self.qps[qp].sends[index].outcome = Some(status);
+        let step = self.qps[qp].sends[index].step;
+        if let Some(binding) = self.bindings.get_mut(&step) {
+            // What is flushed may have been carried out before.
+            binding.unknown = status == Status::WorkRequestFlushed;
+            binding.failed = !binding.unknown;
+        }
+    }
+
+    /// A request went well: its bytes are where they belong.
+    fn succeeded(&mut self, qp: usize, index: usize, look: &impl Look) -> Verdict {
+        let clock = self.clock;
+        let op = self.op_of(qp, index);
+        self.must_not_be_bad(qp, index)?;
+        let step = self.qps[qp].sends[index].step;
+        self.qps[qp].sends[index].outcome = Some(Status::Success);
+        let reliable = self.is_reliable(qp);
+        let side = self.script.qps[qp].side;
+        match (op.verb, op.remote) {
+            (Verb::Write(_), Some((place, _))) if reliable => {
+                let bytes = self.bytes_of(qp, op);
+                let peer = self.peer_side(qp);
+                self.must_hold(peer, &[place], &bytes, look)
+                    .map_err(|why| format!("{} completed, but {why}", self.name_of(qp, index)))?;
+            }
+            (Verb::Read, Some((place, _))) => {
+                let bytes = self.known(self.peer_side(qp), &[place], place.len);
+                self.must_hold(side, &op.local, &bytes, look)
+                    .map_err(|why| format!("{} completed, but {why}", self.name_of(qp, index)))?;
+            }
+            (Verb::CompareSwap(..) | Verb::FetchAdd(_), _) => {
+                let found = self.qps[qp].word.to_ne_bytes();
+                self.must_hold(side, &op.local, &found, look).map_err(|why| {
+                    format!("{} found something else: {why}", self.name_of(qp, index))
+                })?;
+                self.qps[qp].word = self.applied(qp, op, self.qps[qp].word);
+            }
+            (Verb::AtomicWrite, _) => {
+                self.qps[qp].word = self.applied(qp, op, self.qps[qp].word);
+                self.met("ATOMIC WRITEs done");
+            }
+            (Verb::Flush(_), _) => self.met("FLUSHes done"),
+            (Verb::Bind(bind), _) => {
+                self.met("windows bound");
+                let same = self.bindings.iter_mut().filter(|(_, b)| b.window == bind.window);
+                for (&other, binding) in same {
+                    if other == step {
+                        binding.bound = Some(clock);
+                    } else if binding.posted < self.qps[qp].sends[index].posted {
+                        binding.gone.get_or_insert(clock);
+                    }
+                }
+            }
+            (Verb::Invalidate(bind) | Verb::SendInvalidate(bind), _) => {
+                self.met("windows invalidated");
+                if let Some(binding) = self.bindings.get_mut(&bind) {
+                    binding.gone.get_or_insert(clock);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a word holds after an atomic.
+    fn applied(&self, qp: usize, op: &Op, before: u64) -> u64 {
+        match op.verb {
+            Verb::FetchAdd(add) => before.wrapping_add(add),
+            Verb::CompareSwap(compare, swap) if compare == before => swap,
+            Verb::AtomicWrite => {
+                let bytes = <[u8; 8]>::try_from(self.bytes_of(qp, op));
+                bytes.map_or(before, u64::from_ne_bytes)
+            }
+            _ => before,
+        }
+    }
+
+    /// Checks that these places hold these bytes, and takes that over.
+    fn must_hold(
+        &mut self,
+        side: usize,
+        places: &[Place],
+        bytes: &[u8],
+        look: &impl Look,
+    ) -> Verdict {
+        let there = self.actual(side, places, bytes.len(), look);
+        if there != bytes {
+            let first = there.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(0);
+            return Err(format!("byte {first} of {} of side {side} is wrong", bytes.len()));
+        }
+        self.take_over(side, places, bytes);
+        Ok(())
+    }
+
+    /// The first `len` bytes that these places hold.
+    fn actual(&self, side: usize, places: &[Place], len: usize, look: &impl Look) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &place in places {
+            let range = self.script.sides[side].layout.range(place);
+            let mut piece = vec![0; range.len()];
+            look.look(side, range.start, &mut piece);
+            bytes.extend(piece);
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// The first `len` bytes that these places must hold.
+    fn known(&self, side: usize, places: &[Place], len: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &place in places {
+            let range = self.script.sides[side].layout.range(place);
+            bytes.extend_from_slice(&self.memory[side][range]);
+        }
+        bytes.truncate(len as usize);
+        bytes
+    }
+
+    /// From now on these places must hold these bytes.
+    fn take_over(&mut self, side: usize, places: &[Place], bytes: &[u8]) {
+        let mut rest = bytes;
+        for &place in places {
+            let range = self.script.sides[side].layout.range(place);
+            let (here, after) = rest.split_at(range.len().min(rest.len()));
+            self.memory[side][range.start..range.start + here.len()].copy_from_slice(here);
+            rest = after;
+        }
+    }
+
+    /// The bytes of a message.
+    fn bytes_of(&self, qp: usize, op: &Op) -> Vec<u8> {
+        self.known(self.script.qps[qp].side, &op.local, op.len())
+    }
+
+    fn op_of(&self, qp: usize, index: usize) -> &'s Op {
+        self.script.op(self.qps[qp].sends[index].step)
+    }
+
+    fn name_of(&self, qp: usize, index: usize) -> String {
+        let sent = &self.qps[qp].sends[index];
+        format!("request {} of QP {} ({:?})", sent.step, self.qps[qp].qpn, self.op_of(qp, index))
+    }
+
+    fn is_signalled(&self, qp: usize, op: &Op) -> bool {
+        self.script.qps[qp].sig_all || op.flags.contains(SendFlags::SIGNALED)
+    }
+
+    fn is_reliable(&self, qp: usize) -> bool {
+        !matches!(self.script.qps[qp].service, QpType::Uc | QpType::Ud)
+    }
+
+    fn peer_side(&self, qp: usize) -> usize {
+        self.script.qps[qp].peer.map_or(0, |peer| self.script.qps[peer].side)
+    }
+}
+
+fn kind_of(verb: Verb) -> CompletionOp {
+    match verb {
+        Verb::Send(_) | Verb::SendInvalidate(_) => CompletionOp::Send,
+        Verb::Write(_) => CompletionOp::RdmaWrite,
+        Verb::Read => CompletionOp::RdmaRead,
+        Verb::CompareSwap(..) => CompletionOp::CompareSwap,
+        Verb::FetchAdd(_) => CompletionOp::FetchAdd,
+        Verb::AtomicWrite => CompletionOp::AtomicWrite,
+        Verb::Flush(_) => CompletionOp::Flush,
+        Verb::Bind(_) => CompletionOp::BindWindow,
+        Verb::Invalidate(_) => CompletionOp::LocalInvalidate,
+    }
+}

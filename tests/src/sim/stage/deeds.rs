@@ -1,0 +1,350 @@
+//! What programs do: the steps of a script.
+
+use std::time::Duration;
+
+use rxe_core::VerbsError;
+use rxe_core::qp::{AttrMask, QpAttr, QpState};
+use rxe_core::queue::RecvRequest;
+use rxe_core::types::{Gid, Psn, Qpn, Time};
+
+use super::Stage;
+use crate::sim::judge::{Look, RECEIVE};
+use crate::sim::ladder::name;
+use crate::sim::memory::Area;
+use crate::sim::script::{By, Deed, Queue, To, Verb};
+
+type Done = Result<(), String>;
+
+impl Stage<'_> {
+    /// Takes the steps whose time has come. Whether there were any.
+    pub(super) fn take_steps(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        let due: Vec<_> = self.connects.extract_if(.., |(at, _)| *at <= self.now).collect();
+        for (_, qp) in due {
+            any = true;
+            self.epoch += 1;
+            let pair: Vec<_> = [Some(qp), self.script.qps[qp].peer].into_iter().flatten().collect();
+            // One of them may have been destroyed again.
+            if pair.iter().all(|&qp| self.objects.qps[qp].is_some()) {
+                pair.into_iter().try_for_each(|qp| self.connect(qp))?;
+            }
+        }
+        while let Some(&step) = self.steps.last() {
+            if Time::ZERO + self.script.steps[step].at > self.now {
+                break;
+            }
+            any = true;
+            self.steps.pop();
+            match &self.script.steps[step].deed {
+                Deed::Nothing => {}
+                Deed::Send(qp, _) => self.sends[*qp].push_back(step),
+                Deed::Receive(queue, _) => {
+                    self.receives.entry(*queue).or_default().push_back(step);
+                }
+                deed => {
+                    self.wire.ladder.note(self.now, format!("* {step}: {deed:?}"));
+                    self.deed(deed)?;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Posts what waits, as far as queues take it. Whether there was anything.
+    pub(super) fn post_waiting(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        for qp in 0..self.script.qps.len() {
+            self.post_receives(Queue::Own(qp), &mut any)?;
+            while let Some(&step) = self.sends[qp].front() {
+                if !self.post_send(qp, step)? {
+                    break;
+                }
+                self.sends[qp].pop_front();
+                any = true;
+            }
+        }
+        for srq in 0..self.script.srqs.len() {
+            self.post_receives(Queue::Shared(srq), &mut any)?;
+        }
+        Ok(any)
+    }
+
+    fn post_receives(&mut self, queue: Queue, any: &mut bool) -> Done {
+        loop {
+            let waiting = self.receives.get_mut(&queue).and_then(|list| list.pop_front());
+            let Some(step) = waiting else { return Ok(()) };
+            let Deed::Receive(_, places) = &self.script.steps[step].deed else { continue };
+            let sges = self.objects.scatter(queue, places);
+            let request = RecvRequest { id: RECEIVE | step as u64, sges };
+            let result = match queue {
+                Queue::Own(qp) => match &self.objects.qps[qp] {
+                    Some(handle) => handle.post_recv(request),
+                    None => continue,
+                },
+                Queue::Shared(srq) => self.objects.srqs[srq].post_recv(request),
+            };
+            match result {
+                Ok(()) => {
+                    let side = name(self.script.side_of(queue));
+                    let text = format!("{side} {queue:?}: receive {step} posted: {places:?}");
+                    self.wire.ladder.note(self.now, text);
+                    self.judge.on_receive_posted(queue, step);
+                    *any = true;
+                }
+                Err(VerbsError::QueueFull { .. }) => {
+                    self.receives.entry(queue).or_default().push_front(step);
+                    return Ok(());
+                }
+                // Between RESET and INIT there is no receive queue.
+                Err(VerbsError::WrongState { .. }) => {}
+                Err(why) => return Err(format!("receive {step} is refused: {why}")),
+            }
+        }
+    }
+
+    /// Posts a send request. `false` if it must wait for room.
+    fn post_send(&mut self, qp: usize, step: usize) -> Result<bool, String> {
+        let op = self.script.op(step);
+        let Some(handle) = self.objects.qps[qp].clone() else { return Ok(true) };
+        if handle.sends_outstanding() == handle.init().cap.max_send_wr {
+            return Ok(false);
+        }
+        // Programs do not know the key of what was never bound.
+        let needs = match (op.verb, op.remote) {
+            (Verb::SendInvalidate(bind) | Verb::Invalidate(bind), _) => Some(bind),
+            (_, Some((_, By::Window(bind)))) => Some(bind),
+            _ => None,
+        };
+        if needs.is_some_and(|bind| !self.judge.is_posted(bind)) {
+            return Ok(true);
+        }
+        let to = match op.to {
+            None => None,
+            Some(To::Group(_)) => Some((qp, Qpn::MULTICAST)),
+            Some(To::Qp(target)) => match &self.objects.qps[target] {
+                Some(handle) => Some((target, handle.qpn())),
+                None => return Ok(true),
+            },
+            Some(To::Reply) => match self.last_from[qp] {
+                Some(from) => Some(from),
+                None => return Ok(true),
+            },
+        };
+        let window = match op.verb {
+            Verb::Bind(bind) => Some(match self.judge.pending_bind(bind.window) {
+                Some(before) => self.objects.key(before),
+                None => {
+                    let side = self.script.qps[qp].side;
+                    let made = self.objects.windows[bind.window];
+                    self.objects.devices[side].memory.window_key(made).unwrap_or(made)
+                }
+            }),
+            _ => None,
+        };
+        let request = self.objects.request(qp, step, to, window);
+        match handle.post_send(request) {
+            Ok(()) => {}
+            Err(VerbsError::WrongState { .. })
+                if matches!(handle.state(), QpState::Reset | QpState::Init | QpState::Rtr) =>
+            {
+                return Ok(true);
+            }
+            Err(why) => return Err(format!("request {step} is refused: {why} ({op:?})")),
+        }
+        if self.wire.ladder.is_on() {
+            let (side, qpn) = (name(self.script.qps[qp].side), handle.qpn());
+            let text = format!("{side} QP {qpn}: posts {step}: {op:?}");
+            self.wire.ladder.note(self.now, text);
+        }
+        self.judge.on_posted(step, to.map(|(target, _)| target));
+        Ok(true)
+    }
+
+    pub(super) fn create(&mut self, qp: usize) {
+        let qpn = loop {
+            let qpn = Qpn::from_wire(self.numbers.word());
+            if qpn.value() > 1 && qpn != Qpn::MULTICAST && self.judge.who(qpn).is_none() {
+                break qpn;
+            }
+        };
+        self.judge.on_created(qp, qpn);
+        self.objects.create(qp, qpn);
+    }
+
+    /// Brings a queue pair to RTS.
+    fn connect(&mut self, qp: usize) -> Done {
+        self.judge
+            .on_connected(qp, &self.objects)
+            .map_err(|why| format!("before it is connected again: {why}"))?;
+        let spec = &self.script.qps[qp];
+        let mut attr = spec.attr;
+        // One end's first PSN is the other's expected one.
+        let epoch = self.epoch;
+        let first = |qp: usize| {
+            let scattered = u32::try_from(qp).unwrap_or(0) + epoch.wrapping_mul(0x9e_3779);
+            // Every other one wraps soon.
+            Psn::new(if epoch.is_multiple_of(2) { scattered } else { 0xff_fff0 + scattered % 16 })
+        };
+        attr.sq_psn = first(qp);
+        if let Some(peer) = spec.peer {
+            attr.rq_psn = first(peer);
+            attr.ah_attr.dgid = Gid::from(self.script.sides[self.script.qps[peer].side].ip);
+            attr.dest_qp_num = self.objects.qps[peer].as_ref().map_or(Qpn::GSI, |qp| qp.qpn());
+        }
+        self.drained[qp] = false;
+        self.wire.ladder.note(self.now, format!("* QP {qp} is connected"));
+        self.objects.connect(self.now, qp, attr).map_err(|why| format!("to RTS: {why}"))
+    }
+
+    pub(super) fn deed(&mut self, deed: &Deed) -> Done {
+        match *deed {
+            Deed::Nothing | Deed::Send(..) | Deed::Receive(..) => {}
+            Deed::Limit(srq, limit) => {
+                self.objects.srqs[srq].set_limit(limit).map_err(|why| why.to_string())?;
+                self.judge.on_limit(srq, limit, &self.objects);
+            }
+            Deed::Attach(qp, group) | Deed::Detach(qp, group) => {
+                self.join_or_leave(qp, group, matches!(deed, Deed::Attach(..)))?;
+            }
+            Deed::Error(qp) => {
+                if self.objects.state(qp) != QpState::Reset {
+                    self.judge.on_stopped(qp);
+                    self.modify(qp, QpState::Err, &QpAttr::default(), AttrMask::empty())?;
+                }
+            }
+            Deed::Reset(qp) => self.reset(qp)?,
+            Deed::Destroy(qp) => self.destroy(qp)?,
+            Deed::Revive(qp) => self.revive(qp)?,
+            Deed::Drain(qp) => {
+                if self.objects.state(qp) == QpState::Rts {
+                    let attr = QpAttr { en_sqd_async_notify: true, ..QpAttr::default() };
+                    let mask = AttrMask::EN_SQD_ASYNC_NOTIFY;
+                    self.modify(qp, QpState::Sqd, &attr, mask)?;
+                }
+            }
+            Deed::Resume(qp) => {
+                if matches!(self.objects.state(qp), QpState::Sqd | QpState::Sqe) {
+                    // What was posted in SQE is flushed first.
+                    self.settle_engines()?;
+                    self.drained[qp] = false;
+                    self.judge.on_resumed(qp);
+                    self.modify(qp, QpState::Rts, &QpAttr::default(), AttrMask::empty())?;
+                }
+            }
+            Deed::Deregister(side) => {
+                let key = self.script.sides[side].layout.key(Area::Victim);
+                if self.objects.devices[side].memory.deregister(key) {
+                    self.judge.on_deregistered(side, &self.objects);
+                }
+            }
+            Deed::Pause(side, cq, time) => {
+                self.paused.insert((side, cq), self.now + time);
+            }
+            Deed::Withdraw(srq) => {
+                let number = self.objects.srqs[srq].number();
+                self.objects.devices[self.script.srqs[srq].side].xrcd.remove(number);
+                self.judge.on_withdrawn(srq);
+            }
+        }
+        Ok(())
+    }
+
+    fn join_or_leave(&mut self, qp: usize, group: usize, join: bool) -> Done {
+        let Some(handle) = &self.objects.qps[qp] else { return Ok(()) };
+        let (qpn, gid) = (handle.qpn(), Gid::from(self.script.groups[group]));
+        let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+        if join {
+            engine.attach_multicast(qpn, gid).map_err(|why| why.to_string())?;
+        } else if engine.detach_multicast(qpn, gid).is_err() {
+            return Ok(());
+        }
+        self.judge.on_group(qp, group, join);
+        Ok(())
+    }
+
+    fn modify(&mut self, qp: usize, state: QpState, attr: &QpAttr, mask: AttrMask) -> Done {
+        let Some(handle) = &self.objects.qps[qp] else { return Ok(()) };
+        let attr = QpAttr { qp_state: state, ..*attr };
+        let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+        engine
+            .modify_qp(self.now, handle.qpn(), &attr, mask | AttrMask::STATE)
+            .map_err(|why| format!("modify to {}: {why}", state.name()))
+    }
+
+    /// Sees everything that has been said and has ended by now.
+    fn settle_engines(&mut self) -> Done {
+        self.transmit()?;
+        self.events()?;
+        self.completions(true)?;
+        Ok(())
+    }
+
+    /// A queue pair is about to lose all that was posted to it.
+    fn before_reset(&mut self, qp: usize) -> Done {
+        self.events()?;
+        self.completions(true)?;
+        let Some(handle) = &self.objects.qps[qp] else { return Ok(()) };
+        let outstanding = handle.sends_outstanding() as usize;
+        self.judge.before_reset(qp, outstanding, &self.objects)?;
+        self.drained[qp] = false;
+        self.last_from[qp] = None;
+        Ok(())
+    }
+
+    fn reset(&mut self, qp: usize) -> Done {
+        if self.objects.state(qp) == QpState::Reset {
+            return Ok(());
+        }
+        self.before_reset(qp)?;
+        self.modify(qp, QpState::Reset, &QpAttr::default(), AttrMask::empty())?;
+        let left = self.objects.qps[qp]
+            .as_ref()
+            .map_or(0, |handle| handle.sends_outstanding() + handle.receives_outstanding());
+        if left > 0 {
+            return Err("RESET left requests outstanding".into());
+        }
+        self.leave_groups(qp);
+        Ok(())
+    }
+
+    fn leave_groups(&mut self, qp: usize) {
+        let Some(handle) = &self.objects.qps[qp] else { return };
+        let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+        for group in &self.script.groups {
+            // An error says that it was not attached.
+            let _ = engine.detach_multicast(handle.qpn(), Gid::from(*group));
+        }
+    }
+
+    fn destroy(&mut self, qp: usize) -> Done {
+        self.before_reset(qp)?;
+        if let Some(handle) = self.objects.qps[qp].take() {
+            let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+            engine.destroy_qp(handle.qpn()).map_err(|why| why.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Connects a queue pair and its peer again, if either is out of service, when nothing of before
+    /// can be under way any more.
+    fn revive(&mut self, qp: usize) -> Done {
+        let pair: Vec<_> = [Some(qp), self.script.qps[qp].peer].into_iter().flatten().collect();
+        let well = |qp: &usize| {
+            let state = self.objects.state(*qp);
+            matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe)
+        };
+        let pending = self.connects.iter().any(|(_, other)| pair.contains(other));
+        if pair.iter().all(well) || pending {
+            return Ok(());
+        }
+        for &qp in &pair {
+            self.reset(qp)?;
+            if self.objects.qps[qp].is_none() {
+                self.create(qp);
+            }
+        }
+        let quiet = self.script.network.longest() * 3 + Duration::from_micros(5);
+        self.connects.push((self.now + quiet, pair[0]));
+        Ok(())
+    }
+}

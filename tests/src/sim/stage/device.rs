@@ -1,0 +1,302 @@
+//! The devices and objects of a run, and the requests that programs make of steps.
+
+use std::sync::Arc;
+
+use rxe_core::VerbsError;
+use rxe_core::engine::{Config, Engine};
+use rxe_core::mem::{Access, Binding, Memory};
+use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpHandle, QpInit, QpState, QpType};
+use rxe_core::queue::{
+    CompletionQueue, Datagram, Payload, Placement, Remote, SendOp, SendRequest, SgeList,
+    SharedReceiveQueue, XrcDomain,
+};
+use rxe_core::types::{Gid, Key, Qkey, Qpn, Time};
+
+use super::GROUP_KEY;
+use crate::sim::judge::Look;
+use crate::sim::memory::{Arena, PD, Place};
+use crate::sim::script::{By, Flaw, Op, Queue, Script, To, Verb};
+
+/// All objects.
+pub(super) struct Objects<'s> {
+    pub(super) script: &'s Script,
+    pub(super) devices: Vec<Device>,
+    pub(super) srqs: Vec<Arc<SharedReceiveQueue>>,
+    /// The queue pairs that exist.
+    pub(super) qps: Vec<Option<Arc<QpHandle>>>,
+    /// The keys that windows were made with.
+    pub(super) windows: Vec<Key>,
+}
+
+/// One device.
+pub(super) struct Device {
+    pub(super) engine: Engine,
+    pub(super) memory: Arc<Memory>,
+    pub(super) arena: Arena,
+    pub(super) cqs: Vec<Arc<CompletionQueue>>,
+    pub(super) xrcd: Arc<XrcDomain>,
+}
+
+impl Look for Objects<'_> {
+    fn look(&self, side: usize, at: usize, out: &mut [u8]) {
+        self.devices[side].arena.read(at, out);
+    }
+
+    fn state(&self, qp: usize) -> QpState {
+        self.qps[qp].as_ref().map_or(QpState::Reset, |handle| handle.state())
+    }
+
+    fn waiting(&self, queue: Queue) -> u32 {
+        match queue {
+            Queue::Own(qp) => self.qps[qp].as_ref().map_or(0, |qp| qp.receives_outstanding()),
+            Queue::Shared(srq) => self.srqs[srq].len(),
+        }
+    }
+
+    fn unseen(&self, side: usize) -> usize {
+        self.devices[side].cqs.iter().map(|cq| cq.len()).sum()
+    }
+
+    fn overflowed(&self, side: usize, cq: usize) -> bool {
+        self.devices[side].cqs[cq].is_overflowed()
+    }
+
+    fn key(&self, bind: usize) -> Key {
+        let bind = self.script.bind(bind);
+        Key::new(self.windows[bind.window].value() & !0xff | u32::from(bind.key))
+    }
+}
+
+impl<'s> Objects<'s> {
+    pub(super) fn new(script: &'s Script) -> Self {
+        let devices: Vec<_> =
+            (0..script.sides.len()).map(|side| Device::new(script, side)).collect();
+        let mut srqs = Vec::new();
+        for (number, srq) in (0..).zip(&script.srqs) {
+            let device = &devices[srq.side];
+            srqs.push(Arc::new(match srq.cq {
+                Some(cq) => {
+                    let cq = Arc::clone(&device.cqs[cq]);
+                    SharedReceiveQueue::new_xrc(number, PD, srq.depth, 4, cq)
+                }
+                None => SharedReceiveQueue::new(number, PD, srq.depth, 4),
+            }));
+            if srq.cq.is_some() {
+                assert!(device.xrcd.add(Arc::clone(&srqs[srqs.len() - 1])));
+            }
+        }
+        let windows = (0..).zip(&script.windows).map(|(i, window)| {
+            let mut number = 0x1_0000 * (i + 1);
+            let next = || {
+                number += 0x100;
+                number
+            };
+            devices[window.side].memory.create_window(PD, window.kind, next)
+        });
+        let windows = windows.collect();
+        let qps = vec![None; script.qps.len()];
+        Self { script, devices, srqs, qps, windows }
+    }
+
+    /// Makes a queue pair, under this number.
+    pub(super) fn create(&mut self, qp: usize, qpn: Qpn) {
+        let spec = &self.script.qps[qp];
+        let device = &mut self.devices[spec.side];
+        let [send_cq, recv_cq] = spec.cqs.map(|cq| Arc::clone(&device.cqs[cq]));
+        let is_target = spec.service == QpType::XrcRecv;
+        let init = QpInit {
+            service: spec.service,
+            pd: PD,
+            send_cq,
+            recv_cq,
+            cap: spec.cap,
+            sq_sig_all: spec.sig_all,
+            srq: spec.srq.map(|srq| Arc::clone(&self.srqs[srq])),
+            xrcd: is_target.then(|| Arc::clone(&device.xrcd)),
+        };
+        self.qps[qp] = Some(device.engine.create_qp(qpn, init).expect("numbers differ"));
+    }
+
+    /// Brings a queue pair from RESET to RTS.
+    pub(super) fn connect(&mut self, now: Time, qp: usize, attr: QpAttr) -> Result<(), VerbsError> {
+        let spec = &self.script.qps[qp];
+        let Some(handle) = &self.qps[qp] else { return Ok(()) };
+        let engine = &mut self.devices[spec.side].engine;
+        for (state, mask) in way_to_rts(spec.service) {
+            let attr = QpAttr { qp_state: state, ..attr };
+            engine.modify_qp(now, handle.qpn(), &attr, mask | AttrMask::STATE)?;
+        }
+        Ok(())
+    }
+
+    /// What a program posts for a step. `to`: the queue pair that a datagram is for, with its number
+    /// and Q_Key.
+    pub(super) fn request(
+        &self,
+        qp: usize,
+        step: usize,
+        to: Option<(usize, Qpn)>,
+        window: Option<Key>,
+    ) -> SendRequest {
+        let op = self.script.op(step);
+        let spec = &self.script.qps[qp];
+        let layout = &self.script.sides[spec.side].layout;
+        let payload = if op.inline {
+            let mut bytes = Vec::new();
+            for &place in &op.local {
+                bytes.extend(self.devices[spec.side].arena.bytes(layout.range(place)));
+            }
+            Payload::Inline(bytes.into())
+        } else {
+            let mut sges: SgeList = op.local.iter().map(|place| layout.sge(*place)).collect();
+            if op.flaw == Some(Flaw::LocalKey)
+                && let Some(sge) = sges.iter_mut().rfind(|sge| sge.length > 0)
+            {
+                sge.lkey = spoiled(sge.lkey);
+            }
+            Payload::Sges(sges)
+        };
+        let remote = op.remote.map(|(place, by)| self.remote(qp, op, place, by));
+        let remote = remote.unwrap_or(Remote { addr: 0, rkey: Key::new(0) });
+        let send_op = match op.verb {
+            Verb::Send(imm) => SendOp::Send { imm },
+            Verb::SendInvalidate(bind) => SendOp::SendInvalidate { rkey: self.key(bind) },
+            Verb::Write(imm) => SendOp::Write { remote, imm },
+            Verb::Read => SendOp::Read { remote },
+            Verb::CompareSwap(compare, swap) => SendOp::CompareSwap { remote, compare, swap },
+            Verb::FetchAdd(add) => SendOp::FetchAdd { remote, add },
+            Verb::AtomicWrite => SendOp::AtomicWrite { remote },
+            Verb::Flush(whole_region) => {
+                let length = op.remote.map_or(0, |(place, _)| place.len);
+                SendOp::Flush { remote, length, placement: Placement::GLOBAL, whole_region }
+            }
+            Verb::Bind(bind) => {
+                let window = window.unwrap_or(self.windows[bind.window]);
+                let binding = self.binding(spec.side, op, bind.place, bind.access);
+                SendOp::BindWindow { window, new_key: bind.key, binding }
+            }
+            Verb::Invalidate(bind) => SendOp::LocalInvalidate { key: self.key(bind) },
+        };
+        let srq = op.srq.and_then(|srq| u32::try_from(srq).ok());
+        let xrc_srq = srq.map(|srq| if op.flaw == Some(Flaw::WrongSrq) { srq + 777 } else { srq });
+        let xrc_srq = xrc_srq.or((spec.service == QpType::XrcSend).then_some(0));
+        SendRequest {
+            flags: op.flags,
+            to: to.map(|(target, qpn)| self.datagram(qp, op, target, qpn)),
+            xrc_srq,
+            ..SendRequest::new(step as u64, send_op, payload)
+        }
+    }
+
+    fn remote(&self, qp: usize, op: &Op, place: Place, by: By) -> Remote {
+        let peer = self.script.qps[qp].peer.map_or(0, |peer| self.script.qps[peer].side);
+        let layout = &self.script.sides[peer].layout;
+        let (mut addr, mut rkey, mut end) = match by {
+            By::Region => (layout.address(place), layout.key(place.area), layout.end(place.area)),
+            By::Window(bind) => {
+                let (key, bind) = (self.key(bind), self.script.bind(bind));
+                let start = layout.address(bind.place);
+                let base = if bind.access.contains(Access::ZERO_BASED) { start } else { 0 };
+                let end = start + u64::from(bind.place.len);
+                (layout.address(place) - base, key, end - base)
+            }
+        };
+        end += 1;
+        match op.flaw {
+            Some(Flaw::WrongKey) => rkey = spoiled(rkey),
+            Some(Flaw::Beyond) => addr = end - u64::from(place.len),
+            _ => {}
+        }
+        Remote { addr, rkey }
+    }
+
+    fn binding(&self, side: usize, op: &Op, place: Place, access: Access) -> Binding {
+        let layout = &self.script.sides[side].layout;
+        let region = layout.key(place.area);
+        let (addr, length) = (layout.address(place), u64::from(place.len));
+        let good = Binding { region, addr, length, access };
+        match op.flaw {
+            Some(Flaw::WrongKey) => Binding { region: spoiled(region), ..good },
+            Some(Flaw::Beyond) => Binding { addr: layout.end(place.area) - length + 1, ..good },
+            Some(Flaw::NoRight) => {
+                // A region to which nothing may be bound.
+                let area = crate::sim::memory::Area::Open;
+                Binding { region: layout.key(area), addr: layout.start(area), length: 1, ..good }
+            }
+            _ => good,
+        }
+    }
+
+    fn datagram(&self, qp: usize, op: &Op, target: usize, qpn: Qpn) -> Datagram {
+        let spec = &self.script.qps[qp];
+        let (ip, own) = match op.to {
+            Some(To::Group(group)) => (self.script.groups[group], GROUP_KEY),
+            _ => {
+                let target = &self.script.qps[target];
+                (self.script.sides[target.side].ip, target.attr.qkey)
+            }
+        };
+        let qkey = match op.flaw {
+            Some(Flaw::WrongQkey) => Qkey::new(own.value() ^ 0x4444),
+            Some(Flaw::OwnQkey) => Qkey::new(0x8000_0007),
+            _ => own,
+        };
+        let av = AddressVector { dgid: Gid::from(ip), ..QpAttr::default().ah_attr };
+        let ah = self.devices[spec.side].engine.create_ah(PD, &av).expect("a good address");
+        Datagram { ah, qpn, qkey }
+    }
+
+    /// The memory of a receive.
+    pub(super) fn scatter(&self, queue: Queue, places: &[Place]) -> SgeList {
+        let layout = &self.script.sides[self.script.side_of(queue)].layout;
+        places.iter().map(|place| layout.sge(*place)).collect()
+    }
+}
+
+impl Device {
+    fn new(script: &Script, index: usize) -> Self {
+        let side = &script.sides[index];
+        let memory = Arc::new(Memory::new());
+        let arena = Arena::new(&side.layout, &side.layout.initial(), &memory);
+        let config = Config {
+            gids: vec![Gid::from(side.ip)],
+            window_packets: side.window_packets,
+            window_bytes: side.window_bytes,
+            ..Config::default()
+        };
+        let engine = Engine::new(config, Arc::clone(&memory));
+        let cqs = side.cqs.iter().map(|&depth| Arc::new(CompletionQueue::new(depth, None)));
+        Self { engine, memory, arena, cqs: cqs.collect(), xrcd: Arc::new(XrcDomain::new()) }
+    }
+}
+
+/// A key that nothing has.
+fn spoiled(key: Key) -> Key {
+    Key::new(key.value() ^ 0x8000_0000)
+}
+
+/// The transitions from RESET to RTS, with what each must be given.
+fn way_to_rts(service: QpType) -> [(QpState, AttrMask); 3] {
+    let mut init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+    let mut rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    let mut rts = AttrMask::SQ_PSN;
+    let responds = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+    let requests = AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+    match service {
+        QpType::Rc => {
+            rtr |= responds;
+            rts |= requests | AttrMask::TIMEOUT;
+        }
+        QpType::XrcSend => rts |= requests | AttrMask::TIMEOUT,
+        QpType::XrcRecv => {
+            rtr |= responds;
+            rts |= AttrMask::TIMEOUT;
+        }
+        QpType::Uc => {}
+        QpType::Ud => {
+            init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+            rtr = AttrMask::empty();
+        }
+    }
+    [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)]
+}

@@ -1,0 +1,289 @@
+//! A run of a [script](super::script): the loop that takes its steps, turns the engines and tells the
+//! [judge](super::judge) what happens.
+
+mod deeds;
+mod device;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use rxe_core::engine::Event;
+use rxe_core::qp::QpState;
+use rxe_core::types::{Qkey, Qpn, Time};
+use rxe_core::wire::Packet;
+
+use self::device::Objects;
+use super::judge::{Judge, Look, RECEIVE};
+use super::ladder::name;
+use super::network::Wire;
+use super::rng::Rng;
+use super::script::{Deed, Queue, Script};
+use super::world::{Failure, Report, qpn_of};
+
+/// The Q_Key of what is sent to groups.
+pub const GROUP_KEY: Qkey = Qkey::new(0x1111);
+
+/// Carries a script out.
+///
+/// # Errors
+/// The first thing that was not as the judge says.
+pub fn run(script: &Script, record: bool) -> Result<Report, Failure> {
+    let mut stage = Stage::new(script, record);
+    match stage.run() {
+        Ok(()) => Ok(stage.report()),
+        Err(what) => Err(Failure { what, ladder: stage.wire.ladder.print() }),
+    }
+}
+
+struct Stage<'s> {
+    script: &'s Script,
+    now: Time,
+    wire: Wire,
+    objects: Objects<'s>,
+    judge: Judge<'s>,
+    /// Steps not yet taken, the next last.
+    steps: Vec<usize>,
+    /// Queue pairs to be connected, with their peers.
+    connects: Vec<(Time, usize)>,
+    /// Steps that wait for room in the queue that they post to.
+    sends: Vec<VecDeque<usize>>,
+    receives: HashMap<Queue, VecDeque<usize>>,
+    /// Completion queues that nobody looks at, until when.
+    paused: HashMap<(usize, usize), Time>,
+    /// Queue pairs that said that they are drained.
+    drained: Vec<bool>,
+    /// From whom each queue pair got its last datagram.
+    last_from: Vec<Option<(usize, Qpn)>>,
+    /// Numbers of queue pairs and packets.
+    numbers: Rng,
+    is_closing: bool,
+    /// How often queue pairs have been connected.
+    epoch: u32,
+    turns: u64,
+}
+
+impl<'s> Stage<'s> {
+    fn new(script: &'s Script, record: bool) -> Self {
+        let mut steps: Vec<_> = (0..script.steps.len()).collect();
+        // The earliest last; of those at one time, the first drawn.
+        steps.reverse();
+        steps.sort_by_key(|&step| std::cmp::Reverse(script.steps[step].at));
+        let count = script.qps.len();
+        let mut stage = Self {
+            script,
+            now: Time::ZERO,
+            wire: Wire::new(&script.network, script.sides.iter().map(|s| s.ip).collect(), record),
+            objects: Objects::new(script),
+            judge: Judge::new(script),
+            steps,
+            connects: Vec::new(),
+            sends: vec![VecDeque::new(); count],
+            receives: HashMap::new(),
+            paused: HashMap::new(),
+            drained: vec![false; count],
+            last_from: vec![None; count],
+            numbers: Rng::new(script.network.seed ^ 0x0bec),
+            is_closing: false,
+            epoch: 0,
+            turns: 0,
+        };
+        for qp in 0..count {
+            stage.create(qp);
+            if script.qps[qp].peer.is_none_or(|peer| peer > qp) {
+                stage.connects.push((Time::ZERO, qp));
+            }
+        }
+        stage
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        const LIMIT: Duration = Duration::from_secs(60);
+        loop {
+            while self.turn()? {
+                self.turns += 1;
+                if self.turns > 400_000 {
+                    return Err("the engines never come to rest".into());
+                }
+            }
+            if self.steps.is_empty() && self.connects.is_empty() {
+                if !self.is_closing {
+                    self.close()?;
+                    continue;
+                }
+                if self.is_over() && self.wire.fabric.next_delivery().is_none() {
+                    break;
+                }
+            }
+            let Some(next) = self.next() else {
+                // A request that ends in silence may have made room for another.
+                if self.turn()? {
+                    continue;
+                }
+                break;
+            };
+            self.now = self.now.max(next);
+            if self.now.since(Time::ZERO) > LIMIT {
+                return Err("no end after a minute".into());
+            }
+        }
+        if !self.is_over() {
+            return Err("nothing moves any more, but not every request has ended".into());
+        }
+        self.stop_all()?;
+        while self.turn()? {}
+        self.judge.finish(&self.objects)
+    }
+
+    /// Everything that is to be done at the present time, once. Whether there was anything.
+    fn turn(&mut self) -> Result<bool, String> {
+        let mut any = self.take_steps()?;
+        any |= self.post_waiting()?;
+        let (now, objects) = (self.now, &mut self.objects);
+        any |= self.wire.deliver(now, |side, frame| {
+            let engine = &mut objects.devices[side].engine;
+            // The interface hears only the groups that it has joined.
+            let mut groups = engine.multicast_groups();
+            let heard = !frame.net.dst.is_multicast() || groups.any(|g| g.to_ip() == frame.net.dst);
+            drop(groups);
+            if heard {
+                engine.handle_frame(now, frame);
+            }
+        });
+        for device in &mut self.objects.devices {
+            device.engine.handle_timeout(now);
+        }
+        any |= self.transmit()?;
+        self.events()?;
+        any |= self.completions(false)?;
+        self.judge.check_limits(&self.objects)?;
+        Ok(any)
+    }
+
+    /// When the next thing happens.
+    fn next(&self) -> Option<Time> {
+        let engines = self.objects.devices.iter().filter_map(|d| d.engine.poll_timeout());
+        let steps = self.steps.last().map(|&step| Time::ZERO + self.script.steps[step].at);
+        let connects = self.connects.iter().map(|(at, _)| *at);
+        let paused = self.paused.values().copied();
+        let network = self.wire.fabric.next_delivery();
+        engines.chain(steps).chain(connects).chain(paused).chain(network).min()
+    }
+
+    /// Whether every request has ended that can.
+    fn is_over(&self) -> bool {
+        (0..self.script.qps.len()).all(|qp| {
+            let Some(handle) = &self.objects.qps[qp] else { return true };
+            let idle = handle.sends_outstanding() == 0 && self.sends[qp].is_empty();
+            idle || handle.state() == QpState::Reset || self.judge.may_wait(qp, &self.objects)
+        })
+    }
+
+    fn transmit(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        let (judge, script, drained) = (&self.judge, self.script, &self.drained);
+        for (side, device) in self.objects.devices.iter_mut().enumerate() {
+            // No request leaves a queue pair that has said that it is drained.
+            let look = |bytes: &[u8]| {
+                let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
+                let from = match packet.deth() {
+                    Some(deth) => judge.who(deth.src_qp),
+                    None => judge.who(packet.dest_qp()).and_then(|qp| script.qps[qp].peer),
+                };
+                match from {
+                    Some(from) if drained[from] && packet.info().is_request => {
+                        Err(format!("a drained queue pair sent {}", packet.opcode().name()))
+                    }
+                    _ => Ok(()),
+                }
+            };
+            any |= self.wire.transmit(self.now, side, &mut device.engine, look)?;
+        }
+        Ok(any)
+    }
+
+    fn events(&mut self) -> Result<(), String> {
+        for side in 0..self.objects.devices.len() {
+            while let Some(event) = self.objects.devices[side].engine.poll_event() {
+                self.wire.ladder.note(self.now, format!("{} {event} ({event:?})", name(side)));
+                let qp = qpn_of(&event).and_then(|qpn| self.judge.who(qpn));
+                let qp = qp.filter(|&qp| self.script.qps[qp].side == side);
+                if let (Event::SqDrained { .. }, Some(qp)) = (&event, qp) {
+                    self.drained[qp] = true;
+                }
+                self.judge
+                    .on_event(side, qp, &event, &self.objects)
+                    .map_err(|why| format!("{}: {why}", name(side)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions, `all` also of queues that nobody looks at. Whether there were any.
+    fn completions(&mut self, all: bool) -> Result<bool, String> {
+        let mut any = false;
+        self.paused.retain(|_, until| *until > self.now);
+        for side in 0..self.objects.devices.len() {
+            for cq in 0..self.objects.devices[side].cqs.len() {
+                if !all && self.paused.contains_key(&(side, cq)) {
+                    continue;
+                }
+                while let Some(completion) = self.objects.devices[side].cqs[cq].poll() {
+                    any = true;
+                    if self.wire.ladder.is_on() {
+                        let text = format!("{} completes {completion:?}", name(side));
+                        self.wire.ladder.note(self.now, text);
+                    }
+                    let qp = self.judge.who(completion.qpn);
+                    let Some(qp) = qp.filter(|&qp| self.script.qps[qp].side == side) else {
+                        return Err(format!("a completion of no queue pair: {completion:?}"));
+                    };
+                    let result = if completion.id & RECEIVE != 0 {
+                        if completion.grh {
+                            let from = self.judge.who(completion.src_qp);
+                            self.last_from[qp] = from.map(|from| (from, completion.src_qp));
+                        }
+                        self.judge.on_receive(qp, cq, &completion, &self.objects)
+                    } else if self.script.qps[qp].cqs[0] == cq {
+                        self.judge.on_send(qp, &completion, &self.objects)
+                    } else {
+                        Err(format!("in the wrong completion queue: {completion:?}"))
+                    };
+                    result.map_err(|why| format!("{}: {why}", name(side)))?;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Nothing new is begun: the network gets better, and programs look at everything.
+    fn close(&mut self) -> Result<(), String> {
+        self.is_closing = true;
+        self.wire.ladder.note(self.now, "* the network is good from now on");
+        self.wire.fabric.set_faults(self.script.network.good());
+        self.paused.clear();
+        for qp in 0..self.script.qps.len() {
+            self.deed(&Deed::Resume(qp))?;
+        }
+        Ok(())
+    }
+
+    /// Every program ends its queue pairs.
+    fn stop_all(&mut self) -> Result<(), String> {
+        for qp in 0..self.script.qps.len() {
+            self.sends[qp].clear();
+            if self.objects.state(qp) != QpState::Reset {
+                self.deed(&Deed::Error(qp))?;
+            }
+        }
+        self.receives.clear();
+        Ok(())
+    }
+
+    fn report(mut self) -> Report {
+        let engines = self.objects.devices.iter().map(|d| d.engine.counters().clone()).collect();
+        let Wire { weak_icrc, trace, .. } = self.wire;
+        let ended = self.judge.ended();
+        let met = std::mem::take(&mut self.judge.met);
+        Report { fabric: self.wire.counters(), engines, weak_icrc, trace, ended, met, calms: 0 }
+    }
+}
