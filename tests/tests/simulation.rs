@@ -10,17 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rxe_core::engine::Counters;
 use rxe_tests::sim::case::Case;
+use rxe_tests::sim::judge::MUST_MEET;
 use rxe_tests::sim::shrink::shrink;
 use rxe_tests::sim::world::{Failure, Report};
 
 const RUNS: u64 = 20_000;
+/// As many with `cargo xtask test --all`.
+const ALL: u64 = 100_000;
 
 #[test]
 fn every_seeded_run_is_as_the_model_says() {
     if let Some(seed) = number("RXE_SIM_SEED") {
         return replay(seed);
     }
-    let runs = number("RXE_SIM_RUNS").unwrap_or(RUNS);
+    let usual = if std::env::var_os("RXE_TEST_ALL").is_some() { ALL } else { RUNS };
+    let runs = number("RXE_SIM_RUNS").unwrap_or(usual);
     let (totals, failures) = run_all(runs);
     println!("{runs} runs: {totals:#?}");
     report(&failures, runs);
@@ -153,7 +157,8 @@ impl Totals {
 
     /// Runs that never meet a fault prove nothing about it.
     fn must_have_met_everything(&self) {
-        for (name, n) in &self.met {
+        let judged = MUST_MEET.iter().map(|name| (name, self.met.get(name).unwrap_or(&0)));
+        for (name, n) in self.met.iter().chain(judged) {
             assert!(*n > 0, "no run has met: {name}");
         }
         assert!(self.requests_not > 0 && self.requests_well > 20 * RUNS / 2);

@@ -78,6 +78,7 @@ impl Judge<'_> {
             Status::RemoteAccess if matches!(op.remote, Some((_, By::Window(_)))) => {
                 self.met("windows closed to a peer");
             }
+            Status::MemoryWindowBind => self.met("windows not bound"),
             Status::RemoteOperation if op.srq.is_some() => self.met("XRC queues refused"),
             _ => {}
         }

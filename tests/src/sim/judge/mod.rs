@@ -25,11 +25,37 @@ use rxe_core::queue::{Completion, CompletionOp, SendFlags, Status};
 use rxe_core::types::{Key, Qpn};
 
 use super::memory::Place;
-use super::script::{Deed, Op, Queue, Script, Verb};
+use super::script::{By, Deed, Op, Queue, Script, Verb};
 
 pub use receive::RECEIVE;
 
 type Verdict = Result<(), String>;
+
+/// What a number of runs must meet to prove anything.
+pub const MUST_MEET: [&str; 22] = [
+    "ATOMIC WRITEs done",
+    "FLUSHes done",
+    "RC messages",
+    "RC messages from an SRQ",
+    "SRQ limits reached",
+    "UC messages",
+    "UC messages from an SRQ",
+    "UD messages",
+    "UD messages from an SRQ",
+    "XRC messages",
+    "XRC queues refused",
+    "completion queues overflowed",
+    "datagrams to oneself",
+    "last receives taken",
+    "messages that came twice",
+    "multicast datagrams",
+    "receives flushed",
+    "windows bound",
+    "windows closed to a peer",
+    "windows invalidated",
+    "windows not bound",
+    "windows used by a peer",
+];
 
 /// How the judge sees the world as it is.
 pub trait Look {
@@ -174,6 +200,7 @@ impl<'s> Judge<'s> {
     }
 
     fn met(&mut self, what: &'static str) {
+        debug_assert!(MUST_MEET.contains(&what), "{what}");
         *self.met.entry(what).or_default() += 1;
     }
 
@@ -203,14 +230,7 @@ impl<'s> Judge<'s> {
             }
             _ => Vec::new(),
         };
-        let sent = Sent {
-            step,
-            posted,
-            outcome: None,
-            target,
-            members,
-            delivered: Vec::new(),
-        };
+        let sent = Sent { step, posted, outcome: None, target, members, delivered: Vec::new() };
         self.qps[qp].sends.push(sent);
         match op.verb {
             Verb::Bind(bind) => {
@@ -395,7 +415,10 @@ impl<'s> Judge<'s> {
         let reliable = self.is_reliable(qp);
         let side = self.script.qps[qp].side;
         match (op.verb, op.remote) {
-            (Verb::Write(_), Some((place, _))) if reliable => {
+            (Verb::Write(_), Some((place, by))) if reliable => {
+                if let By::Window(_) = by {
+                    self.met("windows used by a peer");
+                }
                 let bytes = self.bytes_of(qp, op);
                 let peer = self.peer_side(qp);
                 self.must_hold(peer, &[place], &bytes, look)
