@@ -301,13 +301,13 @@ impl Engine {
     /// After every call in which completions were made. Where a completion queue has overflowed, nobody
     /// can tell any more what became of the requests that complete there.
     fn fail_behind_overflow(&mut self, now: Time) {
-        if !std::mem::take(&mut self.events.overflowed) {
-            return;
-        }
         let window = self.window();
         let guard = self.memory.guard();
-        for qp in self.qps.values_mut() {
-            qp.fail_if_overflowed(&mut Ctx::new(now, &guard, &mut self.events, window));
+        // What is flushed then may be too much for another queue.
+        while std::mem::take(&mut self.events.overflowed) {
+            for qp in self.qps.values_mut() {
+                qp.fail_if_overflowed(&mut Ctx::new(now, &guard, &mut self.events, window));
+            }
         }
     }
 
@@ -341,4 +341,44 @@ fn room(have: usize, what: &'static str, limit: u32) -> Result<(), VerbsError> {
 
 fn unknown(qpn: Qpn) -> VerbsError {
     VerbsError::UnknownObject { what: format!("QP {qpn}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qp::QpCap;
+    use crate::queue::{CompletionQueue, RecvRequest};
+
+    #[test]
+    fn one_overflow_that_leads_to_another_stops_all_behind_both() {
+        let mut engine = Engine::new(Config::default(), Arc::default());
+        let cqs: Vec<_> = (0..8).map(|_| Arc::new(CompletionQueue::new(1, None))).collect();
+        // Each flushes its receives into the queue where the next completes its sends.
+        let qps: Vec<_> = (0..7)
+            .map(|i| {
+                let init = QpInit {
+                    service: QpType::Uc,
+                    pd: PdId(1),
+                    send_cq: Arc::clone(&cqs[i]),
+                    recv_cq: Arc::clone(&cqs[i + 1]),
+                    cap: QpCap::default(),
+                    srq: None,
+                    xrcd: None,
+                    sq_sig_all: false,
+                };
+                let qpn = Qpn::from_wire(0x10 + u32::try_from(i).unwrap());
+                engine.create_qp(qpn, init).unwrap()
+            })
+            .collect();
+        let mask = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        for qp in &qps {
+            let attr = QpAttr { qp_state: QpState::Init, ..QpAttr::default() };
+            engine.modify_qp(Time::ZERO, qp.qpn(), &attr, AttrMask::STATE | mask).unwrap();
+            (0..2).for_each(|_| qp.post_recv(RecvRequest::default()).unwrap());
+        }
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        engine.modify_qp(Time::ZERO, qps[0].qpn(), &attr, AttrMask::STATE).unwrap();
+        let states: Vec<_> = qps.iter().map(|qp| qp.state()).collect();
+        assert_eq!(states, [QpState::Err; 7]);
+    }
 }
