@@ -74,7 +74,10 @@ impl Judge<'_> {
                 self.met("last receives taken");
                 if wrong { Err(format!("{event} ({event:?})")) } else { Ok(()) }
             }
-            (Event::CqOverflow { .. }, Some(qp)) => self.on_overflow(side, qp, look),
+            (Event::CqOverflow { cq, .. }, Some(qp)) => {
+                let cq = look.cq(side, *cq).ok_or("an overflow of no queue of this side")?;
+                self.on_overflow(side, cq, qp, look)
+            }
             (Event::ResponderFailed { fault, .. }, Some(qp)) => {
                 self.qps[qp].responder_failed = true;
                 let excused = self.may_refuse(qp, *fault);
@@ -149,24 +152,37 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn on_overflow(&mut self, side: usize, qp: usize, look: &impl Look) -> Verdict {
+    /// Completion queue `cq` of a side lost a completion of `qp`, the first.
+    fn on_overflow(&mut self, side: usize, cq: usize, qp: usize, look: &impl Look) -> Verdict {
         self.met("completion queues overflowed");
+        if !look.overflowed(side, cq) {
+            return Err("an overflow that is none".into());
+        }
+        for other in 0..self.qps.len() {
+            let spec = &self.script.qps[other];
+            let behind = other == qp || (spec.side == side && spec.cqs.contains(&cq));
+            let is_target = spec.side == side && spec.service == QpType::XrcRecv;
+            if behind && !matches!(look.state(other), QpState::Err | QpState::Reset) {
+                return Err(format!("QP {} goes on behind an overflow", self.qps[other].qpn));
+            }
+            if behind || is_target {
+                self.lose_completions(other);
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on not all completions of a queue pair can be expected.
+    pub(super) fn lose_completions(&mut self, qp: usize) {
         self.qps[qp].overflowed = true;
         self.qps[qp].stopped = true;
-        let mut queues: Vec<_> = (0..self.script.srqs.len()).map(Queue::Shared).collect();
-        queues.push(Queue::Own(qp));
-        for queue in queues {
+        let shared = (0..self.script.srqs.len()).map(Queue::Shared);
+        for queue in shared.chain([Queue::Own(qp)]) {
             if self.script.takers(queue).any(|taker| taker == qp) {
                 let receives = self.queues.entry(queue).or_default();
                 (receives.loose, receives.was_loose) = (true, true);
             }
         }
-        let cqs = 0..self.script.sides[side].cqs.len();
-        let full = cqs.into_iter().any(|cq| look.overflowed(side, cq));
-        if !full || look.state(qp) == QpState::Rts {
-            return Err("an overflow that is none, or did not stop the queue pair".into());
-        }
-        Ok(())
     }
 
     /// Whether a responder has a reason to fail so.

@@ -67,6 +67,8 @@ pub trait Look {
     fn waiting(&self, queue: Queue) -> u32;
     /// Completions of a side that nobody has taken.
     fn unseen(&self, side: usize) -> usize;
+    /// Which of a side's completion queues has this name.
+    fn cq(&self, side: usize, id: u64) -> Option<usize>;
     /// Whether a completion queue has lost completions.
     fn overflowed(&self, side: usize, cq: usize) -> bool;
     /// The key that a step's binding has given to its window.
@@ -162,6 +164,13 @@ struct Binding {
     gone: Option<u64>,
 }
 
+impl Binding {
+    /// Whether it is known what became of the request that bound it.
+    fn is_settled(&self) -> bool {
+        self.bound.is_some() || self.failed || self.gone.is_some()
+    }
+}
+
 impl<'s> Judge<'s> {
     /// Before anything has happened.
     pub fn new(script: &'s Script) -> Self {
@@ -235,9 +244,16 @@ impl<'s> Judge<'s> {
         match op.verb {
             Verb::Bind(bind) => {
                 let kind = self.script.windows[bind.window].kind;
+                let mut disturbed = Vec::new();
                 if kind == WindowType::Type1 {
-                    let same = self.bindings.values_mut().filter(|b| b.window == bind.window);
-                    same.for_each(|b| b.disturbed.push((posted, step)));
+                    let same = self.bindings.iter_mut().filter(|(_, b)| b.window == bind.window);
+                    for (&other, binding) in same {
+                        binding.disturbed.push((posted, step));
+                        // Of two queue pairs that bind at once, either may be the last.
+                        if binding.binder != qp && !binding.is_settled() {
+                            disturbed.push((posted, other));
+                        }
+                    }
                 }
                 let binding = Binding {
                     window: bind.window,
@@ -247,7 +263,7 @@ impl<'s> Judge<'s> {
                     bound: None,
                     failed: false,
                     unknown: false,
-                    disturbed: Vec::new(),
+                    disturbed,
                     gone: None,
                 };
                 self.bindings.insert(step, binding);
@@ -264,16 +280,6 @@ impl<'s> Judge<'s> {
     /// Whether the request of a step was taken.
     pub fn is_posted(&self, step: usize) -> bool {
         self.bindings.contains_key(&step)
-    }
-
-    /// The newest binding of a window whose end is not known yet.
-    pub fn pending_bind(&self, window: usize) -> Option<usize> {
-        let pending = |(_, b): &(&usize, &Binding)| {
-            let open = b.bound.is_none() && !b.failed && b.gone.is_none();
-            b.window == window && open && !b.unknown
-        };
-        let newest = self.bindings.iter().filter(pending).max_by_key(|(_, b)| b.posted);
-        newest.map(|(step, _)| *step)
     }
 
     /// The program took a queue pair out of service.
@@ -322,6 +328,11 @@ impl<'s> Judge<'s> {
         known.ended = known.start;
         (known.failed, known.stopped, known.responder_failed) = (false, false, false);
         (known.overflowed, known.last_taken) = (false, 0);
+        // A queue that has lost completions is of no more use, and what completes there uncertain.
+        let spec = &self.script.qps[qp];
+        if spec.cqs.iter().any(|&cq| look.overflowed(spec.side, cq)) {
+            self.lose_completions(qp);
+        }
         let messages = self.script.qps[qp].peer.map_or(0, |peer| self.qps[peer].sends.len());
         self.qps[qp].next = messages;
         Ok(())
@@ -443,11 +454,14 @@ impl<'s> Judge<'s> {
             (Verb::Flush(_), _) => self.met("FLUSHes done"),
             (Verb::Bind(bind), _) => {
                 self.met("windows bound");
+                let posted = self.qps[qp].sends[index].posted;
                 let same = self.bindings.iter_mut().filter(|(_, b)| b.window == bind.window);
                 for (&other, binding) in same {
+                    let before = binding.bound.is_some_and(|bound| bound < posted)
+                        || (binding.binder == qp && binding.posted < posted);
                     if other == step {
                         binding.bound = Some(clock);
-                    } else if binding.posted < self.qps[qp].sends[index].posted {
+                    } else if before {
                         binding.gone.get_or_insert(clock);
                     }
                 }

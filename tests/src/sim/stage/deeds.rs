@@ -130,18 +130,7 @@ impl Stage<'_> {
                 None => return Ok(true),
             },
         };
-        let window = match op.verb {
-            Verb::Bind(bind) => Some(match self.judge.pending_bind(bind.window) {
-                Some(before) => self.objects.key(before),
-                None => {
-                    let side = self.script.qps[qp].side;
-                    let made = self.objects.windows[bind.window];
-                    self.objects.devices[side].memory.window_key(made).unwrap_or(made)
-                }
-            }),
-            _ => None,
-        };
-        let request = self.objects.request(qp, step, to, window);
+        let request = self.objects.request(qp, step, to);
         match handle.post_send(request) {
             Ok(()) => {}
             Err(VerbsError::WrongState { .. })

@@ -57,6 +57,10 @@ impl Look for Objects<'_> {
         self.devices[side].cqs.iter().map(|cq| cq.len()).sum()
     }
 
+    fn cq(&self, side: usize, id: u64) -> Option<usize> {
+        self.devices[side].cqs.iter().position(|cq| cq.id() == id)
+    }
+
     fn overflowed(&self, side: usize, cq: usize) -> bool {
         self.devices[side].cqs[cq].is_overflowed()
     }
@@ -131,13 +135,7 @@ impl<'s> Objects<'s> {
 
     /// What a program posts for a step. `to`: the queue pair that a datagram is for, with its number
     /// and Q_Key.
-    pub(super) fn request(
-        &self,
-        qp: usize,
-        step: usize,
-        to: Option<(usize, Qpn)>,
-        window: Option<Key>,
-    ) -> SendRequest {
+    pub(super) fn request(&self, qp: usize, step: usize, to: Option<(usize, Qpn)>) -> SendRequest {
         let op = self.script.op(step);
         let spec = &self.script.qps[qp];
         let layout = &self.script.sides[spec.side].layout;
@@ -171,7 +169,7 @@ impl<'s> Objects<'s> {
                 SendOp::Flush { remote, length, placement: Placement::GLOBAL, whole_region }
             }
             Verb::Bind(bind) => {
-                let window = window.unwrap_or(self.windows[bind.window]);
+                let window = self.windows[bind.window];
                 let binding = self.binding(spec.side, op, bind.place, bind.access);
                 SendOp::BindWindow { window, new_key: bind.key, binding }
             }
