@@ -43,6 +43,8 @@ fn a_choice_that_does_not_exist() {
         (&["pingpong", "-j"], &["leave -j away"]),
         (&["pingpong", "no-such-host.invalid"], &["no-such-host.invalid", "check its name"]),
         (&["perf", "send", "sideways"], &["'sideways'", "bw, lat"]),
+        (&["perf", "read", "bw", "-c", "UC", "::1"], &["UC has no read: it has send and write"]),
+        (&["perf", "send", "bw", "-c", "XRC", "::1"], &["'XRC'", "rc, uc, ud"]),
         (&["perf", "-x", "99", "-d", "lo", "write", "bw"], &["rxe_lo has no GID 99"]),
     ] {
         refused(&rxe(args), parts);
@@ -69,6 +71,9 @@ fn numbers_out_of_range() {
         &["perf", "write", "lat", "-e", "::1"],
         &["perf", "send", "lat", "-b", "::1"],
         &["perf", "atomic", "bw", "-s", "16", "::1"],
+        &["perf", "read", "bw", "--transport", "uc", "::1"],
+        &["perf", "atomic", "lat", "-c", "UC", "::1"],
+        &["perf", "write", "bw", "-c", "UD", "::1"],
     ] {
         refused(&rxe(args), &[": "]);
     }
@@ -124,7 +129,7 @@ fn a_capture_that_can_not_be_written() {
 fn a_backend_without_privilege() {
     // Root gives its privileges up; anybody else has none.
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    let args = ["pingpong", "-d", "lo", "--backend", "packet"];
+    let args = ["pingpong", "--address", "127.79.0.1", "--backend", "packet"];
     let out = if root {
         let drop = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
         Command::new("setpriv").args(drop).arg(RXE).args(args).output()
@@ -170,8 +175,8 @@ fn a_server_that_hangs_up_or_is_something_else() {
         let parts = ["the peer speaks something else: \"SSH-2.0", "run `rxe p"];
         refused(&client_of(b"SSH-2.0-OpenSSH_9.2\r\n", args), &parts);
     }
-    let other = b"{\"rxe-perf\":2}\n";
-    refused(&client_of(other, &perf), &["version 2 of this exchange, not 1", "same release"]);
+    let other = b"{\"rxe-perf\":1}\n";
+    refused(&client_of(other, &perf), &["version 1 of this exchange, not 2", "same release"]);
     // Its GID is all zero: it was started without -g.
     let no_gid = b"0000:000011:0a0b0c:00000000000000000000000000000000\0";
     refused(&client_of(no_gid, &pingpong), &["did not choose a GID", "-g INDEX"]);

@@ -58,6 +58,68 @@ fn every_operation_has_latency() {
 }
 
 #[test]
+fn what_unreliable_services_lose_is_counted() {
+    let name = "what_unreliable_services_lose_is_counted";
+    for (op, options, messages) in [
+        ("send", "-c UC -n 300", 300),
+        ("send", "--transport uc -n 300 -s 300 -q 3 -e", 900),
+        ("write", "-c UC -n 300", 300),
+        ("write", "-c UC -n 300 -s 64 -I 64 -e", 300),
+        ("write", "-c UC -n 205 -b -m 256", 205),
+        ("send", "-c UD -n 300", 300),
+        ("send", "-c UD -n 300 -b -q 2 -s 1", 600),
+    ] {
+        let Some((client, server)) = perf(name, &format!("{op} bw"), options) else { return };
+        let row = &client["results"][0];
+        assert_eq!(row["iterations"], messages, "{op} {options}: {client}");
+        let directions = if options.contains("-b") { 2 } else { 1 };
+        let lost = row["lost"].as_u64().unwrap();
+        assert!(lost <= messages * directions, "{op} {options}: {client}");
+        let rate = row["messages_per_second"].as_f64().unwrap();
+        assert_eq!(rate > 0.0, lost < messages * directions, "{op} {options}: {client}");
+        assert_eq!(server["results"][0]["lost"], lost, "{op} {options}: {server}");
+    }
+    // A sender posts more at once than the one receive there is.
+    let Some((client, _)) = perf(name, "send bw", "-c UD -n 2000 -r 1 -s 8") else { return };
+    let lost = client["results"][0]["lost"].as_u64().unwrap();
+    assert!(0 < lost && lost < 2000, "{client}");
+}
+
+#[test]
+fn unreliable_services_have_latency() {
+    let name = "unreliable_services_have_latency";
+    for (op, options) in [
+        ("send", "-c UC -n 200"),
+        ("send", "-c UC -n 200 -e -s 5000"),
+        ("write", "-c UC -n 200 -s 5000"),
+        ("send", "-c UD -n 200"),
+        ("send", "-c UD -n 200 -e -s 1024"),
+    ] {
+        let Some((client, server)) = perf(name, &format!("{op} lat"), options) else { return };
+        assert_eq!(client["results"], server["results"], "{op} {options}");
+        let row = &client["results"][0];
+        let rounds = row["iterations"].as_u64().unwrap() + row["lost"].as_u64().unwrap();
+        assert_eq!(rounds, 200, "{op} {options}: {row}");
+        assert!(row["t_min_usec"].as_f64() > Some(0.0), "{op} {options}: {row}");
+    }
+}
+
+#[test]
+fn datagrams_are_at_most_a_path_mtu() {
+    let name = "datagrams_are_at_most_a_path_mtu";
+    let sizes = |client: &Value| {
+        let rows = client["results"].as_array().unwrap().iter();
+        rows.map(|r| r["bytes"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let Some((client, _)) = perf(name, "send bw", "-c UD -n 100") else { return };
+    assert_eq!(sizes(&client), [1024]);
+    let Some((client, _)) = perf(name, "send bw", "-c UD -n 100 -a -m 512") else { return };
+    assert_eq!(sizes(&client), (1..=9).map(|bit| 1 << bit).collect::<Vec<u64>>());
+    let Some((client, _)) = perf(name, "send lat", "-c UD -n 10 -a") else { return };
+    assert_eq!(sizes(&client), (1..=10).map(|bit| 1 << bit).collect::<Vec<u64>>());
+}
+
+#[test]
 fn all_sizes_and_a_duration_can_be_asked_for() {
     let name = "all_sizes_and_a_duration_can_be_asked_for";
     let Some((client, _)) = perf(name, "write bw", "-a -n 5 -t 4") else { return };
@@ -88,6 +150,20 @@ fn it_looks_like_perftest() {
 }
 
 #[test]
+fn it_looks_like_perftest_where_messages_get_lost() {
+    let name = "it_looks_like_perftest_where_messages_get_lost";
+    for (test, cells) in [("send bw", 7), ("send lat", 11)] {
+        let options = format!("perf {test} -c UD -n 100 127.0.0.1");
+        let Some(said) = both(name, LOOPBACK, &format!("perf {test}"), &options) else { return };
+        assert_eq!((said.client.code, said.server.code), (0, 0), "{said:?}");
+        assert!(said.client.out.contains(" Connection type : UD "), "{said:?}");
+        let mut rest = said.client.out.lines().skip_while(|line| !line.starts_with(" #bytes"));
+        assert!(rest.next().unwrap().ends_with("   Lost       Lost[%]"), "{said:?}");
+        assert_eq!(rest.next().unwrap().split_whitespace().count(), cells, "{said:?}");
+    }
+}
+
+#[test]
 fn ends_that_do_not_fit_say_so() {
     let name = "ends_that_do_not_fit_say_so";
     for (server, client, what) in [
@@ -97,6 +173,8 @@ fn ends_that_do_not_fit_say_so() {
             "the server runs `rxe perf write bw`, the client `rxe perf send lat`",
         ),
         ("write bw -m 256", "write bw -m 512", "the server wants path MTU 256, the client 512"),
+        ("send bw -c RC", "send bw -c UC", "the server wants RC, the client UC: give the same"),
+        ("send bw -m 256", "send bw -c UD -s 512", "512 bytes do not fit a datagram, which holds"),
     ] {
         let client = format!("perf {client} 10.9.0.1");
         let Some(said) = both(name, VETH, &format!("perf {server}"), &client) else { return };

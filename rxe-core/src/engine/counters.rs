@@ -15,6 +15,8 @@ pub struct Counters {
     pub rcvd_pkts: u64,
     /// Bytes received, from BTH to ICRC.
     pub rcvd_bytes: u64,
+    /// Messages that came whole over unreliable connections; of a WRITE nothing else tells.
+    pub rcvd_uc_msgs: u64,
     /// Requests that were duplicates.
     pub duplicate_request: u64,
     /// Gaps seen by responders.
@@ -51,6 +53,7 @@ impl Default for Counters {
             sent_bytes: 0,
             rcvd_pkts: 0,
             rcvd_bytes: 0,
+            rcvd_uc_msgs: 0,
             duplicate_request: 0,
             out_of_seq_request: 0,
             send_rnr_err: 0,

@@ -59,7 +59,11 @@ impl Responder {
             _ => Err(Fault::OperationNotEnabled),
         });
         match result {
-            Ok(Delivered::Part | Delivered::Whole) => Ok(()),
+            Ok(Delivered::Part) => Ok(()),
+            Ok(Delivered::Whole) => {
+                ctx.events.counters.rcvd_uc_msgs += 1;
+                Ok(())
+            }
             Err(fault) => {
                 let (reason, status) = consequence(fault);
                 match status {

@@ -35,6 +35,7 @@ fn send_and_write_arrive_without_an_answer() {
             (CompletionOp::RecvRdmaWithImm, Some(Immediate::Data(8))),
         ];
         assert_eq!(ops, expected);
+        assert_eq!(pair.b.engine.counters().rcvd_uc_msgs, 2);
         assert!(pair.opcodes(false).is_empty(), "UC answers nothing");
     }
 }
@@ -57,6 +58,7 @@ fn a_message_that_loses_any_packet_is_lost_whole_and_the_next_takes_its_receive(
         assert_eq!(pair.a.outcomes().len(), 2, "the sender never knows");
         assert_eq!(pair.b.outcomes(), [(1, Status::Success)], "packet {lost} lost");
         assert_eq!(pair.b.bytes(0, 5000), pattern(5000));
+        assert_eq!(pair.b.engine.counters().rcvd_uc_msgs, 1);
     }
 }
 
@@ -110,6 +112,7 @@ fn what_may_not_be_written_is_not_and_the_connection_goes_on() {
     assert_eq!(pair.b.bytes(0, 3000), vec![0; 3000]);
     assert_eq!(pair.b.bytes(MEMORY as u64 - 2999, 2999), vec![0; 2999]);
     assert_eq!(pair.b.bytes(10_000, 3000), pattern(3000));
+    assert_eq!(pair.b.engine.counters().rcvd_uc_msgs, 1);
     assert_eq!(pair.b.qp.state(), QpState::Rts);
 }
 

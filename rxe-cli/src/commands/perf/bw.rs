@@ -103,7 +103,7 @@ fn total(own: Option<Bandwidth>, peer: Option<Row>) -> Result<Row, Error> {
 }
 
 /// The messages that a side sends.
-struct Sends<'a> {
+pub(super) struct Sends<'a> {
     side: &'a Side,
     plan: &'a Plan,
     size: u32,
@@ -129,7 +129,7 @@ struct Lane {
 const QP_BITS: u32 = 8;
 
 impl<'a> Sends<'a> {
-    fn new(side: &'a Side, plan: &'a Plan, size: u32) -> Result<Self, Error> {
+    pub(super) fn new(side: &'a Side, plan: &'a Plan, size: u32) -> Result<Self, Error> {
         let lane = |qp| {
             let request = side.request(plan, size, qp)?;
             Ok(Lane { request, posted: 0, signaled: 0, done: 0 })
@@ -155,7 +155,7 @@ impl<'a> Sends<'a> {
     }
 
     /// Posts what there is room for.
-    fn post(&mut self) -> Result<(), Error> {
+    pub(super) fn post(&mut self) -> Result<(), Error> {
         let (depth, every) = (u64::from(self.plan.tx_depth), u64::from(self.plan.cq_mod));
         if self.deadline.is_some_and(|at| Instant::now() >= at) {
             self.deadline = None;
@@ -194,30 +194,30 @@ impl<'a> Sends<'a> {
     }
 
     /// One has completed, and so have those before it.
-    fn completed(&mut self, done: &Completion) {
+    pub(super) fn completed(&mut self, done: &Completion) {
         let at = usize::try_from(done.id & ((1 << QP_BITS) - 1)).unwrap_or(usize::MAX);
         if let Some(lane) = self.lanes.get_mut(at) {
             lane.done = lane.done.max(done.id >> QP_BITS);
         }
     }
 
-    fn sample(&mut self, progress: &mut Progress) {
+    pub(super) fn sample(&mut self, progress: &mut Progress) {
         let done = self.lanes.iter().map(|lane| lane.done).sum();
         self.last = Instant::now();
         self.rate.sample(self.last, done);
         progress.at(done, self.last);
     }
 
-    fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.deadline.is_none()
             && self.lanes.iter().all(|lane| lane.posted >= self.limit && lane.done == lane.posted)
     }
 
-    fn posted(&self) -> u64 {
+    pub(super) fn posted(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.posted).sum()
     }
 
-    fn result(&self) -> Bandwidth {
+    pub(super) fn result(&self) -> Bandwidth {
         self.rate.result(self.size, self.posted(), self.last)
     }
 }

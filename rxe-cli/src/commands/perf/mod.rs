@@ -5,6 +5,7 @@
 
 mod bw;
 mod lat;
+mod lossy;
 mod plan;
 mod progress;
 mod report;
@@ -17,7 +18,7 @@ use std::net::IpAddr;
 use rxe_core::types::Mtu;
 use rxe_verbs::device::DeviceInfo;
 
-use self::plan::{Amount, Atomic, Kind, Op, Plan};
+use self::plan::{Amount, Atomic, Kind, Op, Plan, Transport};
 use self::progress::Progress;
 use self::report::Report;
 use self::side::{Needs, Side};
@@ -40,10 +41,14 @@ pub(crate) struct Args {
     test: Kind,
     /// The host where the other side waits; without it, wait here
     host: Option<String>,
-    /// Bytes in a message, as in 4096 or 64K [default: 65536; lat: 2; atomic: 8]
+    /// Transport service; the server goes along with the client if it is not given there
+    /// [default: rc]
+    #[arg(short = 'c', long, visible_alias = "connection", value_enum, ignore_case = true)]
+    transport: Option<Transport>,
+    /// Bytes in a message, as in 4096 or 64K [default: 65536; lat: 2; atomic: 8; ud bw: the path MTU]
     #[arg(short, long, value_parser = units::parse_size, value_name = "BYTES")]
     size: Option<u64>,
-    /// All sizes from 2 bytes to 8 MiB
+    /// All sizes from 2 bytes to 8 MiB (ud: to the path MTU)
     #[arg(short, long, conflicts_with = "size")]
     all: bool,
     /// Messages of each size [default: 5000 for write bw, else 1000; with -a less of large ones]
@@ -127,7 +132,9 @@ impl Args {
         let hosts = rendezvous::resolve(host, self.port)?;
         let peer = hosts.first().map(|a| a.ip().to_canonical());
         let opened = self.wire.open(&self.device(), peer)?;
-        let hello = Hello::new(self.mtu_limit(&opened)?, self.mtu.is_some(), plan.clone());
+        let limit = self.mtu_limit(&opened)?;
+        let plan = plan.fitted(limit)?;
+        let hello = Hello::new(limit.bytes(), self.mtu.is_some(), plan.clone());
         let side = Side::new(&opened, &plan, &self.needs())?;
         let mut talk = Talk::new(rendezvous::connect(&hosts, &self.command())?)?;
         let result = self.measure(&opened, &side, &hello, &mut talk);
@@ -145,10 +152,10 @@ impl Args {
         hello: &Hello,
         talk: &mut Talk,
     ) -> Result<(), Error> {
-        let plan = &hello.plan;
         talk.hello(hello)?;
         let welcome: Welcome = talk.welcomed()?;
         let mtu = mtu_of(welcome.mtu)?;
+        let plan = &hello.plan.fitted(mtu)?;
         check_peer(opened.gid, side.peer_gid(&welcome.ends)?)?;
         side.connect(&welcome.ends, mtu)?;
         talk.say(&Say::Ends(side.ends()))?;
@@ -159,9 +166,12 @@ impl Args {
             talk.say(&Say::Start { size })?;
             talk.expect_ready()?;
             let mut progress = Progress::new(plan, size, self.wire.json);
-            let row = match plan.kind {
-                Kind::Bw => bw::run(side, plan, size, true, talk, &mut progress),
-                Kind::Lat => lat::client(side, plan, size, talk, &mut progress),
+            let bar = &mut progress;
+            let row = match (plan.kind, plan.transport.loses()) {
+                (Kind::Bw, false) => bw::run(side, plan, size, true, talk, bar),
+                (Kind::Bw, true) => lossy::bw::run(side, plan, size, true, talk, bar),
+                (Kind::Lat, false) => lat::client(side, plan, size, talk, bar),
+                (Kind::Lat, true) => lossy::lat::client(side, plan, size, talk, bar),
             };
             progress.clear();
             report.row(&row?)?;
@@ -203,14 +213,14 @@ impl Args {
         hello: Hello,
         talk: &mut Talk,
     ) -> Result<(), Error> {
-        let plan = hello.plan.clone();
-        self.check_same_test(&plan)?;
-        plan.check()?;
+        self.check_same_test(&hello.plan)?;
+        hello.plan.check()?;
         let opened = match early {
             Some(opened) => opened,
             None => self.wire.open_reached(device, own, peer)?,
         };
         let mtu = self.agree_on_mtu(&hello, &opened)?;
+        let plan = hello.plan.fitted(mtu)?;
         let side = Side::new(&opened, &plan, &self.needs())?;
         talk.welcome(&Welcome::new(mtu.bytes(), side.ends()))?;
         let ends = match talk.hear()? {
@@ -230,11 +240,14 @@ impl Args {
             lat::prepare(&side, &plan, size)?;
             talk.say(&Say::Ready {})?;
             let mut none = Progress::none();
-            let row = match plan.kind {
-                Kind::Bw => bw::run(&side, &plan, size, plan.bidirectional, talk, &mut none)?,
-                Kind::Lat => lat::server(&side, &plan, size, talk)?,
+            let sends = plan.bidirectional;
+            let row = match (plan.kind, plan.transport.loses()) {
+                (Kind::Bw, false) => bw::run(&side, &plan, size, sends, talk, &mut none),
+                (Kind::Bw, true) => lossy::bw::run(&side, &plan, size, sends, talk, &mut none),
+                (Kind::Lat, false) => lat::server(&side, &plan, size, talk),
+                (Kind::Lat, true) => lossy::lat::server(&side, &plan, size, talk),
             };
-            report.row(&row)?;
+            report.row(&row?)?;
         }
     }
 
@@ -263,7 +276,9 @@ impl Args {
         let plan = Plan {
             op,
             kind,
+            transport: self.transport.unwrap_or_default(),
             sizes,
+            any_size: self.size.is_none(),
             amount,
             qps: self.qps,
             tx_depth,
@@ -289,7 +304,14 @@ impl Args {
     fn check_same_test(&self, plan: &Plan) -> Result<(), Error> {
         let (own, theirs) = ((self.operation, self.test), (plan.op, plan.kind));
         if own == theirs {
-            return Ok(());
+            return match self.transport {
+                Some(own) if own != plan.transport => {
+                    let (own, theirs) = (own.title(), plan.transport.title());
+                    let what = format!("the server wants {own}, the client {theirs}");
+                    Err(Error::new(what, "give the same --transport on both ends"))
+                }
+                _ => Ok(()),
+            };
         }
         let name = |(op, kind): (Op, Kind)| format!("`rxe perf {} {}`", op.name(), kind.name());
         let what = format!("the server runs {}, the client {}", name(own), name(theirs));
@@ -297,10 +319,10 @@ impl Args {
     }
 
     /// The path MTU asked for, else the largest that the link carries.
-    fn mtu_limit(&self, opened: &Opened) -> Result<usize, Error> {
+    fn mtu_limit(&self, opened: &Opened) -> Result<Mtu, Error> {
         match self.mtu {
-            Some(asked) => Ok(check_mtu(&opened.device, asked)?.bytes()),
-            None => Ok(opened.device.active_mtu().bytes()),
+            Some(asked) => check_mtu(&opened.device, asked),
+            None => Ok(opened.device.active_mtu()),
         }
     }
 
@@ -308,13 +330,13 @@ impl Args {
     fn agree_on_mtu(&self, hello: &Hello, opened: &Opened) -> Result<Mtu, Error> {
         let own = self.mtu_limit(opened)?;
         if hello.mtu_asked {
-            if self.mtu.is_some_and(|own| own != hello.mtu) {
+            if self.mtu.is_some() && own.bytes() != hello.mtu {
                 let what = format!("the server wants path MTU {own}, the client {}", hello.mtu);
                 return Err(Error::new(what, "give the same -m on both ends, or on one alone"));
             }
             return check_mtu(&opened.device, hello.mtu);
         }
-        mtu_of(own.min(hello.mtu))
+        Ok(own.min(mtu_of(hello.mtu)?))
     }
 
     fn device(&self) -> DeviceArgs {

@@ -1,6 +1,8 @@
 //! What is measured: the client says it, the server goes along.
 
 use clap::ValueEnum;
+use rxe_core::types::Mtu;
+use rxe_verbs::QpType;
 use serde::{Deserialize, Serialize};
 
 use crate::common::Error;
@@ -66,6 +68,59 @@ impl Kind {
     }
 }
 
+/// How messages go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Transport {
+    /// Reliable connection: everything
+    #[default]
+    Rc,
+    /// Unreliable connection: send and write; what is lost stays lost, and is counted
+    Uc,
+    /// Unreliable datagram: send, of at most one path MTU; likewise
+    Ud,
+}
+
+impl Transport {
+    /// As perftest names it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        }
+    }
+
+    pub(super) fn service(self) -> QpType {
+        match self {
+            Self::Rc => QpType::Rc,
+            Self::Uc => QpType::Uc,
+            Self::Ud => QpType::Ud,
+        }
+    }
+
+    /// Whether messages can get lost.
+    pub(super) fn loses(self) -> bool {
+        self != Self::Rc
+    }
+
+    /// Bytes that stand in front of what has been received: the GRH.
+    pub(super) fn front(self) -> usize {
+        match self {
+            Self::Ud => 40,
+            _ => 0,
+        }
+    }
+
+    fn carries(self, op: Op) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Uc => matches!(op, Op::Send | Op::Write),
+            Self::Ud => op == Op::Send,
+        }
+    }
+}
+
 /// Which atomic, under perftest's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(super) enum Atomic {
@@ -96,7 +151,10 @@ const ENOUGH: u64 = 1 << 30;
 pub(super) struct Plan {
     pub(super) op: Op,
     pub(super) kind: Kind,
+    pub(super) transport: Transport,
     pub(super) sizes: Vec<u32>,
+    /// Nobody asked for just these sizes: those that do not fit may be left out.
+    pub(super) any_size: bool,
     pub(super) amount: Amount,
     pub(super) qps: u32,
     pub(super) tx_depth: u32,
@@ -127,6 +185,14 @@ impl Plan {
         if self.sizes.contains(&0) {
             return wrong("nothing can be measured with 0 bytes", "give -s 1 or more");
         }
+        if !self.transport.carries(self.op) {
+            let (service, op) = (self.transport.title(), self.op.name());
+            let todo = match self.transport {
+                Transport::Ud => "it has send alone; measure that, or leave --transport away",
+                _ => "it has send and write; measure these, or leave --transport away",
+            };
+            return wrong(&format!("{service} has no {op}"), todo);
+        }
         if self.op == Op::Atomic && self.sizes.iter().any(|&size| size != 8) {
             return wrong("atomics are of 8 bytes", "leave -s and -a away");
         }
@@ -151,6 +217,28 @@ impl Plan {
             return wrong("too many requests at once for one completion queue", todo);
         }
         Ok(())
+    }
+
+    /// The same with sizes that fit a datagram, where it is about those: not more than a path MTU.
+    pub(super) fn fitted(&self, mtu: Mtu) -> Result<Self, Error> {
+        let most = u32::try_from(mtu.bytes()).unwrap_or(u32::MAX);
+        let mut plan = self.clone();
+        if self.transport != Transport::Ud {
+            return Ok(plan);
+        }
+        plan.sizes.retain(|&size| size <= most);
+        if plan.sizes.len() == self.sizes.len() {
+            return Ok(plan);
+        }
+        if !self.any_size {
+            let size = self.sizes.iter().max().copied().unwrap_or_default();
+            let what = format!("{size} bytes do not fit a datagram, which holds one path MTU");
+            return Err(Error::new(what, format!("use -s {most} or less, or --transport uc")));
+        }
+        if plan.sizes.is_empty() {
+            plan.sizes.push(most);
+        }
+        Ok(plan)
     }
 
     /// The completions there can be at once.
@@ -183,7 +271,9 @@ mod tests {
         Plan {
             op: Op::Write,
             kind: Kind::Bw,
+            transport: Transport::Rc,
             sizes: vec![65536],
+            any_size: true,
             amount: Amount::Messages { n: 5000, fewer_if_large: true },
             qps: 1,
             tx_depth: 128,
@@ -204,6 +294,8 @@ mod tests {
             (Plan { sizes: vec![], ..plan() }, "no size"),
             (Plan { sizes: vec![u32::MAX], ..plan() }, "too large"),
             (Plan { op: Op::Atomic, ..plan() }, "8 bytes"),
+            (Plan { transport: Transport::Ud, ..plan() }, "UD has no write: it has send alone"),
+            (Plan { op: Op::Read, transport: Transport::Uc, ..plan() }, "UC has no read: it has"),
             (Plan { kind: Kind::Lat, qps: 2, ..plan() }, "one queue pair"),
             (Plan { kind: Kind::Lat, bidirectional: true, ..plan() }, "two directions"),
             (Plan { cq_mod: 129, ..plan() }, "out of range"),
@@ -214,6 +306,20 @@ mod tests {
             let said = bad.check().unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
         }
+    }
+
+    #[test]
+    fn datagrams_are_cut_to_the_path_mtu_or_refused() {
+        let ud = Plan { op: Op::Send, transport: Transport::Ud, ..plan() };
+        assert_eq!(ud.fitted(Mtu::M1024).unwrap().sizes, [1024]);
+        let again = ud.fitted(Mtu::M4096).unwrap().fitted(Mtu::M1024).unwrap();
+        assert_eq!(again.sizes, [1024], "what one end cuts, the other may cut again");
+        let all = Plan { sizes: (1..=23).map(|bit| 1 << bit).collect(), ..ud.clone() };
+        assert_eq!(all.fitted(Mtu::M256).unwrap().sizes, [2, 4, 8, 16, 32, 64, 128, 256]);
+        let asked = Plan { any_size: false, ..ud };
+        let said = asked.fitted(Mtu::M1024).unwrap_err().to_string();
+        assert!(said.contains("65536 bytes do not fit") && said.contains("-s 1024"), "{said}");
+        assert_eq!(plan().fitted(Mtu::M256).unwrap(), plan(), "others are segmented");
     }
 
     #[test]

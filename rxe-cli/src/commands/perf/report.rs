@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Args;
 use super::plan::{Kind, Plan};
 use super::side::Side;
-use super::stats::{Bandwidth, Latency, Row};
+use super::stats::{Bandwidth, Latency, Loss, Row};
 use super::talk::Ends;
 use crate::common::{Error, Opened, print, print_json};
 
@@ -63,6 +63,11 @@ enum Line {
         bw_peak_bytes_per_second: f64,
         bw_average_bytes_per_second: f64,
         messages_per_second: f64,
+        /// Messages that did not arrive; only where there can be such.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lost: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lost_percent: Option<f64>,
     },
     Lat(Latency),
 }
@@ -130,7 +135,12 @@ impl Report {
         };
         pair("Device", device, "Backend", backend);
         pair("Number of qps", &plan.qps.to_string(), "Transport type", "RoCE v2");
-        pair("Connection type", "RC", "Completions by", if events { "events" } else { "polling" });
+        pair(
+            "Connection type",
+            plan.transport.title(),
+            "Completions by",
+            if events { "events" } else { "polling" },
+        );
         pair("TX depth", &plan.tx_depth.to_string(), "RX depth", &plan.rx_depth.to_string());
         let moderation = if plan.kind == Kind::Bw { plan.cq_mod } else { 1 };
         pair("CQ Moderation", &moderation.to_string(), "Outstand reads", &plan.outs.to_string());
@@ -143,18 +153,27 @@ impl Report {
             }
         }
         out += LINE;
-        out + match (plan.kind, self.gbits) {
+        out += match (plan.kind, self.gbits) {
             (Kind::Lat, _) => {
                 " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
-                 t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+                 t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
             }
             (Kind::Bw, false) => {
-                " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n"
+                " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]"
             }
             (Kind::Bw, true) => {
-                " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+                " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
             }
-        }
+        };
+        out + if plan.transport.loses() { "   Lost       Lost[%]\n" } else { "\n" }
+    }
+}
+
+/// The columns that are there where messages can get lost.
+fn loss(loss: Option<Loss>) -> String {
+    match loss {
+        Some(loss) => format!("   {:<8}   {:<7.2}\n", loss.lost, loss.percent()),
+        None => "\n".into(),
     }
 }
 
@@ -163,10 +182,11 @@ fn bandwidth(bw: &Bandwidth, gbits: bool) -> String {
     let in_unit = |messages: f64| messages * f64::from(bw.bytes) / unit;
     let Bandwidth { bytes, iterations, average, peak, .. } = *bw;
     format!(
-        " {bytes:<7}    {iterations:<10}       {:<7.2}            {:<7.2}               {:<7.6}\n",
+        " {bytes:<7}    {iterations:<10}       {:<7.2}            {:<7.2}               {:<7.6}{}",
         in_unit(peak),
         in_unit(average),
-        average / 1e6
+        average / 1e6,
+        loss(bw.loss)
     )
 }
 
@@ -176,7 +196,8 @@ fn latency(lat: &Latency) -> String {
     format!(
         " {bytes:<7} {iterations:<10}    {t_min_usec:<11.2}    {t_max_usec:<11.2}  \
          {t_typical_usec:<15.2}    {t_avg_usec:<11.2}    {t_stdev_usec:<13.2}   \
-         {percentile_99_usec:<20.2}   {percentile_99_9_usec:<7.2}\n"
+         {percentile_99_usec:<20.2}   {percentile_99_9_usec:<7.2}{}",
+        loss(lat.lost.map(|lost| Loss { lost, sent: iterations + lost }))
     )
 }
 
@@ -184,7 +205,9 @@ impl From<&Row> for Line {
     fn from(row: &Row) -> Self {
         match *row {
             Row::Lat(lat) => Self::Lat(lat),
-            Row::Bw(Bandwidth { bytes, iterations, seconds, average, peak }) => Self::Bw {
+            Row::Bw(Bandwidth { bytes, iterations, seconds, average, peak, loss }) => Self::Bw {
+                lost: loss.map(|loss| loss.lost),
+                lost_percent: loss.map(Loss::percent),
                 bytes,
                 iterations,
                 seconds,
@@ -216,6 +239,7 @@ mod tests {
             seconds: 5.0,
             average: 1000.0,
             peak: 1500.0,
+            loss: None,
         };
         let cells = |text: String| text.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert_eq!(
@@ -223,5 +247,7 @@ mod tests {
             ["1048576", "5000", "1500.00", "1000.00", "0.001000"]
         );
         assert_eq!(cells(bandwidth(&bw, true))[3], "8.39");
+        let lossy = Bandwidth { loss: Some(Loss { lost: 50, sent: 5000 }), ..bw };
+        assert_eq!(cells(bandwidth(&lossy, false))[5..], ["50", "1.00"]);
     }
 }

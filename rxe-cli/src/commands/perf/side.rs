@@ -9,10 +9,11 @@ use rxe_core::qp::QpCap;
 use rxe_core::queue::{Completion, Remote, SendRequest, Sge, Status};
 use rxe_core::types::{AckTimeout, Gid, Key, Mtu};
 use rxe_verbs::{
-    CompletionQueue, ConnectOptions, Device, Endpoint, MemoryRegion, QueuePair, Request,
+    AddressHandle, CompletionQueue, ConnectOptions, Device, Endpoint, MemoryRegion, Qpn, QueuePair,
+    Request,
 };
 
-use super::plan::{Atomic, Kind, Op, Plan};
+use super::plan::{Atomic, Kind, Op, Plan, Transport};
 use super::talk::Ends;
 use crate::common::{Error, Opened};
 
@@ -34,8 +35,12 @@ pub(super) struct Side {
     timeout: AckTimeout,
     outs: u8,
     half: usize,
+    /// Bytes in front of what has been received.
+    front: usize,
     /// Known once connected.
     remote: OnceCell<Remote>,
+    /// Where the datagrams of each queue pair go; likewise.
+    to: OnceCell<Vec<(AddressHandle, Qpn)>>,
 }
 
 /// Work requests that are receives carry this; sends carry numbers below.
@@ -56,7 +61,8 @@ impl Side {
         // Atomics want a multiple of 8.
         let half = plan.largest().next_multiple_of(64);
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let mr = pd.register(2 * half, Access::LOCAL_WRITE | remote)?;
+        let front = plan.transport.front();
+        let mr = pd.register(half + front + half, Access::LOCAL_WRITE | remote)?;
         let cap = QpCap {
             max_send_wr: plan.tx_depth,
             max_recv_wr: plan.rx_depth,
@@ -64,7 +70,8 @@ impl Side {
             max_recv_sge: 1,
             max_inline_data: plan.inline,
         };
-        let make = |_| pd.qp(&cq).cap(cap).gid_index(opened.gid_index).build();
+        let service = plan.transport.service();
+        let make = |_| pd.qp(&cq).service(service).cap(cap).gid_index(opened.gid_index).build();
         let qps = (0..plan.qps).map(make).collect::<Result<Vec<_>, _>>()?;
         let side = Self {
             qps,
@@ -75,7 +82,9 @@ impl Side {
             timeout: AckTimeout::new(needs.timeout).unwrap_or_default(),
             outs: plan.outs,
             half,
+            front,
             remote: OnceCell::new(),
+            to: OnceCell::new(),
         };
         for (at, qp) in side.qps.iter().enumerate() {
             qp.to_init(remote)?;
@@ -116,16 +125,25 @@ impl Side {
             max_dest_rd_atomic: self.outs,
             ..ConnectOptions::default()
         };
+        let mut to = Vec::new();
         for (qp, peer) in self.qps.iter().zip(&ends.qps) {
-            qp.connect(&peer.parse()?, &options)?;
+            let peer: Endpoint = peer.parse()?;
+            if qp.service() == Transport::Ud.service() {
+                qp.activate()?;
+                to.push((qp.pd().create_ah_to(peer.gid)?, peer.qpn));
+            } else {
+                qp.connect(&peer, &options)?;
+            }
         }
         // Set but once: a side is connected but once.
+        let _ = self.to.set(to);
         let _ = self.remote.set(Remote { addr: ends.addr, rkey: Key::new(ends.rkey) });
         Ok(())
     }
 
     /// A request of the plan's operation: not signalled, without number.
     pub(super) fn request(&self, plan: &Plan, size: u32, qp: usize) -> Result<SendRequest, Error> {
+        let to = self.to.get().and_then(|all| all.get(qp));
         let qp = &self.qps[qp];
         let local = self.source(size);
         let remote = self.landing();
@@ -135,6 +153,10 @@ impl Side {
             (Op::Read, _) => qp.read(0, &[local], remote),
             (Op::Atomic, Atomic::FetchAndAdd) => qp.fetch_add(0, local, remote, 1),
             (Op::Atomic, Atomic::CmpAndSwap) => qp.compare_swap(0, local, remote, 0, 1),
+        };
+        let request = match to {
+            Some((ah, qpn)) => request.to(ah, *qpn, qp.qkey()),
+            None => request,
         };
         Ok(self.inlined(plan, size, request.unsignaled()).build()?)
     }
@@ -155,16 +177,21 @@ impl Side {
         Remote { addr: addr.wrapping_add(self.half as u64), rkey }
     }
 
-    /// In our own: what the peer writes to.
+    /// In our own: what the peer writes or sends to.
     pub(super) fn landed(&self, at: usize) -> Result<u8, Error> {
         let mut byte = [0];
-        self.mr.read_at(self.half + at, &mut byte)?;
+        self.mr.read_at(self.half + self.front + at, &mut byte)?;
         Ok(byte[0])
     }
 
     /// Makes what the peer writes to all zero.
     pub(super) fn clear_landing(&self, size: u32) -> Result<(), Error> {
         Ok(self.mr.write_at(self.half, &vec![0; size as usize])?)
+    }
+
+    /// Messages that came whole over unreliable connections since the device was opened.
+    pub(super) fn came_whole(&self) -> u64 {
+        self.device.counters().rcvd_uc_msgs
     }
 
     /// Posts a receive on this queue pair.

@@ -18,12 +18,32 @@ pub(super) enum Row {
 pub(super) struct Bandwidth {
     /// Of a message.
     pub(super) bytes: u32,
-    /// Messages on all QPs.
+    /// Messages sent on all QPs.
     pub(super) iterations: u64,
     pub(super) seconds: f64,
-    /// Messages a second, over all of it and in the best stretch.
+    /// Messages that arrived, a second, over all of it and in the best stretch.
     pub(super) average: f64,
     pub(super) peak: f64,
+    /// How many did not arrive, where some may not.
+    pub(super) loss: Option<Loss>,
+}
+
+/// Messages that did not arrive, of those that were sent, in all directions measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Loss {
+    pub(super) lost: u64,
+    pub(super) sent: u64,
+}
+
+impl Loss {
+    #[expect(clippy::cast_precision_loss, reason = "shown with two digits after the point")]
+    pub(super) fn percent(self) -> f64 {
+        self.lost as f64 * 100.0 / self.sent.max(1) as f64
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { lost: self.lost + other.lost, sent: self.sent + other.sent }
+    }
 }
 
 impl Bandwidth {
@@ -33,6 +53,7 @@ impl Bandwidth {
             seconds: self.seconds.max(other.seconds),
             average: self.average + other.average,
             peak: self.peak + other.peak,
+            loss: self.loss.zip(other.loss).map(|(own, theirs)| own.plus(theirs)),
             ..self
         }
     }
@@ -51,6 +72,9 @@ pub(super) struct Latency {
     pub(super) t_stdev_usec: f64,
     pub(super) percentile_99_usec: f64,
     pub(super) percentile_99_9_usec: f64,
+    /// Rounds beside these of which no answer came, where one may get lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lost: Option<u64>,
 }
 
 /// Counts messages as they complete, and finds the best stretch.
@@ -83,11 +107,16 @@ impl Rate {
         self.recent.push_back((now, total));
     }
 
+    /// Messages a second in the best stretch; 0 if there was none that long.
+    pub(super) fn best(&self) -> f64 {
+        self.best
+    }
+
     pub(super) fn result(&self, bytes: u32, iterations: u64, now: Instant) -> Bandwidth {
         let time = now - self.start;
         let average = per_second(iterations, time);
         let seconds = time.as_secs_f64();
-        Bandwidth { bytes, iterations, seconds, average, peak: self.best.max(average) }
+        Bandwidth { bytes, iterations, seconds, average, peak: self.best.max(average), loss: None }
     }
 }
 
@@ -141,6 +170,7 @@ impl Latencies {
             t_stdev_usec: self.histogram.stdev() / 1e3,
             percentile_99_usec: quantile(0.99),
             percentile_99_9_usec: quantile(0.999),
+            lost: None,
         }
     }
 }
@@ -172,6 +202,17 @@ mod tests {
         assert!(near(got.t_typical_usec, 500.0) && near(got.t_avg_usec, 500.5), "{got:?}");
         assert!(near(got.percentile_99_usec, 990.0), "{got:?}");
         assert!(near(got.percentile_99_9_usec, 999.0) && near(got.t_stdev_usec, 288.7), "{got:?}");
+    }
+
+    #[test]
+    fn losses_of_both_directions_are_added_up() {
+        let (start, rate) = (Instant::now(), Rate::new(Instant::now(), 10));
+        let of = |lost, sent| {
+            let one = rate.result(64, sent, start + Duration::from_secs(1));
+            Bandwidth { loss: Some(Loss { lost, sent }), ..one }
+        };
+        let loss = of(10, 100).plus(of(30, 300)).loss.unwrap();
+        assert_eq!((loss.lost, loss.sent, loss.percent().round()), (40, 400, 10.0));
     }
 
     #[test]

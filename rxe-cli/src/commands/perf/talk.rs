@@ -18,7 +18,7 @@ use crate::common::Error;
 use crate::common::rendezvous::{self, PATIENCE};
 
 /// Raise it with every change that an older side would misunderstand.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const KEY: &str = "rxe-perf";
 
 /// Bytes of a line, more than any of ours has.
@@ -77,6 +77,8 @@ pub(super) enum Say {
     Start { size: u32 },
     /// One side has sent all it had to (how many messages on all QPs), with what it measured.
     Sent { messages: u64, row: Option<Row> },
+    /// What became of the messages that the other side has sent, where some may get lost.
+    Arrived { row: Row },
     /// There is nothing more to do.
     Bye {},
     /// One side can not go on.
@@ -284,7 +286,7 @@ mod tests {
         assert!(client_of(b"0000:000011:").starts_with("the peer speaks something else: \"0000:"));
         assert!(client_of(b"{\"a\": 1}\n").starts_with("the peer speaks something else"));
         assert!(client_of(b"{\"rxe-perf\": 99}\n").contains("version 99"));
-        assert!(client_of(b"{\"rxe-perf\": 1}\n").contains("makes no sense"));
+        assert!(client_of(b"{\"rxe-perf\": 2}\n").contains("makes no sense"));
         let refusal = b"{\"Failed\": {\"why\": \"not today\"}}\n";
         assert_eq!(client_of(refusal), "the peer says: not today");
     }

@@ -1,0 +1,235 @@
+//! Bandwidth over UC and UD: each sending side sends as fast as it can, the other counts what
+//! arrives. A rate is one of messages that arrived.
+
+use std::time::{Duration, Instant};
+
+use super::super::bw::Sends;
+use super::super::plan::{Op, Plan};
+use super::super::progress::Progress;
+use super::super::side::{Patience, Side};
+use super::super::stats::{Bandwidth, Loss, Rate, Row};
+use super::super::talk::{Say, Talk, unexpected};
+use crate::common::Error;
+
+/// Completions to take at a time.
+const BATCH: usize = 64;
+
+/// How long to sleep before looking for news from the peer.
+const NAP: Duration = Duration::from_millis(50);
+
+/// When nothing has come for so long, and so many looks, after the peer has sent all, the rest is
+/// lost.
+const QUIET: Duration = Duration::from_millis(300);
+const LOOKS: u32 = 6;
+
+/// Measures one size. The result is of both directions if both were measured.
+pub(in super::super) fn run(
+    side: &Side,
+    plan: &Plan,
+    size: u32,
+    sends: bool,
+    talk: &mut Talk,
+    progress: &mut Progress,
+) -> Result<Row, Error> {
+    let mut arrivals = Arrivals::new(side, plan);
+    let mut sends = if sends { Some(Sends::new(side, plan, size)?) } else { None };
+    let mut talked = Talked::default();
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut patience = Patience::default();
+    loop {
+        let mut sending = false;
+        if let Some(sends) = &mut sends {
+            sends.post()?;
+            sending = !sends.is_finished();
+        }
+        if !sending && !talked.said_sent {
+            let messages = sends.as_ref().map_or(0, Sends::posted);
+            let row = sends.as_ref().map(|sends| Row::Bw(sends.result()));
+            talk.say(&Say::Sent { messages, row })?;
+            talked.said_sent = true;
+        }
+        batch.clear();
+        let n = if side.events {
+            side.cq.wait(BATCH, &mut batch, Some(NAP))?
+        } else {
+            side.cq.poll(BATCH, &mut batch)?
+        };
+        for done in &batch {
+            side.check(done)?;
+            match (side.receive_of(done), &mut sends) {
+                (Some(qp), _) => {
+                    arrivals.received += 1;
+                    side.post_receive(qp)?;
+                }
+                (None, Some(sends)) => sends.completed(done),
+                (None, None) => {}
+            }
+        }
+        if n > 0 {
+            patience = Patience::default();
+            arrivals.sample();
+            if let Some(sends) = &mut sends {
+                sends.sample(progress);
+            }
+            // The peer's words can wait, but not for ever.
+            if !arrivals.time_to_look() {
+                continue;
+            }
+        }
+        let look = n > 0
+            || if side.events { patience.slept(sending)? } else { patience.polled(sending)? };
+        if !look {
+            continue;
+        }
+        arrivals.sample();
+        // What comes after its last word on this size is about the next.
+        while talked.arrived.is_none()
+            && let Some(said) = talk.heard()?
+        {
+            match said {
+                Say::Sent { messages, row } => {
+                    talked.sent = Some((messages, row));
+                    arrivals.awaited(messages);
+                }
+                Say::Arrived { row: Row::Bw(row) } => talked.arrived = Some(row),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        if let (Some((messages, row)), None) = (talked.sent, talked.counted)
+            && arrivals.are_all(messages, n == 0)
+        {
+            let counted = arrivals.result(size, messages, row);
+            talk.say(&Say::Arrived { row: Row::Bw(counted) })?;
+            talked.counted = Some(counted);
+        }
+        if let (true, Some(theirs), Some(own)) = (talked.said_sent, talked.counted, talked.arrived)
+        {
+            return Ok(Row::Bw(total(own, theirs)));
+        }
+    }
+}
+
+/// Of what we sent and of what the peer sent; one of them may be nothing.
+fn total(own: Bandwidth, theirs: Bandwidth) -> Bandwidth {
+    match (own.iterations, theirs.iterations) {
+        (_, 0) => own,
+        (0, _) => theirs,
+        _ => own.plus(theirs),
+    }
+}
+
+/// What has been said, in both directions.
+#[derive(Default)]
+struct Talked {
+    said_sent: bool,
+    /// How many messages the peer has sent, and how fast.
+    sent: Option<(u64, Option<Row>)>,
+    /// What became of them, once we told.
+    counted: Option<Bandwidth>,
+    /// What became of ours.
+    arrived: Option<Bandwidth>,
+}
+
+/// What the peer sends.
+struct Arrivals<'a> {
+    side: &'a Side,
+    /// Receives that completed.
+    received: u64,
+    /// WRITEs make no completions: the device's count before the first of them.
+    writes_before: Option<u64>,
+    /// Messages in a stretch.
+    stretch: u64,
+    /// From the first arrival on: how many that was, and those after it.
+    rate: Option<(u64, Rate)>,
+    /// When the number last changed.
+    last: Instant,
+    total: u64,
+    looked: Instant,
+    empty_looks: u32,
+}
+
+impl<'a> Arrivals<'a> {
+    fn new(side: &'a Side, plan: &Plan) -> Self {
+        let now = Instant::now();
+        Self {
+            side,
+            received: 0,
+            writes_before: (plan.op == Op::Write).then(|| side.came_whole()),
+            // Much more than can have waited to be polled.
+            stretch: 4 * u64::from(plan.cq_depth()),
+            rate: None,
+            last: now,
+            total: 0,
+            looked: now,
+            empty_looks: 0,
+        }
+    }
+
+    /// Notes how many there are now.
+    fn sample(&mut self) {
+        let total = match self.writes_before {
+            Some(before) => self.side.came_whole().saturating_sub(before),
+            None => self.received,
+        };
+        if total == self.total {
+            return;
+        }
+        self.last = Instant::now();
+        self.total = total;
+        self.empty_looks = 0;
+        match &mut self.rate {
+            Some((first, rate)) => rate.sample(self.last, total - *first),
+            None => self.rate = Some((total, Rate::new(self.last, self.stretch))),
+        }
+    }
+
+    fn time_to_look(&mut self) -> bool {
+        let now = Instant::now();
+        let due = now - self.looked >= NAP;
+        if due {
+            self.looked = now;
+        }
+        due
+    }
+
+    /// The peer has sent all.
+    fn awaited(&mut self, messages: u64) {
+        if self.total < messages {
+            self.last = Instant::now();
+        }
+        self.empty_looks = 0;
+    }
+
+    /// Whether no more will come, after a look that found something or not.
+    fn are_all(&mut self, sent: u64, empty: bool) -> bool {
+        if empty {
+            self.empty_looks += 1;
+        }
+        self.total >= sent || self.empty_looks >= LOOKS && self.last.elapsed() >= QUIET
+    }
+
+    /// `sent` of them were sent, in as long as `row` says.
+    fn result(&self, bytes: u32, sent: u64, row: Option<Row>) -> Bandwidth {
+        let arrived = self.total.min(sent);
+        let sender = match row {
+            Some(Row::Bw(bw)) => bw.seconds,
+            _ => 0.0,
+        };
+        let (here, best) = match &self.rate {
+            Some((_, rate)) => (rate.result(bytes, 0, self.last).seconds, rate.best()),
+            None => (0.0, 0.0),
+        };
+        // Whichever took longer: the last may arrive long after it was sent, and all at once.
+        let seconds = sender.max(here);
+        #[expect(clippy::cast_precision_loss, reason = "a rate is no exact number")]
+        let average = if arrived == 0 { 0.0 } else { arrived as f64 / seconds.max(1e-9) };
+        Bandwidth {
+            bytes,
+            iterations: sent,
+            seconds,
+            average,
+            peak: best.max(average),
+            loss: Some(Loss { lost: sent - arrived, sent }),
+        }
+    }
+}

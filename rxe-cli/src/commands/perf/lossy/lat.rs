@@ -1,0 +1,172 @@
+//! Latency over UC and UD: one message at a time, there and back. Each ends with its number's last
+//! byte, which the peer sends back, so that a late answer is not taken for the next one; without an
+//! answer in time, the round is lost.
+
+use std::time::{Duration, Instant};
+
+use rxe_core::queue::SendFlags;
+
+use super::super::plan::{Amount, Op, Plan};
+use super::super::progress::Progress;
+use super::super::side::{Patience, Side};
+use super::super::stats::{Latencies, Latency, Row};
+use super::super::talk::{Say, Talk, unexpected};
+use crate::common::Error;
+
+/// Rounds before those that count.
+const WARM_UP: u64 = 64;
+
+/// A completion of so many requests, as none is waited for.
+const SIGNAL_EVERY: u64 = 32;
+
+/// How long to sleep before looking for news from the peer.
+const NAP: Duration = Duration::from_millis(20);
+
+/// After this time an answer is lost.
+const LOST: Duration = Duration::from_millis(250);
+
+/// When so many in a row are lost, nothing comes through.
+const HOPELESS: u32 = 20;
+
+/// The side that measures.
+pub(in super::super) fn client(
+    side: &Side,
+    plan: &Plan,
+    size: u32,
+    talk: &mut Talk,
+    progress: &mut Progress,
+) -> Result<Row, Error> {
+    let mut lane = Lane { side, plan, size, talk, posted: 0, seen: 0 };
+    let mut latencies = Latencies::new();
+    let limit = plan.messages(size).unwrap_or(u64::MAX);
+    let time = match plan.amount {
+        Amount::Seconds(s) => Duration::from_secs(s.into()),
+        Amount::Messages { .. } => Duration::MAX,
+    };
+    let (mut rounds, mut lost, mut lost_in_a_row) = (0, 0, 0);
+    let mut start = Instant::now();
+    while rounds < WARM_UP + limit && (rounds < WARM_UP || start.elapsed() < time) {
+        if rounds == WARM_UP {
+            start = Instant::now();
+        }
+        let counts = rounds >= WARM_UP;
+        rounds += 1;
+        let mark = rounds.to_le_bytes()[0];
+        let before = Instant::now();
+        lane.post(mark)?;
+        let answered = lane.answer(mark, before)?;
+        let now = Instant::now();
+        lost_in_a_row = if answered { 0 } else { lost_in_a_row + 1 };
+        match (counts, answered) {
+            (true, true) => latencies.record((now - before) / 2),
+            (true, false) => lost += 1,
+            (false, _) => {}
+        }
+        if lost_in_a_row == HOPELESS {
+            let what = format!("{HOPELESS} messages in a row were lost");
+            return Err(Error::new(what, "does the network carry UDP port 4791?"));
+        }
+        progress.at(rounds.saturating_sub(WARM_UP), now);
+    }
+    let row = Row::Lat(Latency { lost: Some(lost), ..latencies.result(size) });
+    talk.say(&Say::Sent { messages: rounds, row: Some(row) })?;
+    Ok(row)
+}
+
+/// The side that answers, until the client has enough.
+pub(in super::super) fn server(
+    side: &Side,
+    plan: &Plan,
+    size: u32,
+    talk: &mut Talk,
+) -> Result<Row, Error> {
+    let mut lane = Lane { side, plan, size, talk, posted: 0, seen: 0 };
+    let mut patience = Patience::default();
+    loop {
+        if let Some(mark) = lane.next()? {
+            lane.post(mark)?;
+            patience = Patience::default();
+            continue;
+        }
+        let look = if side.events { true } else { patience.polled(false)? };
+        if look && let Some(said) = lane.talk.heard()? {
+            return match said {
+                Say::Sent { row: Some(row), .. } => Ok(row),
+                other => Err(unexpected(&other)),
+            };
+        }
+    }
+}
+
+struct Lane<'a> {
+    side: &'a Side,
+    plan: &'a Plan,
+    size: u32,
+    talk: &'a mut Talk,
+    posted: u64,
+    /// The mark that was written last.
+    seen: u8,
+}
+
+impl Lane<'_> {
+    /// Sends a message that ends with `mark`.
+    fn post(&mut self, mark: u8) -> Result<(), Error> {
+        let Self { side, plan, size, .. } = *self;
+        self.posted += 1;
+        side.mr.write_at(size as usize - 1, &[mark])?;
+        let mut request = side.request(plan, size, 0)?;
+        request.flags.set(SendFlags::SIGNALED, self.posted.is_multiple_of(SIGNAL_EVERY));
+        Ok(side.qps[0].post_send(request)?)
+    }
+
+    /// Whether the peer's message with this mark comes in time.
+    fn answer(&mut self, mark: u8, since: Instant) -> Result<bool, Error> {
+        let mut patience = Patience::default();
+        loop {
+            match self.next()? {
+                Some(came) if came == mark => return Ok(true),
+                // It is late.
+                Some(_) => continue,
+                None => {}
+            }
+            let look = if self.side.events { true } else { patience.polled(true)? };
+            if !look {
+                continue;
+            }
+            if let Some(said) = self.talk.heard()? {
+                return Err(unexpected(&said));
+            }
+            if since.elapsed() > LOST {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The mark of the next message that has come, if one has.
+    fn next(&mut self) -> Result<Option<u8>, Error> {
+        let Self { side, size, .. } = *self;
+        let last = size as usize - 1;
+        let done = if side.events {
+            let mut one = Vec::with_capacity(1);
+            side.cq.wait(1, &mut one, Some(NAP))?;
+            one.pop()
+        } else {
+            // Drives the engine, too.
+            side.cq.poll_one()?
+        };
+        let mut came = None;
+        if let Some(done) = &done {
+            side.check(done)?;
+            if let Some(qp) = side.receive_of(done) {
+                came = Some(side.landed(last)?);
+                side.post_receive(qp)?;
+            }
+        }
+        if self.plan.op == Op::Write {
+            let mark = side.landed(last)?;
+            came = (mark != self.seen).then_some(mark);
+            self.seen = mark;
+        }
+        Ok(came)
+    }
+}
