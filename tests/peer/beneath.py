@@ -89,26 +89,37 @@ def wait_event(ctx, seconds):
 
 
 def queues():
-    """Where this process has queues of rdma_rxe mapped, the newest last."""
-    out = []
+    """Where this process has queues of rdma_rxe mapped."""
+    out = set()
     with open("/proc/self/maps") as f:
         for line in f:
-            found = re.match(r"(\w+)-\w+ rw-s (\w+) .*/uverbs", line)
+            found = re.match(r"(\w+)-\w+ rw-s .*/uverbs", line)
             if found:
-                out.append((int(found[2], 16), int(found[1], 16)))
-    return [address for _, address in sorted(out)]
+                out.add(int(found[1], 16))
+    return out
 
 
 # struct rxe_queue_buf and struct rxe_send_wqe.
 PRODUCER, DATA = 128, 384
-OPCODE, FLUSH, IOVA, DMA_LENGTH = 12, 24, 152, 184
+OPCODE, FLUSH, DMA_LENGTH = 12, 24, 184
 
 
-def make_flush(queue, remote_addr, length, rkey, placement, level):
-    """Makes a FLUSH of the WRITE that QPEx has put into a send queue and not yet handed over."""
-    log2, mask = struct.unpack("=II", ctypes.string_at(queue, 8))
-    (producer,) = struct.unpack("=I", ctypes.string_at(queue + PRODUCER, 4))
-    wqe = queue + DATA + ((producer & mask) << log2)
+def make_flush(of_qp, begin, length, rkey, placement, level):
+    """Makes a FLUSH of the WRITE that QPEx has put into a send queue and not yet handed over.
+
+    of_qp are the queues of the queue pair: the other one is that of its receives. begin is what the
+    WRITE was made of: wr_id, flags and remote address.
+    """
+    wr_id, flags, remote_addr = begin
+    write = struct.pack("=QIIIIQI", wr_id, 0, 0, flags, 0, remote_addr, rkey)
+    for queue in of_qp:
+        log2, mask = struct.unpack("=II", ctypes.string_at(queue, 8))
+        (producer,) = struct.unpack("=I", ctypes.string_at(queue + PRODUCER, 4))
+        wqe = queue + DATA + ((producer & mask) << log2)
+        if ctypes.string_at(wqe, len(write)) == write:
+            break
+    else:
+        raise OSError(38, "this libibverbs keeps its send queue elsewhere")
     ctypes.memmove(wqe + OPCODE, struct.pack("=I", 14), 4)
     ctypes.memmove(wqe + FLUSH, struct.pack("=QIIBB", remote_addr, length, rkey, placement, level), 18)
     ctypes.memmove(wqe + DMA_LENGTH, struct.pack("=II", length, length), 8)

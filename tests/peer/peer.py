@@ -177,7 +177,7 @@ class Peer:
     def __init__(self):
         self.made = {kind: {} for kind in ("ctx", "pd", "cq", "mr", "qp", "ah", "srq", "mw")}
         self.next = dict.fromkeys(self.made, 1)
-        # By handle: a domain's device, a queue pair's send queue and groups, the last receive of a
+        # By handle: a domain's device, a queue pair's queues and groups, the last receive of a
         # completion queue.
         self.contexts, self.queues, self.groups, self.received = {}, {}, {}, {}
         # The interface of the device that was opened.
@@ -262,10 +262,10 @@ class Peer:
             qp = QP(pd, QPInitAttr(**init))
             return {"qp": self.keep("qp", qp), "qpn": qp.qp_num}
         mask = e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+        before = beneath.queues()
         qp = QPEx(ctx, QPInitAttrEx(**init, pd=pd, comp_mask=mask, send_ops_flags=EXTENDED))
         handle = self.keep("qp", qp)
-        # The send queue is mapped last.
-        self.queues[handle] = beneath.queues()[-1]
+        self.queues[handle] = beneath.queues() - before
         return {"qp": handle, "qpn": qp.qp_num}
 
     def cmd_srq(self, pd, max_wr=128, max_sge=4):
@@ -414,14 +414,15 @@ class Peer:
     ):
         list_ = self.sges(sge) or [SGE(0, 0, 0)]
         if op in ("atomic_write", "flush"):
-            queue, qp = one(self.queues, qp, "extended qp"), self.get("qp", qp)
+            queues, qp = one(self.queues, qp, "extended qp"), self.get("qp", qp)
             qp.wr_start()
             qp.wr_id, qp.wr_flags = wr_id, bits(flags, FLAGS)
             if op == "flush":
                 qp.wr_rdma_write(rkey, remote_addr)
                 placement = bits(placement, PLACEMENTS)
                 level = one(LEVELS, level, "level")
-                beneath.make_flush(queue, remote_addr, length, rkey, placement, level)
+                begin = (wr_id, qp.wr_flags, remote_addr)
+                beneath.make_flush(queues, begin, length, rkey, placement, level)
             else:
                 qp.wr_atomic_write(rkey, remote_addr, beneath.word(list_[0].addr))
             qp.wr_complete()
@@ -486,6 +487,10 @@ class Peer:
             out["imm"] = socket.ntohl(w.imm_data)
         if w.wc_flags & e.IBV_WC_WITH_INV:
             out["flags"].append("with_inv")
+            out["invalidated"] = w.imm_data
+        elif w.wc_flags & e.IBV_WC_IP_CSUM_OK:
+            # The number that the kernel's own verbs have for "with_inv". rdma_rxe writes it there.
+            out["flags"].append("ip_csum_ok")
             out["invalidated"] = w.imm_data
         if w.wc_flags & e.IBV_WC_GRH:
             out["flags"].append("grh")

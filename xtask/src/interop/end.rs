@@ -64,6 +64,10 @@ pub(super) struct Wc {
     pub(super) src_qp: u64,
     /// Whether a GRH stands before the data.
     pub(super) grh: bool,
+    /// The key that a SEND took away.
+    pub(super) invalidated: Option<u64>,
+    /// Whether it is marked as the completion of such a SEND.
+    pub(super) with_inv: bool,
 }
 
 /// What a queue pair is made as.
@@ -274,6 +278,7 @@ pub(super) fn all_equal(who: &str, what: &str, answers: &[Value]) -> Result<()> 
 impl Wc {
     fn of(w: &Value) -> Self {
         let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
+        let flag = |name: &str| w["flags"].as_array().into_iter().flatten().any(|f| f == name);
         Self {
             wr_id: number(&w["wr_id"]),
             status: text(&w["status"]),
@@ -282,7 +287,9 @@ impl Wc {
             byte_len: number(&w["byte_len"]),
             imm: w["imm"].as_u64(),
             src_qp: number(&w["src_qp"]),
-            grh: w["flags"].as_array().into_iter().flatten().any(|f| f == "grh"),
+            grh: flag("grh"),
+            invalidated: w["invalidated"].as_u64(),
+            with_inv: flag("with_inv"),
         }
     }
 
@@ -306,6 +313,8 @@ impl Wc {
             // Devices differ, but for datagrams.
             src_qp: self.src_qp,
             grh: self.grh,
+            invalidated: self.invalidated,
+            with_inv: self.with_inv,
         };
         if *self == want {
             return Ok(());

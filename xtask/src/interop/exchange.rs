@@ -16,9 +16,12 @@ pub(super) enum Op {
     Read,
     Cas,
     FetchAdd,
+    AtomicWrite,
+    Flush,
 }
 
 impl Op {
+    /// Those of the table of RC.
     pub(super) const ALL: [Self; 7] = [
         Self::Send,
         Self::SendImm,
@@ -45,6 +48,8 @@ impl Op {
             Self::Read => "READ",
             Self::Cas => "CAS",
             Self::FetchAdd => "FETCH_ADD",
+            Self::AtomicWrite => "ATOMIC_WRITE",
+            Self::Flush => "FLUSH",
         }
     }
 
@@ -58,6 +63,8 @@ impl Op {
             Self::Read => "read",
             Self::Cas => "cas",
             Self::FetchAdd => "fetch_add",
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
         }
     }
 
@@ -69,7 +76,19 @@ impl Op {
             Self::Read => "RDMA_READ",
             Self::Cas => "COMP_SWAP",
             Self::FetchAdd => "FETCH_ADD",
+            Self::AtomicWrite => "ATOMIC_WRITE",
+            Self::Flush => "FLUSH",
         }
+    }
+
+    /// ATOMIC WRITE and FLUSH.
+    pub(super) fn is_placed(self) -> bool {
+        matches!(self, Self::AtomicWrite | Self::Flush)
+    }
+
+    /// Whether it is about one word.
+    pub(super) fn is_word(self) -> bool {
+        self.is_atomic() || self == Self::AtomicWrite
     }
 
     pub(super) fn is_atomic(self) -> bool {
@@ -98,7 +117,8 @@ impl Op {
     pub(super) fn right(self) -> &'static str {
         match self {
             Self::Send | Self::SendImm => "",
-            Self::Write | Self::WriteImm => "remote_write",
+            Self::Write | Self::WriteImm | Self::AtomicWrite => "remote_write",
+            Self::Flush => "flush_global",
             Self::Read => "remote_read",
             Self::Cas | Self::FetchAdd => "remote_atomic",
         }
@@ -190,6 +210,11 @@ pub(super) fn request(
     let mut wr = json!({"qp": conn.req.qp, "op": op.verb(), "wr_id": n, "sge": sge});
     if let Some(imm) = imm {
         wr["imm"] = imm.into();
+    }
+    if op == Op::Flush {
+        wr["sge"] = json!([]);
+        wr["length"] = size.into();
+        wr["placement"] = json!(["global"]);
     }
     if op.is_remote() {
         wr["remote_addr"] = (pair.resp.mr.addr + REMOTE).into();

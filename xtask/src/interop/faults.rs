@@ -4,6 +4,7 @@
 use super::Asks;
 use super::end::{ALL_ACCESS, Conn, Link, Pair, Wc, all_equal, failed};
 use super::exchange::{LOCAL, Op, REMOTE, request};
+use super::features::Needs;
 use super::world::{Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};
@@ -24,6 +25,8 @@ enum Lie {
     Bounds,
     Region,
     QpAccess,
+    Unaligned,
+    Invalidate,
     LongMessage,
     RecvLkey,
     SendLkey,
@@ -69,6 +72,41 @@ pub(super) const ALL: &[Fault] = &[
         "FETCH_ADD through a QP without remote atomics",
         Op::FetchAdd,
         Lie::QpAccess,
+    ),
+    fault("wrong-rkey/ATOMIC_WRITE", "ATOMIC_WRITE, wrong rkey", Op::AtomicWrite, Lie::Rkey),
+    fault(
+        "bounds/ATOMIC_WRITE",
+        "ATOMIC_WRITE of a word after the region",
+        Op::AtomicWrite,
+        Lie::Bounds,
+    ),
+    fault(
+        "region/ATOMIC_WRITE",
+        "ATOMIC_WRITE to a region without remote write",
+        Op::AtomicWrite,
+        Lie::Region,
+    ),
+    fault(
+        "qp/ATOMIC_WRITE",
+        "ATOMIC_WRITE through a QP without remote write",
+        Op::AtomicWrite,
+        Lie::QpAccess,
+    ),
+    fault(
+        "unaligned/ATOMIC_WRITE",
+        "ATOMIC_WRITE to an address that is no multiple of 8",
+        Op::AtomicWrite,
+        Lie::Unaligned,
+    ),
+    fault("wrong-rkey/FLUSH", "FLUSH, wrong rkey", Op::Flush, Lie::Rkey),
+    fault("bounds/FLUSH", "FLUSH that ends a byte after the region", Op::Flush, Lie::Bounds),
+    fault("region/FLUSH", "FLUSH of a region without flush to global", Op::Flush, Lie::Region),
+    fault("qp/FLUSH", "FLUSH through a QP without flush to global", Op::Flush, Lie::QpAccess),
+    fault(
+        "invalidate/SEND",
+        "SEND with invalidate of a key that no window has",
+        Op::Send,
+        Lie::Invalidate,
     ),
     fault("long/SEND", "SEND of 3000 bytes into a receive of 100", Op::Send, Lie::LongMessage),
     fault("recv-lkey/SEND", "SEND into a receive with a wrong lkey", Op::Send, Lie::RecvLkey),
@@ -127,12 +165,16 @@ impl Fault {
             // 17 ms.
             (link.timeout, link.retry_cnt) = (12, 3);
         }
+        link.extended = self.op.is_placed();
+        if self.op == Op::Flush {
+            link.access.push(self.op.right());
+        }
         if self.lie == Lie::QpAccess {
             link.access.retain(|a| *a != self.op.right());
         }
         let mut pair = world.pair(setting)?;
         let conn = pair.connect(&link)?;
-        let size = if self.op.is_atomic() { 8 } else { SIZE };
+        let size = if self.op.is_word() { 8 } else { SIZE };
         let imm = self.op.has_imm().then_some(77);
         let mut wr = request(&pair, conn, self.op, size, 1, imm);
         let mut extra = None;
@@ -180,6 +222,21 @@ impl Fault {
         Ok(Seen { req: at_req, resp: at_resp, states })
     }
 
+    /// Whether whoever asks can be brought to it: our end refuses an ATOMIC WRITE to no word.
+    pub(super) fn is_possible(&self, asks: Asks) -> bool {
+        self.lie != Lie::Unaligned || asks != Asks::Ours
+    }
+
+    /// What not every kernel has.
+    pub(super) fn needs(&self) -> Needs {
+        match (self.op, self.lie) {
+            (Op::Flush, _) => Needs::Flush,
+            (Op::AtomicWrite, _) => Needs::AtomicWrite,
+            (_, Lie::Invalidate) => Needs::Windows,
+            _ => Needs::Nothing,
+        }
+    }
+
     /// Whether two kernels with the quirk [`super::world::Quirks::mute_faults`] show nothing to
     /// compare with.
     pub(super) fn is_mute(&self, asks: Asks) -> bool {
@@ -221,16 +278,23 @@ impl Fault {
         size: u64,
         extra: &mut Option<u64>,
     ) -> Result<()> {
-        let remote = pair.resp.mr;
-        let word = if self.op.is_atomic() { 0x2008 } else { REMOTE };
+        let mut remote = pair.resp.mr;
+        let word = if self.op.is_word() { 0x2008 } else { REMOTE };
         if self.op.is_remote() {
             wr["remote_addr"] = (remote.addr + word).into();
+        }
+        if self.op == Op::Flush && self.lie != Lie::Region {
+            let rights: Vec<_> = ALL_ACCESS.into_iter().chain([self.op.right()]).collect();
+            remote = pair.resp.register(remote.size, &rights)?;
+            *extra = Some(remote.mr);
+            wr["remote_addr"] = (remote.addr + word).into();
+            wr["rkey"] = remote.rkey.into();
         }
         match self.lie {
             // The right region, the wrong key byte.
             Lie::Rkey => wr["rkey"] = (remote.rkey ^ 0x55).into(),
             Lie::Bounds => {
-                let over = if self.op.is_atomic() { 8 } else { 1 };
+                let over = if self.op.is_word() { 8 } else { 1 };
                 wr["remote_addr"] = (remote.addr + remote.size - size + over).into();
             }
             Lie::Region => {
@@ -240,6 +304,11 @@ impl Fault {
                 *extra = Some(mr.mr);
                 wr["remote_addr"] = mr.addr.into();
                 wr["rkey"] = mr.rkey.into();
+            }
+            Lie::Unaligned => wr["remote_addr"] = (remote.addr + word + 4).into(),
+            Lie::Invalidate => {
+                wr["op"] = "send_inv".into();
+                wr["invalidate"] = 0x1234_5678.into();
             }
             Lie::SendLkey => {
                 let local = pair.req.mr;
@@ -287,10 +356,20 @@ struct Deviation {
     asks: Asks,
     /// A status of the kernel's, and ours in its place.
     instead: &'static [(&'static str, &'static str)],
+    /// Or all that the requester sees, and its state.
+    requester: Option<(&'static [&'static str], &'static str)>,
     why: &'static str,
 }
 
 const DEVIATIONS: &[Deviation] = &[
+    Deviation {
+        fault: "invalidate/SEND",
+        asks: Asks::Kernel,
+        instead: &[],
+        requester: Some((&["#1 REM_ACCESS_ERR", "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"], "ERR")),
+        why: "a key that cannot be invalidated is a remote access error; the kernel acknowledges the \
+              SEND, and its queue pair goes into the error state without a word",
+    },
     Deviation {
         fault: "long/SEND",
         asks: Asks::Kernel,
@@ -298,6 +377,7 @@ const DEVIATIONS: &[Deviation] = &[
             ("#1 REM_OP_ERR", "#1 REM_INV_REQ_ERR"),
             ("#60 LOC_QP_OP_ERR", "#60 LOC_LEN_ERR"),
         ],
+        requester: None,
         why: "a message longer than its receive is a local length error, and an invalid request to \
               the peer (IBTA 9.9.3, 11.6.2)",
     },
@@ -305,12 +385,14 @@ const DEVIATIONS: &[Deviation] = &[
         fault: "recv-lkey/SEND",
         asks: Asks::Kernel,
         instead: &[("#60 LOC_QP_OP_ERR", "#60 LOC_PROT_ERR")],
+        requester: None,
         why: "a receive with a wrong lkey is a local protection error (IBTA 11.6.2)",
     },
     Deviation {
         fault: "lkey/SEND",
         asks: Asks::Ours,
         instead: &[("#1 LOC_QP_OP_ERR", "#1 LOC_PROT_ERR"), ("#1 WR_FLUSH_ERR", "#1 LOC_PROT_ERR")],
+        requester: None,
         why: "a request with a wrong lkey is a local protection error (IBTA 11.6.2)",
     },
 ];
@@ -329,22 +411,27 @@ pub(super) fn compare(
         return Ok(None);
     }
     let mut known = DEVIATIONS.iter().filter(|d| d.fault == fault.name && d.asks == asks);
-    match known.find(|d| baseline.with(d.instead) == *seen) {
+    match known.find(|d| baseline.with(d) == *seen) {
         Some(deviation) => Ok(Some(format!("{}: {seen}", deviation.why))),
         None => Err(failed(format!("{seen}; between two kernels: {baseline}"))),
     }
 }
 
 impl Seen {
-    /// The same with other statuses.
-    fn with(&self, instead: &[(&str, &str)]) -> Self {
+    /// The same but for what deviates.
+    fn with(&self, deviation: &Deviation) -> Self {
         let swap = |list: &[String]| {
             let swap = |s: &String| {
-                let found = instead.iter().find(|(kernel, _)| kernel == s);
+                let found = deviation.instead.iter().find(|(kernel, _)| kernel == s);
                 found.map_or_else(|| s.clone(), |(_, ours)| (*ours).to_owned())
             };
             list.iter().map(swap).collect()
         };
-        Self { req: swap(&self.req), resp: swap(&self.resp), states: self.states.clone() }
+        let (mut req, mut states) = (swap(&self.req), self.states.clone());
+        if let Some((all, state)) = deviation.requester {
+            req = all.iter().map(|s| (*s).to_owned()).collect();
+            states[0] = state.to_owned();
+        }
+        Self { req, resp: swap(&self.resp), states }
     }
 }

@@ -4,7 +4,7 @@
 use super::end::{Conn, End, Link, PATIENCE, Pair, Qp, all_equal, failed};
 use super::exchange::{Op, exchange, request};
 use super::world::{Setting, World};
-use super::{datagram, shared, unreliable};
+use super::{datagram, placed, shared, unreliable, windows};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::thread;
@@ -15,11 +15,29 @@ pub(super) struct Feature {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     pub(super) run: fn(&mut World<'_>, Setting) -> Result<()>,
+    pub(super) needs: Needs,
+}
+
+/// What not every kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    /// Memory windows at the end that answers.
+    Windows,
+    /// ATOMIC WRITE at both ends.
+    AtomicWrite,
+    /// FLUSH at both ends.
+    Flush,
 }
 
 /// All of them, those of other services behind those of RC.
 pub(super) fn all() -> impl Iterator<Item = &'static Feature> {
-    ALL.iter().chain(unreliable::ALL).chain(datagram::ALL).chain(shared::ALL)
+    ALL.iter()
+        .chain(unreliable::ALL)
+        .chain(datagram::ALL)
+        .chain(shared::ALL)
+        .chain(windows::ALL)
+        .chain(placed::ALL)
 }
 
 pub(super) const fn feature(
@@ -27,7 +45,7 @@ pub(super) const fn feature(
     what: &'static str,
     run: fn(&mut World<'_>, Setting) -> Result<()>,
 ) -> Feature {
-    Feature { name, what, run }
+    Feature { name, what, run, needs: Needs::Nothing }
 }
 
 const ALL: &[Feature] = &[

@@ -11,9 +11,11 @@ mod exchange;
 mod faults;
 mod features;
 mod pingpong;
+mod placed;
 mod report;
 mod shared;
 mod unreliable;
+mod windows;
 mod world;
 
 use crate::vm::{Cmd, Error, Kernel, Net, Output, Result, Spec, Vm};
@@ -180,7 +182,8 @@ impl Run<'_> {
                 datagram::cell(&mut run.world, setting, op, size, n).map(|()| None)
             });
         }
-        for feature in features::all() {
+        let quirks = self.world.quirks;
+        for feature in features::all().filter(|f| quirks.have(f.needs, setting.asks)) {
             self.cell(setting, feature.name, |run| {
                 run.world.remark = None;
                 (feature.run)(&mut run.world, setting)?;
@@ -188,6 +191,10 @@ impl Run<'_> {
             });
         }
         for fault in faults::ALL {
+            // It is played between two kernels first: one answers.
+            if !quirks.have(fault.needs(), Asks::Ours) || !fault.is_possible(setting.asks) {
+                continue;
+            }
             self.cell(setting, fault.name, |run| {
                 if run.world.quirks.mute_faults && fault.is_mute(setting.asks) {
                     let seen = fault.play(&mut run.world, setting)?;

@@ -249,7 +249,8 @@ tables of UC (`uc/`) and UD (`ud/`) after it are made in the same way; of a data
 it is compared too, with the addresses it was sent between. A WRITE over UC has arrived when its \
 bytes are there; nothing else tells. In groups (`mcast/`) the kernel's end joins on the interface \
 with a socket, as rdma_cm has it do: `rdma_rxe` itself asks the interface for a group's MAC address \
-of IPv6, for IPv4 groups too.
+of IPv6, for IPv4 groups too. Where a cell is empty, the kernel has no such thing: memory windows \
+came with Linux 5.14, ATOMIC WRITE with 6.2.
 
 A fault is played between two kernels first, and each end must see the same completions and end \
 in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \

@@ -1,6 +1,7 @@
 //! The ends of one kernel's run, made when they are first needed and again after something failed.
 
 use super::end::{Conn, End, Link, Pair, failed};
+use super::features::Needs;
 use super::{Asks, Backend, Options};
 use crate::peer::Peer;
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
@@ -41,12 +42,28 @@ pub(super) struct Quirks {
     /// 5.10: no NAK for a fault of a request that takes no receive, and after a fault of its own
     /// request a requester that does not flush.
     pub(super) mute_faults: bool,
+    /// Before 5.14: no memory windows.
+    no_windows: bool,
+    /// Before 6.2: neither ATOMIC WRITE nor FLUSH.
+    no_placed: bool,
 }
 
 impl Quirks {
     fn of(kernel: &str) -> Self {
         let old = kernel == "5.10";
-        Self { mute_atomics: old, mute_faults: old }
+        let no_placed = old || kernel == "6.1";
+        Self { mute_atomics: old, mute_faults: old, no_windows: old, no_placed }
+    }
+
+    /// Whether this kernel can take its part in what needs this.
+    pub(super) fn have(self, needs: Needs, asks: Asks) -> bool {
+        match needs {
+            Needs::Nothing => true,
+            Needs::Windows => asks == Asks::Kernel || !self.no_windows,
+            Needs::AtomicWrite => !self.no_placed,
+            // This kernel's FLUSH carries an ICRC that is not that of the specification.
+            Needs::Flush => false,
+        }
     }
 }
 

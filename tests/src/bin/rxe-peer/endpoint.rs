@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rxe_verbs::{
     AddressHandle, AsyncEvent, Completion, CompletionQueue, Device, Faults, Gid, Key, MemoryRegion,
-    ProtectionDomain, QpCap, QueuePair, Remote, Sge, SharedReceiveQueue,
+    MemoryWindow, ProtectionDomain, QpCap, QueuePair, Remote, Request, Sge, SharedReceiveQueue,
 };
 use serde_json::{Map, Value, json};
 
@@ -14,8 +14,8 @@ use crate::answers::{completion, event};
 use crate::fields::{self, Connect, Flag, Modify, Op, Piece, SendWr, Service, read};
 use crate::pattern::pattern;
 use crate::requests::{
-    Ah, AhFromRecv, Cq, Events, Group, Mr, OfCtx, OfQp, Open, Pattern, Poll, PostList, PostRecv,
-    Qp, Range, Ready, Srq, SrqLimit, Write,
+    Ah, AhFromRecv, Bind, Cq, Events, Group, Mr, Mw, OfCtx, OfQp, Open, Pattern, Poll, PostList,
+    PostRecv, Qp, Range, Ready, Srq, SrqLimit, Write,
 };
 use crate::{Args, Problem};
 
@@ -29,6 +29,7 @@ pub(crate) struct Endpoint {
     qps: Made<Queues>,
     ahs: Made<AddressHandle>,
     srqs: Made<SharedReceiveQueue>,
+    mws: Made<MemoryWindow>,
     mrs: Made<MemoryRegion>,
     cqs: Made<CompletionQueue>,
     pds: Made<ProtectionDomain>,
@@ -44,6 +45,7 @@ impl Endpoint {
             qps: Made::new("qp"),
             ahs: Made::new("ah"),
             srqs: Made::new("srq"),
+            mws: Made::new("mw"),
             mrs: Made::new("mr"),
             cqs: Made::new("cq"),
             pds: Made::new("pd"),
@@ -105,6 +107,13 @@ impl Endpoint {
                 json!({"ah": self.ahs.keep(self.pds.get(pd)?.create_ah(&av.address()?)?)})
             }
             "ah_from_recv" => self.ah_from_recv(&read(f)?)?,
+            "mw" => {
+                let Mw { pd, r#type } = read(f)?;
+                let mw = self.pds.get(pd)?.create_window(r#type)?;
+                let rkey = mw.rkey().value();
+                json!({"mw": self.mws.keep(mw), "rkey": rkey})
+            }
+            "bind" => self.bind(&read(f)?)?,
             "events" => self.events(&read(f)?)?,
             "post_recv" => self.post_recv(&read(f)?)?,
             "post_send" => self.post_one(f)?,
@@ -219,6 +228,16 @@ impl Endpoint {
         Ok(json!({"ah": self.ahs.keep(ah)}))
     }
 
+    fn bind(&self, f: &Bind) -> Result<Value> {
+        let qp = &self.qps.get(f.qp)?.qp;
+        let (mr, offset, len) = self.range(f.mr, f.offset, Some(f.len))?;
+        let (mw, access) = (self.mws.get(f.mw)?, fields::access(f.access.as_deref()));
+        let request = qp.bind(f.wr_id, mw, mr, offset..offset + len, access);
+        let rkey = request.new_rkey().map(Key::value);
+        flagged(request, &f.flags).post()?;
+        Ok(json!({"rkey": rkey}))
+    }
+
     fn events(&self, f: &Events) -> Result<Value> {
         let device = self.ctxs.get(f.ctx)?;
         let end = Instant::now() + Duration::from_millis(f.timeout_ms);
@@ -314,23 +333,27 @@ impl Endpoint {
             Op::Read => qp.read(id, &sges, remote),
             Op::Cas => qp.compare_swap(id, result()?, remote, wr.compare, wr.swap),
             Op::FetchAdd => qp.fetch_add(id, result()?, remote, wr.add),
+            Op::SendInv => qp.send(id, &sges).invalidate(Key::new(wr.invalidate)),
+            Op::LocalInv => qp.local_invalidate(id, Key::new(wr.invalidate)),
+            Op::AtomicWrite => qp.atomic_write(id, self.word(&wr.sge)?, remote),
+            Op::Flush if wr.whole_region() => qp.flush_region(id, remote.rkey, wr.placement()),
+            Op::Flush => qp.flush(id, remote, wr.length, wr.placement()),
         };
         if let Some(ah) = wr.ah {
             request = request.to(self.ahs.get(ah)?, fields::qpn(wr.remote_qpn)?, wr.remote_qkey());
         }
-        if !wr.flags.contains(&Flag::Signaled) {
-            request = request.unsignaled();
-        }
-        if wr.flags.contains(&Flag::Solicited) {
-            request = request.solicited();
-        }
-        if wr.flags.contains(&Flag::Fence) {
-            request = request.fence();
-        }
-        if wr.flags.contains(&Flag::Inline) {
-            request = request.inline();
-        }
-        Ok(request.post()?)
+        Ok(flagged(request, &wr.flags).post()?)
+    }
+
+    /// The 8 bytes that a list of one element names.
+    fn word(&self, pieces: &[Piece]) -> Result<u64> {
+        let [Piece::Of(of)] = pieces else {
+            return Err(Problem::Wrong("8 bytes of a region are asked for".into()));
+        };
+        let at = usize::try_from(of.offset).unwrap_or(usize::MAX);
+        let (mr, at, _) = self.range(of.mr, at, Some(8))?;
+        let bytes = mr.to_vec(at..at + 8)?;
+        Ok(bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
     }
 
     fn poll(&mut self, f: &Poll) -> Result<Value> {
@@ -410,6 +433,7 @@ impl Endpoint {
             match kind.as_str() {
                 "qp" => self.qps.take(handle)?.qp.close()?,
                 "ah" => drop(self.ahs.take(handle)?),
+                "mw" => self.mws.take(handle)?.close()?,
                 "srq" => self.srqs.take(handle)?.close()?,
                 "mr" => self.mrs.take(handle)?.close()?,
                 "cq" => self.cqs.take(handle)?.close()?,
@@ -420,6 +444,23 @@ impl Endpoint {
         }
         Ok(json!({}))
     }
+}
+
+/// A request with these flags and no others.
+fn flagged<'q>(mut request: Request<'q>, flags: &[Flag]) -> Request<'q> {
+    if !flags.contains(&Flag::Signaled) {
+        request = request.unsignaled();
+    }
+    if flags.contains(&Flag::Solicited) {
+        request = request.solicited();
+    }
+    if flags.contains(&Flag::Fence) {
+        request = request.fence();
+    }
+    if flags.contains(&Flag::Inline) {
+        request = request.inline();
+    }
+    request
 }
 
 fn group(gid: Ipv6Addr) -> Gid {

@@ -3,10 +3,11 @@
 use std::net::Ipv6Addr;
 
 use rxe_verbs::{
-    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, Qkey, QpAttr, QpState, QpType, Qpn,
-    RnrTimer,
+    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Placement, Psn, Qkey, QpAttr, QpState,
+    QpType, Qpn, RnrTimer, WindowType,
 };
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::Problem;
@@ -23,15 +24,27 @@ pub(crate) enum Right {
     RemoteWrite,
     RemoteRead,
     RemoteAtomic,
+    MwBind,
+    FlushGlobal,
+    FlushPersistent,
 }
 
 impl Right {
-    const ALL: [(Self, &'static str, Access); 4] = [
+    const ALL: [(Self, &'static str, Access); 7] = [
         (Self::LocalWrite, "local_write", Access::LOCAL_WRITE),
         (Self::RemoteWrite, "remote_write", Access::REMOTE_WRITE),
         (Self::RemoteRead, "remote_read", Access::REMOTE_READ),
         (Self::RemoteAtomic, "remote_atomic", Access::REMOTE_ATOMIC),
+        (Self::MwBind, "mw_bind", Access::MW_BIND),
+        (Self::FlushGlobal, "flush_global", Access::FLUSH_GLOBAL),
+        (Self::FlushPersistent, "flush_persistent", Access::FLUSH_PERSISTENT),
     ];
+
+    /// Those that are given when none are named.
+    const USUAL: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_ATOMIC);
 
     fn access(self) -> Access {
         match self {
@@ -39,15 +52,18 @@ impl Right {
             Self::RemoteWrite => Access::REMOTE_WRITE,
             Self::RemoteRead => Access::REMOTE_READ,
             Self::RemoteAtomic => Access::REMOTE_ATOMIC,
+            Self::MwBind => Access::MW_BIND,
+            Self::FlushGlobal => Access::FLUSH_GLOBAL,
+            Self::FlushPersistent => Access::FLUSH_PERSISTENT,
         }
     }
 }
 
-/// What a list of rights allows; everything if there is none.
+/// What a list of rights allows; the usual ones if there is none.
 pub(crate) fn access(rights: Option<&[Right]>) -> Access {
     match rights {
         Some(list) => list.iter().fold(Access::empty(), |all, r| all | r.access()),
-        None => Right::ALL.iter().fold(Access::empty(), |all, (_, _, a)| all | *a),
+        None => Right::USUAL,
     }
 }
 
@@ -311,6 +327,10 @@ pub(crate) enum Op {
     Read,
     Cas,
     FetchAdd,
+    SendInv,
+    LocalInv,
+    AtomicWrite,
+    Flush,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -350,6 +370,31 @@ pub(crate) struct SendWr {
     pub(crate) remote_qpn: u32,
     #[serde(default)]
     remote_qkey: u32,
+    #[serde(default)]
+    pub(crate) invalidate: u32,
+    #[serde(default)]
+    pub(crate) length: u32,
+    #[serde(default)]
+    placement: Vec<Far>,
+    #[serde(default)]
+    level: Level,
+}
+
+/// How far a FLUSH goes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Far {
+    Global,
+    Persistent,
+}
+
+/// What a FLUSH is of.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    #[default]
+    Range,
+    Mr,
 }
 
 impl SendWr {
@@ -357,9 +402,32 @@ impl SendWr {
     pub(crate) fn remote_qkey(&self) -> Qkey {
         Qkey::new(self.remote_qkey)
     }
+
+    /// How far a FLUSH goes.
+    pub(crate) fn placement(&self) -> Placement {
+        let bit = |far: &Far| match far {
+            Far::Global => Placement::GLOBAL,
+            Far::Persistent => Placement::PERSISTENT,
+        };
+        self.placement.iter().map(bit).fold(Placement::empty(), |all, bit| all | bit)
+    }
+
+    /// Whether a FLUSH is of a whole region.
+    pub(crate) fn whole_region(&self) -> bool {
+        self.level == Level::Mr
+    }
 }
 
-fn signaled() -> Vec<Flag> {
+/// Reads the number of a window's type.
+pub(crate) fn window<'de, D: Deserializer<'de>>(number: D) -> Result<WindowType, D::Error> {
+    match u8::deserialize(number)? {
+        1 => Ok(WindowType::Type1),
+        2 => Ok(WindowType::Type2),
+        other => Err(D::Error::custom(format!("there is no memory window of type {other}"))),
+    }
+}
+
+pub(crate) fn signaled() -> Vec<Flag> {
     vec![Flag::Signaled]
 }
 

@@ -5,7 +5,9 @@ use std::net::Ipv6Addr;
 
 use serde::Deserialize;
 
-use crate::fields::{Av, Piece, Right, SendWr, Service};
+use rxe_verbs::WindowType;
+
+use crate::fields::{Av, Flag, Piece, Right, SendWr, Service, signaled, window};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +133,34 @@ pub(crate) struct AhFromRecv {
     pub(crate) mr: u64,
     #[serde(default)]
     pub(crate) offset: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mw {
+    pub(crate) pd: u64,
+    #[serde(default = "type2", deserialize_with = "window")]
+    pub(crate) r#type: WindowType,
+}
+
+fn type2() -> WindowType {
+    WindowType::Type2
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bind {
+    pub(crate) qp: u64,
+    pub(crate) mw: u64,
+    pub(crate) mr: u64,
+    pub(crate) len: usize,
+    #[serde(default)]
+    pub(crate) offset: usize,
+    pub(crate) access: Option<Vec<Right>>,
+    #[serde(default)]
+    pub(crate) wr_id: u64,
+    #[serde(default = "signaled")]
+    pub(crate) flags: Vec<Flag>,
 }
 
 #[derive(Deserialize)]
