@@ -130,6 +130,15 @@ fn describe(bytes: &[u8]) -> String {
     if packet.ack_req() {
         text += " ack?";
     }
+    if let Some(srq) = packet.xrc_srq() {
+        let _ = write!(text, " srq {srq}");
+    }
+    if let Some(deth) = packet.deth() {
+        let _ = write!(text, " from {} qkey {:#x}", deth.src_qp, deth.qkey.value());
+    }
+    if let Some(key) = packet.ieth() {
+        let _ = write!(text, " invalidates {key:#x}");
+    }
     if let Some(reth) = packet.reth() {
         let _ = write!(text, " va {:#x} rkey {} dma {}", reth.va, reth.rkey, reth.dma_len);
     }

@@ -5,7 +5,7 @@ use rxe_core::qp::{QpState, QpType};
 use rxe_core::wire::DropReason;
 
 use super::blame::Right;
-use super::{Judge, Look, Verdict};
+use super::{Binding, Judge, Look, Verdict};
 use crate::sim::memory::Area;
 use crate::sim::script::{Flaw, Queue, Verb};
 
@@ -50,6 +50,32 @@ impl Judge<'_> {
         let mut bytes = vec![0; range.len()];
         look.look(side, range.start, &mut bytes);
         self.deregistered[side].get_or_insert((when, bytes));
+    }
+
+    /// The program registered the region anew to which a side's windows are bound: so many are, it was
+    /// told, and whether it was allowed to.
+    ///
+    /// # Errors
+    /// That is not so.
+    pub fn on_registered(&mut self, side: usize, windows: usize, allowed: bool) -> Verdict {
+        let (mut least, mut most) = (0, 0);
+        for window in 0..self.script.windows.len() {
+            if self.script.windows[window].side != side {
+                continue;
+            }
+            let open = |step: &usize| self.script.bind(*step).place.len > 0;
+            let mut own = self.bindings.iter().filter(|(_, b)| b.window == window);
+            let sure =
+                |b: &Binding| b.bound.is_some() && b.gone.is_none() && b.disturbed.is_empty();
+            least += usize::from(own.clone().any(|(step, b)| open(step) && sure(b)));
+            most += usize::from(own.any(|(step, b)| open(step) && !b.failed && b.gone.is_none()));
+        }
+        if !(least..=most).contains(&windows) || allowed != (windows == 0) {
+            let what = if allowed { "registered anew" } else { "not registered anew" };
+            return Err(format!("{windows} windows are bound, of {least} to {most}: {what}"));
+        }
+        self.met(if allowed { "regions registered anew" } else { "regions held by windows" });
+        Ok(())
     }
 
     /// An engine said this. `qp`: the queue pair that it is about, if that is known.

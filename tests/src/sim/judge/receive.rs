@@ -259,7 +259,10 @@ impl Judge<'_> {
             Some(_) if matches!(op.flaw, Some(Flaw::WrongQkey | Flaw::LocalKey)) => false,
             Some(To::Qp(target)) => target == qp && same_key(op),
             Some(To::Reply) => sent.target == Some(qp) && same_key(op),
-            Some(To::Group(group)) => self.qps[qp].heard[group] && self.hears_key(qp, sender, op),
+            Some(To::Group(group)) => {
+                let own = sender == qp && self.script.qps[qp].deaf;
+                !own && self.qps[qp].heard[group] && self.hears_key(qp, sender, op)
+            }
         }
     }
 

@@ -58,7 +58,11 @@ impl Judge<'_> {
                     continue;
                 }
                 let targets = match (op.to, self.script.qps[qp].peer) {
-                    (Some(To::Group(_)), _) => sent.members.clone(),
+                    (Some(To::Group(_)), _) => {
+                        let mut members = sent.members.clone();
+                        members.retain(|&member| member != qp || !self.script.qps[qp].deaf);
+                        members
+                    }
                     (Some(To::Qp(target)), _) | (None, Some(target)) => vec![target],
                     _ => sent.target.into_iter().collect(),
                 };

@@ -127,6 +127,7 @@ impl Script {
             sig_all: rng.chance(1, 4),
             cqs: [rng.index(cqs), rng.index(cqs)],
             srq,
+            deaf: service == QpType::Ud && rng.chance(1, 4),
             word: has_word.then(|| self.sides[peer].layout.allocate_word(rng)),
         }
     }

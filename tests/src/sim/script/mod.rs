@@ -92,6 +92,8 @@ pub struct Qp {
     pub srq: Option<usize>,
     /// The word of the peer's that its atomics work on.
     pub word: Option<Place>,
+    /// Whether it does not hear what it sends to groups itself.
+    pub deaf: bool,
 }
 
 /// A memory window.
@@ -145,6 +147,10 @@ pub enum Deed {
     Pause(usize, usize, Duration),
     /// Takes a shared receive queue out of its XRC domain.
     Withdraw(usize),
+    /// Makes a completion queue hold so many.
+    Resize(usize, usize, u32),
+    /// Registers the region that windows are bound to again, as it is.
+    Register(usize),
 }
 
 /// Where receives are posted.

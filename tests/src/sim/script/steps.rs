@@ -86,9 +86,25 @@ impl Drawer<'_> {
                 let later = self.soon(300_000);
                 self.push(later, Deed::Resume(qp));
             }
+            94..96 => self.draw_upkeep(),
             _ if self.script.disturbed => self.disturb(qp),
             _ => self.draw_send(qp),
         }
+    }
+
+    fn draw_upkeep(&mut self) {
+        let side = self.rng.index(self.script.sides.len());
+        let deed = if self.rng.chance(1, 2) {
+            Deed::Register(side)
+        } else {
+            let cq = self.rng.index(self.script.sides[side].cqs.len());
+            // Never so small that it overflows where nobody stops looking.
+            let least = self.script.sides[side].cqs[cq];
+            let shrink = self.script.disturbed && self.rng.chance(1, 2);
+            let depth = if shrink { 1 + self.rng.below32(4) } else { least + 10 };
+            Deed::Resize(side, cq, depth)
+        };
+        self.push(self.at, deed);
     }
 
     fn disturb(&mut self, qp: usize) {

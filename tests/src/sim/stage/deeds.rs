@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rxe_core::VerbsError;
+use rxe_core::mem::RegionChange;
 use rxe_core::qp::{AttrMask, QpAttr, QpState};
 use rxe_core::queue::RecvRequest;
 use rxe_core::types::{Gid, Psn, Qpn, Time};
@@ -225,6 +226,19 @@ impl Stage<'_> {
                 if self.objects.devices[side].memory.deregister(key) {
                     self.judge.on_deregistered(side, &self.objects);
                 }
+            }
+            Deed::Resize(side, cq, depth) => {
+                let queue = &self.objects.devices[side].cqs[cq];
+                let fits = queue.len() <= depth as usize;
+                if queue.resize(depth).is_ok() != fits {
+                    return Err(format!("a queue of {} is resized to {depth}", queue.len()));
+                }
+            }
+            Deed::Register(side) => {
+                let key = self.script.sides[side].layout.key(Area::Windowed);
+                let memory = &self.objects.devices[side].memory;
+                let done = memory.reregister(key, RegionChange::default());
+                self.judge.on_registered(side, memory.windows_of(key), done.is_ok())?;
             }
             Deed::Pause(side, cq, time) => {
                 self.paused.insert((side, cq), self.now + time);

@@ -118,7 +118,11 @@ impl<'s> Objects<'s> {
             srq: spec.srq.map(|srq| Arc::clone(&self.srqs[srq])),
             xrcd: is_target.then(|| Arc::clone(&device.xrcd)),
         };
-        self.qps[qp] = Some(device.engine.create_qp(qpn, init).expect("numbers differ"));
+        let handle = device.engine.create_qp(qpn, init).expect("numbers differ");
+        if spec.deaf {
+            handle.block_own_multicast();
+        }
+        self.qps[qp] = Some(handle);
     }
 
     /// Brings a queue pair from RESET to RTS.
