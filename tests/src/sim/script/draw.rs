@@ -43,7 +43,7 @@ impl Script {
         script.draw_srqs(&mut rng);
         script.draw_qps(&mut rng);
         for side in 0..script.sides.len() {
-            for _ in 0..rng.index(3) {
+            for _ in 0..rng.pick(&[0, 1, 1, 2]) {
                 let kind = rng.pick(&[WindowType::Type1, WindowType::Type2]);
                 script.windows.push(Window { side, kind });
             }

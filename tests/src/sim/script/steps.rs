@@ -68,8 +68,8 @@ impl Drawer<'_> {
     fn draw_step(&mut self) {
         let qp = self.rng.index(self.script.qps.len());
         match self.rng.below(100) {
-            0..75 => self.draw_send(qp),
-            75..84 => self.draw_bind(qp),
+            0..70 => self.draw_send(qp),
+            70..84 => self.draw_bind(qp),
             84..88 if !self.script.srqs.is_empty() => {
                 let srq = self.rng.index(self.script.srqs.len());
                 let limit = self.rng.below32(self.script.srqs[srq].depth + 1);
@@ -265,7 +265,7 @@ impl Drawer<'_> {
             return None;
         }
         let peer = self.script.qps[qp].peer?;
-        if !matches!(verb, Verb::Flush(_)) && self.rng.chance(1, 3) {
+        if !matches!(verb, Verb::Flush(_)) && self.rng.chance(2, 3) {
             let windowed = self.draw_windowed(peer, verb, len);
             if windowed.is_some() {
                 return windowed;
@@ -295,7 +295,7 @@ impl Drawer<'_> {
         let place = self.script.bind(bound.step).place;
         let half = place.len / 2;
         let skip = if verb == Verb::Read {
-            half.checked_add(self.rng.below32((half + 1).checked_sub(len)?))?
+            half + self.rng.below32(half.checked_sub(len)? + 1)
         } else {
             bound.used.checked_add(len).filter(|end| *end <= half)?;
             bound.used += len;
@@ -377,7 +377,8 @@ impl Drawer<'_> {
         let Some(key) = self.bindings[window].checked_add(1) else { return };
         self.bindings[window] = key;
         let unbinds = kind == WindowType::Type1 && self.rng.chance(1, 6);
-        let len = if unbinds { 0 } else { 1 + self.rng.below32(self.script.longest * 3) };
+        let longest = self.script.longest;
+        let len = if unbinds { 0 } else { longest + self.rng.below32(longest * 4) };
         let layout = &mut self.script.sides[side].layout;
         let place = layout.allocate(self.rng, Area::Windowed, len, 1);
         let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -406,10 +407,33 @@ impl Drawer<'_> {
                 let bind = std::mem::replace(&mut self.script.steps[step].deed, Deed::Send(qp, op));
                 let step = self.push(self.at, bind);
                 self.bound.push(Bound { step, binder: qp, used: 0 });
-                return;
+                return self.draw_uses(qp);
             }
         }
         self.bound.push(Bound { step, binder: qp, used: 0 });
+        self.draw_uses(qp);
+    }
+
+    /// The peer of who has bound a window uses it, before or after it knows.
+    fn draw_uses(&mut self, binder: usize) {
+        let Some(peer) = self.script.qps[binder].peer else { return };
+        let service = self.script.qps[peer].service;
+        if service == QpType::XrcRecv {
+            return;
+        }
+        for _ in 0..self.rng.below(4) {
+            let read = service != QpType::Uc && self.rng.chance(1, 2);
+            let verb = if read { Verb::Read } else { Verb::Write(None) };
+            let len = self.rng.below32(self.script.longest / 2);
+            let mut op = self.blank(verb);
+            op.remote = self.draw_windowed(binder, verb, len);
+            if op.remote.is_none() {
+                continue;
+            }
+            op.local = self.draw_list(self.script.qps[peer].side, Area::Open, len, 1);
+            let later = self.soon(80_000);
+            self.push(later, Deed::Send(peer, op));
+        }
     }
 
     /// A receive for a message: early, in time, or late.
