@@ -82,21 +82,21 @@ fn next(context: &Context) -> Outcome<ibv_async_event> {
     }
 }
 
-/// The event in terms of the program's objects; `None` where the object is gone.
+/// The event in terms of the program's objects; `None` where the object is gone. It is counted while
+/// the map is locked: who destroys the object takes it out, and only then looks at the count.
 fn translate(context: &Context, event: &AsyncEvent) -> Option<ibv_async_event> {
     let port = async_element { port_num: 1 };
     let element = match event.kind {
         AsyncKind::CqErr => {
-            let qp = *context.qps.lock().get(&event.qpn?.value())?;
+            let cqs = context.cqs.lock();
+            let cq = *cqs.get(&event.cq?)?;
             // SAFETY: what is in the map exists.
-            let qp = unsafe { Qp::of(qp) };
-            let cq = qp.overflowed_cq();
-            // SAFETY: a queue pair's queues outlive it.
             unsafe { Cq::of(cq) }.asyncs.delivered();
             async_element { cq }
         }
         AsyncKind::SrqLimitReached => {
-            let srq = *context.srqs.lock().get(&event.srq?)?;
+            let srqs = context.srqs.lock();
+            let srq = *srqs.get(&event.srq?)?;
             // SAFETY: what is in the map exists.
             unsafe { Srq::of(srq) }.asyncs.delivered();
             async_element { srq }
@@ -106,7 +106,8 @@ fn translate(context: &Context, event: &AsyncEvent) -> Option<ibv_async_event> {
         | AsyncKind::PortErr
         | AsyncKind::GidChange => port,
         _ => {
-            let qp = *context.qps.lock().get(&event.qpn?.value())?;
+            let qps = context.qps.lock();
+            let qp = *qps.get(&event.qpn?.value())?;
             // SAFETY: what is in the map exists.
             unsafe { Qp::of(qp) }.asyncs.delivered();
             async_element { qp }

@@ -12,9 +12,10 @@ use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use rxe_verbs::{Key, Payload, Qkey, QpType, Remote, SendOp, SendRequest, Sge, SgeList};
 
-use super::abi::{ibv_ah, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_sge};
+use super::abi::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 use super::ah::Ah;
 use super::context::Context;
+use super::mw;
 use super::post::{self, check_room, send_flags};
 use super::qp::Qp;
 use crate::ffi::{Failure, Outcome, errno_of};
@@ -37,8 +38,8 @@ impl Default for Batch {
     }
 }
 
-/// Of `ibv_qp_create_send_ops_flags`: all but segmentation offload and window binding.
-const OPERATIONS: u64 = 0x2ff | 1 << 12;
+/// Of `ibv_qp_create_send_ops_flags`: all but segmentation offload.
+const OPERATIONS: u64 = 0x3ff | 1 << 11 | 1 << 12;
 /// What datagrams can do: SEND, with and without immediate data.
 const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
 /// What unreliable connections can do: these, and WRITE.
@@ -67,7 +68,7 @@ pub(super) fn functions(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_flags: 0,
         wr_atomic_cmp_swp: Some(wr_atomic_cmp_swp),
         wr_atomic_fetch_add: Some(wr_atomic_fetch_add),
-        wr_bind_mw: None,
+        wr_bind_mw: Some(wr_bind_mw),
         wr_local_inv: Some(wr_local_inv),
         wr_rdma_read: Some(wr_rdma_read),
         wr_rdma_write: Some(wr_rdma_write),
@@ -177,6 +178,21 @@ unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: see wr_send.
     unsafe { begin(qp, SendOp::LocalInvalidate { key: Key(rkey) }) }
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: see wr_send; the window and what the structure names exist.
+    unsafe {
+        match mw::operation(window, rkey, &*info) {
+            Ok(op) => begin(qp, op),
+            Err(failure) => drop(building(qp).wrong.get_or_insert(failure)),
+        }
+    }
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {

@@ -15,11 +15,12 @@ use rustix::event::epoll;
 use rxe_verbs::{Device, DeviceInfo, XrcDomain};
 
 use super::abi::{
-    ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, ibv_qp, ibv_srq, verbs_context,
+    ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_device, ibv_qp, ibv_srq,
+    verbs_context,
 };
 use super::device::DeviceEntry;
 use super::xrcd::FileId;
-use super::{cq, cq_ex, pd, post, qp, query, srq, xrcd};
+use super::{cq, cq_ex, mw, pd, post, qp, query, srq, xrcd};
 use crate::config::CONFIG;
 use crate::explain;
 use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
@@ -39,6 +40,7 @@ pub(super) struct Context {
     /// The objects that asynchronous events are about, by number.
     pub(super) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
     pub(super) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
+    pub(super) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
     /// The XRC domains that files stand for, and how many handles each has.
     pub(super) xrc_domains: Mutex<HashMap<FileId, (XrcDomain, u32)>>,
 }
@@ -72,6 +74,7 @@ impl Context {
             asyncs,
             qps: Mutex::default(),
             srqs: Mutex::default(),
+            cqs: Mutex::default(),
             xrc_domains: Mutex::default(),
         }))
     }
@@ -173,9 +176,9 @@ fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
 fn ops() -> ibv_context_ops {
     ibv_context_ops {
         _compat_query_to_dereg: [ptr::null(); 7],
-        alloc_mw: None,
-        bind_mw: None,
-        dealloc_mw: None,
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(mw::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
         _compat_create_cq: ptr::null(),
         poll_cq: Some(cq::poll_cq),
         req_notify_cq: Some(cq::req_notify_cq),

@@ -93,8 +93,9 @@ pub(super) unsafe fn create(
         current: Mutex::new(None),
         empty: AtomicU32::new(0),
     });
+    let cq = ptr::from_ref(&*this).cast_mut().cast();
+    owner.cqs.lock().insert(id, cq);
     if !channel.is_null() {
-        let cq = ptr::from_ref(&*this).cast_mut().cast();
         // SAFETY: a channel.
         unsafe { Channel::of(channel) }.queues.lock().insert(id, cq);
     }
@@ -123,13 +124,15 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: as above.
     let (context, channel) = unsafe { ((*cq).context, (*cq).channel) };
     // SAFETY: as above.
-    if !unsafe { Context::of(context) }.is_own() {
+    let owner = unsafe { Context::of(context) };
+    if !owner.is_own() {
         return 0;
     }
     if this.queue.users() > 0 {
         let why = "queue pairs still use the completion queue: destroy them first";
         return errno_of("ibv_destroy_cq", Err(Failure::new(libc::EBUSY, why)));
     }
+    owner.cqs.lock().remove(&this.queue.id());
     if !channel.is_null() {
         // SAFETY: a channel outlives its queues.
         unsafe { Channel::of(channel) }.queues.lock().remove(&this.queue.id());
@@ -142,8 +145,15 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_resize_cq(_cq: *mut ibv_cq, _cqe: c_int) -> c_int {
-    errno_of("ibv_resize_cq", Err(Failure::plain(libc::EOPNOTSUPP)))
+unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: a queue.
+    let this = unsafe { Cq::of(cq) };
+    let resized = this.queue.resize(u32::try_from(cqe).unwrap_or(0));
+    if resized.is_ok() {
+        // SAFETY: the header's own field; no reference to it exists.
+        unsafe { (*cq).cqe = cqe };
+    }
+    errno_of("ibv_resize_cq", resized.map_err(Failure::from))
 }
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {

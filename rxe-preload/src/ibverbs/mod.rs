@@ -10,6 +10,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod mr;
+mod mw;
 mod pd;
 mod post;
 mod qp;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
-use rxe_verbs::{Access, MemoryRegion};
+use rxe_verbs::{Access, MemoryRegion, Reregistration};
 
 use super::abi::{ibv_context, ibv_mr, ibv_pd};
 use super::context::Context;
@@ -136,19 +136,70 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
+/// Returns 0 or an `ibv_rereg_mr_err_code`: the region is as it was, or it is changed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_rereg_mr(
-    _mr: *mut ibv_mr,
-    _flags: c_int,
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: usize,
-    _access: c_int,
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
 ) -> c_int {
-    // The old region stays valid.
-    const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-    errno_of("ibv_rereg_mr", Err(Failure::plain(libc::EOPNOTSUPP)));
-    IBV_REREG_MR_ERR_INPUT
+    const INVALID_INPUT: c_int = -1;
+    // SAFETY: a region, which no other thread uses meanwhile; and the caller's promise.
+    let outcome = unsafe { reregister(&mut *mr.cast(), flags, pd, addr, length, access) };
+    if errno_of("ibv_rereg_mr", outcome) == 0 { 0 } else { INVALID_INPUT }
+}
+
+/// # Safety
+/// As for registering memory.
+unsafe fn reregister(
+    mr: &mut Mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    flags_of_access: c_int,
+) -> Outcome {
+    const TRANSLATION: c_int = 1;
+    const PD: c_int = 1 << 1;
+    const ACCESS: c_int = 1 << 2;
+    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+        return Err(Failure::new(
+            libc::EINVAL,
+            format!("flags {flags:#x}: 1, 2 and 4 have a meaning"),
+        ));
+    }
+    // SAFETY: its context is open.
+    unsafe { Context::of(mr.verbs.context) }.check()?;
+    let mut change = Reregistration::new();
+    if flags & PD != 0 {
+        if pd.is_null() {
+            return Err(Failure::new(libc::EINVAL, "the protection domain is missing"));
+        }
+        // SAFETY: a protection domain.
+        change = change.pd(&unsafe { Pd::of(pd) }.domain);
+    }
+    if flags & ACCESS != 0 {
+        change = change.access(access(flags_of_access.cast_unsigned())?);
+    }
+    if flags & TRANSLATION != 0 {
+        let first = NonNull::new(addr.cast::<u8>());
+        let first = first.ok_or_else(|| Failure::new(libc::EINVAL, "the memory is missing"))?;
+        check_mapped(addr, length)?;
+        // SAFETY: `ibv_rereg_mr`'s own contract, as for registering.
+        change = unsafe { change.raw_memory(first, length, addr.addr() as u64) };
+    }
+    mr.region.reregister(change)?;
+    if flags & PD != 0 {
+        mr.verbs.pd = pd;
+    }
+    if flags & TRANSLATION != 0 {
+        (mr.verbs.addr, mr.verbs.length) = (addr, length);
+    }
+    (mr.verbs.lkey, mr.verbs.rkey) = (mr.region.lkey().value(), mr.region.rkey().value());
+    Ok(())
 }
 
 #[unsafe(no_mangle)]

@@ -11,11 +11,13 @@ use smallvec::SmallVec;
 
 use super::abi::{
     IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE,
-    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
+    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp,
+    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
 };
 use super::ah::Ah;
 use super::context::Context;
+use super::mw;
 use super::qp::Qp;
 use super::srq::Srq;
 use crate::explain;
@@ -96,6 +98,10 @@ unsafe fn send_request(qp: &Qp, wr: &ibv_send_wr) -> Outcome<SendRequest> {
             }
         }
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: Key(wr.imm_or_rkey) },
+        IBV_WR_BIND_MW => {
+            // SAFETY: the window and the region that the request names exist.
+            unsafe { mw::operation(wr.bind_mw.mw, wr.bind_mw.rkey, &wr.bind_mw.bind_info) }?
+        }
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: Key(wr.imm_or_rkey) },
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote: rdma() },
         other => {

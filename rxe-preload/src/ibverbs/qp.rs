@@ -42,11 +42,6 @@ impl Qp {
         unsafe { &*qp.cast() }
     }
 
-    /// The one of its completion queues that has overflowed.
-    pub(super) fn overflowed_cq(&self) -> *mut ibv_cq {
-        if self.pair.recv_cq().is_overflowed() { self.recv_cq } else { self.send_cq }
-    }
-
     /// As ibv_create_qp was asked.
     pub(super) fn init_attr(&self, qp_context: *mut c_void) -> ibv_qp_init_attr {
         ibv_qp_init_attr {

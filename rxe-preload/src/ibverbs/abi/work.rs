@@ -131,6 +131,7 @@ pub(crate) const IBV_WR_RDMA_READ: c_uint = 4;
 pub(crate) const IBV_WR_ATOMIC_CMP_AND_SWP: c_uint = 5;
 pub(crate) const IBV_WR_ATOMIC_FETCH_AND_ADD: c_uint = 6;
 pub(crate) const IBV_WR_LOCAL_INV: c_uint = 7;
+pub(crate) const IBV_WR_BIND_MW: c_uint = 8;
 pub(crate) const IBV_WR_SEND_WITH_INV: c_uint = 9;
 pub(crate) const IBV_WR_ATOMIC_WRITE: c_uint = 15;
 

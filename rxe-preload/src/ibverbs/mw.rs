@@ -1,0 +1,100 @@
+//! Memory windows. IBTA 10.6.7, 11.2.8.11.
+
+use std::ffi::{c_int, c_uint};
+
+use rxe_core::mem::{Binding, WindowType};
+use rxe_verbs::{Access, Key, MemoryWindow, Payload, SendOp, SendRequest, SgeList};
+
+use super::abi::{ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
+use super::context::Context;
+use super::pd::Pd;
+use super::post;
+use super::qp::Qp;
+use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+
+/// A memory window as programs hold it.
+#[repr(C)]
+struct Mw {
+    verbs: ibv_mw,
+    window: MemoryWindow,
+}
+
+pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
+    // SAFETY: a protection domain, whose context is open.
+    let (context, owner) = unsafe { ((*pd).context, Pd::of(pd)) };
+    let make = || -> Outcome<*mut ibv_mw> {
+        // SAFETY: as above.
+        unsafe { Context::of(context) }.check()?;
+        let window_type = match kind {
+            1 => WindowType::Type1,
+            2 => WindowType::Type2,
+            _ => return Err(Failure::new(libc::EINVAL, format!("type {kind}: 1 or 2"))),
+        };
+        let window = owner.domain.create_window(window_type)?;
+        let verbs = ibv_mw { context, pd, rkey: window.rkey().value(), handle: 0, r#type: kind };
+        Ok(Box::into_raw(Box::new(Mw { verbs, window })).cast())
+    };
+    pointer_of("ibv_alloc_mw", make())
+}
+
+pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: a window, whose context is open.
+    let own = unsafe { Context::of((*mw).context) }.is_own();
+    if own {
+        // SAFETY: from `alloc_mw`; the program gives it up.
+        let this = unsafe { Box::from_raw(mw.cast::<Mw>()) };
+        return errno_of("ibv_dealloc_mw", this.window.close().map_err(Failure::from));
+    }
+    0
+}
+
+/// Binds a window of type 1 under its next key.
+pub(super) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    // SAFETY: a queue pair, a window and the caller's structure.
+    let (this, rkey, bind) = unsafe { (Qp::of(qp), (*mw).rkey, &*bind) };
+    let new_key = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
+    // SAFETY: as above.
+    let outcome = unsafe { operation(mw, new_key, &bind.bind_info) }.and_then(|op| {
+        let mut request = SendRequest::new(bind.wr_id, op, Payload::Sges(SgeList::new()));
+        request.flags = post::send_flags(bind.send_flags);
+        this.pair.post_send(request)?;
+        // SAFETY: the header's own field; the program does not use it meanwhile.
+        unsafe { (*mw).rkey = new_key };
+        Ok(())
+    });
+    errno_of("ibv_bind_mw", outcome)
+}
+
+/// The operation that gives a window a range and a key; without length it takes them away.
+///
+/// # Safety
+/// `mw` is a window, and what `info` names exists.
+pub(super) unsafe fn operation(
+    mw: *mut ibv_mw,
+    new_key: u32,
+    info: &ibv_mw_bind_info,
+) -> Outcome<SendOp> {
+    let mr: *mut ibv_mr = info.mr;
+    let region = if mr.is_null() {
+        if info.length > 0 {
+            return Err(Failure::new(libc::EINVAL, "bind_info.mr: the region is missing"));
+        }
+        Key::new(0)
+    } else {
+        // SAFETY: a region.
+        Key::new(unsafe { (*mr).lkey })
+    };
+    let access = Access::from_bits(info.mw_access_flags).ok_or_else(|| {
+        let why = format!("mw_access_flags {:#x}: there are no such flags", info.mw_access_flags);
+        Failure::new(libc::EINVAL, why)
+    })?;
+    // SAFETY: a window.
+    let window = Key::new(unsafe { (*mw).rkey });
+    let [new_key, ..] = new_key.to_le_bytes();
+    let binding = Binding { region, addr: info.addr, length: info.length, access };
+    Ok(SendOp::BindWindow { window, new_key, binding })
+}
