@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rxe_verbs::{Error, VerbsError};
 
@@ -74,6 +75,19 @@ pub(crate) fn minus_one_of(verb: &'static str, outcome: Outcome) -> c_int {
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: the address of this thread's errno, always valid.
     unsafe { *libc::__errno_location() = errno }
+}
+
+/// So long a blocking verb sleeps before it looks whether its thread has been cancelled.
+pub(crate) const CANCEL_TICK: Duration = Duration::from_millis(200);
+
+/// Lets a thread that was cancelled (pthread_cancel) end here, as in the system call in which these
+/// verbs block elsewhere. Nothing that must be dropped may be alive in the caller, which must be
+/// `extern "C-unwind"`.
+pub(crate) fn cancellation_point() {
+    unsafe extern "C-unwind" {
+        safe fn pthread_testcancel();
+    }
+    pthread_testcancel();
 }
 
 /// Copies a text into a field of C, cut where it does not fit.

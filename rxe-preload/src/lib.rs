@@ -6,6 +6,7 @@
 //!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
 //!   other.
 //! - `ffi`: errno, failures, fork. `explain`: what a program that gets it wrong is told.
+//! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
 //!
 //! Pointers come from programs, which are trusted as much as with any C library: what verbs says of
@@ -22,4 +23,5 @@
 mod config;
 mod explain;
 mod ffi;
+mod files;
 mod ibverbs;

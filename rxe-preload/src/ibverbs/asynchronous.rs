@@ -6,7 +6,7 @@ use std::ptr;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rxe_verbs::{AsyncEvent, AsyncKind};
 
@@ -16,7 +16,7 @@ use super::cq::Cq;
 use super::qp::Qp;
 use super::srq::Srq;
 use crate::explain;
-use crate::ffi::{Failure, Outcome, minus_one_of};
+use crate::ffi::{CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of};
 
 /// Events of one object that the program has got and not yet acknowledged.
 #[derive(Debug, Default)]
@@ -53,32 +53,49 @@ impl Unacknowledged {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_async_event(
+unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
+    loop {
+        cancellation_point();
+        // SAFETY: the caller's.
+        if let Some(result) = unsafe { wait_a_while(context, event) } {
+            return result;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`ibv_get_async_event`].
+unsafe fn wait_a_while(context: *mut ibv_context, event: *mut ibv_async_event) -> Option<c_int> {
     // SAFETY: an open context.
     let context = unsafe { Context::of(context) };
-    let outcome = next(context).map(|found| {
+    let outcome = next(context).transpose()?.map(|found| {
         // SAFETY: room for the event.
         unsafe { event.write(found) };
     });
-    minus_one_of("ibv_get_async_event", outcome)
+    Some(minus_one_of("ibv_get_async_event", outcome))
 }
 
-fn next(context: &Context) -> Outcome<ibv_async_event> {
+/// The next event; `None` if there was none for a while.
+fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
     loop {
         context.check()?;
         while let Some(event) = context.opened().and_then(|device| device.poll_async_event()) {
             if let Some(known) = translate(context, &event) {
-                return Ok(known);
+                return Ok(Some(known));
             }
         }
         if fcntl_getfl(context.async_fd()).map_err(os)?.contains(OFlags::NONBLOCK) {
             return Err(Failure::plain(libc::EAGAIN));
         }
-        poll(&mut [PollFd::new(context.async_fd(), PollFlags::IN)], None).map_err(os)?;
+        let tick = Timespec::try_from(CANCEL_TICK).ok();
+        let events = &mut [PollFd::new(context.async_fd(), PollFlags::IN)];
+        if poll(events, tick.as_ref()).map_err(os)? == 0 {
+            return Ok(None);
+        }
     }
 }
 

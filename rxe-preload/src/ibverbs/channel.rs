@@ -13,7 +13,9 @@ use rxe_verbs::CompletionChannel;
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::context::Context;
 use super::cq::Cq;
-use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
+use crate::ffi::{
+    CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
+};
 
 /// A completion channel as programs hold it.
 #[repr(C)]
@@ -35,19 +37,21 @@ impl Channel {
         unsafe { &*channel.cast() }
     }
 
-    fn next_event(&self) -> Outcome<*mut ibv_cq> {
+    /// The next event; `None` if there was none for a while.
+    fn next_event(&self) -> Outcome<Option<*mut ibv_cq>> {
         let flags = fcntl_getfl(&self.fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
-        let timeout = flags.contains(OFlags::NONBLOCK).then_some(Duration::ZERO);
+        let blocking = !flags.contains(OFlags::NONBLOCK);
+        let timeout = if blocking { CANCEL_TICK } else { Duration::ZERO };
         loop {
-            let Some(queue) = self.channel.get_event(timeout)? else {
-                return Err(Failure::plain(libc::EAGAIN));
+            let Some(queue) = self.channel.get_event(Some(timeout))? else {
+                return if blocking { Ok(None) } else { Err(Failure::plain(libc::EAGAIN)) };
             };
             let queues = self.queues.lock();
             if let Some(&cq) = queues.get(&queue.id()) {
                 // SAFETY: what is in the map exists; whoever destroys it takes it out first, and
                 // then waits for the event that is counted here.
                 unsafe { Cq::of(cq) }.completions.delivered();
-                return Ok(cq);
+                return Ok(Some(cq));
             }
         }
     }
@@ -88,23 +92,39 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_cq_event(
+unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    loop {
+        cancellation_point();
+        // SAFETY: the caller's.
+        if let Some(result) = unsafe { wait_a_while(channel, cq, cq_context) } {
+            return result;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`ibv_get_cq_event`].
+unsafe fn wait_a_while(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> Option<c_int> {
     // SAFETY: a channel, whose context is open.
     let this = unsafe { Channel::of(channel) };
     // SAFETY: as above.
     let own = unsafe { Context::of(this.verbs.context) }.check();
-    let outcome = own.and_then(|()| this.next_event()).map(|found| {
+    let outcome = own.and_then(|()| this.next_event()).transpose()?.map(|found| {
         // SAFETY: the caller's variables, and a queue that exists until its event is acknowledged.
         unsafe {
             *cq = found;
             *cq_context = (*found).cq_context;
         }
     });
-    minus_one_of("ibv_get_cq_event", outcome)
+    Some(minus_one_of("ibv_get_cq_event", outcome))
 }
 
 #[unsafe(no_mangle)]

@@ -195,8 +195,8 @@ fn check_port(port: u32) -> Outcome {
 /// The GID table: that of the engine once it is there, since its queue pairs count by it.
 fn gids(context: &Context) -> Vec<Gid> {
     match context.opened() {
-        Some(device) if context.is_own() => device.gids().to_vec(),
-        _ => fresh(context).gids().usable(),
+        Some(device) if context.is_own() => device.gid_table(),
+        _ => fresh(context).gids().iter().map(|entry| entry.gid).collect(),
     }
 }
 

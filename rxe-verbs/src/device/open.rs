@@ -116,6 +116,14 @@ impl Device {
         self.inner.live.gids()
     }
 
+    /// The GID table as a kernel device shows it: with the entries that nothing can be sent from.
+    pub fn gid_table(&self) -> Vec<Gid> {
+        match self.inner.live.table() {
+            Some(table) => table.iter().map(|entry| entry.gid).collect(),
+            None => self.gids().to_vec(),
+        }
+    }
+
     /// The index of the own address that is used where a program names none.
     pub fn preferred_gid(&self) -> u16 {
         let of_table = self.inner.live.table().and_then(|table| table.preferred());

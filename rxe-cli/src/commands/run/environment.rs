@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use rxe_net::BackendKind;
 use rxe_verbs::DeviceInfo;
 
-use super::library;
+use super::{library, sysfs};
 use crate::common::Error;
 
 /// How the program's devices behave.
@@ -47,11 +47,15 @@ impl Settings {
         if let Some(backend) = self.backend {
             variables.push(("RXE_BACKEND", backend.name().into()));
         }
+        let mut shown = DeviceInfo::list()?;
         if !self.devices.is_empty() {
-            let names: Result<Vec<_>, Error> =
+            let chosen: Result<Vec<_>, Error> =
                 self.devices.iter().map(|d| Ok(DeviceInfo::find(d)?.name().to_owned())).collect();
-            variables.push(("RXE_DEVICE", names?.join(",").into()));
+            let chosen = chosen?;
+            shown.retain(|device| chosen.iter().any(|name| name == device.name()));
+            variables.push(("RXE_DEVICE", chosen.join(",").into()));
         }
+        variables.push(("RXE_SYSFS", sysfs::tree(&shown)?.into()));
         if let Some(path) = &self.pcap {
             // The program may change its directory before it opens a device.
             let whole = absolute(path).map_err(|e| {

@@ -3,6 +3,7 @@
 mod environment;
 mod library;
 mod program;
+mod sysfs;
 
 use std::env;
 use std::ffi::OsString;

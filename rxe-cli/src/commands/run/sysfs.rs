@@ -1,0 +1,147 @@
+//! What a kernel device shows in sysfs and `/dev`, as a tree of files for the preloaded library to
+//! lead programs to.
+//!
+//! A tree is named by what is in it, and never changed: programs started at the same time share it,
+//! others get another.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::{env, process};
+
+use rxe_verbs::DeviceInfo;
+
+use crate::common::Error;
+
+/// The tree for these devices.
+pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
+    let root = runtime_dir();
+    write(&root, &files(devices)).map_err(|e| {
+        Error::new(
+            format!("can not write what programs look for in sysfs to {}", root.display()),
+            e,
+        )
+    })
+}
+
+/// A directory for this user's runtime files.
+fn runtime_dir() -> PathBuf {
+    match env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
+        Some(dir) => PathBuf::from(dir).join("rxe"),
+        None => env::temp_dir().join(format!("rxe-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+/// Paths and texts.
+type Files = Vec<(String, String)>;
+
+/// Here programs look whether a device's file is a character device that they may open. Nobody reads
+/// or writes it but the verbs library.
+const CHARACTER_DEVICES: &str = "dev/infiniband/";
+
+fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
+    match DirBuilder::new().mode(0o700).create(root) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    // In a directory for everybody somebody else may have been first.
+    if fs::symlink_metadata(root)?.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("the directory belongs to another user"));
+    }
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    let done = root.join(format!("sys-{:016x}", hasher.finish()));
+    if done.is_dir() {
+        return Ok(done);
+    }
+    let new = root.join(format!("new-{}", process::id()));
+    for (name, text) in files {
+        let path = new.join(name);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        if name.starts_with(CHARACTER_DEVICES) {
+            symlink("/dev/null", path)?;
+        } else {
+            fs::write(path, text)?;
+        }
+    }
+    if let Err(e) = fs::rename(&new, &done) {
+        // Another was faster.
+        fs::remove_dir_all(&new)?;
+        if !done.is_dir() {
+            return Err(e);
+        }
+    }
+    Ok(done)
+}
+
+fn files(devices: &[DeviceInfo]) -> Files {
+    let mut files = Files::new();
+    let mut file = |path: String, text: String| files.push((path, text + "\n"));
+    file("class/infiniband_verbs/abi_version".into(), "6".into());
+    for (number, device) in devices.iter().enumerate() {
+        let (name, netdev) = (device.name(), &device.interface().name);
+        let (attr, port) = (device.attr(), device.port_attr());
+        file(format!("{CHARACTER_DEVICES}uverbs{number}"), String::new());
+        let verbs = format!("class/infiniband_verbs/uverbs{number}");
+        file(format!("{verbs}/ibdev"), name.into());
+        file(format!("{verbs}/abi_version"), "2".into());
+        file(format!("{verbs}/dev"), format!("231:{}", 192 + number));
+        let base = format!("class/infiniband/{name}");
+        file(format!("{base}/node_type"), "1: CA".into());
+        file(format!("{base}/node_guid"), attr.node_guid.to_string());
+        file(format!("{base}/sys_image_guid"), attr.sys_image_guid.to_string());
+        file(format!("{base}/node_desc"), name.into());
+        file(format!("{base}/fw_ver"), attr.fw_ver.into());
+        file(format!("{base}/parent"), netdev.clone());
+        let net = format!("{base}/device/net/{netdev}");
+        file(format!("{net}/ifindex"), device.interface().index.to_string());
+        file(format!("{net}/dev_id"), "0x0".into());
+        file(format!("{net}/dev_port"), "0".into());
+        file(format!("{net}/mtu"), device.interface().mtu.to_string());
+        let base = format!("{base}/ports/{}", DeviceInfo::PORT);
+        let (state, phys) = (port.state.to_string(), port.phys_state.to_string());
+        let state = state.trim_start_matches("PORT_");
+        let phys = match phys.as_str() {
+            "LINK_UP" => "LinkUp",
+            "POLLING" => "Polling",
+            _ => "Disabled",
+        };
+        file(format!("{base}/state"), format!("{}: {state}", port.state as u8));
+        file(format!("{base}/phys_state"), format!("{}: {phys}", port.phys_state as u8));
+        file(format!("{base}/link_layer"), "Ethernet".into());
+        file(format!("{base}/rate"), "2.5 Gb/sec (1X SDR)".into());
+        file(format!("{base}/cap_mask"), format!("0x{:08x}", port.port_cap_flags));
+        file(format!("{base}/lid"), format!("0x{:x}", port.lid));
+        file(format!("{base}/lid_mask_count"), port.lmc.to_string());
+        file(format!("{base}/sm_lid"), format!("0x{:x}", port.sm_lid));
+        file(format!("{base}/sm_sl"), port.sm_sl.to_string());
+        file(format!("{base}/pkeys/0"), "0xffff".into());
+        for (index, entry) in device.gids().iter().enumerate().filter(|(_, e)| !e.gid.is_zero()) {
+            file(format!("{base}/gids/{index}"), entry.gid.to_string());
+            file(format!("{base}/gid_attrs/types/{index}"), "RoCE v2".into());
+            file(format!("{base}/gid_attrs/ndevs/{index}"), netdev.clone());
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_written_once_and_shared() {
+        let root = env::temp_dir().join(format!("rxe-tree-{}", process::id()));
+        let files = vec![("a/b".to_owned(), "text\n".to_owned())];
+        let first = write(&root, &files).unwrap();
+        assert_eq!(fs::read_to_string(first.join("a/b")).unwrap(), "text\n");
+        assert_eq!(write(&root, &files).unwrap(), first);
+        let other = write(&root, &vec![("a/b".to_owned(), "other\n".to_owned())]).unwrap();
+        assert_ne!(other, first);
+        fs::remove_dir_all(root).unwrap();
+    }
+}

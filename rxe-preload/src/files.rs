@@ -1,0 +1,115 @@
+//! The files that programs look for beside the verbs: what a kernel device shows in
+//! `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`.
+//!
+//! `rxe run` writes such a tree for the devices there are and names it in `RXE_SYSFS`. The calls by
+//! which programs reach files are defined here, so that they find these paths there; every other path
+//! goes to the C library as it is.
+//!
+//! Invariant: a path of no concern costs a comparison of a few bytes, and allocates nothing: memory
+//! allocators open files too.
+//!
+//! They may be cancelled (pthread_cancel), hence `C-unwind`.
+//!
+//! `open` and `openat` are variadic in C. On the architectures here an integer that is passed so
+//! arrives where a fixed parameter does.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::ffi::set_errno;
+
+/// The tree.
+static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
+    std::env::var("RXE_SYSFS").ok().filter(|v| !v.is_empty()).map(String::into_bytes)
+});
+
+/// Where `path` is found instead.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn redirect(path: *const c_char) -> Option<CString> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let below = if bytes.starts_with(b"/sys/class/infiniband") {
+        &bytes[b"/sys".len()..]
+    } else if bytes.starts_with(b"/dev/infiniband") {
+        bytes
+    } else {
+        return None;
+    };
+    let tree = TREE.as_ref()?;
+    CString::new([tree.as_slice(), below].concat()).ok()
+}
+
+/// Defines functions of the C library that take the path as the parameter named `path`.
+macro_rules! hooks {
+    ($(fn $name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $result:ty = $failed:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result {
+            type Function = unsafe extern "C-unwind" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result;
+            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            let next = next(&NEXT, concat!(stringify!($name), "\0"));
+            if next.is_null() {
+                set_errno(libc::ENOSYS);
+                return $failed;
+            }
+            // SAFETY: the C library's function of this name, which has this type.
+            let next: Function = unsafe { std::mem::transmute(next) };
+            // SAFETY: the caller's arguments, as they came but for the path.
+            unsafe {
+                match redirect(path) {
+                    None => next($($before,)* path $(, $after)*),
+                    Some(other) => next($($before,)* other.as_ptr() $(, $after)*),
+                }
+            }
+        }
+    )*};
+}
+
+/// The C library's function behind ours.
+fn next(known: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+    let found = known.load(Ordering::Relaxed);
+    if !found.is_null() {
+        return found;
+    }
+    // SAFETY: a C string; RTLD_NEXT is whatever follows this library.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    known.store(found, Ordering::Relaxed);
+    found
+}
+
+const NULL: *mut c_void = std::ptr::null_mut();
+
+hooks! {
+    fn open(@path, flags: c_int, mode: c_uint) -> c_int = -1;
+    fn open64(@path, flags: c_int, mode: c_uint) -> c_int = -1;
+    fn __open_2(@path, flags: c_int) -> c_int = -1;
+    fn __open64_2(@path, flags: c_int) -> c_int = -1;
+    fn openat(dir: c_int, @path, flags: c_int, mode: c_uint) -> c_int = -1;
+    fn openat64(dir: c_int, @path, flags: c_int, mode: c_uint) -> c_int = -1;
+    fn fopen(@path, mode: *const c_char) -> *mut c_void = NULL;
+    fn fopen64(@path, mode: *const c_char) -> *mut c_void = NULL;
+    fn opendir(@path) -> *mut c_void = NULL;
+    fn scandir(@path, list: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int = -1;
+    fn scandir64(@path, list: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int = -1;
+    fn access(@path, mode: c_int) -> c_int = -1;
+    fn faccessat(dir: c_int, @path, mode: c_int, flags: c_int) -> c_int = -1;
+    fn stat(@path, out: *mut c_void) -> c_int = -1;
+    fn stat64(@path, out: *mut c_void) -> c_int = -1;
+    fn lstat(@path, out: *mut c_void) -> c_int = -1;
+    fn lstat64(@path, out: *mut c_void) -> c_int = -1;
+    fn fstatat(dir: c_int, @path, out: *mut c_void, flags: c_int) -> c_int = -1;
+    fn fstatat64(dir: c_int, @path, out: *mut c_void, flags: c_int) -> c_int = -1;
+    fn __xstat(version: c_int, @path, out: *mut c_void) -> c_int = -1;
+    fn __xstat64(version: c_int, @path, out: *mut c_void) -> c_int = -1;
+    fn __lxstat(version: c_int, @path, out: *mut c_void) -> c_int = -1;
+    fn __lxstat64(version: c_int, @path, out: *mut c_void) -> c_int = -1;
+    fn statx(dir: c_int, @path, flags: c_int, mask: c_uint, out: *mut c_void) -> c_int = -1;
+    fn readlink(@path, out: *mut c_char, size: usize) -> isize = -1;
+    fn realpath(@path, out: *mut c_char) -> *mut c_char = std::ptr::null_mut();
+    fn __realpath_chk(@path, out: *mut c_char, size: usize) -> *mut c_char = std::ptr::null_mut();
+}
