@@ -116,7 +116,52 @@ fn perftest_with_many_queue_pairs_events_inline_and_both_ways() {
 #[test]
 fn perftest_of_all_sizes() {
     perftest("ib_write_bw", "-n 5 -a");
-    perftest("ib_send_lat", "-n 5 -a");
+}
+
+#[test]
+fn two_programs_on_one_address() {
+    conversation("ibv_rc_pingpong", "-g 1", Where::OneAddress);
+    conversation("ibv_rc_pingpong", "-g 1 -e", Where::OneAddress);
+    conversation("ib_write_bw", "-x 1 -F -n 100", Where::OneAddress);
+    conversation("ib_send_lat", "-x 1 -F -n 100", Where::OneAddress);
+}
+
+#[test]
+fn ucx_over_rc_and_ud() {
+    for transports in ["rc_verbs,ud_verbs:aux", "ud_verbs"] {
+        for test in ["tag_bw", "tag_lat", "ucp_put_bw", "ucp_get", "ucp_am_bw"] {
+            let options = format!("-t {test} -n 200 -s 5000");
+            for place in [Where::TwoHosts, Where::OneAddress] {
+                ucx_perftest(transports, &options, place);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_programs_read_in_sysfs_is_there() {
+    let script = "
+        for file in node_guid ports/1/state ports/1/gids/1 ports/1/gid_attrs/types/1 \
+            ports/1/gid_attrs/ndevs/1 device/net/veth0/ifindex; do
+            $RXE run -- cat /sys/class/infiniband/rxe_veth0/$file
+        done
+        $RXE run -- ls /sys/class/infiniband
+        $RXE run -- test -c /dev/infiniband/uverbs0
+        ! $RXE run -- cat /sys/class/infiniband/rxe_none/node_guid 2> error
+    ";
+    let Some(out) = alone("sysfs", "cat", script) else { return };
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(
+        lines[..5],
+        [
+            "5054:00ff:fe00:0001",
+            "4: ACTIVE",
+            "0000:0000:0000:0000:0000:ffff:0a09:0001",
+            "RoCE v2",
+            "veth0",
+        ]
+    );
+    assert_eq!(lines[6..], ["rxe_lo", "rxe_veth0"]);
 }
 
 #[test]
@@ -125,33 +170,68 @@ fn perftest_for_a_time() {
     perftest("ib_write_bw", "-D 2");
 }
 
-fn pingpong(program: &str, options: &str) {
-    both(program, &format!("-g 1 {options}"));
-}
-
-fn perftest(program: &str, options: &str) {
-    both(program, &format!("-x 1 -F {options}"));
-}
-
-/// Runs a program as server here and as client in `far`, over UDP sockets. Both must succeed.
 #[track_caller]
-fn both(program: &str, options: &str) {
-    let test = format!("{program} {options}");
+fn pingpong(program: &str, options: &str) {
+    conversation(program, &format!("-g 1 {options}"), Where::TwoHosts);
+}
+
+#[track_caller]
+fn perftest(program: &str, options: &str) {
+    conversation(program, &format!("-x 1 -F {options}"), Where::TwoHosts);
+}
+
+/// Where the client runs; the server runs here.
+#[derive(Clone, Copy, Debug)]
+enum Where {
+    /// In `far`.
+    TwoHosts,
+    /// Beside the server, on the same device and address.
+    OneAddress,
+}
+
+/// A program with the options of the pingpongs and perftest.
+#[track_caller]
+fn conversation(program: &str, options: &str, place: Where) {
+    let server = format!("{program} -d rxe_veth0 {options}");
+    let client = match place {
+        Where::TwoHosts => format!("{program} -d rxe_veth1 {options} 10.9.0.1"),
+        Where::OneAddress => format!("{server} 10.9.0.1"),
+    };
+    both(program, 18515, "", &server, &client, place);
+}
+
+#[track_caller]
+fn ucx_perftest(transports: &str, options: &str, place: Where) {
+    let server = format!("ucx_perftest {options}");
+    let client = format!("ucx_perftest {options} 10.9.0.1");
+    // Which of the devices does not matter, as long as it is one of ours that leads to the peer.
+    let setup = format!("export UCX_TLS={transports} UCX_NET_DEVICES=rxe_veth0:1,rxe_veth1:1");
+    both("ucx_perftest", 13337, &setup, &server, &client, place);
+}
+
+/// Runs a server, and when it listens on `port` a client, over UDP sockets. Both must succeed.
+#[track_caller]
+fn both(program: &str, port: u16, setup: &str, server: &str, client: &str, place: Where) {
+    let test = format!("{setup} {client} ({place:?})");
     if !installed(&test, program) {
         return;
     }
+    let enter = match place {
+        Where::TwoHosts => "ip netns exec far",
+        Where::OneAddress => "",
+    };
     let script = format!(
         r#"
         set +e
-        timeout 60 $RXE run -- {program} -d rxe_veth0 {options} > server 2>&1 & server=$!
+        {setup}
+        timeout 60 $RXE run -- {server} > server 2>&1 & server=$!
         tries=0
-        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 400 ]; do
+        until ss -Htln 'sport = :{port}' | grep -q . || [ $tries -gt 400 ]; do
             tries=$((tries + 1))
             kill -0 $server 2> gone || break
             sleep 0.05
         done
-        timeout 60 ip netns exec far $RXE run -- {program} -d rxe_veth1 {options} 10.9.0.1 \
-            > client 2>&1
+        timeout 60 {enter} $RXE run -- {client} > client 2>&1
         client=$?
         wait $server
         echo "exit codes: server $?, client $client"

@@ -113,7 +113,7 @@ impl Assembly {
             return Ok(Delivered::Part);
         }
         if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet);
+            complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet, false);
         }
         Ok(Delivered::Whole)
     }
@@ -160,7 +160,7 @@ impl Assembly {
             && let Some(receive) = self.take_receive(link, ctx)
         {
             let op = CompletionOp::RecvRdmaWithImm;
-            complete_receive(link, ctx, &receive, op, u64::from(len), packet);
+            complete_receive(link, ctx, &receive, op, u64::from(len), packet, false);
         }
         Ok(Delivered::Whole)
     }
@@ -198,7 +198,7 @@ impl Assembly {
     }
 }
 
-/// A receive is done.
+/// A receive is done. `ipv4` is for datagrams: how this one came.
 pub(crate) fn complete_receive(
     link: &Link<'_>,
     ctx: &mut Ctx<'_>,
@@ -206,6 +206,7 @@ pub(crate) fn complete_receive(
     op: CompletionOp,
     len: u64,
     packet: &Packet<'_>,
+    ipv4: bool,
 ) {
     link.handle.rq.release();
     let invalidated = packet.ieth().map(|key| Immediate::Invalidated(Key::new(key)));
@@ -215,6 +216,7 @@ pub(crate) fn complete_receive(
         imm: packet.imm().map(Immediate::Data).or(invalidated),
         src_qp: packet.deth().map_or(link.attr.dest_qp_num, |deth| deth.src_qp),
         grh: packet.deth().is_some(),
+        ipv4,
         solicited: packet.solicited(),
         ..Completion::new(receive.id, Status::Success, link.qpn(), ctx.now)
     };

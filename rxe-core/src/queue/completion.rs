@@ -187,6 +187,8 @@ pub struct Completion {
     pub src_qp: Qpn,
     /// Whether the receive's first 40 bytes hold a GRH: always so for datagrams.
     pub grh: bool,
+    /// Whether what stands there is an IPv4 header; else it is one of IPv6. IBTA A17.4.5.1.
+    pub ipv4: bool,
     /// Whether the sender set "solicited" on it, or it is an error: such a completion wakes a
     /// waiter for solicited ones.
     pub solicited: bool,
@@ -206,6 +208,7 @@ impl Completion {
             qpn,
             src_qp: Qpn::from_wire(0),
             grh: false,
+            ipv4: false,
             solicited: false,
             timestamp,
         }

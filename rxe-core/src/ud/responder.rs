@@ -46,6 +46,7 @@ fn deliver(
         complete_receive_failed(link, ctx, &receive, Status::LocalProtection);
         return Err(DropReason::AccessDenied);
     }
-    complete_receive(link, ctx, &receive, CompletionOp::Recv, len as u64, packet);
+    let ipv4 = net.dst.is_ipv4();
+    complete_receive(link, ctx, &receive, CompletionOp::Recv, len as u64, packet, ipv4);
     Ok(())
 }

@@ -205,7 +205,7 @@ fn work_completion(completion: &Completion) -> ibv_wc {
         wc_flags: flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: network(completion),
         dlid_path_bits: 0,
     }
 }
@@ -216,6 +216,19 @@ pub(super) fn immediate(completion: &Completion) -> u32 {
         None => 0,
         Some(Immediate::Data(number)) => number.to_be(),
         Some(Immediate::Invalidated(key)) => key.value(),
+    }
+}
+
+/// Of datagrams, in the place of the service level, which RoCE has not: which header stands in front
+/// of them, as ConnectX adapters tell it and programs (UCX) have come to expect. IBTA A17.4.5.1.
+pub(super) fn network(completion: &Completion) -> u8 {
+    const UDP: u8 = 1 << 3;
+    const IPV6: u8 = 1;
+    const IPV4: u8 = 2;
+    match (completion.grh, completion.ipv4) {
+        (false, _) => 0,
+        (true, true) => UDP | IPV4,
+        (true, false) => UDP | IPV6,
     }
 }
 

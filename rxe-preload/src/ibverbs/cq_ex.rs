@@ -65,7 +65,7 @@ pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
         read_src_qp: Some(read_src_qp),
         read_wc_flags: Some(read_wc_flags),
         read_slid: Some(read_zero),
-        read_sl: Some(read_zero_byte),
+        read_sl: Some(read_sl),
         read_dlid_path_bits: Some(read_zero_byte),
         read_completion_ts: Some(read_completion_ts),
         read_cvlan: None,
@@ -153,6 +153,11 @@ unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
 unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
     // SAFETY: a queue.
     unsafe { current(cq, cq::flags) }
+}
+
+unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
+    // SAFETY: a queue.
+    unsafe { current(cq, cq::network) }
 }
 
 unsafe extern "C" fn read_zero(_cq: *mut ibv_cq_ex) -> u32 {
