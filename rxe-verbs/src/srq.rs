@@ -103,6 +103,18 @@ impl SharedReceiveQueue {
         self.post_recv(RecvRequest { id, sges: into.into() })
     }
 
+    /// Makes it hold `max_wr` receives from now on. Those posted stay.
+    ///
+    /// # Errors
+    /// That is 0, more than the device allows, fewer than are posted, or fewer than the limit that is
+    /// armed; it is as it was.
+    pub fn resize(&self, max_wr: u32) -> Result<()> {
+        let device = self.inner.pd.device();
+        device.shard().check()?;
+        check_wr(device, max_wr)?;
+        Ok(self.inner.queue.resize(max_wr)?)
+    }
+
     /// Asks for one [`crate::AsyncKind::SrqLimitReached`] when fewer than `limit` receives are left;
     /// 0 asks for none.
     ///
@@ -161,15 +173,22 @@ impl ProtectionDomain {
 /// A place for a shared receive queue of this size, if the device makes such.
 pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Place> {
     device.shard().check()?;
-    let limits = device.limits();
-    for (what, asked, least, limit) in [
-        ("max_wr of a shared receive queue (at least 1)", max_wr, 1, limits.max_srq_wr),
-        ("max_sge of a shared receive queue", max_sge, 0, limits.max_srq_sge),
-    ] {
-        if asked < least || asked > limit {
-            let (asked, limit) = (asked.into(), limit.into());
-            return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
-        }
+    check_wr(device, max_wr)?;
+    let limit = device.limits().max_srq_sge;
+    if max_sge > limit {
+        let what = "max_sge of a shared receive queue";
+        let (asked, limit) = (max_sge.into(), limit.into());
+        return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
     }
     device.quotas().srqs.take()
+}
+
+fn check_wr(device: &Device, max_wr: u32) -> Result<()> {
+    let limit = device.limits().max_srq_wr;
+    if max_wr == 0 || max_wr > limit {
+        let what = "max_wr of a shared receive queue (at least 1)";
+        let (asked, limit) = (max_wr.into(), limit.into());
+        return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
+    }
+    Ok(())
 }

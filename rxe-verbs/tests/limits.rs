@@ -104,6 +104,9 @@ fn a_size_beyond_what_the_device_tells_is_invalid() {
     pd.create_srq(attr.max_srq_wr, attr.max_srq_sge).unwrap();
     too_large(pd.create_srq(attr.max_srq_wr + 1, attr.max_srq_sge));
     too_large(pd.create_srq(attr.max_srq_wr, attr.max_srq_sge + 1));
+    let srq = pd.create_srq(1, 1).unwrap();
+    too_large(srq.resize(attr.max_srq_wr + 1));
+    srq.resize(attr.max_srq_wr).unwrap();
 }
 
 #[test]

@@ -395,6 +395,7 @@ fn full_queues_and_what_is_in_use_say_so() {
         "a receive of none": empty.recv(1, &[]) => ENOMEM, "full (0";
         "a second receive of a shared one": srq.recv(1, &[]) => ENOMEM, "full (1";
         "two elements of one": srq.recv(1, &[memory.slice(..4), memory.slice(4..)]) => EINVAL, "1 allowed";
+        "an SRQ resized to none": srq.resize(0) => EINVAL, "at least 1";
         "an SRQ limit beyond its size": srq.set_limit(2) => EINVAL, "srq_limit";
         "a receive to a QP with an SRQ": of_srq.recv(1, &[]) => EINVAL, "shared receive queue";
         "closing a used SRQ": srq.clone().close() => EBUSY, "in use";

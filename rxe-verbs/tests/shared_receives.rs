@@ -136,3 +136,23 @@ fn sizes_out_of_range_and_foreign_queues_are_refused() {
     assert_eq!(qp.srq().unwrap().number(), srq.number());
     assert_eq!(srq.close().unwrap_err().errno(), 16, "in use");
 }
+
+#[test]
+fn a_shared_queue_changes_size_while_it_is_used() {
+    let shop = Shop::new(8, &[QpType::Rc]);
+    shop.srq.resize(2).unwrap();
+    shop.stock(0..2);
+    assert_eq!(shop.srq.recv(2, &[]).unwrap_err().errno(), libc::ENOMEM);
+    assert_eq!(shop.srq.resize(1).unwrap_err().errno(), libc::EINVAL, "two are posted");
+    shop.srq.resize(6).unwrap();
+    assert_eq!(shop.srq.depth(), 6);
+    shop.stock(2..6);
+    let (_, theirs) = &shop.pairs[0];
+    for id in 0..6 {
+        theirs.send_bytes(id, b"x").post().unwrap();
+        shop.client.ok();
+        assert_eq!(shop.server.ok().id, id);
+    }
+    shop.srq.set_limit(3).unwrap();
+    assert_eq!(shop.srq.resize(2).unwrap_err().errno(), libc::EINVAL, "below its limit");
+}

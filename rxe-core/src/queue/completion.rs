@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use crossbeam_queue::SegQueue;
-
+use super::bounded::Bounded;
 use crate::error::VerbsError;
 use crate::types::{Key, Qpn, Time};
 
@@ -83,7 +82,10 @@ impl Status {
                 "the message is longer than the receive buffer that was posted for it: post larger \
                  receives or send less"
             }
-            Self::LocalQpOperation => "the QP was used in a way that contradicts its set-up",
+            Self::LocalQpOperation => {
+                "the QP was used in a way that contradicts its set-up: an address handle of another \
+                 protection domain, or a key to invalidate of which no window is bound to this QP"
+            }
             Self::LocalProtection => {
                 "a local buffer lies outside its memory region, its lkey is wrong or of another \
                  protection domain, or data arrives in a region registered without LOCAL_WRITE"
@@ -92,7 +94,11 @@ impl Status {
                 "an earlier request of this QP failed and put it into the error state: look at the \
                  first completion that is neither success nor flushed"
             }
-            Self::MemoryWindowBind => "the memory window could not be bound to the region",
+            Self::MemoryWindowBind => {
+                "the memory window could not be bound: one of type 2 that is bound must be invalidated \
+                 first; the region must still be there, be in the QP's protection domain and have \
+                 MW_BIND and what the window shall have"
+            }
             Self::BadResponse => {
                 "the peer's answer does not fit the request: its stack is at fault"
             }
@@ -234,33 +240,14 @@ pub enum Arm {
 
 /// A completion queue: bounded and lock-free, filled by the engines of a device, read by any
 /// thread. IBTA 11.2.6.
-///
-/// Invariant: a completion has a place counted in `room` before it is in the list, until after it is
-/// out of it, so there are never more than the depth.
 #[derive(Debug)]
 pub struct CompletionQueue {
     id: u64,
-    list: SegQueue<Completion>,
-    room: AtomicU64,
+    list: Bounded<Completion>,
     /// 0, or an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
     notify: Option<Arc<dyn Notify>>,
-}
-
-/// How many completions a queue may hold (upper half) and holds (lower half): one word, so that a
-/// queue is never made smaller than what it holds.
-struct Room;
-
-impl Room {
-    fn pack(depth: u32, len: u32) -> u64 {
-        u64::from(depth) << 32 | u64::from(len)
-    }
-
-    fn unpack(room: u64) -> (u32, u32) {
-        let [a, b, c, d, e, f, g, h] = room.to_be_bytes();
-        (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
-    }
 }
 
 impl CompletionQueue {
@@ -269,8 +256,7 @@ impl CompletionQueue {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            list: SegQueue::new(),
-            room: AtomicU64::new(Room::pack(depth.max(1), 0)),
+            list: Bounded::new(depth.max(1)),
             armed: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
             notify,
@@ -284,9 +270,7 @@ impl CompletionQueue {
 
     /// The oldest completion not yet taken.
     pub fn poll(&self) -> Option<Completion> {
-        let completion = self.list.pop()?;
-        self.room.fetch_sub(1, Ordering::AcqRel);
-        Some(completion)
+        self.list.pop()
     }
 
     /// Makes it hold `depth` completions (at least 1) from now on; what it holds stays.
@@ -294,18 +278,9 @@ impl CompletionQueue {
     /// # Errors
     /// It holds more than that; it is as it was.
     pub fn resize(&self, depth: u32) -> Result<(), VerbsError> {
-        let depth = depth.max(1);
-        let resized = |room| {
-            let (_, len) = Room::unpack(room);
-            (len <= depth).then(|| Room::pack(depth, len))
-        };
-        let result = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, resized);
-        result.map(|_| ()).map_err(|room| VerbsError::InvalidAttribute {
+        self.list.resize(depth.max(1)).map_err(|len| VerbsError::InvalidAttribute {
             name: "cqe",
-            why: format!(
-                "{depth}: the queue holds {} completions: poll them first",
-                Room::unpack(room).1
-            ),
+            why: format!("{depth}: the queue holds {len} completions: poll them first"),
         })
     }
 
@@ -323,7 +298,7 @@ impl CompletionQueue {
 
     /// Completions waiting.
     pub fn len(&self) -> usize {
-        Room::unpack(self.room.load(Ordering::Acquire)).1 as usize
+        self.list.len() as usize
     }
 
     /// Whether none waits.
@@ -333,24 +308,15 @@ impl CompletionQueue {
 
     /// How many it can hold.
     pub fn depth(&self) -> usize {
-        Room::unpack(self.room.load(Ordering::Acquire)).0 as usize
+        self.list.depth() as usize
     }
 
     /// Adds a completion and wakes who asked for it. On overflow the completion is lost and the
     /// queue marked; the caller must put the QP into the error state.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), Overflow> {
         let wakes = completion.solicited || completion.status != Status::Success;
-        let reserve = |room| {
-            let (depth, len) = Room::unpack(room);
-            (len < depth).then_some(room + 1)
-        };
-        let full = self.room.fetch_update(Ordering::AcqRel, Ordering::Relaxed, reserve).is_err();
-        let mut first = false;
-        if full {
-            first = !self.overflowed.swap(true, Ordering::AcqRel);
-        } else {
-            self.list.push(completion);
-        }
+        let full = self.list.push(completion).is_err();
+        let first = full && !self.overflowed.swap(true, Ordering::AcqRel);
         let armed = self.armed.load(Ordering::SeqCst);
         if armed == Arm::Any as u8 || (armed != 0 && (wakes || full)) {
             // Of several completions at once only one notifies.
@@ -421,24 +387,5 @@ mod tests {
         }
         assert!(cq.is_overflowed());
         assert!(cq.poll().is_some() && cq.poll().is_none());
-    }
-
-    #[test]
-    fn resizing_loses_nothing_and_never_makes_a_queue_smaller_than_what_it_holds() {
-        let cq = CompletionQueue::new(2, None);
-        let push = |id| {
-            let completion = Completion { id, ..completion(false, Status::Success) };
-            cq.push(completion).is_ok()
-        };
-        assert!(push(1) && push(2));
-        cq.resize(4).unwrap();
-        assert!(push(3) && push(4));
-        assert_eq!(cq.resize(3).unwrap_err().errno(), 22);
-        assert_eq!((cq.depth(), cq.len()), (4, 4));
-        assert_eq!(cq.poll().map(|c| c.id), Some(1));
-        cq.resize(3).unwrap();
-        let left: Vec<_> = std::iter::from_fn(|| cq.poll()).map(|c| c.id).collect();
-        assert_eq!(left, [2, 3, 4]);
-        assert!(push(5) && push(6) && push(7) && !push(8));
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{CompletionQueue, RecvRequest, WorkRing};
+use super::bounded::Bounded;
+use super::{CompletionQueue, RecvRequest};
 use crate::error::VerbsError;
 use crate::mem::PdId;
 
@@ -12,7 +13,7 @@ use crate::mem::PdId;
 pub struct SharedReceiveQueue {
     number: u32,
     pd: PdId,
-    ring: WorkRing<RecvRequest>,
+    list: Bounded<RecvRequest>,
     max_sge: u32,
     /// An event is due when fewer receives than this are left; 0 is never.
     limit: AtomicU32,
@@ -32,7 +33,7 @@ impl SharedReceiveQueue {
     /// A queue named `number`, for `max_wr` receives of at most `max_sge` elements.
     pub fn new(number: u32, pd: PdId, max_wr: u32, max_sge: u32) -> Self {
         let limit = AtomicU32::new(0);
-        Self { number, pd, ring: WorkRing::new(max_wr), max_sge, limit, cq: None }
+        Self { number, pd, list: Bounded::new(max_wr), max_sge, limit, cq: None }
     }
 
     /// The same for an XRC domain: receives complete in `cq`, whichever target QP takes them.
@@ -63,7 +64,7 @@ impl SharedReceiveQueue {
 
     /// Receives that it can hold.
     pub fn depth(&self) -> u32 {
-        self.ring.depth()
+        self.list.depth()
     }
 
     /// Elements of a receive.
@@ -73,12 +74,12 @@ impl SharedReceiveQueue {
 
     /// Receives posted and not yet taken by a message.
     pub fn len(&self) -> u32 {
-        self.ring.outstanding()
+        self.list.len()
     }
 
     /// Whether none is posted.
     pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.len() == 0
     }
 
     /// Posts a receive.
@@ -91,8 +92,24 @@ impl SharedReceiveQueue {
             let what = "elements in the scatter/gather list";
             return Err(VerbsError::LimitExceeded { what, asked, limit });
         }
-        let full = VerbsError::QueueFull { queue: "shared receive", depth: self.ring.depth() };
-        self.ring.post(request).map_err(|_| full)
+        let full = || VerbsError::QueueFull { queue: "shared receive", depth: self.depth() };
+        self.list.push(request).map_err(|_| full())
+    }
+
+    /// Makes it hold `max_wr` receives from now on; what is posted stays.
+    ///
+    /// # Errors
+    /// That is fewer than are posted, or fewer than the limit that is armed; it is as it was.
+    pub fn resize(&self, max_wr: u32) -> Result<(), VerbsError> {
+        let refused = |why: String| VerbsError::InvalidAttribute { name: "max_wr", why };
+        let limit = self.limit();
+        if max_wr < limit {
+            return Err(refused(format!("{max_wr}: an event is asked for below {limit} receives")));
+        }
+        let result = self.list.resize(max_wr);
+        result.map_err(|len| {
+            refused(format!("{max_wr}: {len} receives are posted: let them be used"))
+        })
     }
 
     /// Asks for one event when fewer than `limit` receives are left; 0 asks for none.
@@ -100,9 +117,9 @@ impl SharedReceiveQueue {
     /// # Errors
     /// The limit is larger than the queue.
     pub fn set_limit(&self, limit: u32) -> Result<(), VerbsError> {
-        if limit > self.ring.depth() {
+        if limit > self.depth() {
             let (what, asked) = ("srq_limit", u64::from(limit));
-            let limit = u64::from(self.ring.depth());
+            let limit = u64::from(self.depth());
             return Err(VerbsError::LimitExceeded { what, asked, limit });
         }
         self.limit.store(limit, Ordering::SeqCst);
@@ -115,12 +132,11 @@ impl SharedReceiveQueue {
     }
 
     pub(crate) fn take(&self) -> Option<Taken> {
-        let receive = self.ring.take()?;
-        // The message has it now; its place is free for another.
-        self.ring.release();
+        // The message has it then; its place is free for another.
+        let receive = self.list.pop()?;
         let limit = self.limit();
         let limit_reached = limit > 0
-            && self.ring.outstanding() < limit
+            && self.len() < limit
             && self.limit.compare_exchange(limit, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         Some(Taken { receive, limit_reached })
     }
@@ -143,5 +159,22 @@ mod tests {
         let told: Vec<_> = std::iter::from_fn(|| srq.take()).map(|t| t.limit_reached).collect();
         assert_eq!(told, [false, true, false, false]);
         assert!(srq.set_limit(5).is_err());
+    }
+
+    #[test]
+    fn it_changes_size_but_not_below_what_is_posted_or_asked_for() {
+        let srq = SharedReceiveQueue::new(1, PdId(1), 2, 1);
+        (0..2).for_each(|id| srq.post_recv(receive(id)).unwrap());
+        assert!(srq.post_recv(receive(2)).is_err());
+        srq.resize(8).unwrap();
+        srq.post_recv(receive(2)).unwrap();
+        assert_eq!(srq.resize(2).unwrap_err().errno(), 22);
+        assert!(srq.take().is_some());
+        srq.set_limit(3).unwrap();
+        assert_eq!(srq.resize(2).unwrap_err().errno(), 22);
+        srq.set_limit(0).unwrap();
+        srq.resize(2).unwrap();
+        let left: Vec<_> = std::iter::from_fn(|| srq.take()).map(|t| t.receive.id).collect();
+        assert_eq!((left, srq.depth()), (vec![1, 2], 2));
     }
 }

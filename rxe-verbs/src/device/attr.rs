@@ -141,6 +141,7 @@ impl DeviceCap {
     const PORT_ACTIVE_EVENT: u64 = 1 << 10;
     const SYS_IMAGE_GUID: u64 = 1 << 11;
     const RC_RNR_NAK_GEN: u64 = 1 << 12;
+    const SRQ_RESIZE: u64 = 1 << 13;
     const MEM_WINDOW: u64 = 1 << 17;
     const XRC: u64 = 1 << 20;
     const MEM_WINDOW_TYPE_2B: u64 = 1 << 24;
@@ -154,6 +155,7 @@ impl DeviceCap {
             | Self::PORT_ACTIVE_EVENT
             | Self::SYS_IMAGE_GUID
             | Self::RC_RNR_NAK_GEN
+            | Self::SRQ_RESIZE
             | Self::MEM_WINDOW
             | Self::XRC
             | Self::MEM_WINDOW_TYPE_2B
@@ -162,12 +164,13 @@ impl DeviceCap {
     );
 
     /// The names that `ibv_devinfo` prints, by bit.
-    const NAMES: [(u64, &'static str); 10] = [
+    const NAMES: [(u64, &'static str); 11] = [
         (Self::BAD_PKEY_CNTR, "BAD_PKEY_CNTR"),
         (Self::BAD_QKEY_CNTR, "BAD_QKEY_CNTR"),
         (Self::PORT_ACTIVE_EVENT, "PORT_ACTIVE_EVENT"),
         (Self::SYS_IMAGE_GUID, "SYS_IMAGE_GUID"),
         (Self::RC_RNR_NAK_GEN, "RC_RNR_NAK_GEN"),
+        (Self::SRQ_RESIZE, "SRQ_RESIZE"),
         (Self::MEM_WINDOW, "MEM_WINDOW"),
         (Self::XRC, "XRC"),
         (Self::MEM_WINDOW_TYPE_2B, "MEM_WINDOW_TYPE_2B"),

@@ -1,0 +1,101 @@
+//! A list with a number of places that can change: what is behind completion queues and shared receive
+//! queues. Lock-free, for any number of threads on both sides; its memory is that of what is in it.
+//!
+//! Invariant: what is in the list has a place counted before it is put there, until after it is taken
+//! out, so there is never more in it than there are places.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_queue::SegQueue;
+
+/// See the module's opening.
+#[derive(Debug)]
+pub(crate) struct Bounded<T> {
+    list: SegQueue<T>,
+    /// How many places there are (upper half) and are taken (lower half): one word, so that there are
+    /// never made fewer than are taken.
+    places: AtomicU64,
+}
+
+impl<T> Bounded<T> {
+    /// An empty list with so many places.
+    pub(crate) fn new(depth: u32) -> Self {
+        Self { list: SegQueue::new(), places: AtomicU64::new(pack(depth, 0)) }
+    }
+
+    /// Appends it.
+    ///
+    /// # Errors
+    /// There is no place for it: it comes back.
+    pub(crate) fn push(&self, item: T) -> Result<(), T> {
+        let more = |places| {
+            let (depth, len) = unpack(places);
+            (len < depth).then_some(places + 1)
+        };
+        if self.places.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
+            return Err(item);
+        }
+        self.list.push(item);
+        Ok(())
+    }
+
+    /// Takes the oldest.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let item = self.list.pop()?;
+        self.places.fetch_sub(1, Ordering::AcqRel);
+        Some(item)
+    }
+
+    /// Makes it so many places. What is in the list stays.
+    ///
+    /// # Errors
+    /// So many more are taken; nothing is changed.
+    pub(crate) fn resize(&self, depth: u32) -> Result<(), u32> {
+        let resized = |places| {
+            let (_, len) = unpack(places);
+            (len <= depth).then(|| pack(depth, len))
+        };
+        let result = self.places.fetch_update(Ordering::AcqRel, Ordering::Acquire, resized);
+        result.map(|_| ()).map_err(|places| unpack(places).1)
+    }
+
+    /// Places.
+    pub(crate) fn depth(&self) -> u32 {
+        unpack(self.places.load(Ordering::Acquire)).0
+    }
+
+    /// Places that are taken.
+    pub(crate) fn len(&self) -> u32 {
+        unpack(self.places.load(Ordering::Acquire)).1
+    }
+}
+
+fn pack(depth: u32, len: u32) -> u64 {
+    u64::from(depth) << 32 | u64::from(len)
+}
+
+fn unpack(places: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = places.to_be_bytes();
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resizing_loses_nothing_and_never_leaves_fewer_places_than_are_taken() {
+        let list = Bounded::new(2);
+        assert_eq!([1, 2, 3].map(|n| list.push(n)), [Ok(()), Ok(()), Err(3)]);
+        list.resize(4).unwrap();
+        assert_eq!([3, 4].map(|n| list.push(n)), [Ok(()), Ok(())]);
+        assert_eq!(list.resize(3), Err(4));
+        assert_eq!((list.depth(), list.len()), (4, 4));
+        assert_eq!(list.pop(), Some(1));
+        list.resize(3).unwrap();
+        let left: Vec<_> = std::iter::from_fn(|| list.pop()).collect();
+        assert_eq!(left, [2, 3, 4]);
+        assert_eq!([5, 6, 7, 8].map(|n| list.push(n)), [Ok(()), Ok(()), Ok(()), Err(8)]);
+        assert_eq!(list.resize(0), Err(3));
+    }
+}
