@@ -148,14 +148,21 @@ unsafe extern "C" fn ibv_modify_srq(
 ) -> c_int {
     // SAFETY: a queue and the caller's structure.
     let (this, attr) = unsafe { (Srq::of(srq), &*attr) };
-    let outcome = match mask {
-        m if m & IBV_SRQ_MAX_WR != 0 => {
-            Err(Failure::new(libc::EOPNOTSUPP, "shared receive queues can not be resized"))
+    let has = |bit| mask & bit != 0;
+    let modify = || {
+        if has(IBV_SRQ_MAX_WR) {
+            if has(IBV_SRQ_LIMIT) && attr.srq_limit > attr.max_wr {
+                let why = "srq_limit is more than max_wr: an event would be due at once";
+                return Err(Failure::new(libc::EINVAL, why));
+            }
+            this.queue.resize(attr.max_wr)?;
         }
-        m if m & IBV_SRQ_LIMIT != 0 => this.queue.set_limit(attr.srq_limit).map_err(Failure::from),
-        _ => Ok(()),
+        if has(IBV_SRQ_LIMIT) {
+            this.queue.set_limit(attr.srq_limit)?;
+        }
+        Ok(())
     };
-    errno_of("ibv_modify_srq", outcome)
+    errno_of("ibv_modify_srq", modify())
 }
 
 #[unsafe(no_mangle)]
