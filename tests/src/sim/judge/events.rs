@@ -255,7 +255,7 @@ impl Judge<'_> {
                 let held = u32::from(service == QpType::Uc);
                 look.waiting(self.script.queue(qp)) <= held
             }
-            DropReason::WrongQkey => service == QpType::Ud,
+            DropReason::WrongQkey => service == QpType::Ud && self.has_stranger(qp),
             DropReason::ReceiveTooSmall => {
                 let longest = self.script.longest + 40;
                 self.has_short_receive(self.script.queue(qp), longest)

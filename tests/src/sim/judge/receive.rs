@@ -245,34 +245,46 @@ impl Judge<'_> {
         list
     }
 
-    /// Whether a request's message is meant for `qp`.
+    /// Whether `qp` may get a request's message.
     fn is_for(&self, qp: usize, sender: usize, index: usize) -> bool {
+        self.is_to(qp, sender, index) && self.has_key(qp, sender, self.op_of(sender, index))
+    }
+
+    /// Whether a request's message is addressed to `qp`.
+    fn is_to(&self, qp: usize, sender: usize, index: usize) -> bool {
         let op = self.op_of(sender, index);
-        let sent = &self.qps[sender].sends[index];
-        let same_key = |op: &Op| {
-            let (own, from) = (self.script.qps[qp].attr.qkey, self.script.qps[sender].attr.qkey);
-            op.flaw != Some(Flaw::OwnQkey) || own == from
-        };
         match op.to {
             _ if !op.consumes() => false,
             None => true,
-            Some(_) if matches!(op.flaw, Some(Flaw::WrongQkey | Flaw::LocalKey)) => false,
-            Some(To::Qp(target)) => target == qp && same_key(op),
-            Some(To::Reply) => sent.target == Some(qp) && same_key(op),
+            Some(To::Qp(target)) => target == qp,
+            Some(To::Reply) => self.qps[sender].sends[index].target == Some(qp),
             Some(To::Group(group)) => {
                 let own = sender == qp && self.script.qps[qp].deaf;
-                !own && self.qps[qp].heard[group] && self.hears_key(qp, sender, op)
+                !own && self.qps[qp].heard[group]
             }
         }
     }
 
-    /// Whether a datagram to a group has a queue pair's key.
-    fn hears_key(&self, qp: usize, sender: usize, op: &Op) -> bool {
-        let sent = match op.flaw {
-            Some(Flaw::OwnQkey) => self.script.qps[sender].attr.qkey,
-            _ => crate::sim::stage::GROUP_KEY,
-        };
-        self.script.qps[qp].attr.qkey == sent
+    /// Whether a message has the Q_Key of `qp`, if it needs one.
+    fn has_key(&self, qp: usize, sender: usize, op: &Op) -> bool {
+        let own = self.script.qps[qp].attr.qkey;
+        match (op.flaw, op.to) {
+            (_, None) => true,
+            (Some(Flaw::WrongQkey), _) => false,
+            (Some(Flaw::OwnQkey), _) => self.script.qps[sender].attr.qkey == own,
+            (_, Some(To::Group(_))) => own == crate::sim::stage::GROUP_KEY,
+            _ => true,
+        }
+    }
+
+    /// Whether somebody has sent a datagram to `qp` without its Q_Key.
+    pub(super) fn has_stranger(&self, qp: usize) -> bool {
+        (0..self.qps.len()).any(|sender| {
+            (0..self.qps[sender].sends.len()).any(|index| {
+                let op = self.op_of(sender, index);
+                op.to.is_some() && self.is_to(qp, sender, index) && !self.has_key(qp, sender, op)
+            })
+        })
     }
 
     /// Whether a receive's completion is that of a message.
