@@ -22,6 +22,7 @@ mod order;
 mod psn;
 mod receives;
 mod responses;
+mod scatter;
 mod states;
 mod structure;
 mod uc;
@@ -46,6 +47,7 @@ fn catalogue() -> Vec<(&'static str, Vec<Case>)> {
         ("Atomics and limits", atomics::cases()),
         ("Memory windows, invalidation, ATOMIC WRITE, FLUSH", extensions::cases()),
         ("Receives: none, too small, shared", receives::cases()),
+        ("Messages and lists of several pieces", scatter::cases()),
         ("Acknowledgements and NAKs to a requester", acks::cases()),
         ("READ and atomic responses to a requester", responses::cases()),
         ("Unreliable connection", uc::cases()),

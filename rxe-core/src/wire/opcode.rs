@@ -328,10 +328,17 @@ opcodes! {
     XRC_ATOMIC_ACKNOWLEDGE         = 0xb2, Xrc AtomicAcknowledge Only [Aeth AtomicAck];
     XRC_COMPARE_SWAP               = 0xb3, Xrc CompareSwap Only [Xrc Atomic];
     XRC_FETCH_ADD                  = 0xb4, Xrc FetchAdd Only [Xrc Atomic];
+    XRC_RESERVED_B5                = 0xb5, Xrc Reserved Only [];
     XRC_SEND_LAST_WITH_INVALIDATE  = 0xb6, Xrc Send Last [Xrc Ieth];
     XRC_SEND_ONLY_WITH_INVALIDATE  = 0xb7, Xrc Send Only [Xrc Ieth];
+    XRC_RESERVED_B8                = 0xb8, Xrc Reserved Only [];
+    XRC_RESERVED_B9                = 0xb9, Xrc Reserved Only [];
+    XRC_RESERVED_BA                = 0xba, Xrc Reserved Only [];
+    XRC_RESERVED_BB                = 0xbb, Xrc Reserved Only [];
     XRC_FLUSH                      = 0xbc, Xrc Flush Only [Xrc Feth Reth];
     XRC_ATOMIC_WRITE               = 0xbd, Xrc AtomicWrite Only [Xrc Reth];
+    XRC_RESERVED_BE                = 0xbe, Xrc Reserved Only [];
+    XRC_RESERVED_BF                = 0xbf, Xrc Reserved Only [];
 }
 
 /// The row of an opcode that has none: a BTH alone.

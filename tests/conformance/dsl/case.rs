@@ -69,11 +69,13 @@ pub(crate) enum Step {
     /// The same packet so often before the QP gets to answer.
     Flood(usize, Pkt),
     /// The program posts a send request and the QP sends what it may.
-    Post { id: u64, op: SendOp, offset: u64, len: u32, what: &'static str },
+    Post { id: u64, op: SendOp, list: Vec<Piece>, what: &'static str },
     /// The program posts a receive.
     Receive { id: u64, len: u32 },
     /// The program posts a receive whose buffer it may not use.
     ReceiveInto { id: u64, len: u32, key: Key, what: &'static str },
+    /// The program posts a receive of several pieces.
+    Scatter { id: u64, list: Vec<Piece> },
     /// Time passes; timers fire.
     Wait(Duration),
     /// A region is deregistered.
@@ -82,6 +84,26 @@ pub(crate) enum Step {
     Modify(QpState),
     /// The program destroys the QP.
     Destroy,
+}
+
+/// An element of a scatter/gather list.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) key: Key,
+}
+
+/// `len` bytes at `offset` that the program may use.
+pub(crate) fn piece(offset: u64, len: u32) -> Piece {
+    Piece { offset, len, key: world::ALL }
+}
+
+impl Piece {
+    /// Under another key.
+    pub(crate) fn key(self, key: Key) -> Self {
+        Self { key, ..self }
+    }
 }
 
 /// What the QP sends back.
@@ -180,6 +202,11 @@ pub(crate) fn uc() -> Given {
 /// and 8.
 pub(crate) fn xrc() -> Given {
     Given { service: QpType::XrcRecv, ..rc() }
+}
+
+/// The initiator of such a connection: its requests name the shared queue 7.
+pub(crate) fn initiator() -> Given {
+    Given { service: QpType::XrcSend, ..rc() }
 }
 
 /// The same for UD.
@@ -324,10 +351,25 @@ impl Case {
         self
     }
 
-    fn post(mut self, id: u64, op: SendOp, len: u32, what: &'static str) -> Self {
+    fn post(self, id: u64, op: SendOp, len: u32, what: &'static str) -> Self {
         let offset = if op.fetches() { world::LOCAL } else { world::SOURCE };
-        self.script.push(Step::Post { id, op, offset, len, what });
+        self.post_list(id, op, vec![piece(offset, len)], what)
+    }
+
+    fn post_list(mut self, id: u64, op: SendOp, list: Vec<Piece>, what: &'static str) -> Self {
+        self.script.push(Step::Post { id, op, list, what });
         self
+    }
+
+    /// The program posts a receive of several pieces.
+    pub(crate) fn scatter<const N: usize>(mut self, id: u64, list: [Piece; N]) -> Self {
+        self.script.push(Step::Scatter { id, list: list.into() });
+        self
+    }
+
+    /// The program posts a READ into several pieces.
+    pub(crate) fn post_read_into<const N: usize>(self, id: u64, list: [Piece; N]) -> Self {
+        self.post_list(id, SendOp::Read { remote: REMOTE }, list.into(), "READ")
     }
 
     /// The program posts a SEND.
@@ -395,6 +437,12 @@ impl Case {
     /// `len` bytes as peers send them stand at `offset`.
     pub(crate) fn wrote(mut self, offset: u64, len: usize) -> Self {
         self.expect.wrote.push((offset, pattern(len)));
+        self
+    }
+
+    /// Bytes `from..to` of what a packet carries stand at `offset`.
+    pub(crate) fn wrote_part(mut self, offset: u64, from: usize, to: usize) -> Self {
+        self.expect.wrote.push((offset, pattern(to).split_off(from)));
         self
     }
 

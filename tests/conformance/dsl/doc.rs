@@ -8,7 +8,8 @@ use rxe_core::queue::Status;
 use rxe_core::types::Mtu;
 use rxe_core::wire::{NakCode, Position};
 
-use super::case::{Answer, Async, Case, Done, Given, Step, rc};
+use super::case::{Answer, Async, Case, Done, Given, Piece, Step, rc};
+use super::world::{ALL, LOCAL_ONLY};
 
 const OPENING: &str = "\
 # Hostile packets
@@ -57,7 +58,8 @@ fn given(given: &Given) -> String {
     let service = match given.service {
         QpType::Rc => "RC",
         QpType::Uc => "UC",
-        QpType::XrcSend | QpType::XrcRecv => "XRC target",
+        QpType::XrcSend => "XRC initiator",
+        QpType::XrcRecv => "XRC target",
         _ => "UD",
     };
     let mut parts = vec![format!("{service} in {}", given.state.name())];
@@ -111,7 +113,8 @@ fn step(step: &Step) -> String {
             format!("at once: {}", counted(packets).join("; "))
         }
         Step::Flood(times, packet) => format!("{times} times: {packet}"),
-        Step::Post { id, len, what, .. } => format!("posts {what} {id} of {len} B"),
+        Step::Post { id, list, what, .. } => format!("posts {what} {id} of {}", pieces(list)),
+        Step::Scatter { id, list } => format!("posts receive {id} of {}", pieces(list)),
         Step::Receive { id, len } => format!("posts receive {id} of {len} B"),
         Step::ReceiveInto { id, len, what, .. } => {
             format!("posts receive {id} of {len} B into {what}")
@@ -121,6 +124,19 @@ fn step(step: &Step) -> String {
         Step::Modify(state) => format!("to {}", state.name()),
         Step::Destroy => "destroys the QP".into(),
     }
+}
+
+/// The lengths of a list's elements, with those that are not to be used marked.
+fn pieces(list: &[Piece]) -> String {
+    let lens: Vec<_> = list
+        .iter()
+        .map(|piece| match piece.key {
+            ALL => piece.len.to_string(),
+            key if key == LOCAL_ONLY => format!("{} (local region)", piece.len),
+            _ => format!("{} (bad key)", piece.len),
+        })
+        .collect();
+    format!("{} B", lens.join(" + "))
 }
 
 fn outcome(case: &Case) -> String {

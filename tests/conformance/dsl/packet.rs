@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use rxe_core::types::{Key, Pkey, Psn, Qkey, Qpn, RnrTimer};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, Ext, IpId, NakCode, NetHeader, Opcode, PacketRepr, Reth, Syndrome,
-    emit, icrc,
+    Aeth, AtomicEth, Bth, Deth, Ext, IpId, NakCode, NetHeader, Opcode, PacketRepr, Reth, Service,
+    Syndrome, emit, icrc,
 };
 
 use super::world::{self, BASE, RQ_PSN, SQ_PSN};
@@ -191,6 +191,15 @@ impl Pkt {
     /// Asks for an acknowledgement.
     pub(crate) fn ask(mut self) -> Self {
         self.ack_req = true;
+        self
+    }
+
+    /// The same packet of an extended reliable connection.
+    pub(crate) fn xrc(mut self) -> Self {
+        self.opcode = self.opcode.in_connected(Service::Xrc);
+        if self.opcode.info().is_some_and(|info| info.has_xrceth) {
+            self.ext.xrc_srq = Some(world::SRQ);
+        }
         self
     }
 

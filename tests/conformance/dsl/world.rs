@@ -18,7 +18,7 @@ use rxe_core::wire::{
     Frame, IpId, NetHeader, OpKind, Opcode, Packet, Syndrome, TxBatch, TxLimits, icrc,
 };
 
-use super::case::{Answer, Async, Case, Given, Step};
+use super::case::{Answer, Async, Case, Given, Piece, Step};
 use super::packet::{self, Pkt};
 
 /// The first PSN that the QP expects; it wraps soon.
@@ -264,6 +264,11 @@ impl World {
         };
         let common = AttrMask::PKEY_INDEX | AttrMask::PORT;
         let path = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        let requester = AttrMask::SQ_PSN
+            | AttrMask::TIMEOUT
+            | AttrMask::RETRY_CNT
+            | AttrMask::RNR_RETRY
+            | AttrMask::MAX_QP_RD_ATOMIC;
         let (init, rtr, rts) = match given.service {
             QpType::Ud => (common | AttrMask::QKEY, AttrMask::empty(), AttrMask::SQ_PSN),
             QpType::Uc => (common | AttrMask::ACCESS_FLAGS, path, AttrMask::SQ_PSN),
@@ -272,14 +277,11 @@ impl World {
                 path | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
                 AttrMask::SQ_PSN | AttrMask::TIMEOUT,
             ),
+            QpType::XrcSend => (common | AttrMask::ACCESS_FLAGS, path, requester),
             _ => (
                 common | AttrMask::ACCESS_FLAGS,
                 path | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
-                AttrMask::SQ_PSN
-                    | AttrMask::TIMEOUT
-                    | AttrMask::RETRY_CNT
-                    | AttrMask::RNR_RETRY
-                    | AttrMask::MAX_QP_RD_ATOMIC,
+                requester,
             ),
         };
         let empty = AttrMask::empty();
@@ -308,12 +310,16 @@ impl World {
                     self.arrive(packet);
                 }
             }
-            &Step::Post { id, op, offset, len, .. } => {
-                let sge = Sge { addr: BASE + offset, length: len, lkey: ALL };
-                let payload = Payload::Sges([sge].into_iter().collect());
+            Step::Post { id, op, list, .. } => {
+                let payload = Payload::Sges(list.iter().map(sge).collect());
+                let xrc_srq = (self.qp.init().service == QpType::XrcSend).then_some(SRQ);
                 let flags = SendFlags::SIGNALED;
-                let request = SendRequest { flags, ..SendRequest::new(id, op, payload) };
+                let request = SendRequest::new(*id, *op, payload);
+                let request = SendRequest { flags, xrc_srq, ..request };
                 self.qp.post_send(request).expect("posted");
+            }
+            Step::Scatter { id, list } => {
+                self.post_receive(RecvRequest { id: *id, sges: list.iter().map(sge).collect() });
             }
             &Step::Receive { id, len } => self.receive(id, len, ALL),
             &Step::ReceiveInto { id, len, key, .. } => self.receive(id, len, key),
@@ -342,7 +348,10 @@ impl World {
     /// Posts a receive, to the shared queue if there is one.
     fn receive(&self, id: u64, length: u32, lkey: Key) {
         let sge = Sge { addr: BASE + recv_at(id), length, lkey };
-        let request = RecvRequest { id, sges: [sge].into_iter().collect() };
+        self.post_receive(RecvRequest { id, sges: [sge].into_iter().collect() });
+    }
+
+    fn post_receive(&self, request: RecvRequest) {
         match &self.srq {
             Some(srq) => srq.post_recv(request).expect("posted"),
             None => self.qp.post_recv(request).expect("posted"),
@@ -452,7 +461,9 @@ impl World {
         let open = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
         let writes = case.given.access.contains(Access::REMOTE_WRITE);
         let ud = case.given.service == QpType::Ud;
-        if !open || !(writes || ud) {
+        // An initiator takes no requests.
+        let takes = case.given.service != QpType::XrcSend && (writes || ud);
+        if !open || !takes {
             return;
         }
         self.answers.clear();
@@ -489,6 +500,10 @@ impl World {
             wrong.push(format!("afterwards: want {answers:?} to a WRITE, got {:?}", self.answers));
         }
     }
+}
+
+fn sge(piece: &Piece) -> Sge {
+    Sge { addr: BASE + piece.offset, length: piece.len, lkey: piece.key }
 }
 
 fn make_windows(memory: &Memory) {

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Opcode, name and header length, by hand from the specification.
-const EXPECTED: [(u8, &str, usize); 72] = [
+const EXPECTED: [(u8, &str, usize); 79] = [
     (0x00, "RC_SEND_FIRST", 12),
     (0x01, "RC_SEND_MIDDLE", 12),
     (0x02, "RC_SEND_LAST", 12),
@@ -70,10 +70,17 @@ const EXPECTED: [(u8, &str, usize); 72] = [
     (0xb2, "XRC_ATOMIC_ACKNOWLEDGE", 24),
     (0xb3, "XRC_COMPARE_SWAP", 44),
     (0xb4, "XRC_FETCH_ADD", 44),
+    (0xb5, "XRC_RESERVED_B5", 12),
     (0xb6, "XRC_SEND_LAST_WITH_INVALIDATE", 20),
     (0xb7, "XRC_SEND_ONLY_WITH_INVALIDATE", 20),
+    (0xb8, "XRC_RESERVED_B8", 12),
+    (0xb9, "XRC_RESERVED_B9", 12),
+    (0xba, "XRC_RESERVED_BA", 12),
+    (0xbb, "XRC_RESERVED_BB", 12),
     (0xbc, "XRC_FLUSH", 36),
     (0xbd, "XRC_ATOMIC_WRITE", 32),
+    (0xbe, "XRC_RESERVED_BE", 12),
+    (0xbf, "XRC_RESERVED_BF", 12),
 ];
 
 #[test]
