@@ -174,10 +174,10 @@ impl Drawer<'_> {
             _ => match self.rng.below(100) {
                 0..30 => Verb::Send(imm),
                 30..52 => Verb::Write(imm),
-                52..66 => Verb::Read,
-                66..73 => Verb::FetchAdd(self.rng.bits() | 1),
-                73..78 => Verb::CompareSwap(0, self.rng.bits()),
-                78..85 => Verb::AtomicWrite,
+                52..60 => Verb::Read,
+                60..69 => Verb::FetchAdd(self.rng.bits() | 1),
+                69..74 => Verb::CompareSwap(0, self.rng.bits()),
+                74..85 => Verb::AtomicWrite,
                 85..92 => Verb::Flush(self.rng.chance(1, 3)),
                 _ => self.draw_invalidation(qp)?,
             },
@@ -281,10 +281,12 @@ impl Drawer<'_> {
     /// range is only read.
     fn draw_windowed(&mut self, peer: usize, verb: Verb, len: u32) -> Option<(Place, By)> {
         let side = self.script.qps[peer].side;
+        // Now and then somebody to whom a type 2 window is not open.
+        let stranger = self.rng.chance(1, 8);
         let may = |bound: &&mut Bound| {
             let bind = self.script.bind(bound.step);
             let window = self.script.windows[bind.window];
-            let fits = window.kind == WindowType::Type1 || bound.binder == peer;
+            let fits = window.kind == WindowType::Type1 || bound.binder == peer || stranger;
             window.side == side && fits && bind.place.len > 0
         };
         let mut choices: Vec<_> = self.bound.iter_mut().filter(may).collect();
