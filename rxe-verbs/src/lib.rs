@@ -8,11 +8,14 @@
 //! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name;
 //!   [`MemoryWindow`]: a peer's right to part of it, given and taken back by requests.
 //! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
-//! - [`QueuePair`]: where requests are posted; [`Endpoint`] and [`QueuePair::connect`]: to whom;
-//!   [`SharedReceiveQueue`]: receives for several of them; [`XrcDomain`]: one connection that reaches
-//!   several of these.
+//! - [`QueuePair`]: where requests are posted ([`QueuePair::send`], [`QueuePair::write`],
+//!   [`QueuePair::read`], [`QueuePair::compare_swap`], [`QueuePair::fetch_add`],
+//!   [`QueuePair::atomic_write`], [`QueuePair::flush`], [`QueuePair::bind`]); [`Endpoint`] and
+//!   [`QueuePair::connect`]: to whom; [`SharedReceiveQueue`]: receives for several of them;
+//!   [`XrcDomain`]: one connection that reaches several of these.
 //! - [`AddressHandle`], [`QueuePair::activate`], [`QueuePair::attach_multicast`]: datagrams.
 //! - [`cm`]: connections by address and port, as librdmacm's programs make them.
+//! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers

@@ -1,7 +1,7 @@
 //! Queue pairs: attributes, the state machine, and what one is composed of. IBTA 10.2.4, 10.3, 11.2.5.
 //!
 //! A queue pair has a send side (a requester) and a receive side (a responder) that share nothing
-//! but the [`Link`]: what both need to know and neither changes.
+//! but the link: what both need to know and neither changes.
 
 mod attr;
 mod congestion;
