@@ -34,27 +34,35 @@ pub(crate) fn completion(qpn: u32, status: Status) {
 
 /// Something happened in an engine that the program may not notice.
 pub(crate) fn event(event: &Event) {
-    let text = match event {
-        _ if CONFIG.explain == Explain::All => event.to_string(),
-        Event::ResponderFailed { qpn, fault } => format!(
-            "QP {qpn} has failed: its peer did what it must not ({fault}); what is posted on it is \
+    let (kind, text) = match event {
+        _ if CONFIG.explain == Explain::All => ("event", event.to_string()),
+        Event::ResponderFailed { qpn, fault } => (
+            "the peer's mistake",
+            format!(
+                "QP {qpn} has failed: its peer did what it must not ({fault}); what is posted on it is \
              now flushed, and the peer gets an error completion"
+            ),
         ),
-        Event::RnrNakReceived { qpn, .. } => format!(
-            "QP {qpn}: the peer has no receive posted (RNR): it should post receives before this \
+        Event::RnrNakReceived { qpn, .. } => (
+            "no receive",
+            format!(
+                "QP {qpn}: the peer has no receive posted (RNR): it should post receives before this \
              side sends; trying again as rnr_retry says"
+            ),
         ),
-        Event::CqOverflow { qpn, .. } => format!(
-            "a completion queue of QP {qpn} is full and completions are lost: create it with room \
+        Event::CqOverflow { qpn, .. } => (
+            "overflow",
+            format!(
+                "a completion queue of QP {qpn} is full and completions are lost: create it with room \
              for all requests that may be outstanding (cqe), or poll it more often"
+            ),
         ),
         Event::RequestFailed { qpn, status, detail: Some(detail) } => {
-            format!("QP {qpn}: {status}: {}", detail.explain())
+            ("local memory", format!("QP {qpn}: {status}: {}", detail.explain()))
         }
         _ => return,
     };
-    let kind = std::mem::discriminant(event);
-    once(&format!("{kind:?}"), &text);
+    once(kind, &text);
 }
 
 /// Says something the first time that this kind of thing happens.

@@ -170,6 +170,101 @@ fn perftest_for_a_time() {
     perftest("ib_write_bw", "-D 2");
 }
 
+#[test]
+fn a_program_that_uses_all_of_verbs() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/abi.c");
+    let Some(program) = compile("abi", source, &["-libverbs", "-lpthread"]) else { return };
+    let program = program.0.join("abi").display().to_string();
+    let script = format!("timeout 60 $RXE run -- {program} rxe_veth0 1 2>&1");
+    let Some(out) = alone("abi", "cc", &script) else { return };
+    assert!(out.contains("all as verbs say"), "{out}");
+    // Its mistakes are explained, each once, and said at both ends of the connection.
+    for explanation in [
+        "ah_attr.is_global: is 0: RoCE peers are addressed by GID",
+        "going from INIT to RTR also needs the attributes IBV_QP_MIN_RNR_TIMER",
+        "the queue pair was made for 64 (max_inline_data)",
+        "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well",
+        "the device was opened before fork()",
+        "a request failed with remote access error",
+        "its peer did what it must not (rkey refused",
+    ] {
+        assert_eq!(out.matches(explanation).count(), 1, "{explanation}: {out}");
+    }
+    let script = format!("timeout 60 $RXE run --explain off -- {program} rxe_veth0 1 2>&1");
+    assert_eq!(alone("abi", "cc", &script).unwrap(), "all as verbs say\n");
+}
+
+#[test]
+fn a_pingpong_that_gets_it_wrong_is_told_why() {
+    for (server, client, explanation) in [
+        ("", "", "RoCE peers are addressed by GID"),
+        ("-g 9", "-g 1", "the GID table has no such entry"),
+        ("-g 1 -m 4096", "-g 1 -m 4096", "path_mtu"),
+    ] {
+        let script = format!(
+            "
+            set +e
+            timeout 20 $RXE run -- ibv_rc_pingpong -d rxe_veth0 {server} > server 2>&1 & server=$!
+            sleep 1
+            timeout 20 ip netns exec far $RXE run -- ibv_rc_pingpong -d rxe_veth1 {client} 10.9.0.1 \
+                > client 2>&1
+            kill $server 2> gone
+            wait
+            cat server client"
+        );
+        let Some(out) = alone("pingpong", "ibv_rc_pingpong", &script) else { return };
+        assert!(out.contains(explanation), "{explanation}: {out}");
+    }
+}
+
+#[test]
+fn what_can_not_be_run_is_refused_with_the_reason() {
+    let script = r#"
+        set +e
+        printf '\177ELF\002\001\001\000\000\000\000\000\000\000\000\000\002\000\363\000%044d' 0 > riscv
+        printf '#!/nonexistent/python\n' > script
+        : > plain
+        chmod +x riscv script plain
+        cp "$(command -v true)" setuid && chmod 4755 setuid && chown 1 setuid 2> refused
+        for program in ./riscv ./script ./plain ./none no-such-program .; do
+            $RXE run -- $program 2>&1
+            echo "$?"
+        done
+    "#;
+    let Some(out) = alone("refusals", "true", script) else { return };
+    for (what, reason) in [
+        ("riscv", "RISC-V (64 bit)"),
+        ("script", "/nonexistent/python"),
+        ("plain", "neither a program nor a script"),
+        ("none", "there is no such file"),
+        ("no-such-program", "there is no such program in PATH"),
+    ] {
+        let said =
+            |line: &str| line.starts_with("rxe: ") && line.contains(what) && line.contains(reason);
+        assert!(out.lines().any(said), "{what}: {out}");
+    }
+    assert_eq!(out.lines().filter(|line| *line == "1").count(), 6, "{out}");
+}
+
+/// Compiles a C program, into a directory that lasts as long as what is returned.
+fn compile(test: &str, source: &str, options: &[&str]) -> Option<Dir> {
+    let dir = Dir::new();
+    let out = Command::new("cc").arg("-o").arg(dir.0.join(test)).arg(source).args(options).output();
+    match out {
+        Ok(out) if out.status.success() => Some(dir),
+        Ok(out) => {
+            let why = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(why.contains("infiniband/verbs.h: No such"), "{why}");
+            skip(test, "infiniband/verbs.h is not installed");
+            None
+        }
+        Err(e) => {
+            skip(test, &format!("cc: {e}"));
+            None
+        }
+    }
+}
+
 #[track_caller]
 fn pingpong(program: &str, options: &str) {
     conversation(program, &format!("-g 1 {options}"), Where::TwoHosts);

@@ -3,6 +3,7 @@
 
 pub mod interop;
 pub mod peer;
+pub mod programs;
 pub mod scenario;
 mod skip;
 pub mod vm;

@@ -102,8 +102,12 @@ fn write(page: &Path, reports: &[Report]) -> Result<()> {
 /// Builds our two programs and says where they are.
 pub(super) fn build() -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let args = ["build", "--quiet", "--package", "rxe-tests", "--package", "rxe-cli", "--bins"];
-    let status = Command::new(cargo).args(args).status();
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--bins", "--lib"]);
+    for package in ["rxe-tests", "rxe-cli", "rxe-preload"] {
+        build.args(["--package", package]);
+    }
+    let status = build.status();
     if !status.is_ok_and(|s| s.success()) {
         return Err(Error::Failed("rxe-peer and rxe do not build".into()));
     }

@@ -5,4 +5,5 @@ pub(crate) mod deps;
 pub(crate) mod interop;
 pub(crate) mod kernel;
 pub(crate) mod pcaps;
+pub(crate) mod programs;
 pub(crate) mod test;

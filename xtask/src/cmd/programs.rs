@@ -1,0 +1,56 @@
+//! `cargo xtask programs`: the table of unmodified programs in `docs/programs.md`.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use xtask::interop::KERNELS;
+use xtask::programs::{self, Options};
+use xtask::vm::{Error, Result};
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
+    #[arg(long, value_name = "V")]
+    kernel: Vec<String>,
+    /// Only those of which "PROGRAM OPTIONS, SERVER–CLIENT" contains this
+    #[arg(long)]
+    filter: Option<String>,
+}
+
+/// The page whose table a whole run writes.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs.md");
+const BEGIN: &str = "<!-- made by cargo xtask programs -->\n";
+const END: &str = "<!-- end -->";
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let kernels: Vec<&str> = match args.kernel.as_slice() {
+        [] => KERNELS.into(),
+        some => some.iter().map(String::as_str).collect(),
+    };
+    let rxe = super::interop::build()?.join("rxe");
+    let options = Options { filter: args.filter.clone(), rxe, verbose: true };
+    let mut all = Vec::new();
+    for kernel in kernels {
+        match programs::run(kernel, &options) {
+            Ok(rows) => all.push((kernel, rows)),
+            Err(Error::Missing(why)) => println!("SKIPPED: kernel {kernel}: {why}"),
+            Err(e) => return Err(e),
+        }
+    }
+    let table = programs::table(&all);
+    println!("{table}");
+    let failed = all.iter().flat_map(|(_, rows)| rows).filter(|r| r.failed.is_some()).count();
+    if args.filter.is_none() && args.kernel.is_empty() && all.len() == KERNELS.len() {
+        write(Path::new(PAGE), &table)?;
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn write(page: &Path, table: &str) -> Result<()> {
+    let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("{}: {why}", page.display()));
+    let old = fs::read_to_string(page).map_err(|e| failed(&e))?;
+    let (before, rest) = old.split_once(BEGIN).ok_or_else(|| failed(&"has no place for it"))?;
+    let (_, after) = rest.split_once(END).ok_or_else(|| failed(&"has no end of its place"))?;
+    fs::write(page, format!("{before}{BEGIN}{table}{END}{after}")).map_err(|e| failed(&e))
+}

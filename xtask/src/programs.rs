@@ -1,0 +1,291 @@
+//! `cargo xtask programs`: unmodified verbs programs over the preloaded library (`rxe run`), with
+//! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
+
+use crate::vm::{Cmd, Error, HOST_V4, Kernel, LINK, Net, Proc, Result, Spec, Vm, spawn};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Who serves and who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// Both ours, on one address.
+    OursOurs,
+    /// Ours serves, the kernel asks.
+    OursKernel,
+    /// The kernel serves, ours asks.
+    KernelOurs,
+}
+
+impl Sides {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 3] = [Self::OursOurs, Self::OursKernel, Self::KernelOurs];
+
+    /// As the table and filters name it: who serves, who asks.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OursOurs => "ours–ours",
+            Self::OursKernel => "ours–kernel",
+            Self::KernelOurs => "kernel–ours",
+        }
+    }
+}
+
+/// A program and its options.
+struct Program {
+    name: &'static str,
+    options: &'static str,
+    /// What kernel rxe can not do.
+    ours_only: bool,
+}
+
+const fn with(name: &'static str, options: &'static str) -> Program {
+    Program { name, options, ours_only: false }
+}
+
+const fn ours(name: &'static str, options: &'static str) -> Program {
+    Program { name, options, ours_only: true }
+}
+
+const ALL: &[Program] = &[
+    with("ibv_rc_pingpong", "-n 200 -c"),
+    with("ibv_rc_pingpong", "-n 200 -c -e"),
+    ours("ibv_rc_pingpong", "-n 200 -c -t"),
+    with("ibv_uc_pingpong", "-n 200"),
+    with("ibv_uc_pingpong", "-n 200 -e"),
+    with("ibv_ud_pingpong", "-n 200 -s 1024"),
+    with("ibv_ud_pingpong", "-n 200 -s 1024 -e"),
+    with("ibv_srq_pingpong", "-n 200"),
+    with("ibv_srq_pingpong", "-n 200 -e"),
+    ours("ibv_xsrq_pingpong", "-n 200"),
+    with("ib_send_bw", "-n 100"),
+    with("ib_send_bw", "-n 100 -s 1024 -c UC -r 200"),
+    with("ib_send_bw", "-n 100 -c UD -r 200"),
+    with("ib_send_bw", "-n 100 -b"),
+    with("ib_send_bw", "-n 100 -e"),
+    with("ib_send_bw", "-n 100 --use-srq"),
+    with("ib_send_lat", "-n 100"),
+    with("ib_send_lat", "-n 100 -c UC"),
+    with("ib_send_lat", "-n 100 -c UD"),
+    with("ib_write_bw", "-n 100"),
+    with("ib_write_bw", "-n 100 -q 8"),
+    with("ib_write_bw", "-n 5 -a"),
+    with("ib_write_lat", "-n 100"),
+    with("ib_write_lat", "-n 100 -I 64 -s 64"),
+    with("ib_read_bw", "-n 100"),
+    with("ib_read_bw", "-n 100 -b"),
+    with("ib_read_lat", "-n 100"),
+    with("ib_atomic_bw", "-n 100"),
+    with("ib_atomic_lat", "-n 100"),
+];
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only rows of which `PROGRAM OPTIONS, SIDES` contains this.
+    pub filter: Option<String>,
+    /// The command `rxe`, with the library beside it.
+    pub rxe: PathBuf,
+    /// Whether to say of each how it went, on standard error.
+    pub verbose: bool,
+}
+
+/// How one went.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The program and its options.
+    pub what: String,
+    /// Who served and who asked.
+    pub sides: Sides,
+    /// What went wrong.
+    pub failed: Option<String>,
+}
+
+/// Runs all programs with one kernel, such as `6.1`.
+///
+/// # Errors
+/// When there is no VM: [`Error::Missing`] if this machine cannot have it.
+pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
+    let found = Kernel::find(kernel)?;
+    let net = Net::tap(LINK_MTU)?;
+    let vm = Vm::boot(&net, &found, &Spec::default())?;
+    let kernel_gid = gid_in_vm(&vm)?;
+    let world = World { vm: &vm, net: &net, options, kernel_gid };
+    let mut rows = Vec::new();
+    for program in ALL {
+        for sides in Sides::ALL {
+            let what = format!("{} {}", program.name, program.options);
+            let id = format!("{what}, {}", sides.name());
+            let chosen = options.filter.as_ref().is_none_or(|filter| id.contains(filter.as_str()));
+            if !chosen || program.ours_only && sides != Sides::OursOurs {
+                continue;
+            }
+            let start = Instant::now();
+            let failed = world.play(program, sides).err().map(|e| e.to_string());
+            if options.verbose {
+                let how = failed.as_deref().unwrap_or("ok");
+                eprintln!("{:7.2} s  {kernel} {id}: {how}", start.elapsed().as_secs_f64());
+            }
+            rows.push(Row { what, sides, failed });
+        }
+    }
+    Ok(rows)
+}
+
+/// Room for path MTU 4096.
+const LINK_MTU: u32 = 4200;
+
+/// How long one run may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The rows as a table of Markdown; what several kernels said goes together.
+pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
+    let mut out = "| program | options |".to_owned();
+    for sides in Sides::ALL {
+        let _ = write!(out, " {} |", sides.name());
+    }
+    out += "\n| --- | --- | --- | --- | --- |\n";
+    for program in ALL {
+        let what = format!("{} {}", program.name, program.options);
+        let mark = |sides| {
+            let of_all =
+                rows.iter().flat_map(|(kernel, rows)| rows.iter().map(move |r| (kernel, r)));
+            let mut found = of_all.filter(|(_, r)| r.what == what && r.sides == sides).peekable();
+            if found.peek().is_none() {
+                return "".to_owned();
+            }
+            let bad: Vec<_> = found.filter(|(_, r)| r.failed.is_some()).map(|(k, _)| *k).collect();
+            if bad.is_empty() { "ok".into() } else { format!("FAILED ({})", bad.join(", ")) }
+        };
+        let marks = Sides::ALL.map(mark);
+        let options = program.options.replace('|', "\\|");
+        let _ = writeln!(out, "| {} | `{options}` | {} |", program.name, marks.join(" | "));
+    }
+    out
+}
+
+struct World<'a> {
+    vm: &'a Vm,
+    net: &'a Net,
+    options: &'a Options,
+    kernel_gid: u32,
+}
+
+/// A running program.
+enum Running {
+    Ours(Child),
+    Theirs(Proc),
+}
+
+impl World<'_> {
+    fn play(&self, program: &Program, sides: Sides) -> Result<()> {
+        let server_is_ours = sides != Sides::KernelOurs;
+        let mut server = self.start(program, server_is_ours, None)?;
+        self.listening(server_is_ours, &mut server)?;
+        let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
+        let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
+        let (client_good, client_said) = client.end(PATIENCE)?;
+        // A server whose client has failed may wait for ever.
+        let left = if client_good { PATIENCE } else { Duration::from_secs(2) };
+        let (server_good, server_said) = server.end(left)?;
+        if client_good && server_good {
+            return Ok(());
+        }
+        let both = format!("server: {server_said}; client: {client_said}");
+        Err(failed(both.replace('\n', " | ")))
+    }
+
+    fn start(&self, program: &Program, ours: bool, server: Option<&str>) -> Result<Running> {
+        let gid = if ours { OUR_GID } else { self.kernel_gid }.to_string();
+        let mut args: Vec<&str> = match program.name.starts_with("ibv_") {
+            true => vec!["-g", &gid],
+            // No complaints about the CPU's frequency.
+            false => vec!["-x", &gid, "-F"],
+        };
+        args.extend(program.options.split(' '));
+        args.extend(server);
+        if !ours {
+            return Ok(Running::Theirs(self.vm.spawn(Cmd::new(program.name).args(args))?));
+        }
+        let mut command = self.net.command(&self.options.rxe);
+        command.args(["run", "--device", LINK, "--", program.name]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = spawn(command).map_err(|e| failed(format!("rxe run: {e}")))?;
+        Ok(Running::Ours(child))
+    }
+
+    /// Waits until a server listens, or has ended.
+    fn listening(&self, ours: bool, server: &mut Running) -> Result<()> {
+        const LOOK: &str = "ss -Htln 'sport = :18515' | grep -q .";
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let seen = if ours {
+                let mut shell: Command = self.net.command("sh");
+                shell.args(["-c", LOOK]).status().is_ok_and(|s| s.success())
+            } else {
+                self.vm.run(Cmd::sh(LOOK))?.code == 0
+            };
+            if seen || server.has_ended()? {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Err(failed("the server does not listen on port 18515"))
+    }
+}
+
+/// Of [`HOST_V4`] in our device's table: behind the one made of the hardware address.
+const OUR_GID: u32 = 1;
+
+/// The index of the VM's IPv4 address in its device's table.
+fn gid_in_vm(vm: &Vm) -> Result<u32> {
+    let [a, b, c, d] = vm.v4().octets();
+    let gid = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
+    let look = format!(
+        "cd /sys/class/infiniband/*/ports/1/gids && grep -l {gid} [0-9]* 2> /dev/null | head -n 1"
+    );
+    let out = vm.run(Cmd::sh(look))?;
+    let text = out.text();
+    text.trim().parse().map_err(|_| failed(format!("the VM's device has no {gid}: {text}")))
+}
+
+impl Running {
+    fn has_ended(&mut self) -> Result<bool> {
+        match self {
+            Self::Ours(child) => Ok(child.try_wait().is_ok_and(|s| s.is_some())),
+            Self::Theirs(proc) => Ok(proc.wait_timeout(Duration::ZERO)?.is_some()),
+        }
+    }
+
+    /// Waits for its end, and ends it where that takes too long: whether it was a good one, and what
+    /// it said.
+    fn end(mut self, patience: Duration) -> Result<(bool, String)> {
+        let end = Instant::now() + patience;
+        while Instant::now() < end && !self.has_ended()? {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ended = self.has_ended()?;
+        let (good, said) = match self {
+            Self::Ours(mut child) => {
+                let _ = child.kill();
+                let out = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
+                (out.status.success(), [out.stdout, out.stderr].concat())
+            }
+            Self::Theirs(proc) => {
+                if !ended {
+                    proc.kill("KILL");
+                }
+                let out = proc.output()?;
+                (out.code == 0, [out.stdout, out.stderr].concat())
+            }
+        };
+        let why = if ended { "" } else { "(it did not end) " };
+        Ok((good && ended, format!("{why}{}", String::from_utf8_lossy(&said))))
+    }
+}
+
+fn failed(why: impl Into<String>) -> Error {
+    Error::Failed(why.into())
+}
