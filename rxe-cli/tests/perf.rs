@@ -3,7 +3,7 @@
 mod util;
 
 use serde_json::Value;
-use util::{LOOPBACK, VETH, both};
+use util::{Dir, LOOPBACK, VETH, both, in_namespace};
 
 /// Runs it and gives what the client and the server printed.
 fn perf(name: &str, test: &str, options: &str) -> Option<(Value, Value)> {
@@ -127,7 +127,7 @@ fn all_sizes_and_a_duration_can_be_asked_for() {
     let sizes: Vec<_> = rows.iter().map(|r| r["bytes"].as_u64().unwrap()).collect();
     assert_eq!(sizes, (1..=23).map(|bit| 1 << bit).collect::<Vec<u64>>());
 
-    for test in ["send bw", "read lat"] {
+    for test in ["send bw", "read lat", "write bw -c UC", "send lat -c UD"] {
         let Some((client, _)) = perf(name, test, "-D 1 -s 64") else { return };
         assert!(client["results"][0]["iterations"].as_u64() > Some(0), "{test}");
     }
@@ -164,6 +164,57 @@ fn it_looks_like_perftest_where_messages_get_lost() {
 }
 
 #[test]
+fn a_peer_that_is_killed_is_missed_at_once() {
+    let name = "a_peer_that_is_killed_is_missed_at_once";
+    let script = r#"
+        set +e
+        # Kills one of the two in the middle; says what the other one said, and its exit code.
+        one() {
+            who=$1
+            shift
+            $RXE perf "$@" > out.server 2>&1 & server=$!
+            tries=0
+            until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+                tries=$((tries + 1))
+                sleep 0.05
+            done
+            $RXE perf "$@" -D 3600 127.0.0.1 > out.client 2>&1 & client=$!
+            tries=0
+            until grep -q '#bytes' out.client || [ $tries -gt 200 ]; do
+                tries=$((tries + 1))
+                sleep 0.05
+            done
+            sleep 0.3
+            if [ $who = client ]; then
+                kill -KILL $client
+                wait $server
+            else
+                kill -KILL $server
+                wait $client
+            fi
+            echo "$who $?: $(cat out.server out.client | grep ^rxe:)"
+        }
+        for who in client server; do
+            one $who send bw
+            one $who send bw -c UC
+            one $who write bw -c UC -b
+            one $who send bw -c UD -e
+            one $who send lat -e
+            one $who send lat -c UD
+            one $who write lat -c UC
+        done
+    "#;
+    let dir = Dir::new();
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(said.lines().count(), 14, "{out:?}");
+    for line in said.lines() {
+        let (_, rest) = line.split_once(' ').unwrap();
+        assert_eq!(rest, "1: rxe: the peer hung up during the exchange: look at what it says");
+    }
+}
+
+#[test]
 fn ends_that_do_not_fit_say_so() {
     let name = "ends_that_do_not_fit_say_so";
     for (server, client, what) in [
@@ -174,6 +225,7 @@ fn ends_that_do_not_fit_say_so() {
         ),
         ("write bw -m 256", "write bw -m 512", "the server wants path MTU 256, the client 512"),
         ("send bw -c RC", "send bw -c UC", "the server wants RC, the client UC: give the same"),
+        ("send bw -d veth0", "send bw -d lo", "127.0.0.1 is of loopback, which leads to no other"),
         ("send bw -m 256", "send bw -c UD -s 512", "512 bytes do not fit a datagram, which holds"),
     ] {
         let client = format!("perf {client} 10.9.0.1");

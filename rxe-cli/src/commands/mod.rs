@@ -80,7 +80,16 @@ fn one_line(e: &clap::Error) -> String {
     let what = text.split("\nUsage:").next().unwrap_or_default();
     let what = what.split("\nFor more information").next().unwrap_or_default();
     let words: Vec<_> = what.split_whitespace().collect();
-    let line = words.join(" ").replace(" tip: ", "; ");
+    let mut line = words.join(" ").replace(" tip: ", "; ");
+    // What Rust says of numbers, for people.
+    for (rust, plain) in [
+        ("invalid digit found in string", "a whole number is expected"),
+        ("cannot parse integer from empty string", "a whole number is expected"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("number too small to fit in target type", "the number is too small"),
+    ] {
+        line = line.replace(rust, plain);
+    }
     format!("{}: see --help", line.trim_start_matches("error: "))
 }
 
@@ -97,6 +106,10 @@ mod tests {
         assert_eq!(
             said("rxe pingpong -s 0"),
             "invalid value '0' for '--size <SIZE>': 0 is not in 1..=1073741824: see --help"
+        );
+        assert_eq!(
+            said("rxe pingpong -g 1x"),
+            "invalid value '1x' for '--gid-idx <INDEX>': a whole number is expected: see --help"
         );
         assert_eq!(
             said("rxe perf write sideways"),

@@ -22,8 +22,11 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
             }
             Ok(all)
         }
-        Ok(_) => Err(Error::new(format!("{host} has no address"), "check its name")),
-        Err(e) => Err(Error::new(format!("can not find the host {host}: {e}"), "check its name")),
+        Ok(_) => Err(Error::new(format!("\"{host}\" has no address"), "check its name")),
+        Err(e) => {
+            let what = format!("can not find the host \"{host}\": {e}");
+            Err(Error::new(what, "check its name, or give its address"))
+        }
     }
 }
 
@@ -38,8 +41,22 @@ pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStre
     }
     let (ip, port) =
         addresses.first().map_or((Ipv4Addr::UNSPECIFIED.into(), PORT), |a| (a.ip(), a.port()));
-    let what = format!("can not connect to {ip}, TCP port {port}: {last}");
-    Err(Error::new(what, format!("start `{command}` there first, and see that -p is the same")))
+    let (why, todo) = match last.kind() {
+        ErrorKind::ConnectionRefused => (
+            "nobody listens there".into(),
+            format!("start `{command}` there first, and see that -p is the same"),
+        ),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => (
+            format!("no answer within {} s", PATIENCE.as_secs()),
+            "is the address right, is the host up, and does no firewall keep the port?".into(),
+        ),
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => (
+            "no way leads there".into(),
+            "is the address right, and is this host on a network that leads there?".into(),
+        ),
+        _ => (last.to_string(), "is the address right?".into()),
+    };
+    Err(Error::new(format!("can not connect to {ip}, TCP port {port}: {why}"), todo))
 }
 
 /// Waits at `port`, on all addresses of this host.

@@ -119,14 +119,29 @@ fn other_family(own: IpAddr, peer: IpAddr) -> Error {
     Error::new(what, "choose a GID of the same family on both ends (see `rxe gids`)")
 }
 
-/// Refuses a peer that can not be reached from `own`.
-pub(crate) fn check_peer(own: Gid, peer: Gid) -> Result<(), Error> {
+/// Refuses a peer that can not be reached from `own`. `host` is where its program is.
+pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error> {
     if peer.is_zero() {
         let todo = "start it with -g INDEX there (show_gids lists them): RoCE needs one";
         return Err(Error::new("the peer did not choose a GID", todo));
     }
     let (own, peer) = (own.to_ip(), peer.to_ip());
-    if own.is_ipv4() == peer.is_ipv4() { Ok(()) } else { Err(other_family(own, peer)) }
+    if own.is_ipv4() != peer.is_ipv4() {
+        return Err(other_family(own, peer));
+    }
+    if own.is_loopback() != peer.is_loopback() && !is_here(host) {
+        let (whose, ip) = if own.is_loopback() { ("own", own) } else { ("the peer's", peer) };
+        let what = format!("{whose} address {ip} is of loopback, which leads to no other host");
+        let todo = "choose a device on the network between the two, not -d lo";
+        return Err(Error::new(what, todo));
+    }
+    Ok(())
+}
+
+/// Whether this host has this address.
+fn is_here(ip: IpAddr) -> bool {
+    let has = |d: &DeviceInfo| d.interface().addresses.iter().any(|a| a.ip == ip);
+    ip.is_loopback() || DeviceInfo::list().is_ok_and(|all| all.iter().any(has))
 }
 
 /// The device that has `ip`, or may have it (loopback); of the name that `args` gives, if any.
@@ -183,8 +198,19 @@ mod tests {
     #[test]
     fn a_peer_without_gid_or_of_another_family_is_refused() {
         let gid = |ip: &str| Gid::from(ip.parse::<IpAddr>().unwrap());
-        assert!(check_peer(gid("10.0.0.1"), gid("10.0.0.2")).is_ok());
-        let refusal = |peer| check_peer(gid("10.0.0.1"), peer).unwrap_err().to_string();
+        let host = "192.0.2.7".parse().unwrap();
+        assert!(check_peer(gid("10.0.0.1"), gid("10.0.0.2"), host).is_ok());
+        let refusal = |peer| check_peer(gid("10.0.0.1"), peer, host).unwrap_err().to_string();
+        let own = check_peer(gid("127.0.0.1"), gid("10.0.0.2"), host).unwrap_err().to_string();
+        assert!(
+            own.starts_with("own address 127.0.0.1 is of loopback, which leads to no"),
+            "{own}"
+        );
+        assert!(
+            refusal(gid("127.0.0.2")).starts_with("the peer's address 127.0.0.2 is of loopback")
+        );
+        let here = "127.0.0.1".parse().unwrap();
+        assert!(check_peer(gid("127.0.0.1"), gid("10.0.0.2"), here).is_ok(), "of this host");
         assert!(refusal(gid("fd00::1")).contains("10.0.0.1 is IPv4, the peer's fd00::1 is IPv6"));
         assert!(refusal(Gid::ZERO).contains("-g INDEX"));
     }

@@ -62,8 +62,8 @@ fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) 
     out.push('\n');
 }
 
-/// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have; only
-/// the capability flags are repeated here, in 64 bits.
+/// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have but
+/// timestamps, which count nanoseconds; the capability flags are repeated here, in 64 bits.
 const EXTENDED: &str = "\
 \tgeneral_odp_caps:
 \trc_odp_caps:
@@ -74,8 +74,8 @@ const EXTENDED: &str = "\
 \t\t\t\t\tNO SUPPORT
 \txrc_odp_caps:
 \t\t\t\t\tNO SUPPORT
-\tcompletion_timestamp_mask not supported
-\tcore clock not supported
+\tcompletion timestamp_mask:\t\t\t0xffffffffffffffff
+\thca_core_clock:\t\t\t1000000kHZ
 \tdevice_cap_flags_ex:\t\t{CAPS}
 \ttso_caps:
 \t\tmax_tso:\t\t\t0

@@ -81,7 +81,12 @@ pub(super) fn run(
         // Whoever only serves can wait for ever: the peer ends it.
         let waiting = sending || peer.is_some();
         let look = if side.events { patience.slept(waiting)? } else { patience.polled(waiting)? };
-        if !look || peer.is_some() {
+        if !look {
+            continue;
+        }
+        if peer.is_some() {
+            // Its next word is about the next size.
+            talk.check()?;
             continue;
         }
         let news = if side.events && !expects { talk.heard_within(NAP)? } else { talk.heard()? };

@@ -156,7 +156,7 @@ impl Args {
         let welcome: Welcome = talk.welcomed()?;
         let mtu = mtu_of(welcome.mtu)?;
         let plan = &hello.plan.fitted(mtu)?;
-        check_peer(opened.gid, side.peer_gid(&welcome.ends)?)?;
+        check_peer(opened.gid, side.peer_gid(&welcome.ends)?, talk.host()?)?;
         side.connect(&welcome.ends, mtu)?;
         talk.say(&Say::Ends(side.ends()))?;
         talk.expect_ready()?;
@@ -227,7 +227,7 @@ impl Args {
             Say::Ends(ends) => ends,
             other => return Err(talk::unexpected(&other)),
         };
-        check_peer(opened.gid, side.peer_gid(&ends)?)?;
+        check_peer(opened.gid, side.peer_gid(&ends)?, peer)?;
         side.connect(&ends, mtu)?;
         talk.say(&Say::Ready {})?;
         let mut report = Report::new(self, &opened, &plan, mtu, &side, &ends)?;

@@ -4,7 +4,7 @@
 //! side that is something else, or too old or new, is recognised whatever else it says.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
@@ -89,6 +89,8 @@ pub(super) enum Say {
 pub(super) struct Talk {
     out: TcpStream,
     inbox: Receiver<io::Result<String>>,
+    /// Taken from the inbox, and not heard yet.
+    next: Option<io::Result<String>>,
 }
 
 impl Talk {
@@ -112,7 +114,12 @@ impl Talk {
                 }
             })
             .map_err(failed)?;
-        Ok(Self { out: stream, inbox })
+        Ok(Self { out: stream, inbox, next: None })
+    }
+
+    /// Where the other side is.
+    pub(super) fn host(&self) -> Result<IpAddr, Error> {
+        Ok(rendezvous::addresses(&self.out)?.1)
     }
 
     /// The client's first word.
@@ -155,19 +162,41 @@ impl Talk {
 
     /// The next word if there is one.
     pub(super) fn heard(&mut self) -> Result<Option<Say>, Error> {
-        match self.inbox.try_recv() {
-            Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(ended()),
-        }
+        self.heard_within(Duration::ZERO)
     }
 
     /// The next word if it comes within this time.
     pub(super) fn heard_within(&mut self, time: Duration) -> Result<Option<Say>, Error> {
-        match self.inbox.recv_timeout(time) {
+        match self.receive(time) {
             Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+
+    /// Whether the other side can still be talked with: it has neither failed nor gone. Its next
+    /// word, if there is one, is still to be heard.
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        match self.receive(Duration::ZERO) {
+            Ok(Ok(line)) => {
+                let failed = understood(&line).map(|_| ());
+                self.next = Some(Ok(line));
+                failed
+            }
+            Ok(Err(e)) => Err(rendezvous::broken(&e)),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+
+    fn receive(&mut self, time: Duration) -> Result<io::Result<String>, RecvTimeoutError> {
+        match self.next.take() {
+            Some(line) => Ok(line),
+            None if time.is_zero() => self.inbox.try_recv().map_err(|e| match e {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            }),
+            None => self.inbox.recv_timeout(time),
         }
     }
 
@@ -179,7 +208,7 @@ impl Talk {
     }
 
     fn line(&mut self) -> Result<String, Error> {
-        match self.inbox.recv_timeout(PATIENCE) {
+        match self.receive(PATIENCE) {
             Ok(Ok(line)) => Ok(line),
             Ok(Err(e)) if e.kind() == ErrorKind::InvalidData => Err(stranger(&e.to_string())),
             Ok(Err(e)) => Err(rendezvous::broken(&e)),
@@ -194,10 +223,20 @@ impl Talk {
         match sent {
             Ok(()) => Ok(()),
             // It may have said why before it went.
-            Err(e) => Err(match self.inbox.try_iter().flatten().last().map(|l| understood(&l)) {
-                Some(Err(why)) => why,
-                _ => rendezvous::broken(&e),
-            }),
+            Err(e) => Err(
+                match self
+                    .next
+                    .take()
+                    .into_iter()
+                    .chain(self.inbox.try_iter())
+                    .flatten()
+                    .last()
+                    .map(|l| understood(&l))
+                {
+                    Some(Err(why)) => why,
+                    _ => rendezvous::broken(&e),
+                },
+            ),
         }
     }
 }
@@ -278,6 +317,25 @@ mod tests {
         server.write_all(says).unwrap();
         drop(server);
         Talk::new(stream).unwrap().welcomed().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_look_leaves_the_next_word_where_it_was() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut talk = Talk::new(stream).unwrap();
+        talk.check().unwrap();
+        server.write_all(b"{\"Ready\":{}}\n").unwrap();
+        while talk.next.is_none() {
+            talk.check().unwrap();
+            thread::yield_now();
+        }
+        drop(server);
+        talk.check().unwrap();
+        talk.expect_ready().unwrap();
+        let gone = std::iter::repeat_with(|| talk.check()).find_map(Result::err).unwrap();
+        assert!(gone.to_string().starts_with("the peer hung up"), "{gone}");
     }
 
     #[test]

@@ -111,15 +111,17 @@ impl Args {
         let pingpong = Pingpong::new(&opened, mtu, &self)?;
         let own = pingpong.addresses();
         self.say("local address: ", &own)?;
-        let connect = |peers: &[Address]| {
-            for peer in peers.iter().take(own.len()) {
-                check_peer(opened.gid, peer.gid)?;
-            }
-            pingpong.connect(peers)
-        };
         let mut stream = match &self.host {
             Some(_) => rendezvous::connect(&hosts, &self.command())?,
             None => rendezvous::accept(&rendezvous::listen(self.port)?)?,
+        };
+        let (_, host) = rendezvous::addresses(&stream)?;
+        let connect = |peers: &[Address]| {
+            check_number(own.len(), peers)?;
+            for peer in peers.iter().take(own.len()) {
+                check_peer(opened.gid, peer.gid, host)?;
+            }
+            pingpong.connect(peers)
         };
         let peer = if self.host.is_some() {
             let peer = exchange::as_client(&mut stream, &own, self.transport)?;
@@ -250,6 +252,19 @@ impl Args {
             receive_completions: outcome.stamps,
         })
     }
+}
+
+/// Refuses a peer with another number of queue pairs.
+fn check_number(own: usize, peers: &[Address]) -> Result<(), Error> {
+    let there = |at: usize| peers.get(at).filter(|address| address.qpn.value() != 0);
+    // Only of our own it is certain that the rest are zeros.
+    let more = there(own).is_some_and(|address| address.told.is_some());
+    let what = match (there(own - 1), more) {
+        (None, _) => "the peer has fewer queue pairs",
+        (_, true) => "the peer has more queue pairs",
+        _ => return Ok(()),
+    };
+    Err(Error::new(what, "give the same -q on both ends"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with two digits after the point")]

@@ -63,7 +63,7 @@ impl Waiter {
                 continue;
             }
             looked = now;
-            if let Err(hopeless) = hope(lines, now - begin, progress) {
+            if let Err(hopeless) = self.hope(lines, now - begin, progress) {
                 // What it sent before it went is here by now.
                 return self.cq.poll_one()?.ok_or(hopeless);
             }
@@ -89,36 +89,45 @@ impl Waiter {
         thread::yield_now();
         Ok(None)
     }
-}
 
-/// Whether to wait on, when nothing has come for so long.
-fn hope(
-    lines: &mut [Lifeline],
-    silence: Duration,
-    progress: &dyn fmt::Display,
-) -> Result<(), Error> {
-    let mut all_finished = !lines.is_empty();
-    for line in lines {
-        match line.look() {
-            Peer::There => all_finished = false,
-            Peer::Finished => {}
-            Peer::Failed(why) => return Err(Error::new("the peer gave up", why)),
-            Peer::Gone => {
-                let what = format!("the peer has gone, {progress}");
-                return Err(Error::new(what, "was it ended, or has it said why?"));
+    /// Whether to wait on, when nothing has come for so long.
+    fn hope(
+        &self,
+        lines: &mut [Lifeline],
+        silence: Duration,
+        progress: &dyn fmt::Display,
+    ) -> Result<(), Error> {
+        let mut all_finished = !lines.is_empty();
+        for line in lines {
+            match line.look() {
+                Peer::There => all_finished = false,
+                Peer::Finished => {}
+                Peer::Failed(why) => return Err(gave_up(why)),
+                Peer::Gone => {
+                    let what = format!("the peer has gone, {progress}");
+                    return Err(Error::new(what, "was it ended, or has it said why?"));
+                }
             }
         }
+        if all_finished && silence > AFTER_THE_END {
+            let what = format!("the peer has finished, {progress}");
+            return Err(Error::new(what, "give the same -n on both ends"));
+        }
+        if silence > SILENCE {
+            let what =
+                format!("nothing came from the peer for {} s, {progress}", SILENCE.as_secs());
+            let todo =
+                "was it started with the same --transport, -n and -s, and is it still running?";
+            // On an unreliable service it may have come, and was dropped.
+            return Err(with_last(Error::new(what, todo), self.cq.device(), |_| true));
+        }
+        Ok(())
     }
-    if all_finished && silence > AFTER_THE_END {
-        let what = format!("the peer has finished, {progress}");
-        return Err(Error::new(what, "give the same -n on both ends"));
-    }
-    if silence > SILENCE {
-        let what = format!("nothing came from the peer for {} s, {progress}", SILENCE.as_secs());
-        let todo = "was it started with the same --transport, -n and -s, and is it still running?";
-        return Err(Error::new(what, todo));
-    }
-    Ok(())
+}
+
+/// What a peer said that could not go on.
+pub(super) fn gave_up(why: &str) -> Error {
+    Error::new("the peer gave up", format!("it says \"{why}\""))
 }
 
 /// Refuses a completion that is no success, as ibv_rc_pingpong words it.
@@ -128,8 +137,21 @@ pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
     }
     let Completion { id, status, .. } = done;
     let what = format!("Failed status {status} ({}) for wr_id {id}", status.code());
+    let alike = match status {
+        Status::LocalLength | Status::RemoteInvalidRequest | Status::WorkRequestFlushed => {
+            "; give the same -s and -m on both ends"
+        }
+        _ => "",
+    };
+    let error = Error::new(what, format!("{}{alike}", status.explain()));
     // Packets that came too late are no news.
-    let last = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
-    let last = last.map(|line| format!(": last seen here: {line}")).unwrap_or_default();
-    Err(Error::new(what, format!("{}{last}", status.explain())))
+    Err(with_last(error, device, |line| !line.starts_with("dropped")))
+}
+
+/// Adds what the device saw last, of what is news.
+fn with_last(error: Error, device: &Device, news: impl Fn(&str) -> bool) -> Error {
+    match device.explain().into_iter().rfind(|line| news(line)) {
+        Some(last) => Error::new(error, format!("last seen here: {last}")),
+        None => error,
+    }
 }

@@ -82,8 +82,8 @@ pub(in super::super) fn run(
             continue;
         }
         arrivals.sample();
-        // What comes after its last word on this size is about the next.
-        while talked.arrived.is_none()
+        // It says two words on each size; a third is about the next.
+        while !(talked.sent.is_some() && talked.arrived.is_some())
             && let Some(said) = talk.heard()?
         {
             match said {

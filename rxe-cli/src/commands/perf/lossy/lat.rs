@@ -38,14 +38,14 @@ pub(in super::super) fn client(
 ) -> Result<Row, Error> {
     let mut lane = Lane { side, plan, size, talk, posted: 0, seen: 0 };
     let mut latencies = Latencies::new();
-    let limit = plan.messages(size).unwrap_or(u64::MAX);
+    let limit = plan.messages(size).unwrap_or(u64::MAX).saturating_add(WARM_UP);
     let time = match plan.amount {
         Amount::Seconds(s) => Duration::from_secs(s.into()),
         Amount::Messages { .. } => Duration::MAX,
     };
     let (mut rounds, mut lost, mut lost_in_a_row) = (0, 0, 0);
     let mut start = Instant::now();
-    while rounds < WARM_UP + limit && (rounds < WARM_UP || start.elapsed() < time) {
+    while rounds < limit && (rounds < WARM_UP || start.elapsed() < time) {
         if rounds == WARM_UP {
             start = Instant::now();
         }

@@ -9,7 +9,7 @@
 mod message;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(super) fn run(
         side.say("local", &own)?;
         let peer = Destination::receive(&mut stream)?;
         side.say("remote", &peer)?;
-        side.connect(0, peer)?;
+        side.connect(0, peer, &stream)?;
         lines.push(Lifeline::new(stream)?);
     } else {
         let listener = rendezvous::listen(args.port)?;
@@ -57,7 +57,7 @@ pub(super) fn run(
                 let _ = own.send(&mut stream);
             })?;
             side.say("remote", &peer)?;
-            side.connect(at, peer)?;
+            side.connect(at, peer, &stream)?;
             side.say("local", &own)?;
             own.send(&mut stream)?;
             lines.push(Lifeline::new(stream)?);
@@ -113,8 +113,10 @@ impl<'a> Side<'a> {
         Ok(self.srq.recv(0, &[self.mr.slice(..)])?)
     }
 
-    fn connect(&mut self, at: usize, peer: Destination) -> Result<(), Error> {
-        check_peer(self.opened.gid, peer.gid)?;
+    /// `stream` is the exchange's.
+    fn connect(&mut self, at: usize, peer: Destination, stream: &TcpStream) -> Result<(), Error> {
+        let (_, host) = rendezvous::addresses(stream)?;
+        check_peer(self.opened.gid, peer.gid, host)?;
         let connection = &mut self.connections[at];
         let options = ConnectOptions {
             mtu: Some(self.mtu),
@@ -216,18 +218,27 @@ impl Connection {
     }
 }
 
+/// How long a client may take to end once it has had all messages.
+const AFTER_ALL: Duration = Duration::from_secs(5);
+
 /// Ends the conversation: each client says so, then the server, so that nobody goes whom somebody
 /// still needs.
 fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
     if client {
         lines.iter_mut().for_each(Lifeline::finished);
     }
+    let begin = Instant::now();
     for line in lines.iter_mut() {
         loop {
             match line.look() {
+                // A client may have to wait for others.
+                Peer::There if !client && begin.elapsed() > AFTER_ALL => {
+                    let what = "a client has had all messages and does not end";
+                    return Err(Error::new(what, "give the same -n on both ends"));
+                }
                 Peer::There => thread::sleep(Duration::from_millis(1)),
                 Peer::Finished => break,
-                Peer::Failed(why) => return Err(Error::new("the peer gave up", why)),
+                Peer::Failed(why) => return Err(wait::gave_up(why)),
                 Peer::Gone => {
                     let what = "the peer has gone without an end, after all messages";
                     return Err(Error::new(what, "look at what it says"));
