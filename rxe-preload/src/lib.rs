@@ -1,10 +1,11 @@
-//! The C ABI of libibverbs on the userspace RoCEv2 engine: a library that, preloaded, gives any
-//! program linked with libibverbs working RDMA devices, without a kernel module.
+//! The C ABI of libibverbs and librdmacm on the userspace RoCEv2 engine: a library that, preloaded,
+//! gives any program linked with them working RDMA devices, without a kernel module.
 //!
 //! - `ibverbs/abi`: the structures of the header, as programs were compiled with them.
 //! - `ibverbs`: the functions, one file for each kind of object. Each object that a program holds is
 //!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
 //!   other.
+//! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
 //! - `ffi`: errno, failures, fork. `explain`: what a program that gets it wrong is told.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
@@ -25,3 +26,4 @@ mod explain;
 mod ffi;
 mod files;
 mod ibverbs;
+mod rdmacm;

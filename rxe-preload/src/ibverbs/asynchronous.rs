@@ -20,24 +20,24 @@ use crate::ffi::{CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of
 
 /// Events of one object that the program has got and not yet acknowledged.
 #[derive(Debug, Default)]
-pub(super) struct Unacknowledged {
+pub(crate) struct Unacknowledged {
     count: Mutex<u32>,
     fewer: Condvar,
 }
 
 impl Unacknowledged {
-    pub(super) fn delivered(&self) {
+    pub(crate) fn delivered(&self) {
         *self.count.lock() += 1;
     }
 
-    pub(super) fn acknowledged(&self, count: u32) {
+    pub(crate) fn acknowledged(&self, count: u32) {
         let mut left = self.count.lock();
         *left = left.saturating_sub(count);
         self.fewer.notify_all();
     }
 
     /// Waits until all are acknowledged, as the verbs that destroy objects do.
-    pub(super) fn wait(&self, verb: &'static str) {
+    pub(crate) fn wait(&self, verb: &'static str) {
         let mut left = self.count.lock();
         while *left > 0 {
             let long = self.fewer.wait_for(&mut left, Duration::from_secs(2)).timed_out();

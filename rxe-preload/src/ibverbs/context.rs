@@ -27,7 +27,7 @@ use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
 
 /// An open device as programs hold it. They have the address of `verbs.context`.
 #[repr(C)]
-pub(super) struct Context {
+pub(crate) struct Context {
     verbs: verbs_context,
     generation: u64,
     entry: &'static DeviceEntry,
@@ -81,7 +81,7 @@ impl Context {
 
     /// # Safety
     /// `context` is open.
-    pub(super) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
+    pub(crate) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
         const BEFORE: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
         // SAFETY: programs only have the address of this field of a `Context`, see `into_ptr`, whose
         // provenance is all of it.
@@ -95,7 +95,7 @@ impl Context {
     }
 
     /// The engine, opened if it is not.
-    pub(super) fn device(&self) -> Outcome<&Device> {
+    pub(crate) fn device(&self) -> Outcome<&Device> {
         self.check()?;
         if let Some(device) = self.device.get() {
             return Ok(device);
@@ -135,7 +135,7 @@ impl Context {
     }
 
     /// What is known of the device without opening it.
-    pub(super) fn info(&self) -> DeviceInfo {
+    pub(crate) fn info(&self) -> DeviceInfo {
         self.entry.info()
     }
 

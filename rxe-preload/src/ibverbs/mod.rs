@@ -1,11 +1,11 @@
 //! libibverbs: one file for each kind of object that programs hold.
 
-mod abi;
+pub(crate) mod abi;
 mod ah;
 mod asynchronous;
 mod builder;
 mod channel;
-mod context;
+pub(crate) mod context;
 mod cq;
 mod cq_ex;
 mod device;
@@ -13,9 +13,11 @@ mod mr;
 mod mw;
 mod pd;
 mod post;
-mod qp;
-mod qp_attr;
+pub(crate) mod qp;
+pub(crate) mod qp_attr;
 mod query;
-mod srq;
+pub(crate) mod srq;
 mod text;
 mod xrcd;
+
+pub(crate) use asynchronous::Unacknowledged;

@@ -148,7 +148,8 @@ fn to_cap(cap: &ibv_qp_cap) -> QpCap {
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
+        // A kernel's rxe has room for it where the list would be, and programs rely on that.
+        max_inline_data: cap.max_inline_data.max(16 * cap.max_send_sge.min(32)),
     }
 }
 
@@ -176,7 +177,7 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
     pointer_of("ibv_create_qp", made)
 }
 
-pub(super) unsafe extern "C" fn create_qp_ex(
+pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {

@@ -125,7 +125,7 @@ pub(super) fn address(attr: &ibv_ah_attr) -> Outcome<AddressVector> {
 }
 
 /// The same the other way.
-pub(super) fn to_ah_attr(address: &AddressVector) -> ibv_ah_attr {
+pub(crate) fn to_ah_attr(address: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid { raw: *address.dgid.as_bytes() },
@@ -159,7 +159,7 @@ unsafe extern "C" fn ibv_query_qp(
         let ours = this.pair.query()?;
         // SAFETY: the caller's structures, and the header's own fields.
         unsafe {
-            attr.write(to_verbs(&ours, this));
+            attr.write(ibv_qp_attr { cap: from_cap(this.pair.cap()), ..from_attributes(&ours) });
             init.write(this.init_attr((*qp).qp_context));
             (*qp).state = ours.qp_state as c_uint;
         }
@@ -168,7 +168,8 @@ unsafe extern "C" fn ibv_query_qp(
     errno_of("ibv_query_qp", outcome)
 }
 
-fn to_verbs(ours: &QpAttr, qp: &Qp) -> ibv_qp_attr {
+/// Our attributes as programs see them.
+pub(crate) fn from_attributes(ours: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: ours.qp_state as c_uint,
         cur_qp_state: ours.qp_state as c_uint,
@@ -178,7 +179,6 @@ fn to_verbs(ours: &QpAttr, qp: &Qp) -> ibv_qp_attr {
         sq_psn: ours.sq_psn.value(),
         dest_qp_num: ours.dest_qp_num.value(),
         qp_access_flags: ours.qp_access_flags.bits(),
-        cap: from_cap(qp.pair.cap()),
         ah_attr: to_ah_attr(&ours.ah_attr),
         pkey_index: ours.pkey_index,
         en_sqd_async_notify: ours.en_sqd_async_notify.into(),

@@ -305,6 +305,17 @@ impl CmId {
         self.state().psn
     }
 
+    /// Settles the terms by which a request is going to be accepted, for a program that brings its own
+    /// queue pair up before it calls [`CmId::accept`]. Without a request it does nothing.
+    pub fn set_terms(&self, param: &ConnParam) {
+        let mut state = self.state();
+        if let (Stage::Asked, Some(device)) = (state.stage, state.device.clone()) {
+            let retry_count = state.terms.retry_count;
+            state.take_param(param, &device);
+            state.terms.retry_count = retry_count;
+        }
+    }
+
     pub(super) fn is_datagram(&self) -> bool {
         matches!(self.inner.space, PortSpace::Udp | PortSpace::Ipoib)
     }

@@ -1,0 +1,219 @@
+//! Channels and events: `rdma_get_cm_event` and what comes with it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rxe_verbs::cm::{CmEvent, CmEventKind, CmParam, ConnParam, EventChannel, UdParam};
+
+use super::abi::{event_param, rdma_cm_event, rdma_conn_param, rdma_event_channel, rdma_ud_param};
+use super::devices;
+use super::id::{Id, find};
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
+use crate::ibverbs::qp_attr::to_ah_attr;
+
+/// A channel as programs hold it.
+#[repr(C)]
+pub(super) struct Channel {
+    verbs: rdma_event_channel,
+    pub(super) channel: EventChannel,
+    /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
+    /// may set O_NONBLOCK on theirs, and [`rdma_get_cm_event`] must then not wait.
+    fd: OwnedFd,
+}
+
+impl Channel {
+    /// # Safety
+    /// `channel` exists.
+    pub(super) unsafe fn of<'c>(channel: *mut rdma_event_channel) -> &'c Self {
+        // SAFETY: programs only have the address of the first field of a `Channel`.
+        unsafe { &*channel.cast() }
+    }
+
+    pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
+        let errno = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
+        let channel = EventChannel::with_source(devices::source())?;
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?;
+        epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(errno)?;
+        let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
+        Ok(Box::into_raw(Box::new(Self { verbs, channel, fd })).cast())
+    }
+
+    /// # Safety
+    /// `channel` exists, and is given up.
+    pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
+        // SAFETY: from `create`.
+        drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+    }
+
+    /// The next event. Waits, unless the program has set O_NONBLOCK on the descriptor.
+    pub(super) fn next(&self) -> Outcome<*mut rdma_cm_event> {
+        let flags = fcntl_getfl(&self.fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
+        let timeout = flags.contains(OFlags::NONBLOCK).then_some(Duration::ZERO);
+        loop {
+            let Some(event) = self.channel.get_event(timeout)? else {
+                return Err(Failure::plain(libc::EAGAIN));
+            };
+            if let Some(event) = deliver(event) {
+                return Ok(event);
+            }
+        }
+    }
+}
+
+/// An event as programs hold it, with the data that it points to.
+#[repr(C)]
+struct Event {
+    verbs: rdma_cm_event,
+    private_data: Vec<u8>,
+}
+
+/// Makes a program's event of ours. `None` if the identifier is no more, or the event only meant
+/// something to this library.
+fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
+    let CmEvent { id: cm, listener, mut kind, mut status, param } = event;
+    let (mut id, mut listen_id) = (find(&cm), ptr::null_mut());
+    if let Some(listener) = &listener {
+        listen_id = find(listener)?;
+        // SAFETY: it listens, so it exists.
+        id = Id::of_request(cm, unsafe { Id::of(listen_id) });
+    }
+    let id = id?;
+    // SAFETY: it was found, or just made.
+    let this = unsafe { Id::of(id) };
+    match kind {
+        CmEventKind::RouteResolved => this.fill_route(),
+        CmEventKind::ConnectResponse if this.has_qp() => {
+            kind = CmEventKind::Established;
+            if let Err(failure) = this.connected() {
+                kind = CmEventKind::ConnectError;
+                status = -failure.errno;
+                let _ = this.cm.reject(&[]);
+                this.qp_to_error();
+            }
+        }
+        CmEventKind::Rejected | CmEventKind::Unreachable => this.qp_to_error(),
+        CmEventKind::MulticastJoin => {
+            if let Err(failure) = this.joined(&param) {
+                kind = CmEventKind::MulticastError;
+                status = -failure.errno;
+            }
+        }
+        _ => {}
+    }
+    this.fill_addresses();
+    let private_data = param.private_data().to_vec();
+    let data: *const c_void =
+        if private_data.is_empty() { ptr::null() } else { private_data.as_ptr().cast() };
+    let len = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
+    let param = match &param {
+        CmParam::Conn(param) => event_param { conn: conn_param(param, data, len) },
+        CmParam::Ud(param) => event_param { ud: ud_param(param, data, len, this, kind) },
+        // SAFETY: all zeros is a parameter that says nothing.
+        CmParam::None => unsafe { std::mem::zeroed() },
+    };
+    this.events.delivered();
+    let verbs = rdma_cm_event { id, listen_id, event: kind as u32, status, param };
+    Some(Box::into_raw(Box::new(Event { verbs, private_data })).cast())
+}
+
+fn conn_param(param: &ConnParam, private_data: *const c_void, len: u8) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data,
+        private_data_len: len,
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        flow_control: param.flow_control.into(),
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+        srq: param.srq.into(),
+        qp_num: param.qp_num.map_or(0, |qpn| qpn.value()),
+    }
+}
+
+fn ud_param(
+    param: &UdParam,
+    data: *const c_void,
+    len: u8,
+    id: &Id,
+    kind: CmEventKind,
+) -> rdma_ud_param {
+    let of_group = kind == CmEventKind::MulticastJoin;
+    rdma_ud_param {
+        // Of a group, what the program gave when it joined.
+        private_data: if of_group { id.group_context(param.ah.dgid) } else { data },
+        private_data_len: if of_group { 0 } else { len },
+        ah_attr: to_ah_attr(&param.ah),
+        qp_num: param.qpn.value(),
+        qkey: param.qkey.value(),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    pointer_of("rdma_create_event_channel", Channel::create())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    // SAFETY: a channel, which the program gives up.
+    unsafe { Channel::destroy(channel) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    if channel.is_null() || event.is_null() {
+        return minus_one_of("rdma_get_cm_event", Err(Failure::plain(libc::EINVAL)));
+    }
+    // SAFETY: a channel.
+    let next = unsafe { Channel::of(channel) }.next();
+    let outcome = next.map(|got| {
+        // SAFETY: the caller's variable.
+        unsafe { *event = got };
+    });
+    minus_one_of("rdma_get_cm_event", outcome)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    if event.is_null() {
+        return minus_one_of("rdma_ack_cm_event", Err(Failure::plain(libc::EINVAL)));
+    }
+    // SAFETY: from `deliver`; the program gives it up. Its identifier waits for that.
+    let event = unsafe { Box::from_raw(event.cast::<Event>()) };
+    drop(event.private_data);
+    // SAFETY: as above.
+    unsafe { Id::of(event.verbs.id) }.events.acknowledged(1);
+    errno_of("rdma_ack_cm_event", Ok(()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_event_str(event: u32) -> *const c_char {
+    const NAMES: [&std::ffi::CStr; 16] = [
+        c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        c"RDMA_CM_EVENT_ADDR_ERROR",
+        c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        c"RDMA_CM_EVENT_ROUTE_ERROR",
+        c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        c"RDMA_CM_EVENT_CONNECT_ERROR",
+        c"RDMA_CM_EVENT_UNREACHABLE",
+        c"RDMA_CM_EVENT_REJECTED",
+        c"RDMA_CM_EVENT_ESTABLISHED",
+        c"RDMA_CM_EVENT_DISCONNECTED",
+        c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        c"RDMA_CM_EVENT_ADDR_CHANGE",
+        c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    ];
+    let name = usize::try_from(event).ok().and_then(|at| NAMES.get(at));
+    name.map_or(c"UNKNOWN EVENT", |name| *name).as_ptr()
+}

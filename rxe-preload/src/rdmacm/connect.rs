@@ -1,0 +1,254 @@
+//! Connecting, on both sides.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use rxe_verbs::cm::{CmEventKind, ConnParam, RejReason};
+use rxe_verbs::{QpState, QpType, Qpn};
+
+use super::abi::{rdma_cm_event, rdma_cm_id, rdma_conn_param};
+use super::channel::{Channel, rdma_ack_cm_event};
+use super::id::Id;
+use super::qp::rdma_create_qp;
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of};
+use crate::ibverbs::abi::{ibv_ece, ibv_qp_attr};
+use crate::ibverbs::qp_attr::from_attributes;
+
+impl Id {
+    /// What a program says of a connection to be; as much as possible where it says nothing.
+    ///
+    /// # Safety
+    /// `param` is null or the caller's structure.
+    unsafe fn param(&self, param: *const rdma_conn_param) -> ConnParam {
+        let mut ours = ConnParam {
+            responder_resources: u8::MAX,
+            initiator_depth: u8::MAX,
+            ..ConnParam::default()
+        };
+        // SAFETY: the caller's promise.
+        if let Some(theirs) = unsafe { param.as_ref() } {
+            // SAFETY: the caller's promise.
+            ours.private_data = unsafe { bytes(theirs.private_data, theirs.private_data_len) };
+            ours.responder_resources = theirs.responder_resources;
+            ours.initiator_depth = theirs.initiator_depth;
+            ours.flow_control = theirs.flow_control != 0;
+            ours.retry_count = theirs.retry_count;
+            ours.rnr_retry_count = theirs.rnr_retry_count;
+            ours.srq = theirs.srq != 0;
+            ours.qp_num = Qpn::new(theirs.qp_num);
+        }
+        // SAFETY: the program's own field, and its queue pair.
+        if let Some(qp) = unsafe { (*self.verbs()).qp.as_ref() } {
+            ours.qp_num = Qpn::new(qp.qp_num);
+            ours.srq = !qp.srq.is_null();
+        }
+        ours
+    }
+
+    fn is_datagram(&self) -> bool {
+        // SAFETY: the program's own field.
+        unsafe { (*self.verbs()).qp_type == QpType::Ud as c_uint }
+    }
+
+    fn connect(&self, param: &ConnParam) -> Outcome {
+        self.cm.connect(param)?;
+        self.complete()
+    }
+
+    fn accept(&self, param: &ConnParam) -> Outcome {
+        if !self.is_datagram() && self.has_qp() {
+            let accept = || {
+                self.modify_qp(QpState::Init)?;
+                self.prepare(param);
+                self.modify_qp(QpState::Rtr)?;
+                self.modify_qp(QpState::Rts)
+            };
+            if let Err(failure) = accept() {
+                let _ = self.cm.reject_with(RejReason::NO_RESOURCES, &[]);
+                return Err(failure);
+            }
+        }
+        self.cm.accept(param)?;
+        if self.is_datagram() { Ok(()) } else { self.complete() }
+    }
+
+    /// The terms that the program accepts by, before its queue pair is brought up by them.
+    fn prepare(&self, param: &ConnParam) {
+        self.cm.set_terms(param);
+    }
+
+    /// The peer has accepted: brings the queue pair up and says so.
+    pub(super) fn connected(&self) -> Outcome {
+        self.modify_qp(QpState::Init)?;
+        self.modify_qp(QpState::Rtr)?;
+        self.modify_qp(QpState::Rts)?;
+        Ok(self.cm.establish()?)
+    }
+
+    fn disconnect(&self) -> Outcome {
+        self.qp_to_error();
+        // Programs disconnect again what the peer has ended: no reason to explain.
+        self.cm.disconnect().map_err(|e| Failure::plain(e.errno()))?;
+        self.complete()
+    }
+}
+
+/// # Safety
+/// There are `len` bytes, or none and the pointer may be null.
+unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
+    if data.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(data.cast::<u8>(), usize::from(len)) }.to_vec()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: an identifier and the caller's structure.
+    let (this, param) = unsafe { (Id::of(id), Id::of(id).param(param)) };
+    minus_one_of("rdma_connect", this.connect(&param))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(id) };
+    if this.has_qp() {
+        // Done by the library, with its queue pair.
+        return minus_one_of("rdma_establish", Err(Failure::plain(libc::EINVAL)));
+    }
+    minus_one_of("rdma_establish", this.cm.establish().map_err(Failure::from))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(id) };
+    let listened = this.cm.listen(usize::try_from(backlog).unwrap_or(0));
+    this.fill_addresses();
+    minus_one_of("rdma_listen", listened.map_err(Failure::from))
+}
+
+/// The next request to a synchronous identifier, with the queue pair that `rdma_create_ep` was told
+/// of.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(listen) };
+    let get = || -> Outcome<*mut rdma_cm_event> {
+        if !this.is_synchronous() {
+            let why = "the identifier has a channel: requests come as events";
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        this.keep(ptr::null_mut());
+        // SAFETY: a synchronous identifier has a channel of its own.
+        let event = unsafe { Channel::of((*this.verbs()).channel) }.next()?;
+        // SAFETY: just got.
+        let (kind, status) = unsafe { ((*event).event, (*event).status) };
+        if kind != CmEventKind::ConnectRequest as c_uint {
+            // SAFETY: just got.
+            unsafe { rdma_ack_cm_event(event) };
+            return Err(Failure::plain(if status == 0 { libc::EINVAL } else { status.abs() }));
+        }
+        Ok(event)
+    };
+    let outcome = get().and_then(|event| {
+        // SAFETY: a request's identifier, just made.
+        let request = unsafe { (*event).id };
+        // SAFETY: as above.
+        let new = unsafe { Id::of(request) };
+        new.keep(event);
+        if let Some(mut attr) = *this.template.lock() {
+            // SAFETY: the listener's domain, which the program named.
+            let made = unsafe { rdma_create_qp(request, (*listen).pd, &raw mut attr) };
+            if made != 0 {
+                let errno = std::io::Error::last_os_error().raw_os_error();
+                // SAFETY: nobody else has it.
+                unsafe { super::id::destroy(request) };
+                return Err(Failure::plain(errno.unwrap_or(libc::EIO)));
+            }
+        }
+        // SAFETY: the caller's variable.
+        unsafe { *id = request };
+        Ok(())
+    });
+    minus_one_of("rdma_get_request", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: an identifier and the caller's structure.
+    let (this, param) = unsafe { (Id::of(id), Id::of(id).param(param)) };
+    minus_one_of("rdma_accept", this.accept(&param))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: an identifier and the caller's bytes.
+    let (this, data) = unsafe { (Id::of(id), bytes(data, len)) };
+    minus_one_of("rdma_reject", this.cm.reject(&data).map_err(Failure::from))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: an identifier and the caller's bytes.
+    let (this, data) = unsafe { (Id::of(id), bytes(data, len)) };
+    let reason = RejReason::VENDOR_OPTION_NOT_SUPPORTED;
+    minus_one_of("rdma_reject_ece", this.cm.reject_with(reason, &data).map_err(Failure::from))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
+    const COMM_EST: c_uint = rxe_verbs::AsyncKind::CommEst as c_uint;
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(id) };
+    let notified = match event {
+        COMM_EST => this.cm.notify_established().map_err(Failure::from),
+        _ => Err(Failure::plain(libc::EINVAL)),
+    };
+    minus_one_of("rdma_notify", notified)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: an identifier.
+    minus_one_of("rdma_disconnect", unsafe { Id::of(id) }.disconnect())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: an identifier and the caller's structure.
+    let (this, to) = unsafe { (Id::of(id), (*attr).qp_state) };
+    let init = || -> Outcome {
+        let to = QpState::from_verbs(to).ok_or_else(|| Failure::plain(libc::EINVAL))?;
+        let (ours, bits) = this.cm.init_qp_attr(to)?;
+        // SAFETY: the caller's structures.
+        unsafe {
+            *attr = from_attributes(&ours);
+            *mask = bits.bits().cast_signed();
+        }
+        Ok(())
+    };
+    minus_one_of("rdma_init_qp_attr", init())
+}
+
+/// Enhanced connection establishment is for two devices of one vendor.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's structure.
+    let none = unsafe { ece.as_ref() }.is_some_and(|ece| ece.vendor_id == 0);
+    let outcome = if none { Ok(()) } else { Err(Failure::plain(libc::EINVAL)) };
+    minus_one_of("rdma_set_local_ece", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_remote_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's structure.
+    unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
+    errno_of("rdma_get_remote_ece", Ok(()))
+}

@@ -1,0 +1,152 @@
+//! The contexts that identifiers find their devices on: one for each device, opened when it is first
+//! needed and kept, as librdmacm does it.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int};
+use std::net::IpAddr;
+use std::ptr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rxe_verbs::cm::DeviceSource;
+use rxe_verbs::{Device, Error, Gid, Result};
+
+use super::verbs::{
+    ibv_alloc_pd, ibv_free_device_list, ibv_get_device_list, ibv_get_device_name, ibv_open_device,
+};
+use crate::ffi::{self, pointer_of};
+use crate::ibverbs::abi::{ibv_context, ibv_pd};
+use crate::ibverbs::context::Context;
+
+/// A context and the protection domain for identifiers whose program names none.
+#[derive(Clone, Copy)]
+struct Opened {
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+}
+
+// SAFETY: contexts and domains may be used by any thread, and these are never freed.
+unsafe impl Send for Opened {}
+
+/// By the device's name. Those of a parent process are not touched.
+static OPENED: Mutex<Option<(u64, HashMap<String, Opened>)>> = Mutex::new(None);
+
+/// Looks at all devices there are now, opening those that are new.
+fn with_all<R>(f: impl FnOnce(&mut HashMap<String, Opened>) -> R) -> R {
+    let mut opened = OPENED.lock();
+    let generation = ffi::generation();
+    let (of, map) = opened.get_or_insert_with(|| (generation, HashMap::new()));
+    if *of != generation {
+        *of = generation;
+        map.clear();
+    }
+    let mut count: c_int = 0;
+    // SAFETY: a list of `count` devices, whose entries are never freed.
+    unsafe {
+        let list = ibv_get_device_list(&raw mut count);
+        for at in 0..usize::try_from(count).unwrap_or(0) {
+            let device = *list.add(at);
+            let name = CStr::from_ptr(ibv_get_device_name(device)).to_string_lossy().into_owned();
+            if map.contains_key(&name) {
+                continue;
+            }
+            let context = ibv_open_device(device);
+            if !context.is_null() {
+                map.insert(name, Opened { context, pd: ptr::null_mut() });
+            }
+        }
+        if !list.is_null() {
+            ibv_free_device_list(list);
+        }
+    }
+    f(map)
+}
+
+/// The context of a device.
+pub(super) fn context_of(device: &Device) -> *mut ibv_context {
+    with_all(|map| map.get(device.name()).map_or(ptr::null_mut(), |opened| opened.context))
+}
+
+/// The protection domain of a context's identifiers that have none of their own.
+pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    with_all(|map| {
+        let Some(opened) = map.values_mut().find(|opened| opened.context == context) else {
+            return ptr::null_mut();
+        };
+        if opened.pd.is_null() {
+            // SAFETY: an open context.
+            opened.pd = unsafe { ibv_alloc_pd(context) };
+        }
+        opened.pd
+    })
+}
+
+/// Where channels get devices from.
+pub(super) fn source() -> Arc<dyn DeviceSource> {
+    Arc::new(Contexts)
+}
+
+struct Contexts;
+
+impl DeviceSource for Contexts {
+    fn with_address(&self, address: IpAddr) -> Result<Device> {
+        let gid = Gid::from(address);
+        let found = with_all(|map| {
+            let has = |opened: &&Opened| {
+                // SAFETY: never closed.
+                unsafe { Context::of(opened.context) }.info().gids().usable().contains(&gid)
+            };
+            map.values().find(has).copied()
+        });
+        open(found.map_or(ptr::null_mut(), |opened| opened.context))
+    }
+
+    fn all(&self) -> Vec<Device> {
+        let contexts: Vec<Opened> = with_all(|map| map.values().copied().collect());
+        contexts.iter().filter_map(|opened| open(opened.context).ok()).collect()
+    }
+}
+
+fn open(context: *mut ibv_context) -> Result<Device> {
+    if context.is_null() {
+        return Err(none());
+    }
+    // SAFETY: never closed.
+    let device = unsafe { Context::of(context) }.device();
+    device.cloned().map_err(|failure| {
+        crate::explain::failure("rdma_cm", &failure);
+        let source = std::io::Error::from_raw_os_error(failure.errno);
+        Error::Io { what: "open the device", source }
+    })
+}
+
+fn none() -> Error {
+    let source = std::io::Error::from_raw_os_error(libc::ENODEV);
+    Error::Io { what: "find a device with that address", source }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let contexts = with_all(|map| map.values().copied().collect::<Vec<Opened>>());
+    // SAFETY: calloc of pointers; freed by rdma_free_devices.
+    let list: *mut *mut ibv_context =
+        unsafe { libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>()) }.cast();
+    if list.is_null() {
+        return pointer_of("rdma_get_devices", Err(ffi::Failure::plain(libc::ENOMEM)));
+    }
+    for (at, opened) in contexts.iter().enumerate() {
+        // SAFETY: `at` is less than what was allocated.
+        unsafe { *list.add(at) = opened.context };
+    }
+    if !num_devices.is_null() {
+        // SAFETY: the caller's variable.
+        unsafe { *num_devices = c_int::try_from(contexts.len()).unwrap_or(c_int::MAX) };
+    }
+    list
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: from rdma_get_devices, by calloc. The contexts stay.
+    unsafe { libc::free(list.cast()) }
+}

@@ -1,0 +1,385 @@
+//! Identifiers: making, binding, resolving, destroying.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rxe_verbs::cm::{CmId, EventChannel, PortSpace};
+use rxe_verbs::{Gid, QpType};
+
+use super::abi::{
+    ibv_sa_path_rec, rdma_cm_event, rdma_cm_id, rdma_event_channel, read_address, write_address,
+};
+use super::channel::{Channel, rdma_ack_cm_event};
+use super::devices::{context_of, default_pd};
+use crate::ffi::{Failure, Outcome, minus_one_of};
+use crate::ibverbs::Unacknowledged;
+use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
+
+/// An identifier as programs hold it.
+#[repr(C)]
+pub(super) struct Id {
+    /// Which the program reads, and writes to in places (`context`, `qp`).
+    verbs: UnsafeCell<rdma_cm_id>,
+    /// It has a channel of its own, and its calls wait.
+    inner: Inner,
+    pub(super) cm: CmId,
+    pub(super) events: Unacknowledged,
+    path: UnsafeCell<ibv_sa_path_rec>,
+    /// What the queue pairs of its requests shall be like (`rdma_create_ep`).
+    pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
+    /// The groups it has joined or asked for, with what the program gave for each.
+    pub(super) groups: Mutex<Vec<(Gid, *mut c_void)>>,
+}
+
+/// What librdmacm has behind the fields of an identifier that programs see. Its own rsockets look at
+/// `cma_dev`, which is null, and at `sync`.
+#[repr(C)]
+struct Inner {
+    cma_dev: *const c_void,
+    connect: *const c_void,
+    connect_len: usize,
+    events_completed: c_int,
+    connect_error: c_int,
+    sync: UnsafeCell<c_int>,
+}
+
+/// All identifiers, by the key of ours.
+static IDS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
+
+/// What a program holds for an identifier of ours, if it still does.
+pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
+    let ids = IDS.lock();
+    ids.as_ref()?.get(&cm.key()).map(|&at| ptr::with_exposed_provenance_mut(at))
+}
+
+impl Id {
+    /// # Safety
+    /// `id` exists.
+    pub(super) unsafe fn of<'i>(id: *mut rdma_cm_id) -> &'i Self {
+        // SAFETY: programs only have the address of the first field of an `Id`.
+        unsafe { &*id.cast() }
+    }
+
+    /// What programs see of it. No reference to it is kept, since they write to it too.
+    pub(super) fn verbs(&self) -> *mut rdma_cm_id {
+        self.verbs.get()
+    }
+
+    fn make(
+        cm: CmId,
+        channel: *mut rdma_event_channel,
+        synchronous: bool,
+        context: *mut c_void,
+        qp_type: c_uint,
+    ) -> *mut rdma_cm_id {
+        // SAFETY: null pointers, numbers and addresses of no family: all may be zero.
+        let mut verbs: rdma_cm_id = unsafe { std::mem::zeroed() };
+        verbs.channel = channel;
+        verbs.context = context;
+        verbs.ps = c_uint::from(cm.port_space() as u16);
+        verbs.qp_type = qp_type;
+        let key = cm.key();
+        let id: *mut rdma_cm_id = Box::into_raw(Box::new(Self {
+            verbs: UnsafeCell::new(verbs),
+            inner: Inner {
+                cma_dev: ptr::null(),
+                connect: ptr::null(),
+                connect_len: 0,
+                events_completed: 0,
+                connect_error: 0,
+                sync: UnsafeCell::new(synchronous.into()),
+            },
+            cm,
+            events: Unacknowledged::default(),
+            // SAFETY: numbers.
+            path: UnsafeCell::new(unsafe { std::mem::zeroed() }),
+            template: Mutex::new(None),
+            groups: Mutex::new(Vec::new()),
+        }))
+        .cast();
+        IDS.lock().get_or_insert_default().insert(key, id.expose_provenance());
+        id
+    }
+
+    /// One for a request to `listener`.
+    pub(super) fn of_request(cm: CmId, listener: &Self) -> Option<*mut rdma_cm_id> {
+        // SAFETY: what programs see of the listener; copied field by field.
+        let (channel, context, qp_type) = unsafe {
+            ((*listener.verbs()).channel, (*listener.verbs()).context, (*listener.verbs()).qp_type)
+        };
+        let id = Self::make(cm, channel, false, context, qp_type);
+        // SAFETY: just made.
+        let this = unsafe { Self::of(id) };
+        this.fill_addresses();
+        this.fill_route();
+        if listener.is_synchronous() && this.own_channel().is_err() {
+            // SAFETY: just made, and nobody has it.
+            unsafe { destroy(id) };
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Makes it synchronous, with a channel of its own.
+    pub(super) fn own_channel(&self) -> Outcome {
+        let channel = Channel::create()?;
+        // SAFETY: just made.
+        self.cm.migrate(&unsafe { Channel::of(channel) }.channel)?;
+        // SAFETY: nobody else uses it in this moment, as migrating demands.
+        unsafe {
+            (*self.verbs()).channel = channel;
+            *self.inner.sync.get() = 1;
+        }
+        Ok(())
+    }
+
+    /// Whether it has a channel of its own, and its calls wait.
+    pub(super) fn is_synchronous(&self) -> bool {
+        // SAFETY: changed only by calls that the program makes alone.
+        unsafe { *self.inner.sync.get() != 0 }
+    }
+
+    /// Copies what is known of addresses and device to where programs look for it.
+    pub(super) fn fill_addresses(&self) {
+        let (local, peer) = (self.cm.local_addr(), self.cm.peer_addr());
+        let device = self.cm.device();
+        // SAFETY: the fields of programs; no reference to them exists beyond this.
+        let verbs = unsafe { &mut *self.verbs() };
+        if let Some(local) = local {
+            write_address(local, &mut verbs.route.addr.src);
+            verbs.route.addr.ib.sgid = gid(local.ip().into());
+        }
+        if let Some(peer) = peer {
+            write_address(peer, &mut verbs.route.addr.dst);
+            verbs.route.addr.ib.dgid = gid(peer.ip().into());
+        }
+        verbs.route.addr.ib.pkey = 0xffff;
+        if let Some(device) = device
+            && verbs.verbs.is_null()
+        {
+            verbs.verbs = context_of(&device);
+            verbs.port_num = 1;
+            if verbs.pd.is_null() {
+                verbs.pd = default_pd(verbs.verbs);
+            }
+        }
+    }
+
+    /// Shows the way to the peer as programs look for it.
+    pub(super) fn fill_route(&self) {
+        let (Some(local), Some(peer), Some(device)) =
+            (self.cm.local_addr(), self.cm.peer_addr(), self.cm.device())
+        else {
+            return;
+        };
+        // SAFETY: the fields of programs; no reference to them exists beyond this.
+        let (verbs, path) = unsafe { (&mut *self.verbs(), &mut *self.path.get()) };
+        path.sgid = gid(local.ip().into());
+        path.dgid = gid(peer.ip().into());
+        path.hop_limit = 64;
+        path.reversible = 1;
+        path.pkey = 0xffff;
+        path.mtu_selector = 2;
+        path.mtu = device.active_mtu().to_verbs();
+        path.rate_selector = 2;
+        path.packet_life_time_selector = 2;
+        path.packet_life_time = 15;
+        verbs.route.path_rec = path;
+        verbs.route.num_paths = 1;
+    }
+
+    /// Waits for the end of what a call began, if the identifier is synchronous.
+    pub(super) fn complete(&self) -> Outcome {
+        if !self.is_synchronous() {
+            return Ok(());
+        }
+        // SAFETY: a synchronous identifier has a channel of its own.
+        let event = unsafe { Channel::of((*self.verbs()).channel) }.next()?;
+        self.keep(event);
+        // SAFETY: just got.
+        let (kind, status) = unsafe { ((*event).event, (*event).status) };
+        match (kind, status) {
+            (_, 0) => Ok(()),
+            (REJECTED, _) => Err(Failure::new(libc::ECONNREFUSED, "the peer refused")),
+            (_, status) => Err(Failure::plain(status.abs())),
+        }
+    }
+
+    /// Keeps an event where programs look for it, in place of the last.
+    pub(super) fn keep(&self, event: *mut rdma_cm_event) {
+        // SAFETY: the field is this library's; what it points to was not acknowledged.
+        unsafe {
+            let last = std::mem::replace(&mut (*self.verbs()).event, event);
+            if !last.is_null() {
+                rdma_ack_cm_event(last);
+            }
+        }
+    }
+}
+
+const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;
+
+pub(super) fn gid(gid: Gid) -> ibv_gid {
+    ibv_gid { raw: *gid.as_bytes() }
+}
+
+/// Makes an identifier; a synchronous one without a channel.
+pub(super) fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    ps: c_uint,
+    qp_type: Option<c_uint>,
+) -> Outcome<*mut rdma_cm_id> {
+    let space = u16::try_from(ps).ok().and_then(PortSpace::from_number);
+    let space = space
+        .ok_or_else(|| Failure::new(libc::EINVAL, format!("there is no port space {ps:#x}")))?;
+    let qp_type = qp_type.unwrap_or(match space {
+        PortSpace::Udp | PortSpace::Ipoib => QpType::Ud as c_uint,
+        PortSpace::Tcp | PortSpace::Ib => QpType::Rc as c_uint,
+    });
+    let synchronous = channel.is_null();
+    let channel = if synchronous { Channel::create()? } else { channel };
+    // SAFETY: the program's, or just made.
+    let of: &EventChannel = &unsafe { Channel::of(channel) }.channel;
+    Ok(Id::make(of.create_id(space)?, channel, synchronous, context, qp_type))
+}
+
+/// # Safety
+/// `id` exists, and is given up.
+pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    let this = unsafe { Id::of(id) };
+    if let Some(ids) = &mut *IDS.lock() {
+        ids.remove(&this.cm.key());
+    }
+    this.keep(ptr::null_mut());
+    this.events.wait("rdma_destroy_id");
+    // SAFETY: its own fields.
+    let (channel, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
+    // SAFETY: from `make`.
+    drop(unsafe { Box::from_raw(id.cast::<Id>()) });
+    if own {
+        // SAFETY: it was this identifier's.
+        unsafe { Channel::destroy(channel) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: c_uint,
+) -> c_int {
+    let outcome = create(channel, context, ps, None).map(|made| {
+        // SAFETY: the caller's variable.
+        unsafe { *id = made };
+    });
+    minus_one_of("rdma_create_id", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: an identifier, which the program gives up.
+    unsafe { destroy(id) };
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut libc::sockaddr) -> c_int {
+    // SAFETY: an identifier and an address.
+    let (this, address) = unsafe { (Id::of(id), read_address(address)) };
+    let bind = || -> Outcome {
+        this.cm.bind_addr(address.ok_or_else(no_family)?)?;
+        this.fill_addresses();
+        Ok(())
+    };
+    minus_one_of("rdma_bind_addr", bind())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    source: *mut libc::sockaddr,
+    destination: *mut libc::sockaddr,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: an identifier and addresses.
+    let (this, source, destination) =
+        unsafe { (Id::of(id), read_address(source), read_address(destination)) };
+    let resolve = || -> Outcome {
+        let destination = destination.ok_or_else(no_family)?;
+        this.cm.resolve_addr(source, destination, millis(timeout_ms))?;
+        this.fill_addresses();
+        this.complete()
+    };
+    minus_one_of("rdma_resolve_addr", resolve())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(id) };
+    let resolve = || -> Outcome {
+        this.cm.resolve_route(millis(timeout_ms))?;
+        this.fill_route();
+        this.complete()
+    };
+    minus_one_of("rdma_resolve_route", resolve())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(id) };
+    // SAFETY: its own fields.
+    let (old, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
+    let migrate = || -> Outcome {
+        if channel.is_null() {
+            this.own_channel()?;
+        } else {
+            // SAFETY: a channel of the program.
+            this.cm.migrate(&unsafe { Channel::of(channel) }.channel)?;
+            // SAFETY: the caller uses the identifier in no other thread meanwhile.
+            unsafe {
+                (*this.verbs()).channel = channel;
+                *this.inner.sync.get() = 0;
+            }
+        }
+        if own {
+            this.keep(ptr::null_mut());
+            // SAFETY: it was this identifier's.
+            unsafe { Channel::destroy(old) };
+        }
+        Ok(())
+    };
+    minus_one_of("rdma_migrate_id", migrate())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: an identifier.
+    unsafe { Id::of(id) }.cm.local_addr().map_or(0, |address| address.port().to_be())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: an identifier.
+    unsafe { Id::of(id) }.cm.peer_addr().map_or(0, |address| address.port().to_be())
+}
+
+fn millis(ms: c_int) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+pub(super) fn no_family() -> Failure {
+    // librdmacm itself tries AF_IB, to know whether there is such a thing.
+    Failure::plain(libc::EAFNOSUPPORT)
+}

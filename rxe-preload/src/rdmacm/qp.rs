@@ -1,0 +1,331 @@
+//! The queue pairs of identifiers, with the completion queues and channels that the library makes
+//! where the program gives none.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use rxe_verbs::{QpState, QpType};
+
+use super::abi::rdma_cm_id;
+use super::devices::default_pd;
+use super::id::Id;
+use super::verbs::{
+    ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_modify_qp,
+};
+use crate::ffi::{Failure, Outcome, minus_one_of};
+use crate::ibverbs::abi::{
+    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
+};
+use crate::ibverbs::qp::create_qp_ex;
+use crate::ibverbs::qp_attr::from_attributes;
+use crate::ibverbs::srq::create_srq_ex;
+
+impl Id {
+    pub(super) fn has_qp(&self) -> bool {
+        // SAFETY: the program's own field.
+        unsafe { !(*self.verbs()).qp.is_null() }
+    }
+
+    /// Takes the identifier's queue pair one state further, as the connection says.
+    pub(super) fn modify_qp(&self, to: QpState) -> Outcome {
+        let (attr, mask) = self.cm.init_qp_attr(to)?;
+        let mut attr = from_attributes(&attr);
+        let mask = mask.bits().cast_signed();
+        // SAFETY: the identifier has a queue pair, see `has_qp`.
+        check(unsafe { ibv_modify_qp((*self.verbs()).qp, &raw mut attr, mask) })
+    }
+
+    /// Its connection has ended, or will not be.
+    pub(super) fn qp_to_error(&self) {
+        // SAFETY: the program's own field and queue pair.
+        let Some(qp) = (unsafe { (*self.verbs()).qp.as_mut() }) else { return };
+        if qp.qp_type == QpType::Ud as c_uint {
+            return;
+        }
+        let mut attr = from_attributes(&rxe_verbs::QpAttr {
+            qp_state: QpState::Err,
+            ..rxe_verbs::QpAttr::default()
+        });
+        let mask = rxe_verbs::AttrMask::STATE.bits().cast_signed();
+        // SAFETY: as above. From RESET there is no way to fail, and no need.
+        unsafe { ibv_modify_qp(qp, &raw mut attr, mask) };
+    }
+
+    /// Makes the completion queues that the program did not give, now or before.
+    fn make_cqs(&self, send: u32, recv: u32, needs: (bool, bool)) -> Outcome {
+        let verbs = self.verbs();
+        // SAFETY: the program's own fields, on an open context.
+        unsafe {
+            if needs.0 && (*verbs).send_cq.is_null() {
+                let (channel, cq) = make_cq(verbs, send)?;
+                ((*verbs).send_cq_channel, (*verbs).send_cq) = (channel, cq);
+            }
+            if needs.1 && (*verbs).recv_cq.is_null() {
+                let (channel, cq) = make_cq(verbs, recv)?;
+                ((*verbs).recv_cq_channel, (*verbs).recv_cq) = (channel, cq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys them again.
+    fn destroy_cqs(&self) {
+        // SAFETY: the library's own fields, null where there is nothing.
+        let verbs = unsafe { &mut *self.verbs() };
+        let null = ptr::null_mut;
+        let (mut cqs, mut channels) = (
+            [
+                std::mem::replace(&mut verbs.send_cq, null()),
+                std::mem::replace(&mut verbs.recv_cq, null()),
+            ],
+            [
+                std::mem::replace(&mut verbs.send_cq_channel, ptr::null_mut()),
+                std::mem::replace(&mut verbs.recv_cq_channel, ptr::null_mut()),
+            ],
+        );
+        // A program may have made one for both.
+        if cqs[0] == cqs[1] {
+            cqs[0] = ptr::null_mut();
+        }
+        if channels[0] == channels[1] {
+            channels[0] = ptr::null_mut();
+        }
+        // SAFETY: made by `make_cqs`, or by the program for this identifier.
+        unsafe {
+            for cq in cqs.into_iter().filter(|cq| !cq.is_null()) {
+                ibv_destroy_cq(cq);
+            }
+            for channel in channels.into_iter().filter(|channel| !channel.is_null()) {
+                ibv_destroy_comp_channel(channel);
+            }
+        }
+    }
+
+    fn create_qp(&self, pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Outcome {
+        let pd = self.domain(pd)?;
+        // SAFETY: the program's own fields.
+        unsafe {
+            if attr.srq.is_null() {
+                attr.srq = (*self.verbs()).srq;
+            }
+        }
+        let needs = (attr.send_cq.is_null(), attr.recv_cq.is_null());
+        self.make_cqs(attr.cap.max_send_wr, attr.cap.max_recv_wr, needs)?;
+        // SAFETY: the program's own fields, and what it asks for.
+        let qp = unsafe {
+            if needs.0 {
+                attr.send_cq = (*self.verbs()).send_cq;
+            }
+            if needs.1 {
+                attr.recv_cq = (*self.verbs()).recv_cq;
+            }
+            ibv_create_qp(pd, attr)
+        };
+        self.take_qp(qp, pd)
+    }
+
+    fn create_qp_ex(&self, attr: &mut ibv_qp_init_attr_ex) -> Outcome {
+        const PD: u32 = 1;
+        let named = if attr.comp_mask & PD != 0 { attr.pd } else { ptr::null_mut() };
+        let pd = self.domain(named)?;
+        attr.comp_mask |= PD;
+        attr.pd = pd;
+        // SAFETY: the program's own fields.
+        unsafe {
+            if attr.srq.is_null() {
+                attr.srq = (*self.verbs()).srq;
+            }
+        }
+        let needs = (attr.send_cq.is_null(), attr.recv_cq.is_null());
+        self.make_cqs(attr.cap.max_send_wr, attr.cap.max_recv_wr, needs)?;
+        // SAFETY: the program's own fields, and what it asks for.
+        let qp = unsafe {
+            if needs.0 {
+                attr.send_cq = (*self.verbs()).send_cq;
+            }
+            if needs.1 {
+                attr.recv_cq = (*self.verbs()).recv_cq;
+            }
+            create_qp_ex((*self.verbs()).verbs, attr)
+        };
+        self.take_qp(qp, pd)
+    }
+
+    /// Makes a new queue pair the identifier's.
+    fn take_qp(&self, qp: *mut crate::ibverbs::abi::ibv_qp, pd: *mut ibv_pd) -> Outcome {
+        if qp.is_null() {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            self.destroy_cqs();
+            return Err(Failure::plain(errno.unwrap_or(libc::EINVAL)));
+        }
+        // SAFETY: the library's own fields; the queue pair was just made.
+        let datagram = unsafe {
+            let verbs = &mut *self.verbs();
+            (verbs.qp, verbs.pd) = (qp, pd);
+            (*qp).qp_type == QpType::Ud as c_uint
+        };
+        let states: &[QpState] =
+            if datagram { &[QpState::Init, QpState::Rtr, QpState::Rts] } else { &[QpState::Init] };
+        states.iter().try_for_each(|&state| self.modify_qp(state)).inspect_err(|_| {
+            self.destroy_qp();
+        })
+    }
+
+    pub(super) fn destroy_qp(&self) {
+        // SAFETY: the library's own field; the queue pair is the identifier's.
+        unsafe {
+            let qp = std::mem::replace(&mut (*self.verbs()).qp, ptr::null_mut());
+            if !qp.is_null() {
+                ibv_destroy_qp(qp);
+            }
+        }
+        self.destroy_cqs();
+    }
+
+    /// The domain that a program names, or the library's own.
+    fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
+        // SAFETY: the program's own fields.
+        let (context, own, has) =
+            unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd, self.has_qp()) };
+        if context.is_null() || has {
+            let why = if has { "it has a queue pair already" } else { "it has no device yet" };
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        let pd = match (pd.is_null(), own.is_null()) {
+            (false, _) => pd,
+            (true, false) => own,
+            (true, true) => default_pd(context),
+        };
+        // SAFETY: a domain.
+        if pd.is_null() || unsafe { (*pd).context } != context {
+            let why = "the protection domain is of another device than the address leads to: make \
+                       it on id->verbs";
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        Ok(pd)
+    }
+}
+
+/// # Safety
+/// The identifier has an open context.
+unsafe fn make_cq(
+    id: *mut rdma_cm_id,
+    depth: u32,
+) -> Outcome<(*mut ibv_comp_channel, *mut ibv_cq)> {
+    let failed = || {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        Failure::plain(errno.unwrap_or(libc::ENOMEM))
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let context = (*id).verbs;
+        let channel = ibv_create_comp_channel(context);
+        if channel.is_null() {
+            return Err(failed());
+        }
+        let depth = c_int::try_from(depth.max(1)).unwrap_or(c_int::MAX);
+        let cq = ibv_create_cq(context, depth, id.cast::<c_void>(), channel, 0);
+        if cq.is_null() {
+            let failure = failed();
+            ibv_destroy_comp_channel(channel);
+            return Err(failure);
+        }
+        Ok((channel, cq))
+    }
+}
+
+fn check(errno: c_int) -> Outcome {
+    if errno == 0 { Ok(()) } else { Err(Failure::plain(errno)) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: an identifier and the caller's structure.
+    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
+    minus_one_of("rdma_create_qp", this.create_qp(pd, attr))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: an identifier and the caller's structure.
+    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
+    minus_one_of("rdma_create_qp_ex", this.create_qp_ex(attr))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: an identifier.
+    unsafe { Id::of(id) }.destroy_qp();
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    // SAFETY: an identifier.
+    let this = unsafe { Id::of(id) };
+    let outcome = this.domain(pd).and_then(|pd| {
+        // SAFETY: a domain and the caller's structure.
+        let srq = unsafe { ibv_create_srq(pd, attr) };
+        take_srq(this, srq, pd)
+    });
+    minus_one_of("rdma_create_srq", outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    const CQ: u32 = 1 << 3;
+    const XRC: c_uint = 1;
+    // SAFETY: an identifier and the caller's structure.
+    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
+    let outcome = this.domain(attr.pd).and_then(|pd| {
+        attr.pd = pd;
+        attr.comp_mask |= 2;
+        if attr.srq_type == XRC && attr.cq.is_null() {
+            this.make_cqs(1, attr.attr.max_wr, (false, true))?;
+            // SAFETY: the library's own field.
+            attr.cq = unsafe { (*this.verbs()).recv_cq };
+            attr.comp_mask |= CQ;
+        }
+        // SAFETY: an open context and the caller's structure.
+        let srq = unsafe { create_srq_ex((*this.verbs()).verbs, attr) };
+        take_srq(this, srq, pd)
+    });
+    minus_one_of("rdma_create_srq_ex", outcome)
+}
+
+fn take_srq(id: &Id, srq: *mut crate::ibverbs::abi::ibv_srq, pd: *mut ibv_pd) -> Outcome {
+    if srq.is_null() {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        return Err(Failure::plain(errno.unwrap_or(libc::EINVAL)));
+    }
+    // SAFETY: the library's own fields.
+    let verbs = unsafe { &mut *id.verbs() };
+    (verbs.srq, verbs.pd) = (srq, pd);
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: an identifier, whose shared receive queue nothing uses any more.
+    unsafe {
+        let srq = std::mem::replace(&mut (*id).srq, ptr::null_mut());
+        if !srq.is_null() {
+            ibv_destroy_srq(srq);
+        }
+    }
+}

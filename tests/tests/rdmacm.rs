@@ -1,0 +1,216 @@
+//! Unmodified programs of librdmacm over the preloaded library, both sides ours: between two hosts,
+//! which are network namespaces of the test's own, and between two processes on one address. A
+//! program that is not installed is skipped.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rxe_tests::skip;
+
+/// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
+const VETH: &str = "
+    mount -t tmpfs none /run
+    ip netns add far
+    ip link set lo up
+    ip link add veth0 address 52:54:00:00:00:01 type veth peer name veth1 \
+        address 52:54:00:00:00:02 netns far
+    ip address add 10.9.0.1/24 dev veth0
+    ip -6 address add fd09::1/64 dev veth0 nodad
+    ip link set veth0 up
+    ip -n far address add 10.9.0.2/24 dev veth1
+    ip -n far -6 address add fd09::2/64 dev veth1 nodad
+    ip -n far link set veth1 up
+    ip -n far link set lo up
+";
+
+#[test]
+fn rping() {
+    // Every byte is compared (-V).
+    both("rping", "-s -C 10 -V", "-c -a 10.9.0.1 -C 10 -V");
+    both("rping", "-s -a fd09::1 -C 3 -V -S 60000", "-c -a fd09::1 -C 3 -V -S 60000");
+    on_one_address("rping", "-s -C 10 -V", "-c -a 10.9.0.1 -C 10 -V");
+}
+
+#[test]
+fn ucmatose() {
+    both("ucmatose", "-c 5 -C 10 -S 3000", "-s 10.9.0.1 -c 5 -C 10 -S 3000");
+    on_one_address("ucmatose", "-c 5", "-s 10.9.0.1 -c 5");
+    // Each end in a channel of its own after a migration.
+    both("ucmatose", "-c 2 -m", "-s 10.9.0.1 -c 2 -m");
+}
+
+#[test]
+fn udaddy() {
+    both("udaddy", "-c 3 -C 10 -S 800", "-s 10.9.0.1 -c 3 -C 10 -S 800");
+}
+
+#[test]
+fn mckey() {
+    // The sender of datagrams to a group does not know who hears them: who is first must hear.
+    if !installed("mckey", "mckey") {
+        return;
+    }
+    let script = "
+        timeout 30 $RXE run -- mckey -m 239.47.91.1 -b 10.9.0.1 -C 5 > server 2>&1 & server=$!
+        until ip maddress show dev veth0 | grep -q 239.47.91.1; do sleep 0.05; done
+        sleep 0.2
+        timeout 30 ip netns exec far $RXE run -- mckey -m 239.47.91.1 -b 10.9.0.2 -s -C 5
+        wait $server
+        cat server
+    ";
+    let Some(out) = in_namespace("mckey", script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}");
+}
+
+#[test]
+fn rdma_client_and_server() {
+    pair("rdma_server", "", "ip netns exec far", "rdma_client", "-s 10.9.0.1");
+    pair("rdma_xserver", "-c r", "ip netns exec far", "rdma_xclient", "-c r -s 10.9.0.1");
+}
+
+#[test]
+fn rsockets_of_librdmacm_go_through_this_library() {
+    both("riostream", "-S 1000 -I 3", "-s 10.9.0.1 -S 1000 -I 3");
+    both("rstream", "-S 1000 -I 3", "-s 10.9.0.1 -S 1000 -I 3");
+}
+
+#[test]
+fn perftest_connects_by_the_communication_manager() {
+    both("ib_send_bw", "-R -F -n 200", "-R -F -n 200 10.9.0.1");
+    both("ib_write_lat", "-R -F -n 100", "-R -F -n 100 10.9.0.1");
+    both("ib_send_lat", "-R -F -c UD -n 100", "-R -F -c UD -n 100 10.9.0.1");
+}
+
+#[test]
+fn a_refusal_is_what_the_program_prints() {
+    if !installed("refusal", "rping") {
+        return;
+    }
+    let script = "
+        set +e
+        timeout 30 $RXE run -- rping -s -p 7000 > server 2>&1 & server=$!
+        sleep 1
+        timeout 30 ip netns exec far $RXE run -- rping -c -a 10.9.0.1 -p 7001 > client 2>&1
+        echo exit code $?; cat client; kill $server
+    ";
+    let Some(out) = in_namespace("refusal", script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("RDMA_CM_EVENT_REJECTED, error 8"), "{said}");
+}
+
+/// The same program at both ends.
+#[track_caller]
+fn both(program: &str, server: &str, client: &str) {
+    pair(program, server, "ip netns exec far", program, client);
+}
+
+/// Two processes on one address.
+#[track_caller]
+fn on_one_address(program: &str, server: &str, client: &str) {
+    pair(program, server, "", program, client);
+}
+
+/// Runs a server here and its client somewhere. Both must succeed; the client is tried again while
+/// the server is not listening yet. Of servers that go on for ever, the client must succeed.
+#[track_caller]
+fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &str) {
+    let test = format!("{server} {server_args} and {at} {client} {client_args}");
+    if !installed(&test, server) || !installed(&test, client) {
+        return;
+    }
+    let script = format!(
+        r#"
+        set +e
+        timeout 60 $RXE run -- {server} {server_args} > server 2>&1 & server=$!
+        tries=0
+        # Until it listens, there is nobody to answer, or the manager says that nobody does.
+        while :; do
+            sleep 0.3
+            timeout 60 {at} $RXE run -- {client} {client_args} > client 2>&1
+            client=$?
+            tries=$((tries + 1))
+            grep -qiE "REJECTED|UNREACHABLE|refused|could not connect" client || break
+            [ $tries -lt 20 ] && kill -0 $server 2> gone || break
+        done
+        # A server that goes on for ever has done its part.
+        ( sleep 5; kill $server ) 2> gone &
+        wait $server
+        echo "exit codes: server $?, client $client"
+        echo "-- server"; cat server
+        echo "-- client"; cat client
+        "#
+    );
+    let Some(out) = in_namespace(&test, &script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    let good = ["exit codes: server 0, client 0", "exit codes: server 143, client 0"];
+    assert!(good.iter().any(|good| said.starts_with(good)), "{test}\n{said}");
+}
+
+fn installed(test: &str, program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let found = found.is_ok_and(|out| out.status.success());
+    if !found {
+        skip(test, &format!("{program} is not installed"));
+    }
+    found
+}
+
+/// Runs a shell script in namespaces of its own; `$RXE` is the command. `None`, and a line that says
+/// so, where this host does not let us make them.
+fn in_namespace(test: &str, script: &str) -> Option<Output> {
+    let dir = Dir::new();
+    let unshare = |script: &str| {
+        Command::new("timeout")
+            .args(["150", "unshare", "-Urnm", "sh", "-ec", script])
+            .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
+            .env("RXE", rxe())
+            .current_dir(&dir.0)
+            .output()
+    };
+    let why = match unshare(VETH) {
+        Ok(out) if out.status.success() => {
+            return Some(unshare(&format!("{VETH}\n{script}")).unwrap());
+        }
+        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
+        Err(e) => format!("unshare: {e}"),
+    };
+    skip(test, &why);
+    None
+}
+
+/// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where
+/// they are.
+fn rxe() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "rxe-cli", "--package", "rxe-preload"]);
+        assert!(build.status().is_ok_and(|s| s.success()), "rxe does not build");
+        PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
+    })
+}
+
+/// A directory that is removed in the end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = env::temp_dir().join(format!("rxe-rdmacm-{}-{number}", process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
