@@ -28,6 +28,8 @@ pub(crate) struct Segment<'a> {
     ext: Ext,
     data: Data<'a>,
     len: usize,
+    /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
+    doubled: bool,
 }
 
 enum Data<'a> {
@@ -142,7 +144,13 @@ impl<'a> Segment<'a> {
                 Data::Memory(mem.stretch(pd, list, start, len, Access::empty())?)
             }
         };
-        Ok(Self { bth, ext, data, len })
+        Ok(Self { bth, ext, data, len, doubled: false })
+    }
+
+    /// A FLUSH for a peer that expects `rdma_rxe`'s ICRC of it, if `doubled`.
+    pub(crate) fn doubled(mut self, doubled: bool) -> Self {
+        self.doubled = doubled && self.bth.opcode == Opcode::RC_FLUSH;
+        self
     }
 
     /// Appends it to the batch.
@@ -150,11 +158,15 @@ impl<'a> Segment<'a> {
         self.bth.ack_req = ack_req;
         let total = emit::len(self.bth.opcode, self.len);
         batch.push_to(net, self.bth.dest_qp, total, |net, buf| {
+            let start = buf.len();
             emit::packet_with(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
                 Data::None => {}
                 Data::Inline(bytes) => out.extend_from_slice(bytes),
                 Data::Memory(spans) => spans.iter().for_each(|span| span.append_to(out)),
             });
+            if self.doubled {
+                net.double(buf, start);
+            }
         });
     }
 }

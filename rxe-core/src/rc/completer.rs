@@ -222,6 +222,9 @@ impl Requester {
         if self.retry.again() == Err(Exhausted) {
             return Err(self.fail_front(link, ctx, Status::RetryExceeded, None));
         }
+        if let Some(wqe) = self.inflight.front_started() {
+            self.doubled ^= matches!(wqe.request.op, SendOp::Flush { .. });
+        }
         let psn = self.inflight.una();
         ctx.events.emit(Event::Retry { qpn: link.qpn(), psn, cause });
         self.window.on_loss(self.inflight.high());

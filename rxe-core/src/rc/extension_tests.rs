@@ -7,9 +7,9 @@ use crate::qp::{QpAttr, QpCap, QpState};
 use crate::queue::{
     CompletionOp, Immediate, Payload, Placement, SendFlags, SendOp, SendRequest, Status,
 };
-use crate::testing::{ALL, BASE, PD, Pair, attributes};
+use crate::testing::{ALL, BASE, PD, Pair, attributes, causes};
 use crate::types::Key;
-use crate::wire::OpKind;
+use crate::wire::{OpKind, icrc};
 
 fn local(pair: &Pair, id: u64, op: SendOp) {
     let request = SendRequest::new(id, op, Payload::Sges(Default::default()));
@@ -167,6 +167,39 @@ fn an_atomic_write_of_another_size_or_place_is_refused() {
     };
     assert!(post(remote, 4).is_err());
     assert!(post(pair.b.remote(65), 8).is_err());
+}
+
+#[test]
+fn a_flush_finds_out_which_icrc_its_peer_expects() {
+    for peer_is_rxe in [false, true] {
+        let attr = QpAttr { qp_access_flags: ALL | Access::FLUSH_GLOBAL, ..attributes() };
+        let mut pair = Pair::with(&attr, QpCap::default());
+        // What is not lost is understood by the peer.
+        pair.fate = Box::new(move |sent| {
+            let (body, icrc) = sent.bytes.split_last_chunk().unwrap();
+            let right = icrc::compute(&sent.net, body).to_le_bytes() == *icrc;
+            let flush = sent.packet().info().kind == OpKind::Flush;
+            usize::from(!flush || right != peer_is_rxe)
+        });
+        let rights = ALL | Access::FLUSH_GLOBAL;
+        let memory = pair.b.engine.memory().clone();
+        let rkey = memory.register(PD, Buffer::zeroed(100), BASE, rights, || 0x55_00).unwrap();
+        for id in 1..=3 {
+            let remote = crate::queue::Remote { addr: BASE, rkey };
+            let op = SendOp::Flush {
+                remote,
+                length: 100,
+                placement: Placement::GLOBAL,
+                whole_region: false,
+            };
+            let request = SendRequest::new(id, op, Payload::Sges(Default::default()));
+            pair.a.qp.post_send(request).unwrap();
+            pair.run(Duration::from_secs(1));
+            assert_eq!(pair.a.outcomes(), [(id, Status::Success)]);
+            let retries = causes(&pair.a.events()).len();
+            assert_eq!(retries, usize::from(peer_is_rxe && id == 1), "peer is rxe: {peer_is_rxe}");
+        }
+    }
 }
 
 #[test]

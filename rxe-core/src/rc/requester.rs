@@ -26,6 +26,9 @@ pub(crate) struct Requester {
     /// The PSN at which an answer was last found to be skipped, so that every further answer
     /// behind it does not start another retry.
     pub(super) skipped_at: Option<Psn>,
+    /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects: each that has to be sent again is tried
+    /// with the other one, and the one that is answered is kept.
+    pub(super) doubled: bool,
 }
 
 /// Packets after which an answer is asked for at the latest.
@@ -157,7 +160,7 @@ impl Requester {
         let ask = !awaits_data && self.asks(last);
         let memory = (ctx.mem, link.handle.init.pd);
         let segment = Segment::new(wqe.outgoing(link), index, count, memory);
-        let sent = segment.map(|segment| segment.emit(batch, link.net, ask));
+        let sent = segment.map(|segment| segment.doubled(self.doubled).emit(batch, link.net, ask));
         if sent.is_err() {
             // The region went away under the request.
             self.inflight.fail_current(Status::LocalProtection);

@@ -10,6 +10,11 @@
 //! differ by a known function of the difference, and that function can be turned round. So the
 //! fields are recovered from the packet itself, at the price of a check of 15 bits instead of 32:
 //! damage elsewhere passes if it looks like another identification.
+//!
+//! `rdma_rxe` (Linux 6.2, when FLUSH came, to at least 7.2) computes another ICRC for FLUSH: its table
+//! of opcodes does not say where the payload of a FLUSH begins, so everything from BTH on is taken in a
+//! second time, as payload. Such a kernel understands only its like. [`check`] accepts a FLUSH of theirs,
+//! and [`Prefix::double`] makes one that they accept.
 
 use super::{DropReason, IpId, NetHeader};
 

@@ -230,8 +230,7 @@ impl Fault {
     /// What not every kernel has.
     pub(super) fn needs(&self) -> Needs {
         match (self.op, self.lie) {
-            (Op::Flush, _) => Needs::Flush,
-            (Op::AtomicWrite, _) => Needs::AtomicWrite,
+            (op, _) if op.is_placed() => Needs::Placed,
             (_, Lie::Invalidate) => Needs::Windows,
             _ => Needs::Nothing,
         }

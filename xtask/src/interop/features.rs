@@ -24,10 +24,8 @@ pub(super) enum Needs {
     Nothing,
     /// Memory windows at the end that answers.
     Windows,
-    /// ATOMIC WRITE at both ends.
-    AtomicWrite,
-    /// FLUSH at both ends.
-    Flush,
+    /// ATOMIC WRITE and FLUSH at both ends.
+    Placed,
 }
 
 /// All of them, those of other services behind those of RC.

@@ -9,30 +9,19 @@ use crate::vm::Result;
 use serde_json::json;
 
 const fn placed(
-    needs: Needs,
     name: &'static str,
     what: &'static str,
     run: fn(&mut World<'_>, Setting) -> Result<()>,
 ) -> Feature {
-    Feature { needs, ..feature(name, what, run) }
+    Feature { needs: Needs::Placed, ..feature(name, what, run) }
 }
 
 pub(super) const ALL: &[Feature] = &[
-    placed(
-        Needs::AtomicWrite,
-        "atomic-write",
-        "ATOMIC WRITE of eight words, sixteen at once",
-        atomic_write,
-    ),
-    placed(
-        Needs::Flush,
-        "flush/range",
-        "WRITE and FLUSH of what was written, to global visibility",
-        |w, s| flush(w, s, "range"),
-    ),
-    placed(Needs::Flush, "flush/region", "the same, FLUSH of all of the region", |w, s| {
-        flush(w, s, "mr")
+    placed("atomic-write", "ATOMIC WRITE of eight words, sixteen at once", atomic_write),
+    placed("flush/range", "WRITE and FLUSH of what was written, to global visibility", |w, s| {
+        flush(w, s, "range")
     }),
+    placed("flush/region", "the same, FLUSH of all of the region", |w, s| flush(w, s, "mr")),
 ];
 
 fn atomic_write(world: &mut World<'_>, setting: Setting) -> Result<()> {

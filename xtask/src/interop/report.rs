@@ -250,7 +250,12 @@ it is compared too, with the addresses it was sent between. A WRITE over UC has 
 bytes are there; nothing else tells. In groups (`mcast/`) the kernel's end joins on the interface \
 with a socket, as rdma_cm has it do: `rdma_rxe` itself asks the interface for a group's MAC address \
 of IPv6, for IPv4 groups too. Where a cell is empty, the kernel has no such thing: memory windows \
-came with Linux 5.14, ATOMIC WRITE with 6.2.
+came with Linux 5.14, ATOMIC WRITE and FLUSH with 6.2.
+
+A FLUSH of `rdma_rxe` carries an ICRC that is not the specification's: everything from BTH on goes \
+in twice. Two such kernels understand each other; a FLUSH with the right ICRC they drop. Our engine \
+accepts both, and tries the other one when a FLUSH has to be sent again: the first FLUSH to such a \
+kernel costs a timeout, later ones do not.
 
 A fault is played between two kernels first, and each end must see the same completions and end \
 in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \

@@ -60,9 +60,7 @@ impl Quirks {
         match needs {
             Needs::Nothing => true,
             Needs::Windows => asks == Asks::Kernel || !self.no_windows,
-            Needs::AtomicWrite => !self.no_placed,
-            // This kernel's FLUSH carries an ICRC that is not that of the specification.
-            Needs::Flush => false,
+            Needs::Placed => !self.no_placed,
         }
     }
 }

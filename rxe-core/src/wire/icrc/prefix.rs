@@ -11,7 +11,7 @@ use crc32fast::Hasher;
 
 use super::poly::{self, REWIND_4};
 use super::{CRC_OF_MASKED_LRH, DONT_FRAGMENT, LEN, len16, recover};
-use crate::wire::{DropReason, IpId, NetHeader, UDP_PORT, udp};
+use crate::wire::{DropReason, IpId, NetHeader, Opcode, UDP_PORT, udp};
 
 /// The IP and UDP headers of a packet, or of the packets of a run, as the ICRC sees them.
 #[derive(Clone, Copy, Debug)]
@@ -121,16 +121,50 @@ impl Prefix {
     }
 
     /// Checks a packet given from BTH to ICRC. Where the IPv4 identification is hidden, any is
-    /// accepted; a right guess ([`Prefix::nth`]) saves recovering it.
+    /// accepted; a right guess ([`Prefix::nth`]) saves recovering it. A FLUSH may have the ICRC of
+    /// `rdma_rxe` instead.
     #[inline]
     pub fn check(&self, packet: &[u8]) -> Result<(), DropReason> {
-        let residue = self.residue(packet)?;
+        let result = self.explain(self.residue(packet)?, packet.len());
+        if result.is_err() && packet.first() == Some(&Opcode::RC_FLUSH.0) {
+            return self.check_doubled(packet);
+        }
+        result
+    }
+
+    /// Checks a packet whose ICRC takes everything from BTH on in twice.
+    #[cold]
+    fn check_doubled(&self, packet: &[u8]) -> Result<(), DropReason> {
+        let (body, icrc) = packet.split_last_chunk().ok_or(DropReason::Truncated)?;
+        let residue = self.compute_doubled(body) ^ u32::from_le_bytes(*icrc);
+        self.explain(residue, 2 * body.len() + LEN)
+    }
+
+    /// Gives the packet that stands in `buf` from `start` to its end, with an ICRC, the ICRC that
+    /// `rdma_rxe` expects of a FLUSH instead.
+    pub fn double(&self, buf: &mut [u8], start: usize) {
+        let packet = buf.get_mut(start..).and_then(<[u8]>::split_last_chunk_mut);
+        if let Some((body, icrc)) = packet {
+            *icrc = self.compute_doubled(body).to_le_bytes();
+        }
+    }
+
+    /// The second time nothing counts as ones.
+    fn compute_doubled(&self, packet: &[u8]) -> u32 {
+        let mut hasher = Hasher::new_with_initial(self.compute(packet));
+        hasher.update(packet);
+        hasher.finalize()
+    }
+
+    /// Whether a packet of `len` bytes with this residue is right.
+    #[inline]
+    fn explain(&self, residue: u32, len: usize) -> Result<(), DropReason> {
         if residue == 0 {
             return Ok(());
         }
         match self.family {
             Family::V4Hidden => {
-                recover(residue, packet.len(), self.id).map(drop).ok_or(DropReason::IcrcMismatch)
+                recover(residue, len, self.id).map(drop).ok_or(DropReason::IcrcMismatch)
             }
             Family::V4 | Family::V6 => Err(DropReason::IcrcMismatch),
         }

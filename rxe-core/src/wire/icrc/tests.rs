@@ -53,6 +53,36 @@ fn the_state_after_a_masked_lrh_is_right() {
     assert_eq!(crc32fast::hash(&[0xff; 8]), CRC_OF_MASKED_LRH);
 }
 
+/// A FLUSH from Linux 6.12, from BTH on: 10.47.91.11 to 10.47.91.1, source port 0xfa03, ID 0x8977.
+const KERNEL_FLUSH: [u8; 36] = [
+    0x1c, 0x00, 0xff, 0xff, 0x00, 0x01, 0xff, 0xa6, 0x80, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x01,
+    0x00, 0x00, 0x56, 0x0f, 0x38, 0xab, 0xe0, 0x00, 0xc6, 0x77, 0x0f, 0x8a, 0x00, 0x00, 0x13, 0x88,
+    0x24, 0x95, 0x44, 0x63,
+];
+
+#[test]
+fn a_flush_of_rdma_rxe_is_accepted_and_one_that_it_accepts_can_be_made() {
+    let net = NetHeader {
+        id: IpId::Known { id: 0x8977, flags: DONT_FRAGMENT },
+        ..NetHeader::outgoing([10, 47, 91, 11].into(), [10, 47, 91, 1].into(), 0xfa03)
+    };
+    assert_eq!(check(&net, &KERNEL_FLUSH), Ok(()));
+    assert_eq!(check(&hidden(net), &KERNEL_FLUSH), Ok(()));
+    assert_ne!(Prefix::new(&net).residue(&KERNEL_FLUSH), Ok(0), "it is not the right one");
+    // Byte 4 of the BTH counts the second time; a changed opcode makes it no FLUSH.
+    for (bit, flipped) in flips(&KERNEL_FLUSH) {
+        assert_eq!(check(&net, &flipped), Err(DropReason::IcrcMismatch), "bit {bit}");
+    }
+    let mut other = [0x1d; 36];
+    other[1..].copy_from_slice(&KERNEL_FLUSH[1..]);
+    Prefix::new(&net).double(&mut other, 0);
+    assert_eq!(check(&net, &other), Err(DropReason::IcrcMismatch), "only FLUSH has two");
+    let mut ours = [&[0; 3], &KERNEL_FLUSH[..]].concat();
+    ours[3 + 32..].fill(0);
+    Prefix::new(&net).double(&mut ours, 3);
+    assert_eq!(ours[3..], KERNEL_FLUSH);
+}
+
 #[test]
 fn every_bit_of_the_packet_but_bth_byte_4_is_covered() {
     for net in [v4(), v6()] {
