@@ -51,8 +51,11 @@ pub(super) fn as_server(
     connect: impl FnOnce(&[Address]) -> Result<(), Error>,
 ) -> Result<Vec<Address>, Error> {
     let peer = receive_all(stream, transport, |stream| {
-        // From this the client learns, too, that the two do not fit.
-        let _ = send(stream, own, 1);
+        // From this the client learns, too, that the two do not fit. It may be sending still: closed
+        // with something unread, the connection is reset, and what it was told is lost.
+        if send(stream, own, 1).is_ok() {
+            hear_out(stream);
+        }
     })?;
     let connected = connect(&peer);
     if connected.is_err() && peer[0].told.is_none() {
@@ -78,6 +81,13 @@ fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(),
         stream.write_all(&address.to_message()).map_err(|e| rendezvous::broken(&e))?;
     }
     Ok(())
+}
+
+/// Reads until the peer hangs up, or is silent for too long, or has said more than there is to say.
+fn hear_out(stream: &mut impl Read) {
+    const MESSAGES: usize = 64;
+    let more = |_: &usize| matches!(stream.read(&mut [0; LEN]), Ok(1..));
+    (0..MESSAGES).take_while(more).for_each(drop);
 }
 
 /// `refuse` is called before an error if the first message shows another service.
