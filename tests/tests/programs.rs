@@ -44,6 +44,51 @@ fn devices_are_listed_and_described() {
 }
 
 #[test]
+fn rxe_devinfo_says_what_ibv_devinfo_does() {
+    let script = "
+        $RXE devinfo -v > ours
+        $RXE run -- ibv_devinfo -v > c
+        # Flags younger than the program have no names there.
+        for list in ours c; do
+            grep -v 'Unknown flags' $list | grep -vE '^\t{5}[A-Z]' > $list.cut
+        done
+        diff ours.cut c.cut && wc -l < c.cut
+    ";
+    let Some(out) = alone("devinfo", "ibv_devinfo", script) else { return };
+    assert!(out.trim().parse::<u32>().is_ok_and(|lines| lines > 100), "two devices: {out}");
+}
+
+#[test]
+fn a_pingpong_of_c_talks_with_rxe_pingpong() {
+    for (transport, program, options) in [
+        ("rc", "ibv_rc_pingpong", "-n 100 -c -t"),
+        ("uc", "ibv_uc_pingpong", "-n 100"),
+        ("ud", "ibv_ud_pingpong", "-n 100 -e -s 1000"),
+        ("srq", "ibv_srq_pingpong", "-n 100 -q 5"),
+        ("xrc", "ibv_xsrq_pingpong", "-n 100"),
+        ("xrc", "ibv_xsrq_pingpong", "-n 100 -e -s 50000"),
+    ] {
+        let ours = format!("$RXE pingpong --transport {transport} {options}");
+        let c = |device: &str| format!("$RXE run -- {program} -d {device} -g 1 {options}");
+        for (server, client) in [(ours.clone(), c("rxe_veth1")), (c("rxe_veth0"), ours)] {
+            let script = format!(
+                "
+                timeout 60 {server} > server & server=$!
+                until ss -Htln 'sport = :18515' | grep -q .; do
+                    kill -0 $server
+                    sleep 0.05
+                done
+                timeout 60 ip netns exec far {client} 10.9.0.1
+                wait $server"
+            );
+            if alone(&format!("{server}; {client}"), program, &script).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
 fn ibv_rc_pingpong() {
     for options in ["", "-e", "-c", "-t", "-e -c -s 100000 -n 100"] {
         pingpong("ibv_rc_pingpong", options);

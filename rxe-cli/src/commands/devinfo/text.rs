@@ -1,6 +1,8 @@
 //! The layout of `ibv_devinfo`'s output: names and values, apart by tabs, so that values of a
 //! device stand in column 40 and those of a port in column 48.
 
+use std::thread;
+
 use rxe_core::types::Gid;
 use rxe_verbs::device::DeviceCap;
 
@@ -28,7 +30,10 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
         }
     }
     if verbose {
-        out += &EXTENDED.replace("{CAPS}", &cap_flags(report.cap_flags));
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        out += &EXTENDED
+            .replace("{CAPS}", &cap_flags(report.cap_flags))
+            .replace("{CPUS}", &cpus.to_string());
     }
     out += "\t\tport:\t1\n";
     for field in report.port.iter().filter(shown) {
@@ -63,7 +68,8 @@ fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) 
 }
 
 /// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have but
-/// timestamps, which count nanoseconds; the capability flags are repeated here, in 64 bits.
+/// timestamps, which count nanoseconds, and a completion vector for each CPU; the capability flags
+/// are repeated here, in 64 bits.
 const EXTENDED: &str = "\
 \tgeneral_odp_caps:
 \trc_odp_caps:
@@ -89,7 +95,7 @@ const EXTENDED: &str = "\
 \t\tqp_rate_limit_min:\t0kbps
 \t\tqp_rate_limit_max:\t0kbps
 \ttag matching not supported
-\tnum_comp_vectors:\t\t1
+\tnum_comp_vectors:\t\t{CPUS}
 ";
 
 #[cfg(test)]
