@@ -4,6 +4,7 @@
 pub mod interop;
 pub mod peer;
 pub mod programs;
+mod programs_cm;
 pub mod scenario;
 mod skip;
 pub mod vm;

@@ -1,6 +1,7 @@
 //! `cargo xtask programs`: unmodified verbs programs over the preloaded library (`rxe run`), with
 //! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
 
+use crate::programs_cm;
 use crate::vm::{Cmd, Error, HOST_V4, Kernel, LINK, Net, Proc, Result, Spec, Vm, spawn};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -112,25 +113,17 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     let net = Net::tap(LINK_MTU)?;
     let vm = Vm::boot(&net, &found, &Spec::default())?;
     let kernel_gid = gid_in_vm(&vm)?;
-    let world = World { vm: &vm, net: &net, options, kernel_gid };
+    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid };
     let mut rows = Vec::new();
     for program in ALL {
         for sides in Sides::ALL {
             let what = format!("{} {}", program.name, program.options);
-            let id = format!("{what}, {}", sides.name());
-            let chosen = options.filter.as_ref().is_none_or(|filter| id.contains(filter.as_str()));
-            if !chosen || program.ours_only && sides != Sides::OursOurs {
-                continue;
+            if !program.ours_only || sides == Sides::OursOurs {
+                world.row(what, sides, || world.play(program, sides), &mut rows);
             }
-            let start = Instant::now();
-            let failed = world.play(program, sides).err().map(|e| e.to_string());
-            if options.verbose {
-                let how = failed.as_deref().unwrap_or("ok");
-                eprintln!("{:7.2} s  {kernel} {id}: {how}", start.elapsed().as_secs_f64());
-            }
-            rows.push(Row { what, sides, failed });
         }
     }
+    programs_cm::run(&world, &mut rows);
     Ok(rows)
 }
 
@@ -138,7 +131,7 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
 const LINK_MTU: u32 = 4200;
 
 /// How long one run may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The rows as a table of Markdown; what several kernels said goes together.
 pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
@@ -147,8 +140,10 @@ pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
         let _ = write!(out, " {} |", sides.name());
     }
     out += "\n| --- | --- | --- | --- | --- |\n";
-    for program in ALL {
-        let what = format!("{} {}", program.name, program.options);
+    let ours = ALL.iter().map(|p| (p.name, p.options));
+    let by_address = programs_cm::ALL.iter().map(|p| (p.name, p.options));
+    for (name, options) in ours.chain(by_address) {
+        let what = format!("{name} {options}");
         let mark = |sides| {
             let of_all =
                 rows.iter().flat_map(|(kernel, rows)| rows.iter().map(move |r| (kernel, r)));
@@ -160,26 +155,50 @@ pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
             if bad.is_empty() { "ok".into() } else { format!("FAILED ({})", bad.join(", ")) }
         };
         let marks = Sides::ALL.map(mark);
-        let options = program.options.replace('|', "\\|");
-        let _ = writeln!(out, "| {} | `{options}` | {} |", program.name, marks.join(" | "));
+        let options = options.replace('|', "\\|");
+        let _ = writeln!(out, "| {name} | `{options}` | {} |", marks.join(" | "));
     }
     out
 }
 
-struct World<'a> {
-    vm: &'a Vm,
+pub(crate) struct World<'a> {
+    kernel: &'a str,
+    pub(crate) vm: &'a Vm,
     net: &'a Net,
     options: &'a Options,
     kernel_gid: u32,
 }
 
 /// A running program.
-enum Running {
+pub(crate) enum Running {
     Ours(Child),
     Theirs(Proc),
 }
 
 impl World<'_> {
+    /// Plays one, if it is among those that are wanted, and notes how it went.
+    pub(crate) fn row(
+        &self,
+        what: String,
+        sides: Sides,
+        play: impl FnOnce() -> Result<()>,
+        rows: &mut Vec<Row>,
+    ) {
+        let id = format!("{what}, {}", sides.name());
+        let filter = self.options.filter.as_ref();
+        if !filter.is_none_or(|filter| id.contains(filter.as_str())) {
+            return;
+        }
+        let start = Instant::now();
+        let failed = play().err().map(|e| e.to_string());
+        if self.options.verbose {
+            let how = failed.as_deref().unwrap_or("ok");
+            let time = start.elapsed().as_secs_f64();
+            eprintln!("{time:7.2} s  {} {id}: {how}", self.kernel);
+        }
+        rows.push(Row { what, sides, failed });
+    }
+
     fn play(&self, program: &Program, sides: Sides) -> Result<()> {
         let server_is_ours = sides != Sides::KernelOurs;
         let mut server = self.start(program, server_is_ours, None)?;
@@ -206,11 +225,17 @@ impl World<'_> {
         };
         args.extend(program.options.split(' '));
         args.extend(server);
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        self.spawn(program.name, &args, ours)
+    }
+
+    /// Starts a program on one side.
+    pub(crate) fn spawn(&self, program: &str, args: &[String], ours: bool) -> Result<Running> {
         if !ours {
-            return Ok(Running::Theirs(self.vm.spawn(Cmd::new(program.name).args(args))?));
+            return Ok(Running::Theirs(self.vm.spawn(Cmd::new(program).args(args))?));
         }
         let mut command = self.net.command(&self.options.rxe);
-        command.args(["run", "--device", LINK, "--", program.name]).args(args);
+        command.args(["run", "--device", LINK, "--", program]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = spawn(command).map_err(|e| failed(format!("rxe run: {e}")))?;
         Ok(Running::Ours(child))
@@ -252,7 +277,7 @@ fn gid_in_vm(vm: &Vm) -> Result<u32> {
 }
 
 impl Running {
-    fn has_ended(&mut self) -> Result<bool> {
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
         match self {
             Self::Ours(child) => Ok(child.try_wait().is_ok_and(|s| s.is_some())),
             Self::Theirs(proc) => Ok(proc.wait_timeout(Duration::ZERO)?.is_some()),
@@ -261,7 +286,7 @@ impl Running {
 
     /// Waits for its end, and ends it where that takes too long: whether it was a good one, and what
     /// it said.
-    fn end(mut self, patience: Duration) -> Result<(bool, String)> {
+    pub(crate) fn end(mut self, patience: Duration) -> Result<(bool, String)> {
         let end = Instant::now() + patience;
         while Instant::now() < end && !self.has_ended()? {
             thread::sleep(Duration::from_millis(10));
@@ -286,6 +311,6 @@ impl Running {
     }
 }
 
-fn failed(why: impl Into<String>) -> Error {
+pub(crate) fn failed(why: impl Into<String>) -> Error {
     Error::Failed(why.into())
 }
