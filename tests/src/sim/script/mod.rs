@@ -246,6 +246,8 @@ pub enum To {
 pub enum Flaw {
     /// Nothing has the rkey.
     WrongKey,
+    /// It begins a byte before what the window opens.
+    Below,
     /// It ends a byte behind the region or what the window opens.
     Beyond,
     /// The region does not allow it, or belongs to another domain.

@@ -339,7 +339,7 @@ impl Drawer<'_> {
             (QpType::Ud, _) => &[Flaw::WrongQkey, Flaw::WrongQkey, Flaw::OwnQkey, Flaw::LocalKey],
             (QpType::XrcSend, _) if self.rng.chance(1, 2) => &[Flaw::WrongSrq],
             (_, Verb::Write(_) | Verb::Read) if windowed => {
-                &[Flaw::WrongKey, Flaw::Beyond, Flaw::Beyond]
+                &[Flaw::WrongKey, Flaw::Below, Flaw::Beyond]
             }
             (_, Verb::Write(_) | Verb::Read) => {
                 &[Flaw::WrongKey, Flaw::Beyond, Flaw::NoRight, Flaw::LocalKey]
@@ -350,11 +350,11 @@ impl Drawer<'_> {
         };
         let flaw = self.rng.pick(kinds);
         let has_bytes = !op.is_empty();
-        if !has_bytes && matches!(flaw, Flaw::WrongKey | Flaw::Beyond | Flaw::NoRight) {
+        if !has_bytes && !matches!(flaw, Flaw::WrongSrq | Flaw::WrongQkey | Flaw::OwnQkey) {
             // What touches no memory needs no right to it.
             return;
         }
-        if flaw == Flaw::LocalKey && (!has_bytes || op.inline) {
+        if flaw == Flaw::LocalKey && op.inline {
             return;
         }
         if flaw == Flaw::NoRight {
@@ -433,6 +433,9 @@ impl Drawer<'_> {
                 continue;
             }
             op.local = self.draw_list(self.script.qps[peer].side, Area::Open, len, 1);
+            if self.flawed && self.rng.chance(1, 5) {
+                self.spoil(peer, &mut op);
+            }
             let later = self.soon(80_000);
             self.push(later, Deed::Send(peer, op));
         }

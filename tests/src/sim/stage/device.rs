@@ -193,20 +193,23 @@ impl<'s> Objects<'s> {
     fn remote(&self, qp: usize, op: &Op, place: Place, by: By) -> Remote {
         let peer = self.script.qps[qp].peer.map_or(0, |peer| self.script.qps[peer].side);
         let layout = &self.script.sides[peer].layout;
-        let (mut addr, mut rkey, mut end) = match by {
-            By::Region => (layout.address(place), layout.key(place.area), layout.end(place.area)),
+        let (mut addr, mut rkey, start, end) = match by {
+            By::Region => {
+                let area = place.area;
+                (layout.address(place), layout.key(area), layout.start(area), layout.end(area))
+            }
             By::Window(bind) => {
                 let (key, bind) = (self.key(bind), self.script.bind(bind));
                 let start = layout.address(bind.place);
                 let base = if bind.access.contains(Access::ZERO_BASED) { start } else { 0 };
                 let end = start + u64::from(bind.place.len);
-                (layout.address(place) - base, key, end - base)
+                (layout.address(place) - base, key, start - base, end - base)
             }
         };
-        end += 1;
         match op.flaw {
             Some(Flaw::WrongKey) => rkey = spoiled(rkey),
-            Some(Flaw::Beyond) => addr = end - u64::from(place.len),
+            Some(Flaw::Below) => addr = start.wrapping_sub(1),
+            Some(Flaw::Beyond) => addr = end + 1 - u64::from(place.len),
             _ => {}
         }
         Remote { addr, rkey }
