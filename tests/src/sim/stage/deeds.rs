@@ -8,7 +8,7 @@ use rxe_core::qp::{AttrMask, QpAttr, QpState};
 use rxe_core::queue::RecvRequest;
 use rxe_core::types::{Gid, Psn, Qpn, Time};
 
-use super::Stage;
+use super::{Address, Stage};
 use crate::sim::judge::{Look, RECEIVE};
 use crate::sim::ladder::name;
 use crate::sim::memory::Area;
@@ -121,9 +121,15 @@ impl Stage<'_> {
         }
         let to = match op.to {
             None => None,
-            Some(To::Group(_)) => Some((qp, Qpn::MULTICAST)),
+            Some(To::Group(group)) => {
+                let ip = self.script.groups[group];
+                Some(Address { target: qp, ip, qpn: Qpn::MULTICAST })
+            }
             Some(To::Qp(target)) => match &self.objects.qps[target] {
-                Some(handle) => Some((target, handle.qpn())),
+                Some(handle) => {
+                    let ip = self.script.sides[self.script.qps[target].side].ip;
+                    Some(Address { target, ip, qpn: handle.qpn() })
+                }
                 None => return Ok(true),
             },
             Some(To::Reply) => match self.last_from[qp] {
@@ -146,7 +152,7 @@ impl Stage<'_> {
             let text = format!("{side} QP {qpn}: posts {step}: {op:?}");
             self.wire.ladder.note(self.now, text);
         }
-        self.judge.on_posted(step, to.map(|(target, _)| target));
+        self.judge.on_posted(step, to.map(|to| to.target));
         Ok(true)
     }
 

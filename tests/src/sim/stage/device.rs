@@ -12,7 +12,7 @@ use rxe_core::queue::{
 };
 use rxe_core::types::{Gid, Key, Qkey, Qpn, Time};
 
-use super::GROUP_KEY;
+use super::{Address, GROUP_KEY};
 use crate::sim::judge::Look;
 use crate::sim::memory::{Arena, PD, Place};
 use crate::sim::script::{By, Flaw, Op, Queue, Script, To, Verb};
@@ -137,9 +137,8 @@ impl<'s> Objects<'s> {
         Ok(())
     }
 
-    /// What a program posts for a step. `to`: the queue pair that a datagram is for, with its number
-    /// and Q_Key.
-    pub(super) fn request(&self, qp: usize, step: usize, to: Option<(usize, Qpn)>) -> SendRequest {
+    /// What a program posts for a step. `to`: where a datagram goes.
+    pub(super) fn request(&self, qp: usize, step: usize, to: Option<Address>) -> SendRequest {
         let op = self.script.op(step);
         let spec = &self.script.qps[qp];
         let layout = &self.script.sides[spec.side].layout;
@@ -184,7 +183,7 @@ impl<'s> Objects<'s> {
         let xrc_srq = xrc_srq.or((spec.service == QpType::XrcSend).then_some(0));
         SendRequest {
             flags: op.flags,
-            to: to.map(|(target, qpn)| self.datagram(qp, op, target, qpn)),
+            to: to.map(|to| self.datagram(qp, op, to)),
             xrc_srq,
             ..SendRequest::new(step as u64, send_op, payload)
         }
@@ -232,23 +231,20 @@ impl<'s> Objects<'s> {
         }
     }
 
-    fn datagram(&self, qp: usize, op: &Op, target: usize, qpn: Qpn) -> Datagram {
+    fn datagram(&self, qp: usize, op: &Op, to: Address) -> Datagram {
         let spec = &self.script.qps[qp];
-        let (ip, own) = match op.to {
-            Some(To::Group(group)) => (self.script.groups[group], GROUP_KEY),
-            _ => {
-                let target = &self.script.qps[target];
-                (self.script.sides[target.side].ip, target.attr.qkey)
-            }
+        let own = match op.to {
+            Some(To::Group(_)) => GROUP_KEY,
+            _ => self.script.qps[to.target].attr.qkey,
         };
         let qkey = match op.flaw {
             Some(Flaw::WrongQkey) => Qkey::new(own.value() ^ 0x4444),
             Some(Flaw::OwnQkey) => Qkey::new(0x8000_0007),
             _ => own,
         };
-        let av = AddressVector { dgid: Gid::from(ip), ..QpAttr::default().ah_attr };
+        let av = AddressVector { dgid: Gid::from(to.ip), ..QpAttr::default().ah_attr };
         let ah = self.devices[spec.side].engine.create_ah(PD, &av).expect("a good address");
-        Datagram { ah, qpn, qkey }
+        Datagram { ah, qpn: to.qpn, qkey }
     }
 
     /// The memory of a receive.

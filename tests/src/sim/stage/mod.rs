@@ -5,12 +5,15 @@ mod deeds;
 mod device;
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rxe_core::engine::Event;
 use rxe_core::qp::QpState;
+use rxe_core::queue::Completion;
 use rxe_core::types::{Qkey, Qpn, Time};
 use rxe_core::wire::Packet;
+use rxe_core::wire::grh::Grh;
 
 use self::device::Objects;
 use super::judge::{Judge, Look, RECEIVE};
@@ -52,14 +55,23 @@ struct Stage<'s> {
     paused: HashMap<(usize, usize), Time>,
     /// Queue pairs that said that they are drained.
     drained: Vec<bool>,
-    /// From whom each queue pair got its last datagram.
-    last_from: Vec<Option<(usize, Qpn)>>,
+    /// From where each queue pair got its last datagram.
+    last_from: Vec<Option<Address>>,
     /// Numbers of queue pairs and packets.
     numbers: Rng,
     is_closing: bool,
     /// How often queue pairs have been connected.
     epoch: u32,
     turns: u64,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy)]
+struct Address {
+    /// To which queue pair; the sender's if to a group.
+    target: usize,
+    ip: IpAddr,
+    qpn: Qpn,
 }
 
 impl<'s> Stage<'s> {
@@ -238,10 +250,7 @@ impl<'s> Stage<'s> {
                         return Err(format!("a completion of no queue pair: {completion:?}"));
                     };
                     let result = if completion.id & RECEIVE != 0 {
-                        if completion.grh {
-                            let from = self.judge.who(completion.src_qp);
-                            self.last_from[qp] = from.map(|from| (from, completion.src_qp));
-                        }
+                        self.last_from[qp] = self.sender_of(&completion).or(self.last_from[qp]);
                         self.judge.on_receive(qp, cq, &completion, &self.objects)
                     } else if self.script.qps[qp].cqs[0] == cq {
                         self.judge.on_send(qp, &completion, &self.objects)
@@ -253,6 +262,22 @@ impl<'s> Stage<'s> {
             }
         }
         Ok(any)
+    }
+
+    /// From where a datagram came, as far as its receiver can see: the number in the completion, the
+    /// address in the header in front of the datagram.
+    fn sender_of(&self, completion: &Completion) -> Option<Address> {
+        let step = usize::try_from(completion.id & !RECEIVE).ok()?;
+        let Deed::Receive(queue, places) = &self.script.steps.get(step)?.deed else { return None };
+        let side = self.script.side_of(*queue);
+        let layout = &self.script.sides[side].layout;
+        let mut bytes = Vec::new();
+        for place in places {
+            bytes.extend(self.objects.devices[side].arena.bytes(layout.range(*place)));
+        }
+        let header = Grh::parse(bytes.first_chunk().filter(|_| completion.grh)?).ok()?;
+        let qpn = completion.src_qp;
+        Some(Address { target: self.judge.who(qpn)?, ip: header.src, qpn })
     }
 
     /// Nothing new is begun: the network gets better, and programs look at everything.
