@@ -169,7 +169,7 @@ impl Judge<'_> {
             if filled { self.actual(side, &places, got as usize, look) } else { Vec::new() };
         let found = self.candidates(qp, sender, queue).into_iter().find(|&index| {
             let op = self.op_of(sender, index);
-            self.fits(sender, op, completion, len)
+            fits(op, completion, len, look)
                 && (!filled || self.bytes_of(sender, op) == there[skip as usize..])
         });
         let Some(index) = found else {
@@ -287,26 +287,6 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether a receive's completion is that of a message.
-    fn fits(&self, sender: usize, op: &Op, completion: &Completion, len: u32) -> bool {
-        let (kind, imm) = match op.verb {
-            Verb::Send(imm) => (CompletionOp::Recv, imm.map(Immediate::Data)),
-            Verb::Write(imm) => (CompletionOp::RecvRdmaWithImm, imm.map(Immediate::Data)),
-            Verb::SendInvalidate(_) => (CompletionOp::Recv, completion.imm),
-            _ => return false,
-        };
-        let invalidates = matches!(completion.imm, Some(Immediate::Invalidated(_)));
-        if invalidates != matches!(op.verb, Verb::SendInvalidate(_)) {
-            return false;
-        }
-        let service = self.script.qps[sender].service;
-        debug_assert!(service == QpType::Ud || op.to.is_none());
-        completion.op == kind
-            && completion.imm == imm
-            && op.len() == len
-            && completion.solicited == op.flags.contains(SendFlags::SOLICITED)
-    }
-
     /// The header in front of a datagram says who sent it, and to whom.
     fn check_header(&self, qp: usize, sender: usize, index: usize, there: &[u8]) -> Verdict {
         let header = there.first_chunk::<{ grh::LEN }>().ok_or("no header")?;
@@ -358,4 +338,20 @@ impl Judge<'_> {
             (start..self.qps[peer].sends.len()).any(|i| what(self.op_of(peer, i).verb))
         })
     }
+}
+
+/// Whether a receive's completion is that of a message.
+fn fits(op: &Op, completion: &Completion, len: u32, look: &impl Look) -> bool {
+    let (kind, imm) = match op.verb {
+        Verb::Send(imm) => (CompletionOp::Recv, imm.map(Immediate::Data)),
+        Verb::Write(imm) => (CompletionOp::RecvRdmaWithImm, imm.map(Immediate::Data)),
+        Verb::SendInvalidate(bind) => {
+            (CompletionOp::Recv, Some(Immediate::Invalidated(look.key(bind))))
+        }
+        _ => return false,
+    };
+    completion.op == kind
+        && completion.imm == imm
+        && op.len() == len
+        && completion.solicited == op.flags.contains(SendFlags::SOLICITED)
 }
