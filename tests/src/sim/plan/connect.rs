@@ -14,7 +14,8 @@ impl Plan {
     pub(super) fn draw_links(&mut self, rng: &mut Rng, bad: bool) {
         let count = rng.pick(&[1, 1, 1, 2, 2, 3, 4]);
         let timeout = self.draw_timeout(rng);
-        self.calm = timeout.duration().unwrap_or_default() * 3;
+        // A later try may take four timeouts, and it is the one after it that must succeed.
+        self.calm = timeout.duration().unwrap_or_default() * 6;
         for _ in 0..count {
             let a = rng.index(self.sides.len());
             let b = (a + 1 + rng.index(self.sides.len() - 1)) % self.sides.len();
