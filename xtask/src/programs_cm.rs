@@ -75,7 +75,7 @@ impl Program {
             let ours = sides != Sides::OursKernel;
             client = world.spawn(self.client.0, &words(self.client.1), ours)?.end(PATIENCE)?;
             let early = TOO_EARLY.iter().any(|word| client.1.contains(word));
-            if client.0 && !early || !early || server.has_ended()? {
+            if !early || server.has_ended()? {
                 break;
             }
         }
