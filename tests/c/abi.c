@@ -391,6 +391,9 @@ static void limit_of_a_shared_queue(void)
 	CHECK(srq && ibv_get_srq_num(srq, &number) == 0);
 	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
 	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.srq_limit == 4 && seen.max_wr >= 8);
+	limit.max_wr = 32;
+	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_MAX_WR) == 0);
+	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.max_wr >= 32);
 	limit.srq_limit = 1000;
 	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == EINVAL);
 	CHECK(ibv_destroy_srq(srq) == 0);

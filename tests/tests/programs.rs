@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_tests::skip;
+use xtask::libs;
 
 /// Two namespaces with a link: 10.9.0.1 here, 10.9.0.2 in `far`. GID 1 is the IPv4 address.
 const VETH: &str = "
@@ -237,6 +238,27 @@ fn a_program_that_uses_all_of_verbs() {
     }
     let script = format!("timeout 60 $RXE run --explain off -- {program} rxe_veth0 1 2>&1");
     assert_eq!(alone("abi", "cc", &script).unwrap(), "all as verbs say\n");
+}
+
+#[test]
+fn a_program_that_loads_the_library_by_itself() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/loaded.c");
+    let Some(program) = compile("loaded", source, &["-ldl"]) else { return };
+    // Not where other tests run: they would use it too.
+    let bin = Dir::new();
+    for name in ["rxe", "librxe_preload.so"] {
+        fs::copy(rxe().with_file_name(name), bin.0.join(name)).unwrap();
+    }
+    let made = libs::build(&bin.0).unwrap();
+    assert!(made.iter().any(|library| library.ends_with("libibverbs.so.1")), "{made:?}");
+    let (rxe, program) = (bin.0.join("rxe"), program.0.join("loaded"));
+    let script = format!("{} run -- {}", rxe.display(), program.display());
+    let Some(out) = alone("loaded", "cc", &script) else { return };
+    assert_eq!(out, "rxe_veth0\nrxe_lo\n");
+    // A program that is linked with other parts of rdma-core, which have their own ways into it.
+    let script = format!("{} run -- ib_write_bw --version 2>&1 || true", rxe.display());
+    let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };
+    assert!(out.starts_with("Version: "), "{out}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! and the peers that tests script.
 
 pub mod interop;
+pub mod libs;
 pub mod peer;
 pub mod programs;
 mod programs_cm;

@@ -24,6 +24,8 @@ enum Chore {
     Pcaps(cmd::pcaps::Args),
     /// Show what works between our engine and real kernels, and write docs/interop.md
     Interop(cmd::interop::Args),
+    /// Make versioned libraries beside rxe, for programs that load libibverbs by themselves
+    Libs(cmd::libs::Args),
     /// Show which unmodified programs run, with themselves and with real kernels, and write docs/programs.md
     Programs(cmd::programs::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Interop(args) => cmd::interop::run(&args),
+        Chore::Libs(args) => cmd::libs::run(&args),
         Chore::Programs(args) => cmd::programs::run(&args),
         Chore::Test(args) => cmd::test::run(&args),
     };

@@ -58,6 +58,8 @@ impl Qp {
 
 /// What both ways of making one have.
 struct Wanted {
+    /// What it sends to groups of its own does not come back to it.
+    block_own_multicast: bool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
@@ -99,6 +101,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
         }
     };
     builder = builder.cap(to_cap(&attr.cap)).sq_sig_all(attr.sq_sig_all != 0);
+    builder = builder.block_own_multicast(wanted.block_own_multicast);
     if !attr.srq.is_null() && !matches!(service, QpType::XrcSend | QpType::XrcRecv) {
         // SAFETY: a shared receive queue.
         builder = builder.srq(&unsafe { Srq::of(attr.srq) }.queue);
@@ -167,7 +170,8 @@ pub(super) fn from_cap(cap: QpCap) -> ibv_qp_cap {
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: a protection domain and the caller's structure.
     let (context, wanted) = unsafe { ((*pd).context, *attr) };
-    let wanted = Wanted { context, pd, xrcd: ptr::null_mut(), attr: wanted };
+    let wanted =
+        Wanted { block_own_multicast: false, context, pd, xrcd: ptr::null_mut(), attr: wanted };
     // SAFETY: the caller's promise.
     let made = unsafe { create(&wanted) };
     if let Ok(qp) = made {
@@ -195,12 +199,14 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
         | IBV_QP_INIT_ATTR_XRCD
         | IBV_QP_INIT_ATTR_CREATE_FLAGS
         | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const BLOCK_SELF_MCAST_LB: u32 = 1 << 1;
     let has = |bit| attr.comp_mask & bit != 0;
     if attr.comp_mask & !KNOWN != 0 {
         let why = format!("comp_mask {:#x} asks for what there is not", attr.comp_mask);
         return Err(Failure::new(libc::EOPNOTSUPP, why));
     }
-    if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0 {
+    let flags = if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    if flags & !BLOCK_SELF_MCAST_LB != 0 {
         let why = format!("create_flags {:#x} are not supported", attr.create_flags);
         return Err(Failure::new(libc::EOPNOTSUPP, why));
     }
@@ -208,6 +214,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
         builder::check_operations(attr.qp_type, attr.send_ops_flags)?;
     }
     let wanted = Wanted {
+        block_own_multicast: flags & BLOCK_SELF_MCAST_LB != 0,
         context,
         pd: if has(IBV_QP_INIT_ATTR_PD) { attr.pd } else { ptr::null_mut() },
         xrcd: if has(IBV_QP_INIT_ATTR_XRCD) { attr.xrcd } else { ptr::null_mut() },

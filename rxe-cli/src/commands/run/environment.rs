@@ -1,7 +1,7 @@
 //! The variables that the preloaded library reads.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{PathBuf, absolute};
 
 use clap::ValueEnum;
@@ -43,7 +43,13 @@ enum Explain {
 impl Settings {
     /// What to add to a program's environment.
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
-        let mut variables = vec![("LD_PRELOAD", preload()?)];
+        let library = library::find()?;
+        let mut variables =
+            vec![("LD_PRELOAD", in_front_of(library.as_os_str(), "LD_PRELOAD", &[':', ' ']))];
+        if let Some(dir) = library::versioned(&library) {
+            let path = in_front_of(dir.as_os_str(), "LD_LIBRARY_PATH", &[':']);
+            variables.push(("LD_LIBRARY_PATH", path));
+        }
         if let Some(backend) = self.backend {
             variables.push(("RXE_BACKEND", backend.name().into()));
         }
@@ -69,17 +75,13 @@ impl Settings {
     }
 }
 
-/// Ours before what is preloaded already.
-fn preload() -> Result<OsString, Error> {
-    let ours = library::find()?.into_os_string();
-    let mut all = ours.clone();
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-        let others = others.to_string_lossy().into_owned();
-        let others = others.split([':', ' ']).filter(|o| !o.is_empty() && *o != ours);
-        for other in others {
-            all.push(":");
-            all.push(other);
-        }
+/// Ours before what a variable with a list has already.
+fn in_front_of(ours: &OsStr, variable: &str, separators: &[char]) -> OsString {
+    let mut all = ours.to_owned();
+    let others = env::var_os(variable).unwrap_or_default().to_string_lossy().into_owned();
+    for other in others.split(separators).filter(|o| !o.is_empty() && *o != ours) {
+        all.push(":");
+        all.push(other);
     }
-    Ok(all)
+    all
 }

@@ -7,6 +7,12 @@ use crate::common::Error;
 
 const NAME: &str = "librxe_preload.so";
 
+/// The versioned libraries beside it (`cargo xtask libs`), if they were made.
+pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
+    let dir = library.parent()?.join("rxe-libs");
+    dir.join("libibverbs.so.1").exists().then_some(dir)
+}
+
 /// Finds it.
 pub(super) fn find() -> Result<PathBuf, Error> {
     let found = find_from(&own_dir()?)?;
