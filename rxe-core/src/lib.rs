@@ -8,9 +8,11 @@
 //! - [`qp`]: queue pairs: attributes, the state machine, the handle that programs post to.
 //! - `rc`, `uc`, `ud`: the transport services, each a requester and a responder; `message`: what
 //!   they share.
+//! - [`bounds`]: what peers can make it keep.
 //! - [`cm`]: the communication manager: its messages and its state machine.
 //! - [`engine`]: all queue pairs together; its opening says in which order to call what.
 
+pub mod bounds;
 pub mod cm;
 pub mod engine;
 mod error;

@@ -1,6 +1,7 @@
 //! Shared pieces of the outer tests.
 
 pub mod captures;
+pub mod crowd;
 pub mod fuzz;
 pub mod lone;
 pub mod sim;

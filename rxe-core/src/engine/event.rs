@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use super::counters::Counters;
+use crate::bounds::MAX_EVENTS;
 use crate::mem::AccessError;
 use crate::queue::Status;
 use crate::types::{Psn, Qpn};
@@ -224,12 +225,10 @@ pub(crate) struct EventSink {
 }
 
 impl EventSink {
-    /// So many are kept; a program that does not look loses the oldest, not its memory.
-    const CAPACITY: usize = 1024;
-
     pub(crate) fn emit(&mut self, event: Event) {
         self.counters.count(&event);
-        if self.queue.len() == Self::CAPACITY {
+        // A program that does not look loses the oldest, not its memory.
+        if self.queue.len() == MAX_EVENTS {
             self.queue.pop_front();
         }
         self.queue.push_back(event);

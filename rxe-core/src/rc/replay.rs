@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::bounds::max_saved;
 use crate::types::{Key, Psn};
 
 /// A READ or atomic that was carried out.
@@ -34,7 +35,7 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn save(&mut self, saved: Saved, limit: u8) {
-        while self.saved.len() >= usize::from(limit.max(1)) {
+        while self.saved.len() >= max_saved(limit) {
             self.saved.pop_front();
         }
         self.saved.push_back(saved);

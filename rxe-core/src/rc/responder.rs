@@ -4,6 +4,7 @@
 //! Invariants: nothing in memory changes before every check of a packet has passed; a packet is
 //! carried out only at the expected PSN, once; answers leave in the order of PSNs.
 
+use crate::bounds::max_answers;
 use crate::engine::{Event, Fault};
 use crate::mem::{Access, AccessError, read_spans};
 use crate::message::{Assembly, Delivered, check, packets};
@@ -350,7 +351,7 @@ impl Responder {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        debug_assert!(self.replies.len() <= 4 * 256 + 1, "answers are bounded");
+        debug_assert!(self.replies.len() <= max_answers(u8::MAX), "answers are bounded");
         !self.replies.is_empty()
     }
 
