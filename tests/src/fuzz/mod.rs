@@ -4,6 +4,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "arbitrary bits, and numbers that are small")]
 
+pub mod cm;
 pub mod engine;
 pub mod frame;
 pub mod input;
@@ -14,5 +15,10 @@ pub mod verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 4] =
-    [("frame", frame::run), ("engine", engine::run), ("verbs", verbs::run), ("mad", mad::run)];
+pub const TARGETS: [Target; 5] = [
+    ("frame", frame::run),
+    ("engine", engine::run),
+    ("verbs", verbs::run),
+    ("mad", mad::run),
+    ("cm", cm::run),
+];
