@@ -21,6 +21,7 @@ mod message;
 pub mod qp;
 pub mod queue;
 mod rc;
+mod sync;
 #[cfg(test)]
 mod testing;
 pub mod types;

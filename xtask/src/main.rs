@@ -28,6 +28,8 @@ enum Chore {
     Libs(cmd::libs::Args),
     /// Show which unmodified programs run, with themselves and with real kernels, and write docs/programs.md
     Programs(cmd::programs::Args),
+    /// Run the tests of unsafe and of shared things under AddressSanitizer, valgrind and loom
+    Sanitize(cmd::sanitize::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),
 }
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Chore::Interop(args) => cmd::interop::run(&args),
         Chore::Libs(args) => cmd::libs::run(&args),
         Chore::Programs(args) => cmd::programs::run(&args),
+        Chore::Sanitize(args) => cmd::sanitize::run(&args),
         Chore::Test(args) => cmd::test::run(&args),
     };
     done.unwrap_or_else(|why| {

@@ -15,8 +15,6 @@ mod window;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use parking_lot::{RwLock, RwLockReadGuard};
-
 pub use access::{Buffer, Span};
 pub use rights::Access;
 pub use sge::Spans;
@@ -26,6 +24,7 @@ pub use window::{Binding, WindowError, WindowType};
 use window::Window;
 
 use crate::error::VerbsError;
+use crate::sync::{RwLock, RwLockReadGuard};
 use crate::types::{Key, Qpn};
 
 /// Names a protection domain of a device.

@@ -1,9 +1,8 @@
 //! Memory windows: a peer's right to part of a region, given and taken back by work requests.
 //! IBTA 10.6.7.
 
-use parking_lot::Mutex;
-
 use super::{Access, AccessError, PdId};
+use crate::sync::Mutex;
 use crate::types::{Key, Qpn};
 
 /// The kind of a memory window. The numbers are those of `ibv_mw_type`.

@@ -2,9 +2,6 @@
 //! the engine's lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-
-use crossbeam_queue::SegQueue;
 
 use super::Receives;
 use super::attr::{QpCap, QpState, QpType};
@@ -14,6 +11,7 @@ use crate::queue::{
     CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WorkRing,
     XrcDomain,
 };
+use crate::sync::{AtomicBool, AtomicU8, Ordering, SegQueue, fence};
 use crate::types::Qpn;
 
 /// QPs that an engine must look at. Shared by the engine and the handles of its QPs.
@@ -26,6 +24,25 @@ impl Doorbells {
     /// Whether nobody has posted since the engine looked.
     pub fn is_empty(&self) -> bool {
         self.rung.is_empty()
+    }
+
+    /// Sees to it that everything posted until now is begun, by this thread or by another.
+    ///
+    /// `turn` turns the engine if its lock is free, and says whether it was. Every thread that posts
+    /// calls this after it has rung, and every thread that held the lock calls this after it has
+    /// unlocked. So nothing is stranded: the poster writes the doorbell (1), then reads the lock (2);
+    /// the holder writes the lock (3), then reads the doorbells (4); a sequentially consistent fence
+    /// stands between the two steps of each. Of two such fences one comes first. Is it the poster's,
+    /// then (4) sees (1), and the holder comes back for the request. Is it the holder's, then (2) sees
+    /// (3) or something later: the lock is free and the poster takes it, or a later holder has it, of
+    /// whom the same is true.
+    pub fn see_to(&self, mut turn: impl FnMut() -> bool) {
+        loop {
+            fence(Ordering::SeqCst);
+            if self.is_empty() || !turn() {
+                return;
+            }
+        }
     }
 
     pub(crate) fn take(&self) -> Option<Qpn> {
@@ -156,7 +173,9 @@ impl QpHandle {
         check_sges(request.sges.len(), self.init.cap.max_recv_sge)?;
         self.rq.post(request)?;
         // Read again: if the QP went into the error state meanwhile, its flush may have missed this.
-        if self.state() == QpState::Err {
+        // Sequentially consistent, as is writing it: either the flush sees the receive or this sees
+        // the state.
+        if self.state.load(Ordering::SeqCst) == QpState::Err as u8 {
             self.ring();
         }
         Ok(())
@@ -168,7 +187,7 @@ impl QpHandle {
     }
 
     pub(crate) fn set_state(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::Release);
+        self.state.store(state as u8, Ordering::SeqCst);
     }
 
     /// Says that the engine has seen the doorbell; what is posted from now on rings again.

@@ -4,9 +4,7 @@
 //! Invariant: what is in the list has a place counted before it is put there, until after it is taken
 //! out, so there is never more in it than there are places.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crossbeam_queue::SegQueue;
+use crate::sync::{AtomicU64, Ordering, SegQueue};
 
 /// See the module's opening.
 #[derive(Debug)]
@@ -20,7 +18,7 @@ pub(crate) struct Bounded<T> {
 impl<T> Bounded<T> {
     /// An empty list with so many places.
     pub(crate) fn new(depth: u32) -> Self {
-        Self { list: SegQueue::new(), places: AtomicU64::new(pack(depth, 0)) }
+        Self { list: SegQueue::default(), places: AtomicU64::new(pack(depth, 0)) }
     }
 
     /// Appends it.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::bounded::Bounded;
 use crate::error::VerbsError;
+use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::types::{Key, Qpn, Time};
 
 /// How a request ended. The numbers are those of `ibv_wc_status`.
@@ -253,7 +253,7 @@ pub struct CompletionQueue {
 impl CompletionQueue {
     /// A queue for `depth` completions (at least 1), that tells `notify` when armed.
     pub fn new(depth: u32, notify: Option<Arc<dyn Notify>>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             list: Bounded::new(depth.max(1)),

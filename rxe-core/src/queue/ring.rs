@@ -2,9 +2,7 @@
 //! the accounting that verbs demand (a request holds its place until it is complete, not only until
 //! it is taken).
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use crossbeam_queue::ArrayQueue;
+use crate::sync::{ArrayQueue, AtomicU32, Ordering};
 
 /// A bounded queue of requests.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Shared receive queues: receives for any of several queue pairs. IBTA 10.2.9, 11.2.3.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bounded::Bounded;
 use super::{CompletionQueue, RecvRequest};
 use crate::error::VerbsError;
 use crate::mem::PdId;
+use crate::sync::{AtomicU32, Ordering};
 
 /// A shared receive queue. Programs post to it, the responders of its queue pairs take from it.
 #[derive(Debug)]

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-
 use super::SharedReceiveQueue;
+use crate::sync::RwLock;
 
 /// The XRC shared receive queues that the target QPs of a domain deliver to, by number.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 mod tests;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
@@ -125,22 +125,17 @@ impl Shard {
     /// holds the lock.
     ///
     /// Every thread that posts calls this after it has rung, and every thread that held the lock
-    /// calls this after it has unlocked. So nothing is stranded: the poster writes the doorbell (1),
-    /// then reads the lock (2); the holder writes the lock (3), then reads the doorbells (4); a
-    /// sequentially consistent fence stands between the two steps of each. Of two such fences one
-    /// comes first. Is it the poster's, then (4) sees (1), and the holder comes back for the
-    /// request. Is it the holder's, then (2) sees (3) or something later: the lock is free and the
-    /// poster takes it, or a later holder has it, of whom the same is true.
+    /// calls this after it has unlocked: [`Doorbells::see_to`] says why nothing is stranded then.
     pub(crate) fn answer_doorbells(&self) {
-        loop {
-            fence(Ordering::SeqCst);
-            if self.doorbells.is_empty() || self.failed.get().is_some() {
-                return;
+        self.doorbells.see_to(|| {
+            if self.failed.get().is_some() {
+                return false;
             }
-            let Some(mut core) = self.core.try_lock() else { return };
+            let Some(mut core) = self.core.try_lock() else { return false };
             // What fails here every later call reports.
             let _ = self.hold(&mut core, |_| ());
-        }
+            true
+        });
     }
 
     /// Does `f` under the lock, then what belongs to the end of every turn.

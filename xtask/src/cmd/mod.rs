@@ -7,4 +7,5 @@ pub(crate) mod kernel;
 pub(crate) mod libs;
 pub(crate) mod pcaps;
 pub(crate) mod programs;
+pub(crate) mod sanitize;
 pub(crate) mod test;

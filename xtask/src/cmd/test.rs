@@ -4,7 +4,7 @@
 //! `SKIPPED: name: why` lines (see [`xtask::or_skip`]), and, from programs that are no libtest, a
 //! line `N passed, N failed, N skipped`.
 
-use super::deps;
+use super::{deps, sanitize};
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// All kernels, and more of everything that can be more
     #[arg(long)]
     all: bool,
+    /// Also what `cargo xtask sanitize` runs; `--all` means that too
+    #[arg(long)]
+    sanitize: bool,
     /// Only tests whose name contains this; leaves out formatting and lints
     filter: Option<String>,
 }
@@ -58,13 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if args.all {
             cmd.env("RXE_TEST_ALL", "1");
         }
-        let before = count.failed.len();
-        let done = count.watch(&mut cmd);
-        // A test program that crashes leaves no result.
-        if done.as_ref().is_ok_and(|ok| *ok) || count.failed.len() == before {
-            count.check_only_failure("cargo test", done);
-        }
+        count.check_tests("cargo test", &mut cmd);
     });
+    if args.sanitize || args.all {
+        sanitize::stages(&mut all);
+    }
     Ok(all.report())
 }
 
@@ -73,13 +74,13 @@ fn cargo() -> Command {
 }
 
 #[derive(Default)]
-struct Run {
+pub(super) struct Run {
     count: Count,
     times: Vec<(String, Duration)>,
 }
 
 impl Run {
-    fn stage(&mut self, name: &str, f: impl FnOnce(&mut Count)) {
+    pub(super) fn stage(&mut self, name: &str, f: impl FnOnce(&mut Count)) {
         println!("== {name}");
         let start = Instant::now();
         f(&mut self.count);
@@ -100,7 +101,7 @@ impl Run {
         });
     }
 
-    fn report(self) -> ExitCode {
+    pub(super) fn report(self) -> ExitCode {
         println!();
         for (name, time) in &self.times {
             println!("{name:8} {:7.1} s", time.as_secs_f64());
@@ -122,7 +123,7 @@ impl Run {
 
 /// What has been counted: tests passed, and the others by name.
 #[derive(Debug, Default, PartialEq)]
-struct Count {
+pub(super) struct Count {
     passed: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
@@ -133,6 +134,21 @@ struct Count {
 impl Count {
     fn passed(&self) -> u64 {
         self.passed.saturating_sub(self.returned)
+    }
+
+    /// Counts the tests that a command runs.
+    pub(super) fn check_tests(&mut self, name: &str, cmd: &mut Command) {
+        let before = self.failed.len();
+        let done = self.watch(cmd);
+        // A test program that crashes leaves no result.
+        if done.as_ref().is_ok_and(|ok| *ok) || self.failed.len() == before {
+            self.check_only_failure(name, done);
+        }
+    }
+
+    /// Says what is not run here, and why.
+    pub(super) fn skip(&mut self, why: &str) {
+        self.skipped.push(why.to_owned());
     }
 
     /// Counts a command as one test.

@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Barrier;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use rxe_core::engine::Config;

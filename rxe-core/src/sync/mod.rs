@@ -1,0 +1,21 @@
+//! What threads share: atomics, locks and lock-free queues, all by way of this module, so that the
+//! models in `sync/models.rs` can put loom's in their place and try every order of steps that the
+//! memory model allows. docs/testing.md says how to run them.
+
+#[cfg(loom)]
+mod modelled;
+#[cfg(all(test, loom))]
+mod models;
+
+#[cfg(loom)]
+pub(crate) use modelled::{
+    ArrayQueue, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, RwLock,
+    RwLockReadGuard, SegQueue, fence,
+};
+
+#[cfg(not(loom))]
+pub(crate) use {
+    crossbeam_queue::{ArrayQueue, SegQueue},
+    parking_lot::{Mutex, RwLock, RwLockReadGuard},
+    std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+};

@@ -1,0 +1,255 @@
+//! Stand-ins for loom to explore.
+//!
+//! The queues are as weak as crossbeam's are, no weaker and no stronger: a push is ordered before the
+//! pop of what it pushed and a pop before the push that uses its place again, each by the place's
+//! turn; the ends move by sequentially consistent exchanges; who finds the queue empty or full looks
+//! a second time behind a sequentially consistent fence.
+//!
+//! loom takes a sequentially consistent access for an acquiring or releasing one. So each has such a
+//! fence before it here, as on processors that have no instruction for it: enough to order two of
+//! them, and not more.
+
+use std::fmt;
+
+pub(crate) use loom::sync::RwLockReadGuard;
+use loom::sync::atomic::{
+    AtomicBool as LoomBool, AtomicU8 as LoomU8, AtomicU32 as LoomU32, AtomicU64 as LoomU64,
+    AtomicUsize as LoomUsize,
+};
+pub(crate) use loom::sync::atomic::{Ordering, fence};
+use loom::thread::yield_now;
+
+macro_rules! atomic {
+    ($name:ident, $inner:ident, $t:ty) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct $name($inner);
+
+        impl $name {
+            pub(crate) fn new(value: $t) -> Self {
+                Self($inner::new(value))
+            }
+
+            pub(crate) fn load(&self, order: Ordering) -> $t {
+                behind_fence(order, || self.0.load(weaker(order, Ordering::Acquire)))
+            }
+
+            #[allow(dead_code, reason = "not every one is used in every way")]
+            pub(crate) fn store(&self, value: $t, order: Ordering) {
+                behind_fence(order, || self.0.store(value, weaker(order, Ordering::Release)));
+            }
+
+            #[allow(dead_code, reason = "not every one is used in every way")]
+            pub(crate) fn swap(&self, value: $t, order: Ordering) -> $t {
+                behind_fence(order, || self.0.swap(value, weaker(order, Ordering::AcqRel)))
+            }
+
+            #[allow(dead_code, reason = "not every one is used in every way")]
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $t,
+                new: $t,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$t, $t> {
+                let (ok, err) =
+                    (weaker(success, Ordering::AcqRel), weaker(failure, Ordering::Acquire));
+                behind_fence(success, || self.0.compare_exchange(current, new, ok, err))
+            }
+        }
+    };
+}
+
+atomic!(AtomicBool, LoomBool, bool);
+atomic!(AtomicU8, LoomU8, u8);
+atomic!(AtomicU32, LoomU32, u32);
+atomic!(AtomicU64, LoomU64, u64);
+atomic!(AtomicUsize, LoomUsize, usize);
+
+macro_rules! number {
+    ($name:ident, $t:ty) => {
+        impl $name {
+            #[allow(dead_code, reason = "not every one is used in every way")]
+            pub(crate) fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut f: impl FnMut($t) -> Option<$t>,
+            ) -> Result<$t, $t> {
+                let mut before = self.load(fetch);
+                while let Some(next) = f(before) {
+                    match self.compare_exchange(before, next, set, fetch) {
+                        Ok(before) => return Ok(before),
+                        Err(now) => before = now,
+                    }
+                }
+                Err(before)
+            }
+
+            #[allow(dead_code, reason = "not every one is used in every way")]
+            pub(crate) fn fetch_sub(&self, n: $t, order: Ordering) -> $t {
+                behind_fence(order, || self.0.fetch_sub(n, weaker(order, Ordering::AcqRel)))
+            }
+
+            #[allow(dead_code, reason = "not every one is used in every way")]
+            pub(crate) fn fetch_max(&self, n: $t, order: Ordering) -> $t {
+                behind_fence(order, || self.0.fetch_max(n, weaker(order, Ordering::AcqRel)))
+            }
+        }
+    };
+}
+
+number!(AtomicU8, u8);
+number!(AtomicU32, u32);
+number!(AtomicU64, u64);
+
+/// An access, behind a fence if it is to be sequentially consistent.
+fn behind_fence<R>(order: Ordering, access: impl FnOnce() -> R) -> R {
+    if order == Ordering::SeqCst {
+        fence(Ordering::SeqCst);
+    }
+    access()
+}
+
+fn weaker(order: Ordering, instead: Ordering) -> Ordering {
+    if order == Ordering::SeqCst { instead } else { order }
+}
+
+/// A bounded queue for any number of threads at both ends.
+pub(crate) struct ArrayQueue<T> {
+    places: Vec<Place<T>>,
+    /// How many have ever been taken, and put in.
+    head: AtomicUsize,
+    tail: AtomicUsize,
+}
+
+struct Place<T> {
+    /// `2n` while the place waits for its `n`-th item, `2n + 1` while it holds it.
+    turn: AtomicUsize,
+    item: loom::sync::Mutex<Option<T>>,
+}
+
+impl<T> ArrayQueue<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let place = |_| Place { turn: AtomicUsize::new(0), item: loom::sync::Mutex::new(None) };
+        let places = (0..capacity).map(place).collect();
+        Self { places, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) }
+    }
+
+    fn place(&self, count: usize) -> (&Place<T>, usize) {
+        (&self.places[count % self.places.len()], count / self.places.len())
+    }
+
+    pub(crate) fn push(&self, item: T) -> Result<(), T> {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            let (place, lap) = self.place(tail);
+            if place.turn.load(Ordering::Acquire) == 2 * lap {
+                let (ok, err) = (Ordering::SeqCst, Ordering::Relaxed);
+                match self.tail.compare_exchange(tail, tail + 1, ok, err) {
+                    Ok(_) => {
+                        *place.item.lock().unwrap() = Some(item);
+                        place.turn.store(2 * lap + 1, Ordering::Release);
+                        return Ok(());
+                    }
+                    Err(now) => tail = now,
+                }
+                continue;
+            }
+            fence(Ordering::SeqCst);
+            if self.head.load(Ordering::Relaxed) + self.places.len() == tail {
+                return Err(item);
+            }
+            yield_now();
+            tail = self.tail.load(Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            let (place, lap) = self.place(head);
+            if place.turn.load(Ordering::Acquire) == 2 * lap + 1 {
+                let (ok, err) = (Ordering::SeqCst, Ordering::Relaxed);
+                match self.head.compare_exchange(head, head + 1, ok, err) {
+                    Ok(_) => {
+                        let item = place.item.lock().unwrap().take();
+                        place.turn.store(2 * lap + 2, Ordering::Release);
+                        return item;
+                    }
+                    Err(now) => head = now,
+                }
+                continue;
+            }
+            fence(Ordering::SeqCst);
+            if self.tail.load(Ordering::Relaxed) == head {
+                return None;
+            }
+            yield_now();
+            head = self.head.load(Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // crossbeam promises nothing of this one's order.
+        let head = self.head.load(Ordering::Relaxed);
+        head == self.tail.load(Ordering::Relaxed)
+    }
+}
+
+impl<T> fmt::Debug for ArrayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArrayQueue").finish_non_exhaustive()
+    }
+}
+
+/// A queue without a bound: none of the models comes near this one.
+#[derive(Debug)]
+pub(crate) struct SegQueue<T>(ArrayQueue<T>);
+
+impl<T> Default for SegQueue<T> {
+    fn default() -> Self {
+        Self(ArrayQueue::new(4))
+    }
+}
+
+impl<T> SegQueue<T> {
+    pub(crate) fn push(&self, item: T) {
+        assert!(self.0.push(item).is_ok(), "the model's queue is too small");
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.0.pop()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A lock as parking_lot has it.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+}
+
+/// Likewise.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap()
+    }
+
+    pub(crate) fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap()
+    }
+}

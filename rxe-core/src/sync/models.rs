@@ -1,0 +1,291 @@
+//! Models of what threads do to one another, for loom: every one of them is run in all orders of
+//! steps that the memory model allows (with at most three preemptions).
+//!
+//! Each can fail: the comment says which change makes it do so.
+
+use std::sync::Arc as StdArc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread::{self, yield_now};
+
+use super::{AtomicBool, Ordering, fence};
+use crate::mem::{Access, Buffer, Memory, PdId};
+use crate::qp::{Doorbells, QpCap, QpHandle, QpInit, QpState, QpType};
+use crate::queue::{
+    Arm, Completion, CompletionQueue, Notify, Payload, PostError, RecvRequest, SendOp, SendRequest,
+    SgeList, SharedReceiveQueue, Status, WorkRing,
+};
+use crate::types::{Qpn, Time};
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Fails if a release does not synchronise with the reservation that it makes possible, for example
+/// if `WorkRing::release` is called before the request is taken from the ring.
+#[test]
+fn a_place_that_is_reserved_is_there_and_requests_keep_their_order() {
+    explore(|| {
+        let ring = Arc::new(WorkRing::new(1));
+        let poster = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                for item in 0..2 {
+                    while ring.post(item).is_err() {
+                        yield_now();
+                    }
+                }
+            })
+        };
+        for want in 0..2 {
+            let got = loop {
+                match ring.take() {
+                    Some(got) => break got,
+                    None => yield_now(),
+                }
+            };
+            assert_eq!(got, want);
+            assert_eq!(ring.outstanding(), 1, "it holds its place until it is complete");
+            ring.release();
+        }
+        poster.join().unwrap();
+        assert_eq!((ring.outstanding(), ring.take()), (0, None));
+    });
+}
+
+/// Fails if places are counted by a load and a store.
+#[test]
+fn two_threads_take_two_places() {
+    explore(|| {
+        let ring = Arc::new(WorkRing::new(2));
+        let post = |item| {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.post(item).unwrap())
+        };
+        let (a, b) = (post(1), post(2));
+        a.join().unwrap();
+        b.join().unwrap();
+        assert_eq!((ring.outstanding(), ring.post(3)), (2, Err(PostError::Full)));
+        assert!(ring.take().is_some() && ring.take().is_some());
+    });
+}
+
+fn handle(doorbells: &StdArc<Doorbells>) -> QpHandle {
+    let cq = StdArc::new(CompletionQueue::new(1, None));
+    let init = QpInit {
+        service: QpType::Rc,
+        pd: PdId(1),
+        send_cq: StdArc::clone(&cq),
+        recv_cq: cq,
+        cap: QpCap { max_send_wr: 2, max_recv_wr: 2, ..QpCap::default() },
+        srq: None,
+        xrcd: None,
+        sq_sig_all: true,
+    };
+    let qp = QpHandle::new(Qpn::from_wire(0x11), init, StdArc::clone(doorbells), 1 << 20);
+    qp.set_state(QpState::Rts);
+    qp
+}
+
+fn request(id: u64) -> SendRequest {
+    SendRequest::new(id, SendOp::Send { imm: None }, Payload::Sges(SgeList::new()))
+}
+
+/// What the engine does at the beginning of `poll_transmit`, and then with the queue pair.
+fn serve(doorbells: &Doorbells, qp: &QpHandle) -> usize {
+    let mut served = 0;
+    while doorbells.take().is_some() {
+        qp.answered();
+        while qp.sq.take().is_some() {
+            qp.sq.release();
+            served += 1;
+        }
+    }
+    served
+}
+
+/// Fails if the doorbell is answered after the ring has been emptied.
+#[test]
+fn what_is_posted_while_the_engine_answers_rings_again() {
+    explore(|| {
+        let doorbells = StdArc::new(Doorbells::default());
+        let qp = Arc::new(handle(&doorbells));
+        let poster = {
+            let qp = Arc::clone(&qp);
+            thread::spawn(move || {
+                qp.post_send(request(1)).unwrap();
+                qp.post_send(request(2)).unwrap();
+            })
+        };
+        let mut served = serve(&doorbells, &qp);
+        poster.join().unwrap();
+        served += serve(&doorbells, &qp);
+        assert_eq!(served, 2);
+    });
+}
+
+/// A lock that is no stronger than it must be.
+#[derive(Debug, Default)]
+struct Lock(AtomicBool);
+
+impl Lock {
+    fn try_lock(&self) -> bool {
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        self.0.compare_exchange(false, true, acquire, relaxed).is_ok()
+    }
+
+    fn unlock(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Fails without the fence in `Doorbells::see_to`, if who has held the lock does not look again, or if
+/// `QpHandle::post_send` rings before it posts.
+#[test]
+fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
+    explore(|| {
+        let doorbells = StdArc::new(Doorbells::default());
+        let shared = Arc::new((handle(&doorbells), Lock::default(), UnsafeCell::new(0_usize)));
+        let work = |shared: &(QpHandle, Lock, UnsafeCell<usize>), doorbells: &Doorbells| {
+            doorbells.see_to(|| {
+                let (qp, lock, turns) = shared;
+                if !lock.try_lock() {
+                    return false;
+                }
+                // The engine belongs to who has the lock: loom sees if two have it.
+                turns.with_mut(|_| serve(doorbells, qp));
+                lock.unlock();
+                true
+            });
+        };
+        let other = {
+            let (shared, doorbells) = (Arc::clone(&shared), StdArc::clone(&doorbells));
+            thread::spawn(move || {
+                shared.0.post_send(request(1)).unwrap();
+                work(&shared, &doorbells);
+            })
+        };
+        shared.0.post_send(request(2)).unwrap();
+        work(&shared, &doorbells);
+        other.join().unwrap();
+        assert!(shared.0.sq.is_empty(), "a request is stranded");
+        fence(Ordering::SeqCst);
+        assert!(doorbells.is_empty());
+    });
+}
+
+/// Fails if the state that `post_recv` reads the second time, or `set_state`, is not sequentially
+/// consistent.
+#[test]
+fn a_receive_posted_while_the_queue_pair_fails_is_flushed_or_rings() {
+    explore(|| {
+        let doorbells = StdArc::new(Doorbells::default());
+        let qp = Arc::new(handle(&doorbells));
+        let poster = {
+            let qp = Arc::clone(&qp);
+            thread::spawn(move || qp.post_recv(RecvRequest::default()).unwrap())
+        };
+        qp.set_state(QpState::Err);
+        let mut flushed = qp.rq.take_own().is_some();
+        poster.join().unwrap();
+        if doorbells.take().is_some() {
+            flushed |= qp.rq.take_own().is_some();
+        }
+        assert!(flushed, "a receive of a queue pair in the error state completes");
+    });
+}
+
+#[derive(Debug, Default)]
+struct Told(AtomicBool);
+
+impl Notify for Told {
+    fn notify(&self) {
+        assert!(!self.0.swap(true, Ordering::Relaxed), "told once for one arming");
+    }
+}
+
+fn completion() -> Completion {
+    Completion::new(1, Status::Success, Qpn::from_wire(0x11), Time::ZERO)
+}
+
+/// Fails if `push` looks whether the queue is armed with less than sequential consistency, or before
+/// the completion is in it.
+#[test]
+fn who_arms_a_completion_queue_and_finds_it_empty_is_told() {
+    explore(|| {
+        let told = StdArc::new(Told::default());
+        let cq = Arc::new(CompletionQueue::new(2, Some(StdArc::<Told>::clone(&told))));
+        let engine = {
+            let cq = Arc::clone(&cq);
+            thread::spawn(move || cq.push(completion()).unwrap())
+        };
+        cq.arm(Arm::Any);
+        let found = cq.poll().is_some();
+        engine.join().unwrap();
+        assert!(found || told.0.load(Ordering::Relaxed), "it would sleep for ever");
+    });
+}
+
+/// Fails if `push` disarms by a load and a store.
+#[test]
+fn of_two_completions_at_once_one_tells() {
+    explore(|| {
+        let told = StdArc::new(Told::default());
+        let cq = Arc::new(CompletionQueue::new(2, Some(StdArc::<Told>::clone(&told))));
+        cq.arm(Arm::Any);
+        let push = || {
+            let cq = Arc::clone(&cq);
+            thread::spawn(move || cq.push(completion()).unwrap())
+        };
+        let (a, b) = (push(), push());
+        a.join().unwrap();
+        b.join().unwrap();
+        assert!(told.0.load(Ordering::Relaxed) && cq.len() == 2);
+    });
+}
+
+/// Fails if the limit is taken away by a load and a store.
+#[test]
+fn the_limit_of_a_shared_queue_is_told_once_however_many_take_from_it() {
+    explore(|| {
+        let srq = Arc::new(SharedReceiveQueue::new(1, PdId(1), 2, 1));
+        for id in 0..2 {
+            srq.post_recv(RecvRequest { id, ..RecvRequest::default() }).unwrap();
+        }
+        srq.set_limit(2).unwrap();
+        let take = || {
+            let srq = Arc::clone(&srq);
+            thread::spawn(move || srq.take().is_some_and(|taken| taken.limit_reached))
+        };
+        let (a, b) = (take(), take());
+        let told = [a, b].map(|thread| u32::from(thread.join().unwrap()));
+        assert_eq!(told.iter().sum::<u32>(), 1);
+    });
+}
+
+/// Fails if a copy goes on after the guard is gone, or deregistration takes only the read guard.
+#[test]
+fn after_deregistration_the_memory_is_the_owners_alone() {
+    explore(|| {
+        let memory = Arc::new(Memory::new());
+        // Stands for the bytes: loom sees who uses them at the same time.
+        let bytes = Arc::new(UnsafeCell::new(()));
+        let key =
+            memory.register(PdId(1), Buffer::zeroed(8), 0, Access::LOCAL_WRITE, || 0x100).unwrap();
+        let engine = {
+            let (memory, bytes) = (Arc::clone(&memory), Arc::clone(&bytes));
+            thread::spawn(move || {
+                let guard = memory.guard();
+                if let Ok(span) = guard.span(PdId(1), key, 0, 8, Access::LOCAL_WRITE) {
+                    bytes.with_mut(|_| span.write(&[1; 8]));
+                }
+            })
+        };
+        assert!(memory.deregister(key));
+        bytes.with_mut(|_| ());
+        engine.join().unwrap();
+    });
+}
