@@ -10,10 +10,13 @@
 mod access;
 mod rights;
 mod sge;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub use access::{Buffer, Span};
 pub use rights::Access;
@@ -76,6 +79,8 @@ struct Region {
     /// The address by which work requests and peers name the first byte.
     start: u64,
     buffer: Buffer,
+    /// Windows bound to it. Below 0 for a moment where one is bound and unbound at once.
+    windows: AtomicIsize,
 }
 
 /// Regions and windows by the upper 24 bits of their keys. The lower 8 bits of a window's key change
@@ -116,7 +121,8 @@ impl Memory {
         access: Access,
         random: impl FnMut() -> u32,
     ) -> Result<Key, AccessError> {
-        let mut region = Region { key: Key::default(), pd, access, start, buffer };
+        let windows = AtomicIsize::new(0);
+        let mut region = Region { key: Key::default(), pd, access, start, buffer, windows };
         region.check()?;
         let mut table = self.table.write();
         let key = free_key(&table, random);
@@ -133,13 +139,11 @@ impl Memory {
     /// this; it is as it was.
     pub fn reregister(&self, key: Key, change: RegionChange) -> Result<(), VerbsError> {
         let mut table = self.table.write();
-        let windows = windows_of(&table, key);
-        let Some(Entry::Region(region)) = table.get_mut(&index(key)) else {
-            return Err(VerbsError::Registration(AccessError::UnknownKey));
+        let region = match table.get_mut(&index(key)) {
+            Some(Entry::Region(region)) if region.key == key => region,
+            _ => return Err(VerbsError::Registration(AccessError::UnknownKey)),
         };
-        if region.key != key {
-            return Err(VerbsError::Registration(AccessError::UnknownKey));
-        }
+        let windows = region.windows();
         if windows > 0 {
             let what =
                 format!("{windows} windows are bound to the memory region: unbind them first");
@@ -153,6 +157,7 @@ impl Memory {
             access: change.access.unwrap_or(region.access),
             start,
             buffer,
+            windows: AtomicIsize::new(0),
         };
         new.check().map_err(VerbsError::Registration)?;
         *region = new;
@@ -178,8 +183,11 @@ impl Memory {
     /// Removes a window, by any key that it has had. Returns whether there was such a window.
     pub fn destroy_window(&self, key: Key) -> bool {
         let mut table = self.table.write();
-        let known = matches!(table.get(&index(key)), Some(Entry::Window(_)));
-        known && table.remove(&index(key)).is_some()
+        let Some(Entry::Window(window)) = table.get(&index(key)) else { return false };
+        if let Some(region) = window.region().and_then(|region| region_of(&table, region)) {
+            region.windows.fetch_sub(1, Ordering::Relaxed);
+        }
+        table.remove(&index(key)).is_some()
     }
 
     /// A window's key of now, by any key that it has had.
@@ -192,7 +200,7 @@ impl Memory {
 
     /// How many windows are bound to a region: verbs refuse to deregister it then.
     pub fn windows_of(&self, region: Key) -> usize {
-        windows_of(&self.table.read(), region)
+        region_of(&self.table.read(), region).map_or(0, Region::windows)
     }
 
     /// How many regions and windows belong to `pd`: a protection domain in use can not be freed.
@@ -221,10 +229,11 @@ pub struct RegionChange {
     pub memory: Option<(Buffer, u64)>,
 }
 
-fn windows_of(table: &Table, region: Key) -> usize {
-    let bound =
-        |entry: &&Entry| matches!(entry, Entry::Window(window) if window.region() == Some(region));
-    table.values().filter(bound).count()
+fn region_of(table: &Table, key: Key) -> Option<&Region> {
+    match table.get(&index(key)) {
+        Some(Entry::Region(region)) if region.key == key => Some(region),
+        _ => None,
+    }
 }
 
 /// The right to look regions up and copy.
@@ -334,7 +343,11 @@ impl MemoryGuard<'_> {
                 return Err(WindowError::Region);
             }
         }
-        target.bind(pd, qpn, new_key, binding)
+        let before = target.bind(pd, qpn, new_key, binding)?;
+        let after = (binding.length > 0).then_some(binding.region);
+        self.count(after, 1);
+        self.count(before, -1);
+        Ok(())
     }
 
     /// Takes a type 2 window's binding away, for a request on QP `qpn` or of its peer.
@@ -343,21 +356,33 @@ impl MemoryGuard<'_> {
     /// Why not. Regions can not be invalidated: user space has none that could be made valid again.
     pub fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
         match self.table.get(&index(key)) {
-            Some(Entry::Window(window)) => window.invalidate(qpn, key),
+            Some(Entry::Window(window)) => {
+                let before = window.invalidate(qpn, key)?;
+                self.count(Some(before), -1);
+                Ok(())
+            }
             Some(Entry::Region(_)) => Err(WindowError::WrongType),
             None => Err(WindowError::UnknownKey),
         }
     }
 
-    fn region(&self, key: Key) -> Option<&Region> {
-        match self.table.get(&index(key)) {
-            Some(Entry::Region(region)) if region.key == key => Some(region),
-            _ => None,
+    /// So many more windows are bound to a region, if it is still there.
+    fn count(&self, region: Option<Key>, more: isize) {
+        if let Some(region) = region.and_then(|key| self.region(key)) {
+            region.windows.fetch_add(more, Ordering::Relaxed);
         }
+    }
+
+    fn region(&self, key: Key) -> Option<&Region> {
+        region_of(&self.table, key)
     }
 }
 
 impl Region {
+    fn windows(&self) -> usize {
+        usize::try_from(self.windows.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
     /// Whether there may be such a region.
     fn check(&self) -> Result<(), AccessError> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -393,188 +418,5 @@ impl Hasher for KeyHasher {
         // The table takes its bucket from the low bits and its tag from the highest 7; an index has
         // 24 bits.
         self.0 = u64::from(index) << 40 | u64::from(index);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PD: PdId = PdId(1);
-
-    fn memory(access: Access) -> (Memory, Key) {
-        let memory = Memory::new();
-        let key = memory.register(PD, Buffer::zeroed(100), 0x1000, access, || 0x700).unwrap();
-        (memory, key)
-    }
-
-    #[test]
-    fn a_span_must_lie_inside_the_region() {
-        let (memory, key) = memory(Access::empty());
-        let guard = memory.guard();
-        let span = |addr, len| guard.span(PD, key, addr, len, Access::empty()).map(|s| s.len());
-        assert_eq!(span(0x1000, 100), Ok(100));
-        assert_eq!(span(0x1064, 0), Ok(0));
-        for (addr, len) in
-            [(0xfff, 1), (0x1000, 101), (0x1063, 2), (u64::MAX, 2), (0x1001, u64::MAX)]
-        {
-            assert_eq!(span(addr, len), Err(AccessError::OutOfBounds), "{addr:#x} {len}");
-        }
-    }
-
-    #[test]
-    fn domain_right_and_key_are_checked() {
-        let (memory, key) = memory(Access::REMOTE_READ);
-        let guard = memory.guard();
-        let err = |pd, key, need| guard.span(pd, key, 0x1000, 1, need).unwrap_err();
-        assert_eq!(err(PdId(2), key, Access::REMOTE_READ), AccessError::OtherPd);
-        assert_eq!(err(PD, key, Access::LOCAL_WRITE), AccessError::NotPermitted);
-        assert_eq!(err(PD, Key::new(0x800), Access::empty()), AccessError::UnknownKey);
-    }
-
-    #[test]
-    fn after_deregistration_the_key_is_unknown() {
-        let (memory, key) = memory(Access::empty());
-        assert_eq!(memory.regions_of(PD), 1);
-        assert!(memory.deregister(key));
-        assert!(!memory.deregister(key));
-        let err = memory.guard().span(PD, key, 0x1000, 1, Access::empty()).unwrap_err();
-        assert_eq!(err, AccessError::UnknownKey);
-    }
-
-    #[test]
-    fn remote_write_without_local_write_is_refused() {
-        let memory = Memory::new();
-        let err = memory.register(PD, Buffer::zeroed(1), 0, Access::REMOTE_WRITE, || 0x100);
-        assert_eq!(err, Err(AccessError::NotPermitted));
-    }
-
-    #[test]
-    fn keys_are_never_zero_and_never_twice() {
-        let memory = Memory::new();
-        let mut numbers = [0, 0xff, 0x500, 0x5ff, 0x600].into_iter();
-        let mut register = || {
-            let access = Access::empty();
-            memory.register(PD, Buffer::zeroed(1), 0, access, || numbers.next().unwrap()).unwrap()
-        };
-        assert_eq!(register(), Key::new(0x500));
-        assert_eq!(register(), Key::new(0x600), "the upper 24 bits tell keys apart");
-    }
-
-    #[test]
-    fn a_region_is_changed_wholly_or_not_at_all() {
-        let (memory, key) = memory(Access::REMOTE_READ);
-        let check = |pd, addr, need| memory.guard().span(pd, key, addr, 1, need).map(|_| ());
-        let refused = [
-            RegionChange { access: Some(Access::REMOTE_WRITE), ..Default::default() },
-            RegionChange {
-                pd: Some(PdId(2)),
-                access: Some(Access::LOCAL_WRITE),
-                memory: Some((Buffer::zeroed(2), u64::MAX)),
-            },
-        ];
-        for change in refused {
-            assert_eq!(memory.reregister(key, change).unwrap_err().errno(), 22);
-            assert_eq!(check(PD, 0x1000, Access::REMOTE_READ), Ok(()));
-        }
-        let change = RegionChange {
-            pd: Some(PdId(2)),
-            access: Some(Access::LOCAL_WRITE),
-            memory: Some((Buffer::zeroed(2), 0)),
-        };
-        memory.reregister(key, change).unwrap();
-        assert_eq!(check(PdId(2), 1, Access::LOCAL_WRITE), Ok(()));
-        assert_eq!(check(PD, 1, Access::LOCAL_WRITE), Err(AccessError::OtherPd));
-        assert_eq!(check(PdId(2), 0x1000, Access::empty()), Err(AccessError::OutOfBounds));
-        assert_eq!(check(PdId(2), 1, Access::REMOTE_READ), Err(AccessError::NotPermitted));
-        memory.deregister(key);
-        assert!(memory.reregister(key, RegionChange::default()).is_err());
-    }
-
-    const QPN: Qpn = Qpn::GSI;
-
-    fn window(kind: WindowType) -> (Memory, Key, Key) {
-        let memory = Memory::new();
-        let access = Access::MW_BIND | Access::LOCAL_WRITE;
-        let region = memory.register(PD, Buffer::zeroed(100), 0x1000, access, || 0x700).unwrap();
-        let window = memory.create_window(PD, kind, || 0x900);
-        (memory, region, window)
-    }
-
-    fn binding(region: Key, access: Access) -> Binding {
-        Binding { region, addr: 0x1010, length: 20, access }
-    }
-
-    #[test]
-    fn a_window_opens_its_range_for_its_rights_under_its_newest_key() {
-        let (memory, region, window) = window(WindowType::Type1);
-        let guard = memory.guard();
-        let need = Access::REMOTE_READ;
-        let get = |key, addr, len| guard.remote(PD, QPN, key, addr, len, need).map(|s| s.len());
-        assert_eq!(get(window, 0x1010, 1), Err(AccessError::UnknownKey), "not bound");
-        guard.bind(PD, QPN, window, 5, binding(region, need)).unwrap();
-        assert_eq!(get(window, 0x1010, 1), Err(AccessError::UnknownKey), "the old key");
-        let key = memory.window_key(window).unwrap();
-        assert_eq!(key, Key::new(0x905));
-        assert_eq!(get(key, 0x1010, 20), Ok(20));
-        for (addr, len) in [(0x100f, 2), (0x1010, 21), (0x1024, 1), (u64::MAX, 2)] {
-            assert_eq!(get(key, addr, len), Err(AccessError::OutOfBounds), "{addr:#x} {len}");
-        }
-        let write = guard.remote(PD, QPN, key, 0x1010, 1, Access::REMOTE_WRITE);
-        assert_eq!(write.unwrap_err(), AccessError::NotPermitted);
-        assert_eq!(memory.windows_of(region), 1);
-        drop(guard);
-        assert_eq!(memory.reregister(region, RegionChange::default()).unwrap_err().errno(), 16);
-        let guard = memory.guard();
-        assert_eq!(guard.invalidate(QPN, key), Err(WindowError::WrongType));
-        let nothing = Binding { length: 0, ..binding(region, need) };
-        guard.bind(PD, QPN, window, 6, nothing).unwrap();
-        assert_eq!(memory.windows_of(region), 0);
-    }
-
-    #[test]
-    fn a_type_2_window_belongs_to_its_queue_pair_until_it_is_invalidated() {
-        let (memory, region, window) = window(WindowType::Type2);
-        let guard = memory.guard();
-        let access = Access::REMOTE_READ | Access::ZERO_BASED;
-        guard.bind(PD, QPN, window, 1, binding(region, access)).unwrap();
-        let key = memory.window_key(window).unwrap();
-        let get = |qpn| guard.remote(PD, qpn, key, 0, 20, Access::REMOTE_READ).map(|s| s.len());
-        let other = Qpn::new(77).unwrap();
-        assert_eq!((get(QPN), get(other)), (Ok(20), Err(AccessError::OtherPd)));
-        let again = guard.bind(PD, QPN, key, 2, binding(region, access));
-        assert_eq!(again, Err(WindowError::Bound));
-        assert_eq!(guard.invalidate(other, key), Err(WindowError::OtherQp));
-        guard.invalidate(QPN, key).unwrap();
-        assert_eq!(get(QPN), Err(AccessError::UnknownKey));
-        assert_eq!(guard.invalidate(QPN, key), Err(WindowError::NotBound));
-    }
-
-    #[test]
-    fn a_region_decides_whether_windows_may_be_bound_to_it() {
-        let (memory, region, window) = window(WindowType::Type1);
-        let plain = memory
-            .register(PD, Buffer::zeroed(100), 0x1000, Access::LOCAL_WRITE, || 0xa00)
-            .unwrap();
-        let read_only =
-            memory.register(PD, Buffer::zeroed(100), 0x1000, Access::MW_BIND, || 0xb00).unwrap();
-        let guard = memory.guard();
-        let bind = |binding| guard.bind(PD, QPN, window, 1, binding);
-        let refused = Err(WindowError::Region);
-        assert_eq!(bind(binding(plain, Access::REMOTE_READ)), refused);
-        assert_eq!(bind(binding(read_only, Access::REMOTE_WRITE)), refused);
-        assert_eq!(bind(binding(region, Access::FLUSH_PERSISTENT)), refused);
-        let beyond = Binding { length: 85, ..binding(region, Access::REMOTE_READ) };
-        assert_eq!(bind(beyond), refused);
-        assert_eq!(
-            guard.bind(PdId(9), QPN, window, 1, binding(region, Access::REMOTE_READ)),
-            refused
-        );
-        bind(binding(region, Access::REMOTE_READ)).unwrap();
-        drop(guard);
-        let key = memory.window_key(window).unwrap();
-        assert!(memory.deregister(region));
-        let gone = memory.guard().remote(PD, QPN, key, 0x1010, 1, Access::REMOTE_READ).unwrap_err();
-        assert_eq!(gone, AccessError::UnknownKey);
     }
 }

@@ -98,14 +98,14 @@ impl Window {
     }
 
     /// Binds it, under its old key with the low 8 bits of `new_key`. The region, if the binding
-    /// has one, has been checked.
+    /// has one, has been checked. Returns the region that it was bound to.
     pub(super) fn bind(
         &self,
         pd: PdId,
         qpn: Qpn,
         new_key: u8,
         binding: Binding,
-    ) -> Result<(), WindowError> {
+    ) -> Result<Option<Key>, WindowError> {
         let mut state = self.state.lock();
         if self.pd != pd {
             return Err(WindowError::OtherPd);
@@ -119,12 +119,13 @@ impl Window {
             _ => {}
         }
         state.key = Key::new(state.key.value() & !0xff | u32::from(new_key));
-        state.bound = (binding.length > 0).then_some((binding, qpn));
-        Ok(())
+        let bound = (binding.length > 0).then_some((binding, qpn));
+        let before = std::mem::replace(&mut state.bound, bound);
+        Ok(before.map(|(binding, _)| binding.region))
     }
 
-    /// Takes a type 2 window's binding away.
-    pub(super) fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
+    /// Takes a type 2 window's binding away. Returns the region that it was bound to.
+    pub(super) fn invalidate(&self, qpn: Qpn, key: Key) -> Result<Key, WindowError> {
         let mut state = self.state.lock();
         if state.key != key {
             return Err(WindowError::UnknownKey);
@@ -132,12 +133,12 @@ impl Window {
         if self.kind == WindowType::Type1 {
             return Err(WindowError::WrongType);
         }
-        let (_, holder) = state.bound.ok_or(WindowError::NotBound)?;
+        let (binding, holder) = state.bound.ok_or(WindowError::NotBound)?;
         if holder != qpn {
             return Err(WindowError::OtherQp);
         }
         state.bound = None;
-        Ok(())
+        Ok(binding.region)
     }
 
     /// The region that it is bound to.

@@ -129,9 +129,15 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: a region, whose context is open.
     let own = unsafe { Context::of((*mr).context) }.is_own();
     if own {
+        // SAFETY: from `register`.
+        let windows = unsafe { (*mr.cast::<Mr>()).region.windows() };
+        if windows > 0 {
+            // The program still has it, and may try again.
+            let why = "memory windows are bound to the region: unbind or free them first";
+            return errno_of("ibv_dereg_mr", Err(Failure::new(libc::EBUSY, why)));
+        }
         // SAFETY: from `register`; the program gives it up.
-        let this = unsafe { Box::from_raw(mr.cast::<Mr>()) };
-        return errno_of("ibv_dereg_mr", this.region.close().map_err(Failure::from));
+        drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     }
     0
 }
