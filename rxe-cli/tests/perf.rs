@@ -195,11 +195,12 @@ fn a_peer_that_is_killed_is_missed_at_once() {
             echo "$who $?: $(cat out.server out.client | grep ^rxe:)"
         }
         for who in client server; do
-            one $who send bw
+            # Retries run out after half a minute only: it is not by them.
+            one $who send bw -u 20
             one $who send bw -c UC
             one $who write bw -c UC -b
             one $who send bw -c UD -e
-            one $who send lat -e
+            one $who send lat -e -u 20
             one $who send lat -c UD
             one $who write lat -c UC
         done

@@ -246,6 +246,9 @@ fn a_peer_that_is_killed_is_missed_at_once() {
             "{transport}: {out:?}"
         );
         let err = read("err");
-        assert!(err.contains("the peer has gone, after ") && err.lines().count() == 1, "{err}");
+        // On a busy machine its retries may be over before it looks.
+        let retried = !transport.starts_with('u') && err.contains("retry counter exceeded");
+        let noticed = err.contains("the peer has gone, after ") || retried;
+        assert!(noticed && err.lines().count() == 1, "{err}");
     }
 }

@@ -14,8 +14,7 @@ use super::{DeviceArgs, Error};
 /// The options of our own: those that ibv_rc_pingpong and perftest do not have.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct WireArgs {
-    /// Use this address of the device; on loopback any of 127.0.0.0/8, so that several programs
-    /// on one host have one each
+    /// Use this address of the device; on loopback any of 127.0.0.0/8
     #[arg(long, value_name = "IP", conflicts_with = "gid_idx", help_heading = OWN)]
     pub(crate) address: Option<IpAddr>,
     /// How frames get onto the wire: udp (needs nothing) or packet (needs CAP_NET_RAW)
