@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rxe_core::engine::{Config, Engine, Event};
 use rxe_core::mem::{Buffer, Memory};
-use rxe_core::qp::{QpAttr, QpCap, QpHandle, QpInit, QpType};
+use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use rxe_core::queue::{
     Completion, CompletionQueue, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
+    SharedReceiveQueue, XrcDomain,
 };
 use rxe_core::types::{Gid, Key, Mtu, Psn, Qpn, Time};
 use rxe_core::wire::{
@@ -20,7 +21,7 @@ use crate::sim::world::bring_to_rts;
 /// Where a queue pair is: address and number.
 pub type Place = (IpAddr, u32);
 
-/// One engine with one RC queue pair in RTS, and nobody at the other end.
+/// One engine with one queue pair in RTS, of RC or XRC, and nobody at the other end.
 #[derive(Debug)]
 pub struct End {
     /// The engine.
@@ -31,6 +32,8 @@ pub struct End {
     pub cq: Arc<CompletionQueue>,
     /// The queue pair.
     pub qp: Arc<QpHandle>,
+    /// The shared receive queue that a target of XRC has.
+    pub srq: Option<Arc<SharedReceiveQueue>>,
     /// What time it is.
     pub now: Time,
     peer: Place,
@@ -38,13 +41,38 @@ pub struct End {
 }
 
 impl End {
-    /// `psns`: where it begins to send and to expect.
+    /// One of RC. `psns`: where it begins to send and to expect.
     pub fn new(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
+        Self::of(QpType::Rc, None, own, peer, mtu, psns)
+    }
+
+    /// An initiator of XRC.
+    pub fn initiator(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
+        Self::of(QpType::XrcSend, None, own, peer, mtu, psns)
+    }
+
+    /// A target of XRC with a shared receive queue of this number.
+    pub fn target(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn), srq: u32) -> Self {
+        Self::of(QpType::XrcRecv, Some(srq), own, peer, mtu, psns)
+    }
+
+    fn of(
+        service: QpType,
+        srq: Option<u32>,
+        own: Place,
+        peer: Place,
+        mtu: Mtu,
+        psns: (Psn, Psn),
+    ) -> Self {
         let memory = Arc::new(Memory::new());
         let config = Config { gids: vec![Gid::from(own.0)], ..Config::default() };
         let mut engine = Engine::new(config, Arc::clone(&memory));
         let cq = Arc::new(CompletionQueue::new(1024, None));
-        let qp = create(&mut engine, own.1, &cq);
+        let new_srq =
+            |number| Arc::new(SharedReceiveQueue::new_xrc(number, PD, 128, 4, Arc::clone(&cq)));
+        let srq = srq.map(new_srq);
+        let init = init(service, &cq, srq.as_ref());
+        let qp = engine.create_qp(Qpn::from_wire(own.1), init).expect("the number is free");
         let mut attr = QpAttr {
             qp_access_flags: ALL,
             path_mtu: mtu,
@@ -57,8 +85,8 @@ impl End {
         };
         attr.ah_attr.dgid = Gid::from(peer.0);
         let now = Time::from_nanos(1);
-        bring_to_rts(&mut engine, now, qp.qpn(), attr);
-        Self { engine, memory, cq, qp, now, peer, attr }
+        bring_up(&mut engine, now, service, qp.qpn(), attr);
+        Self { engine, memory, cq, qp, srq, now, peer, attr }
     }
 
     /// Begins anew with a fresh queue pair of the same number.
@@ -68,8 +96,10 @@ impl End {
     pub fn renew(&mut self) {
         let qpn = self.qp.qpn();
         assert_eq!(self.engine.destroy_qp(qpn), Ok(()));
-        self.qp = create(&mut self.engine, qpn.value(), &self.cq);
-        bring_to_rts(&mut self.engine, self.now, qpn, self.attr);
+        let service = self.qp.init().service;
+        let init = init(service, &self.cq, self.srq.as_ref());
+        self.qp = self.engine.create_qp(qpn, init).expect("the number is free");
+        bring_up(&mut self.engine, self.now, service, qpn, self.attr);
     }
 
     /// Registers memory under this key, with all rights.
@@ -100,7 +130,19 @@ impl End {
     /// If it is not taken.
     pub fn receive(&self, id: u64, sge: Sge) {
         let sges = [sge].into_iter().collect();
-        self.qp.post_recv(RecvRequest { id, sges }).expect("there is room");
+        self.post_recv(RecvRequest { id, sges });
+    }
+
+    /// Posts a receive, to the shared queue if there is one.
+    ///
+    /// # Panics
+    /// If it is not taken.
+    pub fn post_recv(&self, request: RecvRequest) {
+        let done = match &self.srq {
+            Some(srq) => srq.post_recv(request),
+            None => self.qp.post_recv(request),
+        };
+        done.expect("there is room");
     }
 
     /// A packet arrives.
@@ -147,18 +189,47 @@ impl End {
     }
 }
 
-fn create(engine: &mut Engine, qpn: u32, cq: &Arc<CompletionQueue>) -> Arc<QpHandle> {
-    let init = QpInit {
-        service: QpType::Rc,
+fn init(
+    service: QpType,
+    cq: &Arc<CompletionQueue>,
+    srq: Option<&Arc<SharedReceiveQueue>>,
+) -> QpInit {
+    let xrcd = srq.map(|srq| {
+        let domain = XrcDomain::new();
+        assert!(domain.add(Arc::clone(srq)), "it is the only one");
+        Arc::new(domain)
+    });
+    QpInit {
+        service,
         pd: PD,
         send_cq: Arc::clone(cq),
         recv_cq: Arc::clone(cq),
         cap: QpCap::default(),
         sq_sig_all: true,
         srq: None,
-        xrcd: None,
+        xrcd,
+    }
+}
+
+/// From RESET to RTS, each step with what the service needs for it.
+fn bring_up(engine: &mut Engine, now: Time, service: QpType, qpn: Qpn, mut attr: QpAttr) {
+    let awaits = AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+    let answers = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+    let (answers, awaits) = match service {
+        QpType::XrcSend => (AttrMask::empty(), awaits),
+        QpType::XrcRecv => (answers, AttrMask::empty()),
+        _ => return bring_to_rts(engine, now, qpn, attr),
     };
-    engine.create_qp(Qpn::from_wire(qpn), init).expect("the number is free")
+    let to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    for (state, mask) in [
+        (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
+        (QpState::Rtr, to_rtr | answers),
+        (QpState::Rts, AttrMask::TIMEOUT | AttrMask::SQ_PSN | awaits),
+    ] {
+        attr.qp_state = state;
+        let done = engine.modify_qp(now, qpn, &attr, mask | AttrMask::STATE);
+        assert_eq!(done, Ok(()), "to {}", state.name());
+    }
 }
 
 /// A packet of a conversation.

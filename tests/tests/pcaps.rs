@@ -1,4 +1,5 @@
-//! The captures in `pcaps/`: two kernels talking, and a kernel and this engine. Each frame is decoded
+//! The captures in `pcaps/`: two kernels talking, a kernel and this engine, and XRC between two of
+//! this engine. Each frame is decoded
 //! and its ICRC verified; each conversation is played again with this engine alone at either end,
 //! which must say what the end in the capture said, in every field that the specification fixes.
 //!
@@ -18,23 +19,24 @@ use rxe_core::qp::QpAttr;
 use rxe_core::queue::{Payload, Remote, SendFlags, SendOp, SendRequest, Sge, SgeList, Status};
 use rxe_core::types::{Key, Mtu, Psn, RnrTimer};
 use rxe_core::wire::frame::parse_ethernet;
-use rxe_core::wire::{NakCode, Opcode, Packet, Syndrome, icrc};
+use rxe_core::wire::{NakCode, OpKind, Packet, Service, Syndrome, icrc};
 use rxe_tests::captures::pcap_frames;
 use rxe_tests::lone::{End, PD, Said, Told, told};
 use serde_json::Value;
 
 #[test]
 fn every_frame_decodes_and_has_the_right_icrc() {
-    let mut frames = 0;
+    let (mut frames, mut xrc) = (0, 0);
     for capture in captures() {
         for said in &capture.frames {
             let name = &capture.name;
             let packet = Packet::parse(&said.bytes).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert_eq!(icrc::check(&said.net, &said.bytes), Ok(()), "{name}: {packet:?}");
             frames += 1;
+            xrc += usize::from(packet.info().service == Service::Xrc);
         }
     }
-    assert!(frames > 500, "{frames}");
+    assert!(frames > 500 && xrc > 100, "{frames}, {xrc} of XRC");
 }
 
 #[test]
@@ -198,14 +200,21 @@ impl Capture {
         let psns = (Psn::new(word(&connect["sq_psn"])), Psn::new(word(&connect["rq_psn"])));
         let mtu = Mtu::from_bytes(usize::try_from(number(&connect["path_mtu"])).unwrap()).unwrap();
         let (own, peer) = ((self.ip(end), qpn(end)), (self.ip(other), qpn(other)));
-        let mut made = End::new(own, peer, mtu, psns);
+        let srq = self.of("b", "srq").next().map(|l| word(&l["answer"]["number"]));
+        let mut made = match (srq, end) {
+            (None, _) => End::new(own, peer, mtu, psns),
+            (Some(_), "a") => End::initiator(own, peer, mtu, psns),
+            (Some(number), _) => End::target(own, peer, mtu, psns, number),
+        };
         let timer = connect["min_rnr_timer"].as_u64().unwrap_or(12);
         let attr = QpAttr {
             min_rnr_timer: RnrTimer::new(u8::try_from(timer).unwrap()).unwrap(),
             ..QpAttr::default()
         };
         let number_of = made.qp.qpn();
-        made.engine.modify_qp(made.now, number_of, &attr, AttrMask::MIN_RNR_TIMER).unwrap();
+        if srq.is_none() || end == "b" {
+            made.engine.modify_qp(made.now, number_of, &attr, AttrMask::MIN_RNR_TIMER).unwrap();
+        }
         for mr in self.of(end, "mr") {
             let (asked, got) = (&mr["request"], &mr["answer"]);
             let size = usize::try_from(number(&asked["size"])).unwrap();
@@ -239,7 +248,7 @@ impl Capture {
         for line in self.of("b", "post_recv") {
             let (id, sges) =
                 (number(&line["request"]["wr_id"]), self.sges("b", &line["request"]["sge"]));
-            b.qp.post_recv(rxe_core::queue::RecvRequest { id, sges }).unwrap();
+            b.post_recv(rxe_core::queue::RecvRequest { id, sges });
         }
     }
 
@@ -260,7 +269,8 @@ impl Capture {
         };
         let payload = Payload::Sges(self.sges("a", &wr["sge"]));
         let (id, flags) = (number(&wr["wr_id"]), SendFlags::SIGNALED);
-        a.qp.post_send(SendRequest { id, op, payload, flags, to: None, xrc_srq: None }).unwrap();
+        let xrc_srq = wr["xrc_srq"].as_u64().map(|number| u32::try_from(number).unwrap());
+        a.qp.post_send(SendRequest { id, op, payload, flags, to: None, xrc_srq }).unwrap();
     }
 
     /// What is compared of a responder's packets.
@@ -285,7 +295,7 @@ impl Capture {
 
 fn syndrome(said: &Said) -> Option<Syndrome> {
     let packet = said.packet();
-    let acknowledges = packet.opcode() == Opcode::RC_ACKNOWLEDGE;
+    let acknowledges = packet.info().kind == OpKind::Acknowledge;
     packet.aeth().filter(|_| acknowledges).map(|aeth| aeth.syndrome)
 }
 

@@ -134,6 +134,7 @@ impl Gid {
 pub struct Talk<'p> {
     ends: [End<'p>; 2],
     log: Vec<Value>,
+    xrc: bool,
 }
 
 /// One end, its device open.
@@ -157,6 +158,11 @@ struct Made {
     qpn: u64,
     addr: u64,
     rkey: u64,
+    /// Of XRC: the end that answers has these.
+    srq: u64,
+    xrcd: u64,
+    /// Its number, for the end that asks.
+    srq_number: u64,
 }
 
 impl<'p> End<'p> {
@@ -173,7 +179,18 @@ impl Scenario {
     /// When a peer refuses a request that it should not, or is gone. A fault that the scenario is
     /// about is no error: it is in the log.
     pub fn run(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
-        let mut talk = Talk { ends, log: Vec::new() };
+        self.hold(Talk { ends, log: Vec::new(), xrc: false })
+    }
+
+    /// The same over XRC: both peers are ours.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn run_xrc(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
+        self.hold(Talk { ends, log: Vec::new(), xrc: true })
+    }
+
+    fn hold(&self, mut talk: Talk<'_>) -> Result<Vec<Value>> {
         talk.make()?;
         (self.run)(&mut talk)?;
         talk.close()?;
@@ -202,10 +219,22 @@ impl Talk<'_> {
             let mr = self.call(who, "mr", json!({"pd": pd, "size": REGION}))?;
             let (handle, addr) = (number(&mr["mr"]), number(&mr["addr"]));
             self.call(who, "fill", json!({"mr": handle, "seed": SEEDS[who]}))?;
-            let qp = self.call(who, "qp", json!({"pd": pd, "send_cq": cq, "recv_cq": cq}))?;
-            let rkey = number(&mr["rkey"]);
-            let (qp, qpn) = (number(&qp["qp"]), number(&qp["qpn"]));
-            self.ends[who].made = Made { pd, cq, mr: handle, qp, qpn, addr, rkey };
+            let mut made = Made { pd, cq, mr: handle, addr, ..Made::default() };
+            made.rkey = number(&mr["rkey"]);
+            let mut fields = json!({"pd": pd, "send_cq": cq, "recv_cq": cq});
+            if self.xrc && who == A {
+                fields["type"] = "xrc_send".into();
+            } else if self.xrc {
+                made.xrcd = number(&self.call(who, "xrcd", json!({"ctx": ctx}))?["xrcd"]);
+                let srq = json!({"pd": pd, "xrcd": made.xrcd, "cq": cq});
+                let srq = self.call(who, "srq", srq)?;
+                (made.srq, made.srq_number) = (number(&srq["srq"]), number(&srq["number"]));
+                fields["type"] = "xrc_recv".into();
+                fields["xrcd"] = made.xrcd.into();
+            }
+            let qp = self.call(who, "qp", fields)?;
+            (made.qp, made.qpn) = (number(&qp["qp"]), number(&qp["qpn"]));
+            self.ends[who].made = made;
         }
         Ok(())
     }
@@ -231,13 +260,19 @@ impl Talk<'_> {
 
     fn post_send(&mut self, mut fields: Value) -> Result<()> {
         fields["qp"] = self.ends[A].made.qp.into();
+        if self.xrc {
+            fields["xrc_srq"] = self.ends[B].made.srq_number.into();
+        }
         self.call(A, "post_send", fields).map(drop)
     }
 
     fn post_recv(&mut self, wr_id: u64, offset: u64, len: u64) -> Result<()> {
-        let Made { qp, mr, .. } = self.ends[B].made;
+        let Made { qp, mr, srq, .. } = self.ends[B].made;
         let sge = json!([{"mr": mr, "offset": offset, "len": len}]);
-        self.call(B, "post_recv", json!({"qp": qp, "wr_id": wr_id, "sge": sge})).map(drop)
+        let mut fields = json!({"wr_id": wr_id, "sge": sge});
+        let (to, handle) = if self.xrc { ("srq", srq) } else { ("qp", qp) };
+        fields[to] = handle.into();
+        self.call(B, "post_recv", fields).map(drop)
     }
 
     /// Waits for `count` completions.
@@ -292,8 +327,9 @@ impl Talk<'_> {
 
     fn close(&mut self) -> Result<()> {
         for who in [A, B] {
-            let Made { pd, cq, mr, qp, .. } = self.ends[who].made;
-            let mut all = vec![("qp", qp), ("mr", mr), ("cq", cq), ("pd", pd)];
+            let Made { pd, cq, mr, qp, srq, xrcd, .. } = self.ends[who].made;
+            let mut all =
+                vec![("qp", qp), ("srq", srq), ("xrcd", xrcd), ("mr", mr), ("cq", cq), ("pd", pd)];
             all.retain(|(_, handle)| *handle != 0);
             for (kind, handle) in all {
                 self.call(who, "close", json!({kind: handle}))?;
@@ -437,7 +473,10 @@ fn denied(t: &mut Talk<'_>, op: &str, lie: Lie) -> Result<()> {
     t.post_send(wr)?;
     t.post_send(request("send", 2, t.sge(0, 1)))?;
     t.poll(A, 2)?;
-    t.poll(B, 1)?;
+    if !t.xrc {
+        // A shared queue keeps its receives.
+        t.poll(B, 1)?;
+    }
     t.states()?;
     t.check(B, SEEDS[B], 0, REGION, 0)?;
     if let Some(mr) = open {

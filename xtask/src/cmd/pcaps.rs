@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// The kernel of the VMs
     #[arg(long, default_value = "6.1")]
     kernel: String,
-    /// Only two kernels, or only our engine and a kernel
+    /// Only two kernels, only our engine and a kernel, or only XRC between two of our engines
     #[arg(long, value_name = "WHO")]
     only: Option<Who>,
     /// The folder; captures go to kernel-VERSION, ours-kernel-VERSION and kernel-VERSION-ours in it
@@ -37,18 +37,61 @@ const LARGEST: u64 = 200_000;
 enum Who {
     Kernels,
     Ours,
+    Xrc,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let kernel = Kernel::find(&args.kernel)?;
-    if args.only != Some(Who::Ours) {
-        kernels(args, &kernel)?;
+    let wanted = |who| args.only.is_none_or(|only| only == who);
+    if wanted(Who::Kernels) || wanted(Who::Ours) {
+        let kernel = Kernel::find(&args.kernel)?;
+        if wanted(Who::Kernels) {
+            kernels(args, &kernel)?;
+        }
+        if wanted(Who::Ours) {
+            ours(args, &kernel)?;
+        }
     }
-    if args.only != Some(Who::Kernels) {
-        ours(args, &kernel)?;
+    if wanted(Who::Xrc) {
+        xrc(args)?;
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// Two of our engines on a veth pair: XRC, which no kernel has.
+fn xrc(args: &Args) -> Result<()> {
+    let bin = build()?;
+    let (net, far) = Net::pair(1500)?;
+    for net in [&net, &far] {
+        // Packets, not runs of them.
+        let set = net.command("ip").args(["link", "set", LINK, "gso_max_segs", "1"]).status();
+        if !set.is_ok_and(|s| s.success()) {
+            return Err(Error::Failed("ip cannot set gso_max_segs".into()));
+        }
+    }
+    let peer = |net: &Net| {
+        let mut cmd = net.command(bin.join("rxe-peer"));
+        cmd.args(["--device", LINK]);
+        Peer::on_host(cmd)
+    };
+    let mut a = Side::open(peer(&net)?, HOST_V4, HOST_V6)?;
+    let [x, y, z, _] = HOST_V4.octets();
+    let far_v6 = Ipv6Addr::from(u128::from(HOST_V6) - 1 + 11);
+    let mut b = Side::open(peer(&far)?, Ipv4Addr::new(x, y, z, 11), far_v6)?;
+    every(args, &net, [&mut a, &mut b], "ours-xrc", README_XRC)
+}
+
+/// What is captured over XRC.
+const OVER_XRC: [&str; 9] = [
+    "send",
+    "send_imm",
+    "write",
+    "write_imm",
+    "read",
+    "cas",
+    "fetch_add",
+    "rnr_late",
+    "write_wrong_rkey",
+];
 
 /// Two VMs on a bridge.
 fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
@@ -127,11 +170,15 @@ fn every(args: &Args, net: &Net, sides: [&mut Side; 2], dir: &str, readme: &str)
             let name = format!("{}{suffix}", scenario.name);
             // IPv6 differs in the frames' headers, not in what is said: one capture each way.
             let wanted = !v6 || ["write", "read"].contains(&scenario.name);
+            let xrc = dir.ends_with("ours-xrc");
+            let wanted = wanted && (!xrc || OVER_XRC.contains(&scenario.name));
             if !wanted || args.filter.as_ref().is_some_and(|f| !name.contains(f.as_str())) {
                 continue;
             }
             let ends = [a.end(v6)?, b.end(v6)?];
-            let log = capture(net, scenario, ends, &dir.join(format!("{name}.pcap")))?;
+            let run = if xrc { Scenario::run_xrc } else { Scenario::run };
+            let hold = |ends| run(scenario, ends);
+            let log = capture(net, scenario.name, ends, &dir.join(format!("{name}.pcap")), hold)?;
             let said = statuses(&log);
             println!("{name}: {said}");
             let _ = writeln!(rows, "| `{name}` | {} | {said} |", scenario.what);
@@ -146,10 +193,16 @@ fn every(args: &Args, net: &Net, sides: [&mut Side; 2], dir: &str, readme: &str)
 }
 
 /// Holds a conversation, and leaves its capture and its log.
-fn capture(net: &Net, scenario: &Scenario, ends: [End<'_>; 2], file: &Path) -> Result<Vec<Value>> {
-    let failed = |why: String| Error::Failed(format!("{}: {why}", scenario.name));
+fn capture<'e>(
+    net: &Net,
+    name: &str,
+    ends: [End<'e>; 2],
+    file: &Path,
+    hold: impl FnOnce([End<'e>; 2]) -> Result<Vec<Value>>,
+) -> Result<Vec<Value>> {
+    let failed = |why: String| Error::Failed(format!("{name}: {why}"));
     let capture = net.capture(file, "udp port 4791")?;
-    let log = scenario.run(ends).map_err(|e| failed(e.to_string()));
+    let log = hold(ends).map_err(|e| failed(e.to_string()));
     thread::sleep(Duration::from_millis(100));
     capture.stop();
     let log = log?;
@@ -188,6 +241,32 @@ fn statuses(log: &[Value]) -> String {
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
+
+const README_XRC: &str = "\
+# XRC between two of our engines
+
+Made by `cargo xtask pcaps --only xrc`: two of our engines (`rxe-peer`, backend udp) in two network \
+namespaces on a veth pair, tcpdump on it (`udp port 4791`), path MTU 256, the same scripts \
+(`xtask/src/scenario.rs`) as over RC. `a` asks by an initiator QP, `b` answers by a target QP; every \
+request names the one shared receive queue of `b`. `a`'s first PSN is 0xfffffc, so that it wraps. \
+`NAME.jsonl` beside `NAME.pcap` holds every request to the two peers and every answer in order.
+
+tshark 4.0 calls no packet malformed. It reads the BTH and names the opcode in the details (`-V`: \
+\"Extended Reliable Connection (XRC) - RDMA WRITE Only (170)\"), though the summary says \"Unknown \
+OpCode\". What follows the BTH it does not take apart, but shows as \"Unknown/Vendor Specific Data\", \
+ICRC included. There XRCETH comes first, in requests only: a byte that is 0 and 24 bits of the \
+shared receive queue's number; then the headers that the same operation has over RC (its opcode is \
+this one less 0xA0). Opcode, destination, PSN and those bytes:
+
+```
+tshark -r write.pcap -T fields -e infiniband.bth.opcode -e infiniband.bth.destqp \
+    -e infiniband.bth.psn -e infiniband.vendor
+```
+
+| capture | what happens | completions |
+| --- | --- | --- |
+{rows}
+";
 
 const README_OURS: &str = "\
 # Our engine and a kernel talking

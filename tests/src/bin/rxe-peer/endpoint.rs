@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rxe_verbs::{
     AddressHandle, AsyncEvent, Completion, CompletionQueue, Device, Faults, Gid, Key, MemoryRegion,
     MemoryWindow, ProtectionDomain, QpCap, QueuePair, Remote, Request, Sge, SharedReceiveQueue,
+    XrcDomain,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,6 +28,7 @@ pub(crate) struct Endpoint {
     args: Args,
     // Queue pairs first: what they use outlives them.
     qps: Made<Queues>,
+    xrcds: Made<XrcDomain>,
     ahs: Made<AddressHandle>,
     srqs: Made<SharedReceiveQueue>,
     mws: Made<MemoryWindow>,
@@ -43,6 +45,7 @@ impl Endpoint {
         Self {
             args,
             qps: Made::new("qp"),
+            xrcds: Made::new("xrcd"),
             ahs: Made::new("ah"),
             srqs: Made::new("srq"),
             mws: Made::new("mw"),
@@ -93,10 +96,11 @@ impl Endpoint {
                 self.qps.get(qp)?.qp.detach_multicast(group(gid))?;
                 json!({})
             }
-            "srq" => {
-                let Srq { pd, max_wr, max_sge } = read(f)?;
-                json!({"srq": self.srqs.keep(self.pds.get(pd)?.create_srq(max_wr, max_sge)?)})
+            "xrcd" => {
+                let OfCtx { ctx } = read(f)?;
+                json!({"xrcd": self.xrcds.keep(self.ctxs.get(ctx)?.create_xrc_domain()?)})
             }
+            "srq" => self.srq(&read(f)?)?,
             "srq_limit" => {
                 let SrqLimit { srq, limit } = read(f)?;
                 self.srqs.get(srq)?.set_limit(limit)?;
@@ -191,20 +195,23 @@ impl Endpoint {
             max_inline_data: f.max_inline,
         };
         let (send_cq, recv_cq) = (self.cqs.get(f.send_cq)?, self.cqs.get(f.recv_cq)?);
-        let mut builder = self
-            .pds
-            .get(f.pd)?
-            .qp_with(send_cq, recv_cq)
-            .service(f.r#type.into())
-            .cap(cap)
-            .sq_sig_all(f.sq_sig_all);
+        let mut builder = match f.xrcd {
+            Some(xrcd) => self.xrcds.get(xrcd)?.qp(),
+            None => self
+                .pds
+                .get(f.pd)?
+                .qp_with(send_cq, recv_cq)
+                .service(f.r#type.into())
+                .cap(cap)
+                .sq_sig_all(f.sq_sig_all),
+        };
         if let Some(srq) = f.srq {
             builder = builder.srq(self.srqs.get(srq)?);
         }
         let qp = builder.build()?;
         let qpn = qp.qpn().value();
-        let rc = matches!(f.r#type, Service::Rc);
-        Ok(json!({"qp": self.qps.keep(Queues { qp, rc }), "qpn": qpn}))
+        let service = f.r#type;
+        Ok(json!({"qp": self.qps.keep(Queues { qp, service }), "qpn": qpn}))
     }
 
     fn modify(&self, f: &Modify) -> Result<()> {
@@ -226,6 +233,20 @@ impl Endpoint {
         let grh = mr.to_vec(offset..offset + len)?;
         let ah = self.pds.get(f.pd)?.ah_from_completion(completion, &grh)?;
         Ok(json!({"ah": self.ahs.keep(ah)}))
+    }
+
+    fn srq(&mut self, f: &Srq) -> Result<Value> {
+        let pd = self.pds.get(f.pd)?;
+        let srq = match (f.xrcd, f.cq) {
+            (Some(xrcd), Some(cq)) => {
+                let (xrcd, cq) = (self.xrcds.get(xrcd)?, self.cqs.get(cq)?);
+                pd.create_xrc_srq(xrcd, cq, f.max_wr, f.max_sge)?
+            }
+            (None, None) => pd.create_srq(f.max_wr, f.max_sge)?,
+            _ => return Err(Problem::Wrong("srq: xrcd and cq, or neither".into())),
+        };
+        let number = srq.number();
+        Ok(json!({"srq": self.srqs.keep(srq), "number": number}))
     }
 
     fn bind(&self, f: &Bind) -> Result<Value> {
@@ -253,11 +274,11 @@ impl Endpoint {
     }
 
     fn connect(&self, f: Fields) -> Result<Value> {
-        let rc = match f.get("qp").and_then(Value::as_u64) {
-            Some(qp) => self.qps.get(qp)?.rc,
-            None => false,
+        let service = match f.get("qp").and_then(Value::as_u64) {
+            Some(qp) => self.qps.get(qp)?.service,
+            None => Service::default(),
         };
-        for step in read::<Connect>(f)?.steps(rc)? {
+        for step in read::<Connect>(f)?.steps(service)? {
             self.modify(&step)?;
         }
         Ok(json!({}))
@@ -339,6 +360,9 @@ impl Endpoint {
             Op::Flush if wr.whole_region() => qp.flush_region(id, remote.rkey, wr.placement()),
             Op::Flush => qp.flush(id, remote, wr.length, wr.placement()),
         };
+        if let Some(number) = wr.xrc_srq {
+            request = request.to_srq(number);
+        }
         if let Some(ah) = wr.ah {
             request = request.to(self.ahs.get(ah)?, fields::qpn(wr.remote_qpn)?, wr.remote_qkey());
         }
@@ -434,6 +458,7 @@ impl Endpoint {
                 "qp" => self.qps.take(handle)?.qp.close()?,
                 "ah" => drop(self.ahs.take(handle)?),
                 "mw" => self.mws.take(handle)?.close()?,
+                "xrcd" => self.xrcds.take(handle)?.close()?,
                 "srq" => self.srqs.take(handle)?.close()?,
                 "mr" => self.mrs.take(handle)?.close()?,
                 "cq" => self.cqs.take(handle)?.close()?,
@@ -467,10 +492,10 @@ fn group(gid: Ipv6Addr) -> Gid {
     Gid::from_bytes(gid.octets())
 }
 
-/// A queue pair, and whether it is one of RC.
+/// A queue pair, and its service.
 struct Queues {
     qp: QueuePair,
-    rc: bool,
+    service: Service,
 }
 
 /// Things of one kind by their handles, which are counted from 1.

@@ -79,6 +79,20 @@ pub(crate) enum Service {
     Rc,
     Uc,
     Ud,
+    XrcSend,
+    XrcRecv,
+}
+
+impl Service {
+    /// Whether its requests are answered, and so wait and are sent again.
+    fn awaits(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcSend)
+    }
+
+    /// Whether it answers requests.
+    fn answers(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcRecv)
+    }
 }
 
 impl From<Service> for QpType {
@@ -87,6 +101,8 @@ impl From<Service> for QpType {
             Service::Rc => Self::Rc,
             Service::Uc => Self::Uc,
             Service::Ud => Self::Ud,
+            Service::XrcSend => Self::XrcSend,
+            Service::XrcRecv => Self::XrcRecv,
         }
     }
 }
@@ -267,8 +283,8 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// The steps that it stands for; `rc` says whether the queue pair is one of RC.
-    pub(crate) fn steps(self, rc: bool) -> Result<Vec<Modify>, Problem> {
+    /// The steps that it stands for on a queue pair of this service.
+    pub(crate) fn steps(self, service: Service) -> Result<Vec<Modify>, Problem> {
         let until = self.until.unwrap_or(State::Rts);
         let number = match until {
             State::Init => 1,
@@ -299,16 +315,16 @@ impl Connect {
             path_mtu: Some(self.path_mtu.unwrap_or(1024)),
             dest_qpn: Some(self.dest_qpn),
             rq_psn: Some(self.rq_psn),
-            max_dest_rd_atomic: rc.then(|| self.max_dest_rd_atomic.unwrap_or(16)),
-            min_rnr_timer: rc.then(|| self.min_rnr_timer.unwrap_or(12)),
+            max_dest_rd_atomic: service.answers().then(|| self.max_dest_rd_atomic.unwrap_or(16)),
+            min_rnr_timer: service.answers().then(|| self.min_rnr_timer.unwrap_or(12)),
             ..to(State::Rtr)
         };
         let rts = Modify {
             sq_psn: Some(self.sq_psn),
-            timeout: rc.then(|| self.timeout.unwrap_or(14)),
-            retry_cnt: rc.then(|| self.retry_cnt.unwrap_or(7)),
-            rnr_retry: rc.then(|| self.rnr_retry.unwrap_or(7)),
-            max_rd_atomic: rc.then(|| self.max_rd_atomic.unwrap_or(16)),
+            timeout: (service.awaits() || service.answers()).then(|| self.timeout.unwrap_or(14)),
+            retry_cnt: service.awaits().then(|| self.retry_cnt.unwrap_or(7)),
+            rnr_retry: service.awaits().then(|| self.rnr_retry.unwrap_or(7)),
+            max_rd_atomic: service.awaits().then(|| self.max_rd_atomic.unwrap_or(16)),
             ..to(State::Rts)
         };
         let mut steps = vec![init, rtr, rts];
@@ -366,6 +382,7 @@ pub(crate) struct SendWr {
     #[serde(default)]
     pub(crate) add: u64,
     pub(crate) ah: Option<u64>,
+    pub(crate) xrc_srq: Option<u32>,
     #[serde(default)]
     pub(crate) remote_qpn: u32,
     #[serde(default)]

@@ -68,6 +68,7 @@ pub(crate) struct Qp {
     #[serde(default)]
     pub(crate) sq_sig_all: bool,
     pub(crate) srq: Option<u64>,
+    pub(crate) xrcd: Option<u64>,
     /// The kernel's twin must know beforehand what will be sent; we need not.
     #[serde(default, rename = "extended")]
     pub(crate) _extended: bool,
@@ -93,6 +94,9 @@ pub(crate) struct Srq {
     pub(crate) max_wr: u32,
     #[serde(default = "elements")]
     pub(crate) max_sge: u32,
+    /// With both of them it is one of XRC.
+    pub(crate) xrcd: Option<u64>,
+    pub(crate) cq: Option<u64>,
 }
 
 #[derive(Deserialize)]
