@@ -70,7 +70,10 @@ fn mckey() {
 #[test]
 fn rdma_client_and_server() {
     pair("rdma_server", "", "ip netns exec far", "rdma_client", "-s 10.9.0.1");
-    pair("rdma_xserver", "-c r", "ip netns exec far", "rdma_xclient", "-c r -s 10.9.0.1");
+    for kind in ["r", "x"] {
+        let (server, client) = (format!("-c {kind}"), format!("-c {kind} -s 10.9.0.1"));
+        pair("rdma_xserver", &server, "ip netns exec far", "rdma_xclient", &client);
+    }
 }
 
 #[test]

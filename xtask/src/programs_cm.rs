@@ -44,8 +44,14 @@ pub(crate) const ALL: &[Program] = &[
 ];
 
 /// What clients say where nobody listens yet.
-const TOO_EARLY: [&str; 5] =
-    ["REJECTED", "UNREACHABLE", "refused", "Unexpected CM event", "endpoint is not connected"];
+const TOO_EARLY: [&str; 6] = [
+    "REJECTED",
+    "UNREACHABLE",
+    "refused",
+    "Unexpected CM event",
+    "endpoint is not connected",
+    "rpoll: Operation now in progress",
+];
 
 pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {

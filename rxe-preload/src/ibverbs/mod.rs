@@ -18,6 +18,6 @@ pub(crate) mod qp_attr;
 mod query;
 pub(crate) mod srq;
 mod text;
-mod xrcd;
+pub(crate) mod xrcd;
 
 pub(crate) use asynchronous::Unacknowledged;

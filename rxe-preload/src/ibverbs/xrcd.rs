@@ -39,7 +39,7 @@ impl Xrcd {
 
 /// A file stands for a domain: who opens the same gets the same. That holds within a process; others
 /// have engines and domains of their own.
-pub(super) unsafe extern "C" fn open_xrcd(
+pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {

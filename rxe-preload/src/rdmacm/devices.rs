@@ -15,14 +15,16 @@ use super::verbs::{
     ibv_alloc_pd, ibv_free_device_list, ibv_get_device_list, ibv_get_device_name, ibv_open_device,
 };
 use crate::ffi::{self, pointer_of};
-use crate::ibverbs::abi::{ibv_context, ibv_pd};
+use crate::ibverbs::abi::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::ibverbs::context::Context;
+use crate::ibverbs::xrcd::open_xrcd;
 
-/// A context and the protection domain for identifiers whose program names none.
+/// A context, and the domains for identifiers whose program names none.
 #[derive(Clone, Copy)]
 struct Opened {
     context: *mut ibv_context,
     pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
 }
 
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
@@ -52,7 +54,7 @@ fn with_all<R>(f: impl FnOnce(&mut HashMap<String, Opened>) -> R) -> R {
             }
             let context = ibv_open_device(device);
             if !context.is_null() {
-                map.insert(name, Opened { context, pd: ptr::null_mut() });
+                map.insert(name, Opened { context, pd: ptr::null_mut(), xrcd: ptr::null_mut() });
             }
         }
         if !list.is_null() {
@@ -78,6 +80,21 @@ pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
             opened.pd = unsafe { ibv_alloc_pd(context) };
         }
         opened.pd
+    })
+}
+
+/// The XRC domain of a context's identifiers that have none of their own.
+pub(super) fn default_xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
+    with_all(|map| {
+        let Some(opened) = map.values_mut().find(|opened| opened.context == context) else {
+            return ptr::null_mut();
+        };
+        if opened.xrcd.is_null() {
+            let mut attr = ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT };
+            // SAFETY: an open context and our own structure.
+            opened.xrcd = unsafe { open_xrcd(context, &raw mut attr) };
+        }
+        opened.xrcd
     })
 }
 

@@ -4,6 +4,8 @@ use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,7 +17,7 @@ use super::abi::{
 };
 use super::channel::{Channel, rdma_ack_cm_event};
 use super::devices::{context_of, default_pd};
-use crate::ffi::{Failure, Outcome, minus_one_of};
+use crate::ffi::{self, Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
 
@@ -82,6 +84,10 @@ impl Id {
         verbs.context = context;
         verbs.ps = c_uint::from(cm.port_space() as u16);
         verbs.qp_type = qp_type;
+        if let Some(service) = SERVICES.into_iter().find(|&service| service as c_uint == qp_type) {
+            cm.set_service(service);
+        }
+        hang_up_at_exit();
         let key = cm.key();
         let id: *mut rdma_cm_id = Box::into_raw(Box::new(Self {
             verbs: UnsafeCell::new(verbs),
@@ -219,6 +225,33 @@ impl Id {
             }
         }
     }
+}
+
+/// What has a connection of its own.
+const SERVICES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcRecv];
+
+/// A program that ends without destroying its identifiers leaves no peer waiting: a kernel would tell
+/// these too.
+fn hang_up_at_exit() {
+    static ONCE: Once = Once::new();
+    extern "C" fn hang_up() {
+        let ids: Vec<usize> = match &*IDS.lock() {
+            Some(ids) => ids.values().copied().collect(),
+            None => return,
+        };
+        let generation = FIRST.load(Ordering::Relaxed);
+        // What a child of fork has is its parent's.
+        for id in ids.into_iter().filter(|_| generation == ffi::generation()) {
+            // SAFETY: identifiers are in the list as long as they exist, and the program ends.
+            unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) }.cm.hang_up();
+        }
+    }
+    static FIRST: AtomicU64 = AtomicU64::new(0);
+    ONCE.call_once(|| {
+        FIRST.store(ffi::generation(), Ordering::Relaxed);
+        // SAFETY: registers a function that may be called at any exit.
+        unsafe { libc::atexit(hang_up) };
+    });
 }
 
 const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;

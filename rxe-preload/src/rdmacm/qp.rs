@@ -7,7 +7,7 @@ use std::ptr;
 use rxe_verbs::{QpState, QpType};
 
 use super::abi::rdma_cm_id;
-use super::devices::default_pd;
+use super::devices::{default_pd, default_xrcd};
 use super::id::Id;
 use super::verbs::{
     ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq,
@@ -15,8 +15,9 @@ use super::verbs::{
 };
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::abi::{
-    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
-    ibv_srq_init_attr_ex,
+    IBV_QP_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQ_INIT_ATTR_XRCD, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::ibverbs::qp::create_qp_ex;
 use crate::ibverbs::qp_attr::from_attributes;
@@ -70,8 +71,12 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys them again.
+    /// Destroys them again; those that an XRC queue uses, with that.
     fn destroy_cqs(&self) {
+        // SAFETY: the library's own fields.
+        if unsafe { !(*self.verbs()).srq.is_null() && (*self.verbs()).qp_type == TARGET } {
+            return;
+        }
         // SAFETY: the library's own fields, null where there is nothing.
         let verbs = unsafe { &mut *self.verbs() };
         let null = ptr::null_mut;
@@ -104,6 +109,10 @@ impl Id {
     }
 
     fn create_qp(&self, pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr) -> Outcome {
+        self.check_free()?;
+        if attr.qp_type == QpType::XrcRecv as c_uint {
+            return self.create_target(attr);
+        }
         let pd = self.domain(pd)?;
         // SAFETY: the program's own fields.
         unsafe {
@@ -126,8 +135,39 @@ impl Id {
         self.take_qp(qp, pd)
     }
 
+    fn check_free(&self) -> Outcome {
+        if self.has_qp() {
+            return Err(Failure::new(libc::EINVAL, "the identifier has a queue pair already"));
+        }
+        Ok(())
+    }
+
+    /// An XRC target: it belongs to a domain, and has no queues.
+    fn create_target(&self, attr: &ibv_qp_init_attr) -> Outcome {
+        let pd = self.domain(ptr::null_mut())?;
+        // SAFETY: all zeros asks for nothing.
+        let mut wanted: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        wanted.qp_context = attr.qp_context;
+        wanted.cap = attr.cap;
+        wanted.qp_type = attr.qp_type;
+        wanted.sq_sig_all = attr.sq_sig_all;
+        wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+        // SAFETY: the identifier has a device, see `domain`; and our own structure.
+        let qp = unsafe {
+            wanted.xrcd = default_xrcd((*self.verbs()).verbs);
+            create_qp_ex((*self.verbs()).verbs, &raw mut wanted)
+        };
+        self.take_qp(qp, pd)
+    }
+
     fn create_qp_ex(&self, attr: &mut ibv_qp_init_attr_ex) -> Outcome {
         const PD: u32 = 1;
+        self.check_free()?;
+        if attr.qp_type == QpType::XrcRecv as c_uint && attr.xrcd.is_null() {
+            // SAFETY: the program's own field.
+            attr.xrcd = default_xrcd(unsafe { (*self.verbs()).verbs });
+            attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+        }
         let named = if attr.comp_mask & PD != 0 { attr.pd } else { ptr::null_mut() };
         let pd = self.domain(named)?;
         attr.comp_mask |= PD;
@@ -187,11 +227,9 @@ impl Id {
     /// The domain that a program names, or the library's own.
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         // SAFETY: the program's own fields.
-        let (context, own, has) =
-            unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd, self.has_qp()) };
-        if context.is_null() || has {
-            let why = if has { "it has a queue pair already" } else { "it has no device yet" };
-            return Err(Failure::new(libc::EINVAL, why));
+        let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
+        if context.is_null() {
+            return Err(Failure::new(libc::EINVAL, "the identifier has no device yet"));
         }
         let pd = match (pd.is_null(), own.is_null()) {
             (false, _) => pd,
@@ -267,19 +305,32 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     unsafe { Id::of(id) }.destroy_qp();
 }
 
+/// Of the identifier of an XRC target, it is a queue of XRC.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
-    let outcome = this.domain(pd).and_then(|pd| {
-        // SAFETY: a domain and the caller's structure.
-        let srq = unsafe { ibv_create_srq(pd, attr) };
-        take_srq(this, srq, pd)
-    });
+    // SAFETY: an identifier and the caller's structure.
+    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
+    // SAFETY: the program's own field.
+    let outcome = if unsafe { (*id).qp_type } == QpType::XrcRecv as c_uint {
+        // SAFETY: all zeros asks for nothing.
+        let mut wanted: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
+        wanted.srq_context = attr.srq_context;
+        wanted.attr = attr.attr;
+        wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+        wanted.srq_type = XRC;
+        wanted.pd = pd;
+        this.create_srq(&mut wanted)
+    } else {
+        this.domain(pd).and_then(|pd| {
+            // SAFETY: a domain and the caller's structure.
+            let srq = unsafe { ibv_create_srq(pd, attr) };
+            take_srq(this, srq, pd)
+        })
+    };
     minus_one_of("rdma_create_srq", outcome)
 }
 
@@ -288,24 +339,36 @@ unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    const CQ: u32 = 1 << 3;
-    const XRC: c_uint = 1;
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
-    let outcome = this.domain(attr.pd).and_then(|pd| {
+    minus_one_of("rdma_create_srq_ex", this.create_srq(attr))
+}
+
+const XRC: c_uint = 1;
+const TARGET: c_uint = QpType::XrcRecv as c_uint;
+
+impl Id {
+    /// Makes a shared receive queue, with the domains and the completion queue that the program did
+    /// not name.
+    fn create_srq(&self, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
+        let pd = self.domain(attr.pd)?;
         attr.pd = pd;
-        attr.comp_mask |= 2;
+        attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
         if attr.srq_type == XRC && attr.cq.is_null() {
-            this.make_cqs(1, attr.attr.max_wr, (false, true))?;
+            self.make_cqs(1, attr.attr.max_wr, (false, true))?;
             // SAFETY: the library's own field.
-            attr.cq = unsafe { (*this.verbs()).recv_cq };
-            attr.comp_mask |= CQ;
+            attr.cq = unsafe { (*self.verbs()).recv_cq };
+            attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+        }
+        if attr.srq_type == XRC && attr.xrcd.is_null() {
+            // SAFETY: the library's own field.
+            attr.xrcd = default_xrcd(unsafe { (*self.verbs()).verbs });
+            attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
         }
         // SAFETY: an open context and the caller's structure.
-        let srq = unsafe { create_srq_ex((*this.verbs()).verbs, attr) };
-        take_srq(this, srq, pd)
-    });
-    minus_one_of("rdma_create_srq_ex", outcome)
+        let srq = unsafe { create_srq_ex((*self.verbs()).verbs, attr) };
+        take_srq(self, srq, pd)
+    }
 }
 
 fn take_srq(id: &Id, srq: *mut crate::ibverbs::abi::ibv_srq, pd: *mut ibv_pd) -> Outcome {
@@ -326,6 +389,9 @@ pub(super) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
         let srq = std::mem::replace(&mut (*id).srq, ptr::null_mut());
         if !srq.is_null() {
             ibv_destroy_srq(srq);
+            if (*id).qp_type == TARGET {
+                Id::of(id).destroy_cqs();
+            }
         }
     }
 }

@@ -114,13 +114,18 @@ impl CmId {
                 local_ack_timeout: terms.ack_timeout.code(),
                 ..mad::Path::default()
             };
-            let uc = state.qp.as_ref().is_some_and(|qp| qp.service() == QpType::Uc);
+            let (transport_service_type, extended_transport_type) = match terms.service {
+                QpType::Uc => (1, 0),
+                QpType::XrcSend | QpType::XrcRecv => (3, 1),
+                QpType::Rc | QpType::Ud => (0, 0),
+            };
             let mut req = Req {
                 service_id,
                 local_qpn: qpn,
                 responder_resources: terms.responder_resources,
                 initiator_depth: terms.initiator_depth,
-                transport_service_type: u8::from(uc),
+                transport_service_type,
+                extended_transport_type,
                 end_to_end_flow_control: param.flow_control,
                 starting_psn: state.psn,
                 retry_count: terms.retry_count,
@@ -358,7 +363,9 @@ impl State {
     /// See [`CmId::init_qp_attr`].
     pub(super) fn qp_attr(&self, datagram: bool, to: QpState) -> Result<(QpAttr, AttrMask)> {
         let attr = QpAttr { qp_state: to, ..QpAttr::default() };
-        let reliable = !self.terms.uc;
+        let service = self.terms.service;
+        let answers = matches!(service, QpType::Rc | QpType::XrcRecv);
+        let asks = matches!(service, QpType::Rc | QpType::XrcSend);
         Ok(match to {
             QpState::Init if datagram => (
                 QpAttr { qkey: super::UDP_QKEY, ..attr },
@@ -403,7 +410,7 @@ impl State {
                     | AttrMask::DEST_QPN
                     | AttrMask::RQ_PSN;
                 let more = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-                (attr, if reliable { mask | more } else { mask })
+                (attr, if answers { mask | more } else { mask })
             }
             QpState::Rts => {
                 let attr = QpAttr {
@@ -415,11 +422,9 @@ impl State {
                     ..attr
                 };
                 let mask = AttrMask::STATE | AttrMask::SQ_PSN;
-                let more = AttrMask::TIMEOUT
-                    | AttrMask::RETRY_CNT
-                    | AttrMask::RNR_RETRY
-                    | AttrMask::MAX_QP_RD_ATOMIC;
-                (attr, if reliable { mask | more } else { mask })
+                let more = AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+                let mask = if answers || asks { mask | AttrMask::TIMEOUT } else { mask };
+                (attr, if asks { mask | more } else { mask })
             }
             _ => return Err(invalid("only INIT, RTR and RTS follow from a connection")),
         })

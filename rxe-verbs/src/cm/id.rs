@@ -91,7 +91,8 @@ pub(super) struct Terms {
     pub(super) rnr_retry_count: u8,
     pub(super) ack_timeout: AckTimeout,
     pub(super) flow_label: u32,
-    pub(super) uc: bool,
+    /// Of this side's queue pair.
+    pub(super) service: QpType,
 }
 
 /// What programs may choose before they connect.
@@ -139,7 +140,7 @@ impl CmId {
                 rnr_retry_count: 7,
                 ack_timeout: AckTimeout::new(ACK_TIMEOUT).unwrap_or_default(),
                 flow_label: 0,
-                uc: false,
+                service: QpType::Rc,
             },
             options: Options::default(),
             groups: Vec::new(),
@@ -320,8 +321,14 @@ impl CmId {
             QpType::Ud => qp.activate()?,
             _ => qp.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)?,
         }
+        state.terms.service = qp.service();
         state.qp = Some(Arc::clone(&qp));
         Ok(qp)
+    }
+
+    /// The transport service of a program's own queue pair, where it is not a reliable connection.
+    pub fn set_service(&self, service: QpType) {
+        self.state().terms.service = service;
     }
 
     /// Has no more use for its queue pair; it ends when nobody holds it.
@@ -376,6 +383,17 @@ impl CmId {
     /// How long its queue pair waits for acknowledgements.
     pub fn set_ack_timeout(&self, timeout: AckTimeout) {
         self.state().options.ack_timeout = Some(timeout);
+    }
+
+    /// Tells the peer that it is over, whatever state it is in: for programs that end without dropping
+    /// what they have. No events follow.
+    pub fn hang_up(&self) {
+        let mut state = self.state();
+        if let (Some(device), Some(id)) = (state.device.clone(), state.conn.take()) {
+            // If the device has failed, nobody can be told.
+            let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+        }
+        state.stage = Stage::Over;
     }
 
     /// Ends it.

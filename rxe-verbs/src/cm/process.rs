@@ -114,7 +114,11 @@ impl Asked {
             terms.rnr_retry_count = req.rnr_retry_count;
             terms.ack_timeout = ack_timeout(req.primary.local_ack_timeout);
             terms.flow_label = req.primary.flow_label;
-            terms.uc = req.transport_service_type == 1;
+            terms.service = match req.transport_service_type {
+                1 => QpType::Uc,
+                3 => QpType::XrcRecv,
+                _ => QpType::Rc,
+            };
             state.options.tos = req.primary.traffic_class;
         };
         let header = IpCmHeader::parse(req.private_data.first_chunk()?);
