@@ -1,0 +1,218 @@
+//! Two senders, one bottleneck: what notifications do for the queue of a switch that marks, beside
+//! one that only drops. In virtual time, so the numbers are the same each time; docs/performance.md
+//! has them.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+
+use rxe_core::queue::{Remote, SendOp, Sge};
+use rxe_core::types::{Key, Mtu, Psn, Time};
+use rxe_core::wire::{NetHeader, TxBatch, TxLimits};
+use rxe_tests::lone::{End, Place, Said};
+
+/// Every link carries 10 Gbit/s.
+const BYTES_A_MICROSECOND: usize = 1250;
+/// From a sender to the switch, from the switch to a receiver, and half of the way back.
+const DELAY: u64 = 2;
+/// What the switch can hold, and above which it marks.
+const ROOM: usize = 150_000;
+const THRESHOLD: usize = 40_000;
+/// Ethernet, IP and UDP around a packet, and the gap after it.
+const AROUND: usize = 66;
+
+const KEY: Key = Key::new(0x1234_5600);
+const BASE: u64 = 0x10_0000;
+const MESSAGE: u32 = 65_536;
+
+/// A packet, and when it is at the end of its way.
+type Sent = (u64, Said);
+
+/// One sender and its receiver.
+struct Flow {
+    sender: End,
+    receiver: End,
+    batch: TxBatch,
+    /// Waits for the sender's link.
+    link: VecDeque<Said>,
+    credit: usize,
+    to_switch: VecDeque<Sent>,
+    to_receiver: VecDeque<Sent>,
+    back: VecDeque<Sent>,
+    outstanding: usize,
+    done: u64,
+}
+
+impl Flow {
+    fn new(number: u8) -> Self {
+        let place = |last| -> Place { (IpAddr::V4(Ipv4Addr::new(10, 0, number, last)), 0x11) };
+        let psns = (Psn::ZERO, Psn::ZERO);
+        let sender = End::new(place(1), place(2), Mtu::M1024, psns);
+        let receiver = End::new(place(2), place(1), Mtu::M1024, psns);
+        for end in [&sender, &receiver] {
+            end.register(KEY, BASE, MESSAGE as usize);
+        }
+        let limits = TxLimits { batch_bytes: 8 << 10, ..TxLimits::default() };
+        let batch = TxBatch::new(limits);
+        let [to_switch, to_receiver, back] = [(); 3].map(|()| VecDeque::new());
+        let (link, credit, outstanding, done) = (VecDeque::new(), 0, 0, 0);
+        Self {
+            sender,
+            receiver,
+            batch,
+            link,
+            credit,
+            to_switch,
+            to_receiver,
+            back,
+            outstanding,
+            done,
+        }
+    }
+
+    /// The sender's microsecond: it always has something to send, and sends as its link lets it.
+    fn send(&mut self, now: u64) {
+        self.sender.now = Time::from_nanos(now * 1000);
+        while self.back.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, said) = self.back.pop_front().expect("just seen");
+            self.sender.take(&said);
+        }
+        self.sender.engine.handle_timeout(self.sender.now);
+        let completed = self.sender.completions().len();
+        self.outstanding -= completed;
+        self.done += completed as u64;
+        while self.outstanding < 8 {
+            let remote = Remote { addr: BASE, rkey: KEY };
+            let sge = Sge { addr: BASE, length: MESSAGE, lkey: KEY };
+            self.sender.send(SendOp::Write { remote, imm: None }, sge);
+            self.outstanding += 1;
+        }
+        if self.link.is_empty() {
+            self.sender.engine.poll_transmit(self.sender.now, &mut self.batch);
+            for frame in self.batch.frames() {
+                let packets = frame.packets();
+                self.link.extend(packets.map(|(net, bytes)| Said { net, bytes: bytes.to_vec() }));
+            }
+            self.batch.clear();
+        }
+        carry(&mut self.link, &mut self.credit, |said| {
+            self.to_switch.push_back((now + DELAY, said))
+        });
+    }
+
+    fn receive(&mut self, now: u64) {
+        self.receiver.now = Time::from_nanos(now * 1000);
+        while self.to_receiver.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, said) = self.to_receiver.pop_front().expect("just seen");
+            self.receiver.take(&said);
+        }
+        let answers = self.receiver.sent();
+        self.back.extend(answers.into_iter().map(|said| (now + 2 * DELAY, said)));
+    }
+}
+
+/// What a link carries in a microsecond; what it has no time for it keeps as credit.
+fn carry(queue: &mut VecDeque<Said>, credit: &mut usize, mut sink: impl FnMut(Said)) {
+    *credit += BYTES_A_MICROSECOND;
+    while let Some(said) = queue.front() {
+        let size = said.bytes.len() + AROUND;
+        if size > *credit {
+            return;
+        }
+        *credit -= size;
+        sink(queue.pop_front().expect("just seen"));
+    }
+    // A link can not save up.
+    *credit = 0;
+}
+
+/// What the switch saw.
+#[derive(Debug, Default)]
+struct Seen {
+    mean_queue: usize,
+    max_queue: usize,
+    dropped: u64,
+    marked: u64,
+    /// Messages of each flow.
+    done: [u64; 2],
+    retries: u64,
+}
+
+impl Seen {
+    /// Of what the link could carry, in percent.
+    fn goodput(&self, micros: u64) -> u64 {
+        let bytes = self.done.iter().sum::<u64>() * u64::from(MESSAGE);
+        bytes * 100 / (micros * BYTES_A_MICROSECOND as u64)
+    }
+}
+
+/// 100 ms, of which the first 10 do not count.
+fn run(marks: bool) -> (Seen, u64) {
+    const WARM: u64 = 10_000;
+    const END: u64 = 100_000;
+    let mut flows = [Flow::new(0), Flow::new(1)];
+    let (mut queue, mut credit, mut queued) = (VecDeque::<Said>::new(), 0, 0);
+    let (mut seen, mut sum, mut before) = (Seen::default(), 0, [0; 2]);
+    let retried = |flows: &[Flow; 2]| {
+        let of = |flow: &Flow| {
+            let counters = flow.sender.engine.counters();
+            counters.retry_sequence_nak + counters.ack_timeout + counters.retry_implied_nak
+        };
+        flows.iter().map(of).sum::<u64>()
+    };
+    for now in 0..END {
+        if now == WARM {
+            before = [flows[0].done, flows[1].done];
+            seen = Seen { retries: retried(&flows), ..Seen::default() };
+        }
+        for flow in &mut flows {
+            flow.send(now);
+            while flow.to_switch.front().is_some_and(|(at, _)| *at <= now) {
+                let (_, mut said) = flow.to_switch.pop_front().expect("just seen");
+                let size = said.bytes.len() + AROUND;
+                if queued + size > ROOM {
+                    seen.dropped += 1;
+                    continue;
+                }
+                if marks && queued > THRESHOLD && said.net.tos & 0b11 != 0 {
+                    seen.marked += 1;
+                    said.net = NetHeader { tos: said.net.tos | 0b11, ..said.net };
+                } else if !marks {
+                    // A network that knows nothing of it, and peers that do not take part.
+                    said.net = NetHeader { tos: said.net.tos & !0b11, ..said.net };
+                }
+                queued += size;
+                queue.push_back(said);
+            }
+        }
+        carry(&mut queue, &mut credit, |said| {
+            queued -= said.bytes.len() + AROUND;
+            let IpAddr::V4(to) = said.net.dst else { return };
+            flows[usize::from(to.octets()[2])].to_receiver.push_back((now + DELAY, said));
+        });
+        if now >= WARM {
+            sum += queued;
+            seen.max_queue = seen.max_queue.max(queued);
+        }
+        flows.iter_mut().for_each(|flow| flow.receive(now));
+    }
+    seen.mean_queue = sum / usize::try_from(END - WARM).expect("small");
+    seen.done = [flows[0].done - before[0], flows[1].done - before[1]];
+    seen.retries = retried(&flows) - seen.retries;
+    let goodput = seen.goodput(END - WARM);
+    (seen, goodput)
+}
+
+#[test]
+fn where_the_network_marks_senders_slow_down_before_it_drops() {
+    let (drops, dropping) = run(false);
+    println!("drops: {drops:?}, {dropping} % of the link");
+    let (marks, marking) = run(true);
+    println!("marks: {marks:?}, {marking} % of the link");
+    assert!(drops.dropped > 0 && drops.retries > 0, "the bottleneck is one");
+    assert!(marks.marked > 0);
+    assert_eq!((marks.dropped, marks.retries), (0, 0));
+    assert!(marks.max_queue < ROOM);
+    assert!(marking >= 70, "{marking} % of the link are used");
+    let [a, b] = marks.done;
+    assert!(a.min(b) * 3 >= a.max(b), "neither starves: {a} and {b} messages");
+}
