@@ -68,6 +68,12 @@ pub trait Backend: Send {
         Ok(())
     }
 
+    /// From now on somebody sleeps on the descriptors, or nobody does any more. While nobody does, a
+    /// backend may leave it at the calls of `receive`, and need not make a descriptor readable.
+    fn watch(&mut self, on: bool) {
+        let _ = on;
+    }
+
     /// Receives packets to QP1 from now on, or no more: those that are for this process, and those
     /// that are for nobody in particular, if it is the first to see them. Of several processes on an
     /// address ([`Capabilities::qpn_block`]) each gets what answers a communication ID or request ID
@@ -131,6 +137,10 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         (**self).set_addresses(addresses)
+    }
+
+    fn watch(&mut self, on: bool) {
+        (**self).watch(on);
     }
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {

@@ -16,6 +16,7 @@ mod open;
 mod packet;
 mod pcap;
 mod rng;
+mod shm;
 mod sys;
 #[cfg(test)]
 mod testing;
@@ -34,5 +35,6 @@ pub use pcap::{
     CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
     PcapWriter,
 };
+pub use shm::Shm;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};

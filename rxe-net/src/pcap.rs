@@ -215,6 +215,10 @@ impl<B: Backend> Backend for Pcap<B> {
         self.inner.set_addresses(addresses)
     }
 
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.inner.set_gsi(open)
     }

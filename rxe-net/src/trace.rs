@@ -76,6 +76,10 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
         self.inner.set_addresses(addresses)
     }
 
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.inner.set_gsi(open)
     }

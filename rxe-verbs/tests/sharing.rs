@@ -2,6 +2,12 @@
 
 mod common;
 
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::*;
 use rxe_net::BackendKind;
 use rxe_verbs::*;
@@ -28,4 +34,143 @@ fn two_devices_on_one_address_talk() {
             }
         }
     });
+}
+
+/// One end of a connection, in a process of its own: this test program, started again.
+struct Process {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    /// Where the peer writes to, as text.
+    place: String,
+}
+
+const BYTES: usize = 20_000;
+
+impl Process {
+    fn start(kind: BackendKind) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_process_of_its_own", "--nocapture", "--ignored"])
+            .env("RXE_TEST_BACKEND", kind.name())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Self { child, out, place: String::new() };
+        process.place = process.says("PLACE ");
+        process
+    }
+
+    /// The rest of the next line that contains this.
+    fn says(&mut self, word: &str) -> String {
+        let mut lines = self.out.by_ref().map_while(std::result::Result::ok);
+        let rest = lines.find_map(|line| Some(line.split_once(word)?.1.to_owned()));
+        rest.unwrap_or_else(|| panic!("it ended without saying {word}"))
+    }
+
+    fn told(&mut self, what: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Two processes; the first writes into the second and reads back, on and on.
+struct Couple([Process; 2]);
+
+impl Couple {
+    fn start(kind: BackendKind) -> Self {
+        let mut couple = [Process::start(kind), Process::start(kind)];
+        let [a, b] = &mut couple;
+        a.told(&b.place);
+        b.told(&a.place);
+        b.says("READY");
+        a.told("go");
+        a.says("GOES");
+        Self(couple)
+    }
+
+    fn kill(self) {
+        self.0.into_iter().for_each(Process::kill);
+    }
+
+    /// Ends it: so many rounds went well, and none did not.
+    fn stop(mut self) -> u64 {
+        let [a, b] = &mut self.0;
+        a.told("stop");
+        let rounds = a.says("ROUNDS ").parse().unwrap();
+        b.told("stop");
+        rounds
+    }
+}
+
+#[test]
+#[ignore = "is not a test: others start it"]
+fn a_process_of_its_own() {
+    let Ok(kind) = std::env::var("RXE_TEST_BACKEND") else { return };
+    let options = Device::options("lo").address("127.0.0.1".parse().unwrap());
+    let side = Side::new(options.backend(kind.parse().unwrap()).open().unwrap());
+    let (own, buffer) = (side.region(BYTES), side.region(BYTES));
+    println!("PLACE {};{};{}", side.qp.endpoint(), own.addr(), own.rkey().value());
+    let line = || {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let peer = line();
+    let [endpoint, addr, rkey] = peer.split(';').collect::<Vec<_>>().try_into().unwrap();
+    side.qp.connect(&endpoint.parse().unwrap(), &ConnectOptions::default()).unwrap();
+    println!("READY");
+    let remote = Remote { addr: addr.parse().unwrap(), rkey: Key::new(rkey.parse().unwrap()) };
+    if line() != "go" {
+        return;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        line();
+        told.store(true, Ordering::Relaxed);
+    });
+    let mut rounds = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let bytes = pattern(BYTES, rounds.to_le_bytes()[0]);
+        buffer.write_at(0, &bytes).unwrap();
+        side.qp.write(1, &[buffer.slice(..)], remote).post().unwrap();
+        side.ok();
+        buffer.write_at(0, &[0; BYTES]).unwrap();
+        side.qp.read(2, &[buffer.slice(..)], remote).post().unwrap();
+        side.ok();
+        assert_eq!(buffer.to_vec(..).unwrap(), bytes);
+        rounds += 1;
+        if rounds == 1 {
+            println!("GOES");
+        }
+    }
+    println!("ROUNDS {rounds}");
+}
+
+fn others_go_on_when_processes_are_killed(kind: BackendKind) {
+    // The first come before those that stay, and are killed first.
+    let mut victims = VecDeque::from([Couple::start(kind), Couple::start(kind)]);
+    let stay = [Couple::start(kind), Couple::start(kind)];
+    for _ in 0..6 {
+        victims.pop_front().unwrap().kill();
+        victims.push_back(Couple::start(kind));
+    }
+    for couple in stay.into_iter().chain(victims) {
+        assert!(couple.stop() > 0);
+    }
+}
+
+#[test]
+fn others_go_on_when_processes_are_killed_udp() {
+    in_namespace("", || others_go_on_when_processes_are_killed(BackendKind::Udp));
+}
+
+#[test]
+fn others_go_on_when_processes_are_killed_packet() {
+    in_namespace("", || others_go_on_when_processes_are_killed(BackendKind::Packet));
 }

@@ -1,6 +1,6 @@
 //! How a command that connects gets onto the wire: with which address, backend and capture file.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use rxe_core::types::{Gid, Mtu};
@@ -20,6 +20,9 @@ pub(crate) struct WireArgs {
     /// How frames get onto the wire: udp (needs nothing) or packet (needs CAP_NET_RAW)
     #[arg(long, value_name = "KIND", default_value_t, help_heading = OWN)]
     pub(crate) backend: BackendKind,
+    /// Go onto the wire to processes of this host too, instead of through shared memory
+    #[arg(long, help_heading = OWN)]
+    pub(crate) no_shm: bool,
     /// Write all that is sent and received to this file, which Wireshark opens
     #[arg(long, value_name = "FILE", help_heading = OWN)]
     pub(crate) pcap: Option<PathBuf>,
@@ -47,19 +50,16 @@ impl WireArgs {
             None => {
                 let chosen = device.select(peer)?;
                 let ip = chosen.gid.to_ip();
-                // The peer may be on this host and have that address itself.
-                let taken = peer == Some(ip) && device.gid_idx.is_none();
-                let other = other_end_of(ip).filter(|_| taken);
-                let other = other.and_then(|other| Some((device_with(other, device).ok()?, other)));
-                other.unwrap_or((chosen.device, ip))
+                (chosen.device, ip)
             }
         };
         self.open_at(&info, ip)
     }
 
-    /// Opens `info` on `ip` alone, which leaves its other addresses to other programs.
+    /// Opens `info` on `ip` alone.
     pub(crate) fn open_at(&self, info: &DeviceInfo, ip: IpAddr) -> Result<Opened, Error> {
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
+        options = options.shared_memory(!self.no_shm);
         if let Some(path) = &self.pcap {
             options = options.pcap(path);
         }
@@ -171,28 +171,9 @@ fn no_such(info: &DeviceInfo, ip: IpAddr) -> Error {
     Error::new(what, format!("choose one that `rxe gids {}` lists", info.name()))
 }
 
-/// An address for us where `ip`, of this host, is the peer's: loopback has plenty.
-fn other_end_of(ip: IpAddr) -> Option<IpAddr> {
-    let [first, second] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
-    match ip {
-        IpAddr::V4(ip) if ip == second => Some(first.into()),
-        IpAddr::V4(_) => Some(second.into()),
-        IpAddr::V6(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_ends_on_one_host_have_two_addresses() {
-        for ip in ["127.0.0.1", "127.0.0.2", "10.0.0.1"] {
-            let ip: IpAddr = ip.parse().unwrap();
-            assert_ne!(other_end_of(ip), Some(ip));
-        }
-        assert_eq!(other_end_of("::1".parse().unwrap()), None, "there is but one");
-    }
 
     #[test]
     fn a_peer_without_gid_or_of_another_family_is_refused() {

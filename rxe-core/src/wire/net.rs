@@ -135,6 +135,8 @@ pub struct TxBatch {
     prefix: Prefix,
     /// Runs before this one have been sent.
     sent: usize,
+    /// Runs from here on are hidden by [`TxBatch::with_first`].
+    end: usize,
     limits: TxLimits,
     /// Packets and bytes ever pushed.
     total: (u64, u64),
@@ -165,6 +167,7 @@ impl TxBatch {
             runs: Vec::new(),
             prefix: Prefix::new(&NetHeader::default()),
             sent: 0,
+            end: 0,
             limits,
             total: (0, 0),
         }
@@ -177,7 +180,7 @@ impl TxBatch {
 
     /// Whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
-        self.sent == self.runs.len()
+        self.sent == self.end
     }
 
     /// Whether the batch has reached its size and wants to be sent.
@@ -192,7 +195,7 @@ impl TxBatch {
 
     /// The runs not yet sent, first the next to go.
     pub fn pending(&self) -> &[Run] {
-        &self.runs[self.sent..]
+        &self.runs[self.sent..self.end]
     }
 
     /// The bytes of a run.
@@ -215,11 +218,24 @@ impl TxBatch {
     /// # Panics
     /// If fewer than `n` runs are pending.
     pub fn mark_sent(&mut self, n: usize) {
-        assert!(n <= self.runs.len() - self.sent, "more runs sent than pending");
+        assert!(n <= self.end - self.sent, "more runs sent than pending");
         self.sent += n;
-        if self.is_empty() {
+        if self.sent == self.runs.len() {
             self.clear();
         }
+    }
+
+    /// Shows `f` no more than the first `n` pending runs, as if there were no others. It must not
+    /// append any.
+    ///
+    /// # Panics
+    /// If fewer than `n` runs are pending.
+    pub fn with_first<R>(&mut self, n: usize, f: impl FnOnce(&mut Self) -> R) -> R {
+        assert!(n <= self.end - self.sent, "more runs asked for than pending");
+        self.end = self.sent + n;
+        let result = f(self);
+        self.end = self.runs.len();
+        result
     }
 
     /// Forgets everything, keeps the memory.
@@ -227,6 +243,7 @@ impl TxBatch {
         self.buf.clear();
         self.runs.clear();
         self.sent = 0;
+        self.end = 0;
     }
 
     /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must
@@ -271,6 +288,7 @@ impl TxBatch {
             });
         if !joins {
             self.runs.push(Run { net, bytes: start..start, segment: len });
+            self.end = self.runs.len();
             self.prefix = Prefix::new(&net);
         }
         let run = self.runs.last_mut().expect("a run was just made or found");
@@ -329,6 +347,23 @@ mod tests {
         }
         let lens: Vec<_> = batch.pending().iter().map(|run| run.bytes.len()).collect();
         assert_eq!(lens, [64, 64, 32]);
+    }
+
+    #[test]
+    fn a_part_of_the_batch_can_be_sent_by_itself() {
+        let mut batch = TxBatch::new(TxLimits { run_segments: 1, ..TxLimits::default() });
+        (0..4).for_each(|_| push(&mut batch, 100));
+        batch.with_first(2, |first| {
+            assert_eq!((first.pending().len(), first.is_empty()), (2, false));
+            first.mark_sent(2);
+            assert!(first.is_empty() && first.pending().is_empty());
+        });
+        assert_eq!((batch.pending().len(), batch.is_empty()), (2, false));
+        batch.with_first(2, |all| all.mark_sent(1));
+        batch.with_first(1, |last| last.mark_sent(1));
+        assert!(batch.is_empty());
+        push(&mut batch, 100);
+        assert_eq!(batch.pending().len(), 1);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A frame on its way from one process to another on the same address, in a datagram: what is known
-//! of its headers, then its packets.
+//! A frame on its way from one process to another of the same host, in a datagram or in shared
+//! memory: what is known of its headers, then its packets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,11 +8,11 @@ use rxe_core::wire::{Frame, IpId, NetHeader};
 use super::door::VERSION;
 
 /// Bytes in front of the packets.
-pub(super) const LEN: usize = 60;
+pub(crate) const LEN: usize = 60;
 const MAGIC: [u8; 4] = [b'r', b'x', b'f', VERSION];
 
 /// The header for a frame.
-pub(super) fn emit(frame: &Frame<'_>) -> [u8; LEN] {
+pub(crate) fn emit(frame: &Frame<'_>) -> [u8; LEN] {
     let NetHeader { src, dst, src_port, tos, ttl, flow_label, id } = frame.net;
     let mut bytes = [0; LEN];
     let (kind, id, flags) = match id {
@@ -34,7 +34,7 @@ pub(super) fn emit(frame: &Frame<'_>) -> [u8; LEN] {
 }
 
 /// The frame in a datagram; `None` if there is none in it.
-pub(super) fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
+pub(crate) fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     let (head, payload) = datagram.split_at_checked(LEN)?;
     let [family, tos, ttl, kind] = head[4..8].try_into().ok()?;
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);

@@ -21,9 +21,9 @@
 
 mod door;
 mod group;
-mod letter;
+pub(crate) mod letter;
 mod mad;
-mod name;
+pub(crate) mod name;
 mod post;
 #[cfg(test)]
 mod tests;

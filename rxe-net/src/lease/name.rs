@@ -39,6 +39,11 @@ impl Place {
         format!("rxe/{self}/service/{service:016x}")
     }
 
+    /// Where the holder of the block is offered shared memory.
+    pub(crate) fn memory(&self, block: u8) -> String {
+        format!("rxe/{self}/{block}/memory")
+    }
+
     /// Who has this may add to the group.
     pub(super) fn lock(&self) -> String {
         format!("rxe/{self}/lock")
@@ -63,6 +68,7 @@ mod tests {
         let of = |ip: &str| Place::new(ip.parse().unwrap(), 7);
         assert_eq!(of("10.0.0.1").door(3), "rxe/10.0.0.1/3");
         assert_eq!(of("10.0.0.1").letterbox(3), "rxe/10.0.0.1/3/post");
+        assert_eq!(of("10.0.0.1").memory(3), "rxe/10.0.0.1/3/memory");
         assert_eq!(of("10.0.0.1").service(0x0106_1234), "rxe/10.0.0.1/service/0000000001061234");
         assert_eq!(of("2001:db8::1").lock(), "rxe/2001:db8::1/lock");
         assert_eq!(of("fe80::1").door(255), "rxe/fe80::1%7/255");

@@ -1,5 +1,5 @@
-//! Datagrams between processes of a host over abstract unix sockets: with descriptors, and with what
-//! the kernel says of their sender. unix(7).
+//! Datagrams between processes of a host over abstract unix sockets, connected or not: with
+//! descriptors, and with what the kernel says of their sender. unix(7).
 //!
 //! An abstract name belongs to a network namespace, and is free again as soon as its socket is
 //! closed, whatever its process died of.
@@ -49,11 +49,53 @@ impl UnixSocket {
         Ok(socket)
     }
 
-    fn open() -> io::Result<Self> {
+    /// One that others can connect to by this name.
+    pub(crate) fn listen(name: &str) -> io::Result<Self> {
+        let socket = Self::open_as(SocketType::SEQPACKET)?;
+        rustix::net::bind(&socket.0, &abstract_name(name)?)?;
+        rustix::net::listen(&socket.0, 128)?;
+        Ok(socket)
+    }
+
+    /// One connected to who listens by this name. Either end is told at once when the other is gone.
+    pub(crate) fn connect(name: &str) -> io::Result<Self> {
+        let socket = Self::open_as(SocketType::SEQPACKET)?;
+        rustix::net::connect(&socket.0, &abstract_name(name)?)?;
+        Ok(socket)
+    }
+
+    /// The next that has connected.
+    pub(crate) fn accept(&self) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        Ok(Self(rustix::net::accept_with(&self.0, flags)?))
+    }
+
+    /// The user at the other end of a connection.
+    pub(crate) fn peer_uid(&self) -> io::Result<u32> {
+        Ok(rustix::net::sockopt::socket_peercred(&self.0)?.uid.as_raw())
+    }
+
+    fn open() -> io::Result<Self> {
+        Self::open_as(SocketType::DGRAM)
+    }
+
+    fn open_as(kind: SocketType) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::net::sockopt::set_socket_passcred(&fd, true)?;
         Ok(Self(fd))
+    }
+
+    /// Sends a datagram, with descriptors, over a connection.
+    pub(crate) fn send_connected(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, flags)?;
+        Ok(())
     }
 
     /// Sends the parts as one datagram, with descriptors.

@@ -12,7 +12,7 @@ use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, Faults, InterfaceMonitor, NetError, PacketBackend,
-    PacketConfig, Pcap, PcapHandle, PcapOptions, SrcPort, UdpBackend, UdpConfig,
+    PacketConfig, Pcap, PcapHandle, PcapOptions, Shm, SrcPort, UdpBackend, UdpConfig,
 };
 
 use super::attr::limits_of_sharing;
@@ -37,6 +37,7 @@ pub struct OpenOptions {
     congestion_control: bool,
     window_bytes: Option<u32>,
     recv_buffer: Option<usize>,
+    shared_memory: bool,
     observer: Option<Observer>,
     limits: Limits,
 }
@@ -55,6 +56,7 @@ impl OpenOptions {
             congestion_control: true,
             window_bytes: None,
             recv_buffer: None,
+            shared_memory: true,
             observer: None,
             limits: Limits::default(),
         }
@@ -136,6 +138,13 @@ impl OpenOptions {
     /// share. [`DeviceAttr`](super::DeviceAttr) tells them.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Whether packets to other processes of this host and this user go through shared memory
+    /// instead of the wire: the same packets, and a capture shows them. On unless switched off.
+    pub fn shared_memory(mut self, on: bool) -> Self {
+        self.shared_memory = on;
         self
     }
 
@@ -238,13 +247,26 @@ impl OpenOptions {
             BackendKind::Udp => {
                 let mut config = UdpConfig::new(netdev, addresses);
                 config.recv_buffer = self.recv_buffer.unwrap_or(config.recv_buffer);
-                Box::new(UdpBackend::open(&config)?)
+                self.with_memory(UdpBackend::open(&config)?, &config.netdev, &config.addresses)?
             }
             BackendKind::Packet => {
                 let mut config = PacketConfig::new(netdev, addresses);
                 config.buffer = self.recv_buffer.unwrap_or(config.buffer);
-                Box::new(PacketBackend::open(&config)?)
+                self.with_memory(PacketBackend::open(&config)?, &config.netdev, &config.addresses)?
             }
+        })
+    }
+
+    fn with_memory(
+        &self,
+        wire: impl Backend + 'static,
+        netdev: &str,
+        addresses: &[IpAddr],
+    ) -> Result<Box<dyn Backend>, NetError> {
+        Ok(if self.shared_memory {
+            Box::new(Shm::new(wire, netdev, addresses)?)
+        } else {
+            Box::new(wire)
         })
     }
 }

@@ -78,6 +78,11 @@ impl Duty {
         !std::mem::replace(&mut self.leader, true)
     }
 
+    /// Whether a waiting thread watches the sockets.
+    pub(super) fn has_leader(&self) -> bool {
+        self.leader
+    }
+
     /// A thread has waited enough. If it led, somebody must follow: the driver at once where others
     /// sleep, else when it turns out that the thread does not come back.
     pub(super) fn leave(&mut self, led: bool, now: Time) -> Option<Plan> {

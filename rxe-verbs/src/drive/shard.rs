@@ -61,7 +61,7 @@ impl Shard {
         let watch = Watch::new(&*backend)?;
         let doorbells = Arc::clone(engine.doorbells());
         let mut core = Core::new(engine, backend, events);
-        core.armed.set_interest(&watch, Interest::Receive);
+        core.set_interest(&watch, Interest::Receive);
         Ok(Self {
             device,
             core: Mutex::new(core),
@@ -157,7 +157,7 @@ impl Shard {
             sent = core.transmit(now());
         }
         if core.blocked {
-            core.armed.set_interest(&self.watch, Interest::ReceiveAndSend);
+            core.set_interest(&self.watch, Interest::ReceiveAndSend);
         }
         if let Some(deadline) = core.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
@@ -167,7 +167,7 @@ impl Shard {
 
     /// Carries out what [`super::duty`] decided.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
-        core.armed.set_interest(&self.watch, plan.interest);
+        core.set_interest(&self.watch, plan.interest);
         if let Some(tick) = plan.tick {
             core.armed.set_timer(&self.watch, tick);
         }

@@ -69,7 +69,7 @@ impl<'s> Seat<'s> {
             self.leads = self.shard.bare(|core| {
                 let leads = core.duty.lead();
                 if leads && !core.blocked {
-                    core.armed.set_interest(&self.shard.watch, super::duty::Interest::None);
+                    core.set_interest(&self.shard.watch, super::duty::Interest::None);
                 }
                 leads
             });

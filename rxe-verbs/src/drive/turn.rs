@@ -6,8 +6,8 @@ use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, NetError, SendStatus};
 
-use super::duty::Duty;
-use super::watch::Armed;
+use super::duty::{Duty, Interest};
+use super::watch::{Armed, Watch};
 use crate::cm::Agent;
 use crate::device::WeakDevice;
 use crate::event::Events;
@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub(super) armed: Armed,
     /// The connection manager, if a program uses it.
     cm: Option<Box<Agent>>,
+    /// The backend was told that somebody sleeps on its descriptors.
+    watched: bool,
     /// The groups that the interface is in.
     joined: Vec<Gid>,
 }
@@ -45,7 +47,17 @@ impl Core {
             duty: Duty::default(),
             armed: Armed::default(),
             cm: None,
+            watched: false,
             joined: Vec::new(),
+        }
+    }
+
+    /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
+    pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
+        self.armed.set_interest(watch, interest);
+        let watched = interest != Interest::None || self.duty.has_leader();
+        if std::mem::replace(&mut self.watched, watched) != watched {
+            self.backend.watch(watched);
         }
     }
 

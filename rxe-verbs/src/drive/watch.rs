@@ -109,7 +109,8 @@ impl Watch {
 }
 
 impl Armed {
-    /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
+    /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already. To be
+    /// called by `Core::set_interest` alone.
     pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
         if std::mem::replace(&mut self.interest, interest) == interest {
             return;

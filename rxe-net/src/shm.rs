@@ -1,0 +1,465 @@
+//! Shared memory in front of any backend: what goes to a process of this host and this user goes
+//! there through a ring, as the same frames with the same headers and ICRCs; all else goes onto the
+//! wire. What a device sends to itself waits in a queue.
+//!
+//! Who the destination is, is told by its address and the block of its QPN: processes that have
+//! leased them listen for offers under that name ([`crate::lease`]). Nobody keeps a list: the first
+//! packet for a destination finds out, and now and then another one looks again.
+//!
+//! Invariants:
+//! - A ring that is full, or whose taker is gone, loses packets, as a wire does. Nobody waits for
+//!   another process.
+//! - Nothing in a ring is believed more than what comes over a network: the frame is copied out, and
+//!   goes through the engine's checks.
+//! - While somebody sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
+//!   something to receive; while nobody does, two ends that poll make no system call.
+
+mod link;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rxe_core::wire::{Frame, TxBatch};
+use smallvec::SmallVec;
+
+use self::link::{Bell, Incoming, Outgoing};
+use self::ring::{Broken, MOST};
+use crate::NetError;
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::lease::letter;
+use crate::lease::name::Place;
+use crate::sys::netdev::NetDev;
+use crate::sys::unix::UnixSocket;
+
+/// A backend, and shared memory for what stays on this host.
+pub struct Shm<B> {
+    inner: B,
+    capabilities: Capabilities,
+    counters: Counters,
+    /// This process's, on all of `listeners`' addresses.
+    block: u8,
+    scope: u32,
+    /// Where rings are offered.
+    listeners: Vec<(IpAddr, UnixSocket)>,
+    /// Those that have connected and offered nothing yet.
+    callers: Vec<(IpAddr, UnixSocket)>,
+    incoming: Vec<Incoming>,
+    routes: HashMap<Destination, Route>,
+    /// Whose rings have got something in this call of `send`.
+    touched: SmallVec<[Destination; 4]>,
+    /// What this device sends to itself, as letters.
+    own: VecDeque<Vec<u8>>,
+    own_bytes: usize,
+    own_bell: Bell,
+    own_rung: bool,
+    /// Watches the bells, and `control`.
+    epoll: OwnedFd,
+    /// Watches listeners and connections.
+    control: OwnedFd,
+    /// Somebody sleeps on the descriptors.
+    watching: bool,
+    /// Calls of `receive` since a ring had something, and since the wire was last looked at.
+    since_ring: u32,
+    since_wire: u32,
+    calls: u32,
+    turn: usize,
+    buf: Box<[u8; MOST]>,
+}
+
+/// An address and a block.
+type Destination = (IpAddr, u8);
+
+enum Route {
+    /// This device itself.
+    Own,
+    Ring(Box<Outgoing>),
+    /// Not for shared memory, for so many runs more.
+    Wire(u32),
+}
+
+/// Bytes that a device may have sent to itself and not yet received.
+const OWN_ROOM: usize = ring::ROOM;
+/// Runs that go onto the wire before a destination is looked for on this host again.
+const LOOK_AGAIN: u32 = 256;
+/// Destinations remembered.
+const ROUTES: usize = 4096;
+/// A ring is busy if it had something within so many calls of `receive`.
+const BUSY: u32 = 1000;
+/// While a ring is busy, the wire is looked at in one of so many calls.
+const WIRE_TURNS: u32 = 4;
+/// In one of so many calls of `receive` it looks for offers and for what is gone; while there is
+/// something to receive, more seldom.
+const PATIENCE: u32 = 8;
+
+impl<B: Backend> Shm<B> {
+    /// Puts shared memory in front of a backend on these addresses of an interface. A backend whose
+    /// QPNs are not leased ([`Capabilities::qpn_block`]) stays as it is.
+    ///
+    /// # Errors
+    /// The system has no descriptors or no memory left, or there is no such interface.
+    pub fn new(inner: B, netdev: &str, addresses: &[IpAddr]) -> Result<Self, NetError> {
+        let os = |e: io::Error| NetError::os("set up shared memory", e);
+        let create = || epoll::create(CreateFlags::CLOEXEC).map_err(|e| os(e.into()));
+        let capabilities = inner.capabilities().clone();
+        let mut shm = Self {
+            block: capabilities.qpn_block.unwrap_or(0),
+            capabilities,
+            counters: Counters::default(),
+            scope: NetDev::lookup(netdev)?.index,
+            inner,
+            listeners: Vec::new(),
+            callers: Vec::new(),
+            incoming: Vec::new(),
+            routes: HashMap::new(),
+            touched: SmallVec::new(),
+            own: VecDeque::new(),
+            own_bytes: 0,
+            own_bell: Bell::new().map_err(os)?,
+            own_rung: false,
+            epoll: create()?,
+            control: create()?,
+            watching: false,
+            since_ring: BUSY,
+            since_wire: 0,
+            calls: 0,
+            turn: 0,
+            buf: vec![0; MOST].try_into().map_err(|_| NetError::TooManyFiles)?,
+        };
+        watch(&shm.epoll, &shm.control).map_err(os)?;
+        watch(&shm.epoll, &shm.own_bell).map_err(os)?;
+        shm.listen_on(addresses);
+        Ok(shm)
+    }
+
+    /// Listens for offers on these addresses and no others.
+    fn listen_on(&mut self, addresses: &[IpAddr]) {
+        let gone = |address: &IpAddr| !addresses.contains(address);
+        self.listeners.retain(|(address, _)| !gone(address));
+        self.callers.retain(|(address, _)| !gone(address));
+        self.incoming.retain(|link| !gone(&link.address));
+        self.routes.clear();
+        if self.block == 0 {
+            return;
+        }
+        for &address in addresses {
+            if self.listeners.iter().any(|(a, _)| *a == address) {
+                continue;
+            }
+            let name = Place::new(address, self.scope).memory(self.block);
+            // Who had the block before may still be about to go. Then others use the wire.
+            if let Ok(socket) = UnixSocket::listen(&name)
+                && watch(&self.control, &socket).is_ok()
+            {
+                self.listeners.push((address, socket));
+            }
+        }
+    }
+
+    /// The way of a run.
+    fn route(&mut self, to: Destination) -> &mut Route {
+        let known = match self.routes.get_mut(&to) {
+            Some(Route::Wire(0)) | None => false,
+            Some(Route::Wire(left)) => {
+                *left -= 1;
+                true
+            }
+            Some(_) => true,
+        };
+        if !known {
+            if self.routes.len() >= ROUTES {
+                self.routes.retain(|_, route| !matches!(route, Route::Wire(_)));
+            }
+            let route = self.find(to);
+            self.routes.insert(to, route);
+        }
+        self.routes.entry(to).or_insert(Route::Wire(LOOK_AGAIN))
+    }
+
+    fn find(&self, (address, block): Destination) -> Route {
+        // QP1 is for whoever looks first, and a group for all who have joined it.
+        if block == 0 || self.block == 0 || address.is_multicast() {
+            return Route::Wire(LOOK_AGAIN);
+        }
+        if block == self.block && self.listeners.iter().any(|(own, _)| *own == address) {
+            return Route::Own;
+        }
+        let name = Place::new(address, self.scope).memory(block);
+        match Outgoing::open(&name) {
+            Ok(Some(link)) if watch(&self.control, &link.line).is_ok() => {
+                Route::Ring(Box::new(link))
+            }
+            _ => Route::Wire(LOOK_AGAIN),
+        }
+    }
+
+    /// Sends the first pending run if it stays on this host; whether it did.
+    fn send_here(&mut self, batch: &mut TxBatch) -> bool {
+        let run = batch.pending()[0].clone();
+        // An address that is not ours is the wire's to refuse.
+        if !self.listeners.iter().any(|(own, _)| *own == run.net.src) {
+            return false;
+        }
+        let bytes = batch.bytes(&run);
+        let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1) };
+        let to = (run.net.dst, block(bytes));
+        let went = match self.route(to) {
+            Route::Wire(_) => return false,
+            Route::Own => Ok(self.send_to_self(&frame)),
+            Route::Ring(link) => link.push(&frame),
+        };
+        let packets = frame.payloads().count() as u64;
+        match went {
+            Ok(true) => {
+                if !self.touched.contains(&to) {
+                    self.touched.push(to);
+                }
+                self.counters.tx_packets += packets;
+                self.counters.tx_bytes += bytes.len() as u64;
+            }
+            Ok(false) => self.counters.tx_no_buffer += packets,
+            Err(Broken) => {
+                self.counters.tx_other += packets;
+                self.routes.insert(to, Route::Wire(LOOK_AGAIN));
+            }
+        }
+        batch.mark_sent(1);
+        true
+    }
+
+    fn send_to_self(&mut self, frame: &Frame<'_>) -> bool {
+        if self.own_bytes + frame.payload.len() > OWN_ROOM {
+            return false;
+        }
+        self.own_bytes += frame.payload.len();
+        self.own.push_back([&letter::emit(frame)[..], frame.payload].concat());
+        true
+    }
+
+    /// How many of the pending runs, from the first, go onto the wire.
+    fn leading_wire_runs(&mut self, batch: &TxBatch) -> usize {
+        let mut count = 1;
+        for run in &batch.pending()[1..] {
+            let ours = self.listeners.iter().any(|(own, _)| *own == run.net.src);
+            let block = block(batch.bytes(run));
+            if ours && !matches!(self.route((run.net.dst, block)), Route::Wire(_)) {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    fn receive_here(&mut self, budget: usize, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
+        let mut packets = 0;
+        for letter in self.own.drain(..) {
+            if let Some(frame) = letter::parse(&letter) {
+                packets += frame.payloads().count();
+                self.counters.rx_bytes += frame.payload.len() as u64;
+                sink(&frame);
+            }
+        }
+        self.own_bytes = 0;
+        let count = self.incoming.len();
+        self.turn = self.turn.wrapping_add(1);
+        let mut broken = None;
+        for index in (0..count).map(|i| (self.turn + i) % count) {
+            if packets >= budget {
+                break;
+            }
+            match self.incoming[index].receive(budget - packets, &mut self.buf, sink) {
+                Ok((got, bytes)) => {
+                    packets += got;
+                    self.counters.rx_bytes += bytes as u64;
+                }
+                Err(Broken) => broken = Some(index),
+            }
+        }
+        if let Some(index) = broken {
+            self.counters.rx_unusable += 1;
+            self.incoming.swap_remove(index);
+        }
+        self.counters.rx_packets += packets as u64;
+        packets
+    }
+
+    /// Takes offers, and forgets who is gone.
+    fn look_around(&mut self) {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut event = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+        if epoll::wait(&self.control, &mut event[..], Some(&at_once)).is_ok_and(|n| n == 0) {
+            return;
+        }
+        for (address, listener) in &self.listeners {
+            while let Ok(caller) = listener.accept() {
+                if watch(&self.control, &caller).is_ok() {
+                    self.callers.push((*address, caller));
+                }
+            }
+        }
+        for (address, line) in std::mem::take(&mut self.callers) {
+            match Incoming::accept(&line) {
+                Ok(None) => self.callers.push((address, line)),
+                Ok(Some((ring, bell))) if watch(&self.epoll, &bell).is_ok() => {
+                    self.incoming.push(Incoming::new(ring, bell, line, address));
+                    self.since_ring = 0;
+                }
+                // Nobody that one could do anything with.
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        self.incoming.retain(|link| !is_gone(&link.line) || !link.is_empty());
+        self.routes.retain(|_, route| match route {
+            Route::Ring(link) => !is_gone(&link.line),
+            Route::Own | Route::Wire(_) => true,
+        });
+    }
+
+    /// Makes the descriptors tell what there is.
+    fn settle(&mut self) {
+        if !self.watching {
+            return;
+        }
+        self.incoming.iter_mut().for_each(Incoming::settle);
+        let has = !self.own.is_empty();
+        if has != self.own_rung {
+            if has {
+                self.own_bell.ring();
+            } else {
+                self.own_bell.silence();
+            }
+            self.own_rung = has;
+        }
+    }
+}
+
+/// Whether a connection over which nothing more is said has ended.
+fn is_gone(line: &UnixSocket) -> bool {
+    // Whatever else is said is not according to the rules.
+    !matches!(line.receive(&mut [0; 1]), Ok(None))
+}
+
+fn watch(epoll: &OwnedFd, fd: &impl AsFd) -> io::Result<()> {
+    let flags = EventFlags::IN | EventFlags::RDHUP;
+    Ok(epoll::add(epoll, fd, EventData::new_u64(0), flags)?)
+}
+
+/// The block of a packet's destination QPN; 0 where it is too short to have one.
+fn block(packet: &[u8]) -> u8 {
+    packet.get(5).copied().unwrap_or(0)
+}
+
+impl<B: Backend> Backend for Shm<B> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let mut packets = self.receive_here(budget, sink);
+        self.since_ring = if packets > 0 { 0 } else { self.since_ring.saturating_add(1) };
+        self.since_wire += 1;
+        let busy = self.since_ring < BUSY;
+        if !busy || self.since_wire >= WIRE_TURNS {
+            self.since_wire = 0;
+            packets += self.inner.receive(budget, sink)?;
+        }
+        self.calls = self.calls.wrapping_add(1);
+        let patience = if packets == 0 { PATIENCE } else { 32 * PATIENCE };
+        if self.calls.is_multiple_of(patience) {
+            self.look_around();
+        }
+        self.settle();
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let mut status = SendStatus::Done;
+        while !batch.is_empty() {
+            if self.send_here(batch) {
+                continue;
+            }
+            let count = self.leading_wire_runs(batch);
+            status = batch.with_first(count, |batch| self.inner.send(batch))?;
+            if self.capabilities.tx != self.inner.capabilities().tx {
+                self.capabilities.tx = self.inner.capabilities().tx;
+            }
+            if status == SendStatus::Blocked {
+                break;
+            }
+        }
+        for to in std::mem::take(&mut self.touched) {
+            if let Some(Route::Ring(link)) = self.routes.get_mut(&to) {
+                link.flush();
+            }
+        }
+        if !self.own.is_empty() {
+            self.settle();
+        }
+        Ok(status)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.inner.for_each_fd(f);
+        f(self.epoll.as_fd());
+    }
+
+    fn counters(&self) -> Counters {
+        let wire = self.inner.counters();
+        let here = self.counters;
+        Counters {
+            rx_packets: wire.rx_packets + here.rx_packets,
+            rx_bytes: wire.rx_bytes + here.rx_bytes,
+            rx_unusable: wire.rx_unusable + here.rx_unusable,
+            tx_packets: wire.tx_packets + here.tx_packets,
+            tx_bytes: wire.tx_bytes + here.tx_bytes,
+            tx_no_buffer: wire.tx_no_buffer + here.tx_no_buffer,
+            tx_other: wire.tx_other + here.tx_other,
+            ..wire
+        }
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.listen_on(addresses);
+        self.inner.set_addresses(addresses)
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+        self.watching = on;
+        if on {
+            self.settle();
+        } else {
+            self.incoming.iter_mut().for_each(Incoming::ignore);
+        }
+    }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.inner.set_gsi(open)
+    }
+
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.inner.listen(service, address)
+    }
+
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.inner.unlisten(service, address);
+    }
+}
