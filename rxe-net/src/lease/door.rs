@@ -5,7 +5,7 @@
 use std::io::IoSlice;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -112,19 +112,25 @@ struct Shared {
     /// Readable when `state` has changed.
     wake: std::os::fd::OwnedFd,
     state: Mutex<State>,
+    /// `seen` has changed.
+    taken_up: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     doors: Vec<Arc<Door>>,
     stop: bool,
+    /// Changes made, and those of them that the thread knows of.
+    made: u64,
+    seen: u64,
 }
 
 impl Doors {
     pub(super) fn new() -> Result<Self, NetError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| NetError::os("make an event descriptor", e))?;
-        let shared = Arc::new(Shared { wake, state: Mutex::default() });
+        let taken_up = Condvar::new();
+        let shared = Arc::new(Shared { wake, state: Mutex::default(), taken_up });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("rxe-lease".into())
@@ -137,8 +143,14 @@ impl Doors {
         self.shared.change(|state| state.doors.push(Arc::new(door)));
     }
 
+    /// Closes a door: then its name is free.
     pub(super) fn remove(&self, address: IpAddr) {
-        self.shared.change(|state| state.doors.retain(|door| door.place.address != address));
+        let made =
+            self.shared.change(|state| state.doors.retain(|door| door.place.address != address));
+        // The thread may hold it a moment longer.
+        let state = self.shared.lock();
+        let waits = self.shared.taken_up.wait_while(state, |state| state.seen < made);
+        drop(waits.unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
@@ -162,17 +174,23 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, f: impl FnOnce(&mut State)) {
-        f(&mut self.lock());
+    /// Changes the state; the number of the change.
+    fn change(&self, f: impl FnOnce(&mut State)) -> u64 {
+        let mut state = self.lock();
+        f(&mut state);
+        state.made += 1;
         // It can only fail when it is readable anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        state.made
     }
 
     fn serve(&self) {
         loop {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
             let doors = {
-                let state = self.lock();
+                let mut state = self.lock();
+                state.seen = state.made;
+                self.taken_up.notify_all();
                 if state.stop {
                     return;
                 }
