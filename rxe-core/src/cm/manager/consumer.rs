@@ -7,9 +7,9 @@ use super::{CmError, ConnId, Listener, ListenerId, Manager, Route, fill};
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
 use crate::types::{Qpn, Time};
 
-/// How often a REQ, REP or SIDR_REQ is repeated: with growing waits, for 102 s.
+/// How often a REQ, REP or SIDR_REQ is repeated: with growing waits, for 110 s.
 const RETRIES: u8 = 15;
-/// How often a DREQ is: for 33 s.
+/// How often a DREQ is: for 41 s.
 const DREQ_RETRIES: u8 = 7;
 /// How long a SIDR_REP is kept, in case it is lost.
 const SIDR_KEPT: Duration = Duration::from_secs(20);
