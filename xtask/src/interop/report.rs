@@ -252,15 +252,35 @@ with a socket, as rdma_cm has it do: `rdma_rxe` itself asks the interface for a 
 of IPv6, for IPv4 groups too. Where a cell is empty, the kernel has no such thing: memory windows \
 came with Linux 5.14, ATOMIC WRITE and FLUSH with 6.2.
 
-A FLUSH of `rdma_rxe` carries an ICRC that is not the specification's: everything from BTH on goes \
-in twice. Two such kernels understand each other; a FLUSH with the right ICRC they drop. Our engine \
-accepts both, and tries the other one when a FLUSH has to be sent again: the first FLUSH to such a \
-kernel costs a timeout, later ones do not.
-
 A fault is played between two kernels first, and each end must see the same completions and end \
 in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \
 2 a SEND behind it, 50 a receive posted by the requester, 60 and 61 receives posted by the \
 responder. `ok *` has a remark below the tables.
+
+## Where `rdma_rxe` does otherwise
+
+Met in these cells, and gone round where a program could do so too:
+
+| Linux | what it does | and so |
+| --- | --- | --- |
+| 6.12, 7.2 | the ICRC of a FLUSH takes everything from BTH on in twice, and a FLUSH with the right \
+ICRC is dropped | two kernels understand each other, and nobody else. Our engine accepts both ICRCs, and \
+tries the other one when a FLUSH has to be sent again: the first to such a kernel costs a timeout, later \
+ones do not |
+| 6.1, 6.12, 7.2 | addresses in a memory window are compared with the bounds of its region, not with its \
+own | a peer with a window's key reaches all of the region |
+| 6.1, 6.12, 7.2 | a receive whose SEND took a key away is marked with the number that the flag has inside \
+the kernel | programs see `IBV_WC_IP_CSUM_OK` instead of `IBV_WC_WITH_INV`; the key is there |
+| 6.1, 6.12, 7.2 | a SEND with a key that cannot be invalidated is acknowledged | the requester sees \
+success, and its next request runs out of retries |
+| all | a Q_Key with the high bit set goes into the packet instead of the queue pair's own | such a \
+datagram is dropped |
+| all | an IPv4 group's datagrams are asked for under a MAC address of IPv6, and the interface does not \
+join | programs must join with a socket |
+| all | a message longer than its receive is a remote operational error, a receive with a wrong lkey a \
+local operation error | the remarks of `long/SEND` and `recv-lkey/SEND` |
+| 5.10 | answers to atomics over IPv4 do not leave it; no NAK for a fault of a request that takes no \
+receive | atomics are tried over IPv6; the requester runs out of retries |
 ";
 
 #[cfg(test)]
