@@ -4,7 +4,7 @@ use rxe_core::mem::{Access, WindowType};
 use rxe_core::qp::QpState;
 use rxe_core::queue::Status;
 
-use super::{Binding, Judge, Look, Verdict};
+use super::{Judge, Look, Sent, Verdict};
 use crate::sim::memory::{Area, Place};
 use crate::sim::script::{By, Flaw, Op, Queue, Verb};
 
@@ -211,10 +211,17 @@ impl Judge<'_> {
             if other.window != bind.window || step == sent.step || other.failed {
                 continue;
             }
-            let open = |b: &Binding| self.script.bind(step).place.len > 0 && b.gone.is_none();
+            // It ended before this was posted, or by a request before this one.
+            let own = &self.qps[qp].sends;
+            let in_turn = other.disturbed.iter().any(|&(when, by)| {
+                let ended = |s: &Sent| s.step == by && s.outcome == Some(Status::Success);
+                when < sent.posted && own.iter().any(ended)
+            });
+            let closed = other.gone.is_some_and(|gone| gone < sent.posted || in_turn);
+            let open = self.script.bind(step).place.len > 0 && !closed;
             let earlier = other.posted < sent.posted;
             let settled = other.bound.is_some() || other.gone.is_some();
-            if other.kind == WindowType::Type2 && earlier && open(other) {
+            if other.kind == WindowType::Type2 && earlier && open {
                 let held = other.bound.is_some_and(|bound| bound < sent.posted);
                 if held && other.disturbed.is_empty() {
                     return Right::Never;

@@ -134,6 +134,10 @@ impl<'s> Stage<'s> {
                 break;
             };
             self.now = self.now.max(next);
+            self.turns = 0;
+            if self.is_closing {
+                self.give_up_waiting()?;
+            }
             if self.now.since(Time::ZERO) > LIMIT {
                 return Err("no end after a minute".into());
             }
@@ -288,6 +292,21 @@ impl<'s> Stage<'s> {
         self.paused.clear();
         for qp in 0..self.script.qps.len() {
             self.deed(&Deed::Resume(qp))?;
+        }
+        Ok(())
+    }
+
+    /// Ends queue pairs that still ask for a receive that will not come while others are not done.
+    fn give_up_waiting(&mut self) -> Result<(), String> {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        if self.now < Time::ZERO + self.script.closing + PATIENCE {
+            return Ok(());
+        }
+        for qp in 0..self.script.qps.len() {
+            let state = self.objects.state(qp);
+            if state == QpState::Rts && self.judge.may_wait(qp, &self.objects) {
+                self.deed(&Deed::Error(qp))?;
+            }
         }
         Ok(())
     }
