@@ -37,8 +37,10 @@ pub(super) fn as_client(
     own: &[Address],
     transport: Transport,
 ) -> Result<Vec<Address>, Error> {
-    send(stream, own, transport.messages())?;
+    let sent = send(stream, own, transport.messages());
+    // A peer of another service answers the first and hangs up: what it said counts.
     let peer = receive_all(stream, transport, |_| {})?;
+    sent?;
     stream.write_all(&DONE).map_err(|e| rendezvous::broken(&e))?;
     Ok(peer)
 }

@@ -116,10 +116,16 @@ impl Waiter {
         if silence > SILENCE {
             let what =
                 format!("nothing came from the peer for {} s, {progress}", SILENCE.as_secs());
-            let todo =
-                "was it started with the same --transport, -n and -s, and is it still running?";
-            // On an unreliable service it may have come, and was dropped.
-            return Err(with_last(Error::new(what, todo), self.cq.device(), |_| true));
+            let todo = "was it started with the same --transport, -n, -s and -m, and is it still \
+                        running?";
+            let error = Error::new(what, todo);
+            // On an unreliable service it may have come, and was dropped; the first one tells why.
+            let mut seen = self.cq.device().explain().into_iter();
+            let first = seen.find(|line| line.starts_with("dropped"));
+            return Err(match first {
+                Some(first) => Error::new(error, format!("first seen here: {first}")),
+                None => error,
+            });
         }
         Ok(())
     }
@@ -145,13 +151,9 @@ pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
     };
     let error = Error::new(what, format!("{}{alike}", status.explain()));
     // Packets that came too late are no news.
-    Err(with_last(error, device, |line| !line.starts_with("dropped")))
-}
-
-/// Adds what the device saw last, of what is news.
-fn with_last(error: Error, device: &Device, news: impl Fn(&str) -> bool) -> Error {
-    match device.explain().into_iter().rfind(|line| news(line)) {
+    let news = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
+    Err(match news {
         Some(last) => Error::new(error, format!("last seen here: {last}")),
         None => error,
-    }
+    })
 }
