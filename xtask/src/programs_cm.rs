@@ -75,6 +75,10 @@ impl Program {
             options.split_whitespace().map(|word| word.replace("ADDRESS", &address)).collect()
         };
         let mut server = world.spawn(self.server.0, &words(self.server.1), server_is_ours)?;
+        // In an emulated VM it takes its time to listen, and not every client survives a refusal.
+        if !server_is_ours {
+            thread::sleep(Duration::from_secs(2));
+        }
         let mut client = (false, String::new());
         for _ in 0..30 {
             thread::sleep(Duration::from_millis(400));
