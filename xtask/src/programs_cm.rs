@@ -26,6 +26,9 @@ const fn pair(
     Program { name: client.0, options: client.1, server, client, v6: false }
 }
 
+/// perftest's `-R` is not among them: a client of it that is refused, because its server does not
+/// listen yet, goes on with an identifier that it has destroyed, and leaves its server waiting for
+/// the rest of a conversation. `tests/tests/rdmacm.rs` runs it where the server can be waited for.
 pub(crate) const ALL: &[Program] = &[
     with("rping", "-s -a ADDRESS -C 10 -V", "-c -a ADDRESS -C 10 -V"),
     Program {
@@ -39,8 +42,6 @@ pub(crate) const ALL: &[Program] = &[
     pair(("rdma_server", ""), ("rdma_client", "-s ADDRESS")),
     pair(("rdma_xserver", "-c r"), ("rdma_xclient", "-c r -s ADDRESS")),
     with("riostream", "-b ADDRESS -S 1000 -I 3", "-s ADDRESS -S 1000 -I 3"),
-    with("ib_send_bw", "-R -F -n 100", "-R -F -n 100 ADDRESS"),
-    with("ib_write_lat", "-R -F -n 100", "-R -F -n 100 ADDRESS"),
 ];
 
 /// What clients say where nobody listens yet.
