@@ -45,6 +45,49 @@ fn devices_are_listed_and_described() {
 }
 
 #[test]
+fn a_link_that_was_added_names_the_device_of_programs() {
+    let script = r#"
+        export XDG_RUNTIME_DIR="$PWD"
+        $RXE link add rxe0 type rxe netdev lo
+        $RXE run -- ibv_devices
+        $RXE run -- ls /sys/class/infiniband
+        timeout 60 $RXE run -- ibv_rc_pingpong -d rxe0 -g 0 -n 10 > server & server=$!
+        until ss -Htln 'sport = :18515' | grep -q .; do
+            kill -0 $server
+            sleep 0.05
+        done
+        timeout 60 $RXE run -- ibv_rc_pingpong -d rxe0 -g 0 -n 10 127.0.0.1
+        wait $server
+    "#;
+    let Some(out) = alone("links", "ibv_rc_pingpong", script) else { return };
+    assert!(out.contains("rxe0            \t0200") && !out.contains("rxe_lo"), "{out}");
+    assert!(out.contains("\nrxe0\n") && out.contains("10 iters"), "{out}");
+}
+
+#[test]
+fn a_program_that_runs_rdma_link_sees_the_devices() {
+    let script = r#"
+        export XDG_RUNTIME_DIR="$PWD"
+        $RXE link add rxe0 type rxe netdev veth0
+        $RXE run -- rdma link
+        $RXE run --device veth0 -- sh -c 'rdma link show -j; rdma -j link show; rdma link show rxe0/1'
+        mkdir bin
+        printf '#!/bin/sh\necho the real one: "$@"\n' > bin/rdma
+        chmod +x bin/rdma
+        PATH="$PWD/bin:$PATH" $RXE run -- sh -c 'rdma -j dev show link'
+    "#;
+    let Some(out) = alone("rdma link", "ibv_devices", script) else { return };
+    let lines: Vec<_> = out.lines().collect();
+    let rxe0 = "link rxe0/1 state ACTIVE physical_state LINK_UP netdev veth0 ";
+    let lo = "link rxe_lo/1 state ACTIVE physical_state LINK_UP netdev lo ";
+    assert_eq!(lines[..2], [rxe0, lo], "{out}");
+    let json = "\"ifname\":\"rxe0\",\"port\":1,\"state\":\"ACTIVE\",\"physical_state\":\"LINK_UP\"";
+    assert!(lines[2].starts_with("[{") && lines[2].contains(json), "{out}");
+    assert!(!lines[2].contains("lo") && lines[3] == lines[2], "{out}");
+    assert_eq!(lines[4..], [rxe0, "the real one: -j dev show link"], "{out}");
+}
+
+#[test]
 fn rxe_devinfo_says_what_ibv_devinfo_does() {
     let script = "
         $RXE devinfo -v > ours

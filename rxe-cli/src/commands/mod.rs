@@ -6,6 +6,7 @@ mod demo;
 mod devices;
 mod devinfo;
 mod gids;
+mod link;
 mod perf;
 mod pingpong;
 mod run;
@@ -39,6 +40,7 @@ commands! {
     Devices(devices::Args),
     Devinfo(devinfo::Args),
     Gids(gids::Args),
+    Link(link::Args),
     Pingpong(pingpong::Args),
     Perf(perf::Args),
     Run(run::Args),

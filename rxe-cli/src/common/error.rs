@@ -4,6 +4,7 @@ use std::fmt;
 
 use rxe_net::NetError;
 use rxe_verbs::device::DeviceError;
+use rxe_verbs::device::links::LinkError;
 
 /// Ends the command with exit code 1.
 ///
@@ -35,6 +36,12 @@ impl std::error::Error for Error {}
 
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+impl From<LinkError> for Error {
+    fn from(e: LinkError) -> Self {
         Self(e.to_string())
     }
 }

@@ -8,8 +8,15 @@ mod monitor;
 mod rtnetlink;
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use crate::sys::sockopt::namespace_cookie;
 
 pub use gid_table::{GidEntry, GidTable};
 pub use monitor::InterfaceMonitor;
@@ -43,6 +50,17 @@ impl Interface {
     /// Whatever the system says where it lets nobody ask (a seccomp filter against `AF_NETLINK`).
     pub fn list() -> io::Result<Vec<Self>> {
         rtnetlink::list()
+    }
+
+    /// A number for the network namespace this thread is in: no other has it before the system
+    /// restarts. (Before Linux 5.14 another may, once this one is gone.)
+    ///
+    /// # Errors
+    /// Whatever the system says where it gives no socket, or has neither the number nor `/proc`.
+    pub fn namespace() -> io::Result<u64> {
+        let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        namespace_cookie(socket.as_fd())
+            .or_else(|_| fs::metadata("/proc/thread-self/ns/net").map(|meta| meta.ino()))
     }
 
     /// The GIDs of its addresses.
@@ -168,6 +186,11 @@ mod tests {
         assert_eq!(a.eui64(), b.eui64());
         assert_eq!(a.eui64()[0] & 0x03, 0, "local, not a group");
         assert_ne!(a.eui64(), interface(None, &["10.0.0.2"]).eui64());
+    }
+
+    #[test]
+    fn a_namespace_has_one_number() {
+        assert_eq!(Interface::namespace().unwrap(), Interface::namespace().unwrap());
     }
 
     #[test]

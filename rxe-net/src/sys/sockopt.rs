@@ -39,6 +39,21 @@ pub(crate) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
     check(rc).map(|()| value)
 }
 
+/// A number for the network namespace of a socket, which no other has until the system restarts.
+/// Linux 5.14.
+pub(crate) fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    /// Of `<asm-generic/socket.h>`.
+    const SO_NETNS_COOKIE: c_int = 71;
+    let mut value: u64 = 0;
+    let mut len: libc::socklen_t = 8;
+    let to = (&raw mut value).cast();
+    // SAFETY: `value` has room for the `len` bytes that the kernel may write.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, to, &mut len)
+    };
+    check(rc).map(|()| value)
+}
+
 /// Datagrams that this socket has lost because its receive buffer was full. 0 where the system does
 /// not tell.
 pub(crate) fn drops(fd: BorrowedFd<'_>) -> u32 {

@@ -78,7 +78,7 @@ fn entries() -> Vec<&'static DeviceEntry> {
     });
     let shown = |info: &DeviceInfo| match &CONFIG.devices {
         None => true,
-        Some(names) => names.iter().any(|n| n == info.name() || *n == info.interface().name),
+        Some(names) => names.iter().any(|name| info.is_called(name)),
     };
     let Ok(mut all) = ALL.lock() else { return Vec::new() };
     let infos = infos.into_iter().filter(shown);

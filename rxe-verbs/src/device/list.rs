@@ -1,7 +1,8 @@
 //! Which devices there are, and what they are called.
 //!
 //! Each interface with an address is a device `rxe_NETDEV`, the name that `rdma link add`'s users
-//! give to the kernel's. Wherever a device is asked for, the interface's own name serves as well.
+//! give to the kernel's, unless its user has given it another ([`super::links`]). Wherever a device
+//! is asked for, `rxe_NETDEV` and the interface's own name serve as well.
 
 use std::fmt;
 use std::io;
@@ -10,6 +11,7 @@ use rxe_core::engine::Limits;
 use rxe_net::{GidTable, Interface};
 
 use super::attr::limits_of_sharing;
+use super::links::Links;
 use super::{DeviceAttr, Guid, PortAttr};
 
 /// A device, not opened: what can be told by looking at its interface.
@@ -30,7 +32,7 @@ impl DeviceInfo {
     /// # Errors
     /// [`DeviceError::Os`].
     pub fn list() -> Result<Vec<Self>, DeviceError> {
-        Ok(from_interfaces(Interface::list().map_err(DeviceError::Os)?))
+        Ok(from_interfaces(Interface::list().map_err(DeviceError::Os)?, &Links::read()))
     }
 
     /// The device with this name, or on the interface with this name.
@@ -39,7 +41,7 @@ impl DeviceInfo {
     /// [`DeviceError`], which says what there is instead.
     pub fn find(name: &str) -> Result<Self, DeviceError> {
         let interfaces = Interface::list().map_err(DeviceError::Os)?;
-        find(name, interfaces)
+        find(name, interfaces, &Links::read())
     }
 
     /// The first device of [`DeviceInfo::list`].
@@ -48,6 +50,11 @@ impl DeviceInfo {
     /// [`DeviceError::None`] if no interface has an address.
     pub fn first() -> Result<Self, DeviceError> {
         Self::list()?.into_iter().next().ok_or(DeviceError::None)
+    }
+
+    /// Whether this is a name of it: its own, `rxe_NETDEV`, or its interface's.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || names(name, &self.interface.name)
     }
 
     /// Its name, as in `rxe_eth0`.
@@ -85,7 +92,7 @@ impl DeviceInfo {
 /// [`DeviceInfo::list`].)
 impl From<Interface> for DeviceInfo {
     fn from(interface: Interface) -> Self {
-        Self { name: format!("{PREFIX}{}", interface.name), gids: interface.gids(), interface }
+        Self { name: default_name(&interface.name), gids: interface.gids(), interface }
     }
 }
 
@@ -146,19 +153,39 @@ impl std::error::Error for DeviceError {
 
 const PREFIX: &str = "rxe_";
 
-fn from_interfaces(interfaces: Vec<Interface>) -> Vec<DeviceInfo> {
+/// What the device of an interface is called that nobody has given a name to.
+pub(super) fn default_name(netdev: &str) -> String {
+    format!("{PREFIX}{netdev}")
+}
+
+fn from_interfaces(interfaces: Vec<Interface>, links: &Links) -> Vec<DeviceInfo> {
     let with_address = interfaces.into_iter().filter(|i| !i.addresses.is_empty());
-    let mut devices: Vec<_> = with_address.map(DeviceInfo::from).collect();
+    let mut devices: Vec<_> = with_address.map(|i| named(i, links)).collect();
     devices.sort_by_key(|d| (d.interface.loopback, !d.interface.running, d.interface.index));
     devices
 }
 
-fn find(name: &str, interfaces: Vec<Interface>) -> Result<DeviceInfo, DeviceError> {
-    let bare = interfaces.iter().find(|i| i.addresses.is_empty() && names(name, &i.name));
+fn named(interface: Interface, links: &Links) -> DeviceInfo {
+    let link = links.name_of(interface.index).map(str::to_owned);
+    let mut device = DeviceInfo::from(interface);
+    if let Some(name) = link {
+        device.name = name;
+    } else if links.has(&device.name) {
+        // The interface came after another was given this name.
+        device.name = format!("{}.{}", device.name, device.interface.index);
+    }
+    device
+}
+
+fn find(name: &str, interfaces: Vec<Interface>, links: &Links) -> Result<DeviceInfo, DeviceError> {
+    let is_called =
+        |i: &&Interface| names(name, &i.name) || links.name_of(i.index).is_some_and(|n| n == name);
+    let bare = interfaces.iter().filter(|i| i.addresses.is_empty()).find(is_called);
     let bare = bare.map(|i| i.name.clone());
-    let mut devices = from_interfaces(interfaces);
+    let mut devices = from_interfaces(interfaces, links);
     // A device's own name goes before an interface that happens to be called like it.
     let at = devices.iter().position(|d| d.name == name);
+    let at = at.or_else(|| devices.iter().position(|d| default_name(&d.interface.name) == name));
     let at = at.or_else(|| devices.iter().position(|d| d.interface.name == name));
     if let Some(at) = at {
         return Ok(devices.swap_remove(at));
@@ -175,7 +202,7 @@ fn names(name: &str, netdev: &str) -> bool {
     name == netdev || name.strip_prefix(PREFIX) == Some(netdev)
 }
 
-fn choice(devices: &[String]) -> String {
+pub(super) fn choice(devices: &[String]) -> String {
     match devices {
         [] => "there is no other".into(),
         [one] => format!("use {one}"),
@@ -219,25 +246,41 @@ mod tests {
     }
 
     fn message(name: &str, interfaces: Vec<Interface>) -> String {
-        find(name, interfaces).unwrap_err().to_string()
+        find(name, interfaces, &Links::default()).unwrap_err().to_string()
     }
 
     #[test]
     fn the_first_is_up_and_leads_elsewhere_and_loopback_is_last() {
-        let names: Vec<_> = from_interfaces(host()).into_iter().map(|d| d.name).collect();
+        let names: Vec<_> =
+            from_interfaces(host(), &Links::default()).into_iter().map(|d| d.name).collect();
         assert_eq!(names, ["rxe_eth1", "rxe_eth0", "rxe_lo"]);
     }
 
     #[test]
     fn both_names_find_a_device() {
         for name in ["rxe_eth1", "eth1"] {
-            assert_eq!(find(name, host()).unwrap().name(), "rxe_eth1");
+            assert_eq!(find(name, host(), &Links::default()).unwrap().name(), "rxe_eth1");
         }
         let twins = vec![
             interface(1, "rxe_eth0", Some("10.0.0.1")),
             interface(2, "eth0", Some("10.0.0.2")),
         ];
-        assert_eq!(find("rxe_eth0", twins).unwrap().interface().index, 2);
+        assert_eq!(find("rxe_eth0", twins, &Links::default()).unwrap().interface().index, 2);
+    }
+
+    #[test]
+    fn a_given_name_is_shown_and_all_three_names_find_the_device() {
+        let links = Links::parse("3 rxe0\n2 rxe_lo\n4 rxe7\n");
+        let names: Vec<_> = from_interfaces(host(), &links).into_iter().map(|d| d.name).collect();
+        assert_eq!(names, ["rxe0", "rxe_lo", "rxe_lo.1"]);
+        for name in ["rxe0", "rxe_eth1", "eth1"] {
+            let found = find(name, host(), &links).unwrap();
+            assert_eq!((found.name(), found.interface().index), ("rxe0", 3));
+            assert!(found.is_called(name) && !found.is_called("rxe_lo"));
+        }
+        assert_eq!(find("rxe_lo", host(), &links).unwrap().interface().name, "eth0");
+        assert_eq!(find("lo", host(), &links).unwrap().interface().name, "lo");
+        assert!(matches!(find("rxe7", host(), &links), Err(DeviceError::NoAddress { .. })));
     }
 
     #[test]
@@ -251,6 +294,9 @@ mod tests {
             "interface eth2 has no address, so it is no device: give it one (`ip address add \
              ADDRESS/LENGTH dev eth2`), or use rxe_eth1, rxe_eth0 or rxe_lo"
         );
-        assert!(matches!(find("x", vec![interface(1, "lo", None)]), Err(DeviceError::None)));
+        assert!(matches!(
+            find("x", vec![interface(1, "lo", None)], &Links::default()),
+            Err(DeviceError::None)
+        ));
     }
 }

@@ -3,6 +3,7 @@
 
 mod attr;
 mod follow;
+pub mod links;
 mod list;
 mod open;
 mod options;

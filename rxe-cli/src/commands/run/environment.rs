@@ -61,7 +61,13 @@ impl Settings {
             shown.retain(|device| chosen.iter().any(|name| name == device.name()));
             variables.push(("RXE_DEVICE", chosen.join(",").into()));
         }
-        variables.push(("RXE_SYSFS", sysfs::tree(&shown)?.into()));
+        let tree = sysfs::tree(&shown)?;
+        // Without the variable, programs are looked for in places that are no list of ours.
+        if env::var_os("PATH").is_some() {
+            let programs = sysfs::programs(&tree);
+            variables.push(("PATH", in_front_of(programs.as_os_str(), "PATH", &[':'])));
+        }
+        variables.push(("RXE_SYSFS", tree.into()));
         if let Some(path) = &self.pcap {
             // The program may change its directory before it opens a device.
             let whole = absolute(path).map_err(|e| {

@@ -6,7 +6,7 @@ mod program;
 mod sysfs;
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -31,7 +31,9 @@ impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let variables = self.settings.variables()?;
         let (name, arguments) = self.program.split_first().expect("clap requires one");
-        let path = program::find(name)?;
+        // Where the program itself will find others.
+        let path = variables.iter().find(|(name, _)| *name == "PATH").map(|(_, value)| value);
+        let path = program::find(name, path.map_or(OsStr::new(""), |path| path))?;
         program::check(&path)?;
         let mut command = Command::new(&path);
         command.arg0(name).args(arguments).envs(variables);
@@ -61,7 +63,10 @@ impl EnvArgs {
 
 /// Where the program stands that is running.
 fn own_dir() -> Result<PathBuf, Error> {
+    Ok(own_path()?.parent().map(PathBuf::from).unwrap_or_default())
+}
+
+fn own_path() -> Result<PathBuf, Error> {
     let exe = env::current_exe().and_then(|path| path.canonicalize());
-    let exe = exe.map_err(|e| Error::new("can not find out where rxe itself is", e))?;
-    Ok(exe.parent().map(PathBuf::from).unwrap_or_default())
+    exe.map_err(|e| Error::new("can not find out where rxe itself is", e))
 }

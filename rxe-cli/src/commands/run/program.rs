@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 
 use crate::common::Error;
 
-/// Where the shell would find it.
-pub(super) fn find(name: &OsStr) -> Result<PathBuf, Error> {
+/// Where a shell with this `PATH` would find it.
+pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if shown.contains('/') {
         return executable(Path::new(name)).map_err(|why| Error::new(shown, why));
     }
-    let path = env::var_os("PATH").unwrap_or_default();
     let mut refused = None;
-    for dir in env::split_paths(&path) {
+    for dir in env::split_paths(path) {
         match executable(&dir.join(name)) {
             Ok(found) => return Ok(found),
             Err("there is no such file") => {}

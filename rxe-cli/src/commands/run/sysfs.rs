@@ -4,34 +4,70 @@
 //! A tree is named by what is in it, and never changed: programs started at the same time share it,
 //! others get another.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::{env, process};
+use std::process;
 
 use rxe_verbs::DeviceInfo;
+use rxe_verbs::device::links::runtime_dir;
 
+use super::own_path;
 use crate::common::Error;
 
 /// The tree for these devices.
 pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
-    let root = runtime_dir();
-    write(&root, &files(devices)).map_err(|e| {
-        Error::new(
-            format!("can not write what programs look for in sysfs to {}", root.display()),
-            e,
-        )
-    })
+    let rdma = rdma_wrapper(&own_path()?);
+    let mut files = files(devices);
+    files.push((RDMA.into(), rdma));
+    runtime_dir()
+        .and_then(|root| write(&root, &files))
+        .map_err(|e| Error::new("can not write what programs look for in sysfs", e))
 }
 
-/// A directory for this user's runtime files.
-fn runtime_dir() -> PathBuf {
-    match env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
-        Some(dir) => PathBuf::from(dir).join("rxe"),
-        None => env::temp_dir().join(format!("rxe-{}", rustix::process::geteuid().as_raw())),
-    }
+/// The directory of a tree whose programs are found before the system's.
+pub(super) fn programs(tree: &Path) -> PathBuf {
+    tree.join(RDMA).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+/// What programs run to ask for links (`rdma link show -j`).
+const RDMA: &str = "bin/rdma";
+
+/// `rdma`, whose links are those of `rxe link`; all else is for the system's own. Its options may
+/// stand before `link`, too.
+fn rdma_wrapper(rxe: &Path) -> String {
+    let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
+    format!(
+        r#"#!/bin/sh
+object=
+for word do
+    case $word in
+        -*) ;;
+        *) object=$word; break ;;
+    esac
+done
+case $object in
+    l | li | lin | link) ;;
+    *)
+        PATH=${{PATH#"${{0%/*}}":}}
+        exec rdma "$@"
+        ;;
+esac
+left=$#
+while [ "$left" -gt 0 ]; do
+    if [ "$1" = "$object" ]; then
+        object=
+    else
+        set -- "$@" "$1"
+    fi
+    shift
+    left=$((left - 1))
+done
+exec '{rxe}' link --only "$RXE_DEVICE" "$@"
+"#
+    )
 }
 
 /// Paths and texts.
@@ -42,14 +78,6 @@ type Files = Vec<(String, String)>;
 const CHARACTER_DEVICES: &str = "dev/infiniband/";
 
 fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
-    match DirBuilder::new().mode(0o700).create(root) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    // In a directory for everybody somebody else may have been first.
-    if fs::symlink_metadata(root)?.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("the directory belongs to another user"));
-    }
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
     let done = root.join(format!("sys-{:016x}", hasher.finish()));
@@ -65,7 +93,10 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         if name.starts_with(CHARACTER_DEVICES) {
             symlink("/dev/null", path)?;
         } else {
-            fs::write(path, text)?;
+            fs::write(&path, text)?;
+            if name == RDMA {
+                fs::set_permissions(path, Permissions::from_mode(0o755))?;
+            }
         }
     }
     if let Err(e) = fs::rename(&new, &done) {
@@ -131,11 +162,14 @@ fn files(devices: &[DeviceInfo]) -> Files {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+
     use super::*;
 
     #[test]
     fn a_tree_is_written_once_and_shared() {
         let root = env::temp_dir().join(format!("rxe-tree-{}", process::id()));
+        fs::create_dir_all(&root).unwrap();
         let files = vec![("a/b".to_owned(), "text\n".to_owned())];
         let first = write(&root, &files).unwrap();
         assert_eq!(fs::read_to_string(first.join("a/b")).unwrap(), "text\n");

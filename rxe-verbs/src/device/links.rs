@@ -1,0 +1,432 @@
+//! The names that a user gives to devices, as `rdma link add NAME type rxe netdev NETDEV` gives them
+//! to a kernel's.
+//!
+//! They are kept in one small file for each user and network namespace, among the runtime files of
+//! the user, and are gone when these are: with the session, or when the system restarts.
+//!
+//! Invariants: a name stands for one interface, known by its number, so that it keeps the name when
+//! it is itself renamed; an interface has one name at most. The file is replaced whole, by one at a
+//! time.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::{env, process};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+use rxe_net::Interface;
+
+use super::list::{choice, default_name};
+
+/// Gives the device on the interface `netdev` the name `name`.
+///
+/// # Errors
+/// [`LinkError`], which says what to do instead.
+pub fn add(name: &str, netdev: &str) -> Result<(), LinkError> {
+    let interfaces = Interface::list().map_err(LinkError::os("list the interfaces"))?;
+    change(|links| {
+        links.forget_all_but(&interfaces);
+        links.add(name, netdev, &interfaces)
+    })
+}
+
+/// Takes the name `name` away again: its device has the name `rxe_NETDEV` then.
+///
+/// # Errors
+/// [`LinkError`]: nobody has given this name.
+pub fn delete(name: &str) -> Result<(), LinkError> {
+    let interfaces = Interface::list().map_err(LinkError::os("list the interfaces"))?;
+    change(|links| {
+        links.forget_all_but(&interfaces);
+        links.delete(name, &interfaces)
+    })
+}
+
+/// The directory for this user's runtime files, which nobody else can write to. It is made if need
+/// be.
+///
+/// # Errors
+/// It can not be made, or belongs to another user.
+pub fn runtime_dir() -> io::Result<PathBuf> {
+    let dir = runtime_path();
+    match DirBuilder::new().mode(0o700).create(&dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(named(&dir, &e)),
+        _ => {}
+    }
+    // In a directory for everybody somebody else may have been first.
+    let why = match fs::symlink_metadata(&dir) {
+        Ok(meta) if !meta.is_dir() => "it is no directory",
+        Ok(meta) if meta.uid() != geteuid().as_raw() => "it belongs to another user",
+        Ok(_) => return Ok(dir),
+        Err(e) => return Err(named(&dir, &e)),
+    };
+    Err(named(&dir, &io::Error::other(why)))
+}
+
+/// A name can not be given or taken away.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// It can not be the name of a device.
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// There is no such interface.
+    NoInterface {
+        /// The name asked for.
+        netdev: String,
+        /// Those that there are.
+        interfaces: Vec<String>,
+    },
+    /// The interface has no address, so it is no device.
+    NoAddress {
+        /// The interface.
+        netdev: String,
+    },
+    /// The name belongs to another interface or device, or this interface has it already.
+    Taken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        by: String,
+        /// It was given by [`add`].
+        given: bool,
+    },
+    /// The interface's device has been given another name.
+    HasName {
+        /// The interface.
+        netdev: String,
+        /// Its device's name.
+        name: String,
+    },
+    /// The device has this name without anybody having given it.
+    NotGiven {
+        /// The name.
+        name: String,
+        /// Its interface.
+        netdev: String,
+    },
+    /// Nobody has given this name.
+    NoSuch {
+        /// The name.
+        name: String,
+        /// Those that were given.
+        links: Vec<String>,
+    },
+    /// The system refuses.
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl LinkError {
+    fn os(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Os { what, source }
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { name, why } => {
+                write!(f, "{name:?} can not be a device's name: {why}; choose one like rxe0")
+            }
+            Self::NoInterface { netdev, interfaces } => {
+                write!(f, "no interface {netdev:?}: {}", choice(interfaces))
+            }
+            Self::NoAddress { netdev } => write!(
+                f,
+                "interface {netdev} has no address, so it is no device: give it one first \
+                 (`ip address add ADDRESS/LENGTH dev {netdev}`)"
+            ),
+            Self::Taken { name, by, given: true } => write!(
+                f,
+                "{name} exists already, on {by}: choose another name, or `rxe link delete {name}` \
+                 first"
+            ),
+            Self::Taken { name, by, given: false } => {
+                write!(f, "{name} is a name of {by}: choose another name")
+            }
+            Self::HasName { netdev, name } => {
+                write!(f, "{netdev} has the device {name}: `rxe link delete {name}` first")
+            }
+            Self::NotGiven { name, netdev } => write!(
+                f,
+                "{name} was not added: it is there because {netdev} has an address, and can not be \
+                 deleted; `rxe run --device` shows a program only some devices"
+            ),
+            Self::NoSuch { name, links } if links.is_empty() => {
+                write!(f, "no link {name:?}: none was added")
+            }
+            Self::NoSuch { name, links } => {
+                write!(f, "no link {name:?}: those added are {}", links.join(", "))
+            }
+            Self::Os { what, source } => write!(f, "can not {what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Os { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// The names given in this network namespace, by the number of the interface.
+#[derive(Debug, Default)]
+pub(super) struct Links(BTreeMap<u32, String>);
+
+impl Links {
+    /// As they are now. None where they can not be read.
+    pub(super) fn read() -> Self {
+        let path = Interface::namespace().map(|number| runtime_path().join(file_name(number)));
+        match path {
+            // Names from another user's file would be that user's choice.
+            Ok(path) if is_own(&runtime_path()) && is_own(&path) => Self::read_from(&path),
+            _ => Self::default(),
+        }
+    }
+
+    /// A line for each: the interface's number, and the name.
+    pub(super) fn parse(text: &str) -> Self {
+        let line = |line: &str| {
+            let (index, name) = line.split_once(' ')?;
+            check_name(name).ok()?;
+            Some((index.parse().ok()?, name.to_owned()))
+        };
+        Self(text.lines().filter_map(line).collect())
+    }
+
+    /// The name of the device on the interface of this number, if it was given one.
+    pub(super) fn name_of(&self, index: u32) -> Option<&str> {
+        self.0.get(&index).map(String::as_str)
+    }
+
+    /// Whether this name was given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.index_of(name).is_some()
+    }
+
+    fn read_from(path: &Path) -> Self {
+        fs::read_to_string(path).map(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    fn index_of(&self, name: &str) -> Option<u32> {
+        self.0.iter().find(|(_, n)| *n == name).map(|(index, _)| *index)
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().fold(String::new(), |mut text, (index, name)| {
+            let _ = writeln!(text, "{index} {name}");
+            text
+        })
+    }
+
+    /// Names of interfaces that are gone are free again.
+    fn forget_all_but(&mut self, interfaces: &[Interface]) {
+        self.0.retain(|index, _| interfaces.iter().any(|i| i.index == *index));
+    }
+
+    fn add(&mut self, name: &str, netdev: &str, all: &[Interface]) -> Result<(), LinkError> {
+        check_name(name).map_err(|why| LinkError::Name { name: name.into(), why })?;
+        let Some(interface) = all.iter().find(|i| i.name == netdev) else {
+            let interfaces = all.iter().map(|i| i.name.clone()).collect();
+            return Err(LinkError::NoInterface { netdev: netdev.into(), interfaces });
+        };
+        let taken = |by: &str, given| LinkError::Taken { name: name.into(), by: by.into(), given };
+        if let Some(index) = self.index_of(name) {
+            let by = all.iter().find(|i| i.index == index).map_or("", |i| &i.name);
+            return Err(taken(by, true));
+        }
+        let others = all.iter().filter(|i| i.index != interface.index);
+        for other in others {
+            if other.name == name || default_name(&other.name) == name {
+                return Err(taken(&other.name, false));
+            }
+        }
+        if let Some(has) = self.name_of(interface.index) {
+            return Err(LinkError::HasName { netdev: netdev.into(), name: has.into() });
+        }
+        if interface.addresses.is_empty() {
+            return Err(LinkError::NoAddress { netdev: netdev.into() });
+        }
+        self.0.insert(interface.index, name.into());
+        Ok(())
+    }
+
+    fn delete(&mut self, name: &str, all: &[Interface]) -> Result<(), LinkError> {
+        if let Some(index) = self.index_of(name) {
+            self.0.remove(&index);
+            return Ok(());
+        }
+        match all.iter().find(|i| default_name(&i.name) == name && !i.addresses.is_empty()) {
+            Some(interface) if self.name_of(interface.index).is_none() => {
+                let netdev = interface.name.clone();
+                Err(LinkError::NotGiven { name: name.into(), netdev })
+            }
+            _ => {
+                let links = self.0.values().cloned().collect();
+                Err(LinkError::NoSuch { name: name.into(), links })
+            }
+        }
+    }
+}
+
+/// Changes the file, unless `f` fails.
+fn change(f: impl FnOnce(&mut Links) -> Result<(), LinkError>) -> Result<(), LinkError> {
+    let number = Interface::namespace().map_err(LinkError::os("tell network namespaces apart"))?;
+    let keep = || LinkError::os("keep the names of links");
+    let dir = runtime_dir().map_err(keep())?;
+    let lock = File::create(dir.join("links.lock")).map_err(keep())?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|e| keep()(e.into()))?;
+    let path = dir.join(file_name(number));
+    let mut links = Links::read_from(&path);
+    f(&mut links)?;
+    replace(&path, &links.text()).map_err(keep())
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if text.is_empty() {
+        return match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+    }
+    let new = path.with_extension(format!("new-{}", process::id()));
+    fs::write(&new, text)?;
+    fs::rename(new, path)
+}
+
+/// Numbers of namespaces begin anew when the system does, and `/tmp` may stay.
+fn file_name(namespace: u64) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.split('-').next().unwrap_or_default();
+    format!("links-{boot}-{namespace}")
+}
+
+fn runtime_path() -> PathBuf {
+    match env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
+        Some(dir) => PathBuf::from(dir).join("rxe"),
+        None => env::temp_dir().join(format!("rxe-{}", geteuid().as_raw())),
+    }
+}
+
+fn is_own(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.uid() == geteuid().as_raw())
+}
+
+fn named(path: &Path, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}
+
+/// What a kernel takes, less what lists of devices and paths could not tell apart.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    /// IB_DEVICE_NAME_MAX, with the zero at the end.
+    const ROOM: usize = 64;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() {
+        Err("it is empty")
+    } else if name.len() >= ROOM {
+        Err("it has more than 63 characters")
+    } else if !name.chars().all(fits) {
+        Err("it may have letters, digits, '_', '-' and '.'")
+    } else if name.starts_with(['-', '.']) {
+        Err("it begins with '-' or '.'")
+    } else if name.chars().all(|c| c.is_ascii_digit()) {
+        Err("it is a number")
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_net::{Address, MacAddr, Scope};
+
+    fn interface(index: u32, name: &str) -> Interface {
+        Interface {
+            name: name.into(),
+            index,
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
+            mtu: 1500,
+            up: true,
+            running: true,
+            loopback: false,
+            addresses: vec![Address {
+                ip: "10.0.0.1".parse().unwrap(),
+                prefix_len: 24,
+                scope: Scope::Global,
+                tentative: false,
+            }],
+        }
+    }
+
+    fn host() -> Vec<Interface> {
+        let bare = Interface { addresses: Vec::new(), ..interface(4, "eth2") };
+        vec![interface(2, "eth0"), interface(3, "eth1"), bare]
+    }
+
+    #[test]
+    fn names_are_given_and_taken_away() {
+        let mut links = Links::default();
+        links.add("rxe0", "eth0", &host()).unwrap();
+        links.add("rxe_eth1", "eth1", &host()).unwrap();
+        assert_eq!(links.text(), "2 rxe0\n3 rxe_eth1\n");
+        let mut links = Links::parse(&links.text());
+        assert_eq!(links.name_of(2), Some("rxe0"));
+        links.delete("rxe0", &host()).unwrap();
+        assert_eq!(links.text(), "3 rxe_eth1\n");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_to_do() {
+        let mut links = Links::parse("2 rxe0\n");
+        let mut add = |name, netdev| links.add(name, netdev, &host()).unwrap_err().to_string();
+        let delete = "`rxe link delete rxe0` first";
+        let again = format!("rxe0 exists already, on eth0: choose another name, or {delete}");
+        assert_eq!(add("rxe0", "eth1"), again);
+        assert_eq!(add("rxe0", "eth0"), again);
+        assert_eq!(add("rxe1", "eth0"), format!("eth0 has the device rxe0: {delete}"));
+        assert_eq!(add("rxe_eth0", "eth1"), "rxe_eth0 is a name of eth0: choose another name");
+        assert_eq!(add("eth0", "eth1"), "eth0 is a name of eth0: choose another name");
+        assert_eq!(add("rxe1", "eth7"), "no interface \"eth7\": use eth0, eth1 or eth2");
+        assert!(add("rxe1", "eth2").contains("`ip address add ADDRESS/LENGTH dev eth2`"));
+        let mut delete = |name| links.delete(name, &host()).unwrap_err().to_string();
+        assert_eq!(delete("rxe5"), "no link \"rxe5\": those added are rxe0");
+        assert!(delete("rxe_eth1").starts_with("rxe_eth1 was not added: "));
+    }
+
+    #[test]
+    fn a_name_is_one_that_every_list_and_path_can_hold() {
+        let long = "x".repeat(63);
+        for name in ["rxe0", "rxe_eth0.5", "a-b", &long] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        let longer = "x".repeat(64);
+        for name in ["", "7", "a b", "a/b", "a,b", "a:1", "rxe%d", "..", "-d", "ü", &longer] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_interface_that_is_gone_is_free() {
+        let mut links = Links::parse("2 rxe0\n9 rxe9\nnonsense\n5 ../x\n");
+        links.forget_all_but(&host());
+        assert_eq!(links.text(), "2 rxe0\n");
+        links.add("rxe9", "eth1", &host()).unwrap();
+    }
+}
