@@ -130,15 +130,21 @@ fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &s
         r#"
         set +e
         timeout 60 $RXE run -- {server} {server_args} > server 2>&1 & server=$!
+        # A program that is refused may not take it well (perftest goes on with what it has
+        # destroyed), so nobody asks before the service has its name.
+        for _ in $(seq 300); do
+            grep -q /service/ /proc/net/unix && break
+            kill -0 $server 2> gone || break
+            sleep 0.05
+        done
         tries=0
-        # Until it listens, there is nobody to answer, or the manager says that nobody does.
         while :; do
-            sleep 0.3
             timeout 60 {at} $RXE run -- {client} {client_args} > client 2>&1
             client=$?
             tries=$((tries + 1))
             grep -qiE "REJECTED|UNREACHABLE|refused|could not connect" client || break
             [ $tries -lt 20 ] && kill -0 $server 2> gone || break
+            sleep 0.3
         done
         # A server that goes on for ever has done its part.
         ( sleep 5; kill $server ) 2> gone &
