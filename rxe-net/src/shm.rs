@@ -18,11 +18,13 @@ mod link;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -31,12 +33,13 @@ use smallvec::SmallVec;
 
 use self::link::{Bell, Incoming, Outgoing};
 use self::ring::{Broken, MOST};
+use self::watched::{Watched, watch};
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::lease::letter;
 use crate::lease::name::Place;
 use crate::sys::netdev::NetDev;
-use crate::sys::unix::UnixSocket;
+use crate::sys::unix::{UnixSocket, own_uid};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
@@ -47,9 +50,11 @@ pub struct Shm<B> {
     block: u8,
     scope: u32,
     /// Where rings are offered.
-    listeners: Vec<(IpAddr, UnixSocket)>,
-    /// Those that have connected and offered nothing yet.
-    callers: Vec<(IpAddr, UnixSocket)>,
+    listeners: Vec<(IpAddr, Watched<UnixSocket>)>,
+    /// Those that have connected and offered nothing yet, the oldest first.
+    callers: Vec<(IpAddr, Watched<UnixSocket>)>,
+    /// Given up for a moment when there are no other descriptors left.
+    spare: Option<OwnedFd>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
     /// Whose rings have got something in this call of `send`.
@@ -60,9 +65,9 @@ pub struct Shm<B> {
     own_bell: Bell,
     own_rung: bool,
     /// Watches the bells, and `control`.
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     /// Watches listeners and connections.
-    control: OwnedFd,
+    control: Arc<OwnedFd>,
     /// Somebody sleeps on the descriptors.
     watching: bool,
     /// Calls of `receive` since a ring had something, and since the wire was last looked at.
@@ -79,7 +84,7 @@ type Destination = (IpAddr, u8);
 enum Route {
     /// This device itself.
     Own,
-    Ring(Box<Outgoing>),
+    Ring(Box<Watched<Outgoing>>),
     /// Not for shared memory, for so many runs more.
     Wire(u32),
 }
@@ -97,6 +102,8 @@ const WIRE_TURNS: u32 = 4;
 /// In one of so many calls of `receive` it looks for offers and for what is gone; while there is
 /// something to receive, more seldom.
 const PATIENCE: u32 = 8;
+/// Those waited for who have connected and offered nothing yet; they do so at once, or never.
+const CALLERS: usize = 256;
 
 impl<B: Backend> Shm<B> {
     /// Puts shared memory in front of a backend on these addresses of an interface. A backend whose
@@ -106,7 +113,7 @@ impl<B: Backend> Shm<B> {
     /// The system has no descriptors or no memory left, or there is no such interface.
     pub fn new(inner: B, netdev: &str, addresses: &[IpAddr]) -> Result<Self, NetError> {
         let os = |e: io::Error| NetError::os("set up shared memory", e);
-        let create = || epoll::create(CreateFlags::CLOEXEC).map_err(|e| os(e.into()));
+        let create = || epoll::create(CreateFlags::CLOEXEC).map(Arc::new).map_err(|e| os(e.into()));
         let capabilities = inner.capabilities().clone();
         let mut shm = Self {
             block: capabilities.qpn_block.unwrap_or(0),
@@ -116,6 +123,7 @@ impl<B: Backend> Shm<B> {
             inner,
             listeners: Vec::new(),
             callers: Vec::new(),
+            spare: None,
             incoming: Vec::new(),
             routes: HashMap::new(),
             touched: SmallVec::new(),
@@ -132,6 +140,7 @@ impl<B: Backend> Shm<B> {
             turn: 0,
             buf: vec![0; MOST].try_into().map_err(|_| NetError::TooManyFiles)?,
         };
+        shm.spare = spare(&shm.epoll);
         watch(&shm.epoll, &shm.control).map_err(os)?;
         watch(&shm.epoll, &shm.own_bell).map_err(os)?;
         shm.listen_on(addresses);
@@ -155,7 +164,7 @@ impl<B: Backend> Shm<B> {
             let name = Place::new(address, self.scope).memory(self.block);
             // Who had the block before may still be about to go. Then others use the wire.
             if let Ok(socket) = UnixSocket::listen(&name)
-                && watch(&self.control, &socket).is_ok()
+                && let Ok(socket) = Watched::new(socket, &self.control)
             {
                 self.listeners.push((address, socket));
             }
@@ -192,9 +201,10 @@ impl<B: Backend> Shm<B> {
         }
         let name = Place::new(address, self.scope).memory(block);
         match Outgoing::open(&name) {
-            Ok(Some(link)) if watch(&self.control, &link.line).is_ok() => {
-                Route::Ring(Box::new(link))
-            }
+            Ok(Some(link)) => match Watched::new(link, &self.control) {
+                Ok(link) => Route::Ring(Box::new(link)),
+                Err(_) => Route::Wire(LOOK_AGAIN),
+            },
             _ => Route::Wire(LOOK_AGAIN),
         }
     }
@@ -296,22 +306,18 @@ impl<B: Backend> Shm<B> {
         if epoll::wait(&self.control, &mut event[..], Some(&at_once)).is_ok_and(|n| n == 0) {
             return;
         }
-        for (address, listener) in &self.listeners {
-            while let Ok(caller) = listener.accept() {
-                if watch(&self.control, &caller).is_ok() {
-                    self.callers.push((*address, caller));
-                }
-            }
-        }
+        self.take_callers();
         for (address, line) in std::mem::take(&mut self.callers) {
             match Incoming::accept(&line) {
                 Ok(None) => self.callers.push((address, line)),
-                Ok(Some((ring, bell))) if watch(&self.epoll, &bell).is_ok() => {
-                    self.incoming.push(Incoming::new(ring, bell, line, address));
-                    self.since_ring = 0;
+                Ok(Some((ring, bell))) => {
+                    if let Ok(bell) = Watched::new(bell, &self.epoll) {
+                        self.incoming.push(Incoming::new(ring, bell, line, address));
+                        self.since_ring = 0;
+                    }
                 }
                 // Nobody that one could do anything with.
-                Ok(Some(_)) | Err(_) => {}
+                Err(_) => {}
             }
         }
         self.incoming.retain(|link| !is_gone(&link.line) || !link.is_empty());
@@ -319,6 +325,35 @@ impl<B: Backend> Shm<B> {
             Route::Ring(link) => !is_gone(&link.line),
             Route::Own | Route::Wire(_) => true,
         });
+    }
+
+    /// Lets those in who have connected and are of this user.
+    fn take_callers(&mut self) {
+        if self.spare.is_none() {
+            self.spare = spare(&self.epoll);
+        }
+        for (address, listener) in &self.listeners {
+            // Others than this user may connect as fast as they are turned away: not for ever.
+            for _ in 0..CALLERS {
+                match listener.accept() {
+                    Ok(caller) if caller.peer_uid().is_ok_and(|uid| uid == own_uid()) => {
+                        if let Ok(caller) = Watched::new(caller, &self.control) {
+                            self.callers.push((*address, caller));
+                        }
+                    }
+                    Ok(_) => {}
+                    // Who is not taken would wait for ever, and the listener stay readable. Told
+                    // that it is not wanted, it uses the wire.
+                    Err(e) if is_out_of_files(&e) && self.spare.take().is_some() => {
+                        drop(listener.accept());
+                        self.spare = spare(&self.epoll);
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+        let surplus = self.callers.len().saturating_sub(CALLERS);
+        self.callers.drain(..surplus);
     }
 
     /// Makes the descriptors tell what there is.
@@ -345,9 +380,14 @@ fn is_gone(line: &UnixSocket) -> bool {
     !matches!(line.receive(&mut [0; 1]), Ok(None))
 }
 
-fn watch(epoll: &OwnedFd, fd: &impl AsFd) -> io::Result<()> {
-    let flags = EventFlags::IN | EventFlags::RDHUP;
-    Ok(epoll::add(epoll, fd, EventData::new_u64(0), flags)?)
+/// A descriptor to give up.
+fn spare(any: &OwnedFd) -> Option<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(any, 0).ok()
+}
+
+/// Whether this process or the system has no descriptors left.
+fn is_out_of_files(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// The block of a packet's destination QPN; 0 where it is too short to have one.

@@ -6,12 +6,14 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use rxe_core::wire::Frame;
 
 use super::ring::{Broken, Consumer, MOST, Producer};
+use super::watched::Watched;
 use crate::lease::letter;
 use crate::sys::unix::{UnixSocket, own_uid};
 
@@ -25,6 +27,17 @@ pub(super) struct Bell(OwnedFd);
 impl Bell {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// The one that a sender has made with [`Self::new`]. Another kind of descriptor could block who
+    /// reads it, or be readable for ever.
+    fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        if what.as_os_str() != "anon_inode:[eventfd]" || !flags.contains(OFlags::NONBLOCK) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Self(fd))
     }
 
     pub(super) fn ring(&self) {
@@ -82,12 +95,18 @@ impl Outgoing {
     }
 }
 
+impl AsFd for Outgoing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+}
+
 /// The taker's end.
 #[derive(Debug)]
 pub(super) struct Incoming {
     ring: Consumer,
-    pub(super) bell: Bell,
-    pub(super) line: UnixSocket,
+    bell: Watched<Bell>,
+    pub(super) line: Watched<UnixSocket>,
     /// The address that was asked for.
     pub(super) address: IpAddr,
     /// The bell is or may be readable.
@@ -104,10 +123,15 @@ impl Incoming {
             return Err(refuse());
         }
         let [memory, bell] = <[OwnedFd; 2]>::try_from(letter.fds).map_err(|_| refuse())?;
-        Ok(Some((Consumer::open(&memory)?, Bell(bell))))
+        Ok(Some((Consumer::open(&memory)?, Bell::adopt(bell)?)))
     }
 
-    pub(super) fn new(ring: Consumer, bell: Bell, line: UnixSocket, address: IpAddr) -> Self {
+    pub(super) fn new(
+        ring: Consumer,
+        bell: Watched<Bell>,
+        line: Watched<UnixSocket>,
+        address: IpAddr,
+    ) -> Self {
         Self { ring, bell, line, address, rung: false }
     }
 

@@ -1,12 +1,15 @@
 //! Shared memory in front of UDP sockets: who gets what, and what becomes of it when somebody goes.
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::Shm;
+use super::link::Bell;
+use super::ring::Producer;
 use crate::lease::name::Place;
 use crate::sys::unix::UnixSocket;
 use crate::testing::{in_namespace, send_all};
@@ -203,6 +206,58 @@ fn strangers_at_the_door_do_no_harm() {
         receive(&mut to, 20);
         assert!(to.callers.is_empty() && to.incoming.len() == 1);
         assert!(!readable(&to, 0));
+    });
+}
+
+#[test]
+fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
+    in_namespace("", || {
+        let mut to = open("127.0.0.2");
+        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let mut callers = Vec::new();
+        for _ in 0..super::CALLERS + 20 {
+            callers.push(UnixSocket::connect(&name).unwrap());
+            to.look_around();
+        }
+        assert_eq!(to.callers.len(), super::CALLERS);
+        assert!(callers[0].receive(&mut [0]).unwrap().is_some_and(|l| l.len == 0), "hung up");
+        assert!(callers[20].receive(&mut [0]).unwrap().is_none(), "still waited for");
+    });
+}
+
+#[test]
+fn a_bell_that_others_hold_open_is_watched_no_longer_than_its_ring() {
+    in_namespace("", || {
+        let mut to = open("127.0.0.2");
+        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let line = UnixSocket::connect(&name).unwrap();
+        let (_ring, memory) = Producer::create().unwrap();
+        let bell = Bell::new().unwrap();
+        line.send_connected(b"rxm\x01", &[memory.as_fd(), bell.as_fd()]).unwrap();
+        to.look_around();
+        assert_eq!(to.incoming.len(), 1);
+        drop(line);
+        to.look_around();
+        assert!(to.incoming.is_empty());
+        bell.ring();
+        assert!(!readable(&to, 0));
+    });
+}
+
+#[test]
+fn a_bell_that_could_block_is_refused() {
+    in_namespace("", || {
+        let mut to = open("127.0.0.2");
+        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let blocking = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let (pipe, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        for bell in [blocking, pipe] {
+            let line = UnixSocket::connect(&name).unwrap();
+            let (_ring, memory) = Producer::create().unwrap();
+            line.send_connected(b"rxm\x01", &[memory.as_fd(), bell.as_fd()]).unwrap();
+            to.look_around();
+            assert!(to.incoming.is_empty() && to.callers.is_empty());
+        }
     });
 }
 
