@@ -9,7 +9,9 @@ use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rxe_verbs::cm::{CmEvent, CmEventKind, CmParam, ConnParam, EventChannel, UdParam};
 
-use super::abi::{event_param, rdma_cm_event, rdma_conn_param, rdma_event_channel, rdma_ud_param};
+use super::abi::{
+    event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param,
+};
 use super::devices;
 use super::id::{Id, find};
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
@@ -74,16 +76,37 @@ struct Event {
 
 /// Makes a program's event of ours. `None` if the identifier is no more, or the event only meant
 /// something to this library.
+///
+/// A request counts at its listener and any other event at its identifier, as in librdmacm: programs
+/// destroy what they refuse before they acknowledge the request. What counts is there to stay.
 fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
-    let CmEvent { id: cm, listener, mut kind, mut status, param } = event;
-    let (mut id, mut listen_id) = (find(&cm), ptr::null_mut());
-    if let Some(listener) = &listener {
-        listen_id = find(listener)?;
-        // SAFETY: it listens, so it exists.
-        id = Id::of_request(cm, unsafe { Id::of(listen_id) });
-    }
-    let id = id?;
-    // SAFETY: it was found, or just made.
+    let CmEvent { id: cm, listener, kind, status, param } = event;
+    let Some(listener) = listener else {
+        let id = find(&cm)?;
+        return Some(tell(id, ptr::null_mut(), kind, status, &param));
+    };
+    let listen_id = find(&listener)?;
+    // SAFETY: it was found, and stays until the event is acknowledged.
+    let listener = unsafe { Id::of(listen_id) };
+    let Some(id) = Id::of_request(cm, listener) else {
+        listener.events.acknowledged(1);
+        return None;
+    };
+    let event = tell(id, listen_id, kind, status, &param);
+    // SAFETY: it was made so that it stays until here.
+    unsafe { Id::of(id) }.events.acknowledged(1);
+    Some(event)
+}
+
+/// What an event means to `id`, which stays meanwhile, and the event as programs hold it.
+fn tell(
+    id: *mut rdma_cm_id,
+    listen_id: *mut rdma_cm_id,
+    mut kind: CmEventKind,
+    mut status: c_int,
+    param: &CmParam,
+) -> *mut rdma_cm_event {
+    // SAFETY: the caller's promise.
     let this = unsafe { Id::of(id) };
     match kind {
         CmEventKind::RouteResolved => this.fill_route(),
@@ -98,7 +121,7 @@ fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
         }
         CmEventKind::Rejected | CmEventKind::Unreachable => this.qp_to_error(),
         CmEventKind::MulticastJoin => {
-            if let Err(failure) = this.joined(&param) {
+            if let Err(failure) = this.joined(param) {
                 kind = CmEventKind::MulticastError;
                 status = -failure.errno;
             }
@@ -110,15 +133,14 @@ fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
     let data: *const c_void =
         if private_data.is_empty() { ptr::null() } else { private_data.as_ptr().cast() };
     let len = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
-    let param = match &param {
+    let param = match param {
         CmParam::Conn(param) => event_param { conn: conn_param(param, data, len) },
         CmParam::Ud(param) => event_param { ud: ud_param(param, data, len, this, kind) },
         // SAFETY: all zeros is a parameter that says nothing.
         CmParam::None => unsafe { std::mem::zeroed() },
     };
-    this.events.delivered();
     let verbs = rdma_cm_event { id, listen_id, event: kind as u32, status, param };
-    Some(Box::into_raw(Box::new(Event { verbs, private_data })).cast())
+    Box::into_raw(Box::new(Event { verbs, private_data })).cast()
 }
 
 fn conn_param(param: &ConnParam, private_data: *const c_void, len: u8) -> rdma_conn_param {
@@ -186,11 +208,13 @@ pub(super) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     if event.is_null() {
         return minus_one_of("rdma_ack_cm_event", Err(Failure::plain(libc::EINVAL)));
     }
-    // SAFETY: from `deliver`; the program gives it up. Its identifier waits for that.
+    // SAFETY: from `deliver`; the program gives it up. The identifier where it counts waits for that.
     let event = unsafe { Box::from_raw(event.cast::<Event>()) };
     drop(event.private_data);
+    let rdma_cm_event { id, listen_id, .. } = event.verbs;
+    let counted = if listen_id.is_null() { id } else { listen_id };
     // SAFETY: as above.
-    unsafe { Id::of(event.verbs.id) }.events.acknowledged(1);
+    unsafe { Id::of(counted) }.events.acknowledged(1);
     errno_of("rdma_ack_cm_event", Ok(()))
 }
 

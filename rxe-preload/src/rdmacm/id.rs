@@ -52,10 +52,14 @@ struct Inner {
 /// All identifiers, by the key of ours.
 static IDS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
 
-/// What a program holds for an identifier of ours, if it still does.
+/// What a program holds for an identifier of ours, if it still does. An event is counted there while
+/// the list is locked: who destroys the identifier takes it out, and only then looks at the count.
 pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     let ids = IDS.lock();
-    ids.as_ref()?.get(&cm.key()).map(|&at| ptr::with_exposed_provenance_mut(at))
+    let id = ptr::with_exposed_provenance_mut(*ids.as_ref()?.get(&cm.key())?);
+    // SAFETY: what is in the list exists.
+    unsafe { Id::of(id) }.events.delivered();
+    Some(id)
 }
 
 impl Id {
@@ -73,6 +77,7 @@ impl Id {
 
     fn make(
         cm: CmId,
+        events: Unacknowledged,
         channel: *mut rdma_event_channel,
         synchronous: bool,
         context: *mut c_void,
@@ -100,7 +105,7 @@ impl Id {
                 sync: UnsafeCell::new(synchronous.into()),
             },
             cm,
-            events: Unacknowledged::default(),
+            events,
             // SAFETY: numbers.
             path: UnsafeCell::new(unsafe { std::mem::zeroed() }),
             template: Mutex::new(None),
@@ -111,18 +116,22 @@ impl Id {
         id
     }
 
-    /// One for a request to `listener`.
+    /// One for a request to `listener`, with an event counted: it stays until that is acknowledged,
+    /// whatever other threads hear of it.
     pub(super) fn of_request(cm: CmId, listener: &Self) -> Option<*mut rdma_cm_id> {
         // SAFETY: what programs see of the listener; copied field by field.
         let (channel, context, qp_type) = unsafe {
             ((*listener.verbs()).channel, (*listener.verbs()).context, (*listener.verbs()).qp_type)
         };
-        let id = Self::make(cm, channel, false, context, qp_type);
+        let events = Unacknowledged::default();
+        events.delivered();
+        let id = Self::make(cm, events, channel, false, context, qp_type);
         // SAFETY: just made.
         let this = unsafe { Self::of(id) };
         this.fill_addresses();
         this.fill_route();
         if listener.is_synchronous() && this.own_channel().is_err() {
+            this.events.acknowledged(1);
             // SAFETY: just made, and nobody has it.
             unsafe { destroy(id) };
             return None;
@@ -278,7 +287,8 @@ pub(super) fn create(
     let channel = if synchronous { Channel::create()? } else { channel };
     // SAFETY: the program's, or just made.
     let of: &EventChannel = &unsafe { Channel::of(channel) }.channel;
-    Ok(Id::make(of.create_id(space)?, channel, synchronous, context, qp_type))
+    let events = Unacknowledged::default();
+    Ok(Id::make(of.create_id(space)?, events, channel, synchronous, context, qp_type))
 }
 
 /// # Safety

@@ -66,8 +66,17 @@ impl Agent {
 
     /// Tells programs what happened, and gives the engine what is to be sent.
     pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) {
+        let mut ended = Vec::new();
         while let Some(event) = self.manager.poll_event() {
+            let id = event.id();
             self.dispatch(now, event);
+            if !self.manager.contains(id) {
+                ended.push(id);
+            }
+        }
+        // Only now: one may have had several events left.
+        for id in ended {
+            self.ids.remove(&id);
         }
         while let Some(out) = self.manager.poll_transmit() {
             // If the own address is gone, retries run out.
@@ -157,6 +166,13 @@ impl Agent {
     pub(super) fn destroy(&mut self, now: Time, id: ConnId) {
         self.ids.remove(&id);
         self.manager.destroy(now, id);
+    }
+
+    /// Refuses a request or an answer that the program hears no more of.
+    pub(super) fn refuse(&mut self, id: ConnId, reason: RejReason) {
+        // If it is over already, there is nobody to tell.
+        let _ = self.manager.reject(id, reason, &[], &[]);
+        self.ids.remove(&id);
     }
 
     fn dispatch(&mut self, now: Time, event: cm::CmEvent) {

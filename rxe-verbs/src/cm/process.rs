@@ -97,10 +97,7 @@ impl Asked {
         let mtu = Mtu::from_verbs(req.path_mtu).unwrap_or(Mtu::M256);
         if mtu > self.device.active_mtu() {
             let conn = self.conn;
-            let reject = |agent: &mut super::Agent, _| {
-                agent.manager.reject(conn, RejReason::INVALID_MTU, &[], &[])
-            };
-            let _ = self.device.with_cm(reject);
+            let _ = self.device.with_cm(|agent, _| agent.refuse(conn, RejReason::INVALID_MTU));
             return None;
         }
         let fill = |state: &mut State| {
@@ -232,7 +229,7 @@ impl State {
             Err(e) => {
                 if let (Some(device), Some(conn)) = (&self.device, self.conn) {
                     let reason = RejReason::CONSUMER_DEFINED;
-                    let _ = device.with_cm(|agent, _| agent.manager.reject(conn, reason, &[], &[]));
+                    let _ = device.with_cm(|agent, _| agent.refuse(conn, reason));
                 }
                 self.over();
                 (CmEventKind::ConnectError, -e.errno(), CmParam::None)
