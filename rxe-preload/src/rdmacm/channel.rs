@@ -3,9 +3,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rxe_verbs::cm::{CmEvent, CmEventKind, CmParam, ConnParam, EventChannel, UdParam};
 
@@ -14,7 +15,9 @@ use super::abi::{
 };
 use super::devices;
 use super::id::{Id, find};
-use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
+use crate::ffi::{
+    CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
+};
 use crate::ibverbs::qp_attr::to_ah_attr;
 
 /// A channel as programs hold it.
@@ -25,7 +28,12 @@ pub(super) struct Channel {
     /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
     /// may set O_NONBLOCK on theirs, and [`rdma_get_cm_event`] must then not wait.
     fd: OwnedFd,
+    /// How many threads are in [`rdma_get_cm_event`], and [`GONE`]. The last one out frees it.
+    users: AtomicU32,
 }
+
+/// The program has destroyed the channel.
+const GONE: u32 = 1 << 31;
 
 impl Channel {
     /// # Safety
@@ -42,29 +50,70 @@ impl Channel {
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(errno)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
-        Ok(Box::into_raw(Box::new(Self { verbs, channel, fd })).cast())
+        Ok(Box::into_raw(Box::new(Self { verbs, channel, fd, users: AtomicU32::new(0) })).cast())
     }
 
+    /// Frees it, unless a thread sleeps in it: then that frees it, should it ever awake.
+    ///
     /// # Safety
     /// `channel` exists, and is given up.
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
-        // SAFETY: from `create`.
-        drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+        // SAFETY: the caller's promise.
+        if unsafe { Self::of(channel) }.users.fetch_or(GONE, Ordering::AcqRel) == 0 {
+            // SAFETY: from `create`.
+            drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+        }
+    }
+
+    /// # Safety
+    /// The caller was counted in `users`, and has no more use for the channel.
+    unsafe fn leave(channel: *mut rdma_event_channel) {
+        // SAFETY: it is not freed before this.
+        if unsafe { Self::of(channel) }.users.fetch_sub(1, Ordering::AcqRel) == GONE | 1 {
+            // SAFETY: from `create`, destroyed by the program, and nobody else is in it.
+            drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+        }
     }
 
     /// The next event. Waits, unless the program has set O_NONBLOCK on the descriptor.
     pub(super) fn next(&self) -> Outcome<*mut rdma_cm_event> {
-        let flags = fcntl_getfl(&self.fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
-        let timeout = flags.contains(OFlags::NONBLOCK).then_some(Duration::ZERO);
         loop {
-            let Some(event) = self.channel.get_event(timeout)? else {
-                return Err(Failure::plain(libc::EAGAIN));
-            };
-            if let Some(event) = deliver(event) {
+            if let Some(event) = self.wait_a_while()? {
                 return Ok(event);
             }
         }
     }
+
+    /// As [`Channel::next`]; `None` if nothing came for a while.
+    fn wait_a_while(&self) -> Outcome<Option<*mut rdma_cm_event>> {
+        let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
+        while let Some(event) = self.channel.get_event(Some(Duration::ZERO))? {
+            if let Some(event) = deliver(event) {
+                return Ok(Some(event));
+            }
+        }
+        if fcntl_getfl(&self.fd).map_err(os)?.contains(OFlags::NONBLOCK) {
+            return Err(Failure::plain(libc::EAGAIN));
+        }
+        let tick = Timespec::try_from(CANCEL_TICK).ok();
+        match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], tick.as_ref()) {
+            Err(rustix::io::Errno::INTR) if !signals_interrupt() => Ok(None),
+            slept => slept.map(|_| None).map_err(os),
+        }
+    }
+}
+
+/// Whether the program has a handler of a signal that shall interrupt system calls: poll always is,
+/// but the one in which programs wait elsewhere begins anew after any other handler.
+fn signals_interrupt() -> bool {
+    (1..=64).any(|signal| {
+        // SAFETY: all zeros is the default action.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: our own structure; nothing is changed.
+        let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
+        let caught = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        known && caught && action.sa_flags & libc::SA_RESTART == 0
+    })
 }
 
 /// An event as programs hold it, with the data that it points to.
@@ -187,7 +236,7 @@ unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_cm_event(
+unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
@@ -195,12 +244,31 @@ unsafe extern "C" fn rdma_get_cm_event(
         return minus_one_of("rdma_get_cm_event", Err(Failure::plain(libc::EINVAL)));
     }
     // SAFETY: a channel.
-    let next = unsafe { Channel::of(channel) }.next();
-    let outcome = next.map(|got| {
+    unsafe { Channel::of(channel) }.users.fetch_add(1, Ordering::AcqRel);
+    loop {
+        // A thread that ends here stays counted: the channel is then never freed.
+        cancellation_point();
+        // SAFETY: a channel, which stays while this thread is counted, and the caller's variable.
+        if let Some(result) = unsafe { get_within_a_while(channel, event) } {
+            return result;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`rdma_get_cm_event`], counted in the channel until there is a result.
+unsafe fn get_within_a_while(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> Option<c_int> {
+    // SAFETY: a channel.
+    let outcome = unsafe { Channel::of(channel) }.wait_a_while().transpose()?.map(|got| {
         // SAFETY: the caller's variable.
         unsafe { *event = got };
     });
-    minus_one_of("rdma_get_cm_event", outcome)
+    // SAFETY: counted, and not used after this.
+    unsafe { Channel::leave(channel) };
+    Some(minus_one_of("rdma_get_cm_event", outcome))
 }
 
 #[unsafe(no_mangle)]
