@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::Group;
 use super::name::Place;
 use crate::NetError;
+use crate::sys::fork::Held;
 use crate::sys::unix::{Letter, MAX_FDS, UnixSocket, own_uid};
 
 /// What is asked and answered: eight bytes, of which the first five never change their meaning, so
@@ -91,7 +92,7 @@ impl Door {
         }
     }
 
-    fn give(&self, from: u8, to: u8) -> (Message, &[Arc<std::os::fd::OwnedFd>]) {
+    fn give(&self, from: u8, to: u8) -> (Message, &[Arc<Held>]) {
         let asked = usize::from(from)..usize::from(to) + 1;
         let end = asked.end.min(self.group.len()).min(asked.start + MAX_FDS);
         let fds = self.group.get(asked.start..end).unwrap_or_default();

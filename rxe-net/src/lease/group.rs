@@ -14,6 +14,7 @@ use super::door::Message;
 use super::name::Place;
 use super::{BLOCKS, Group, Make, PATIENCE};
 use crate::NetError;
+use crate::sys::fork::Held;
 use crate::sys::sockopt::attach_steering;
 use crate::sys::unix::{UnixSocket, abstract_name, exists, own_uid};
 use crate::udp::owner;
@@ -30,7 +31,7 @@ pub(super) fn enter(place: &Place, block: u8, make: &Make<'_>) -> Result<Group, 
             .map_err(|e| NetError::os("attach a program to a UDP socket", e))?;
         group.push(socket);
     }
-    Ok(group.into_iter().map(Arc::new).collect())
+    Ok(group.into_iter().map(|fd| Arc::new(Held::new(fd))).collect())
 }
 
 /// Chooses the socket by the destination QPN's block. What is too short for that goes to the first.

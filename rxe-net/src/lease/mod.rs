@@ -37,11 +37,12 @@ use std::time::{Duration, Instant};
 use self::door::{Door, Doors};
 use self::name::Place;
 pub(crate) use self::post::Post;
+use crate::sys::fork::Held;
 use crate::sys::unix::UnixSocket;
 use crate::{NetError, udp::owner};
 
 /// The sockets of a group up to one's own, by block.
-pub(crate) type Group = Arc<[Arc<OwnedFd>]>;
+pub(crate) type Group = Arc<[Arc<Held>]>;
 
 /// A lease, and the sockets that come with it.
 #[derive(Debug)]
@@ -65,12 +66,12 @@ impl Station {
     }
 
     /// The socket that this process's packets come to.
-    pub(crate) fn own(&self) -> Arc<OwnedFd> {
+    pub(crate) fn own(&self) -> Arc<Held> {
         Arc::clone(self.group.last().expect("a group has more sockets than a block has numbers"))
     }
 
     /// The socket that packets to QP1 come to.
-    pub(crate) fn first(&self) -> Arc<OwnedFd> {
+    pub(crate) fn first(&self) -> Arc<Held> {
         Arc::clone(&self.group[0])
     }
 }

@@ -285,10 +285,14 @@ impl Process {
 
     /// What it says of having opened.
     fn says(&mut self) -> String {
+        self.says_after("OPENED ")
+    }
+
+    fn says_after(&mut self, word: &str) -> String {
         use std::io::{BufRead, BufReader};
         let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
         let mut lines = lines.map_while(Result::ok);
-        lines.find_map(|line| Some(line.split_once("OPENED ")?.1.to_owned())).unwrap_or_default()
+        lines.find_map(|line| Some(line.split_once(word)?.1.to_owned())).unwrap_or_default()
     }
 
     fn kill(mut self) {
@@ -306,7 +310,28 @@ fn a_process_of_its_own() {
         Ok(backend) => println!("OPENED {}", block(backend)),
         Err(e) => println!("OPENED {e}"),
     }
-    let _ = std::io::stdin().read_line(&mut String::new());
+    if std::env::var_os("RXE_TEST_FORKS").is_some() {
+        // SAFETY: the child only waits and ends.
+        #[expect(unsafe_code, reason = "a child without exec")]
+        let child = unsafe { libc::fork() } == 0;
+        if !child {
+            println!("FORKED");
+        }
+    }
+    let _ = rustix::io::read(std::io::stdin(), &mut [0; 1]);
+}
+
+#[test]
+fn the_forked_child_of_a_dead_process_holds_nothing() {
+    in_namespace("", || {
+        let mut process = Process::start(&["env", "RXE_TEST_FORKS=1"]);
+        let held = process.0.stdin.take();
+        assert_eq!(process.says_after("FORKED"), "");
+        process.kill();
+        // Its child still lives, and the block and its sockets are free.
+        assert_eq!(block(&open()), 1);
+        drop(held);
+    });
 }
 
 #[test]

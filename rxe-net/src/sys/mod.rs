@@ -1,7 +1,8 @@
-//! System calls that rustix does not have: the only files with `unsafe` are `mmsg` and `sockopt`.
+//! System calls that rustix does not have: the only files with `unsafe` are `fork`, `mmsg` and `sockopt`.
 
 pub(crate) mod addr;
 pub(crate) mod cmsg;
+pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
 pub(crate) mod sockopt;

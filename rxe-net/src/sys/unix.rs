@@ -14,12 +14,14 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
+use super::fork::Held;
+
 /// Descriptors in a message at most. The kernel's limit is 253.
 pub(crate) const MAX_FDS: usize = 64;
 
 /// A socket for datagrams; it does not block.
 #[derive(Debug)]
-pub(crate) struct UnixSocket(OwnedFd);
+pub(crate) struct UnixSocket(Held);
 
 /// A datagram that has arrived.
 pub(crate) struct Letter {
@@ -67,7 +69,7 @@ impl UnixSocket {
     /// The next that has connected.
     pub(crate) fn accept(&self) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Self(rustix::net::accept_with(&self.0, flags)?))
+        Ok(Self(Held::new(rustix::net::accept_with(&self.0, flags)?)))
     }
 
     /// The user at the other end of a connection.
@@ -83,7 +85,7 @@ impl UnixSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::net::sockopt::set_socket_passcred(&fd, true)?;
-        Ok(Self(fd))
+        Ok(Self(Held::new(fd)))
     }
 
     /// Sends a datagram, with descriptors, over a connection.

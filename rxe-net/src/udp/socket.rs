@@ -14,6 +14,7 @@ use super::owner;
 use crate::NetError;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::{self, Control};
+use crate::sys::fork::Held;
 use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
 
 const UDP_SEGMENT: c_int = 103;
@@ -29,7 +30,7 @@ const DEFAULT_TTL: u8 = 64;
 /// [`NetHeader::outgoing`] says; a connected socket would count.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
-    fd: Arc<OwnedFd>,
+    fd: Arc<Held>,
     address: IpAddr,
     scope: u32,
     /// The system can segment what is sent.
@@ -65,7 +66,7 @@ impl UdpSocket {
     }
 
     /// Takes a socket that [`UdpSocket::make`] made, perhaps for another process.
-    pub(crate) fn adopt(fd: Arc<OwnedFd>, address: IpAddr, scope: u32) -> Self {
+    pub(crate) fn adopt(fd: Arc<Held>, address: IpAddr, scope: u32) -> Self {
         // Asking says whether the system knows of segmentation at all.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
         Self { fd, address, scope, segments, recv_buffer: 0 }
@@ -95,7 +96,13 @@ impl UdpSocket {
         Self::set_up(fd.as_fd(), group)
             .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
             .map_err(|source| NetError::Join { group, source })?;
-        Ok(Self { fd: Arc::new(fd), address: group, scope, segments: false, recv_buffer: 0 })
+        Ok(Self {
+            fd: Arc::new(Held::new(fd)),
+            address: group,
+            scope,
+            segments: false,
+            recv_buffer: 0,
+        })
     }
 
     fn set_up(fd: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {
