@@ -244,15 +244,19 @@ const SERVICES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::
 fn hang_up_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn hang_up() {
-        let ids: Vec<usize> = match &*IDS.lock() {
-            Some(ids) => ids.values().copied().collect(),
-            None => return,
-        };
-        let generation = FIRST.load(Ordering::Relaxed);
-        // What a child of fork has is its parent's.
-        for id in ids.into_iter().filter(|_| generation == ffi::generation()) {
-            // SAFETY: identifiers are in the list as long as they exist, and the program ends.
-            unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) }.cm.hang_up();
+        // What a child of fork has is its parent's, and so may the locks be.
+        if FIRST.load(Ordering::Relaxed) != ffi::generation() {
+            return;
+        }
+        // The program may end in a signal handler, over a call that holds a lock.
+        let Some(ids) = IDS.try_lock_for(AT_EXIT) else { return };
+        for &id in ids.iter().flat_map(HashMap::values) {
+            // SAFETY: identifiers exist as long as they are in the list, which is locked.
+            let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
+            if !this.cm.hang_up(AT_EXIT) {
+                // Others would have to wait as long.
+                break;
+            }
         }
     }
     static FIRST: AtomicU64 = AtomicU64::new(0);
@@ -262,6 +266,9 @@ fn hang_up_at_exit() {
         unsafe { libc::atexit(hang_up) };
     });
 }
+
+/// So long each lock is waited for when the program ends.
+const AT_EXIT: Duration = Duration::from_millis(100);
 
 const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;
 

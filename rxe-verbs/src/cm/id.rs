@@ -386,14 +386,20 @@ impl CmId {
     }
 
     /// Tells the peer that it is over, whatever state it is in: for programs that end without dropping
-    /// what they have. No events follow.
-    pub fn hang_up(&self) {
-        let mut state = self.state();
-        if let (Some(device), Some(id)) = (state.device.clone(), state.conn.take()) {
+    /// what they have. No events follow. `false` if a lock that this needs was not free within
+    /// `patience`: a program may end in the middle of a call.
+    pub fn hang_up(&self, patience: Duration) -> bool {
+        let Some(mut state) = self.inner.state.try_lock_for(patience) else { return false };
+        if let (Some(device), Some(id)) = (state.device.clone(), state.conn) {
+            if !device.shard().is_free_within(patience) {
+                return false;
+            }
             // If the device has failed, nobody can be told.
             let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+            state.conn = None;
         }
         state.stage = Stage::Over;
+        true
     }
 
     /// Ends it.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_core::engine::{Counters, Engine};
@@ -89,6 +90,12 @@ impl Shard {
         drop(core);
         self.answer_doorbells();
         result
+    }
+
+    /// Whether its lock is held no longer than this: not so in a signal handler over a call that
+    /// holds it. Who asks calls [`Shard::with`] next, which answers doorbells rung meanwhile.
+    pub(crate) fn is_free_within(&self, patience: Duration) -> bool {
+        self.core.try_lock_for(patience).is_some()
     }
 
     /// Turns everything, if nobody else is at it.
