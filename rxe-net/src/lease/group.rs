@@ -45,23 +45,34 @@ const STEERING: [libc::sock_filter; 2] = {
 };
 
 /// Asks the one who has most of the group for the sockets up to `last`; fewer if the group has
-/// fewer.
+/// fewer. If that one is stopped, any other that has so many will do.
 fn fetch(place: &Place, last: u8) -> Result<Vec<OwnedFd>, NetError> {
-    let until = Instant::now() + PATIENCE;
+    const ALL: u16 = 256;
+    let mut below = ALL;
     'anew: loop {
         let mut group = Vec::new();
+        if below < ALL && next(place, below, last).is_none_or(|(block, _)| block < last) {
+            // Who could have answered instead has gone.
+            below = ALL;
+        }
         // The last block is held by who holds all.
-        let Some(holder) = BLOCKS.rev().filter(|b| *b != last).find_map(|block| {
-            let name = place.door(block);
-            exists(&name).unwrap_or(false).then_some(name)
-        }) else {
+        let Some((block, holder)) = next(place, below, last) else {
             return Ok(group);
         };
+        let instead = next(place, block.into(), last).filter(|(block, _)| *block > last);
+        let patience = if instead.is_some() { PATIENCE / 5 } else { PATIENCE };
+        let until = Instant::now() + patience;
         loop {
             let from = u8::try_from(group.len()).unwrap_or(u8::MAX);
-            let Some((mut fds, most)) = ask(place, &holder, from, last, until)? else {
+            let (mut fds, most) = match ask(place, &holder, from, last, until) {
+                Ok(Some(answer)) => answer,
                 // It died: who has most of the rest?
-                continue 'anew;
+                Ok(None) => continue 'anew,
+                Err(NetError::NoAnswer { .. }) if instead.is_some() => {
+                    below = block.into();
+                    continue 'anew;
+                }
+                Err(e) => return Err(e),
             };
             group.append(&mut fds);
             if group.len() > usize::from(last.min(most)) {
@@ -69,6 +80,14 @@ fn fetch(place: &Place, last: u8) -> Result<Vec<OwnedFd>, NetError> {
             }
         }
     }
+}
+
+/// The highest block below this that somebody else than the holder of `last` has, and its door.
+fn next(place: &Place, below: u16, last: u8) -> Option<(u8, String)> {
+    BLOCKS.rev().filter(|b| u16::from(*b) < below && *b != last).find_map(|block| {
+        let name = place.door(block);
+        exists(&name).unwrap_or(false).then_some((block, name))
+    })
 }
 
 /// Asks once and waits for the answer: sockets, and the last that the one asked has. `None` if it is

@@ -382,6 +382,16 @@ fn who_does_not_answer_is_named() {
 }
 
 #[test]
+fn another_answers_for_one_who_is_stopped() {
+    in_namespace("", || {
+        let (first, _second) = (open(), open());
+        drop(first);
+        let _door = UnixSocket::bind(&Place::new(ip(ADDRESS), 0).door(9)).unwrap();
+        assert_eq!(block(&open()), 1);
+    });
+}
+
+#[test]
 fn other_versions_refuse_each_other() {
     in_namespace("", || {
         let place = Place::new(ip(ADDRESS), 0);
