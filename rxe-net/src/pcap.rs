@@ -13,7 +13,7 @@ mod write;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -370,7 +370,9 @@ impl Capture {
     fn stop(&mut self, why: String) {
         if let Some(mut writer) = self.writer.take() {
             let _ = writer.flush();
-            eprintln!("rxe: the capture {} ends: {why}", self.path.display());
+            // Where nobody reads stderr this is lost; the status says it, too.
+            let told = format!("rxe: the capture {} ends: {why}", self.path.display());
+            let _ = writeln!(io::stderr(), "{told}");
             self.status.stopped = Some(why);
         }
     }

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
 
+use crate::explain;
+
 /// How much a person is told on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Explain {
@@ -35,7 +37,7 @@ pub(crate) struct Config {
 pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     backend: var("RXE_BACKEND").map_or(BackendKind::default(), |name| {
         name.parse().unwrap_or_else(|e| {
-            eprintln!("rxe: RXE_BACKEND: {e}; using {}", BackendKind::default());
+            explain::say(&format!("RXE_BACKEND: {e}; using {}", BackendKind::default()));
             BackendKind::default()
         })
     }),

@@ -1,6 +1,7 @@
 //! What a person is told on stderr: what went wrong and what to do, once per kind of mistake.
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::sync::Mutex;
 
 use rxe_core::engine::Event;
@@ -77,6 +78,12 @@ pub(crate) fn once(kind: &str, text: &str) {
         said.get_or_insert_with(HashSet::new).insert(format!("{kind}: {words}"))
     });
     if first || CONFIG.explain == Explain::All {
-        eprintln!("rxe: {kind}: {text}");
+        say(&format!("{kind}: {text}"));
     }
+}
+
+/// Writes a line to stderr, if it can be written to: a program may have closed it, and what it loses
+/// by that is this line only.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "rxe: {text}");
 }
