@@ -159,9 +159,13 @@ impl Context {
 
 /// A capture is to be whole even if the program ends without closing the device.
 fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
-    static CAPTURES: Mutex<Vec<rxe_verbs::PcapHandle>> = Mutex::new(Vec::new());
+    /// With the generation that each is of: what a forked child finds in the buffers of its parent's
+    /// captures the parent writes itself.
+    static CAPTURES: Mutex<Vec<(u64, rxe_verbs::PcapHandle)>> = Mutex::new(Vec::new());
     extern "C" fn flush() {
-        for capture in &*CAPTURES.lock() {
+        // In a child, a thread that is not there may hold the lock for good.
+        let Some(captures) = CAPTURES.try_lock() else { return };
+        for (_, capture) in captures.iter().filter(|(of, _)| *of == ffi::generation()) {
             capture.flush();
         }
     }
@@ -170,7 +174,7 @@ fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
         // SAFETY: registers a function that may be called at any exit.
         unsafe { libc::atexit(flush) };
     }
-    captures.push(capture);
+    captures.push((ffi::generation(), capture));
 }
 
 fn ops() -> ibv_context_ops {

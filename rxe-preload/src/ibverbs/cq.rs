@@ -40,6 +40,13 @@ impl Cq {
         unsafe { &*cq.cast() }
     }
 
+    /// The context that it was made on, which is open as long as the queue exists.
+    pub(super) fn owner(&self) -> &Context {
+        // SAFETY: the queue's maker set `context`, which nobody changes; `verbs` is only read here,
+        // through no reference.
+        unsafe { Context::of((*self.verbs.get()).base.context) }
+    }
+
     /// A poll found nothing. Programs that poll in a loop keep the CPU from the peer, which may be on
     /// this very host: after more polls than a message takes there and back, it is offered to others.
     pub(super) fn pause(&self) {
@@ -148,17 +155,24 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: a queue.
     let this = unsafe { Cq::of(cq) };
-    let resized = this.queue.resize(u32::try_from(cqe).unwrap_or(0));
+    let resized = this
+        .owner()
+        .check()
+        .and_then(|()| Ok(this.queue.resize(u32::try_from(cqe).unwrap_or(0))?));
     if resized.is_ok() {
         // SAFETY: the header's own field; no reference to it exists.
         unsafe { (*cq).cqe = cqe };
     }
-    errno_of("ibv_resize_cq", resized.map_err(Failure::from))
+    errno_of("ibv_resize_cq", resized)
 }
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: a queue.
     let this = unsafe { Cq::of(cq) };
+    if !this.owner().is_own() {
+        set_errno(libc::EIO);
+        return -1;
+    }
     let max = usize::try_from(count).unwrap_or(0);
     let mut at = 0;
     let result = this.queue.poll_each(max, |completion| {
@@ -186,7 +200,8 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
 pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: a queue.
     let this = unsafe { Cq::of(cq) };
-    errno_of("ibv_req_notify_cq", this.queue.arm(solicited_only != 0).map_err(Failure::from))
+    let armed = this.owner().check().and_then(|()| Ok(this.queue.arm(solicited_only != 0)?));
+    errno_of("ibv_req_notify_cq", armed)
 }
 
 fn work_completion(completion: &Completion) -> ibv_wc {

@@ -78,6 +78,9 @@ pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
 unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: a queue.
     let this = unsafe { Cq::of(cq.cast()) };
+    if !this.owner().is_own() {
+        return libc::EIO;
+    }
     match this.queue.poll_one() {
         Ok(None) => {
             this.pause();

@@ -57,8 +57,11 @@ pub(super) unsafe extern "C" fn bind_mw(
     // SAFETY: a queue pair, a window and the caller's structure.
     let (this, rkey, bind) = unsafe { (Qp::of(qp), (*mw).rkey, &*bind) };
     let new_key = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
+    // SAFETY: as above, and the queue pair's context is open.
+    let own = unsafe { Context::of((*qp).context) }.check();
     // SAFETY: as above.
-    let outcome = unsafe { operation(mw, new_key, &bind.bind_info) }.and_then(|op| {
+    let op = own.and_then(|()| unsafe { operation(mw, new_key, &bind.bind_info) });
+    let outcome = op.and_then(|op| {
         let mut request = SendRequest::new(bind.wr_id, op, Payload::Sges(SgeList::new()));
         request.flags = post::send_flags(bind.send_flags);
         this.pair.post_send(request)?;

@@ -255,14 +255,18 @@ extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
     let (this, gid) = unsafe { (Qp::of(qp), Gid::from_bytes((*gid).raw)) };
-    errno_of("ibv_attach_mcast", this.pair.attach_multicast(gid).map_err(Failure::from))
+    // SAFETY: a queue pair, whose context is open.
+    let own = unsafe { Context::of((*qp).context) }.check();
+    errno_of("ibv_attach_mcast", own.and_then(|()| Ok(this.pair.attach_multicast(gid)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
     let (this, gid) = unsafe { (Qp::of(qp), Gid::from_bytes((*gid).raw)) };
-    errno_of("ibv_detach_mcast", this.pair.detach_multicast(gid).map_err(Failure::from))
+    // SAFETY: a queue pair, whose context is open.
+    let own = unsafe { Context::of((*qp).context) }.check();
+    errno_of("ibv_detach_mcast", own.and_then(|()| Ok(this.pair.detach_multicast(gid)?)))
 }
 
 /// Enhanced connection establishment is for two devices of one vendor to agree on more than verbs.

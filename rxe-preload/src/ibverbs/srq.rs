@@ -150,6 +150,8 @@ unsafe extern "C" fn ibv_modify_srq(
     let (this, attr) = unsafe { (Srq::of(srq), &*attr) };
     let has = |bit| mask & bit != 0;
     let modify = || {
+        // SAFETY: the queue's context is open.
+        unsafe { Context::of(this.verbs.context) }.check()?;
         if has(IBV_SRQ_MAX_WR) {
             if has(IBV_SRQ_LIMIT) && attr.srq_limit > attr.max_wr {
                 let why = "srq_limit is more than max_wr: an event would be due at once";
