@@ -137,6 +137,8 @@ fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &s
             kill -0 $server 2> gone || break
             sleep 0.05
         done
+        # The name comes a moment before the service.
+        sleep 1
         tries=0
         while :; do
             timeout 60 {at} $RXE run -- {client} {client_args} > client 2>&1
