@@ -102,6 +102,54 @@ pub trait Backend: Send {
     }
 }
 
+/// Methods of [`Backend`] that a wrapper hands on unchanged to its field `inner`.
+macro_rules! hand_on {
+    ($($method:ident),+ $(,)?) => { $(hand_on! { @ $method })+ };
+    (@ join) => {
+        fn join(&mut self, group: std::net::IpAddr) -> Result<(), $crate::NetError> {
+            self.inner.join(group)
+        }
+    };
+    (@ leave) => {
+        fn leave(&mut self, group: std::net::IpAddr) {
+            self.inner.leave(group);
+        }
+    };
+    (@ set_addresses) => {
+        fn set_addresses(
+            &mut self,
+            addresses: &[std::net::IpAddr],
+        ) -> Result<(), $crate::NetError> {
+            self.inner.set_addresses(addresses)
+        }
+    };
+    (@ watch) => {
+        fn watch(&mut self, on: bool) {
+            self.inner.watch(on);
+        }
+    };
+    (@ set_gsi) => {
+        fn set_gsi(&mut self, open: bool) -> Result<(), $crate::NetError> {
+            self.inner.set_gsi(open)
+        }
+    };
+    (@ listen) => {
+        fn listen(
+            &mut self,
+            service: u64,
+            address: Option<std::net::IpAddr>,
+        ) -> Result<(), $crate::NetError> {
+            self.inner.listen(service, address)
+        }
+    };
+    (@ unlisten) => {
+        fn unlisten(&mut self, service: u64, address: Option<std::net::IpAddr>) {
+            self.inner.unlisten(service, address);
+        }
+    };
+}
+pub(crate) use hand_on;
+
 impl<B: Backend + ?Sized> Backend for Box<B> {
     fn capabilities(&self) -> &Capabilities {
         (**self).capabilities()

@@ -1,7 +1,6 @@
 //! A wrapper that makes a real backend as bad as a [`Fabric`]: packets are lost, doubled, reordered,
 //! damaged and delayed by a seed, in either direction.
 
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
 use crate::fabric::{Fabric, FabricCounters, Faults};
 use crate::timer::Timer;
 
@@ -139,33 +138,7 @@ impl<B: Backend> Backend for Fault<B> {
         Ok(SendStatus::Done)
     }
 
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) {
-        self.inner.leave(group);
-    }
-
-    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        self.inner.set_addresses(addresses)
-    }
-
-    fn watch(&mut self, on: bool) {
-        self.inner.watch(on);
-    }
-
-    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
-        self.inner.set_gsi(open)
-    }
-
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.inner.listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.inner.unlisten(service, address);
-    }
+    hand_on!(join, leave, set_addresses, watch, set_gsi, listen, unlisten);
 
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);

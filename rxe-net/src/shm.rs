@@ -35,7 +35,7 @@ use self::link::{Bell, Incoming, Outgoing};
 use self::ring::{Broken, MOST};
 use self::watched::{Watched, watch};
 use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
 use crate::lease::letter;
 use crate::lease::name::Place;
 use crate::sys::netdev::NetDev;
@@ -468,13 +468,7 @@ impl<B: Backend> Backend for Shm<B> {
         }
     }
 
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) {
-        self.inner.leave(group);
-    }
+    hand_on!(join, leave, set_gsi, listen, unlisten);
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         self.listen_on(addresses);
@@ -489,17 +483,5 @@ impl<B: Backend> Backend for Shm<B> {
         } else {
             self.incoming.iter_mut().for_each(Incoming::ignore);
         }
-    }
-
-    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
-        self.inner.set_gsi(open)
-    }
-
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.inner.listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.inner.unlisten(service, address);
     }
 }

@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rxe_core::wire::{Frame, IpId, NetHeader, Packet, TxBatch};
 
 use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
 
 /// A backend that tells what it does, one line a packet:
 ///
@@ -64,33 +63,7 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
         result
     }
 
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) {
-        self.inner.leave(group);
-    }
-
-    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        self.inner.set_addresses(addresses)
-    }
-
-    fn watch(&mut self, on: bool) {
-        self.inner.watch(on);
-    }
-
-    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
-        self.inner.set_gsi(open)
-    }
-
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.inner.listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.inner.unlisten(service, address);
-    }
+    hand_on!(join, leave, set_addresses, watch, set_gsi, listen, unlisten);
 
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);
