@@ -2,29 +2,12 @@
 //! two hosts, which are network namespaces of the test's own. A program that is not installed is
 //! skipped.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{self, Command, Output};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use rxe_tests::skip;
 use xtask::libs;
 
-/// Two namespaces with a link: 10.9.0.1 here, 10.9.0.2 in `far`. GID 1 is the IPv4 address.
-const VETH: &str = "
-    mount -t tmpfs none /run
-    ip netns add far
-    ip link set lo up
-    ip link add veth0 address 52:54:00:00:00:01 type veth peer name veth1 \
-        address 52:54:00:00:00:02 netns far
-    ip address add 10.9.0.1/24 dev veth0
-    ip link set veth0 up
-    ip -n far address add 10.9.0.2/24 dev veth1
-    ip -n far link set veth1 up
-    ip -n far link set lo up
-";
+mod common;
+use common::{Dir, Where, alone, both, compile, rxe};
 
 #[test]
 fn devices_are_listed_and_described() {
@@ -356,25 +339,6 @@ fn what_can_not_be_run_is_refused_with_the_reason() {
     assert_eq!(out.lines().filter(|line| *line == "1").count(), 6, "{out}");
 }
 
-/// Compiles a C program, into a directory that lasts as long as what is returned.
-fn compile(test: &str, source: &str, options: &[&str]) -> Option<Dir> {
-    let dir = Dir::new();
-    let out = Command::new("cc").arg("-o").arg(dir.0.join(test)).arg(source).args(options).output();
-    match out {
-        Ok(out) if out.status.success() => Some(dir),
-        Ok(out) => {
-            let why = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(why.contains("infiniband/verbs.h: No such"), "{why}");
-            skip(test, "infiniband/verbs.h is not installed");
-            None
-        }
-        Err(e) => {
-            skip(test, &format!("cc: {e}"));
-            None
-        }
-    }
-}
-
 #[track_caller]
 fn pingpong(program: &str, options: &str) {
     conversation(program, &format!("-g 1 {options}"), Where::TwoHosts);
@@ -383,15 +347,6 @@ fn pingpong(program: &str, options: &str) {
 #[track_caller]
 fn perftest(program: &str, options: &str) {
     conversation(program, &format!("-x 1 -F {options}"), Where::TwoHosts);
-}
-
-/// Where the client runs; the server runs here.
-#[derive(Clone, Copy, Debug)]
-enum Where {
-    /// In `far`.
-    TwoHosts,
-    /// Beside the server, on the same device and address.
-    OneAddress,
 }
 
 /// A program with the options of the pingpongs and perftest.
@@ -412,114 +367,4 @@ fn ucx_perftest(transports: &str, options: &str, place: Where) {
     // Which of the devices does not matter, as long as it is one of ours that leads to the peer.
     let setup = format!("export UCX_TLS={transports} UCX_NET_DEVICES=rxe_veth0:1,rxe_veth1:1");
     both("ucx_perftest", 13337, &setup, &server, &client, place);
-}
-
-/// Runs a server, and when it listens on `port` a client, over UDP sockets. Both must succeed.
-#[track_caller]
-fn both(program: &str, port: u16, setup: &str, server: &str, client: &str, place: Where) {
-    let test = format!("{setup} {client} ({place:?})");
-    if !installed(&test, program) {
-        return;
-    }
-    let enter = match place {
-        Where::TwoHosts => "ip netns exec far",
-        Where::OneAddress => "",
-    };
-    let script = format!(
-        r#"
-        set +e
-        {setup}
-        timeout 60 $RXE run -- {server} > server 2>&1 & server=$!
-        tries=0
-        until ss -Htln 'sport = :{port}' | grep -q . || [ $tries -gt 400 ]; do
-            tries=$((tries + 1))
-            kill -0 $server 2> gone || break
-            sleep 0.05
-        done
-        timeout 60 {enter} $RXE run -- {client} > client 2>&1
-        client=$?
-        wait $server
-        echo "exit codes: server $?, client $client"
-        echo "-- server"; cat server
-        echo "-- client"; cat client
-        "#
-    );
-    let Some(out) = in_namespace(&test, &script) else { return };
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert!(said.starts_with("exit codes: server 0, client 0"), "{test}\n{said}");
-}
-
-/// Runs a script in which `program` runs; what it printed.
-fn alone(test: &str, program: &str, script: &str) -> Option<String> {
-    if !installed(test, program) {
-        return None;
-    }
-    let out = in_namespace(test, script)?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
-    Some(said)
-}
-
-fn installed(test: &str, program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    let found = found.is_ok_and(|out| out.status.success());
-    if !found {
-        skip(test, &format!("{program} is not installed"));
-    }
-    found
-}
-
-/// Runs a shell script in namespaces of its own; `$RXE` is the command. `None`, and a line that says
-/// so, where this host does not let us make them.
-fn in_namespace(test: &str, script: &str) -> Option<Output> {
-    let dir = Dir::new();
-    let unshare = |script: &str| {
-        Command::new("timeout")
-            .args(["150", "unshare", "-Urnm", "sh", "-ec", script])
-            .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
-            .env("RXE", rxe())
-            .current_dir(&dir.0)
-            .output()
-    };
-    let why = match unshare(VETH) {
-        Ok(out) if out.status.success() => {
-            return Some(unshare(&format!("{VETH}\n{script}")).unwrap());
-        }
-        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
-        Err(e) => format!("unshare: {e}"),
-    };
-    skip(test, &why);
-    None
-}
-
-/// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where
-/// they are.
-fn rxe() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "rxe-cli", "--package", "rxe-preload"]);
-        assert!(build.status().is_ok_and(|s| s.success()), "rxe does not build");
-        PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
-    })
-}
-
-/// A directory that is removed in the end.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = env::temp_dir().join(format!("rxe-programs-{}-{number}", process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

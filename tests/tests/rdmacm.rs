@@ -2,30 +2,8 @@
 //! which are network namespaces of the test's own, and between two processes on one address. A
 //! program that is not installed is skipped.
 
-use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{self, Command, Output};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use rxe_tests::skip;
-
-/// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
-const VETH: &str = "
-    mount -t tmpfs none /run
-    ip netns add far
-    ip link set lo up
-    ip link add veth0 address 52:54:00:00:00:01 type veth peer name veth1 \
-        address 52:54:00:00:00:02 netns far
-    ip address add 10.9.0.1/24 dev veth0
-    ip -6 address add fd09::1/64 dev veth0 nodad
-    ip link set veth0 up
-    ip -n far address add 10.9.0.2/24 dev veth1
-    ip -n far -6 address add fd09::2/64 dev veth1 nodad
-    ip -n far link set veth1 up
-    ip -n far link set lo up
-";
+mod common;
+use common::{in_namespace, installed};
 
 #[test]
 fn rping() {
@@ -160,68 +138,4 @@ fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &s
     let said = String::from_utf8_lossy(&out.stdout);
     let good = ["exit codes: server 0, client 0", "exit codes: server 143, client 0"];
     assert!(good.iter().any(|good| said.starts_with(good)), "{test}\n{said}");
-}
-
-fn installed(test: &str, program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    let found = found.is_ok_and(|out| out.status.success());
-    if !found {
-        skip(test, &format!("{program} is not installed"));
-    }
-    found
-}
-
-/// Runs a shell script in namespaces of its own; `$RXE` is the command. `None`, and a line that says
-/// so, where this host does not let us make them.
-fn in_namespace(test: &str, script: &str) -> Option<Output> {
-    let dir = Dir::new();
-    let unshare = |script: &str| {
-        Command::new("timeout")
-            .args(["150", "unshare", "-Urnm", "sh", "-ec", script])
-            .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
-            .env("RXE", rxe())
-            .current_dir(&dir.0)
-            .output()
-    };
-    let why = match unshare(VETH) {
-        Ok(out) if out.status.success() => {
-            return Some(unshare(&format!("{VETH}\n{script}")).unwrap());
-        }
-        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
-        Err(e) => format!("unshare: {e}"),
-    };
-    skip(test, &why);
-    None
-}
-
-/// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where
-/// they are.
-fn rxe() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "rxe-cli", "--package", "rxe-preload"]);
-        assert!(build.status().is_ok_and(|s| s.success()), "rxe does not build");
-        PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
-    })
-}
-
-/// A directory that is removed in the end.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = env::temp_dir().join(format!("rxe-rdmacm-{}-{number}", process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -8,6 +8,7 @@ pub mod cm;
 pub mod engine;
 pub mod frame;
 pub mod input;
+mod ladder;
 pub mod mad;
 pub mod verbs;
 

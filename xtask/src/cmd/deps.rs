@@ -18,6 +18,16 @@ const PACKAGES: &[(&str, &str)] = &[
     ("rdmacm-utils", "rping"),
     ("perftest", "ib_send_bw"),
     ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
+    ("qperf", "qperf"),
+    ("ucx-utils", "ucx_perftest"),
+    ("libfabric-bin", "fi_pingpong"),
+    ("openmpi-bin", "mpirun"),
+    // What C programs of the tests are made with.
+    ("gcc", "gcc"),
+    ("libc6-dev", "/usr/include/stdio.h"),
+    ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+    ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
+    ("libopenmpi-dev", "mpicc"),
     // What looks at frames.
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),

@@ -15,6 +15,7 @@ use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, Time};
 use rxe_core::wire::{Frame, Packet, TxBatch, TxLimits};
 
 use crate::fuzz::input::Input;
+use crate::fuzz::ladder::ladder;
 
 pub(super) const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -463,23 +464,4 @@ fn learn(targets: &mut [Target], packet: &Packet<'_>) {
         let done = matches!(aeth.syndrome, rxe_core::wire::Syndrome::Ack { .. });
         target.theirs = if done { packet.psn().next() } else { packet.psn() };
     }
-}
-
-/// The way from RESET to RTS: states and masks.
-fn ladder(service: QpType) -> [(QpState, AttrMask); 3] {
-    let common = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT;
-    let path =
-        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-    let responds = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-    let sends = AttrMask::STATE | AttrMask::SQ_PSN;
-    let requests =
-        AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
-    let (init, rtr, rts) = match service {
-        QpType::Rc => (AttrMask::ACCESS_FLAGS, path | responds, sends | requests),
-        QpType::Uc => (AttrMask::ACCESS_FLAGS, path, sends),
-        QpType::Ud => (AttrMask::QKEY, AttrMask::STATE, sends),
-        QpType::XrcSend => (AttrMask::ACCESS_FLAGS, path, sends | requests),
-        QpType::XrcRecv => (AttrMask::ACCESS_FLAGS, path | responds, sends | AttrMask::TIMEOUT),
-    };
-    [(QpState::Init, common | init), (QpState::Rtr, rtr), (QpState::Rts, rts)]
 }

@@ -12,8 +12,9 @@ use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::Frame;
 
 use super::node::{Node, PDS, Pair, RECEIVE, address};
-use super::requests::{any_address, any_attributes, any_mask, attributes, ladder, receive, send};
+use super::requests::{any_address, any_attributes, any_mask, attributes, receive, send};
 use crate::fuzz::input::Input;
+use crate::fuzz::ladder::ladder;
 
 const SERVICES: [QpType; 5] =
     [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];

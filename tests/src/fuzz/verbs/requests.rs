@@ -11,6 +11,7 @@ use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer};
 
 use super::node::{Node, RECEIVE};
 use crate::fuzz::input::Input;
+use crate::fuzz::ladder::ladder;
 
 const QKEY: Qkey = Qkey::new(0x77);
 
@@ -163,23 +164,4 @@ pub(super) fn any_mask(input: &mut Input<'_>, service: QpType) -> AttrMask {
     let usual = input.pick(&[usual[0], usual[1], usual[2], AttrMask::STATE]);
     let spoiled = input.chance(100);
     if spoiled { usual ^ AttrMask::from_bits_truncate(1 << (input.byte() % 26)) } else { usual }
-}
-
-/// The way from RESET to RTS: states and masks.
-pub(super) fn ladder(service: QpType) -> [(QpState, AttrMask); 3] {
-    let common = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT;
-    let path =
-        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-    let responds = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-    let sends = AttrMask::STATE | AttrMask::SQ_PSN;
-    let requests =
-        AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
-    let (init, rtr, rts) = match service {
-        QpType::Rc => (AttrMask::ACCESS_FLAGS, path | responds, sends | requests),
-        QpType::Uc => (AttrMask::ACCESS_FLAGS, path, sends),
-        QpType::Ud => (AttrMask::QKEY, AttrMask::STATE, sends),
-        QpType::XrcSend => (AttrMask::ACCESS_FLAGS, path, sends | requests),
-        QpType::XrcRecv => (AttrMask::ACCESS_FLAGS, path | responds, sends | AttrMask::TIMEOUT),
-    };
-    [(QpState::Init, common | init), (QpState::Rtr, rtr), (QpState::Rts, rts)]
 }
