@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::{mem, ptr};
 
 use rxe_verbs::{Error, VerbsError};
 
@@ -63,7 +64,7 @@ pub(crate) fn pointer_of<T>(verb: &'static str, outcome: Outcome<*mut T>) -> *mu
     outcome.unwrap_or_else(|failure| {
         explain::failure(verb, &failure);
         set_errno(failure.errno);
-        std::ptr::null_mut()
+        ptr::null_mut()
     })
 }
 
@@ -88,6 +89,19 @@ pub(crate) fn cancellation_point() {
         safe fn pthread_testcancel();
     }
     pthread_testcancel();
+}
+
+/// Whether the program has a handler of a signal that shall interrupt system calls: poll always is,
+/// but the one in which programs wait elsewhere begins anew after any other handler.
+pub(crate) fn signals_interrupt() -> bool {
+    (1..=64).any(|signal| {
+        // SAFETY: all zeros is the default action.
+        let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        // SAFETY: our own structure; nothing is changed.
+        let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
+        let caught = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        known && caught && action.sa_flags & libc::SA_RESTART == 0
+    })
 }
 
 /// Copies a text into a field of C, cut where it does not fit.

@@ -8,6 +8,7 @@
 //! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
 //! - `ffi`: errno, failures, fork. `explain`: what a program that gets it wrong is told.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
+//! - `sleepers`: threads that sleep in what another thread destroys.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
 //!
 //! Pointers come from programs, which are trusted as much as with any C library: what verbs says of
@@ -27,3 +28,4 @@ mod ffi;
 mod files;
 mod ibverbs;
 mod rdmacm;
+mod sleepers;

@@ -10,6 +10,7 @@ use rxe_core::types::Time;
 
 use crate::cq::{CompletionQueue, CqInner};
 use crate::device::{Device, closed};
+use crate::drive::OnSignal;
 use crate::error::Result;
 use crate::os::{EventFd, now};
 
@@ -36,13 +37,30 @@ impl CompletionChannel {
     /// # Errors
     /// [`crate::Error::DeviceFailed`], unless there are events.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
+        self.next(timeout, OnSignal::Sleep)
+    }
+
+    /// As [`CompletionChannel::get_event`], but a signal handler of the program that runs meanwhile
+    /// ends the wait, so that the program can act on what the handler noted.
+    ///
+    /// # Errors
+    /// As there; and one whose [`errno`](crate::Error::errno) is `EINTR`.
+    pub fn get_event_or_signal(&self, timeout: Duration) -> Result<Option<CompletionQueue>> {
+        self.next(Some(timeout), OnSignal::End)
+    }
+
+    fn next(
+        &self,
+        timeout: Option<Duration>,
+        signals: OnSignal,
+    ) -> Result<Option<CompletionQueue>> {
         let event = self.events.take();
         if event.is_some() || timeout == Some(Duration::ZERO) {
             return Ok(event);
         }
         let deadline = timeout.map_or(Time::MAX, |t| now() + t);
         let shard = self.device.shard();
-        shard.sleep(self.events.fd.as_fd(), deadline, || Ok(self.events.take()))
+        shard.sleep(self.events.fd.as_fd(), deadline, signals, || Ok(self.events.take()))
     }
 
     /// Ends it.

@@ -12,7 +12,7 @@ use rxe_core::types::Time;
 
 use crate::channel::{ChannelEvents, CompletionChannel};
 use crate::device::{Device, Place, closed};
-use crate::drive::Waker;
+use crate::drive::{OnSignal, Waker};
 use crate::error::{Error, Result};
 use crate::os::now;
 
@@ -183,7 +183,7 @@ impl CompletionQueue {
         let inner = &*self.inner;
         let waker = Waker::current()?;
         let _place = inner.notifier.wait_with(Arc::clone(&waker));
-        let result = inner.device.shard().sleep(waker.as_fd(), deadline, || {
+        let result = inner.device.shard().sleep(waker.as_fd(), deadline, OnSignal::Sleep, || {
             if let Some(n) = found(self.take(max, out)) {
                 return Ok(Some(n));
             }

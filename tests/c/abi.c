@@ -225,6 +225,13 @@ static void built_requests(void)
 	ibv_wr_rdma_write(qp, mr->rkey, address(0));
 	ibv_wr_set_inline_data(qp, memory, 2000);
 	CHECK(ibv_wr_complete(qp) == EINVAL);
+	ibv_wr_start(qp);
+	qp->wr_id = 15;
+	ibv_wr_rdma_write(qp, mr->rkey, address(0));
+	ibv_wr_set_sge(qp, mr->lkey, address(1024), 8);
+	ibv_wr_atomic_fetch_add(qp, mr->rkey, address(512), 1);
+	ibv_wr_set_sge(qp, mr->lkey, address(520), 4);
+	CHECK(ibv_wr_complete(qp) == EINVAL);
 }
 
 static void lists_and_the_bad_one(void)

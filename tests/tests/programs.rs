@@ -267,6 +267,21 @@ fn a_program_that_uses_all_of_verbs() {
 }
 
 #[test]
+fn threads_that_sleep_in_what_another_destroys() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/sleepers.c");
+    let options = ["-O1", "-libverbs", "-lpthread"];
+    let Some(program) = compile("sleepers", source, &options) else { return };
+    let program = program.0.join("sleepers");
+    let script = format!("timeout 60 $RXE run -- {} rxe_veth0 2>&1", program.display());
+    let Some(out) = alone("sleepers", "cc", &script) else { return };
+    assert!(out.ends_with("all slept well\n"), "{out}");
+    for verb in ["ibv_get_cq_event", "ibv_get_async_event"] {
+        let told = format!("rxe: {verb}: what this thread waits in was destroyed");
+        assert_eq!(out.matches(&told).count(), 1, "{out}");
+    }
+}
+
+#[test]
 fn a_program_that_loads_the_library_by_itself() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/loaded.c");
     let Some(program) = compile("loaded", source, &["-ldl"]) else { return };

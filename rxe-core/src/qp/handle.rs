@@ -148,15 +148,23 @@ impl QpHandle {
     /// The request is not taken if the QP is not yet ready to send, the queue is full, or the
     /// request contradicts itself or the QP's limits.
     pub fn post_send(&self, request: SendRequest) -> Result<(), VerbsError> {
-        let state = self.state();
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Err(VerbsError::WrongState { operation: "post_send", state });
-        }
-        self.check_send(&request)?;
+        self.check_post_send(&request)?;
         let full = VerbsError::QueueFull { queue: "send", depth: self.sq.depth() };
         self.sq.post(request).map_err(|_| full)?;
         self.ring();
         Ok(())
+    }
+
+    /// Whether [`QpHandle::post_send`] would take the request if the queue had room.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_post_send(&self, request: &SendRequest) -> Result<(), VerbsError> {
+        let state = self.state();
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(VerbsError::WrongState { operation: "post_send", state });
+        }
+        self.check_send(request)
     }
 
     /// Hands a request to the receive queue. In the error state it is taken and flushed.

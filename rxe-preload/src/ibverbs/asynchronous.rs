@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 use rxe_verbs::{AsyncEvent, AsyncKind};
 
 use super::abi::{async_element, ibv_async_event, ibv_context};
@@ -16,7 +17,8 @@ use super::cq::Cq;
 use super::qp::Qp;
 use super::srq::Srq;
 use crate::explain;
-use crate::ffi::{CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of};
+use crate::ffi::{CANCEL_TICK, Failure, Outcome, signals_interrupt};
+use crate::sleepers::sleep_in;
 
 /// Events of one object that the program has got and not yet acknowledged.
 #[derive(Debug, Default)]
@@ -57,45 +59,34 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    loop {
-        cancellation_point();
-        // SAFETY: the caller's.
-        if let Some(result) = unsafe { wait_a_while(context, event) } {
-            return result;
-        }
-    }
-}
-
-/// # Safety
-/// As for [`ibv_get_async_event`].
-unsafe fn wait_a_while(context: *mut ibv_context, event: *mut ibv_async_event) -> Option<c_int> {
     // SAFETY: an open context.
-    let context = unsafe { Context::of(context) };
-    let outcome = next(context).transpose()?.map(|found| {
-        // SAFETY: room for the event.
-        unsafe { event.write(found) };
-    });
-    Some(minus_one_of("ibv_get_async_event", outcome))
+    let life = unsafe { Context::of(context) }.life.number();
+    sleep_in("ibv_get_async_event", life, || {
+        // SAFETY: the context is open as long as its life lasts.
+        let outcome = next(unsafe { Context::of(context) }).transpose()?;
+        Some(outcome.map(|found| {
+            // SAFETY: room for the event.
+            unsafe { event.write(found) };
+        }))
+    })
 }
 
 /// The next event; `None` if there was none for a while.
 fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
-    let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
-    loop {
-        context.check()?;
-        while let Some(event) = context.opened().and_then(|device| device.poll_async_event()) {
-            if let Some(known) = translate(context, &event) {
-                return Ok(Some(known));
-            }
+    let os = |e: Errno| Failure::plain(e.raw_os_error());
+    context.check()?;
+    while let Some(event) = context.opened().and_then(|device| device.poll_async_event()) {
+        if let Some(known) = translate(context, &event) {
+            return Ok(Some(known));
         }
-        if fcntl_getfl(context.async_fd()).map_err(os)?.contains(OFlags::NONBLOCK) {
-            return Err(Failure::plain(libc::EAGAIN));
-        }
-        let tick = Timespec::try_from(CANCEL_TICK).ok();
-        let events = &mut [PollFd::new(context.async_fd(), PollFlags::IN)];
-        if poll(events, tick.as_ref()).map_err(os)? == 0 {
-            return Ok(None);
-        }
+    }
+    if fcntl_getfl(context.async_fd()).map_err(os)?.contains(OFlags::NONBLOCK) {
+        return Err(Failure::plain(libc::EAGAIN));
+    }
+    let tick = Timespec::try_from(CANCEL_TICK).ok();
+    match poll(&mut [PollFd::new(context.async_fd(), PollFlags::IN)], tick.as_ref()) {
+        Err(Errno::INTR) if !signals_interrupt() => Ok(None),
+        slept => slept.map(|_| None).map_err(os),
     }
 }
 

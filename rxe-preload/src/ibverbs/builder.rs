@@ -16,7 +16,7 @@ use super::abi::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_
 use super::ah::Ah;
 use super::context::Context;
 use super::mw;
-use super::post::{self, check_room, send_flags};
+use super::post::{self, send_flags};
 use super::qp::Qp;
 use crate::ffi::{Failure, Outcome, errno_of};
 
@@ -149,10 +149,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let built = unsafe { building(qp) };
     let outcome = own.and_then(|()| match built.wrong.take() {
         Some(failure) => Err(failure),
-        None => check_room(this, built.requests.len()),
-    });
-    let outcome = outcome.and_then(|()| {
-        this.pair.post_send_list(built.requests.drain(..)).map(drop).map_err(|(_, e)| e.into())
+        None => this.pair.post_send_all(&mut built.requests).map_err(Failure::from),
     });
     built.requests.clear();
     // SAFETY: as above.

@@ -13,14 +13,15 @@ use rxe_verbs::CompletionChannel;
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::context::Context;
 use super::cq::Cq;
-use crate::ffi::{
-    CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
-};
+use crate::ffi::{CANCEL_TICK, Failure, Outcome, errno_of, pointer_of, signals_interrupt};
+use crate::sleepers::{Life, sleep_in};
 
 /// A completion channel as programs hold it.
 #[repr(C)]
 pub(super) struct Channel {
     verbs: ibv_comp_channel,
+    /// Threads sleep in [`ibv_get_cq_event`].
+    life: Life,
     pub(super) channel: CompletionChannel,
     /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
     /// may set O_NONBLOCK on theirs, and [`ibv_get_cq_event`] must then not wait.
@@ -43,7 +44,14 @@ impl Channel {
         let blocking = !flags.contains(OFlags::NONBLOCK);
         let timeout = if blocking { CANCEL_TICK } else { Duration::ZERO };
         loop {
-            let Some(queue) = self.channel.get_event(Some(timeout))? else {
+            let got = match self.channel.get_event_or_signal(timeout) {
+                Err(e) if e.errno() == libc::EINTR => {
+                    let ends = signals_interrupt().then(|| Failure::plain(libc::EINTR));
+                    return ends.map_or(Ok(None), Err);
+                }
+                got => got?,
+            };
+            let Some(queue) = got else {
                 return if blocking { Ok(None) } else { Err(Failure::plain(libc::EAGAIN)) };
             };
             let queues = self.queues.lock();
@@ -68,7 +76,8 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut 
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(os)?;
         let verbs = ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 };
-        let this = Channel { verbs, channel, fd, queues: Mutex::default() };
+        let life = Life::begin();
+        let this = Channel { verbs, life, channel, fd, queues: Mutex::default() };
         Ok(Box::into_raw(Box::new(this)).cast())
     };
     pointer_of("ibv_create_comp_channel", make())
@@ -86,6 +95,7 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         let why = "completion queues still use the channel: destroy them first";
         return errno_of("ibv_destroy_comp_channel", Err(Failure::new(libc::EBUSY, why)));
     }
+    this.life.end();
     // SAFETY: from ibv_create_comp_channel; the program gives it up.
     drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
     0
@@ -97,34 +107,22 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    loop {
-        cancellation_point();
-        // SAFETY: the caller's.
-        if let Some(result) = unsafe { wait_a_while(channel, cq, cq_context) } {
-            return result;
-        }
-    }
-}
-
-/// # Safety
-/// As for [`ibv_get_cq_event`].
-unsafe fn wait_a_while(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> Option<c_int> {
-    // SAFETY: a channel, whose context is open.
-    let this = unsafe { Channel::of(channel) };
-    // SAFETY: as above.
-    let own = unsafe { Context::of(this.verbs.context) }.check();
-    let outcome = own.and_then(|()| this.next_event()).transpose()?.map(|found| {
-        // SAFETY: the caller's variables, and a queue that exists until its event is acknowledged.
-        unsafe {
-            *cq = found;
-            *cq_context = (*found).cq_context;
-        }
-    });
-    Some(minus_one_of("ibv_get_cq_event", outcome))
+    // SAFETY: a channel.
+    let life = unsafe { Channel::of(channel) }.life.number();
+    sleep_in("ibv_get_cq_event", life, || {
+        // SAFETY: a channel, which is there as long as its life lasts.
+        let this = unsafe { Channel::of(channel) };
+        // SAFETY: its context, which is open.
+        let own = unsafe { Context::of(this.verbs.context) }.check();
+        let outcome = own.and_then(|()| this.next_event()).transpose()?;
+        Some(outcome.map(|found| {
+            // SAFETY: the caller's variables, and a queue that exists until its event is acknowledged.
+            unsafe {
+                *cq = found;
+                *cq_context = (*found).cq_context;
+            }
+        }))
+    })
 }
 
 #[unsafe(no_mangle)]

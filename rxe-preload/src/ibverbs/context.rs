@@ -24,11 +24,14 @@ use super::{cq, cq_ex, mw, pd, post, qp, query, srq, xrcd};
 use crate::config::CONFIG;
 use crate::explain;
 use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
+use crate::sleepers::Life;
 
 /// An open device as programs hold it. They have the address of `verbs.context`.
 #[repr(C)]
 pub(crate) struct Context {
     verbs: verbs_context,
+    /// Threads sleep in `ibv_get_async_event`.
+    pub(super) life: Life,
     generation: u64,
     entry: &'static DeviceEntry,
     /// The engine, once there is one.
@@ -67,6 +70,7 @@ impl Context {
         };
         Ok(Box::new(Self {
             verbs: table(context),
+            life: Life::begin(),
             generation: ffi::generation(),
             entry,
             device: OnceLock::new(),
@@ -264,6 +268,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         // It goes on as long as what was made on it, which points to it.
         return 0;
     }
+    this.life.end();
     // SAFETY: from `into_ptr`, and nothing that points to it is left.
     drop(unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) });
     errno_of("ibv_close_device", Ok(()))

@@ -5,7 +5,7 @@ use std::{ptr, slice};
 
 use rxe_verbs::{
     Error, Key, Payload, Qkey, QpType, Qpn, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
-    Sge, SgeList, VerbsError,
+    Sge, SgeList,
 };
 use smallvec::SmallVec;
 
@@ -247,16 +247,6 @@ unsafe fn post_receives(
         at = wr.next;
     }
     0
-}
-
-/// Whether as many requests more fit into the send queue.
-pub(super) fn check_room(qp: &Qp, count: usize) -> Outcome {
-    let depth = qp.pair.cap().max_send_wr;
-    let used = qp.pair.sends_outstanding() as usize;
-    if used + count <= depth as usize {
-        return Ok(());
-    }
-    Err(VerbsError::QueueFull { queue: "send", depth }.into())
 }
 
 /// Flags as the extended interface has them.

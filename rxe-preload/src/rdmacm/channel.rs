@@ -17,6 +17,7 @@ use super::devices;
 use super::id::{Id, find};
 use crate::ffi::{
     CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
+    signals_interrupt,
 };
 use crate::ibverbs::qp_attr::to_ah_attr;
 
@@ -101,19 +102,6 @@ impl Channel {
             slept => slept.map(|_| None).map_err(os),
         }
     }
-}
-
-/// Whether the program has a handler of a signal that shall interrupt system calls: poll always is,
-/// but the one in which programs wait elsewhere begins anew after any other handler.
-fn signals_interrupt() -> bool {
-    (1..=64).any(|signal| {
-        // SAFETY: all zeros is the default action.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: our own structure; nothing is changed.
-        let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
-        let caught = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
-        known && caught && action.sa_flags & libc::SA_RESTART == 0
-    })
 }
 
 /// An event as programs hold it, with the data that it points to.

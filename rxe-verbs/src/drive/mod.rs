@@ -25,4 +25,4 @@ mod watch;
 
 pub(crate) use driver::Driver;
 pub(crate) use shard::{Shard, ShardParts};
-pub(crate) use sleep::Waker;
+pub(crate) use sleep::{OnSignal, Waker};

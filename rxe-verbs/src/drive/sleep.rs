@@ -15,15 +15,28 @@ use super::shard::CALLER_BUDGET;
 use crate::error::{Error, Result};
 use crate::os::{EventFd, now, until};
 
+/// What a sleeper does when one of the program's signal handlers has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnSignal {
+    /// It sleeps on.
+    Sleep,
+    /// It ends with an error.
+    End,
+}
+
 impl Shard {
     /// Sleeps until `done` has something, or until `deadline` (then `None`).
     ///
     /// `done` is asked before every sleep; before it says "nothing yet" it must have seen to it that
     /// `fd` becomes readable when that changes.
+    ///
+    /// # Errors
+    /// The device has failed; `done` has; [`Errno::INTR`] where `signals` says so.
     pub(crate) fn sleep<T>(
         &self,
         fd: BorrowedFd<'_>,
         deadline: Time,
+        signals: OnSignal,
         mut done: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let mut seat = Seat::take(self);
@@ -41,7 +54,8 @@ impl Shard {
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
                 Ok(0) if now() >= deadline => return done(),
-                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::INTR) if signals == OnSignal::Sleep => {}
+                Ok(_) => {}
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }
             if leads && fds[1..].iter().any(|fd| !fd.revents().is_empty()) {

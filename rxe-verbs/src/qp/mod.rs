@@ -179,6 +179,21 @@ impl QueuePair {
         }
     }
 
+    /// As [`QueuePair::post_send_list`], but takes all of them out of the vector or none. Where another thread posts
+    /// on the queue pair at the same time it may take the room that there was, and only a part is
+    /// taken.
+    ///
+    /// # Errors
+    /// The first reason why one of them can not be taken.
+    pub fn post_send_all(&self, requests: &mut Vec<SendRequest>) -> Result<()> {
+        let depth = self.cap().max_send_wr;
+        if self.sends_outstanding() as usize + requests.len() > depth as usize {
+            return Err(VerbsError::QueueFull { queue: "send", depth }.into());
+        }
+        requests.iter().try_for_each(|request| self.handle.check_post_send(request))?;
+        self.post_send_list(requests.drain(..)).map(drop).map_err(|(_, e)| e)
+    }
+
     /// Posts a receive: where the next message may go.
     ///
     /// # Errors
