@@ -199,18 +199,6 @@ fn two_programs_on_one_address() {
 }
 
 #[test]
-fn ucx_over_rc_and_ud() {
-    for transports in ["rc_verbs,ud_verbs:aux", "ud_verbs"] {
-        for test in ["tag_bw", "tag_lat", "ucp_put_bw", "ucp_get", "ucp_am_bw"] {
-            let options = format!("-t {test} -n 200 -s 5000");
-            for place in [Where::TwoHosts, Where::OneAddress] {
-                ucx_perftest(transports, &options, place);
-            }
-        }
-    }
-}
-
-#[test]
 fn what_programs_read_in_sysfs_is_there() {
     let script = "
         for file in node_guid ports/1/state ports/1/gids/1 ports/1/gid_attrs/types/1 \
@@ -373,13 +361,4 @@ fn conversation(program: &str, options: &str, place: Where) {
         Where::OneAddress => format!("{server} 10.9.0.1"),
     };
     both(program, 18515, "", &server, &client, place);
-}
-
-#[track_caller]
-fn ucx_perftest(transports: &str, options: &str, place: Where) {
-    let server = format!("ucx_perftest {options}");
-    let client = format!("ucx_perftest {options} 10.9.0.1");
-    // Which of the devices does not matter, as long as it is one of ours that leads to the peer.
-    let setup = format!("export UCX_TLS={transports} UCX_NET_DEVICES=rxe_veth0:1,rxe_veth1:1");
-    both("ucx_perftest", 13337, &setup, &server, &client, place);
 }

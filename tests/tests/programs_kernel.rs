@@ -2,9 +2,9 @@
 //! real kernel's rdma_rxe in both roles: every row of `docs/programs.md`, which
 //! `cargo xtask programs` writes.
 
+mod common;
+
 use std::env;
-use std::path::PathBuf;
-use std::process::Command;
 
 use xtask::or_skip;
 use xtask::programs::{self, Options};
@@ -20,8 +20,11 @@ fn kernel_7_2() {
 }
 
 fn every_program(kernel: &str) {
-    let options =
-        Options { filter: env::var("RXE_PROGRAMS_FILTER").ok(), rxe: rxe(), verbose: true };
+    let options = Options {
+        filter: env::var("RXE_PROGRAMS_FILTER").ok(),
+        rxe: common::rxe().into(),
+        verbose: true,
+    };
     let Some(rows) = or_skip(programs::run(kernel, &options)) else { return };
     let failed: Vec<String> = rows
         .iter()
@@ -29,13 +32,4 @@ fn every_program(kernel: &str) {
         .collect();
     assert!(failed.is_empty(), "kernel {kernel}:\n{}", failed.join("\n"));
     assert!(!rows.is_empty() || options.filter.is_some());
-}
-
-/// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where.
-fn rxe() -> PathBuf {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let args = ["build", "--quiet", "--package", "rxe-cli", "--package", "rxe-preload"];
-    let built = Command::new(cargo).args(args).status();
-    assert!(built.is_ok_and(|s| s.success()), "rxe does not build");
-    PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask programs`: unmodified verbs programs over the preloaded library (`rxe run`), with
 //! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
 
-use crate::programs_cm;
 use crate::vm::{Cmd, Error, HOST_V4, Kernel, LINK, Net, Proc, Result, Spec, Vm, spawn};
+use crate::{programs_cm, programs_ucx};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -127,6 +127,7 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
         }
     }
     programs_cm::run(&world, &mut rows);
+    programs_ucx::run(&world, &mut rows);
     Ok(rows)
 }
 
@@ -145,7 +146,7 @@ pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
     out += "\n| --- | --- | --- | --- | --- |\n";
     let ours = ALL.iter().map(|p| (p.name, p.options));
     let by_address = programs_cm::ALL.iter().map(|p| (p.name, p.options));
-    for (name, options) in ours.chain(by_address) {
+    for (name, options) in ours.chain(by_address).chain(programs_ucx::names()) {
         let what = format!("{name} {options}");
         let mark = |sides| {
             let of_all =
@@ -165,7 +166,7 @@ pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
 }
 
 pub(crate) struct World<'a> {
-    kernel: &'a str,
+    pub(crate) kernel: &'a str,
     pub(crate) vm: &'a Vm,
     net: &'a Net,
     options: &'a Options,
@@ -205,7 +206,7 @@ impl World<'_> {
     fn play(&self, program: &Program, sides: Sides) -> Result<()> {
         let server_is_ours = sides != Sides::KernelOurs;
         let mut server = self.start(program, server_is_ours, None)?;
-        self.listening(server_is_ours, &mut server)?;
+        self.listening(PORT, server_is_ours, &mut server)?;
         let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
         let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
         let (client_good, client_said) = client.end(PATIENCE)?;
@@ -245,24 +246,27 @@ impl World<'_> {
     }
 
     /// Waits until a server listens, or has ended.
-    fn listening(&self, ours: bool, server: &mut Running) -> Result<()> {
-        const LOOK: &str = "ss -Htln 'sport = :18515' | grep -q .";
+    pub(crate) fn listening(&self, port: u16, ours: bool, server: &mut Running) -> Result<()> {
+        let look = format!("ss -Htln 'sport = :{port}' | grep -q .");
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             let seen = if ours {
                 let mut shell: Command = self.net.command("sh");
-                shell.args(["-c", LOOK]).status().is_ok_and(|s| s.success())
+                shell.args(["-c", &look]).status().is_ok_and(|s| s.success())
             } else {
-                self.vm.run(Cmd::sh(LOOK))?.code == 0
+                self.vm.run(Cmd::sh(&look))?.code == 0
             };
             if seen || server.has_ended()? {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Err(failed("the server does not listen on port 18515"))
+        Err(failed(format!("the server does not listen on port {port}")))
     }
 }
+
+/// Where the servers of the pingpongs and perftest listen.
+const PORT: u16 = 18515;
 
 /// Of [`HOST_V4`] in our device's table: behind the one made of the hardware address.
 const OUR_GID: u32 = 1;

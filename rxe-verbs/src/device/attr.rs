@@ -109,7 +109,9 @@ impl DeviceAttr {
             // Nothing is shared between queue pairs that could run out before.
             max_res_rd_atom: rd_atom.saturating_mul(limits.max_qp),
             max_qp_init_rd_atom: rd_atom,
-            atomic_cap: AtomicCap::Glob,
+            // Those of the CPU, so with the CPUs too; but as kernel rxe says it, since programs look
+            // for just that (UCX else does without atomics).
+            atomic_cap: AtomicCap::Hca,
             max_mw: limits.max_mw,
             max_mcast_grp: limits.max_mcast_grp,
             max_mcast_qp_attach: limits.max_mcast_qp_attach,
@@ -383,6 +385,12 @@ mod tests {
         let attr = DeviceAttr::of(&interface(1500, true, true), &Limits::default());
         assert_eq!(attr.node_guid.to_string(), "5054:00ff:fe12:3456");
         assert_eq!(attr.sys_image_guid, attr.node_guid);
+    }
+
+    #[test]
+    fn atomics_are_told_as_kernel_rxe_tells_them() {
+        let attr = DeviceAttr::of(&interface(1500, true, true), &Limits::default());
+        assert_eq!(attr.atomic_cap, AtomicCap::Hca);
     }
 
     #[test]

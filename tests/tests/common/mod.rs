@@ -5,10 +5,13 @@
 
 use std::env;
 use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rxe_tests::skip;
 
@@ -90,6 +93,7 @@ pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     Some(said)
 }
+
 /// Compiles a C program, into a directory that lasts as long as what is returned.
 pub(crate) fn compile(test: &str, source: &str, options: &[&str]) -> Option<Dir> {
     let dir = Dir::new();
@@ -144,6 +148,10 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
 
 /// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where
 /// they are.
+///
+/// Not those that cargo has built but links to them: while another cargo builds the library anew, it
+/// is not there for a moment, and a program that starts in that moment runs without it, sees no
+/// device, and does not say why.
 pub(crate) fn rxe() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -151,8 +159,43 @@ pub(crate) fn rxe() -> &'static Path {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--package", "rxe-cli", "--package", "rxe-preload"]);
         assert!(build.status().is_ok_and(|s| s.success()), "rxe does not build");
-        PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
+        let built = Path::new(env!("CARGO_BIN_EXE_rxe-peer")).parent().unwrap();
+        kept(built, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
     })
+}
+
+/// Links to what was built, in a directory that all tests of this build share.
+fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
+    const FILES: [&str; 2] = ["rxe", "librxe_preload.so"];
+    const BEGINNING: &str = "programs-";
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let mut name = BEGINNING.to_owned();
+    for file in FILES {
+        name += &format!("{:x}", fs::metadata(built.join(file))?.ino());
+    }
+    let done = tmp.join(name);
+    let new = tmp.join(format!("new-{}", process::id()));
+    if !done.is_dir() {
+        // Those of builds before this one; of the last ones there may still be tests.
+        for old in fs::read_dir(tmp)?.flatten() {
+            let age = old.metadata()?.modified()?.elapsed().unwrap_or_default();
+            if old.file_name().to_string_lossy().starts_with(BEGINNING) && age > DAY {
+                let _ = fs::remove_dir_all(old.path());
+            }
+        }
+        fs::create_dir(&new)?;
+        for file in FILES {
+            fs::hard_link(built.join(file), new.join(file))?;
+        }
+        if let Err(e) = fs::rename(&new, &done) {
+            // Another test may have been faster.
+            fs::remove_dir_all(&new)?;
+            if !done.is_dir() {
+                return Err(e);
+            }
+        }
+    }
+    Ok(done)
 }
 
 /// A directory that is removed in the end.

@@ -1,0 +1,101 @@
+//! Unmodified UCX over the preloaded library, both sides ours: between two hosts, which are network
+//! namespaces of the test's own, and between two processes on one address. With kernels:
+//! `programs_kernel.rs`. MPI on top of it: `mpi.rs`.
+
+mod common;
+use common::{Where, alone};
+
+/// Tag matching, puts, gets, atomics, active messages and streams: in one packet, in several, and by
+/// rendezvous.
+const OPERATIONS: [&str; 13] = [
+    "-t tag_bw -s 5000",
+    "-t tag_lat -s 8",
+    "-t tag_bw -s 200000",
+    "-t ucp_put_bw -s 5000",
+    "-t ucp_put_lat -s 200000",
+    "-t ucp_get -s 8",
+    "-t ucp_get -s 200000",
+    "-t ucp_add -s 8",
+    "-t ucp_fadd -s 8",
+    "-t ucp_cswap -s 8",
+    "-t ucp_am_bw -s 5000",
+    "-t ucp_am_lat -s 200000",
+    "-t stream_bw -s 5000",
+];
+
+#[test]
+fn reliable_connections_between_two_hosts() {
+    perftest("rc_verbs,ud_verbs:aux", &OPERATIONS, Where::TwoHosts);
+}
+
+#[test]
+fn reliable_connections_on_one_address() {
+    perftest("rc_verbs,ud_verbs:aux", &OPERATIONS, Where::OneAddress);
+}
+
+#[test]
+fn datagrams_between_two_hosts() {
+    perftest("ud_verbs", &OPERATIONS, Where::TwoHosts);
+}
+
+#[test]
+fn datagrams_on_one_address() {
+    perftest("ud_verbs", &OPERATIONS, Where::OneAddress);
+}
+
+/// The transports alone, without the protocols that UCX puts on top of them.
+#[test]
+fn transports_by_themselves() {
+    let rc = [
+        "-t am_lat -D short",
+        "-t am_bw -D bcopy -s 1000",
+        "-t am_bw -D zcopy -s 1000",
+        "-t put_lat -D short",
+        "-t put_bw -D zcopy -s 100000",
+        "-t get -D bcopy -s 1000",
+        "-t get -D zcopy -s 100000",
+        "-t add_mr",
+        "-t fadd",
+        "-t cswap",
+    ];
+    perftest("-x rc_verbs", &rc, Where::TwoHosts);
+    perftest("-x ud_verbs", &["-t am_lat -D short", "-t am_bw -D zcopy -s 1000"], Where::TwoHosts);
+}
+
+/// Runs `ucx_perftest` with each of these options: over what `UCX_TLS` may say, or over `-x` one
+/// transport. It is left nothing else to go over, and no other devices than ours.
+#[track_caller]
+fn perftest(transports: &str, operations: &[&str], place: Where) {
+    let program = match transports.strip_prefix("-x ") {
+        Some(one) => format!("ucx_perftest -x {one} -d rxe0:1"),
+        None => format!("env UCX_TLS={transports} UCX_NET_DEVICES=rxe0:1 ucx_perftest"),
+    };
+    let enter = match place {
+        Where::TwoHosts => "ip netns exec far",
+        Where::OneAddress => "",
+    };
+    let plays: String = operations.iter().map(|o| format!("play {o} -n 100 -w 10\n")).collect();
+    let script = format!(
+        r#"
+        export XDG_RUNTIME_DIR="$PWD"
+        $RXE link add rxe0 type rxe netdev veth0
+        ip netns exec far $RXE link add rxe0 type rxe netdev veth1
+        port=13337
+        play() {{
+            port=$((port + 1))
+            timeout 60 $RXE run -- {program} -p $port "$@" > server 2>&1 & server=$!
+            until ss -Htln "sport = :$port" | grep -q . || ! kill -0 $server 2> gone; do
+                sleep 0.02
+            done
+            ended=0
+            timeout 60 {enter} $RXE run -- {program} -p $port "$@" 10.9.0.1 > client 2>&1 || ended=$?
+            wait $server && [ $ended = 0 ] && return
+            echo "$*: exit codes: server $?, client $ended"
+            echo "-- server"; cat server
+            echo "-- client"; cat client
+            exit 1
+        }}
+        {plays}"#
+    );
+    alone(&format!("{transports} ({place:?})"), "ucx_perftest", &script);
+}

@@ -1,0 +1,85 @@
+//! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by itself
+//! and is told in variables which transports to use.
+
+use crate::programs::{PATIENCE, Row, Sides, World, failed};
+use crate::skipped;
+use crate::vm::{HOST_V4, Result};
+use std::process::Command;
+use std::time::Duration;
+
+/// As in the table: variables, and options from the first `-` on.
+struct Program(&'static str);
+
+const NAME: &str = "ucx_perftest";
+
+/// Tag matching, puts, gets and active messages. A connection of rc_verbs begins with datagrams.
+const ALL: &[Program] = &[
+    Program("UCX_TLS=rc_verbs,ud_verbs:aux -t tag_bw -s 5000"),
+    Program("UCX_TLS=rc_verbs,ud_verbs:aux -t tag_lat -s 200000"),
+    Program("UCX_TLS=rc_verbs,ud_verbs:aux -t ucp_put_bw -s 5000"),
+    Program("UCX_TLS=rc_verbs,ud_verbs:aux -t ucp_get -s 5000"),
+    Program("UCX_TLS=rc_verbs,ud_verbs:aux -t ucp_fadd -s 8"),
+    Program("UCX_TLS=rc_verbs,ud_verbs:aux -t ucp_am_bw -s 5000"),
+    Program("UCX_TLS=ud_verbs -t tag_bw -s 5000"),
+    Program("UCX_TLS=ud_verbs -t ucp_put_bw -s 5000"),
+    Program("UCX_TLS=ud_verbs -t ucp_get -s 5000"),
+    Program("UCX_TLS=ud_verbs -t ucp_am_bw -s 5000"),
+];
+
+/// How often, and before that without being measured: an emulated machine takes its time.
+const TIMES: [&str; 4] = ["-n", "100", "-w", "10"];
+
+/// What only UCX on a kernel's device needs. To know whether a datagram came over IPv4 it looks into
+/// the completion's service level, where kernel rxe does not say so, and drops what came for nobody.
+const ON_KERNEL: &str = "UCX_UD_VERBS_ETH_DGID_CHECK=n";
+
+const PORT: u16 = 13337;
+
+/// The rows' programs and options.
+pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|program| (NAME, program.0))
+}
+
+pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
+    // The VM has the host's programs.
+    let found = Command::new("sh").args(["-c", &format!("command -v {NAME}")]).output();
+    if !found.is_ok_and(|out| out.status.success()) {
+        skipped(&format!("{NAME} with kernel {}", world.kernel), "it is not installed");
+        return;
+    }
+    for program in ALL {
+        for sides in Sides::ALL {
+            let what = format!("{NAME} {}", program.0);
+            world.row(what, sides, || program.play(world, sides), rows);
+        }
+    }
+}
+
+impl Program {
+    fn play(&self, world: &World<'_>, sides: Sides) -> Result<()> {
+        let server_is_ours = sides != Sides::KernelOurs;
+        let address = if server_is_ours { HOST_V4 } else { world.vm.v4() }.to_string();
+        let mut server = world.spawn("env", &self.words(server_is_ours, None), server_is_ours)?;
+        world.listening(PORT, server_is_ours, &mut server)?;
+        let client_is_ours = sides != Sides::OursKernel;
+        let words = self.words(client_is_ours, Some(&address));
+        let client = world.spawn("env", &words, client_is_ours)?.end(PATIENCE)?;
+        // A server whose client has failed may wait for ever.
+        let left = if client.0 { PATIENCE } else { Duration::from_secs(2) };
+        let server = server.end(left)?;
+        if client.0 && server.0 {
+            return Ok(());
+        }
+        let both = format!("server: {}; client: {}", server.1, client.1);
+        Err(failed(both.replace('\n', " | ")))
+    }
+
+    /// What `env` is given: variables, the program, its options.
+    fn words(&self, ours: bool, server: Option<&str>) -> Vec<String> {
+        let (variables, options) = self.0.split_at(self.0.find('-').unwrap_or(0));
+        let on_kernel = (!ours).then_some(ON_KERNEL);
+        let variables = variables.split_whitespace().chain(on_kernel);
+        let options = options.split_whitespace().chain(TIMES).chain(server);
+        variables.chain([NAME]).chain(options).map(str::to_owned).collect()
+    }
+}
