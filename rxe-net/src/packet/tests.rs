@@ -95,8 +95,12 @@ const FAR: [&str; 3] = ["10.9.0.2", "2001:db8::2", "fe80::b1"];
 fn add_addresses(netdev: &str, addresses: &[&str]) {
     shell(&format!("ip link set lo up; ip link set {netdev} up"));
     for address in addresses {
-        let (len, nodad) = if address.contains(':') { (64, "nodad") } else { (24, "") };
+        let six = address.contains(':');
+        let (family, len, nodad) = if six { ("-6", 64, "nodad") } else { ("-4", 24, "") };
         shell(&format!("ip addr add {address}/{len} dev {netdev} {nodad}"));
+        // The kernel has the way to an IPv6 address of its own only a moment later.
+        let route = format!("ip {family} route show table local {address} dev {netdev}");
+        shell(&format!("until {route} | grep -q .; do sleep 0.01; done"));
     }
 }
 
