@@ -67,21 +67,34 @@ const ALL: &[Program] = &[
     with("ib_send_bw", "-n 100 -b"),
     with("ib_send_bw", "-n 100 -e"),
     with("ib_send_bw", "-n 100 --use-srq"),
+    with("ib_send_bw", "-n 100 -q 8"),
+    with("ib_send_bw", "-D 2"),
     with("ib_send_lat", "-n 100"),
+    with("ib_send_lat", "-n 100 -e"),
+    with("ib_send_lat", "-n 100 -I 64 -s 64"),
     with("ib_send_lat", "-n 100 -c UC"),
     with("ib_send_lat", "-n 100 -c UD"),
     with("ib_write_bw", "-n 100"),
+    with("ib_write_bw", "-n 100 -c UC"),
+    with("ib_write_bw", "-n 100 -b"),
     with("ib_write_bw", "-n 100 -q 8"),
     with("ib_write_bw", "-n 100 -s 1"),
     with("ib_write_bw", "-n 10 -s 1048576"),
-    // Which measures the CPU's frequency anew for each size, and that takes perftest a second or more.
-    ours("ib_write_bw", "-n 5 -a"),
+    with("ib_write_bw", "-n 5 -a"),
+    with("ib_write_bw", "-D 2"),
     with("ib_write_lat", "-n 100"),
+    with("ib_write_lat", "-n 100 -c UC"),
     with("ib_write_lat", "-n 100 -I 64 -s 64"),
     with("ib_read_bw", "-n 100"),
     with("ib_read_bw", "-n 100 -b"),
+    with("ib_read_bw", "-n 100 -e"),
+    with("ib_read_bw", "-n 100 -q 8"),
+    with("ib_read_bw", "-D 2"),
     with("ib_read_lat", "-n 100"),
     with("ib_atomic_bw", "-n 100"),
+    with("ib_atomic_bw", "-n 100 -b"),
+    with("ib_atomic_bw", "-n 100 -q 8"),
+    with("ib_atomic_bw", "-D 2"),
     with("ib_atomic_lat", "-n 100"),
 ];
 
@@ -248,20 +261,31 @@ impl World<'_> {
     /// Waits until a server listens, or has ended.
     pub(crate) fn listening(&self, port: u16, ours: bool, server: &mut Running) -> Result<()> {
         let look = format!("ss -Htln 'sport = :{port}' | grep -q .");
+        self.until(&look, ours, server, &format!("the server does not listen on port {port}"))
+    }
+
+    /// Waits until a shell's command succeeds on one side, or `server` has ended.
+    pub(crate) fn until(
+        &self,
+        look: &str,
+        ours: bool,
+        server: &mut Running,
+        otherwise: &str,
+    ) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             let seen = if ours {
                 let mut shell: Command = self.net.command("sh");
-                shell.args(["-c", &look]).status().is_ok_and(|s| s.success())
+                shell.args(["-c", look]).status().is_ok_and(|s| s.success())
             } else {
-                self.vm.run(Cmd::sh(&look))?.code == 0
+                self.vm.run(Cmd::sh(look))?.code == 0
             };
             if seen || server.has_ended()? {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Err(failed(format!("the server does not listen on port {port}")))
+        Err(failed(otherwise))
     }
 }
 

@@ -1,62 +1,149 @@
 //! Programs of librdmacm in the table of [`programs`](crate::programs): their servers and clients
 //! have different options, or different names, and find each other by address and port.
 
-use crate::programs::{PATIENCE, Row, Sides, World, failed};
+use crate::programs::{PATIENCE, Row, Running, Sides, World, failed};
 use crate::vm::{HOST_V4, HOST_V6, Result};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A server and its client. `ADDRESS` in their options stands for the server's.
+/// A server and its client. `ADDRESS` in their options stands for the server's, `OWN` for that of
+/// the side which the program is on.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) options: &'static str,
     server: (&'static str, &'static str),
     client: (&'static str, &'static str),
     v6: bool,
+    kind: Kind,
+    /// Not with a kernel: what kernel rxe can not do.
+    ours_only: bool,
+}
+
+/// When a client may begin, and what its server does then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Listens, and ends with its client.
+    Ends,
+    /// As that; but both agree to connect anew, without a word of the server when it listens again.
+    /// A client that is faster is refused, and goes on with an identifier that it has destroyed: then
+    /// both begin from the start.
+    Races,
+    /// Listens for ever.
+    Stays,
+    /// Hears a multicast group, and ends when it has heard enough. A sender does not know who hears
+    /// it: there is one after the other until it was heard.
+    Hears,
 }
 
 const fn with(name: &'static str, server: &'static str, client: &'static str) -> Program {
-    Program { name, options: client, server: (name, server), client: (name, client), v6: false }
+    pair((name, server), (name, client))
 }
 
 const fn pair(
     server: (&'static str, &'static str),
     client: (&'static str, &'static str),
 ) -> Program {
-    Program { name: client.0, options: client.1, server, client, v6: false }
+    Program {
+        name: client.0,
+        options: client.1,
+        server,
+        client,
+        v6: false,
+        kind: Kind::Ends,
+        ours_only: false,
+    }
 }
 
-/// perftest's `-R` is not among them: a client of it that is refused, because its server does not
-/// listen yet, goes on with an identifier that it has destroyed, and leaves its server waiting for
-/// the rest of a conversation. `tests/tests/rdmacm.rs` runs it where the server can be waited for.
+/// With the addresses of IPv6, under other options in the table.
+const fn v6(options: &'static str, program: Program) -> Program {
+    Program { v6: true, options, ..program }
+}
+
+const fn of(kind: Kind, program: Program) -> Program {
+    Program { kind, ..program }
+}
+
+/// perftest by rdma_cm: the server has the same options, without an address.
+macro_rules! perftest {
+    ($name:literal, $options:literal) => {
+        Program {
+            options: concat!("-R ", $options),
+            kind: Kind::Races,
+            ..with($name, concat!("-F -R ", $options), concat!("-F -R ", $options, " ADDRESS"))
+        }
+    };
+}
+
 pub(crate) const ALL: &[Program] = &[
+    perftest!("ib_send_bw", "-n 100"),
+    perftest!("ib_send_bw", "-n 100 -b -e"),
+    perftest!("ib_send_bw", "-n 100 -q 8"),
+    perftest!("ib_send_bw", "-n 100 --use-srq"),
+    perftest!("ib_send_bw", "-n 100 -c UD -r 200"),
+    perftest!("ib_send_lat", "-n 100"),
+    perftest!("ib_send_lat", "-n 100 -c UD"),
+    perftest!("ib_write_bw", "-n 100"),
+    perftest!("ib_write_lat", "-n 100"),
+    perftest!("ib_read_bw", "-n 100"),
+    perftest!("ib_read_lat", "-n 100"),
+    perftest!("ib_atomic_bw", "-n 100"),
+    perftest!("ib_atomic_lat", "-n 100"),
     with("rping", "-s -a ADDRESS -C 10 -V", "-c -a ADDRESS -C 10 -V"),
-    Program {
-        v6: true,
-        options: "-c -a IPV6 -C 3 -V -S 20000",
-        ..with("rping", "-s -a ADDRESS -C 3 -V -S 20000", "-c -a ADDRESS -C 3 -V -S 20000")
-    },
+    v6(
+        "-c -a IPV6 -C 3 -V -S 20000",
+        with("rping", "-s -a ADDRESS -C 3 -V -S 20000", "-c -a ADDRESS -C 3 -V -S 20000"),
+    ),
     with("ucmatose", "-b ADDRESS -c 5 -C 5", "-s ADDRESS -c 5 -C 5"),
     with("ucmatose", "-b ADDRESS -c 2 -m", "-s ADDRESS -c 2 -m"),
+    v6("-s IPV6 -c 2 -C 5", with("ucmatose", "-b ADDRESS -c 2 -C 5", "-s ADDRESS -c 2 -C 5")),
     with("udaddy", "-b ADDRESS -c 3 -C 5", "-s ADDRESS -c 3 -C 5"),
+    v6("-s IPV6 -c 2 -C 5", with("udaddy", "-b ADDRESS -c 2 -C 5", "-s ADDRESS -c 2 -C 5")),
+    of(Kind::Hears, with("mckey", "-m 239.47.91.1 -b OWN -C 5", "-m 239.47.91.1 -b OWN -s -C 5")),
+    // Kernels join no IPv6 groups for RoCEv2 (ENOTSUPP).
+    Program {
+        ours_only: true,
+        ..of(
+            Kind::Hears,
+            v6(
+                "-m ff0e::47:91 -b IPV6 -s -C 5",
+                with("mckey", "-m ff0e::47:91 -b OWN -C 5", "-m ff0e::47:91 -b OWN -s -C 5"),
+            ),
+        )
+    },
     pair(("rdma_server", ""), ("rdma_client", "-s ADDRESS")),
+    v6("-s IPV6", pair(("rdma_server", "-s ADDRESS"), ("rdma_client", "-s ADDRESS"))),
     pair(("rdma_xserver", "-c r"), ("rdma_xclient", "-c r -s ADDRESS")),
     with("riostream", "-b ADDRESS -S 1000 -I 3", "-s ADDRESS -S 1000 -I 3"),
+    v6(
+        "-s IPV6 -S 1000 -I 3",
+        with("riostream", "-b ADDRESS -S 1000 -I 3", "-s ADDRESS -S 1000 -I 3"),
+    ),
+    of(Kind::Stays, with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10")),
+    of(Kind::Stays, v6("-s IPV6 -c 10", with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10"))),
 ];
 
-/// What clients say where nobody listens yet.
-const TOO_EARLY: [&str; 6] = [
-    "REJECTED",
-    "UNREACHABLE",
-    "refused",
-    "Unexpected CM event",
-    "endpoint is not connected",
-    "rpoll: Operation now in progress",
-];
+/// What clients say that came before their server listened.
+const REFUSED: [&str; 2] = ["RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_UNREACHABLE"];
+
+/// How often both begin anew, and how long a client may take that may have lost its way.
+const RACES: u32 = 20;
+const RACE: Duration = Duration::from_secs(60);
+
+/// What a server may still say when its client has ended.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// What came of one try.
+struct Said {
+    good: bool,
+    server: String,
+    client: String,
+}
 
 pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {
         for sides in Sides::ALL {
+            if program.ours_only && sides != Sides::OursOurs {
+                continue;
+            }
             let what = format!("{} {}", program.name, program.options);
             world.row(what, sides, || program.play(world, sides), rows);
         }
@@ -65,38 +152,77 @@ pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
 
 impl Program {
     fn play(&self, world: &World<'_>, sides: Sides) -> Result<()> {
+        let mut tries = 1;
+        loop {
+            let Said { good, server, client } = self.try_once(world, sides)?;
+            if good {
+                return Ok(());
+            }
+            let refused = REFUSED.iter().any(|word| client.contains(word));
+            if self.kind != Kind::Races || !refused || tries == RACES {
+                let both = format!("try {tries}: server: {server}; client: {client}");
+                return Err(failed(both.replace('\n', " | ")));
+            }
+            tries += 1;
+        }
+    }
+
+    fn try_once(&self, world: &World<'_>, sides: Sides) -> Result<Said> {
         let server_is_ours = sides != Sides::KernelOurs;
-        let address = match (server_is_ours, self.v6) {
+        let client_is_ours = sides != Sides::OursKernel;
+        let address = self.address(world, server_is_ours);
+        let words = |options: &str, ours: bool| -> Vec<String> {
+            let own = self.address(world, ours);
+            let put = |word: &str| word.replace("ADDRESS", &address).replace("OWN", &own);
+            options.split_whitespace().map(put).collect()
+        };
+        let args = words(self.server.1, server_is_ours);
+        let mut server = world.spawn(self.server.0, &args, server_is_ours)?;
+        if self.kind != Kind::Hears {
+            listening(world, server_is_ours, &address, &mut server)?;
+        }
+        let end = Instant::now() + PATIENCE;
+        let (client_good, client) = loop {
+            let args = words(self.client.1, client_is_ours);
+            let (good, said) =
+                world.spawn(self.client.0, &args, client_is_ours)?.end(self.patience())?;
+            // A sender has succeeded whether it was heard or not.
+            if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
+                break (good, said);
+            }
+        };
+        // A server whose client has failed may wait for ever.
+        let stays = !client_good || self.kind == Kind::Stays;
+        let (server_good, server) = server.end(if stays { GRACE } else { PATIENCE })?;
+        let good = match self.kind {
+            // Its clients succeed whatever happens, and say what has failed.
+            Kind::Stays => client_good && !client.contains("error"),
+            _ => client_good && server_good,
+        };
+        Ok(Said { good, server, client })
+    }
+
+    fn patience(&self) -> Duration {
+        if self.kind == Kind::Races { RACE } else { PATIENCE }
+    }
+
+    fn address(&self, world: &World<'_>, ours: bool) -> String {
+        match (ours, self.v6) {
             (true, false) => HOST_V4.to_string(),
             (true, true) => HOST_V6.to_string(),
             (false, false) => world.vm.v4().to_string(),
             (false, true) => world.vm.v6().to_string(),
-        };
-        let words = |options: &str| -> Vec<String> {
-            options.split_whitespace().map(|word| word.replace("ADDRESS", &address)).collect()
-        };
-        let mut server = world.spawn(self.server.0, &words(self.server.1), server_is_ours)?;
-        // In an emulated VM it takes its time to listen, and not every client survives a refusal.
-        if !server_is_ours {
-            thread::sleep(Duration::from_secs(2));
         }
-        let mut client = (false, String::new());
-        for _ in 0..30 {
-            thread::sleep(Duration::from_millis(400));
-            let ours = sides != Sides::OursKernel;
-            client = world.spawn(self.client.0, &words(self.client.1), ours)?.end(PATIENCE)?;
-            let early = TOO_EARLY.iter().any(|word| client.1.contains(word));
-            if !early || server.has_ended()? {
-                break;
-            }
-        }
-        // A server whose client has failed may wait for ever.
-        let left = if client.0 { PATIENCE } else { Duration::from_secs(2) };
-        let server = server.end(left)?;
-        if client.0 && server.0 {
-            return Ok(());
-        }
-        let both = format!("server: {}; client: {}", server.1, client.1);
-        Err(failed(both.replace('\n', " | ")))
     }
+}
+
+/// Waits until a server listens, or has ended. Not every client survives that it does not: perftest's
+/// goes on with an identifier that it has destroyed.
+fn listening(world: &World<'_>, ours: bool, address: &str, server: &mut Running) -> Result<()> {
+    let look = match ours {
+        // The name of ours is made under the lock under which requests are looked at.
+        true => format!("grep -q rxe/{address}/service/ /proc/net/unix"),
+        false => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
+    };
+    world.until(&look, ours, server, "the server does not listen")
 }
