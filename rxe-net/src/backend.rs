@@ -86,8 +86,8 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// Requests (REQ, SIDR_REQ) for this service ID are for this process: those to `address`, or to
-    /// all addresses. It must have been told [`Backend::set_gsi`].
+    /// Requests (REQ, SIDR_REQ) for this service ID are for this process: those to `address`, to all
+    /// addresses of its family if it is unspecified, or to all that there are. It must have been told [`Backend::set_gsi`].
     ///
     /// # Errors
     /// [`NetError::ServiceTaken`]: another process on the address listens to it.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -271,6 +271,40 @@ fn ports_are_taken_and_given_back() {
     again.listen(0).unwrap();
     let elsewhere = server.id(PortSpace::Tcp).bind_addr("192.0.2.1:5".parse().unwrap());
     assert_eq!(elsewhere.unwrap_err().errno(), 19, "no device has that address");
+}
+
+#[test]
+fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
+    let (client, server) = (Program::new(), Program::new());
+    let six = server.id(PortSpace::Tcp);
+    six.set_afonly(true).unwrap();
+    six.bind_addr("[::]:0".parse().unwrap()).unwrap();
+    six.listen(0).unwrap();
+    let port = six.local_addr().unwrap().port();
+    let four = server.id(PortSpace::Tcp);
+    four.bind_addr(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).unwrap();
+    four.listen(0).unwrap();
+    let ask = || {
+        let id = client.id(PortSpace::Tcp);
+        id.resolve_addr(None, SocketAddr::new(server.ip, port), PATIENCE).unwrap();
+        client.expect(CmEventKind::AddrResolved);
+        id.resolve_route(PATIENCE).unwrap();
+        client.expect(CmEventKind::RouteResolved);
+        id.create_qp(client.pd.qp(&client.cq)).unwrap();
+        id.connect(&param(b"")).unwrap();
+        let asked = server.expect(CmEventKind::ConnectRequest);
+        asked.listener.map(|listener| listener.key())
+    };
+    assert_eq!(ask(), Some(four.key()));
+    drop((four, six));
+    let both = server.id(PortSpace::Tcp);
+    both.set_afonly(false).unwrap();
+    both.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)).unwrap();
+    both.listen(0).unwrap();
+    let four = server.id(PortSpace::Tcp);
+    let taken = four.bind_addr(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).unwrap_err();
+    assert_eq!(taken.errno(), libc::EADDRNOTAVAIL, "{taken}");
+    assert_eq!(ask(), Some(both.key()));
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) struct Post {
     scope: u32,
     out: UnixSocket,
     boxes: Vec<Letterbox>,
-    /// What this process listens to: on one address, or on all.
+    /// What this process listens to, and on which addresses (see [`covers`]).
     services: Vec<(u64, Option<IpAddr>)>,
     buf: Box<[u8]>,
 }
@@ -51,7 +51,7 @@ impl Post {
         let address = station.place.address;
         self.boxes.push(Letterbox { address, service: None, socket: station.letterbox });
         for (service, at) in self.services.clone() {
-            if at.is_none() {
+            if at.is_none_or(|at| at.is_unspecified()) && covers(at, address) {
                 self.open(service, address)?;
             }
         }
@@ -63,12 +63,12 @@ impl Post {
         self.boxes.retain(|b| b.address != address);
     }
 
-    /// Takes what is sent to a service: on this address, or on all.
+    /// Takes what is sent to a service: on this address, on all of a family, or on all.
     pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
         let mut addresses: Vec<_> = self.boxes.iter().map(|b| b.address).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        addresses.retain(|a| address.is_none_or(|address| address == *a));
+        addresses.retain(|own| covers(address, *own));
         let before = self.boxes.len();
         for address in addresses {
             if let Err(e) = self.open(service, address) {
@@ -83,9 +83,7 @@ impl Post {
     /// Undoes [`Post::listen`].
     pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
         self.services.retain(|listened| *listened != (service, address));
-        self.boxes.retain(|b| {
-            b.service != Some(service) || address.is_some_and(|address| address != b.address)
-        });
+        self.boxes.retain(|b| b.service != Some(service) || !covers(address, b.address));
     }
 
     fn open(&mut self, service: u64, address: IpAddr) -> Result<(), NetError> {
@@ -164,10 +162,8 @@ impl Post {
                 self.post(frame, |place| place.letterbox(block))
             }
             For::Service(service) => {
-                let ours = self
-                    .services
-                    .iter()
-                    .any(|(s, at)| *s == service && at.is_none_or(|at| at == frame.net.dst));
+                let ours =
+                    self.services.iter().any(|(s, at)| *s == service && covers(*at, frame.net.dst));
                 !ours && self.post(frame, |place| place.service(service))
             }
             For::Block(_) | For::Anybody => false,
@@ -184,6 +180,12 @@ impl Post {
             Err(e) => e.kind() == std::io::ErrorKind::WouldBlock,
         }
     }
+}
+
+/// Whether who listens `at` this does so on an own address: `None` is all, an unspecified address all
+/// of its family.
+fn covers(at: Option<IpAddr>, own: IpAddr) -> bool {
+    at.is_none_or(|at| at == own || (at.is_unspecified() && at.is_ipv4() == own.is_ipv4()))
 }
 
 /// The block of a packet's destination QPN; 0 where it is too short to have one.

@@ -243,6 +243,17 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
         got(b, REQ);
         got(a, REQ);
         a.unlisten(0x0106_0007, None);
+        // Those of one family, and of the other.
+        a.listen(0x0106_0007, Some(ip("0.0.0.0"))).unwrap();
+        b.listen(0x0106_0007, Some(ip("::"))).unwrap();
+        let taken = c.listen(0x0106_0007, None).unwrap_err();
+        assert!(matches!(taken, NetError::ServiceTaken { .. }), "{taken}");
+        send_mad(&mut from, REQ, service(7));
+        wait_readable(b);
+        while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
+        got(a, REQ);
+        a.unlisten(0x0106_0007, Some(ip("0.0.0.0")));
+        b.unlisten(0x0106_0007, Some(ip("::")));
         c.listen(0x0106_0007, Some(ip(ADDRESS))).unwrap();
         send_mad(&mut from, REQ, service(7));
         wait_readable(b);

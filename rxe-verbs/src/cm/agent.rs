@@ -117,7 +117,7 @@ impl Agent {
             return Err(os("listen there", libc::EADDRINUSE));
         }
         // Requests to other processes on this address go elsewhere.
-        backend.listen(service_id, one(address))?;
+        backend.listen(service_id, at(address, afonly))?;
         let listener = match listener {
             Some(listener) => {
                 self.manager.widen(listener, backlog);
@@ -145,7 +145,7 @@ impl Agent {
         entries.retain(|entry| {
             let goes = Arc::ptr_eq(&entry.mailbox, mailbox);
             if goes {
-                backend.unlisten(entry.service_id, one(entry.address));
+                backend.unlisten(entry.service_id, at(entry.address, entry.afonly));
             }
             !goes
         });
@@ -223,7 +223,8 @@ impl Agent {
     }
 }
 
-/// An address, if it is one and not any.
-fn one(address: IpAddr) -> Option<IpAddr> {
-    Some(address).filter(|address| !address.is_unspecified())
+/// As backends are told of an address to listen on.
+fn at(address: IpAddr, afonly: bool) -> Option<IpAddr> {
+    let all = address.is_unspecified() && address.is_ipv6() && !afonly;
+    (!all).then_some(address)
 }

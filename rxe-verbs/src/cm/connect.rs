@@ -40,7 +40,7 @@ impl CmId {
             return Err(os("find a device", libc::ENODEV));
         }
         let service = self.inner.space.service_id(local.port());
-        let (mailbox, afonly) = (&self.inner.mailbox, state.options.afonly);
+        let (mailbox, afonly) = (&self.inner.mailbox, state.options.afonly.unwrap_or(true));
         let mut listening = Vec::new();
         let mut failed = None;
         for device in devices {

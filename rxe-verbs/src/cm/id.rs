@@ -15,7 +15,7 @@ use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
 
 use super::channel::{ChannelInner, EventChannel};
 use super::event::{CmEventKind, CmParam};
-use super::ports::Port;
+use super::ports::{Port, Wanted, default_afonly};
 use super::queue::{Mailbox, What};
 use crate::device::{Device, closed};
 use crate::error::{Error, Result};
@@ -100,7 +100,8 @@ pub(super) struct Terms {
 pub(super) struct Options {
     pub(super) tos: u8,
     pub(super) reuseaddr: bool,
-    pub(super) afonly: bool,
+    /// What the system does, if the program does not say.
+    pub(super) afonly: Option<bool>,
     pub(super) ack_timeout: Option<AckTimeout>,
 }
 
@@ -208,8 +209,9 @@ impl CmId {
             device = Some(state.channel.devices.with_address(address.ip())?);
         }
         let (reuse, key) = (state.options.reuseaddr, random_u64()?);
-        let port = Port::take(self.inner.space, address, reuse, key)?;
-        let port = port.ok_or_else(|| os("bind the port", libc::EADDRINUSE))?;
+        let afonly = state.options.afonly.unwrap_or_else(|| default_afonly(address.ip()));
+        let port = Port::take(self.inner.space, Wanted { address, reuse, afonly, key })?;
+        state.options.afonly = Some(afonly);
         state.local = Some(port.address());
         state.port = Some(port);
         state.device = device;
@@ -267,9 +269,9 @@ impl CmId {
             _ => state.channel.devices.towards(peer)?,
         };
         if state.stage == Stage::Idle {
-            let any = SocketAddr::new(ip, 0);
-            let port = Port::take(self.inner.space, any, false, random_u64()?)?;
-            state.port = Some(port.ok_or_else(|| os("find a free port", libc::EADDRNOTAVAIL))?);
+            let (address, key) = (SocketAddr::new(ip, 0), random_u64()?);
+            let wanted = Wanted { address, reuse: false, afonly: true, key };
+            state.port = Some(Port::take(self.inner.space, wanted)?);
         }
         let port = state.port.as_ref().map_or(0, |port| port.address().port());
         state.local = Some(SocketAddr::new(ip, port));
@@ -367,7 +369,9 @@ impl CmId {
         Ok(())
     }
 
-    /// Whether an unspecified IPv6 address means IPv6 only. Before it listens.
+    /// Whether an unspecified address means its own family only: then another identifier may listen
+    /// on the same port of the other. Without, IPv4 does, and IPv6 as the system is set up
+    /// (`net.ipv6.bindv6only`). Before it listens.
     ///
     /// # Errors
     /// It listens.
@@ -376,7 +380,10 @@ impl CmId {
         if !matches!(state.stage, Stage::Idle | Stage::Bound) {
             return Err(invalid("it is used already"));
         }
-        state.options.afonly = only;
+        state.options.afonly = Some(only);
+        if let Some(port) = &state.port {
+            port.set_afonly(only);
+        }
         Ok(())
     }
 

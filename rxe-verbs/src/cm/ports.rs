@@ -1,11 +1,13 @@
 //! Which identifiers of this process have which ports.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::Mutex;
 use rxe_core::cm::service::PortSpace;
 
+use super::id::os;
 use crate::error::Result;
 use crate::os::random_u32;
 
@@ -17,61 +19,92 @@ pub(super) struct Port {
     key: u64,
 }
 
-#[derive(Debug)]
-struct Use {
-    address: SocketAddr,
-    reuse: bool,
-    key: u64,
+/// What an identifier wants of a port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Port 0 is any.
+    pub(super) address: SocketAddr,
+    /// Whether others may have it who allow that too.
+    pub(super) reuse: bool,
+    /// Whether an unspecified address means all of its family, and not of the other.
+    pub(super) afonly: bool,
+    /// Tells the identifier from others.
+    pub(super) key: u64,
 }
 
 static USES: Mutex<Option<Uses>> = Mutex::new(None);
 
-type Uses = HashMap<(PortSpace, u16), Vec<Use>>;
+type Uses = HashMap<(PortSpace, u16), Vec<Wanted>>;
 
 /// What the system gives to those who name no port.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
 
 impl Port {
-    /// Takes the port of `address`, or any if that is 0. `None` if somebody has it on the same or an
-    /// unspecified address, unless both allow that; `key` tells the user.
-    pub(super) fn take(
-        space: PortSpace,
-        address: SocketAddr,
-        reuse: bool,
-        key: u64,
-    ) -> Result<Option<Self>> {
+    /// Takes a port.
+    ///
+    /// # Errors
+    /// Somebody has it on the same address (EADDRINUSE), or one of both addresses stands for the other
+    /// too (EADDRNOTAVAIL, as kernels say); none is free (EADDRNOTAVAIL).
+    pub(super) fn take(space: PortSpace, wanted: Wanted) -> Result<Self> {
         let mut uses = USES.lock();
         let uses = uses.get_or_insert_default();
-        let mut free = |address: SocketAddr| -> Option<Self> {
-            let users = uses.entry((space, address.port())).or_default();
-            let meets = |other: &Use| {
-                let (a, b) = (other.address.ip(), address.ip());
-                a == b || a.is_unspecified() || b.is_unspecified()
-            };
-            if users.iter().any(|other| meets(other) && !(other.reuse && reuse)) {
-                return None;
-            }
-            users.push(Use { address, reuse, key });
-            Some(Self { space, address, key })
+        let mut free = |wanted: Wanted| -> Result<Self, i32> {
+            let users = uses.entry((space, wanted.address.port())).or_default();
+            users.iter().try_for_each(|other| wanted.beside(other))?;
+            users.push(wanted);
+            Ok(Self { space, address: wanted.address, key: wanted.key })
         };
-        if address.port() != 0 {
-            return Ok(free(address));
+        if wanted.address.port() != 0 {
+            return free(wanted).map_err(|errno| os("bind the port", errno));
         }
         for _ in 0..1000 {
             let span = u32::from(EPHEMERAL.end - EPHEMERAL.start);
             let offset = u16::try_from(random_u32()? % span).unwrap_or(0);
-            let mut address = address;
-            address.set_port(EPHEMERAL.start + offset);
-            if let Some(port) = free(address) {
-                return Ok(Some(port));
+            let mut wanted = wanted;
+            wanted.address.set_port(EPHEMERAL.start + offset);
+            if let Ok(port) = free(wanted) {
+                return Ok(port);
             }
         }
-        Ok(None)
+        Err(os("find a free port", libc::EADDRNOTAVAIL))
+    }
+
+    /// The identifier has changed its mind.
+    pub(super) fn set_afonly(&self, afonly: bool) {
+        let mut uses = USES.lock();
+        let users = uses.as_mut().and_then(|u| u.get_mut(&(self.space, self.address.port())));
+        for user in users.into_iter().flatten().filter(|user| user.key == self.key) {
+            user.afonly = afonly;
+        }
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+impl Wanted {
+    /// Whether both may have the same port; the errno if not.
+    fn beside(&self, other: &Self) -> Result<(), i32> {
+        let (a, b) = (self.address.ip(), other.address.ip());
+        let apart = self.afonly && other.afonly && a.is_ipv4() != b.is_ipv4();
+        if (self.reuse && other.reuse) || apart {
+            Ok(())
+        } else if a.is_unspecified() || b.is_unspecified() {
+            Err(libc::EADDRNOTAVAIL)
+        } else if a == b {
+            Err(libc::EADDRINUSE)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whether an unspecified address of the family of `ip` means no other one, where the program does
+/// not say: never the case for IPv6, unless the system is set up so.
+pub(super) fn default_afonly(ip: IpAddr) -> bool {
+    let system = || fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
+    ip.is_ipv4() || system().is_ok_and(|only| only.trim() == "1")
 }
 
 impl Drop for Port {
@@ -92,26 +125,42 @@ impl Drop for Port {
 mod tests {
     use super::*;
 
-    fn take(address: &str, reuse: bool, key: u64) -> Option<Port> {
-        Port::take(PortSpace::Ib, address.parse().unwrap(), reuse, key).unwrap()
+    fn take(address: &str, reuse: bool, afonly: bool, key: u64) -> Result<Port, i32> {
+        let address: SocketAddr = address.parse().unwrap();
+        let afonly = afonly || address.is_ipv4();
+        Port::take(PortSpace::Ib, Wanted { address, reuse, afonly, key }).map_err(|e| e.errno())
     }
 
     #[test]
     fn a_port_is_one_user_s_unless_both_share_it() {
-        let first = take("10.0.0.1:7", false, 1).unwrap();
-        assert!(take("10.0.0.1:7", true, 2).is_none());
-        assert!(take("0.0.0.0:7", false, 2).is_none());
-        let other = take("10.0.0.2:7", true, 3).unwrap();
+        let first = take("10.0.0.1:7", false, false, 1).unwrap();
+        assert_eq!(take("10.0.0.1:7", true, false, 2).unwrap_err(), libc::EADDRINUSE);
+        assert_eq!(take("0.0.0.0:7", false, false, 2).unwrap_err(), libc::EADDRNOTAVAIL);
+        let other = take("10.0.0.2:7", true, false, 3).unwrap();
         drop(first);
-        let shared = take("10.0.0.2:7", true, 4);
-        assert!(shared.is_some());
+        let shared = take("10.0.0.2:7", true, false, 4);
+        assert!(shared.is_ok());
         drop((other, shared));
-        assert!(take("0.0.0.0:7", false, 5).is_some());
+        assert!(take("0.0.0.0:7", false, false, 5).is_ok());
+    }
+
+    #[test]
+    fn all_of_ipv6_is_beside_all_of_ipv4_if_it_means_no_more() {
+        let four = take("0.0.0.0:9", false, false, 1).unwrap();
+        assert_eq!(take("[::]:9", false, false, 2).unwrap_err(), libc::EADDRNOTAVAIL);
+        let six = take("[::]:9", false, true, 2).unwrap();
+        assert_eq!(take("[::]:9", false, true, 3).unwrap_err(), libc::EADDRNOTAVAIL);
+        drop(four);
+        // Who has it may think again.
+        six.set_afonly(false);
+        assert_eq!(take("0.0.0.0:9", false, false, 4).unwrap_err(), libc::EADDRNOTAVAIL);
+        six.set_afonly(true);
+        assert!(take("10.0.0.1:9", false, false, 4).is_ok());
     }
 
     #[test]
     fn who_names_none_gets_one() {
-        let port = take("10.0.0.1:0", false, 1).unwrap();
+        let port = take("10.0.0.1:0", false, false, 1).unwrap();
         assert!(EPHEMERAL.contains(&port.address().port()));
         assert_eq!(port.address().ip().to_string(), "10.0.0.1");
     }
