@@ -9,6 +9,7 @@ use rxe_core::queue::Status;
 
 use crate::config::{CONFIG, Explain};
 use crate::ffi::Failure;
+use crate::per_process::PerProcess;
 
 /// A verb was refused.
 pub(crate) fn failure(verb: &'static str, failure: &Failure) {
@@ -71,12 +72,11 @@ pub(crate) fn once(kind: &str, text: &str) {
     if CONFIG.explain == Explain::Off {
         return;
     }
-    static SAID: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    static SAID: PerProcess<Mutex<HashSet<String>>> = PerProcess::new();
     // Numbers differ from time to time; the kind of mistake does not.
     let words: String = text.chars().filter(|c| !c.is_ascii_digit()).take(40).collect();
-    let first = SAID.lock().is_ok_and(|mut said| {
-        said.get_or_insert_with(HashSet::new).insert(format!("{kind}: {words}"))
-    });
+    let said = SAID.get().lock();
+    let first = said.is_ok_and(|mut said| said.insert(format!("{kind}: {words}")));
     if first || CONFIG.explain == Explain::All {
         say(&format!("{kind}: {text}"));
     }

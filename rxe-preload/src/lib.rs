@@ -6,7 +6,7 @@
 //!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
 //!   other.
 //! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
-//! - `ffi`: errno, failures, fork. `explain`: what a program that gets it wrong is told.
+//! - `ffi`: errno, failures, fork. `per_process`: what a child does not inherit. `explain`: what a program that gets it wrong is told.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `sleepers`: threads that sleep in what another thread destroys.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
@@ -27,5 +27,6 @@ mod explain;
 mod ffi;
 mod files;
 mod ibverbs;
+mod per_process;
 mod rdmacm;
 mod sleepers;

@@ -139,13 +139,17 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: an event that ibv_get_async_event gave, whose object waits for this call.
     unsafe {
         let event = ptr::read(event);
-        match event.event_type {
-            CQ_ERR => Cq::of(event.element.cq).asyncs.acknowledged(1),
-            SRQ_LIMIT => Srq::of(event.element.srq).asyncs.acknowledged(1),
+        let (context, unacknowledged) = match event.event_type {
+            CQ_ERR => ((*event.element.cq).context, &Cq::of(event.element.cq).asyncs),
+            SRQ_LIMIT => ((*event.element.srq).context, &Srq::of(event.element.srq).asyncs),
             kind if QP_EVENTS.iter().any(|&k| k as c_uint == kind) => {
-                Qp::of(event.element.qp).asyncs.acknowledged(1);
+                ((*event.element.qp).context, &Qp::of(event.element.qp).asyncs)
             }
-            _ => {}
+            _ => return,
+        };
+        // A child's parent acknowledges its own.
+        if Context::of(context).is_own() {
+            unacknowledged.acknowledged(1);
         }
     }
 }

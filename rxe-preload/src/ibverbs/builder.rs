@@ -130,8 +130,15 @@ fn remote(rkey: u32, addr: u64) -> Remote {
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: a queue pair.
-    unsafe { Qp::of(qp.cast()) }.batch.lock.lock();
+    // SAFETY: a queue pair, whose context is open.
+    let (this, own) = unsafe { (Qp::of(qp.cast()), Context::of((*qp).qp_base.context).is_own()) };
+    if own {
+        return this.batch.lock.lock();
+    }
+    // A child's parent may have been building. What the child builds is refused in the end.
+    let _ = this.batch.lock.try_lock();
+    // SAFETY: the only thread that the child has for this; what may be half made is not dropped.
+    unsafe { this.batch.building.get().write(Building::default()) };
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {

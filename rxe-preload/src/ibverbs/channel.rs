@@ -127,6 +127,11 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
-    // SAFETY: a queue of which events were got.
-    unsafe { Cq::of(cq) }.completions.acknowledged(count);
+    // SAFETY: a queue of which events were got, whose context is open.
+    unsafe {
+        // A child's parent acknowledges its own.
+        if Context::of((*cq).context).is_own() {
+            Cq::of(cq).completions.acknowledged(count);
+        }
+    }
 }

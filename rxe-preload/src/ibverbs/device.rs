@@ -14,6 +14,7 @@ use super::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 use crate::config::CONFIG;
 use crate::explain;
 use crate::ffi::{copy_text, set_errno};
+use crate::per_process::PerProcess;
 
 /// A device as programs hold it.
 #[repr(C)]
@@ -71,7 +72,7 @@ impl DeviceEntry {
 
 /// The devices there are now. Those listed before keep their places in memory.
 fn entries() -> Vec<&'static DeviceEntry> {
-    static ALL: Mutex<BTreeMap<String, &'static DeviceEntry>> = Mutex::new(BTreeMap::new());
+    static ALL: PerProcess<Mutex<BTreeMap<String, &'static DeviceEntry>>> = PerProcess::new();
     let infos = DeviceInfo::list().unwrap_or_else(|e| {
         explain::once("ibv_get_device_list", &e.to_string());
         Vec::new()
@@ -80,7 +81,7 @@ fn entries() -> Vec<&'static DeviceEntry> {
         None => true,
         Some(names) => names.iter().any(|name| info.is_called(name)),
     };
-    let Ok(mut all) = ALL.lock() else { return Vec::new() };
+    let Ok(mut all) = ALL.get().lock() else { return Vec::new() };
     let infos = infos.into_iter().filter(shown);
     infos
         .map(|info| {

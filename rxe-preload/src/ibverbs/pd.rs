@@ -83,6 +83,10 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
     if parent.is_null() {
         return pointer_of("ibv_alloc_parent_domain", Err(Failure::plain(libc::EINVAL)));
     }
+    // SAFETY: an open context.
+    if let Err(failure) = unsafe { Context::of(context) }.check() {
+        return pointer_of("ibv_alloc_parent_domain", Err(failure));
+    }
     // SAFETY: a protection domain.
     let domain = unsafe { Pd::of(parent) }.domain.clone();
     Pd { verbs: ibv_pd { context, handle: 0 }, domain, parent: Some(parent) }.into_ptr()

@@ -1,7 +1,6 @@
 //! Shared receive queues. IBTA 10.2.9, 11.2.3.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
 
 use rxe_verbs::SharedReceiveQueue;
 
@@ -169,20 +168,23 @@ unsafe extern "C" fn ibv_modify_srq(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    // SAFETY: a queue, and room for the answer.
-    unsafe {
-        let queue = &Srq::of(srq).queue;
-        attr.write(ibv_srq_attr {
-            max_wr: queue.depth(),
-            max_sge: queue.max_sge(),
-            srq_limit: queue.limit(),
-        });
-    }
-    0
+    // SAFETY: a queue, whose context is open.
+    let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).check()) };
+    let outcome = own.map(|()| {
+        let queue = &this.queue;
+        let (max_wr, max_sge, srq_limit) = (queue.depth(), queue.max_sge(), queue.limit());
+        // SAFETY: room for the answer.
+        unsafe { attr.write(ibv_srq_attr { max_wr, max_sge, srq_limit }) };
+    });
+    errno_of("ibv_query_srq", outcome)
 }
 
 pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    // SAFETY: a queue, and room for the answer.
-    unsafe { ptr::write(number, Srq::of(srq).queue.number()) };
-    0
+    // SAFETY: a queue, whose context is open.
+    let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).check()) };
+    let outcome = own.map(|()| {
+        // SAFETY: room for the answer.
+        unsafe { number.write(this.queue.number()) };
+    });
+    errno_of("ibv_get_srq_num", outcome)
 }

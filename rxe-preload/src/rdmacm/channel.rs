@@ -14,9 +14,9 @@ use super::abi::{
     event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
 use super::devices;
-use super::id::{Id, find};
+use super::id::{Id, find, of_parent};
 use crate::ffi::{
-    CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
+    self, CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
     signals_interrupt,
 };
 use crate::ibverbs::qp_attr::to_ah_attr;
@@ -25,7 +25,8 @@ use crate::ibverbs::qp_attr::to_ah_attr;
 #[repr(C)]
 pub(super) struct Channel {
     verbs: rdma_event_channel,
-    pub(super) channel: EventChannel,
+    generation: u64,
+    channel: EventChannel,
     /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
     /// may set O_NONBLOCK on theirs, and [`rdma_get_cm_event`] must then not wait.
     fd: OwnedFd,
@@ -44,6 +45,25 @@ impl Channel {
         unsafe { &*channel.cast() }
     }
 
+    /// Ours of it, unless it belongs to the parent of this process.
+    ///
+    /// # Safety
+    /// `channel` exists.
+    pub(super) unsafe fn own<'c>(channel: *mut rdma_event_channel) -> Outcome<&'c EventChannel> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::of(channel) };
+        this.check()?;
+        Ok(&this.channel)
+    }
+
+    fn is_own(&self) -> bool {
+        self.generation == ffi::generation()
+    }
+
+    fn check(&self) -> Outcome {
+        if self.is_own() { Ok(()) } else { Err(of_parent("the event channel")) }
+    }
+
     pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
         let errno = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
         let channel = EventChannel::with_source(devices::source())?;
@@ -51,7 +71,8 @@ impl Channel {
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(errno)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
-        Ok(Box::into_raw(Box::new(Self { verbs, channel, fd, users: AtomicU32::new(0) })).cast())
+        let (generation, users) = (ffi::generation(), AtomicU32::new(0));
+        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, users })).cast())
     }
 
     /// Frees it, unless a thread sleeps in it: then that frees it, should it ever awake.
@@ -60,7 +81,8 @@ impl Channel {
     /// `channel` exists, and is given up.
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
         // SAFETY: the caller's promise.
-        if unsafe { Self::of(channel) }.users.fetch_or(GONE, Ordering::AcqRel) == 0 {
+        let this = unsafe { Self::of(channel) };
+        if this.is_own() && this.users.fetch_or(GONE, Ordering::AcqRel) == 0 {
             // SAFETY: from `create`.
             drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
         }
@@ -87,6 +109,7 @@ impl Channel {
 
     /// As [`Channel::next`]; `None` if nothing came for a while.
     fn wait_a_while(&self) -> Outcome<Option<*mut rdma_cm_event>> {
+        self.check()?;
         let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
         while let Some(event) = self.channel.get_event(Some(Duration::ZERO))? {
             if let Some(event) = deliver(event) {
@@ -264,13 +287,17 @@ pub(super) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     if event.is_null() {
         return minus_one_of("rdma_ack_cm_event", Err(Failure::plain(libc::EINVAL)));
     }
-    // SAFETY: from `deliver`; the program gives it up. The identifier where it counts waits for that.
-    let event = unsafe { Box::from_raw(event.cast::<Event>()) };
-    drop(event.private_data);
-    let rdma_cm_event { id, listen_id, .. } = event.verbs;
-    let counted = if listen_id.is_null() { id } else { listen_id };
-    // SAFETY: as above.
-    unsafe { Id::of(counted) }.events.acknowledged(1);
+    // SAFETY: from `deliver`. The identifier where it counts waits for that.
+    let counted = unsafe {
+        let rdma_cm_event { id, listen_id, .. } = *event;
+        Id::of(if listen_id.is_null() { id } else { listen_id })
+    };
+    // A child's parent acknowledges its own.
+    if counted.is_own() {
+        // SAFETY: the program gives it up.
+        drop(unsafe { Box::from_raw(event.cast::<Event>()) });
+        counted.events.acknowledged(1);
+    }
     errno_of("rdma_ack_cm_event", Ok(()))
 }
 

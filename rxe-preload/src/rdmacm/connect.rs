@@ -107,27 +107,35 @@ unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: an identifier and the caller's structure.
     let (this, param) = unsafe { (Id::of(id), Id::of(id).param(param)) };
-    minus_one_of("rdma_connect", this.connect(&param))
+    minus_one_of("rdma_connect", this.check().and_then(|()| this.connect(&param)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier.
     let this = unsafe { Id::of(id) };
-    if this.has_qp() {
-        // Done by the library, with its queue pair.
-        return minus_one_of("rdma_establish", Err(Failure::plain(libc::EINVAL)));
-    }
-    minus_one_of("rdma_establish", this.cm.establish().map_err(Failure::from))
+    let establish = || -> Outcome {
+        this.check()?;
+        if this.has_qp() {
+            // Done by the library, with its queue pair.
+            return Err(Failure::plain(libc::EINVAL));
+        }
+        Ok(this.cm.establish()?)
+    };
+    minus_one_of("rdma_establish", establish())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: an identifier.
     let this = unsafe { Id::of(id) };
-    let listened = this.cm.listen(usize::try_from(backlog).unwrap_or(0));
-    this.fill_addresses();
-    minus_one_of("rdma_listen", listened.map_err(Failure::from))
+    let listen = || -> Outcome {
+        this.check()?;
+        let listened = this.cm.listen(usize::try_from(backlog).unwrap_or(0));
+        this.fill_addresses();
+        Ok(listened?)
+    };
+    minus_one_of("rdma_listen", listen())
 }
 
 /// The next request to a synchronous identifier, with the queue pair that `rdma_create_ep` was told
@@ -137,6 +145,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
     // SAFETY: an identifier.
     let this = unsafe { Id::of(listen) };
     let get = || -> Outcome<*mut rdma_cm_event> {
+        this.check()?;
         if !this.is_synchronous() {
             let why = "the identifier has a channel: requests come as events";
             return Err(Failure::new(libc::EINVAL, why));
@@ -180,22 +189,29 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: an identifier and the caller's structure.
     let (this, param) = unsafe { (Id::of(id), Id::of(id).param(param)) };
-    minus_one_of("rdma_accept", this.accept(&param))
+    minus_one_of("rdma_accept", this.check().and_then(|()| this.accept(&param)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: an identifier and the caller's bytes.
     let (this, data) = unsafe { (Id::of(id), bytes(data, len)) };
-    minus_one_of("rdma_reject", this.cm.reject(&data).map_err(Failure::from))
+    let reject = || -> Outcome {
+        this.check()?;
+        Ok(this.cm.reject(&data)?)
+    };
+    minus_one_of("rdma_reject", reject())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: an identifier and the caller's bytes.
     let (this, data) = unsafe { (Id::of(id), bytes(data, len)) };
-    let reason = RejReason::VENDOR_OPTION_NOT_SUPPORTED;
-    minus_one_of("rdma_reject_ece", this.cm.reject_with(reason, &data).map_err(Failure::from))
+    let reject = || -> Outcome {
+        this.check()?;
+        Ok(this.cm.reject_with(RejReason::VENDOR_OPTION_NOT_SUPPORTED, &data)?)
+    };
+    minus_one_of("rdma_reject_ece", reject())
 }
 
 #[unsafe(no_mangle)]
@@ -203,17 +219,21 @@ unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
     const COMM_EST: c_uint = rxe_verbs::AsyncKind::CommEst as c_uint;
     // SAFETY: an identifier.
     let this = unsafe { Id::of(id) };
-    let notified = match event {
-        COMM_EST => this.cm.notify_established().map_err(Failure::from),
-        _ => Err(Failure::plain(libc::EINVAL)),
+    let notify = || -> Outcome {
+        this.check()?;
+        match event {
+            COMM_EST => Ok(this.cm.notify_established()?),
+            _ => Err(Failure::plain(libc::EINVAL)),
+        }
     };
-    minus_one_of("rdma_notify", notified)
+    minus_one_of("rdma_notify", notify())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier.
-    minus_one_of("rdma_disconnect", unsafe { Id::of(id) }.disconnect())
+    let this = unsafe { Id::of(id) };
+    minus_one_of("rdma_disconnect", this.check().and_then(|()| this.disconnect()))
 }
 
 #[unsafe(no_mangle)]
@@ -225,6 +245,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
     // SAFETY: an identifier and the caller's structure.
     let (this, to) = unsafe { (Id::of(id), (*attr).qp_state) };
     let init = || -> Outcome {
+        this.check()?;
         let to = QpState::from_verbs(to).ok_or_else(|| Failure::plain(libc::EINVAL))?;
         let (ours, bits) = this.cm.init_qp_attr(to)?;
         // SAFETY: the caller's structures.

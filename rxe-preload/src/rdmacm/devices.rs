@@ -18,6 +18,7 @@ use crate::ffi::{self, pointer_of};
 use crate::ibverbs::abi::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::ibverbs::context::Context;
 use crate::ibverbs::xrcd::open_xrcd;
+use crate::per_process::PerProcess;
 
 /// A context, and the domains for identifiers whose program names none.
 #[derive(Clone, Copy)]
@@ -31,17 +32,11 @@ struct Opened {
 unsafe impl Send for Opened {}
 
 /// By the device's name. Those of a parent process are not touched.
-static OPENED: Mutex<Option<(u64, HashMap<String, Opened>)>> = Mutex::new(None);
+static OPENED: PerProcess<Mutex<HashMap<String, Opened>>> = PerProcess::new();
 
 /// Looks at all devices there are now, opening those that are new.
 fn with_all<R>(f: impl FnOnce(&mut HashMap<String, Opened>) -> R) -> R {
-    let mut opened = OPENED.lock();
-    let generation = ffi::generation();
-    let (of, map) = opened.get_or_insert_with(|| (generation, HashMap::new()));
-    if *of != generation {
-        *of = generation;
-        map.clear();
-    }
+    let mut map = OPENED.get().lock();
     let mut count: c_int = 0;
     // SAFETY: a list of `count` devices, whose entries are never freed.
     unsafe {
@@ -61,7 +56,7 @@ fn with_all<R>(f: impl FnOnce(&mut HashMap<String, Opened>) -> R) -> R {
             ibv_free_device_list(list);
         }
     }
-    f(map)
+    f(&mut map)
 }
 
 /// The context of a device.

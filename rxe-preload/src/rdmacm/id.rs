@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +19,7 @@ use super::devices::{context_of, default_pd};
 use crate::ffi::{self, Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
+use crate::per_process::PerProcess;
 
 /// An identifier as programs hold it.
 #[repr(C)]
@@ -28,6 +28,7 @@ pub(super) struct Id {
     verbs: UnsafeCell<rdma_cm_id>,
     /// It has a channel of its own, and its calls wait.
     inner: Inner,
+    generation: u64,
     pub(super) cm: CmId,
     pub(super) events: Unacknowledged,
     path: UnsafeCell<ibv_sa_path_rec>,
@@ -49,14 +50,14 @@ struct Inner {
     sync: UnsafeCell<c_int>,
 }
 
-/// All identifiers, by the key of ours.
-static IDS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
+/// All identifiers of this process, by the key of ours.
+static IDS: PerProcess<Mutex<HashMap<u64, usize>>> = PerProcess::new();
 
 /// What a program holds for an identifier of ours, if it still does. An event is counted there while
 /// the list is locked: who destroys the identifier takes it out, and only then looks at the count.
 pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
-    let ids = IDS.lock();
-    let id = ptr::with_exposed_provenance_mut(*ids.as_ref()?.get(&cm.key())?);
+    let ids = IDS.get().lock();
+    let id = ptr::with_exposed_provenance_mut(*ids.get(&cm.key())?);
     // SAFETY: what is in the list exists.
     unsafe { Id::of(id) }.events.delivered();
     Some(id)
@@ -68,6 +69,16 @@ impl Id {
     pub(super) unsafe fn of<'i>(id: *mut rdma_cm_id) -> &'i Self {
         // SAFETY: programs only have the address of the first field of an `Id`.
         unsafe { &*id.cast() }
+    }
+
+    /// Whether it is this process's own, and not left behind by a fork.
+    pub(super) fn is_own(&self) -> bool {
+        self.generation == ffi::generation()
+    }
+
+    /// Refuses to work with what belongs to the parent of this process.
+    pub(super) fn check(&self) -> Outcome {
+        if self.is_own() { Ok(()) } else { Err(of_parent("the identifier")) }
     }
 
     /// What programs see of it. No reference to it is kept, since they write to it too.
@@ -104,6 +115,7 @@ impl Id {
                 connect_error: 0,
                 sync: UnsafeCell::new(synchronous.into()),
             },
+            generation: ffi::generation(),
             cm,
             events,
             // SAFETY: numbers.
@@ -143,7 +155,7 @@ impl Id {
     pub(super) fn own_channel(&self) -> Outcome {
         let channel = Channel::create()?;
         // SAFETY: just made.
-        self.cm.migrate(&unsafe { Channel::of(channel) }.channel)?;
+        self.cm.migrate(unsafe { Channel::own(channel) }?)?;
         // SAFETY: nobody else uses it in this moment, as migrating demands.
         unsafe {
             (*self.verbs()).channel = channel;
@@ -244,13 +256,9 @@ const SERVICES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::
 fn hang_up_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn hang_up() {
-        // What a child of fork has is its parent's, and so may the locks be.
-        if FIRST.load(Ordering::Relaxed) != ffi::generation() {
-            return;
-        }
         // The program may end in a signal handler, over a call that holds a lock.
-        let Some(ids) = IDS.try_lock_for(AT_EXIT) else { return };
-        for &id in ids.iter().flat_map(HashMap::values) {
+        let Some(ids) = IDS.get().try_lock_for(AT_EXIT) else { return };
+        for &id in ids.values() {
             // SAFETY: identifiers exist as long as they are in the list, which is locked.
             let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
             if !this.cm.hang_up(AT_EXIT) {
@@ -259,9 +267,7 @@ fn hang_up_at_exit() {
             }
         }
     }
-    static FIRST: AtomicU64 = AtomicU64::new(0);
     ONCE.call_once(|| {
-        FIRST.store(ffi::generation(), Ordering::Relaxed);
         // SAFETY: registers a function that may be called at any exit.
         unsafe { libc::atexit(hang_up) };
     });
@@ -293,7 +299,7 @@ pub(super) fn create(
     let synchronous = channel.is_null();
     let channel = if synchronous { Channel::create()? } else { channel };
     // SAFETY: the program's, or just made.
-    let of: &EventChannel = &unsafe { Channel::of(channel) }.channel;
+    let of: &EventChannel = unsafe { Channel::own(channel) }?;
     let events = Unacknowledged::default();
     Ok(Id::make(of.create_id(space)?, events, channel, synchronous, context, qp_type))
 }
@@ -303,9 +309,10 @@ pub(super) fn create(
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     let this = unsafe { Id::of(id) };
-    if let Some(ids) = &mut *IDS.lock() {
-        ids.remove(&this.cm.key());
+    if !this.is_own() {
+        return;
     }
+    IDS.get().lock().remove(&this.cm.key());
     this.keep(ptr::null_mut());
     this.events.wait("rdma_destroy_id");
     // SAFETY: its own fields.
@@ -344,6 +351,7 @@ unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut libc::soc
     // SAFETY: an identifier and an address.
     let (this, address) = unsafe { (Id::of(id), read_address(address)) };
     let bind = || -> Outcome {
+        this.check()?;
         this.cm.bind_addr(address.ok_or_else(no_family)?)?;
         this.fill_addresses();
         Ok(())
@@ -362,6 +370,7 @@ unsafe extern "C" fn rdma_resolve_addr(
     let (this, source, destination) =
         unsafe { (Id::of(id), read_address(source), read_address(destination)) };
     let resolve = || -> Outcome {
+        this.check()?;
         let destination = destination.ok_or_else(no_family)?;
         this.cm.resolve_addr(source, destination, millis(timeout_ms))?;
         this.fill_addresses();
@@ -375,6 +384,7 @@ unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) 
     // SAFETY: an identifier.
     let this = unsafe { Id::of(id) };
     let resolve = || -> Outcome {
+        this.check()?;
         this.cm.resolve_route(millis(timeout_ms))?;
         this.fill_route();
         this.complete()
@@ -392,11 +402,12 @@ unsafe extern "C" fn rdma_migrate_id(
     // SAFETY: its own fields.
     let (old, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
     let migrate = || -> Outcome {
+        this.check()?;
         if channel.is_null() {
             this.own_channel()?;
         } else {
             // SAFETY: a channel of the program.
-            this.cm.migrate(&unsafe { Channel::of(channel) }.channel)?;
+            this.cm.migrate(unsafe { Channel::own(channel) }?)?;
             // SAFETY: the caller uses the identifier in no other thread meanwhile.
             unsafe {
                 (*this.verbs()).channel = channel;
@@ -416,17 +427,32 @@ unsafe extern "C" fn rdma_migrate_id(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: an identifier.
-    unsafe { Id::of(id) }.cm.local_addr().map_or(0, |address| address.port().to_be())
+    port(unsafe { &(*id).route.addr.src })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: an identifier.
-    unsafe { Id::of(id) }.cm.peer_addr().map_or(0, |address| address.port().to_be())
+    port(unsafe { &(*id).route.addr.dst })
+}
+
+fn port(address: &libc::sockaddr_storage) -> u16 {
+    // SAFETY: an address, or all zeros, in memory that any family's fits into.
+    let address = unsafe { read_address(ptr::from_ref(address).cast()) };
+    address.map_or(0, |address| address.port().to_be())
 }
 
 fn millis(ms: c_int) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Of what a forked child has in its memory, and can not use.
+pub(super) fn of_parent(what: &str) -> Failure {
+    let why = format!(
+        "{what} was made before fork(), by the parent of this process, and is the parent's: make a \
+         new one in the child"
+    );
+    Failure::new(libc::EIO, why)
 }
 
 pub(super) fn no_family() -> Failure {

@@ -13,6 +13,7 @@ use crate::ffi::{Failure, Outcome, minus_one_of};
 
 impl Id {
     fn join(&self, address: *const libc::sockaddr, context: *mut c_void) -> Outcome {
+        self.check()?;
         // SAFETY: the caller's address.
         let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
         self.groups.lock().push((group.into(), context));
@@ -25,6 +26,7 @@ impl Id {
     }
 
     fn leave(&self, address: *const libc::sockaddr) -> Outcome {
+        self.check()?;
         // SAFETY: the caller's address.
         let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
         self.cm.leave_multicast(group)?;

@@ -27,6 +27,7 @@ unsafe extern "C" fn rdma_set_option(
     // SAFETY: an identifier.
     let this = unsafe { Id::of(id) };
     let set = || -> Outcome {
+        this.check()?;
         let byte = || {
             // SAFETY: the caller has `len` bytes there.
             if len >= 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(invalid()) }

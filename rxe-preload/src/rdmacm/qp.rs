@@ -136,6 +136,7 @@ impl Id {
     }
 
     fn check_free(&self) -> Outcome {
+        self.check()?;
         if self.has_qp() {
             return Err(Failure::new(libc::EINVAL, "the identifier has a queue pair already"));
         }
@@ -226,6 +227,7 @@ impl Id {
 
     /// The domain that a program names, or the library's own.
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
+        self.check()?;
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
         if context.is_null() {

@@ -1,0 +1,74 @@
+//! What a process has once, and a forked child does not inherit.
+//!
+//! A lock that another thread holds when a process forks stays locked for ever in the child, which
+//! has no such thread; and what it protects may be half changed. So the child gets a value of its
+//! own, and leaves its parent's alone.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::ffi;
+
+/// A value for each process, made when it is first looked at.
+pub(crate) struct PerProcess<T: 'static> {
+    now: AtomicPtr<Of<T>>,
+}
+
+struct Of<T> {
+    generation: u64,
+    value: T,
+}
+
+impl<T: Default + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self { now: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// This process's value.
+    pub(crate) fn get(&self) -> &'static T {
+        let generation = ffi::generation();
+        loop {
+            let now = self.now.load(Ordering::Acquire);
+            // SAFETY: null, or made below and never freed; what `generation` says never changes.
+            if let Some(of) = unsafe { now.as_ref() }
+                && of.generation == generation
+            {
+                return &of.value;
+            }
+            let new = Box::into_raw(Box::new(Of { generation, value: T::default() }));
+            let swapped = self.now.compare_exchange(now, new, Ordering::AcqRel, Ordering::Acquire);
+            if swapped.is_err() {
+                // SAFETY: just made, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_child_of_fork_has_a_value_of_its_own() {
+        static NUMBER: PerProcess<Mutex<u32>> = PerProcess::new();
+        let mut number = NUMBER.get().lock().unwrap();
+        *number = 7;
+        // SAFETY: the child only calls what follows, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // The parent's is locked, and nobody will unlock it here.
+            let own = NUMBER.get().try_lock().is_ok_and(|own| *own == 0);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(i32::from(!own)) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child and variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        drop(number);
+        assert_eq!(*NUMBER.get().lock().unwrap(), 7);
+    }
+}
