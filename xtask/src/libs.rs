@@ -2,8 +2,8 @@
 //! load libibverbs by themselves (dlopen, dlvsym) and for hosts without rdma-core.
 //!
 //! Each function in them jumps to the one of the same name in `librxe_preload.so`, so that there is
-//! one engine in a process however its functions were found. Of the functions by which rdma-core's own
-//! parts talk with each other, those that we have not say ENOSYS.
+//! one engine in a process however its functions were found. Those that we
+//! have not, by which rdma-core's own parts talk with each other, and rsockets, fail with ENOSYS.
 
 use crate::vm::{Error, Result};
 use std::collections::BTreeMap;
@@ -43,12 +43,8 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
     Ok(made)
 }
 
-/// Behind the names that are no functions.
-const OBJECT: &str = " object";
-
 fn make(dir: &Path, name: &str, soname: &str, list: &str) -> Result<PathBuf> {
-    let lines = list.lines().filter(|line| !line.starts_with('#'));
-    let symbols: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
+    let symbols = Symbol::all(list);
     let (source, script) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.map")));
     let library = dir.join(soname);
     let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
@@ -67,34 +63,109 @@ fn make(dir: &Path, name: &str, soname: &str, list: &str) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// A linker script that gives each function its version.
-fn versions(symbols: &[(&str, &str)]) -> String {
+/// A line of a list of symbols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// The version under which programs import it.
+    pub version: String,
+    /// The function's name, or the object's.
+    pub name: String,
+    /// Whether it is no function.
+    pub object: bool,
+    /// Whether it takes structures that are not those of today's function of this name.
+    pub old: bool,
+    /// What a program gets from it where we have no such function.
+    otherwise: Absent,
+}
+
+/// How a function of C fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absent {
+    Errno,
+    Null,
+    MinusOne,
+}
+
+/// The numbers that rdma-core 33 to 65 gave to the version of what its own parts share.
+const PRIVATE: [&str; 6] = ["33", "34", "57", "59", "64", "65"];
+
+impl Symbol {
+    /// All in a list of `rxe-preload/symbols`, each once for each of its versions.
+    pub fn all(list: &str) -> Vec<Self> {
+        let lines = list.lines().filter(|line| !line.starts_with('#'));
+        lines.flat_map(Self::of_line).collect()
+    }
+
+    fn of_line(line: &str) -> Vec<Self> {
+        let mut words = line.split_whitespace();
+        let (Some(version), Some(name)) = (words.next(), words.next()) else { return Vec::new() };
+        let rest: Vec<&str> = words.collect();
+        let symbol = |number: &str| Self {
+            version: version.replace('*', number),
+            name: name.replace('*', number),
+            object: rest.contains(&"object"),
+            old: rest.contains(&"old"),
+            otherwise: match () {
+                () if rest.contains(&"null") => Absent::Null,
+                () if rest.contains(&"minus") => Absent::MinusOne,
+                () => Absent::Errno,
+            },
+        };
+        if version.contains('*') { PRIVATE.map(symbol).into() } else { vec![symbol("")] }
+    }
+}
+
+/// A linker script with the versions. The functions get theirs in [`code`]; an object is in one.
+fn versions(symbols: &[Symbol]) -> String {
     let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (version, name) in symbols {
-        nodes.entry(version).or_default().push(name.trim_end_matches(OBJECT));
+    for symbol in symbols {
+        let node = nodes.entry(&symbol.version).or_default();
+        if symbol.object && is_last(symbols, symbol) {
+            node.push(&symbol.name);
+        }
     }
     let mut out = String::new();
     for (version, names) in nodes {
-        let _ = writeln!(out, "{version} {{ global: {}; }};", names.join("; "));
+        let globals: String = names.iter().map(|name| format!("global: {name}; ")).collect();
+        let _ = writeln!(out, "{version} {{ {globals}}};");
     }
     // Everything else is this library's own.
-    out.replacen("; };", "; local: *; };", 1)
+    out.replacen("};", "local: *; };", 1)
+}
+
+/// Whether no later line has the same name: who names no version gets this one.
+fn is_last(symbols: &[Symbol], symbol: &Symbol) -> bool {
+    let last = symbols.iter().rfind(|other| other.name == symbol.name);
+    last.is_some_and(|last| last.version == symbol.version)
 }
 
 /// The functions, in C and assembly.
-fn code(symbols: &[(&str, &str)]) -> String {
+fn code(symbols: &[Symbol]) -> String {
     let mut out = PROLOGUE.to_owned();
     let _ = writeln!(out, "enum {{ COUNT = {} }};", symbols.len());
-    out += "static const char *const names[COUNT] = {\n";
-    for (_, name) in symbols {
-        let _ = writeln!(out, "\t\"{name}\",");
+    out += "static const struct { const char *name; long (*otherwise)(void); } calls[COUNT] = {\n";
+    for symbol in symbols {
+        let otherwise = match symbol.otherwise {
+            Absent::Errno => "absent",
+            Absent::Null => "absent_null",
+            Absent::MinusOne => "absent_minus",
+        };
+        // No function of ours has no name.
+        let name = if symbol.old { "" } else { &symbol.name };
+        let _ = writeln!(out, "\t{{ \"{name}\", {otherwise} }},");
     }
     out += "};\nvoid *rxe_targets[COUNT] __attribute__((visibility(\"hidden\")));\n";
-    for (i, (_, name)) in symbols.iter().enumerate() {
-        let _ = match name.strip_suffix(OBJECT) {
-            None => writeln!(out, "JUMP({name}, {})", 8 * i),
+    for (i, symbol) in symbols.iter().enumerate() {
+        let Symbol { name, version, .. } = symbol;
+        let last = is_last(symbols, symbol);
+        let _ = match (symbol.object, last) {
+            (false, true) => writeln!(out, "JUMP({i}, {}, {name}@@{version})", 8 * i),
+            (false, false) => writeln!(out, "JUMP({i}, {}, {name}@{version})", 8 * i),
             // Small ones, which only rdma-core's own parts look at.
-            Some(name) => writeln!(out, "char {name}[8];"),
+            (true, true) => writeln!(out, "char {name}[8];"),
+            (true, false) => {
+                writeln!(out, "char rxe_object_{i}[8];\nALIAS(rxe_object_{i}, {name}@{version})")
+            }
         };
     }
     out + EPILOGUE
@@ -107,27 +178,43 @@ const PROLOGUE: &str = r#"/* Made by cargo xtask libs. */
 #include <stdio.h>
 #include <string.h>
 
+#define ALIAS(own, name) __asm__(".symver " #own ", " #name "\n");
 #if defined(__x86_64__)
-#define JUMP(name, at) \
-	__asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n" \
-		"\tjmp *rxe_targets+" #at "(%rip)\n");
+#define JUMP(number, at, name) \
+	__asm__(".globl rxe_call_" #number "\n.type rxe_call_" #number ", @function\n" \
+		"rxe_call_" #number ":\n\tjmp *rxe_targets+" #at "(%rip)\n"); \
+	ALIAS(rxe_call_##number, name)
 #elif defined(__aarch64__)
-#define JUMP(name, at) \
-	__asm__(".globl " #name "\n.type " #name ", %function\n" #name ":\n" \
-		"\tadrp x16, rxe_targets+" #at "\n\tldr x16, [x16, :lo12:rxe_targets+" #at "]\n\tbr x16\n");
+#define JUMP(number, at, name) \
+	__asm__(".globl rxe_call_" #number "\n.type rxe_call_" #number ", %function\n" \
+		"rxe_call_" #number ":\n\tadrp x16, rxe_targets+" #at "\n" \
+		"\tldr x16, [x16, :lo12:rxe_targets+" #at "]\n\tbr x16\n"); \
+	ALIAS(rxe_call_##number, name)
 #else
 #error "another architecture"
 #endif
 
-"#;
-
-const EPILOGUE: &str = r#"
-static int absent(void)
+static long absent(void)
 {
 	errno = ENOSYS;
 	return ENOSYS;
 }
 
+static long absent_null(void)
+{
+	errno = ENOSYS;
+	return 0;
+}
+
+static long absent_minus(void)
+{
+	errno = ENOSYS;
+	return -1;
+}
+
+"#;
+
+const EPILOGUE: &str = r#"
 /* The preloaded library if there is one, else the one in the directory above this file's. */
 __attribute__((constructor)) static void find(void)
 {
@@ -143,9 +230,9 @@ __attribute__((constructor)) static void find(void)
 		library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 	}
 	for (int i = 0; i < COUNT; i++) {
-		rxe_targets[i] = library ? dlsym(library, names[i]) : NULL;
+		rxe_targets[i] = library && *calls[i].name ? dlsym(library, calls[i].name) : NULL;
 		if (!rxe_targets[i])
-			rxe_targets[i] = (void *)absent;
+			rxe_targets[i] = (void *)calls[i].otherwise;
 	}
 }
 "#;
@@ -155,8 +242,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_has_its_functions_and_the_rest_is_hidden() {
-        let script = versions(&[("V_1", "a"), ("V_2", "b"), ("V_1", "c")]);
-        assert_eq!(script, "V_1 { global: a; c; local: *; };\nV_2 { global: b; };\n");
+    fn a_line_is_a_symbol_in_each_of_its_versions() {
+        let list = "# words\nV_1.0 a\nV_1.0 b old null\nPRIVATE_* c_* minus\n";
+        let symbols = Symbol::all(list);
+        let names: Vec<_> = symbols.iter().map(|s| format!("{}@{}", s.name, s.version)).collect();
+        assert_eq!(names[..3], ["a@V_1.0", "b@V_1.0", "c_33@PRIVATE_33"]);
+        assert_eq!(names.len(), 2 + PRIVATE.len());
+        assert_eq!((symbols[0].old, symbols[0].otherwise), (false, Absent::Errno));
+        assert_eq!((symbols[1].old, symbols[1].otherwise), (true, Absent::Null));
+        assert_eq!((symbols[2].old, symbols[2].otherwise), (false, Absent::MinusOne));
+    }
+
+    #[test]
+    fn every_version_is_there_and_what_has_none_is_hidden() {
+        let script = versions(&Symbol::all("V_1 a\nV_2 b object\nV_1 c\n"));
+        assert_eq!(script, "V_1 { local: *; };\nV_2 { global: b; };\n");
     }
 }

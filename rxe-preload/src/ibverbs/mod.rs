@@ -1,8 +1,10 @@
 //! libibverbs: one file for each kind of object that programs hold.
 
 pub(crate) mod abi;
+mod absent;
 mod ah;
 mod asynchronous;
+mod buf;
 mod builder;
 mod channel;
 pub(crate) mod context;

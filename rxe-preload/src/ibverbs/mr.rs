@@ -23,7 +23,9 @@ const ON_DEMAND: c_uint = 1 << 6;
 const HUGETLB: c_uint = 1 << 7;
 const OPTIONAL: c_uint = 0x3ff0_0000;
 
-unsafe fn register(
+/// # Safety
+/// As for `ibv_reg_mr`: the memory stays until the region is deregistered.
+pub(super) unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,

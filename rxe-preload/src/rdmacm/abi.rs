@@ -105,6 +105,8 @@ pub(super) struct rdma_ud_param {
 pub(super) union event_param {
     pub(super) conn: rdma_conn_param,
     pub(super) ud: rdma_ud_param,
+    /// rdma-core 61 and later.
+    pub(super) arg: u64,
 }
 
 #[repr(C)]
@@ -138,6 +140,7 @@ pub(super) struct rdma_addrinfo {
 pub(super) const RAI_PASSIVE: c_int = 0x1;
 pub(super) const RAI_NUMERICHOST: c_int = 0x2;
 pub(super) const RAI_FAMILY: c_int = 0x8;
+pub(super) const RAI_SA: c_int = 0x10;
 
 #[repr(C)]
 pub(super) struct rdma_cm_join_mc_attr_ex {

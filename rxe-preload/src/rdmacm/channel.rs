@@ -196,6 +196,12 @@ fn tell(
     let param = match param {
         CmParam::Conn(param) => event_param { conn: conn_param(param, data, len) },
         CmParam::Ud(param) => event_param { ud: ud_param(param, data, len, this, kind) },
+        CmParam::User(arg) => {
+            // SAFETY: all zeros is a parameter that says nothing.
+            let mut param: event_param = unsafe { std::mem::zeroed() };
+            param.arg = *arg;
+            param
+        }
         // SAFETY: all zeros is a parameter that says nothing.
         CmParam::None => unsafe { std::mem::zeroed() },
     };
@@ -303,7 +309,7 @@ pub(super) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_event_str(event: u32) -> *const c_char {
-    const NAMES: [&std::ffi::CStr; 16] = [
+    const NAMES: [&std::ffi::CStr; 19] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",
         c"RDMA_CM_EVENT_ADDR_ERROR",
         c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -320,6 +326,9 @@ extern "C" fn rdma_event_str(event: u32) -> *const c_char {
         c"RDMA_CM_EVENT_MULTICAST_ERROR",
         c"RDMA_CM_EVENT_ADDR_CHANGE",
         c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+        c"RDMA_CM_EVENT_USER",
     ];
     let name = usize::try_from(event).ok().and_then(|at| NAMES.get(at));
     name.map_or(c"UNKNOWN EVENT", |name| *name).as_ptr()

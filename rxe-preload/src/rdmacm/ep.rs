@@ -5,7 +5,7 @@ use std::ptr;
 
 use rxe_verbs::QpType;
 
-use super::abi::{RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo, rdma_cm_id};
+use super::abi::{RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, rdma_addrinfo, rdma_cm_id};
 use super::id::{Id, create, destroy};
 use super::qp::{rdma_create_qp, rdma_destroy_srq};
 use crate::ffi::{Failure, Outcome, minus_one_of, set_errno};
@@ -117,7 +117,7 @@ unsafe fn copy(address: *const libc::sockaddr, len: libc::socklen_t) -> *mut lib
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_getaddrinfo(
+pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
@@ -126,6 +126,11 @@ unsafe extern "C" fn rdma_getaddrinfo(
     // SAFETY: the caller's structure, or null.
     let hints = unsafe { hints.as_ref() };
     let flags = hints.map_or(0, |h| h.ai_flags);
+    if flags & RAI_SA != 0 {
+        // A subnet administrator is to be asked, and Ethernet has none.
+        set_errno(libc::EOPNOTSUPP);
+        return -1;
+    }
     if node.is_null() && service.is_null() && hints.is_none_or(|h| h.ai_src_addr.is_null()) {
         set_errno(libc::EINVAL);
         return -1;
@@ -207,7 +212,7 @@ fn kind(hints: Option<&rdma_addrinfo>) -> (c_int, c_int) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
+pub(super) unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
     let mut info = info;
     while !info.is_null() {
         // SAFETY: from rdma_getaddrinfo, each part by malloc or null.

@@ -14,6 +14,7 @@ use rxe_verbs::{Gid, QpType};
 use super::abi::{
     ibv_sa_path_rec, rdma_cm_event, rdma_cm_id, rdma_event_channel, read_address, write_address,
 };
+use super::addrinfo::Resolving;
 use super::channel::{Channel, rdma_ack_cm_event};
 use super::devices::{context_of, default_pd};
 use crate::ffi::{self, Failure, Outcome, minus_one_of};
@@ -36,6 +37,8 @@ pub(super) struct Id {
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
     /// The groups it has joined or asked for, with what the program gave for each.
     pub(super) groups: Mutex<Vec<(Gid, *mut c_void)>>,
+    /// The name that it was asked for.
+    pub(super) resolving: Mutex<Resolving>,
 }
 
 /// What librdmacm has behind the fields of an identifier that programs see. Its own rsockets look at
@@ -122,9 +125,10 @@ impl Id {
             path: UnsafeCell::new(unsafe { std::mem::zeroed() }),
             template: Mutex::new(None),
             groups: Mutex::new(Vec::new()),
+            resolving: Mutex::default(),
         }))
         .cast();
-        IDS.lock().get_or_insert_default().insert(key, id.expose_provenance());
+        IDS.get().lock().insert(key, id.expose_provenance());
         id
     }
 

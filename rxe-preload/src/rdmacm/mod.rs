@@ -2,7 +2,7 @@
 //!
 //! - `abi`: the structures of the header. `id`: identifiers from their making to their end.
 //! - `channel`: channels and events. `connect`: connecting on both sides. `qp`: queue pairs.
-//! - `ep`: `rdma_create_ep` and `rdma_getaddrinfo`. `multicast`, `options`: the rest.
+//! - `ep`: `rdma_create_ep` and `rdma_getaddrinfo`. `addrinfo`: the latter as an event. `multicast`, `options`: the rest.
 //! - `devices`: which context an address leads to. `verbs`: what this half uses of the other.
 //!
 //! An identifier made without a channel is synchronous: its calls return when what they began has
@@ -12,6 +12,7 @@
 //! its calls of itself to the preloaded ones too.
 
 mod abi;
+mod addrinfo;
 mod channel;
 mod connect;
 mod devices;

@@ -58,6 +58,12 @@ pub enum CmEventKind {
     AddrChange = 14,
     /// No packet of the ended connection can arrive any more.
     TimewaitExit = 15,
+    /// A name is resolved.
+    AddrinfoResolved = 16,
+    /// It could not be.
+    AddrinfoError = 17,
+    /// The program itself said so, by [`CmId::write_event`].
+    User = 18,
 }
 
 impl CmEventKind {
@@ -80,6 +86,9 @@ impl CmEventKind {
             Self::MulticastError => "RDMA_CM_EVENT_MULTICAST_ERROR",
             Self::AddrChange => "RDMA_CM_EVENT_ADDR_CHANGE",
             Self::TimewaitExit => "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+            Self::AddrinfoResolved => "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+            Self::AddrinfoError => "RDMA_CM_EVENT_ADDRINFO_ERROR",
+            Self::User => "RDMA_CM_EVENT_USER",
         }
     }
 }
@@ -94,6 +103,8 @@ pub enum CmParam {
     Conn(ConnParam),
     /// Of a datagram service or a group.
     Ud(UdParam),
+    /// Of the program itself.
+    User(u64),
 }
 
 impl CmParam {
@@ -101,7 +112,7 @@ impl CmParam {
     /// is zero.
     pub fn private_data(&self) -> &[u8] {
         match self {
-            Self::None => &[],
+            Self::None | Self::User(_) => &[],
             Self::Conn(param) => &param.private_data,
             Self::Ud(param) => &param.private_data,
         }

@@ -409,6 +409,20 @@ impl CmId {
         true
     }
 
+    /// Puts an event of the program's own into its channel, with a number of its own:
+    /// [`CmEventKind::User`], or that a name is resolved.
+    ///
+    /// # Errors
+    /// The kind is one that only tells what happened here.
+    pub fn write_event(&self, kind: CmEventKind, status: i32, arg: u64) -> Result<()> {
+        use CmEventKind::{AddrinfoError, AddrinfoResolved, User};
+        if !matches!(kind, User | AddrinfoResolved | AddrinfoError) {
+            return Err(invalid("programs make events of the kind RDMA_CM_EVENT_USER only"));
+        }
+        self.post(kind, status, CmParam::User(arg));
+        Ok(())
+    }
+
     /// Ends it.
     ///
     /// # Errors
