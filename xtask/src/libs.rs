@@ -115,22 +115,18 @@ impl Symbol {
     }
 }
 
-/// A linker script with the versions. The functions get theirs in [`code`]; an object is in one.
+/// A linker script with the versions.
 fn versions(symbols: &[Symbol]) -> String {
     let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for symbol in symbols {
-        let node = nodes.entry(&symbol.version).or_default();
-        if symbol.object && is_last(symbols, symbol) {
-            node.push(&symbol.name);
-        }
+        nodes.entry(&symbol.version).or_default().push(&symbol.name);
     }
     let mut out = String::new();
     for (version, names) in nodes {
-        let globals: String = names.iter().map(|name| format!("global: {name}; ")).collect();
-        let _ = writeln!(out, "{version} {{ {globals}}};");
+        let _ = writeln!(out, "{version} {{ global: {}; }};", names.join("; "));
     }
     // Everything else is this library's own.
-    out.replacen("};", "local: *; };", 1)
+    out.replacen("; };", "; local: *; };", 1)
 }
 
 /// Whether no later line has the same name: who names no version gets this one.
@@ -157,14 +153,13 @@ fn code(symbols: &[Symbol]) -> String {
     out += "};\nvoid *rxe_targets[COUNT] __attribute__((visibility(\"hidden\")));\n";
     for (i, symbol) in symbols.iter().enumerate() {
         let Symbol { name, version, .. } = symbol;
-        let last = is_last(symbols, symbol);
-        let _ = match (symbol.object, last) {
-            (false, true) => writeln!(out, "JUMP({i}, {}, {name}@@{version})", 8 * i),
-            (false, false) => writeln!(out, "JUMP({i}, {}, {name}@{version})", 8 * i),
+        let at = if is_last(symbols, symbol) { "@@" } else { "@" };
+        let _ = match symbol.object {
+            false => writeln!(out, "JUMP({i}, {}, {name}{at}{version})", 8 * i),
             // Small ones, which only rdma-core's own parts look at.
-            (true, true) => writeln!(out, "char {name}[8];"),
-            (true, false) => {
-                writeln!(out, "char rxe_object_{i}[8];\nALIAS(rxe_object_{i}, {name}@{version})")
+            true => {
+                let own = format!("rxe_object_{i}");
+                writeln!(out, "char {own}[8];\nALIAS({own}, {name}{at}{version})")
             }
         };
     }
@@ -256,6 +251,6 @@ mod tests {
     #[test]
     fn every_version_is_there_and_what_has_none_is_hidden() {
         let script = versions(&Symbol::all("V_1 a\nV_2 b object\nV_1 c\n"));
-        assert_eq!(script, "V_1 { local: *; };\nV_2 { global: b; };\n");
+        assert_eq!(script, "V_1 { global: a; c; local: *; };\nV_2 { global: b; };\n");
     }
 }

@@ -55,7 +55,14 @@ impl Port {
             Ok(Self { space, address: wanted.address, key: wanted.key })
         };
         if wanted.address.port() != 0 {
-            return free(wanted).map_err(|errno| os("bind the port", errno));
+            let what = |errno| match errno {
+                libc::EADDRINUSE => "bind the port: another identifier has it",
+                _ => {
+                    "bind the port: another identifier has it, and one of both listens on all \
+                     addresses (RDMA_OPTION_ID_AFONLY keeps IPv6 apart from IPv4)"
+                }
+            };
+            return free(wanted).map_err(|errno| os(what(errno), errno));
         }
         for _ in 0..1000 {
             let span = u32::from(EPHEMERAL.end - EPHEMERAL.start);

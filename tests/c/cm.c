@@ -1,0 +1,322 @@
+/*
+ * What programs do with librdmacm beyond what its own do: listeners of both families on a port,
+ * calls of younger versions, forks. Both ends are of this process. Arguments: its IPv4 address and
+ * its IPv6 address.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                                \
+	do {                                                                                       \
+		errno = 0;                                                                         \
+		if (!(what)) {                                                                     \
+			printf("%s:%d: %s (errno %d)\n", __func__, __LINE__, #what, errno);        \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
+
+enum { PORT = 7471 };
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static struct rdma_event_channel *client_side, *server_side;
+static const char *own_v4, *own_v6;
+
+static union address at(const char *text, int port)
+{
+	union address a = { 0 };
+
+	if (inet_pton(AF_INET, text, &a.v4.sin_addr) == 1) {
+		a.v4.sin_family = AF_INET;
+		a.v4.sin_port = htons(port);
+	} else {
+		CHECK(inet_pton(AF_INET6, text, &a.v6.sin6_addr) == 1);
+		a.v6.sin6_family = AF_INET6;
+		a.v6.sin6_port = htons(port);
+	}
+	return a;
+}
+
+static struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
+{
+	struct rdma_cm_event *event;
+
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	if ((int)event->event != kind)
+		printf("%s, status %d\n", rdma_event_str(event->event), event->status);
+	CHECK((int)event->event == kind);
+	return event;
+}
+
+static struct rdma_cm_id *listener(const char *where, int only)
+{
+	union address a = at(where, PORT);
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(server_side, &id, NULL, RDMA_PS_TCP) == 0);
+	if (only)
+		CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only,
+				      sizeof only) == 0);
+	if (rdma_bind_addr(id, &a.any)) {
+		rdma_destroy_id(id);
+		return NULL;
+	}
+	CHECK(rdma_listen(id, 0) == 0);
+	return id;
+}
+
+static void make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
+
+	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
+}
+
+/* An identifier that has asked to connect. */
+static struct rdma_cm_id *asks(const char *whom)
+{
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1,
+		.retry_count = 7, .rnr_retry_count = 7 };
+	union address a = at(whom, PORT);
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(client_side, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, &a.any, 2000) == 0);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_ADDR_RESOLVED));
+	CHECK(rdma_resolve_route(id, 2000) == 0);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	make_qp(id);
+	CHECK(rdma_connect(id, &param) == 0);
+	return id;
+}
+
+/* Who hears a request to this address. */
+static struct rdma_cm_id *who_hears(const char *whom)
+{
+	struct rdma_cm_id *id = asks(whom), *heard;
+	struct rdma_cm_event *event = next(server_side, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *request = event->id;
+
+	heard = event->listen_id;
+	CHECK(rdma_reject(request, NULL, 0) == 0);
+	rdma_ack_cm_event(event);
+	CHECK(rdma_destroy_id(request) == 0);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_REJECTED));
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+	return heard;
+}
+
+static void families(void)
+{
+	struct rdma_cm_id *four = listener("0.0.0.0", 0), *six, *both;
+
+	CHECK(four);
+	CHECK(!listener("::", 0) && errno == EADDRNOTAVAIL);
+	CHECK((six = listener("::", 1)));
+	CHECK(who_hears(own_v4) == four && who_hears(own_v6) == six);
+	CHECK(rdma_destroy_id(four) == 0 && rdma_destroy_id(six) == 0);
+	CHECK((both = listener("::", 0)));
+	CHECK(!listener("0.0.0.0", 0) && errno == EADDRNOTAVAIL);
+	CHECK(who_hears(own_v4) == both && who_hears(own_v6) == both);
+	CHECK(rdma_destroy_id(both) == 0);
+}
+
+/* By its name: the installed header may be older. */
+#define YOUNGER(result, name, ...)                                                                 \
+	result (*name)(__VA_ARGS__) = dlsym(RTLD_DEFAULT, #name);                                  \
+	CHECK(name)
+
+static void younger_calls(void)
+{
+	enum { ADDRINFO_RESOLVED = 16, USER = 18, ADDR = 2, DMAH = 16, SA = 0x10 };
+	YOUNGER(int, rdma_write_cm_event, struct rdma_cm_id *, int, int, uint64_t);
+	YOUNGER(int, rdma_resolve_addrinfo, struct rdma_cm_id *, const char *, const char *,
+		const struct rdma_addrinfo *);
+	YOUNGER(int, rdma_query_addrinfo, struct rdma_cm_id *, struct rdma_addrinfo **);
+	YOUNGER(void *, ibv_alloc_buf, struct ibv_pd *, size_t, void **);
+	YOUNGER(void, ibv_free_buf, void *);
+	YOUNGER(int, ibv_export_buf_dmabuf_fd, void *);
+	YOUNGER(struct ibv_mr *, ibv_reg_buf_mr, struct ibv_pd *, void *, void *, size_t, int);
+	YOUNGER(struct ibv_mr *, ibv_reg_mr_ex, struct ibv_pd *, void *);
+	YOUNGER(void *, ibv_alloc_dmah, struct ibv_context *, void *);
+	YOUNGER(int, ibv_query_port_speed, struct ibv_context *, uint32_t, uint64_t *);
+	struct {
+		size_t length;
+		int access;
+		uint64_t comp_mask, iova;
+		void *addr;
+		int fd;
+		uint64_t fd_offset;
+		void *dmah, *buf;
+	} attr = { .length = 64, .access = IBV_ACCESS_LOCAL_WRITE, .comp_mask = ADDR };
+	struct rdma_addrinfo hints = { .ai_flags = SA }, *info;
+	union address a = at(own_v4, 0);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	struct ibv_mr *mr;
+	uint64_t arg;
+	void *buf;
+	char *memory;
+
+	CHECK(rdma_create_id(client_side, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 1) == -1 && errno == EINVAL);
+	CHECK(rdma_write_cm_event(id, USER, -3, 0x123456789abcdef0) == 0);
+	event = next(client_side, USER);
+	memcpy(&arg, &event->param, sizeof arg);
+	CHECK(event->id == id && event->status == -3 && arg == 0x123456789abcdef0);
+	CHECK(strcmp(rdma_event_str(event->event), "RDMA_CM_EVENT_USER") == 0);
+	rdma_ack_cm_event(event);
+
+	CHECK(rdma_query_addrinfo(id, &info) == -1 && errno == ENOENT);
+	CHECK(rdma_resolve_addrinfo(id, NULL, "7", &hints) == -1 && errno == EOPNOTSUPP);
+	CHECK(rdma_resolve_addrinfo(id, own_v6, "7471", NULL) == 0);
+	CHECK(rdma_resolve_addrinfo(id, own_v6, "7471", NULL) == -1 && errno == EBUSY);
+	rdma_ack_cm_event(next(client_side, ADDRINFO_RESOLVED));
+	CHECK(rdma_query_addrinfo(id, &info) == 0);
+	CHECK(((struct sockaddr_in6 *)info->ai_dst_addr)->sin6_port == htons(PORT));
+	rdma_freeaddrinfo(info);
+	CHECK(rdma_query_addrinfo(id, &info) == -1 && errno == ENOENT);
+
+	CHECK(rdma_bind_addr(id, &a.any) == 0 && id->pd);
+	CHECK((memory = ibv_alloc_buf(id->pd, 100, &buf)));
+	CHECK(ibv_export_buf_dmabuf_fd(buf) == -1 && errno == ENODATA);
+	CHECK(!ibv_reg_buf_mr(id->pd, buf, memory + 50, 51, 0) && errno == EINVAL);
+	CHECK((mr = ibv_reg_buf_mr(id->pd, buf, memory + 50, 50, IBV_ACCESS_LOCAL_WRITE)));
+	CHECK(mr->addr == memory + 50 && mr->length == 50 && ibv_dereg_mr(mr) == 0);
+	attr.addr = memory;
+	CHECK((mr = ibv_reg_mr_ex(id->pd, &attr)) && mr->length == 64 && ibv_dereg_mr(mr) == 0);
+	attr.comp_mask = ADDR | DMAH;
+	CHECK(!ibv_reg_mr_ex(id->pd, &attr) && errno == EOPNOTSUPP);
+	ibv_free_buf(buf);
+	CHECK(!ibv_alloc_dmah(id->verbs, NULL) && errno == EOPNOTSUPP);
+	CHECK(ibv_query_port_speed(id->verbs, 1, &arg) == EOPNOTSUPP);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+#define REFUSED(call) CHECK((call) == -1 && errno == EIO)
+
+/* What a child does with what is its parent's, and with what is its own. */
+static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma_cm_event *event,
+		  struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
+	union address a = at(own_v4, 0), group = at("239.47.91.3", 0);
+	struct rdma_cm_id *request = event->id, *own;
+	struct rdma_event_channel *channel;
+	struct ibv_srq_attr limits;
+	struct rdma_cm_event *got;
+	int one = 1, mask;
+	struct ibv_qp_attr state = { .qp_state = IBV_QPS_INIT };
+
+	REFUSED(rdma_bind_addr(id, &a.any));
+	REFUSED(rdma_resolve_addr(id, NULL, &a.any, 100));
+	REFUSED(rdma_resolve_route(id, 100));
+	REFUSED(rdma_create_qp(request, NULL, &attr));
+	REFUSED(rdma_init_qp_attr(id, &state, &mask));
+	REFUSED(rdma_connect(id, NULL));
+	REFUSED(rdma_listen(id, 0));
+	REFUSED(rdma_accept(request, NULL));
+	REFUSED(rdma_reject(request, NULL, 0));
+	REFUSED(rdma_establish(id));
+	REFUSED(rdma_notify(id, IBV_EVENT_COMM_EST));
+	REFUSED(rdma_disconnect(id));
+	REFUSED(rdma_join_multicast(id, &group.any, NULL));
+	REFUSED(rdma_leave_multicast(id, &group.any));
+	REFUSED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one));
+	REFUSED(rdma_migrate_id(id, NULL));
+	REFUSED(rdma_get_request(listens, &own));
+	REFUSED(rdma_get_cm_event(server_side, &got));
+	REFUSED(rdma_create_id(server_side, &own, NULL, RDMA_PS_TCP));
+	CHECK(ibv_query_srq(srq, &limits) == EIO);
+	CHECK(rdma_get_dst_port(id) == htons(PORT));
+	/* Given up here, it goes on there. */
+	CHECK(rdma_ack_cm_event(event) == 0);
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(request) == 0 && rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(server_side);
+
+	CHECK((channel = rdma_create_event_channel()));
+	CHECK(rdma_create_id(channel, &own, NULL, RDMA_PS_TCP) == 0);
+	a = at(own_v4, PORT + 1);
+	CHECK(rdma_bind_addr(own, &a.any) == 0 && rdma_listen(own, 0) == 0);
+	/* Not _exit: what is told to peers at the end is told of its own. */
+	exit(0);
+}
+
+static void forks(void)
+{
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct rdma_cm_id *listens = listener(own_v4, 0), *id, *peer, *asked;
+	struct rdma_cm_event *request;
+	char memory[64] = "before", inbox[64];
+	struct ibv_mr *from, *to;
+	struct ibv_srq *srq;
+	struct ibv_wc wc;
+	int status;
+	pid_t pid;
+
+	CHECK(listens);
+	id = asks(own_v4);
+	request = next(server_side, RDMA_CM_EVENT_CONNECT_REQUEST);
+	peer = request->id;
+	make_qp(peer);
+	CHECK((to = rdma_reg_msgs(peer, inbox, sizeof inbox)));
+	CHECK(rdma_post_recv(peer, NULL, inbox, sizeof inbox, to) == 0);
+	CHECK(rdma_accept(peer, NULL) == 0);
+	rdma_ack_cm_event(request);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_ESTABLISHED));
+	rdma_ack_cm_event(next(server_side, RDMA_CM_EVENT_ESTABLISHED));
+	CHECK((from = rdma_reg_msgs(id, memory, sizeof memory)));
+	CHECK((srq = ibv_create_srq(id->pd, &srq_attr)));
+	asked = asks(own_v4);
+	request = next(server_side, RDMA_CM_EVENT_CONNECT_REQUEST);
+
+	CHECK((pid = fork()) >= 0);
+	if (pid == 0)
+		child(listens, id, request, srq);
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+
+	/* The connection is as it was, and so is the request. */
+	strcpy(memory, "after");
+	CHECK(rdma_post_send(id, NULL, memory, sizeof memory, from, IBV_SEND_SIGNALED) == 0);
+	CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	CHECK(rdma_get_recv_comp(peer, &wc) == 1 && strcmp(inbox, "after") == 0);
+	CHECK(rdma_reject(request->id, NULL, 0) == 0);
+	peer = request->id;
+	CHECK(rdma_ack_cm_event(request) == 0 && rdma_destroy_id(peer) == 0);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_REJECTED));
+	rdma_destroy_qp(asked);
+	CHECK(rdma_destroy_id(asked) == 0);
+	CHECK(rdma_disconnect(id) == 0);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_DISCONNECTED));
+	rdma_ack_cm_event(next(server_side, RDMA_CM_EVENT_DISCONNECTED));
+}
+
+int main(int count, char **arguments)
+{
+	CHECK(count > 2);
+	own_v4 = arguments[1];
+	own_v6 = arguments[2];
+	CHECK((client_side = rdma_create_event_channel()));
+	CHECK((server_side = rdma_create_event_channel()));
+	families();
+	younger_calls();
+	forks();
+	puts("all as librdmacm says");
+	return 0;
+}
