@@ -1,0 +1,115 @@
+//! Open MPI over UCX over the preloaded library: four ranks on two hosts, which are network
+//! namespaces of the test's own, each with a name of its own. All that the ranks say to each other
+//! goes through our devices, also between those of one host; what their captures hold proves it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Dir, alone, installed};
+use rxe_core::types::Qpn;
+use rxe_core::wire::frame::parse_ethernet;
+use rxe_core::wire::{Packet, Service};
+use rxe_net::{Direction, PcapReader};
+use rxe_tests::skip;
+
+#[test]
+fn four_ranks_over_reliable_connections() {
+    four_ranks("rc_verbs,ud_verbs:aux", Service::Rc);
+}
+
+#[test]
+fn four_ranks_over_datagrams() {
+    four_ranks("ud_verbs", Service::Ud);
+}
+
+/// Bytes that each rank sends to each other one: what `MPI_Alltoall` has to bring from one to the
+/// other, and at least as much one-sided.
+const TO_EACH: usize = 1 + 8 + 1000 + 1024 + 8191 + 65536 + 300_001;
+
+/// Runs `c/ranks.c`, two ranks a host; UCX is left these transports and what a rank says to itself.
+/// `service` is the one of most packets.
+fn four_ranks(transports: &str, service: Service) {
+    let test = format!("Open MPI over {transports}");
+    let Some(program) = compile(&test) else { return };
+    let dir = program.0.display();
+    // Instead of ssh: the host, and what a shell there is to run.
+    let script = format!(
+        r#"
+        cat > agent <<'END'
+#!/bin/sh
+shift
+exec ip netns exec far unshare --uts sh -c "hostname far; $*"
+END
+        chmod +x agent
+        export XDG_RUNTIME_DIR="$PWD"
+        $RXE link add rxe0 type rxe netdev veth0
+        ip netns exec far $RXE link add rxe0 type rxe netdev veth1
+        export UCX_TLS={transports},self UCX_NET_DEVICES=rxe0:1 LAUNCHER="
+            mpirun --allow-run-as-root -n 4 --host 10.9.0.1:2,10.9.0.2:2
+            --mca plm_rsh_agent $PWD/agent --mca oob_tcp_if_include 10.9.0.0/24
+            --mca pml ucx --mca osc ucx --mca btl self --mca mpi_yield_when_idle 1
+            -x UCX_TLS -x UCX_NET_DEVICES"
+        timeout 120 unshare --uts sh -c "hostname here; exec \$LAUNCHER \
+            $RXE run --pcap {dir}/%p.pcapng -- {dir}/ranks 2"
+        "#
+    );
+    let Some(said) = alone(&test, "mpirun", &script) else { return };
+    assert!(said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
+
+    // Each rank has opened the device twice: for messages, and for what is one-sided.
+    let mut checked = 0;
+    for file in fs::read_dir(&program.0).unwrap() {
+        let path = file.unwrap().path();
+        if path.to_string_lossy().contains(".pcapng") {
+            checked += usize::from(reaches_three_others(&path, service));
+        }
+    }
+    assert_eq!(checked, 8);
+}
+
+/// Whether a capture is of a device that was used. Then what left is for one more rank on this host
+/// and two on the other.
+fn reaches_three_others(path: &Path, service: Service) -> bool {
+    let capture = PcapReader::open(path).unwrap();
+    let mut sent: BTreeMap<(bool, IpAddr, Qpn), usize> = BTreeMap::new();
+    for packet in capture.packets() {
+        let (_, datagram) = parse_ethernet(&packet.frame).unwrap();
+        let frame = datagram.frame().unwrap();
+        let packet_of = Packet::parse(frame.payload).unwrap();
+        if packet.direction == Some(Direction::Outbound) && packet_of.info().service == service {
+            let here = frame.net.src == frame.net.dst;
+            let to = (here, frame.net.dst, packet_of.dest_qp());
+            *sent.entry(to).or_default() += packet_of.payload().len();
+        }
+    }
+    if sent.is_empty() {
+        return false;
+    }
+    let others = sent.iter().filter(|(_, bytes)| **bytes >= TO_EACH);
+    let here: Vec<bool> = others.map(|((here, ..), _)| *here).collect();
+    assert_eq!(here, [false, false, true], "{}: {sent:?}", path.display());
+    true
+}
+
+/// The ranks' program, in a directory with room for their captures.
+fn compile(test: &str) -> Option<Dir> {
+    if !installed(test, "mpicc") {
+        return None;
+    }
+    let dir = Dir::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/ranks.c");
+    let ranks = dir.0.join("ranks");
+    let out = Command::new("mpicc").args(["-O1", "-o"]).arg(ranks).arg(source).output().unwrap();
+    if out.status.success() {
+        return Some(dir);
+    }
+    let why = String::from_utf8_lossy(&out.stderr);
+    assert!(why.contains("mpi.h: No such"), "{why}");
+    skip(test, "mpi.h is not installed");
+    None
+}
