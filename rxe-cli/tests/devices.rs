@@ -98,7 +98,7 @@ fn devinfo_verbose_has_every_field_and_gid() {
     let Some(out) = rxe(name, VETH, &["devinfo", "-v", "rxe_veth0"]) else { return };
     let text = stdout(&out);
     for line in [
-        "\tmax_qp:\t\t\t\t65000",
+        "\tmax_qp:\t\t\t\t1048576",
         "\tmax_sge:\t\t\t32",
         "\tmax_cqe:\t\t\t1048576",
         "\tdevice_cap_flags:\t\t0x01123c06",

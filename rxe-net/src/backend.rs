@@ -5,10 +5,11 @@
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
-use crate::NetError;
+use crate::{NetError, Share};
 
 /// Moves frames between an engine and a network.
 ///
@@ -59,12 +60,26 @@ pub trait Backend: Send {
     }
 
     /// These are the interface's addresses now: receives for the new ones too, and no longer for
-    /// those that are gone.
+    /// those that are gone. New ones that other processes have open may have to be waited for, unless
+    /// [`Share::enter`] has seen to them.
     ///
     /// # Errors
     /// A new address can not be used; the others are.
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         let _ = addresses;
+        Ok(())
+    }
+
+    /// What this backend shares with other processes; `None` if nothing.
+    fn share(&self) -> Option<Arc<Share>> {
+        None
+    }
+
+    /// Receives for the blocks of queue pair numbers that [`Share::lease`] has brought.
+    ///
+    /// # Errors
+    /// The system has no descriptor or no memory left.
+    fn take_up(&mut self) -> Result<(), NetError> {
         Ok(())
     }
 
@@ -121,6 +136,16 @@ macro_rules! hand_on {
             addresses: &[std::net::IpAddr],
         ) -> Result<(), $crate::NetError> {
             self.inner.set_addresses(addresses)
+        }
+    };
+    (@ share) => {
+        fn share(&self) -> Option<std::sync::Arc<$crate::Share>> {
+            self.inner.share()
+        }
+    };
+    (@ take_up) => {
+        fn take_up(&mut self) -> Result<(), $crate::NetError> {
+            self.inner.take_up()
         }
     };
     (@ watch) => {
@@ -187,6 +212,14 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).set_addresses(addresses)
     }
 
+    fn share(&self) -> Option<Arc<Share>> {
+        (**self).share()
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
+        (**self).take_up()
+    }
+
     fn watch(&mut self, on: bool) {
         (**self).watch(on);
     }
@@ -236,7 +269,8 @@ pub struct Capabilities {
     /// full is lost. 0 if there is no such bound.
     pub recv_buffer: usize,
     /// The high 8 bits of the QPNs whose packets reach this process ([`rxe_core::types::Qpn::block`]):
-    /// other processes on the same addresses have others. `None`: all reach it.
+    /// other processes on the same addresses have others. ([`Share::lease`] gets further ones.) `None`:
+    /// all reach it.
     pub qpn_block: Option<u8>,
 }
 

@@ -31,6 +31,8 @@ pub enum NetError {
         address: IpAddr,
         /// The process, if that can be found out.
         owner: Option<PortOwner>,
+        /// Its version is newer than this one; else older.
+        newer: bool,
     },
     /// A process on this address does not answer.
     NoAnswer {
@@ -40,7 +42,7 @@ pub enum NetError {
         owner: Option<PortOwner>,
     },
     /// All blocks of queue pair numbers are taken on this address.
-    TooManyProcesses {
+    NoBlock {
         /// The address asked for.
         address: IpAddr,
     },
@@ -165,11 +167,12 @@ impl fmt::Display for NetError {
                  the same user; stop it or use another address",
                 who(owner)
             ),
-            Self::OtherVersion { address, owner } => write!(
+            Self::OtherVersion { address, owner, newer } => write!(
                 f,
-                "{address} is in use by {} with another version of rxe, which can not share it: \
-                 stop it, use the same version or another address",
-                who(owner)
+                "{address} is in use by {} with {} version of rxe, which can not share it with \
+                 this one: stop it, use the same version or another address",
+                who(owner),
+                if *newer { "a newer" } else { "an older" }
             ),
             Self::NoAnswer { address, owner } => write!(
                 f,
@@ -177,10 +180,11 @@ impl fmt::Display for NetError {
                  go on, end it or use another address",
                 who(owner)
             ),
-            Self::TooManyProcesses { address } => write!(
+            Self::NoBlock { address } => write!(
                 f,
-                "255 devices are open on {address}, and there is no room for more: close one or \
-                 use another address"
+                "all 255 blocks of queue pair numbers on {address} are taken (each open device has \
+                 one, and one more for each 65,000 queue pairs): close a device or use another \
+                 address"
             ),
             Self::BlockTaken { address, block } => write!(
                 f,

@@ -20,6 +20,7 @@ mod tests;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
 use rxe_core::wire::{Frame, NetHeader, Run, TxBatch, TxLimits};
@@ -30,7 +31,7 @@ use self::link::Link;
 use self::route::{Path, Paths};
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Post, Share, Station};
+use crate::lease::{Blocks, Member, Post, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
@@ -67,7 +68,7 @@ pub struct PacketBackend {
     raw: RawSockets,
     paths: Paths,
     /// Keeps the ports.
-    share: Share,
+    share: Member,
     /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
     /// host sends, which a packet socket does not hear. So does what all processes on an address
     /// share.
@@ -96,10 +97,9 @@ impl PacketBackend {
         if config.addresses.is_empty() {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
-        let make = |address| UdpSocket::make(address, device.index);
-        let (share, stations) = Share::open(&config.addresses, device.index, &make)?;
+        let (share, stations) = Share::open(&config.addresses, device.index)?;
         let addresses: Vec<_> = stations.iter().map(Station::address).collect();
-        let mut post = Post::new(share.block(), device.index)?;
+        let mut post = Post::new(device.index)?;
         let mut lobby = Vec::new();
         for station in stations {
             keep_port(&station, &device)?;
@@ -107,11 +107,12 @@ impl PacketBackend {
             post.add(station)?;
         }
         let block = share.block();
-        let mut links = vec![Link::open(&device, &addresses, block, config.buffer)?];
+        let blocks = Blocks::from_iter([block]);
+        let mut links = vec![Link::open(&device, &addresses, blocks, config.buffer)?];
         if let Ok(loopback) = NetDev::lookup("lo")
             && loopback.index != device.index
         {
-            links.push(Link::open(&loopback, &addresses, block, config.buffer)?);
+            links.push(Link::open(&loopback, &addresses, blocks, config.buffer)?);
         }
         let capabilities = Capabilities {
             name: "packet",
@@ -354,34 +355,35 @@ impl Backend for PacketBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let Self { share, device, sockets, .. } = self;
+        let Self { share, sockets, .. } = self;
         for address in share.addresses() {
             if !addresses.contains(&address) {
                 share.leave(address);
                 sockets.leave(address);
             }
         }
-        let make = |address| UdpSocket::make(address, device.index);
-        let mut result = Ok(());
-        let mut listen = Vec::new();
+        share.enter_rest(addresses);
         let shared = share.addresses();
-        for &address in addresses {
-            let entered = if shared.contains(&address) {
-                Ok(())
-            } else {
-                share.enter(address, &make).and_then(|station| {
-                    keep_port(&station, device)?;
-                    sockets.enter(station, device.index)
-                })
-            };
-            match entered {
-                Ok(()) => listen.push(address),
-                Err(e) => result = result.and(Err(e)),
-            }
+        self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
+        self.take_up()
+    }
+
+    fn share(&self) -> Option<Arc<Share>> {
+        Some(self.share.share())
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
+        let Self { share, device, sockets, .. } = self;
+        let (stations, failed) = share.take_ready();
+        let mut result = failed.map_or(Ok(()), Err);
+        for station in stations {
+            let entered =
+                keep_port(&station, device).and_then(|()| sockets.enter(station, device.index));
+            result = result.and(entered);
         }
-        self.addresses = listen;
+        let blocks = share.blocks().into_iter().collect();
         for link in &self.links {
-            result = result.and(link.listen_to(&self.addresses, self.share.block()));
+            result = result.and(link.listen_to(&self.addresses, blocks));
         }
         result
     }

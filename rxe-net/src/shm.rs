@@ -46,11 +46,10 @@ pub struct Shm<B> {
     inner: B,
     capabilities: Capabilities,
     counters: Counters,
-    /// This process's, on all of `listeners`' addresses.
-    block: u8,
     scope: u32,
-    /// Where rings are offered.
-    listeners: Vec<(IpAddr, Watched<UnixSocket>)>,
+    addresses: Vec<IpAddr>,
+    /// Where rings are offered: for each block of this process on each of its addresses.
+    listeners: Vec<(Destination, Watched<UnixSocket>)>,
     /// Those that have connected and offered nothing yet, the oldest first.
     callers: Vec<(IpAddr, Watched<UnixSocket>)>,
     /// Given up for a moment when there are no other descriptors left.
@@ -116,11 +115,11 @@ impl<B: Backend> Shm<B> {
         let create = || epoll::create(CreateFlags::CLOEXEC).map(Arc::new).map_err(|e| os(e.into()));
         let capabilities = inner.capabilities().clone();
         let mut shm = Self {
-            block: capabilities.qpn_block.unwrap_or(0),
             capabilities,
             counters: Counters::default(),
             scope: NetDev::lookup(netdev)?.index,
             inner,
+            addresses: Vec::new(),
             listeners: Vec::new(),
             callers: Vec::new(),
             spare: None,
@@ -143,32 +142,43 @@ impl<B: Backend> Shm<B> {
         shm.spare = spare(&shm.epoll);
         watch(&shm.epoll, &shm.control).map_err(os)?;
         watch(&shm.epoll, &shm.own_bell).map_err(os)?;
-        shm.listen_on(addresses);
+        shm.addresses = addresses.to_vec();
+        shm.listen();
         Ok(shm)
     }
 
-    /// Listens for offers on these addresses and no others.
-    fn listen_on(&mut self, addresses: &[IpAddr]) {
+    /// These are the addresses now: forgets who was on others.
+    fn move_to(&mut self, addresses: &[IpAddr]) {
         let gone = |address: &IpAddr| !addresses.contains(address);
-        self.listeners.retain(|(address, _)| !gone(address));
+        self.listeners.retain(|((address, _), _)| !gone(address));
         self.callers.retain(|(address, _)| !gone(address));
         self.incoming.retain(|link| !gone(&link.address));
         self.routes.clear();
-        if self.block == 0 {
-            return;
-        }
-        for &address in addresses {
-            if self.listeners.iter().any(|(a, _)| *a == address) {
-                continue;
-            }
-            let name = Place::new(address, self.scope).memory(self.block);
+        self.addresses = addresses.to_vec();
+    }
+
+    /// Listens for offers for all blocks on all addresses.
+    fn listen(&mut self) {
+        let blocks = self.inner.share().map(|share| share.blocks()).unwrap_or_default();
+        let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
+        let missing = all.filter(|own| !self.is_own(*own)).collect::<Vec<_>>();
+        for (address, block) in missing {
+            let name = Place::new(address, self.scope).memory(block);
             // Who had the block before may still be about to go. Then others use the wire.
             if let Ok(socket) = UnixSocket::listen(&name)
                 && let Ok(socket) = Watched::new(socket, &self.control)
             {
-                self.listeners.push((address, socket));
+                self.listeners.push(((address, block), socket));
             }
         }
+    }
+
+    fn is_own(&self, to: Destination) -> bool {
+        self.listeners.iter().any(|(own, _)| *own == to)
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        self.listeners.iter().any(|((own, _), _)| *own == address)
     }
 
     /// The way of a run.
@@ -193,10 +203,10 @@ impl<B: Backend> Shm<B> {
 
     fn find(&self, (address, block): Destination) -> Route {
         // QP1 is for whoever looks first, and a group for all who have joined it.
-        if block == 0 || self.block == 0 || address.is_multicast() {
+        if block == 0 || address.is_multicast() {
             return Route::Wire(LOOK_AGAIN);
         }
-        if block == self.block && self.listeners.iter().any(|(own, _)| *own == address) {
+        if self.is_own((address, block)) {
             return Route::Own;
         }
         let name = Place::new(address, self.scope).memory(block);
@@ -213,7 +223,7 @@ impl<B: Backend> Shm<B> {
     fn send_here(&mut self, batch: &mut TxBatch) -> bool {
         let run = batch.pending()[0].clone();
         // An address that is not ours is the wire's to refuse.
-        if !self.listeners.iter().any(|(own, _)| *own == run.net.src) {
+        if !self.has_address(run.net.src) {
             return false;
         }
         let bytes = batch.bytes(&run);
@@ -256,7 +266,7 @@ impl<B: Backend> Shm<B> {
     fn leading_wire_runs(&mut self, batch: &TxBatch) -> usize {
         let mut count = 1;
         for run in &batch.pending()[1..] {
-            let ours = self.listeners.iter().any(|(own, _)| *own == run.net.src);
+            let ours = self.has_address(run.net.src);
             let block = block(batch.bytes(run));
             if ours && !matches!(self.route((run.net.dst, block)), Route::Wire(_)) {
                 break;
@@ -332,7 +342,7 @@ impl<B: Backend> Shm<B> {
         if self.spare.is_none() {
             self.spare = spare(&self.epoll);
         }
-        for (address, listener) in &self.listeners {
+        for ((address, _), listener) in &self.listeners {
             // Others than this user may connect as fast as they are turned away: not for ever.
             for _ in 0..CALLERS {
                 match listener.accept() {
@@ -468,11 +478,21 @@ impl<B: Backend> Backend for Shm<B> {
         }
     }
 
-    hand_on!(join, leave, set_gsi, listen, unlisten);
+    hand_on!(join, leave, share, set_gsi, listen, unlisten);
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        self.listen_on(addresses);
-        self.inner.set_addresses(addresses)
+        self.move_to(addresses);
+        let result = self.inner.set_addresses(addresses);
+        self.listen();
+        result
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
+        let result = self.inner.take_up();
+        self.listen();
+        // What went to the new blocks before is looked for anew.
+        self.routes.retain(|_, route| !matches!(route, Route::Wire(_)));
+        result
     }
 
     fn watch(&mut self, on: bool) {

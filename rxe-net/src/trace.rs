@@ -63,7 +63,7 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
         result
     }
 
-    hand_on!(join, leave, set_addresses, watch, set_gsi, listen, unlisten);
+    hand_on!(join, leave, set_addresses, share, take_up, watch, set_gsi, listen, unlisten);
 
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);

@@ -1,8 +1,9 @@
 //! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
 //!
-//! One unconnected socket per address, of a group that the processes on it share ([`crate::lease`]), and one per multicast group: a socket that is bound to an
-//! address hears nothing that is sent to a group, and one that is bound to none would hear what is
-//! meant for other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call
+//! One unconnected socket per address (and one more for each block of queue pair numbers beyond the
+//! first), of a group that the processes on it share ([`crate::lease`]), and one per multicast group: a
+//! socket that is bound to an address hears nothing that is sent to a group, and one that is bound to
+//! none would hear what is meant for other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call
 //! carries up to 64 packets for one destination, and up to [`BATCH`] such runs.
 //!
 //! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the run,
@@ -18,6 +19,7 @@ mod tests;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
@@ -26,7 +28,7 @@ use self::socket::UdpSocket;
 use self::sockets::Sockets;
 use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Post, Share, Station};
+use crate::lease::{Member, Post, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -61,7 +63,7 @@ impl UdpConfig {
 
 /// RoCEv2 over UDP sockets.
 pub struct UdpBackend {
-    share: Share,
+    share: Member,
     sockets: Sockets,
     config: UdpConfig,
     device: NetDev,
@@ -89,8 +91,7 @@ impl UdpBackend {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
         let device = NetDev::lookup(netdev)?;
-        let make = |address| UdpSocket::make(address, device.index);
-        let (share, stations) = Share::open(&config.addresses, device.index, &make)?;
+        let (share, stations) = Share::open(&config.addresses, device.index)?;
         let sockets: Vec<_> = stations.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);
         let capabilities = Capabilities {
@@ -107,7 +108,7 @@ impl UdpBackend {
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(share.block()),
         };
-        let mut post = Post::new(share.block(), device.index)?;
+        let mut post = Post::new(device.index)?;
         let mut lobby = Vec::new();
         for station in stations {
             lobby.push(UdpSocket::adopt(station.first(), station.address(), device.index));
@@ -256,22 +257,28 @@ impl Backend for UdpBackend {
             socket.address().is_multicast() || addresses.contains(&socket.address())
         });
         for address in self.share.addresses() {
-            if self.sockets.of(address).is_none() {
+            if self.sockets.of(address).is_none() && !addresses.contains(&address) {
                 self.share.leave(address);
                 self.sockets.leave(address);
             }
         }
+        self.share.enter_rest(addresses);
+        self.take_up()
+    }
+
+    fn share(&self) -> Option<Arc<Share>> {
+        Some(self.share.share())
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
         let Self { share, sockets, device, config, .. } = self;
-        let make = |address| UdpSocket::make(address, device.index);
-        let mut result = Ok(());
-        for &address in addresses {
-            if sockets.of(address).is_none() {
-                let added = share.enter(address, &make).and_then(|station| {
-                    sockets.add(adopt(&station, device, config))?;
-                    sockets.enter(station, device.index)
-                });
-                result = result.and(added);
-            }
+        let (stations, failed) = share.take_ready();
+        let mut result = failed.map_or(Ok(()), Err);
+        for station in stations {
+            let added = sockets
+                .add(adopt(&station, device, config))
+                .and_then(|()| sockets.enter(station, device.index));
+            result = result.and(added);
         }
         result
     }

@@ -69,10 +69,10 @@ impl Error {
                 NetError::PortInUse { .. }
                 | NetError::OtherUser { .. }
                 | NetError::OtherVersion { .. }
-                | NetError::TooManyProcesses { .. }
                 | NetError::BlockTaken { .. }
                 | NetError::ServiceTaken { .. },
             ) => libc::EADDRINUSE,
+            Self::Net(NetError::NoBlock { .. }) => libc::ENOMEM,
             Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
             Self::Net(NetError::TooManyFiles) => libc::EMFILE,
             Self::Net(NetError::NoSuchAddress { .. } | NetError::NoAddress { .. }) => {

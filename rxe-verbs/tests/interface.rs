@@ -233,3 +233,54 @@ fn a_link_that_goes_down_fails_its_requests_and_works_again_when_it_is_up() {
 fn the_same_over_packet_sockets() {
     in_namespace(SETUP, || a_link_that_goes_down(BackendKind::Packet));
 }
+
+#[test]
+fn an_address_whose_holder_is_stopped_stalls_nothing() {
+    // One that shares the address to come, and answers nobody: a door with nobody behind it.
+    const HOLDER: &str = "rxe/127.0.0.5/9";
+    in_namespace("", || {
+        let a = Side::new(Device::open("lo").unwrap());
+        let b = Side::new(open("127.0.0.9".parse().unwrap()));
+        connect(&a.qp, &b.qp);
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::DGRAM,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let name = rustix::net::SocketAddrUnix::new_abstract_name(HOLDER.as_bytes()).unwrap();
+        rustix::net::bind(&socket, &name).unwrap();
+        let asked =
+            || std::fs::read_to_string("/proc/net/unix").unwrap().contains("@rxe/127.0.0.5/lock");
+        sh("ip address add 127.0.0.5/8 dev lo");
+        while !asked() {
+            thread::yield_now();
+        }
+        // The device waits for it, and works meanwhile.
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let inbox = to.region(16);
+            to.qp.recv(1, &[inbox.slice(..)]).unwrap();
+            from.qp.send_bytes(2, b"hello").post().unwrap();
+            assert_eq!((from.ok().id, to.ok().byte_len), (2, 5));
+        }
+        sh("ip link set lo mtu 60000");
+        assert!(asked(), "it took no longer than the device waits");
+        let text = until(&a.device, AsyncKind::GidChange).text;
+        let whom = format!("process {} ", std::process::id());
+        assert!(text.contains("new: 127.0.0.5; ") && text.contains(&whom), "{text}");
+        // Told to let go of the device, it waits no more.
+        sh("ip address del 127.0.0.5/8 dev lo");
+        until(&a.device, AsyncKind::GidChange);
+        sh("ip address add 127.0.0.5/8 dev lo");
+        while !asked() {
+            thread::yield_now();
+        }
+        let Side { device, pd, cq, qp } = a;
+        drop((qp, cq, pd));
+        device.close().unwrap();
+        while asked() {
+            thread::yield_now();
+        }
+    });
+}

@@ -60,17 +60,26 @@ impl Message {
     }
 }
 
-/// The door of one address.
+/// The door of one block on one address.
 #[derive(Debug)]
 pub(super) struct Door {
     place: Place,
+    block: u8,
     socket: Arc<UnixSocket>,
     group: Group,
 }
 
 impl Door {
-    pub(super) fn new(place: Place, socket: UnixSocket, group: Group) -> Self {
-        Self { place, socket: Arc::new(socket), group }
+    pub(super) fn new(place: Place, block: u8, socket: UnixSocket, group: Group) -> Self {
+        Self { place, block, socket: Arc::new(socket), group }
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        self.place.address
+    }
+
+    pub(super) fn block(&self) -> u8 {
+        self.block
     }
 
     /// Answers whoever has asked.
@@ -105,7 +114,7 @@ impl Door {
 #[derive(Debug)]
 pub(super) struct Doors {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -137,35 +146,41 @@ impl Doors {
             .name("rxe-lease".into())
             .spawn(move || theirs.serve())
             .map_err(|e| NetError::os("start a thread", e))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
     pub(super) fn add(&self, door: Door) {
         self.shared.change(|state| state.doors.push(Arc::new(door)));
     }
 
-    /// Closes a door: then its name is free.
-    pub(super) fn remove(&self, address: IpAddr) {
-        let made =
-            self.shared.change(|state| state.doors.retain(|door| door.place.address != address));
+    /// Closes doors: then their names are free.
+    pub(super) fn remove(&self, which: impl Fn(&Door) -> bool) {
+        let made = self.shared.change(|state| state.doors.retain(|door| !which(door)));
         // The thread may hold it a moment longer.
         let state = self.shared.lock();
-        let waits = self.shared.taken_up.wait_while(state, |state| state.seen < made);
+        let taken_up = |state: &mut State| state.seen < made && !state.stop;
+        let waits = self.shared.taken_up.wait_while(state, taken_up);
         drop(waits.unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        self.shared.lock().doors.iter().map(|door| door.place.address).collect()
+    /// Closes all doors, for ever.
+    pub(super) fn close(&self) {
+        self.shared.change(|state| {
+            state.doors.clear();
+            state.stop = true;
+        });
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It does not panic; and if it did, there would be nobody left to tell. In a forked
+            // child there is none, and this ends at once.
+            let _ = thread.join();
+        }
     }
 }
 
 impl Drop for Doors {
     fn drop(&mut self) {
-        self.shared.change(|state| state.stop = true);
-        if let Some(thread) = self.thread.take() {
-            // It does not panic; and if it did, there would be nobody left to tell.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 

@@ -2,37 +2,52 @@
 //! its own. The caller holds the address's lock.
 
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::UDP_PORT;
 
-use super::door::Message;
+use super::BLOCKS;
+use super::door::{Message, VERSION};
 use super::name::Place;
-use super::{BLOCKS, Group, Make, PATIENCE};
+use super::patience::{PATIENCE, Patience};
 use crate::NetError;
 use crate::sys::fork::Held;
 use crate::sys::sockopt::attach_steering;
 use crate::sys::unix::{UnixSocket, abstract_name, exists, own_uid};
 use crate::udp::owner;
 
-/// The sockets of the group up to the one of `block`, which is free.
-pub(super) fn enter(place: &Place, block: u8, make: &Make<'_>) -> Result<Group, NetError> {
-    let mut group = fetch(place, block)?;
+/// The sockets of the group up to the one of `block`, which is free, or further; `have` are those
+/// that this process has already.
+pub(super) fn enter(
+    place: &Place,
+    block: u8,
+    have: &[Arc<Held>],
+    make: &Make<'_>,
+    patience: Patience<'_>,
+) -> Result<Vec<Arc<Held>>, NetError> {
+    if have.len() > usize::from(block) {
+        return Ok(have.to_vec());
+    }
+    let mut group = fetch(place, block, have, patience)?;
     if group.len() <= usize::from(block) {
-        settle(place, &group, make)?;
+        settle(place, &group, make, patience)?;
     }
     while group.len() <= usize::from(block) {
         let socket = make(place.address)?;
         attach_steering(socket.as_fd(), &STEERING)
             .map_err(|e| NetError::os("attach a program to a UDP socket", e))?;
-        group.push(socket);
+        group.push(Arc::new(Held::new(socket)));
     }
-    Ok(group.into_iter().map(|fd| Arc::new(Held::new(fd))).collect())
+    Ok(group)
 }
+
+/// Makes a socket for an address: bound to port 4791, with SO_REUSEPORT.
+pub(super) type Make<'a> = dyn Fn(IpAddr) -> Result<OwnedFd, NetError> + 'a;
 
 /// Chooses the socket by the destination QPN's block. What is too short for that goes to the first.
 const STEERING: [libc::sock_filter; 2] = {
@@ -44,24 +59,30 @@ const STEERING: [libc::sock_filter; 2] = {
     ]
 };
 
-/// Asks the one who has most of the group for the sockets up to `last`; fewer if the group has
-/// fewer. If that one is stopped, any other that has so many will do.
-fn fetch(place: &Place, last: u8) -> Result<Vec<OwnedFd>, NetError> {
+/// Asks the one who has most of the group for the sockets up to `last`, but those that this process
+/// has; fewer if the group has fewer. If that one is stopped, any other that has so many will do.
+fn fetch(
+    place: &Place,
+    last: u8,
+    have: &[Arc<Held>],
+    patience: Patience<'_>,
+) -> Result<Vec<Arc<Held>>, NetError> {
     const ALL: u16 = 256;
     let mut below = ALL;
     'anew: loop {
-        let mut group = Vec::new();
+        let mut group = have.to_vec();
         if below < ALL && next(place, below, last).is_none_or(|(block, _)| block < last) {
             // Who could have answered instead has gone.
             below = ALL;
         }
-        // The last block is held by who holds all.
-        let Some((block, holder)) = next(place, below, last) else {
+        // The last block is held by who holds all. Blocks below those that this process has sockets
+        // up to are no better than its own.
+        let more = next(place, below, last).filter(|(block, _)| usize::from(*block) >= have.len());
+        let Some((block, holder)) = more else {
             return Ok(group);
         };
         let instead = next(place, block.into(), last).filter(|(block, _)| *block > last);
-        let patience = if instead.is_some() { PATIENCE / 5 } else { PATIENCE };
-        let until = Instant::now() + patience;
+        let until = patience.anew(if instead.is_some() { PATIENCE / 5 } else { PATIENCE });
         loop {
             let from = u8::try_from(group.len()).unwrap_or(u8::MAX);
             let (mut fds, most) = match ask(place, &holder, from, last, until) {
@@ -74,7 +95,7 @@ fn fetch(place: &Place, last: u8) -> Result<Vec<OwnedFd>, NetError> {
                 }
                 Err(e) => return Err(e),
             };
-            group.append(&mut fds);
+            group.extend(fds.drain(..).map(|fd| Arc::new(Held::new(fd))));
             if group.len() > usize::from(last.min(most)) {
                 return Ok(group);
             }
@@ -97,7 +118,7 @@ fn ask(
     holder: &str,
     from: u8,
     to: u8,
-    until: Instant,
+    patience: Patience<'_>,
 ) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
     let address = place.address;
     let os = |e| NetError::os("ask another process for its sockets", e);
@@ -128,9 +149,10 @@ fn ask(
                     }
                     return Ok(Some((letter.fds, last)));
                 }
-                Some(Message::OtherVersion(_)) => {
+                Some(Message::OtherVersion(version)) => {
                     let owner = letter.pid.and_then(owner::of_pid);
-                    return Err(NetError::OtherVersion { address, owner });
+                    let newer = version > VERSION;
+                    return Err(NetError::OtherVersion { address, owner, newer });
                 }
                 Some(Message::Give { .. } | Message::OtherUser) => {
                     let owner = letter.pid.and_then(owner::of_pid);
@@ -142,7 +164,7 @@ fn ask(
         if !exists(holder).map_err(os)? {
             return Ok(None);
         }
-        if Instant::now() > until {
+        if patience.is_over() {
             let owner = owner::of_abstract(holder);
             return Err(NetError::NoAnswer { address, owner });
         }
@@ -151,12 +173,17 @@ fn ask(
 
 /// Waits until the group holds no socket but `ours`: those of processes that have just died are
 /// closed a moment after their doors.
-fn settle(place: &Place, ours: &[OwnedFd], make: &Make<'_>) -> Result<(), NetError> {
-    let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
+fn settle(
+    place: &Place,
+    ours: &[Arc<Held>],
+    make: &Make<'_>,
+    patience: Patience<'_>,
+) -> Result<(), NetError> {
+    let inode = |fd: &Arc<Held>| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
     let ours: Vec<u64> = ours.iter().map(inode).collect();
     // What /proc says of link-local addresses does not tell interfaces apart.
-    let patience = if place.is_link_local() { PATIENCE / 50 } else { PATIENCE / 2 };
-    let until = Instant::now() + patience;
+    let time = if place.is_link_local() { PATIENCE / 50 } else { PATIENCE / 2 };
+    let patience = patience.anew(time);
     let mut tried = false;
     while let Some(other) = owner::inodes(place.address, UDP_PORT).find(|i| !ours.contains(i)) {
         if !tried {
@@ -164,7 +191,7 @@ fn settle(place: &Place, ours: &[OwnedFd], make: &Make<'_>) -> Result<(), NetErr
             drop(make(place.address)?);
             tried = true;
         }
-        if Instant::now() > until {
+        if patience.is_over() {
             if place.is_link_local() {
                 break;
             }

@@ -12,17 +12,18 @@ use std::os::fd::AsFd;
 
 use rxe_core::wire::Frame;
 
-use super::Station;
 use super::letter;
 use super::mad::{self, For};
 use super::name::Place;
+use super::{Blocks, Station};
 use crate::NetError;
 use crate::backend::Counters;
 use crate::sys::unix::{UnixSocket, abstract_name, own_uid};
 
 /// Where this process's post comes in, and how it sends some.
 pub(crate) struct Post {
-    block: u8,
+    /// This process's.
+    own: Blocks,
     scope: u32,
     out: UnixSocket,
     boxes: Vec<Letterbox>,
@@ -39,23 +40,37 @@ struct Letterbox {
 }
 
 impl Post {
-    /// For the holder of this block, on the interface with index `scope`.
-    pub(crate) fn new(block: u8, scope: u32) -> Result<Self, NetError> {
+    /// On the interface with index `scope`.
+    pub(crate) fn new(scope: u32) -> Result<Self, NetError> {
         let out = UnixSocket::anonymous().map_err(|e| NetError::os("open a unix socket", e))?;
         let buf = vec![0; letter::LEN + (64 << 10)].into();
-        Ok(Self { block, scope, out, boxes: Vec::new(), services: Vec::new(), buf })
+        Ok(Self {
+            own: Blocks::default(),
+            scope,
+            out,
+            boxes: Vec::new(),
+            services: Vec::new(),
+            buf,
+        })
     }
 
     /// Post comes to this station too.
     pub(crate) fn add(&mut self, station: Station) -> Result<(), NetError> {
         let address = station.place.address;
+        let listens = self.has(address);
+        self.own.insert(station.block);
         self.boxes.push(Letterbox { address, service: None, socket: station.letterbox });
         for (service, at) in self.services.clone() {
-            if at.is_none_or(|at| at.is_unspecified()) && covers(at, address) {
+            if !listens && at.is_none_or(|at| at.is_unspecified()) && covers(at, address) {
                 self.open(service, address)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether post comes to this address.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.boxes.iter().any(|b| b.address == address)
     }
 
     /// No more post comes to this address.
@@ -131,8 +146,8 @@ impl Post {
 
     /// Hands over what is this process's of a frame that has arrived, and posts the rest.
     pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
-        let own = self.block;
-        if frame.net.dst.is_multicast() || frame.payloads().all(|p| block(p) == own) {
+        let own = self.own;
+        if frame.net.dst.is_multicast() || frame.payloads().all(|p| own.has(block(p))) {
             return sink(frame);
         }
         let mut start = 0;
@@ -146,7 +161,7 @@ impl Post {
             let part = Frame { net, payload, segment };
             let posted = match stretch[0] {
                 0 => self.post_mad(&part),
-                block => block != own && self.post(&part, |place| place.letterbox(block)),
+                block => !own.has(block) && self.post(&part, |place| place.letterbox(block)),
             };
             if !posted {
                 sink(&part);
@@ -158,7 +173,7 @@ impl Post {
     /// Whether a packet to QP1 is another process's, and on its way there.
     fn post_mad(&self, frame: &Frame<'_>) -> bool {
         match mad::destination(frame.payload) {
-            For::Block(block) if block != self.block && block != 0 => {
+            For::Block(block) if !self.own.has(block) && block != 0 => {
                 self.post(frame, |place| place.letterbox(block))
             }
             For::Service(service) => {

@@ -1,15 +1,18 @@
 //! Several backends on one address, in one process and in several.
 
+mod blocks;
+
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::name::Place;
-use crate::sys::unix::UnixSocket;
+use crate::sys::unix::{UnixSocket, abstract_name};
 use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
 
@@ -317,8 +320,14 @@ impl Process {
 fn a_process_of_its_own() {
     let Ok(address) = std::env::var("RXE_TEST_HOLDS") else { return };
     let backend = UdpBackend::open(&UdpConfig::new("lo", [ip(&address)]));
+    let more = std::env::var("RXE_TEST_LEASES").map_or(0, |more| more.parse().unwrap());
     match &backend {
-        Ok(backend) => println!("OPENED {}", block(backend)),
+        Ok(backend) => {
+            for _ in 0..more {
+                backend.share().unwrap().lease().unwrap();
+            }
+            println!("OPENED {}", block(backend));
+        }
         Err(e) => println!("OPENED {e}"),
     }
     if std::env::var_os("RXE_TEST_FORKS").is_some() {
@@ -421,8 +430,33 @@ fn other_versions_refuse_each_other() {
                 door.send(&letter.from.unwrap(), &answer, &[]).unwrap();
             });
             let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
-            assert!(matches!(error, NetError::OtherVersion { .. }), "{error}");
+            assert!(matches!(error, NetError::OtherVersion { newer: true, .. }), "{error}");
+            let text = error.to_string();
+            let who = format!("{ADDRESS} is in use by process {} (", std::process::id());
+            assert!(text.starts_with(&who), "{text}");
+            assert!(text.contains("a newer version of rxe") && text.contains("stop it"), "{text}");
         });
+    });
+}
+
+#[test]
+fn a_newcomer_of_another_version_is_told_so() {
+    in_namespace("", || {
+        let _first = open();
+        let newcomer = UnixSocket::anonymous().unwrap();
+        let door = abstract_name(&Place::new(ip(ADDRESS), 0).door(1)).unwrap();
+        // Whatever its version asks, and however.
+        for question in [&b"rxe\x02\x01\0\x09\0"[..], b"rxe\x07something else", b"rxe\0"] {
+            newcomer.send(&door, &[std::io::IoSlice::new(question)], &[]).unwrap();
+            let mut fds = [PollFd::new(&newcomer, PollFlags::IN)];
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "no answer");
+            let mut buf = [0; 64];
+            let letter = newcomer.receive(&mut buf).unwrap().unwrap();
+            // What all versions understand.
+            assert_eq!(buf[..letter.len], *b"rxe\x01\x04\0\0\0");
+            assert!(letter.fds.is_empty() && letter.pid == Some(std::process::id()));
+        }
     });
 }
 

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use libc::sock_filter;
 use rxe_core::wire::UDP_PORT;
 
+use crate::lease::Blocks;
+
 const LD_W_ABS: u16 = 0x20;
 const LD_H_ABS: u16 = 0x28;
 const LD_B_ABS: u16 = 0x30;
@@ -25,10 +27,10 @@ const WHOLE: u32 = u32::MAX;
 /// Where the destination QPN's high 8 bits stand after the IP header: UDP, then BTH.
 const BLOCK: u32 = 8 + 5;
 
-/// The program for packets whose IP header begins at `ip`, to QPNs of `block`.
-pub(super) fn program(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
-    let v4 = match_v4(ip, addresses, block);
-    let v6 = match_v6(ip, addresses, block);
+/// The program for packets whose IP header begins at `ip`, to QPNs of `blocks`.
+pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
+    let v4 = match_v4(ip, addresses, blocks);
+    let v6 = match_v6(ip, addresses, blocks);
     let mut p = vec![op(LD_H_ABS, PROTOCOL)];
     p.extend(unless(0x0800, &v4));
     p.extend(unless(0x86dd, &v6));
@@ -36,15 +38,15 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filt
     p
 }
 
-/// `block`, jumped over unless the accumulator is `value`.
-fn unless(value: u32, block: &[sock_filter]) -> Vec<sock_filter> {
-    let over = u32::try_from(block.len()).unwrap_or(u32::MAX);
+/// `part`, jumped over unless the accumulator is `value`.
+fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
+    let over = u32::try_from(part.len()).unwrap_or(u32::MAX);
     let mut p = vec![jump(value, 1, 0), op(JA, over)];
-    p.extend_from_slice(block);
+    p.extend_from_slice(part);
     p
 }
 
-fn match_v4(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
+fn match_v4(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 9)];
     p.extend(or_drop(17));
     // The length of the header, options included, goes to X.
@@ -52,7 +54,7 @@ fn match_v4(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
     p.push(op(LD_H_IND, ip + 2));
     p.extend(or_drop(UDP_PORT.into()));
     p.push(op(LD_B_IND, ip + BLOCK));
-    p.extend(or_drop(block.into()));
+    p.extend(one_or_drop(blocks));
     p.push(op(LD_W_ABS, ip + 16));
     for address in addresses {
         if let IpAddr::V4(address) = address {
@@ -63,13 +65,13 @@ fn match_v4(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
     p
 }
 
-fn match_v6(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
+fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 6)];
     p.extend(or_drop(17));
     p.push(op(LD_H_ABS, ip + 42));
     p.extend(or_drop(UDP_PORT.into()));
     p.push(op(LD_B_ABS, ip + 40 + BLOCK));
-    p.extend(or_drop(block.into()));
+    p.extend(one_or_drop(blocks));
     for address in addresses {
         if let IpAddr::V6(address) = address {
             // Four words, each a load and a comparison; whoever fails goes to the next address.
@@ -87,6 +89,17 @@ fn match_v6(ip: u32, addresses: &[IpAddr], block: u8) -> Vec<sock_filter> {
 
 fn or_drop(value: u32) -> [sock_filter; 2] {
     [jump(value, 1, 0), op(RET_K, 0)]
+}
+
+/// Goes on if the accumulator is one of these.
+fn one_or_drop(blocks: Blocks) -> Vec<sock_filter> {
+    let last = blocks.iter().count();
+    // There are 255 at most, so a jump from the first leads beyond the last.
+    let to = |at: usize| u8::try_from(last - at).unwrap_or(u8::MAX);
+    let mut p: Vec<_> =
+        blocks.iter().enumerate().map(|(at, block)| jump(block.into(), to(at), 0)).collect();
+    p.push(op(RET_K, 0));
+    p
 }
 
 fn op(code: u16, k: u32) -> sock_filter {
@@ -139,7 +152,7 @@ mod tests {
             .iter()
             .map(|a| a.parse().unwrap())
             .collect();
-        let program = program(14, &ours, 7);
+        let program = program(14, &ours, Blocks::from_iter([7, 9, 200]));
         let passes_to = |dst: &str, port, block| {
             let dst: IpAddr = dst.parse().unwrap();
             let net = NetHeader::outgoing(dst, dst, 1);
@@ -151,12 +164,28 @@ mod tests {
         for ours in &ours {
             assert!(passes(&ours.to_string(), 4791), "{ours}");
             assert!(!passes(&ours.to_string(), 4790));
-            assert!(!passes_to(&ours.to_string(), 4791, 8), "another process's");
+            for (block, own) in
+                [(7, true), (9, true), (200, true), (0, false), (8, false), (201, false)]
+            {
+                assert_eq!(passes_to(&ours.to_string(), 4791, block), own, "{block}");
+            }
         }
         for other in ["10.0.0.3", "fe80::2", "fe80:1::1", "2001:db8:1::1:2"] {
             assert!(!passes(other, 4791), "{other}");
         }
         assert_eq!(run(&program, 0x0806, &[0; 60]), Some(0), "ARP");
+    }
+
+    #[test]
+    fn a_process_may_have_all_blocks() {
+        let ours: IpAddr = "10.0.0.1".parse().unwrap();
+        let program = program(0, &[ours], (1..=255).collect());
+        let net = NetHeader::outgoing(ours, ours, 1);
+        let ip = IpUdpHeader::new(&net, 4791, UdpChecksum::None, &[0; 6]);
+        for block in 0..=255 {
+            let packet = [ip.as_bytes(), &[0, 0, 0, 0, 0, block]].concat();
+            assert_eq!(run(&program, 0x0800, &packet) == Some(WHOLE), block > 0, "{block}");
+        }
     }
 
     #[test]
@@ -167,6 +196,6 @@ mod tests {
         packet[0] = 0x46;
         packet.splice(20..20, [1, 1, 1, 0]);
         packet.extend([0, 0, 0, 0, 0, 7]);
-        assert_eq!(run(&program(0, &[ours], 7), 0x0800, &packet), Some(WHOLE));
+        assert_eq!(run(&program(0, &[ours], Blocks::from_iter([7])), 0x0800, &packet), Some(WHOLE));
     }
 }

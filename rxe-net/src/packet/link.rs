@@ -10,6 +10,7 @@ use rxe_core::wire::{Frame, IpId, NetHeader, frame, icrc};
 use super::filter;
 use super::headers::{ETHERNET, Headers, ethertype, parse_vnet};
 use crate::NetError;
+use crate::lease::Blocks;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg;
 use crate::sys::mmsg::Received;
@@ -36,11 +37,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens a socket that hears what comes to the QPNs of `block` of `addresses` on `device`.
+    /// Opens a socket that hears what comes to the QPNs of `blocks` of `addresses` on `device`.
     pub(super) fn open(
         device: &NetDev,
         addresses: &[IpAddr],
-        block: u8,
+        blocks: Blocks,
         recv_buffer: usize,
     ) -> Result<Self, NetError> {
         let NetDev { index: interface, mac, ethernet, .. } = *device;
@@ -51,7 +52,7 @@ impl Link {
             .map_err(|e| privilege(e.into(), "open a packet socket"))?;
         let vnet = ethernet && kernel_knows_udp_in_vnet();
         let set_up = || -> io::Result<usize> {
-            attach(fd.as_fd(), ethernet, addresses, block)?;
+            attach(fd.as_fd(), ethernet, addresses, blocks)?;
             let set = |level, name, value| sockopt::set_int(fd.as_fd(), level, name, value);
             if vnet {
                 set(libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
@@ -74,9 +75,9 @@ impl Link {
         Ok(Self { fd, interface, mac, ethernet, vnet, recv_buffer, overflow: 0 })
     }
 
-    /// Hears what comes to these addresses from now on.
-    pub(super) fn listen_to(&self, addresses: &[IpAddr], block: u8) -> Result<(), NetError> {
-        attach(self.as_fd(), self.ethernet, addresses, block)
+    /// Hears what comes to these QPNs of these addresses from now on.
+    pub(super) fn listen_to(&self, addresses: &[IpAddr], blocks: Blocks) -> Result<(), NetError> {
+        attach(self.as_fd(), self.ethernet, addresses, blocks)
             .map_err(|e| NetError::os("attach a filter to a packet socket", e))
     }
 
@@ -136,9 +137,14 @@ impl Link {
 }
 
 /// Lets through what comes to these addresses; replaces what was let through before.
-fn attach(fd: BorrowedFd<'_>, ethernet: bool, addresses: &[IpAddr], block: u8) -> io::Result<()> {
+fn attach(
+    fd: BorrowedFd<'_>,
+    ethernet: bool,
+    addresses: &[IpAddr],
+    blocks: Blocks,
+) -> io::Result<()> {
     let ip = if ethernet { ETHERNET } else { 0 };
-    let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses, block);
+    let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses, blocks);
     sockopt::attach_filter(fd, &program)
 }
 

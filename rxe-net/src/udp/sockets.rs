@@ -73,10 +73,13 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Packets to QP1 of this address, and its post, come here too.
+    /// Packets to QP1 of this address, and its post, come here too; or, of an address that is known,
+    /// the post of one more block.
     pub(crate) fn enter(&mut self, station: Station, scope: u32) -> Result<(), NetError> {
-        let socket = UdpSocket::adopt(station.first(), station.address(), scope);
-        self.lobby.push(Slot::new(socket, true));
+        if !self.post.has(station.address()) {
+            let socket = UdpSocket::adopt(station.first(), station.address(), scope);
+            self.lobby.push(Slot::new(socket, true));
+        }
         self.post.add(station)?;
         self.watch_post();
         Ok(())
@@ -146,11 +149,14 @@ impl Sockets {
         Ok(())
     }
 
-    /// Closes those among the later ones that `keep` does not want.
+    /// Closes those among the later ones that `keep` does not want, but for those on an address that
+    /// one of the first is on.
     pub(crate) fn retain(&mut self, keep: impl Fn(&UdpSocket) -> bool) {
         let Self { all, epoll, .. } = self;
+        let first = all.iter().filter(|slot| !slot.later).map(|slot| slot.socket.address());
+        let first: Vec<_> = first.collect();
         all.retain(|slot| {
-            let stays = !slot.later || keep(&slot.socket);
+            let stays = first.contains(&slot.socket.address()) || keep(&slot.socket);
             if !stays {
                 // Other processes may keep it open.
                 let _ = epoll::delete(&*epoll, &slot.socket);
@@ -164,14 +170,15 @@ impl Sockets {
         self.all.iter().map(|slot| &slot.socket)
     }
 
-    /// The one on this address or of this group.
+    /// The one on this address or of this group; the first, if each block has one.
     pub(crate) fn of(&self, address: IpAddr) -> Option<&UdpSocket> {
         self.iter().find(|socket| socket.address() == address)
     }
 
     /// The one on this address had no room.
     pub(crate) fn wait_for_room(&mut self, address: IpAddr) {
-        if self.all.iter().any(|slot| slot.later && slot.socket.address() == address) {
+        let sends = self.all.iter().find(|slot| slot.socket.address() == address);
+        if sends.is_some_and(|slot| slot.later) {
             self.blocked = true;
             self.watch(EventFlags::IN | EventFlags::OUT);
         }

@@ -1,8 +1,7 @@
 //! What a device and its port say of themselves: the values of `ibv_query_device` and
 //! `ibv_query_port`, under the names that verbs gives them. IBTA 11.2.1.2.
 //!
-//! Limits are at least those of kernel rxe (of 65,536 queue pairs, some numbers are kept free); each is
-//! enforced. What there is none of says 0. Applications know a software RoCE device by its vendor id, so ours is kernel rxe's.
+//! Limits are at least those of kernel rxe; each is enforced. What there is none of says 0. Applications know a software RoCE device by its vendor id, so ours is kernel rxe's.
 
 use std::fmt;
 
@@ -125,12 +124,6 @@ impl DeviceAttr {
             phys_port_cnt: 1,
         }
     }
-}
-
-/// The limits of a device that shares its addresses with other processes, and so has 65,536 numbers
-/// for its queue pairs: some fewer, so that a random one is soon a free one.
-pub(crate) fn limits_of_sharing(limits: Limits) -> Limits {
-    Limits { max_qp: limits.max_qp.min(65_000), ..limits }
 }
 
 /// Optional abilities of a device, with the bits of `enum ibv_device_cap_flags`.

@@ -4,20 +4,27 @@
 //! Queue pairs keep the addresses that they were connected with: where such an address is gone,
 //! their requests are sent in vain until the retries are used up, as when a cable is pulled.
 //!
+//! Other processes may have to be waited for before a new address can be shared with them, and one
+//! of them may be stopped. A thread made for it does that; the device goes on with its other
+//! addresses meanwhile, and takes up the new ones when that has ended.
+//!
 //! An interface that was removed and made anew is another one, though it has the same name: open its
 //! device again.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
-use rxe_net::{GidTable, Interface, InterfaceMonitor};
+use rxe_net::{GidTable, Interface, InterfaceMonitor, Share};
 
 use super::{PortAttr, PortState};
 use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
+use crate::os::EventFd;
 
 /// What changes.
 #[derive(Debug)]
@@ -50,21 +57,36 @@ impl Live {
     }
 }
 
-/// Keeps a device up to date. Its descriptor is readable when there may be something to do.
+/// Keeps a device up to date. Its descriptors are readable when there may be something to do.
 #[derive(Debug)]
 pub(crate) struct Follow {
     monitor: InterfaceMonitor,
+    share: Option<Arc<Share>>,
     live: Arc<Live>,
     asyncs: Arc<AsyncEvents>,
+    /// The interface has changed since it was last looked at.
+    stale: bool,
+    /// What comes when its addresses have been entered.
+    coming: Option<State>,
+    entered: Arc<Entered>,
+}
+
+/// Whether new addresses have been entered.
+#[derive(Debug)]
+struct Entered {
+    flag: AtomicBool,
+    fd: EventFd,
 }
 
 impl Follow {
     pub(super) fn new(
         monitor: InterfaceMonitor,
+        share: Option<Arc<Share>>,
         live: Arc<Live>,
         asyncs: Arc<AsyncEvents>,
-    ) -> Self {
-        Self { monitor, live, asyncs }
+    ) -> Result<Self> {
+        let entered = Arc::new(Entered { flag: AtomicBool::new(false), fd: EventFd::new()? });
+        Ok(Self { monitor, share, live, asyncs, stale: false, coming: None, entered })
     }
 
     /// Looks whether the interface has changed, and does what follows from it.
@@ -72,40 +94,92 @@ impl Follow {
     /// # Errors
     /// The device has failed, or the system can not be asked any more.
     pub(crate) fn update(&mut self, shard: &Shard) -> Result<()> {
-        let ask = |e| Error::io("ask for interfaces", e);
-        let before = self.live.0.read().clone();
-        if !self.monitor.changed(before.interface.index).map_err(ask)? {
-            return Ok(());
+        let index = self.live.0.read().interface.index;
+        self.stale |= self.monitor.changed(index).map_err(cannot_ask)?;
+        if self.coming.is_some() {
+            self.entered.fd.clear();
+            if !self.entered.flag.swap(false, Ordering::Acquire) {
+                return Ok(());
+            }
         }
+        if let Some(now) = self.coming.take() {
+            self.move_to(shard, &now)?;
+        }
+        if std::mem::take(&mut self.stale) {
+            self.look(shard)?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, shard: &Shard) -> Result<()> {
+        let before = self.live.0.read().clone();
         let interface = match Interface::by_index(before.interface.index) {
             Ok(Some(interface)) => interface,
             Ok(None) => removed(&before.interface),
             // The tables change faster than they can be read: another message will come.
             Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Ok(()),
-            Err(e) => return Err(ask(e)),
+            Err(e) => return Err(cannot_ask(e)),
         };
+        self.live.0.write().interface = interface.clone();
+        if let Some((kind, text)) = port_event(&before.interface, &interface) {
+            self.asyncs.of_device(kind, text);
+        }
         let mut now = State { interface, ..before.clone() };
         if let Some(table) = &mut now.table {
             table.follow(&now.interface);
             now.gids = table.usable().into();
         }
-        let mut trouble = None;
-        if now.gids != before.gids {
-            trouble = shard.with(|core| core.set_gids(&now.gids))?.err();
+        if now.gids == before.gids {
+            self.live.0.write().table = now.table;
+            return Ok(());
         }
-        let events = events(&before, &now, trouble.map(|e| e.to_string()));
-        *self.live.0.write() = now;
-        for (kind, text) in events {
-            self.asyncs.of_device(kind, text);
+        if self.begin_to_enter(&now.gids) {
+            self.coming = Some(now);
+            return Ok(());
         }
+        self.move_to(shard, &now)
+    }
+
+    /// Whether a thread now enters those of these addresses that the device is not on.
+    fn begin_to_enter(&self, gids: &[Gid]) -> bool {
+        let Some(share) = self.share.clone() else { return false };
+        let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
+        if !share.lacks_any(&addresses) {
+            return false;
+        }
+        let entered = Arc::clone(&self.entered);
+        let enter = move || {
+            share.enter(&addresses);
+            entered.flag.store(true, Ordering::Release);
+            entered.fd.set();
+        };
+        // Where there is no thread to be had, the shard waits.
+        thread::Builder::new().name("rxe-enter".into()).spawn(enter).is_ok()
+    }
+
+    /// These are the addresses now.
+    fn move_to(&self, shard: &Shard, now: &State) -> Result<()> {
+        let before = self.live.gids();
+        let trouble = shard.with(|core| core.set_gids(&now.gids))?.err();
+        {
+            let mut live = self.live.0.write();
+            live.table.clone_from(&now.table);
+            live.gids = Arc::clone(&now.gids);
+        }
+        let text =
+            gid_text(&now.interface.name, &before, &now.gids, trouble.map(|e| e.to_string()));
+        self.asyncs.of_device(AsyncKind::GidChange, text);
         Ok(())
+    }
+
+    /// What it is told by that there may be something to do.
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.monitor.as_fd(), self.entered.fd.as_fd()]
     }
 }
 
-impl AsFd for Follow {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.monitor.as_fd()
-    }
+fn cannot_ask(e: std::io::Error) -> Error {
+    Error::io("ask for interfaces", e)
 }
 
 /// What is left of an interface that is gone.
@@ -113,32 +187,31 @@ fn removed(interface: &Interface) -> Interface {
     Interface { up: false, running: false, addresses: Vec::new(), ..interface.clone() }
 }
 
-/// What programs are told of a change.
-fn events(before: &State, now: &State, trouble: Option<String>) -> Vec<(AsyncKind, String)> {
-    let mut events = Vec::new();
-    let name = &now.interface.name;
-    let port = |state: &State| PortAttr::of(&state.interface).state;
-    match (port(before), port(now)) {
+/// What programs are told of a port that has changed.
+fn port_event(before: &Interface, now: &Interface) -> Option<(AsyncKind, String)> {
+    let name = &now.name;
+    match (PortAttr::of(before).state, PortAttr::of(now).state) {
         (PortState::Active, PortState::Down) => {
-            let why = if now.interface.up { "has no carrier" } else { "is down" };
-            events.push((AsyncKind::PortErr, format!("{name} {why}")));
+            let why = if now.up { "has no carrier" } else { "is down" };
+            Some((AsyncKind::PortErr, format!("{name} {why}")))
         }
         (PortState::Down, PortState::Active) => {
-            events.push((AsyncKind::PortActive, format!("{name} is up")));
+            Some((AsyncKind::PortActive, format!("{name} is up")))
         }
-        _ => {}
+        _ => None,
     }
-    if now.gids != before.gids {
-        let not_in = |a: &State, b: &State| -> Vec<String> {
-            let only = a.gids.iter().filter(|g| !g.is_zero() && !b.gids.contains(g));
-            only.map(|g| g.to_ip().to_string()).collect()
-        };
-        let list = |what: &str, gids: Vec<String>| {
-            (!gids.is_empty()).then(|| format!("{what}: {}", gids.join(", ")))
-        };
-        let parts = [list("new", not_in(now, before)), list("gone", not_in(before, now)), trouble];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        events.push((AsyncKind::GidChange, format!("addresses of {name}: {}", parts.join("; "))));
-    }
-    events
+}
+
+/// What programs are told of addresses that have changed.
+fn gid_text(name: &str, before: &[Gid], now: &[Gid], trouble: Option<String>) -> String {
+    let not_in = |a: &[Gid], b: &[Gid]| -> Vec<String> {
+        let only = a.iter().filter(|g| !g.is_zero() && !b.contains(g));
+        only.map(|g| g.to_ip().to_string()).collect()
+    };
+    let list = |what: &str, gids: Vec<String>| {
+        (!gids.is_empty()).then(|| format!("{what}: {}", gids.join(", ")))
+    };
+    let parts = [list("new", not_in(now, before)), list("gone", not_in(before, now)), trouble];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    format!("addresses of {name}: {}", parts.join("; "))
 }

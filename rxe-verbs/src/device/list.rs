@@ -10,7 +10,6 @@ use std::io;
 use rxe_core::engine::Limits;
 use rxe_net::{GidTable, Interface};
 
-use super::attr::limits_of_sharing;
 use super::links::Links;
 use super::{DeviceAttr, Guid, PortAttr};
 
@@ -79,7 +78,7 @@ impl DeviceInfo {
 
     /// What it can do, opened as [`crate::OpenOptions::new`] does it.
     pub fn attr(&self) -> DeviceAttr {
-        DeviceAttr::of(&self.interface, &limits_of_sharing(Limits::default()))
+        DeviceAttr::of(&self.interface, &Limits::default())
     }
 
     /// What its port is like.

@@ -15,6 +15,7 @@ use rxe_core::types::{Gid, Mtu, Time};
 use rxe_net::{Backend, PcapHandle};
 
 use super::follow::Live;
+use super::numbers::Numbers;
 use super::quota::Quotas;
 use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
@@ -35,7 +36,7 @@ pub struct Device {
 pub(super) struct DeviceInner {
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
-    pub(super) qpn_block: Option<u8>,
+    pub(super) numbers: Numbers,
     /// What changes with the interface.
     pub(super) live: Arc<Live>,
     pub(super) mtu: Mtu,
@@ -104,10 +105,11 @@ impl Device {
         self.inner.backend
     }
 
-    /// The high 8 bits of all QPNs of this device, never 0: other processes on the same addresses
-    /// have others. `None` where its way onto the wire is its own.
+    /// The high 8 bits of the QPNs of this device, never 0: other processes on the same addresses
+    /// have others. (When it has 65,000 queue pairs of this block, it takes a further one.) `None`
+    /// where its way onto the wire is its own.
     pub fn qpn_block(&self) -> Option<u8> {
-        self.inner.qpn_block
+        self.inner.numbers.first_block()
     }
 
     /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the
@@ -270,6 +272,10 @@ impl Device {
     /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.
     pub(crate) fn next_srq(&self) -> u32 {
         self.inner.next_srq.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.inner.numbers
     }
 
     pub(crate) fn shard(&self) -> &Shard {

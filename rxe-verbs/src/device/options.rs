@@ -15,8 +15,8 @@ use rxe_net::{
     PacketConfig, Pcap, PcapHandle, PcapOptions, Shm, SrcPort, UdpBackend, UdpConfig,
 };
 
-use super::attr::limits_of_sharing;
 use super::follow::{Follow, Live};
+use super::numbers::Numbers;
 use super::open::DeviceInner;
 use super::quota::Quotas;
 use super::{Device, DeviceInfo};
@@ -169,7 +169,7 @@ impl OpenOptions {
         let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
         let mtu = Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256);
         let defaults = Config::default();
-        let mut config = Config {
+        let config = Config {
             gids: gids.clone(),
             source_port: match capabilities.src_port {
                 SrcPort::Any => SourcePort::PerQp,
@@ -181,11 +181,8 @@ impl OpenOptions {
             window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
             limits: self.limits,
         };
-
-        if capabilities.qpn_block.is_some() {
-            config.limits = limits_of_sharing(config.limits);
-        }
         let limits = config.limits;
+        let share = backend.share();
         let memory = Arc::new(Memory::new());
         let asyncs = Arc::new(AsyncEvents::new()?);
         let shard = Arc::new(Shard::new(ShardParts {
@@ -197,11 +194,13 @@ impl OpenOptions {
         })?);
         let table = (!named).then(|| info.gids().clone());
         let live = Arc::new(Live::new(info.interface().clone(), table, gids.into()));
-        let follow =
-            monitor.map(|monitor| Follow::new(monitor, Arc::clone(&live), Arc::clone(&asyncs)));
+        let numbers = Numbers::new(share.clone());
+        let follow = monitor
+            .map(|monitor| Follow::new(monitor, share, Arc::clone(&live), Arc::clone(&asyncs)));
+        let follow = follow.transpose()?;
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
-            qpn_block: capabilities.qpn_block,
+            numbers,
             info,
             live,
             mtu,

@@ -30,7 +30,9 @@ impl Driver {
     /// `follow` is told when the interface may have changed.
     pub(crate) fn start(shard: Arc<Shard>, follow: Option<Follow>) -> Result<Self> {
         if let Some(follow) = &follow {
-            shard.watch.add_interface(follow)?;
+            for fd in follow.fds() {
+                shard.watch.add_interface(fd)?;
+            }
         }
         let theirs = Arc::clone(&shard);
         let run = move || {

@@ -68,6 +68,11 @@ impl Core {
         self.backend.set_addresses(&addresses)
     }
 
+    /// Receives for what the device has leased since.
+    pub(crate) fn take_up(&mut self) -> Result<(), NetError> {
+        self.backend.take_up()
+    }
+
     /// Joins the groups that queue pairs are attached to. If one can not be joined, those before it
     /// are.
     pub(crate) fn join_groups(&mut self) -> Result<(), NetError> {

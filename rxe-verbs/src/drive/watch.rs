@@ -1,7 +1,7 @@
 //! The descriptors that the driver sleeps on: the backend's, a timer, one to wake it, and the one
 //! that tells of changes of the interface.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Also sleeps on this descriptor, which tells of changes of the interface.
-    pub(super) fn add_interface(&self, fd: &impl AsFd) -> Result<()> {
+    pub(super) fn add_interface(&self, fd: BorrowedFd<'_>) -> Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(INTERFACE), EventFlags::IN).map_err(cannot)
     }
 

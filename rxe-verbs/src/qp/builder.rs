@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rxe_core::VerbsError;
 use rxe_core::qp::{QpCap, QpInit, QpType};
-use rxe_core::types::{Psn, Qkey, Qpn};
+use rxe_core::types::{Psn, Qkey};
 
 use super::{QueuePair, invalid};
 use crate::cq::CompletionQueue;
@@ -146,14 +146,9 @@ impl QpBuilder {
             xrcd: self.xrc.as_ref().map(|domain| Arc::clone(domain.queues())),
             sq_sig_all: self.sq_sig_all,
         };
+        let number = device.numbers().take(device.shard())?;
         let handle = loop {
-            // Random, so that a stranger can not guess it; where several processes share an address,
-            // among those numbers that are this process's.
-            let random = Qpn::from_wire(random_u32()?);
-            let qpn = match device.qpn_block() {
-                Some(block) => Qpn::from_wire(u32::from(block) << 16 | random.value() & 0xffff),
-                None => random,
-            };
+            let qpn = number.random()?;
             match device.shard().with(|core| core.engine.create_qp(qpn, init.clone()))? {
                 Err(VerbsError::Busy { .. }) => {}
                 result => break result?,
@@ -163,7 +158,18 @@ impl QpBuilder {
             handle.block_own_multicast();
         }
         let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
-        Ok(QueuePair { handle, pd, send_cq, recv_cq, srq, xrc, gid_index, psn, qkey })
+        Ok(QueuePair {
+            handle,
+            pd,
+            send_cq,
+            recv_cq,
+            srq,
+            xrc,
+            gid_index,
+            psn,
+            qkey,
+            _number: number,
+        })
     }
 
     fn check_xrc(&self) -> Result<()> {

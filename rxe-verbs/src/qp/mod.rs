@@ -19,7 +19,7 @@ pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
 use crate::cq::CompletionQueue;
-use crate::device::Device;
+use crate::device::{Device, Number};
 use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
@@ -40,6 +40,8 @@ pub struct QueuePair {
     psn: Psn,
     /// Of datagrams.
     qkey: Qkey,
+    /// Given back when the number is free again.
+    _number: Number,
 }
 
 impl QueuePair {

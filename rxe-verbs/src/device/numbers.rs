@@ -1,0 +1,101 @@
+//! The numbers of a device's queue pairs: random, so that a stranger can not guess them, and, where
+//! several processes share an address, among those that are this device's. It has one block of 65,536
+//! at first, and leases a further one when those it has are full.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rxe_core::types::Qpn;
+use rxe_net::Share;
+
+use crate::drive::Shard;
+use crate::error::Result;
+use crate::os::random_u32;
+
+/// See the module's opening.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    /// `None`: all are this device's.
+    share: Option<Arc<Share>>,
+    blocks: Arc<Mutex<Vec<Block>>>,
+    /// One at a time leases a block.
+    leasing: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Block {
+    /// The high 8 bits.
+    high: u8,
+    used: u32,
+}
+
+/// Queue pairs in a block: some fewer than it has numbers, so that a random one is soon a free one.
+const MOST: u32 = 65_000;
+
+impl Numbers {
+    pub(super) fn new(share: Option<Arc<Share>>) -> Self {
+        let blocks = share.iter().flat_map(|share| share.blocks());
+        let blocks = blocks.map(|high| Block { high, used: 0 }).collect();
+        Self { share, blocks: Arc::new(Mutex::new(blocks)), leasing: Mutex::default() }
+    }
+
+    /// The high 8 bits of the first numbers.
+    pub(super) fn first_block(&self) -> Option<u8> {
+        self.blocks.lock().first().map(|block| block.high)
+    }
+
+    /// A place for one more queue pair.
+    ///
+    /// # Errors
+    /// All blocks are taken, or a process with which the address is shared does not answer.
+    pub(crate) fn take(&self, shard: &Shard) -> Result<Number> {
+        let Some(share) = &self.share else { return Ok(Number { block: None }) };
+        loop {
+            if let Some(number) = self.take_of_those() {
+                return Ok(number);
+            }
+            let _leasing = self.leasing.lock();
+            // Another may have leased one meanwhile.
+            if let Some(number) = self.take_of_those() {
+                return Ok(number);
+            }
+            // This waits for other processes: without the shard, which serves peers meanwhile.
+            let high = share.lease()?;
+            shard.with(|core| core.take_up())??;
+            self.blocks.lock().push(Block { high, used: 0 });
+        }
+    }
+
+    fn take_of_those(&self) -> Option<Number> {
+        let mut blocks = self.blocks.lock();
+        let block = blocks.iter_mut().find(|block| block.used < MOST)?;
+        block.used += 1;
+        Some(Number { block: Some((Arc::clone(&self.blocks), block.high)) })
+    }
+}
+
+/// A queue pair's place in a block, until it is dropped.
+pub(crate) struct Number {
+    block: Option<(Arc<Mutex<Vec<Block>>>, u8)>,
+}
+
+impl Number {
+    /// One that may be free.
+    pub(crate) fn random(&self) -> Result<Qpn> {
+        let random = random_u32()?;
+        Ok(Qpn::from_wire(match &self.block {
+            Some((_, high)) => u32::from(*high) << 16 | random & 0xffff,
+            None => random,
+        }))
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if let Some((blocks, high)) = &self.block
+            && let Some(block) = blocks.lock().iter_mut().find(|block| block.high == *high)
+        {
+            block.used -= 1;
+        }
+    }
+}
