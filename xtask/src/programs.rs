@@ -70,7 +70,8 @@ const ALL: &[Program] = &[
     with("ib_send_bw", "-n 100 -q 8"),
     with("ib_send_bw", "-D 2"),
     with("ib_send_lat", "-n 100"),
-    with("ib_send_lat", "-n 100 -e"),
+    // With a kernel of 7.2 it hangs, as it does between two of them.
+    ours("ib_send_lat", "-n 100 -e"),
     with("ib_send_lat", "-n 100 -I 64 -s 64"),
     with("ib_send_lat", "-n 100 -c UC"),
     with("ib_send_lat", "-n 100 -c UD"),
@@ -192,13 +193,18 @@ pub(crate) enum Running {
     Theirs(Proc),
 }
 
+/// What ours says of a kernel that has to send a message again, as 6.1 does where a busy machine
+/// answers late: now and then it begins it at the packet before (SEND ONLY in place of SEND FIRST,
+/// and FIRST in place of the first MIDDLE). The only answer to that is a NAK.
+const SHIFTED: &str = "this packet does not continue the message before it";
+
 impl World<'_> {
     /// Plays one, if it is among those that are wanted, and notes how it went.
     pub(crate) fn row(
         &self,
         what: String,
         sides: Sides,
-        play: impl FnOnce() -> Result<()>,
+        play: impl Fn() -> Result<()>,
         rows: &mut Vec<Row>,
     ) {
         let id = format!("{what}, {}", sides.name());
@@ -207,7 +213,11 @@ impl World<'_> {
             return;
         }
         let start = Instant::now();
-        let failed = play().err().map(|e| e.to_string());
+        let mut failed = play().err().map(|e| e.to_string());
+        if failed.as_ref().is_some_and(|why| why.contains(SHIFTED)) {
+            eprintln!("{} {id}: the kernel sent a message again wrongly; again", self.kernel);
+            failed = play().err().map(|e| e.to_string());
+        }
         if self.options.verbose {
             let how = failed.as_deref().unwrap_or("ok");
             let time = start.elapsed().as_secs_f64();
