@@ -139,7 +139,6 @@ pub(super) struct rdma_addrinfo {
 
 pub(super) const RAI_PASSIVE: c_int = 0x1;
 pub(super) const RAI_NUMERICHOST: c_int = 0x2;
-pub(super) const RAI_FAMILY: c_int = 0x8;
 pub(super) const RAI_SA: c_int = 0x10;
 
 #[repr(C)]

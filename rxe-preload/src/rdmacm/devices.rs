@@ -1,7 +1,6 @@
 //! The contexts that identifiers find their devices on: one for each device, opened when it is first
 //! needed and kept, as librdmacm does it.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
 use std::ptr;
@@ -31,12 +30,16 @@ struct Opened {
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for Opened {}
 
-/// By the device's name. Those of a parent process are not touched.
-static OPENED: PerProcess<Mutex<HashMap<String, Opened>>> = PerProcess::new();
+/// With the device's name, in the order of [`ibv_get_device_list`], then what is there no more.
+type All = Vec<(String, Opened)>;
+
+/// Those of a parent process are not touched.
+static OPENED: PerProcess<Mutex<All>> = PerProcess::new();
 
 /// Looks at all devices there are now, opening those that are new.
-fn with_all<R>(f: impl FnOnce(&mut HashMap<String, Opened>) -> R) -> R {
-    let mut map = OPENED.get().lock();
+fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
+    let mut all = OPENED.get().lock();
+    let mut place = 0;
     let mut count: c_int = 0;
     // SAFETY: a list of `count` devices, whose entries are never freed.
     unsafe {
@@ -44,30 +47,38 @@ fn with_all<R>(f: impl FnOnce(&mut HashMap<String, Opened>) -> R) -> R {
         for at in 0..usize::try_from(count).unwrap_or(0) {
             let device = *list.add(at);
             let name = CStr::from_ptr(ibv_get_device_name(device)).to_string_lossy().into_owned();
-            if map.contains_key(&name) {
-                continue;
+            if let Some(found) = all.iter().position(|(known, _)| *known == name) {
+                let known = all.remove(found);
+                all.insert(place.min(found), known);
+            } else {
+                let context = ibv_open_device(device);
+                if context.is_null() {
+                    continue;
+                }
+                let opened = Opened { context, pd: ptr::null_mut(), xrcd: ptr::null_mut() };
+                all.insert(place, (name, opened));
             }
-            let context = ibv_open_device(device);
-            if !context.is_null() {
-                map.insert(name, Opened { context, pd: ptr::null_mut(), xrcd: ptr::null_mut() });
-            }
+            place += 1;
         }
         if !list.is_null() {
             ibv_free_device_list(list);
         }
     }
-    f(&mut map)
+    f(&mut all)
 }
 
 /// The context of a device.
 pub(super) fn context_of(device: &Device) -> *mut ibv_context {
-    with_all(|map| map.get(device.name()).map_or(ptr::null_mut(), |opened| opened.context))
+    with_all(|all| {
+        let found = all.iter().find(|(name, _)| name == device.name());
+        found.map_or(ptr::null_mut(), |(_, opened)| opened.context)
+    })
 }
 
 /// The protection domain of a context's identifiers that have none of their own.
 pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    with_all(|map| {
-        let Some(opened) = map.values_mut().find(|opened| opened.context == context) else {
+    with_all(|all| {
+        let Some((_, opened)) = all.iter_mut().find(|(_, opened)| opened.context == context) else {
             return ptr::null_mut();
         };
         if opened.pd.is_null() {
@@ -80,8 +91,8 @@ pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
 
 /// The XRC domain of a context's identifiers that have none of their own.
 pub(super) fn default_xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
-    with_all(|map| {
-        let Some(opened) = map.values_mut().find(|opened| opened.context == context) else {
+    with_all(|all| {
+        let Some((_, opened)) = all.iter_mut().find(|(_, opened)| opened.context == context) else {
             return ptr::null_mut();
         };
         if opened.xrcd.is_null() {
@@ -103,18 +114,18 @@ struct Contexts;
 impl DeviceSource for Contexts {
     fn with_address(&self, address: IpAddr) -> Result<Device> {
         let gid = Gid::from(address);
-        let found = with_all(|map| {
-            let has = |opened: &&Opened| {
+        let found = with_all(|all| {
+            let has = |opened: &Opened| {
                 // SAFETY: never closed.
                 unsafe { Context::of(opened.context) }.info().gids().usable().contains(&gid)
             };
-            map.values().find(has).copied()
+            all.iter().map(|(_, opened)| *opened).find(has)
         });
         open(found.map_or(ptr::null_mut(), |opened| opened.context))
     }
 
     fn all(&self) -> Vec<Device> {
-        let contexts: Vec<Opened> = with_all(|map| map.values().copied().collect());
+        let contexts: Vec<Opened> = with_all(|all| all.iter().map(|(_, opened)| *opened).collect());
         contexts.iter().filter_map(|opened| open(opened.context).ok()).collect()
     }
 }
@@ -138,8 +149,8 @@ fn none() -> Error {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
-    let contexts = with_all(|map| map.values().copied().collect::<Vec<Opened>>());
+pub(super) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let contexts = with_all(|all| all.iter().map(|(_, opened)| *opened).collect::<Vec<_>>());
     // SAFETY: calloc of pointers; freed by rdma_free_devices.
     let list: *mut *mut ibv_context =
         unsafe { libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>()) }.cast();
@@ -158,7 +169,7 @@ unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+pub(super) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: from rdma_get_devices, by calloc. The contexts stay.
     unsafe { libc::free(list.cast()) }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 
 use rxe_verbs::QpType;
 
-use super::abi::{RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, rdma_addrinfo, rdma_cm_id};
+use super::abi::{RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, rdma_addrinfo, rdma_cm_id};
 use super::id::{Id, create, destroy};
 use super::qp::{rdma_create_qp, rdma_destroy_srq};
 use crate::ffi::{Failure, Outcome, minus_one_of, set_errno};
@@ -131,7 +131,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
         set_errno(libc::EOPNOTSUPP);
         return -1;
     }
-    if node.is_null() && service.is_null() && hints.is_none_or(|h| h.ai_src_addr.is_null()) {
+    if node.is_null() && service.is_null() && hints.is_none() {
         set_errno(libc::EINVAL);
         return -1;
     }
@@ -143,9 +143,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     if flags & RAI_NUMERICHOST != 0 {
         wanted.ai_flags |= libc::AI_NUMERICHOST;
     }
-    if flags & RAI_FAMILY != 0 {
-        wanted.ai_family = hints.map_or(0, |h| h.ai_family);
-    }
+    wanted.ai_family = hints.map_or(0, |h| h.ai_family);
     wanted.ai_socktype = libc::SOCK_STREAM;
     // SAFETY: all zeros is an empty result.
     let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
@@ -172,15 +170,18 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
             libc::freeaddrinfo(found);
         }
     }
-    if let Some(hints) = hints
-        && info.ai_src_len == 0
-        && hints.ai_src_len > 0
-    {
-        // SAFETY: the caller's address.
-        info.ai_src_addr = unsafe { copy(hints.ai_src_addr, hints.ai_src_len) };
-        info.ai_src_len = hints.ai_src_len;
-        if info.ai_family == 0 {
+    if let Some(hints) = hints {
+        // Without a name, addresses that the program has already are what it asks for.
+        if node.is_null() && service.is_null() {
             info.ai_family = hints.ai_family;
+            // SAFETY: the caller's address.
+            info.ai_dst_addr = unsafe { copy(hints.ai_dst_addr, hints.ai_dst_len) };
+            info.ai_dst_len = hints.ai_dst_len;
+        }
+        if info.ai_src_len == 0 {
+            // SAFETY: the caller's address.
+            info.ai_src_addr = unsafe { copy(hints.ai_src_addr, hints.ai_src_len) };
+            info.ai_src_len = hints.ai_src_len;
         }
     }
     // SAFETY: memory of its own, freed by rdma_freeaddrinfo, and the caller's variable.

@@ -189,7 +189,11 @@ impl Id {
             verbs.route.addr.ib.dgid = gid(peer.ip().into());
         }
         verbs.route.addr.ib.pkey = 0xffff;
+        // Bound to a loopback address only, it shows no device: to a kernel that is as unspecified
+        // as 0.0.0.0, and libfabric asks this way for all devices.
+        let anywhere = peer.is_none() && local.is_some_and(|local| local.ip().is_loopback());
         if let Some(device) = device
+            && !anywhere
             && verbs.verbs.is_null()
         {
             verbs.verbs = context_of(&device);
@@ -330,7 +334,7 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_create_id(
+pub(super) unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
     context: *mut c_void,
@@ -344,19 +348,32 @@ unsafe extern "C" fn rdma_create_id(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier, which the program gives up.
     unsafe { destroy(id) };
     0
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut libc::sockaddr) -> c_int {
+pub(super) unsafe extern "C" fn rdma_bind_addr(
+    id: *mut rdma_cm_id,
+    address: *mut libc::sockaddr,
+) -> c_int {
     // SAFETY: an identifier and an address.
     let (this, address) = unsafe { (Id::of(id), read_address(address)) };
     let bind = || -> Outcome {
         this.check()?;
-        this.cm.bind_addr(address.ok_or_else(no_family)?)?;
+        let address = address.ok_or_else(no_family)?;
+        this.cm.bind_addr(address).map_err(|e| match e.errno() {
+            libc::ENODEV => Failure::new(
+                libc::ENODEV,
+                format!(
+                    "no device has the address {}: `rxe gids` lists what there is",
+                    address.ip()
+                ),
+            ),
+            _ => e.into(),
+        })?;
         this.fill_addresses();
         Ok(())
     };
@@ -364,7 +381,7 @@ unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut libc::soc
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_resolve_addr(
+pub(super) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     source: *mut libc::sockaddr,
     destination: *mut libc::sockaddr,

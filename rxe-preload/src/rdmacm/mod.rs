@@ -13,6 +13,8 @@
 
 mod abi;
 mod addrinfo;
+#[cfg(test)]
+mod asking_tests;
 mod channel;
 mod connect;
 mod devices;
