@@ -308,6 +308,18 @@ fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
 }
 
 #[test]
+fn a_loopback_address_of_no_device_can_be_asked_for_but_not_listened_on() {
+    let program = Program::new();
+    let id = program.id(PortSpace::Tcp);
+    id.bind_addr(SocketAddr::new(address(), 0)).unwrap();
+    assert!(id.device().is_none());
+    assert_eq!(id.listen(1).unwrap_err().errno(), libc::ENODEV);
+    // Of any other address that nobody has, binding says so.
+    let elsewhere = program.id(PortSpace::Tcp).bind_addr("192.0.2.1:5".parse().unwrap());
+    assert_eq!(elsewhere.unwrap_err().errno(), libc::ENODEV);
+}
+
+#[test]
 fn events_follow_an_identifier_to_another_channel() {
     let (client, server) = (Program::new(), Program::new());
     let listener = server.listen(PortSpace::Tcp);

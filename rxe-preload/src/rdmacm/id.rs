@@ -16,7 +16,7 @@ use super::abi::{
 };
 use super::addrinfo::Resolving;
 use super::channel::{Channel, rdma_ack_cm_event};
-use super::devices::{context_of, default_pd};
+use super::devices::{context_of, default_pd, source};
 use crate::ffi::{self, Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
@@ -374,6 +374,11 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
             ),
             _ => e.into(),
         })?;
+        if address.ip().is_unspecified() {
+            // A program may tell its port to a client before it listens (qperf does): whatever
+            // takes time is done by then.
+            source().all();
+        }
         this.fill_addresses();
         Ok(())
     };

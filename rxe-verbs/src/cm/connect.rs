@@ -34,6 +34,8 @@ impl CmId {
         let local = state.local.ok_or_else(|| invalid("bind it first"))?;
         let devices = match &state.device {
             Some(device) => vec![device.clone()],
+            // Bound to a loopback address that no device has.
+            None if local.ip().is_loopback() => Vec::new(),
             None => state.channel.devices.all(),
         };
         if devices.is_empty() {

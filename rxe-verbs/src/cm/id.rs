@@ -206,7 +206,12 @@ impl CmId {
         }
         let mut device = None;
         if !address.ip().is_unspecified() {
-            device = Some(state.channel.devices.with_address(address.ip())?);
+            let found = state.channel.devices.with_address(address.ip());
+            // Programs ask by a loopback address whether there is rdma_cm at all; who goes on to
+            // listen there needs a device.
+            let asks = address.ip().is_loopback()
+                && found.as_ref().is_err_and(|e| e.errno() == libc::ENODEV);
+            device = if asks { None } else { Some(found?) };
         }
         let (reuse, key) = (state.options.reuseaddr, random_u64()?);
         let afonly = state.options.afonly.unwrap_or_else(|| default_afonly(address.ip()));
