@@ -6,6 +6,7 @@ pub mod libs;
 pub mod peer;
 pub mod programs;
 mod programs_cm;
+mod programs_fabric;
 mod programs_ucx;
 pub mod scenario;
 mod skip;

@@ -2,7 +2,7 @@
 //! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
 
 use crate::vm::{Cmd, Error, HOST_V4, Kernel, LINK, Net, Proc, Result, Spec, Vm, spawn};
-use crate::{programs_cm, programs_ucx};
+use crate::{programs_cm, programs_fabric, programs_ucx};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -142,6 +142,7 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     }
     programs_cm::run(&world, &mut rows);
     programs_ucx::run(&world, &mut rows);
+    programs_fabric::run(&world, &mut rows);
     Ok(rows)
 }
 
@@ -160,7 +161,8 @@ pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
     out += "\n| --- | --- | --- | --- | --- |\n";
     let ours = ALL.iter().map(|p| (p.name, p.options));
     let by_address = programs_cm::ALL.iter().map(|p| (p.name, p.options));
-    for (name, options) in ours.chain(by_address).chain(programs_ucx::names()) {
+    let by_tcp = programs_fabric::ALL.iter().map(|p| (p.name, p.options));
+    for (name, options) in ours.chain(by_address).chain(programs_ucx::names()).chain(by_tcp) {
         let what = format!("{name} {options}");
         let mark = |sides| {
             let of_all =

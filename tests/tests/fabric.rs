@@ -1,0 +1,116 @@
+//! libfabric's verbs provider and qperf over the preloaded library, both sides ours: between two
+//! hosts, which are network namespaces of the test's own, and between two processes on one address.
+
+mod common;
+
+use common::{Where, alone, both, in_namespace, installed};
+
+#[test]
+fn fi_info_lists_the_devices() {
+    let Some(out) = alone("fi_info", "fi_info", "$RXE run -- fi_info 2> said") else { return };
+    for (domain, kind) in [
+        ("rxe_veth0", "FI_EP_MSG"),
+        ("rxe_veth0", "FI_EP_RDM"),
+        ("rxe_veth0-dgram", "FI_EP_DGRAM"),
+        ("rxe_lo-dgram", "FI_EP_DGRAM"),
+    ] {
+        let entry = out.split("provider: ").find(|entry| {
+            let has = |line: &str| entry.lines().any(|l| l.trim() == line);
+            entry.starts_with("verbs")
+                && has(&format!("domain: {domain}"))
+                && has(&format!("type: {kind}"))
+        });
+        assert!(entry.is_some(), "{domain} {kind}: {out}");
+    }
+    // Who asks for the first gets one that leads to other hosts.
+    let verbs = out.find("domain: rxe_").map(|at| &out[at..]);
+    assert!(verbs.is_some_and(|first| first.starts_with("domain: rxe_veth0")), "{out}");
+}
+
+#[test]
+fn fi_info_tells_what_an_endpoint_can_do() {
+    let script = "$RXE run -- fi_info -v -p verbs -t FI_EP_MSG -d rxe_veth0 2> said";
+    let Some(out) = alone("fi_info -v", "fi_info", script) else { return };
+    for line in [
+        "caps: [ FI_MSG, FI_RMA, FI_ATOMIC, FI_READ, FI_WRITE, FI_RECV, FI_SEND, FI_REMOTE_READ, \
+         FI_REMOTE_WRITE, FI_LOCAL_COMM, FI_REMOTE_COMM ]",
+        "src_addr: fi_sockaddr_in://10.9.0.1:0",
+        "src_addr: fi_sockaddr_in6://[fd09::1]:0",
+        "protocol: FI_PROTO_RDMA_CM_IB_RC",
+        "name: rxe_veth0",
+        "state: FI_LINK_UP",
+        "network_type: Ethernet",
+    ] {
+        assert!(out.lines().any(|l| l.trim() == line), "{line}: {out}");
+    }
+}
+
+#[test]
+fn messages() {
+    pingpong("-p verbs -e msg -c -I 50", Where::TwoHosts);
+    pingpong("-p verbs -e msg -c -I 50", Where::OneAddress);
+}
+
+#[test]
+fn reliable_datagrams() {
+    pingpong("-p verbs -e rdm -c -I 50", Where::TwoHosts);
+    pingpong("-p verbs -e rdm -c -I 50", Where::OneAddress);
+}
+
+#[test]
+fn datagrams() {
+    pingpong("-p verbs -e dgram -c -I 50", Where::TwoHosts);
+    pingpong("-p verbs -e dgram -c -I 50", Where::OneAddress);
+}
+
+/// All sizes that the endpoint takes, every byte compared (-c).
+#[track_caller]
+fn pingpong(options: &str, place: Where) {
+    let server = format!("fi_pingpong {options}");
+    both("fi_pingpong", 47592, "", &server, &format!("{server} 10.9.0.1"), place);
+}
+
+#[test]
+fn qperf_by_rdma_cm() {
+    let tests = "rc_bw rc_bi_bw rc_lat rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw \
+                 rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr \
+                 ver_rc_compare_swap ver_rc_fetch_add";
+    qperf("ip netns exec far", "-cm1", tests);
+    qperf("", "-cm1", "rc_bi_bw rc_rdma_read_lat");
+}
+
+/// qperf's server ends when it is told to. It tells its client the port before it listens there, so
+/// one that is too fast is refused, and asks again.
+#[track_caller]
+fn qperf(at: &str, options: &str, tests: &str) {
+    let name = format!("qperf {options} {tests} ({at})");
+    if !installed(&name, "qperf") {
+        return;
+    }
+    let script = format!(
+        r#"
+        set +e
+        timeout 100 $RXE run -- qperf > server 2>&1 & server=$!
+        until ss -Htln 'sport = :19765' | grep -q . || ! kill -0 $server; do sleep 0.05; done
+        for test in {tests}; do
+            for try in $(seq 20); do
+                timeout 60 {at} $RXE run -- qperf 10.9.0.1 {options} -t 1 $test > client 2>&1
+                code=$?
+                grep -q "Event rejected" client || break
+            done
+            echo "$test: exit code $code"
+            [ $code = 0 ] || cat client
+        done
+        timeout 60 {at} $RXE run -- qperf 10.9.0.1 quit
+        wait $server
+        echo "server: exit code $?"
+        cat server
+        "#
+    );
+    let Some(out) = in_namespace(&name, &script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    for test in tests.split_whitespace().chain(["server"]) {
+        let good = format!("{test}: exit code 0");
+        assert!(said.lines().any(|line| line == good), "{name}: {test}\n{said}");
+    }
+}

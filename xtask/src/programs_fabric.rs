@@ -1,0 +1,140 @@
+//! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
+//! TCP, and then choose devices and connect by themselves.
+
+use crate::programs::{PATIENCE, Row, Running, Sides, World, failed};
+use crate::skipped;
+use crate::vm::{HOST_V4, Result};
+use std::process::Command;
+use std::time::Duration;
+
+/// The options of a client; `ADDRESS` stands for its server's.
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    pub(crate) options: &'static str,
+}
+
+const fn fabric(options: &'static str) -> Program {
+    Program { name: FABRIC, options }
+}
+
+const fn qperf(options: &'static str) -> Program {
+    Program { name: QPERF, options }
+}
+
+const FABRIC: &str = "fi_pingpong";
+const QPERF: &str = "qperf";
+
+/// fi_pingpong tries all sizes that the endpoint takes, and compares every byte. qperf makes one
+/// test after another. Its tests of UC and UD are not among them: without rdma_cm, which it has for
+/// RC only, it names peers by LID, and a kernel's RoCE devices refuse that as ours do.
+pub(crate) const ALL: &[Program] = &[
+    fabric("-p verbs -e msg -c -I 20 ADDRESS"),
+    fabric("-p verbs -e rdm -c -I 20 ADDRESS"),
+    fabric("-p verbs -e dgram -c -I 20 ADDRESS"),
+    qperf("ADDRESS -cm1 -t 1 rc_bw rc_bi_bw rc_lat"),
+    qperf("ADDRESS -cm1 -t 1 rc_rdma_read_bw rc_rdma_read_lat"),
+    qperf("ADDRESS -cm1 -t 1 rc_rdma_write_bw rc_rdma_write_lat rc_rdma_write_poll_lat"),
+    qperf("ADDRESS -cm1 -t 1 rc_compare_swap_mr rc_fetch_add_mr"),
+    qperf("ADDRESS -cm1 -t 1 ver_rc_compare_swap ver_rc_fetch_add"),
+];
+
+pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
+    for program in ALL {
+        let what = program.what();
+        if !installed(program.name) {
+            skipped(&what, &format!("{} is not installed", program.name));
+            continue;
+        }
+        for sides in Sides::ALL {
+            let play = || match program.name {
+                FABRIC => pingpong(world, program, sides),
+                _ => measure(world, program, sides),
+            };
+            world.row(what.clone(), sides, play, rows);
+        }
+    }
+}
+
+/// Whether this machine, whose programs the VM runs too, has it.
+fn installed(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|out| out.status.success())
+}
+
+impl Program {
+    fn what(&self) -> String {
+        format!("{} {}", self.name, self.options)
+    }
+}
+
+fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
+    let side = Side::of(world, sides);
+    let options = program.options.trim_end_matches("ADDRESS");
+    let mut server = side.serve(FABRIC, options)?;
+    world.listening(47592, side.server_is_ours, &mut server)?;
+    let client = side.ask(FABRIC, program.options)?.end(PATIENCE)?;
+    // A server whose client has failed may wait for ever.
+    let left = if client.0 { PATIENCE } else { Duration::from_secs(2) };
+    both(server.end(left)?, client)
+}
+
+/// qperf serves until it is told to end.
+fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
+    let side = Side::of(world, sides);
+    let mut server = side.serve(QPERF, "")?;
+    world.listening(19765, side.server_is_ours, &mut server)?;
+    let mut client = (false, String::new());
+    // It tells its client the port before it listens there: whoever is too fast is refused.
+    for _ in 0..20 {
+        client = side.ask(QPERF, program.options)?.end(PATIENCE)?;
+        if !client.1.contains("Event rejected") {
+            break;
+        }
+    }
+    let quit = side.ask(QPERF, "ADDRESS quit")?.end(PATIENCE)?;
+    let left = if quit.0 { PATIENCE } else { Duration::ZERO };
+    both(server.end(left)?, client)
+}
+
+fn both(server: (bool, String), client: (bool, String)) -> Result<()> {
+    if server.0 && client.0 {
+        return Ok(());
+    }
+    let said = format!("server: {}; client: {}", server.1, client.1);
+    Err(failed(said.replace('\n', " | ")))
+}
+
+/// Who serves whom, and where.
+struct Side<'a> {
+    world: &'a World<'a>,
+    server_is_ours: bool,
+    client_is_ours: bool,
+    address: String,
+}
+
+impl<'a> Side<'a> {
+    fn of(world: &'a World<'a>, sides: Sides) -> Self {
+        let server_is_ours = sides != Sides::KernelOurs;
+        let client_is_ours = sides != Sides::OursKernel;
+        let address = if server_is_ours { HOST_V4 } else { world.vm.v4() }.to_string();
+        Self { world, server_is_ours, client_is_ours, address }
+    }
+
+    fn serve(&self, program: &str, options: &str) -> Result<Running> {
+        self.spawn(program, options, self.server_is_ours)
+    }
+
+    fn ask(&self, program: &str, options: &str) -> Result<Running> {
+        self.spawn(program, options, self.client_is_ours)
+    }
+
+    fn spawn(&self, program: &str, options: &str, ours: bool) -> Result<Running> {
+        let words = SETTINGS.iter().chain([&program]).copied().chain(options.split_whitespace());
+        let words: Vec<_> = words.map(|word| word.replace("ADDRESS", &self.address)).collect();
+        self.world.spawn("env", &words, ours)
+    }
+}
+
+/// By default libfabric asks for a completion queue of more entries than kernel rxe lets one have,
+/// and tries all of its ways onto a wire.
+const SETTINGS: &[&str] = &["FI_UNIVERSE_SIZE=8", "FI_PROVIDER=verbs,ofi_rxm"];
