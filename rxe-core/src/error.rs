@@ -76,6 +76,11 @@ pub enum VerbsError {
         /// What is allowed.
         limit: u32,
     },
+    /// There is not as much memory.
+    NoMemory {
+        /// What for.
+        what: &'static str,
+    },
     /// A work request contradicts itself.
     InvalidRequest {
         /// How.
@@ -118,7 +123,7 @@ impl VerbsError {
             | Self::InvalidRequest { .. }
             | Self::UnknownObject { .. }
             | Self::Registration(_) => EINVAL,
-            Self::QueueFull { .. } | Self::TooMany { .. } => ENOMEM,
+            Self::QueueFull { .. } | Self::TooMany { .. } | Self::NoMemory { .. } => ENOMEM,
             Self::Busy { .. } => EBUSY,
             Self::Unsupported { .. } => EOPNOTSUPP,
         }
@@ -176,6 +181,9 @@ impl fmt::Display for VerbsError {
                     f,
                     "the device allows {limit} {what} and has as many: end some of them first"
                 )
+            }
+            Self::NoMemory { what } => {
+                write!(f, "there is no memory for {what}: ask for a smaller one")
             }
             Self::InvalidRequest { why } => f.write_str(why),
             Self::UnknownObject { what } => {

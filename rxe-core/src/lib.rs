@@ -18,6 +18,7 @@ pub mod engine;
 mod error;
 pub mod mem;
 mod message;
+mod prefetch;
 pub mod qp;
 pub mod queue;
 mod rc;

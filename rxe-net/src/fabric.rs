@@ -107,7 +107,7 @@ impl Delivery {
 
     /// What arrives.
     pub fn frame(&self) -> Frame<'_> {
-        Frame { net: self.net, payload: &self.bytes, segment: self.segment.max(1) }
+        Frame { net: self.net, payload: &self.bytes, segment: self.segment.max(1), later: &[] }
     }
 }
 

@@ -227,7 +227,7 @@ impl<B: Backend> Shm<B> {
             return false;
         }
         let bytes = batch.bytes(&run);
-        let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1) };
+        let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1), later: &[] };
         let to = (run.net.dst, block(bytes));
         let went = match self.route(to) {
             Route::Wire(_) => return false,

@@ -38,9 +38,13 @@ use crate::qp::{
 };
 use crate::queue::AddressHandle;
 use crate::types::{Gid, Qpn, Time};
+use crate::wire::Frame;
 
 use table::QpTable;
 use timer::Timers;
+
+/// So many queue pairs before its turn a queue pair is asked of memory, where it is known.
+const AHEAD: usize = Frame::AHEAD / 2;
 
 /// See the module's opening.
 #[derive(Debug)]
@@ -51,6 +55,7 @@ pub struct Engine {
     qps: QpTable,
     groups: rx::Groups,
     gsi: gsi::Gsi,
+    hints: rx::Hints,
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
     /// One of them has more to send than acknowledgements.
@@ -69,6 +74,7 @@ impl Engine {
             qps: QpTable::default(),
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
+            hints: rx::Hints::default(),
             ready: VecDeque::new(),
             hurry: false,
             timers: Timers::default(),
@@ -101,8 +107,8 @@ impl Engine {
     /// use. IBTA 11.2.5.1.
     ///
     /// # Errors
-    /// The number is reserved or in use, sizes exceed the device's limits, or there are as many queue
-    /// pairs as it allows.
+    /// The number is reserved or in use, sizes exceed the device's limits, there are as many queue
+    /// pairs as it allows, or there is no memory for the queues.
     pub fn create_qp(&mut self, qpn: Qpn, init: QpInit) -> Result<Arc<QpHandle>, VerbsError> {
         let limits = &self.config.limits;
         let cap = &init.cap;
@@ -119,14 +125,14 @@ impl Engine {
             }
         }
         room(self.qps.len(), "queue pairs", limits.max_qp)?;
-        if qpn.value() <= 1 || qpn == Qpn::MULTICAST || self.qps.contains_key(&qpn) {
+        if qpn.value() <= 1 || qpn == Qpn::MULTICAST || self.qps.contains(qpn) {
             return Err(VerbsError::Busy {
                 what: format!("QP number {qpn} is in use or reserved"),
             });
         }
         let doorbells = Arc::clone(&self.doorbells);
-        let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message));
-        self.qps.insert(qpn, Box::new(Qp::new(Arc::clone(&handle))));
+        let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
+        self.qps.insert(qpn, Qp::new(Arc::clone(&handle)));
         Ok(handle)
     }
 
@@ -142,7 +148,7 @@ impl Engine {
         mask: AttrMask,
     ) -> Result<(), VerbsError> {
         let window = self.window();
-        let qp = self.qps.get_mut(&qpn).ok_or_else(|| unknown(qpn))?;
+        let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         let guard = self.memory.guard();
         let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
         qp.modify(&mut ctx, &self.config, attr, mask)?;
@@ -157,7 +163,7 @@ impl Engine {
     /// # Errors
     /// There is no such QP.
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, VerbsError> {
-        self.qps.get(&qpn).map(|qp| *qp.attr()).ok_or_else(|| unknown(qpn))
+        self.qps.get(qpn).map(|qp| *qp.attr()).ok_or_else(|| unknown(qpn))
     }
 
     /// Destroys a QP. What was posted is forgotten without completions, as verbs have it; packets
@@ -166,7 +172,7 @@ impl Engine {
     /// # Errors
     /// There is no such QP.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbsError> {
-        let mut qp = self.qps.remove(&qpn).ok_or_else(|| unknown(qpn))?;
+        let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         self.timers.disarm(&mut qp.scheduled.timer, qpn);
         self.groups.retain(|_, members| {
             members.retain(|&member| member != qpn);
@@ -198,8 +204,8 @@ impl Engine {
     /// There is no such QP, it is not UD, the address is not that of a group, or there are as many
     /// groups, or QPs in this one, as the device allows.
     pub fn attach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), VerbsError> {
-        let qp = self.qps.get(&qpn).ok_or_else(|| unknown(qpn))?;
-        if qp.handle.init().service != QpType::Ud {
+        let qp = self.qps.get(qpn).ok_or_else(|| unknown(qpn))?;
+        if qp.made.service != QpType::Ud {
             return Err(VerbsError::InvalidRequest { why: "only UD QPs can join groups" });
         }
         if !group.to_ip().is_multicast() {
@@ -250,14 +256,14 @@ impl Engine {
 
     /// The state of a QP, if there is such a one.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        self.qps.get(&qpn).map(|qp| qp.state())
+        self.qps.get(qpn).map(|qp| qp.state())
     }
 
     /// Does everything that is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         let window = self.window();
         while let Some(qpn) = self.timers.pop_due(now) {
-            let Some(qp) = self.qps.get_mut(&qpn) else { continue };
+            let Some(qp) = self.qps.get_mut(qpn) else { continue };
             qp.scheduled.timer = None;
             // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
@@ -314,7 +320,7 @@ impl Engine {
     /// Puts a QP that has just worked where it belongs.
     fn schedule(&mut self, qpn: Qpn) {
         let window = self.window();
-        if let Some(qp) = self.qps.get_mut(&qpn) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
             self.hurry |= schedule(qp, window, &mut self.ready, &mut self.timers);
         }
     }
@@ -325,10 +331,10 @@ impl Engine {
 fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) -> bool {
     if !qp.scheduled.ready && qp.has_work(window) {
         qp.scheduled.ready = true;
-        ready.push_back(qp.handle.qpn());
+        ready.push_back(qp.made.qpn);
     }
     if let Some(deadline) = qp.deadline() {
-        timers.arm(&mut qp.scheduled.timer, deadline, qp.handle.qpn());
+        timers.arm(&mut qp.scheduled.timer, deadline, qp.made.qpn);
     }
     !qp.can_wait(window)
 }

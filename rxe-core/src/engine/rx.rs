@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::{Config, Engine, Event, schedule};
+use super::table::QpTable;
+use super::{AHEAD, Config, Engine, Event, schedule};
+use crate::prefetch;
 use crate::qp::{Ctx, Qp, QpState, QpType};
 use crate::types::{Gid, Pkey, Qpn, Time};
 use crate::wire::icrc::Prefix;
@@ -21,12 +23,15 @@ impl Engine {
             let reason = DropReason::Truncated;
             self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
         }
-        let Self { config, qps, groups, memory, events, ready, hurry, timers, gsi, .. } = self;
+        let Self { config, qps, groups, memory, events, ready, hurry, timers, gsi, hints, .. } =
+            self;
+        hints.take(frame, qps);
         let guard = memory.guard();
         let prefix = Prefix::new(&frame.net);
         // Packets for the same QP follow one another: it is looked up once, and put where it
         // belongs after the last of them.
         let mut current: Option<&mut Qp> = None;
+        let mut ahead = Ahead::new(frame);
         for (index, bytes) in (0..).zip(frame.payloads()) {
             events.counters.rcvd_pkts += 1;
             events.counters.rcvd_bytes += bytes.len() as u64;
@@ -40,11 +45,17 @@ impl Engine {
                 }
             };
             let qpn = packet.dest_qp();
-            if current.as_ref().is_none_or(|qp| qp.handle.qpn() != qpn) {
+            if current.as_ref().is_none_or(|qp| qp.made.qpn != qpn) {
                 if let Some(before) = current {
                     *hurry |= schedule(before, window, ready, timers);
                 }
-                current = qps.get_mut(&qpn).map(|qp| &mut **qp);
+                ahead.walk(index, qps);
+                let crowded = qps.is_crowded();
+                current = qps.get_mut(qpn);
+                if let (true, Some(qp)) = (crowded, &current) {
+                    // All of it at once, if it is not there yet.
+                    prefetch::value(&**qp);
+                }
             }
             // The identification matters to datagrams alone, which show it to the program.
             let own;
@@ -68,10 +79,10 @@ impl Engine {
                 // A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
                 group.map(|group| {
                     for qpn in group {
-                        let lets_in = |qp: &&mut Box<Qp>| {
+                        let lets_in = |qp: &&mut Qp| {
                             is_open(qp, packet.info()) && !is_own(qp, config, net, &packet)
                         };
-                        let qp = qps.get_mut(qpn).filter(lets_in);
+                        let qp = qps.get_mut(*qpn).filter(lets_in);
                         let Some(qp) = qp else { continue };
                         qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
                     }
@@ -98,6 +109,69 @@ impl Engine {
     }
 }
 
+/// Of buffers that come later, the QPs that their first packets are for.
+#[derive(Debug, Default)]
+pub(super) struct Hints {
+    qpns: [Option<Qpn>; AHEAD],
+    at: usize,
+}
+
+impl Hints {
+    /// Asks the processor for what the index says of the QP of a later buffer, and for the QP of one
+    /// that was told of some buffers ago, which comes as many after this.
+    fn take(&mut self, frame: &Frame<'_>, qps: &QpTable) {
+        if !qps.is_crowded() {
+            return;
+        }
+        let later = BthView::new(frame.later).map(BthView::dest_qp);
+        if let Some(qpn) = later {
+            qps.prefetch_index(qpn);
+        }
+        if let Some(qpn) = std::mem::replace(&mut self.qpns[self.at], later) {
+            qps.prefetch(qpn);
+        }
+        self.at = (self.at + 1) % AHEAD;
+    }
+}
+
+/// Walks some packets ahead through a frame, and asks the processor for the QPs that they are for; as
+/// far ahead again, for what the index says of them.
+struct Ahead<'a> {
+    frame: &'a Frame<'a>,
+    /// The next packet to look at: the QP of the first is needed at once.
+    at: usize,
+    last: Option<Qpn>,
+}
+
+impl<'a> Ahead<'a> {
+    fn new(frame: &'a Frame<'a>) -> Self {
+        Self { frame, at: 1, last: None }
+    }
+
+    /// Walks as far as from packet `index` one should look.
+    fn walk(&mut self, index: u16, qps: &QpTable) {
+        if !qps.is_crowded() {
+            return;
+        }
+        while self.at <= usize::from(index) + AHEAD {
+            let Some(qpn) = self.qpn(self.at) else { return };
+            // Mostly all packets of a frame are for one.
+            if self.last.replace(qpn) != Some(qpn) {
+                qps.prefetch(qpn);
+                if let Some(later) = self.qpn(self.at + AHEAD) {
+                    qps.prefetch_index(later);
+                }
+            }
+            self.at += 1;
+        }
+    }
+
+    fn qpn(&self, index: usize) -> Option<Qpn> {
+        let packet = self.frame.payload.get(index * self.frame.segment..)?;
+        BthView::new(packet).map(BthView::dest_qp)
+    }
+}
+
 /// The QPs that a datagram to a group is for.
 fn group<'g>(
     groups: &'g Groups,
@@ -113,7 +187,7 @@ fn group<'g>(
 
 /// Whether a packet may reach this QP at all.
 fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Result<(), DropReason> {
-    let service = qp.handle.init().service;
+    let service = qp.made.service;
     let fits = matches!(
         (service, packet.info().service),
         (QpType::Rc, Service::Rc) | (QpType::Uc, Service::Uc) | (QpType::Ud, Service::Ud)
@@ -157,7 +231,7 @@ fn is_open(qp: &Qp, info: &OpInfo) -> bool {
 /// Whether a QP that does not want to hear itself has sent this datagram to a group.
 fn is_own(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> bool {
     qp.handle.blocks_own_multicast()
-        && packet.deth().is_some_and(|deth| deth.src_qp == qp.handle.qpn())
+        && packet.deth().is_some_and(|deth| deth.src_qp == qp.made.qpn)
         && config.gids.contains(&Gid::from(net.src))
 }
 

@@ -1,34 +1,35 @@
 //! Which queue pair sends next. Every QP that has something gets a budget in turn, so that one with
 //! a gigabyte to send does not hold up one with eight bytes.
 
-use super::Engine;
-use crate::qp::Ctx;
-use crate::types::Time;
+use smallvec::SmallVec;
+
+use super::{AHEAD, Engine};
+use crate::qp::{Ctx, Qp};
+use crate::types::{Qpn, Time};
 use crate::wire::TxBatch;
 
 /// Packets that a QP may send before it is the next one's turn: as many as go in one call.
 const BUDGET: usize = 64;
+/// So many doorbells are answered at a time.
+const SOME: usize = 16;
 
 impl Engine {
     /// Appends packets to `batch`, until it is full or nobody has anything to send.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) {
         let window = self.window();
-        while let Some(qpn) = self.doorbells.take() {
-            if let Some(qp) = self.qps.get_mut(&qpn) {
-                qp.handle.answered();
-                if !qp.scheduled.ready {
-                    qp.scheduled.ready = true;
-                    self.ready.push_back(qpn);
-                }
-            }
-        }
+        self.answer_doorbells();
         let before = batch.total();
         self.gsi.transmit(batch);
         self.count_sent(before, batch.total());
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop_front() else { break };
-            let Some(qp) = self.qps.get_mut(&qpn) else { continue };
+            if self.ready.len() > SOME
+                && let Some(&later) = self.ready.get(AHEAD)
+            {
+                self.qps.prefetch(later);
+            }
+            let Some(qp) = self.qps.get_mut(qpn) else { continue };
             let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
             let before = batch.total();
             let more = qp.transmit(&mut ctx, batch, BUDGET);
@@ -47,6 +48,37 @@ impl Engine {
         drop(guard);
         self.fail_behind_overflow(now);
         self.hurry = !self.ready.is_empty() || self.gsi.has_work();
+    }
+
+    /// Puts those that were posted to into the ready list. Of several at a time all that they need is
+    /// asked for before the first is looked at.
+    fn answer_doorbells(&mut self) {
+        let mut rung = SmallVec::<[Qpn; SOME]>::new();
+        while let Some(qpn) = self.doorbells.take() {
+            rung.push(qpn);
+            if rung.len() == SOME {
+                self.serve(&rung);
+                rung.clear();
+            }
+        }
+        self.serve(&rung);
+    }
+
+    fn serve(&mut self, rung: &[Qpn]) {
+        if self.qps.is_crowded() {
+            rung.iter().for_each(|&qpn| self.qps.prefetch_index(qpn));
+            rung.iter().for_each(|&qpn| self.qps.prefetch(qpn));
+            rung.iter().filter_map(|&qpn| self.qps.get(qpn)).for_each(Qp::prefetch);
+        }
+        for &qpn in rung {
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.posted();
+                if !qp.scheduled.ready {
+                    qp.scheduled.ready = true;
+                    self.ready.push_back(qpn);
+                }
+            }
+        }
     }
 
     fn count_sent(&mut self, before: (u64, u64), after: (u64, u64)) {

@@ -18,8 +18,9 @@ use super::check::{self, Assembling};
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     message: Message,
-    /// The receive of a message that was given up: the next message that needs one takes it.
-    spare: Option<RecvRequest>,
+    /// The receive of a message that was given up: the next message that needs one takes it. It is
+    /// seldom there, and takes no room in the queue pair until then.
+    spare: Option<Box<RecvRequest>>,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +77,11 @@ impl Assembly {
 
     /// The receive whose turn it is.
     fn take_receive(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
-        self.spare.take().or_else(|| link.take_receive(ctx))
+        self.take_spare().or_else(|| link.take_receive(ctx))
+    }
+
+    fn take_spare(&mut self) -> Option<RecvRequest> {
+        self.spare.take().map(|receive| *receive)
     }
 
     fn fill(
@@ -139,7 +144,7 @@ impl Assembly {
         }
         let total = received.checked_add(size).ok_or(Fault::BadLength)?;
         let fits = if info.ends { total == len } else { total < len };
-        if !fits || u64::from(len) > link.handle.max_message() {
+        if !fits || u64::from(len) > link.made.max_message {
             return Err(Fault::BadLength);
         }
         if len > 0 {
@@ -177,14 +182,14 @@ impl Assembly {
     pub(crate) fn give_up(&mut self) {
         // A message that has a receive has taken the spare one, if there was one.
         if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            self.spare = Some(receive);
+            self.spare = Some(Box::new(receive));
         }
     }
 
     /// Completes everything as flushed: the receive in use and those of the QP's own queue.
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
         self.fail(link, ctx, Status::WorkRequestFlushed);
-        while let Some(receive) = self.spare.take().or_else(|| link.handle.rq.take_own()) {
+        while let Some(receive) = self.take_spare().or_else(|| link.handle.rq.take_own()) {
             complete_receive_failed(link, ctx, &receive, Status::WorkRequestFlushed);
         }
     }
@@ -192,7 +197,7 @@ impl Assembly {
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         self.give_up();
-        while self.spare.take().or_else(|| handle.rq.take_own()).is_some() {
+        while self.take_spare().or_else(|| handle.rq.take_own()).is_some() {
             handle.rq.release();
         }
     }

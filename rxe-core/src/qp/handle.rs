@@ -1,12 +1,14 @@
 //! The side of a queue pair that programs hold: where requests are posted, from any thread, without
 //! the engine's lock.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use super::Receives;
 use super::attr::{QpCap, QpState, QpType};
 use crate::error::VerbsError;
 use crate::mem::PdId;
+use crate::prefetch;
 use crate::queue::{
     CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WorkRing,
     XrcDomain,
@@ -71,31 +73,42 @@ pub struct QpInit {
     pub sq_sig_all: bool,
 }
 
-/// A queue pair, for those who post to it.
+/// A queue pair, for those who post to it: all in one piece, down to the first places of the queues,
+/// since who posts to one of ten thousand waits for memory.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct QpHandle {
-    pub(crate) qpn: Qpn,
-    pub(crate) init: QpInit,
-    pub(crate) sq: WorkRing<SendRequest>,
-    pub(crate) rq: Receives,
     state: AtomicU8,
     /// Whether the QP is among the rung doorbells already.
     rung: AtomicBool,
     /// Whether it does not hear what it sends to groups that it is attached to.
     deaf_to_itself: AtomicBool,
+    pub(crate) qpn: Qpn,
     doorbells: Arc<Doorbells>,
+    pub(crate) sq: WorkRing<SendRequest>,
+    pub(crate) init: QpInit,
     max_message: u64,
+    pub(crate) rq: Receives,
 }
 
 impl QpHandle {
-    pub(crate) fn new(qpn: Qpn, init: QpInit, doorbells: Arc<Doorbells>, max_message: u64) -> Self {
-        Self {
+    /// # Errors
+    /// There is not the memory for queues of these sizes.
+    pub(crate) fn new(
+        qpn: Qpn,
+        init: QpInit,
+        doorbells: Arc<Doorbells>,
+        max_message: u64,
+    ) -> Result<Self, VerbsError> {
+        let no_memory = |what| VerbsError::NoMemory { what };
+        let own = || WorkRing::new(init.cap.max_recv_wr).ok_or(no_memory("the receive queue"));
+        Ok(Self {
             qpn,
-            sq: WorkRing::new(init.cap.max_send_wr),
+            sq: WorkRing::new(init.cap.max_send_wr).ok_or(no_memory("the send queue"))?,
             rq: match &init.srq {
                 Some(srq) => Receives::Shared(Arc::clone(srq)),
                 None if matches!(init.service, QpType::XrcSend | QpType::XrcRecv) => Receives::None,
-                None => Receives::Own(Box::new(WorkRing::new(init.cap.max_recv_wr))),
+                None => Receives::Own(own()?),
             },
             init,
             state: AtomicU8::new(QpState::Reset as u8),
@@ -103,7 +116,7 @@ impl QpHandle {
             deaf_to_itself: AtomicBool::new(false),
             doorbells,
             max_message,
-        }
+        })
     }
 
     /// Its number.
@@ -148,6 +161,9 @@ impl QpHandle {
     /// The request is not taken if the QP is not yet ready to send, the queue is full, or the
     /// request contradicts itself or the QP's limits.
     pub fn post_send(&self, request: SendRequest) -> Result<(), VerbsError> {
+        // Of thousands of queue pairs this one is in no cache.
+        prefetch::until(self, offset_of!(Self, rq));
+        self.sq.prefetch();
         self.check_post_send(&request)?;
         let full = VerbsError::QueueFull { queue: "send", depth: self.sq.depth() };
         self.sq.post(request).map_err(|_| full)?;
@@ -174,6 +190,7 @@ impl QpHandle {
     /// The request is not taken if the QP is in RESET, the queue is full, or the scatter list is
     /// longer than the QP was made for.
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), VerbsError> {
+        prefetch::value(self);
         let state = self.state();
         if state == QpState::Reset {
             return Err(VerbsError::WrongState { operation: "post_recv", state });
@@ -181,9 +198,9 @@ impl QpHandle {
         check_sges(request.sges.len(), self.init.cap.max_recv_sge)?;
         self.rq.post(request)?;
         // Read again: if the QP went into the error state meanwhile, its flush may have missed this.
-        // Sequentially consistent, as is writing it: either the flush sees the receive or this sees
-        // the state.
-        if self.state.load(Ordering::SeqCst) == QpState::Err as u8 {
+        // Not a load, and writing it is not a store: one of the two comes first, and the other then
+        // sees all that was done before it. Either the flush sees the receive or this the state.
+        if self.state.fetch_max(0, Ordering::AcqRel) == QpState::Err as u8 {
             self.ring();
         }
         Ok(())
@@ -195,7 +212,7 @@ impl QpHandle {
     }
 
     pub(crate) fn set_state(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::SeqCst);
+        self.state.swap(state as u8, Ordering::AcqRel);
     }
 
     /// Says that the engine has seen the doorbell; what is posted from now on rings again.
@@ -291,4 +308,19 @@ fn check_limit(what: &'static str, asked: u64, limit: u64) -> Result<(), VerbsEr
         return Err(VerbsError::LimitExceeded { what, asked, limit });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qp::Qp;
+
+    #[test]
+    fn what_a_message_needs_of_a_queue_pair_takes_few_cache_lines() {
+        // Each costs some nanoseconds a message where there are thousands: docs/performance.md.
+        assert!(size_of::<Qp>() <= 10 * 64, "{} bytes", size_of::<Qp>());
+        let posting = offset_of!(QpHandle, rq);
+        assert!(posting <= 5 * 64, "{posting} bytes");
+        assert_eq!(align_of::<Qp>().min(align_of::<QpHandle>()), 64);
+    }
 }

@@ -23,6 +23,7 @@ pub use state::check_modify;
 
 use crate::engine::{Event, EventSink};
 use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span};
+use crate::prefetch;
 use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
 use crate::types::{Key, Mtu, Qpn, Time};
 use crate::wire::{DropReason, Ext, NetHeader, OpKind, Packet, Service, TxBatch, cnp, emit};
@@ -30,10 +31,14 @@ use crate::wire::{DropReason, Ext, NetHeader, OpKind, Packet, Service, TxBatch, 
 use congestion::Congestion;
 use sides::{RecvSide, SendSide, Stop};
 
-/// A queue pair as its engine holds it.
+/// A queue pair as its engine holds it: all in one piece, of as many cache lines as a message needs,
+/// so that one of ten thousand costs no chain of cache misses. What a packet need not touch stands
+/// behind the handle.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Qp {
     pub(crate) handle: Arc<QpHandle>,
+    pub(crate) made: Made,
     attr: QpAttr,
     /// How packets to the peer are addressed; known from RTR on.
     net: NetHeader,
@@ -46,6 +51,16 @@ pub(crate) struct Qp {
     established: bool,
     /// Where the engine has put it.
     pub(crate) scheduled: Scheduled,
+}
+
+/// What never changes of a QP: a copy of what its handle says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) service: QpType,
+    /// The most bytes in a message.
+    pub(crate) max_message: u64,
 }
 
 /// Where a QP stands in the engine's lists.
@@ -61,6 +76,7 @@ pub(crate) struct Scheduled {
 #[derive(Clone, Copy)]
 pub(crate) struct Link<'a> {
     pub(crate) handle: &'a QpHandle,
+    pub(crate) made: &'a Made,
     pub(crate) attr: &'a QpAttr,
     pub(crate) net: NetHeader,
     pub(crate) window: Window,
@@ -70,12 +86,12 @@ pub(crate) struct Link<'a> {
 
 impl Link<'_> {
     pub(crate) fn qpn(&self) -> Qpn {
-        self.handle.qpn
+        self.made.qpn
     }
 
     /// Under which service packets travel.
     pub(crate) fn service(&self) -> Service {
-        match self.handle.init.service {
+        match self.made.service {
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
@@ -85,14 +101,14 @@ impl Link<'_> {
 
     /// The protection domain that a peer's keys must belong to. For XRC that of the queue named.
     pub(crate) fn pd(&self) -> PdId {
-        self.target.map_or(self.handle.init.pd, |srq| srq.pd())
+        self.target.map_or(self.made.pd, |srq| srq.pd())
     }
 
     /// The protection domain of the receives' buffers: for a shared queue, its own. IBTA 10.2.9.3.
     pub(crate) fn receive_pd(&self) -> PdId {
         match (self.target, &self.handle.rq) {
             (Some(srq), _) | (None, Receives::Shared(srq)) => srq.pd(),
-            (None, Receives::Own(_) | Receives::None) => self.handle.init.pd,
+            (None, Receives::Own(_) | Receives::None) => self.made.pd,
         }
     }
 
@@ -192,6 +208,7 @@ macro_rules! link_of {
     ($qp:expr, $ctx:expr) => {
         Link {
             handle: &$qp.handle,
+            made: &$qp.made,
             attr: &$qp.attr,
             net: $qp.net,
             window: $ctx.window,
@@ -204,8 +221,10 @@ use link_of;
 impl Qp {
     pub(crate) fn new(handle: Arc<QpHandle>) -> Self {
         let service = handle.init.service;
+        let (qpn, pd, max_message) = (handle.qpn, handle.init.pd, handle.max_message());
         Self {
             handle,
+            made: Made { qpn, pd, service, max_message },
             attr: QpAttr::default(),
             net: NetHeader::default(),
             send: SendSide::idle(service),
@@ -235,22 +254,22 @@ impl Qp {
         if !self.established {
             self.established = true;
             if self.state() == QpState::Rtr {
-                ctx.events.emit(Event::CommunicationEstablished { qpn: self.handle.qpn });
+                ctx.events.emit(Event::CommunicationEstablished { qpn: self.made.qpn });
             }
         }
         if packet.info().kind == OpKind::Cnp {
             // Marked or not: a notification is not answered with another.
-            ctx.events.emit(Event::CongestionNotified { qpn: self.handle.qpn });
+            ctx.events.emit(Event::CongestionNotified { qpn: self.made.qpn });
             return self.congestion.notified(ctx.now);
         }
-        let connected = self.handle.init.service != QpType::Ud;
+        let connected = self.made.service != QpType::Ud;
         if connected && self.congestion.observe(ctx.now, net) {
-            ctx.events.emit(Event::CongestionSeen { qpn: self.handle.qpn });
+            ctx.events.emit(Event::CongestionSeen { qpn: self.made.qpn });
         }
-        let domain = self.handle.init.xrcd.as_ref();
-        let target = domain.zip(packet.xrc_srq());
-        // The 8 bits above the number are reserved.
-        let target = target.and_then(|(domain, srq)| domain.find(srq & 0xff_ffff));
+        let target = packet.xrc_srq().and_then(|srq| {
+            // The 8 bits above the number are reserved.
+            self.handle.init.xrcd.as_ref()?.find(srq & 0xff_ffff)
+        });
         let link = Link { target: target.as_ref(), ..link_of!(self, ctx) };
         let result = if packet.info().is_request {
             self.recv.receive(&link, ctx, net, packet)
@@ -274,7 +293,7 @@ impl Qp {
             _ => {}
         }
         let before = batch.total().1;
-        let connected = self.handle.init.service != QpType::Ud;
+        let connected = self.made.service != QpType::Ud;
         if connected {
             self.net.tos = self.congestion.mark(self.attr.ah_attr.traffic_class);
             if self.congestion.take_cnp() {
@@ -343,6 +362,18 @@ impl Qp {
         deadlines.into_iter().flatten().min()
     }
 
+    /// Asks the processor for what this QP needs to send, beside itself.
+    pub(crate) fn prefetch(&self) {
+        prefetch::value(&*self.handle);
+        self.send.prefetch();
+    }
+
+    /// The program may have posted requests: its doorbell rang.
+    pub(crate) fn posted(&mut self) {
+        self.handle.answered();
+        self.send.posted();
+    }
+
     /// Whether `transmit` would do something.
     pub(crate) fn has_work(&self, window: Window) -> bool {
         if self.congestion.has_cnp() {
@@ -363,8 +394,8 @@ impl Qp {
     }
 
     fn has_requests(&self, window: Window) -> bool {
-        let (handle, attr, net) = (&self.handle, &self.attr, self.net);
-        let link = Link { handle, attr, net, window, target: None };
+        let (handle, made, attr, net) = (&self.handle, &self.made, &self.attr, self.net);
+        let link = Link { handle, made, attr, net, window, target: None };
         matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&link)
     }
 
@@ -375,7 +406,7 @@ impl Qp {
         }
         if self.state() == QpState::Sqd && self.send.take_drained() && self.attr.en_sqd_async_notify
         {
-            ctx.events.emit(Event::SqDrained { qpn: self.handle.qpn });
+            ctx.events.emit(Event::SqDrained { qpn: self.made.qpn });
         }
     }
 
@@ -392,7 +423,7 @@ impl Qp {
         self.set_state(QpState::Err);
         self.flush(ctx);
         if self.handle.rq.is_shared() {
-            ctx.events.emit(Event::LastWqeReached { qpn: self.handle.qpn });
+            ctx.events.emit(Event::LastWqeReached { qpn: self.made.qpn });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::queue::{RecvRequest, SharedReceiveQueue, WorkRing};
 #[derive(Debug)]
 pub(crate) enum Receives {
     /// Its own queue.
-    Own(Box<WorkRing<RecvRequest>>),
+    Own(WorkRing<RecvRequest>),
     /// A queue shared with others.
     Shared(Arc<SharedReceiveQueue>),
     /// None: XRC QPs deliver to the queues that requests name.

@@ -13,7 +13,7 @@ pub(crate) fn check_memory(
     if let Payload::Sges(list) = &request.payload {
         let fetches = request.op.fetches();
         let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
-        let checked = ctx.mem.check_list(link.handle.init.pd, list, need);
+        let checked = ctx.mem.check_list(link.made.pd, list, need);
         checked.map_err(|_| Status::LocalProtection)?;
     }
     Ok(())
@@ -25,7 +25,7 @@ pub(crate) fn do_local(
     link: &Link<'_>,
     ctx: &Ctx<'_>,
 ) -> Result<(), Status> {
-    let (pd, qpn) = (link.handle.init.pd, link.qpn());
+    let (pd, qpn) = (link.made.pd, link.qpn());
     match request.op {
         SendOp::BindWindow { window, new_key, binding } => {
             let bound = ctx.mem.bind(pd, qpn, window, new_key, binding);

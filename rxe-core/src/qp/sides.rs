@@ -8,7 +8,7 @@ use crate::{rc, uc, ud};
 /// The send side.
 #[derive(Debug)]
 pub(super) enum SendSide {
-    Rc(Box<rc::Requester>),
+    Rc(rc::Requester),
     Uc(uc::Requester),
     Ud(ud::Requester),
 }
@@ -16,7 +16,7 @@ pub(super) enum SendSide {
 /// The receive side. That of a datagram QP has no state.
 #[derive(Debug)]
 pub(super) enum RecvSide {
-    Rc(Box<rc::Responder>),
+    Rc(rc::Responder),
     Uc(uc::Responder),
     Ud,
 }
@@ -44,7 +44,7 @@ impl SendSide {
     /// Not yet ready to send.
     pub(super) fn idle(service: QpType) -> Self {
         match service {
-            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(Box::default()),
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Requester::default()),
             QpType::Uc => Self::Uc(uc::Requester::default()),
             QpType::Ud => Self::Ud(ud::Requester::default()),
         }
@@ -52,9 +52,9 @@ impl SendSide {
 
     /// In RTS.
     pub(super) fn start(sq_psn: Psn, link: &Link<'_>) -> Self {
-        match link.handle.init.service {
+        match link.made.service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
-                Self::Rc(Box::new(rc::Requester::new(sq_psn, link)))
+                Self::Rc(rc::Requester::new(sq_psn, link))
             }
             QpType::Uc => Self::Uc(uc::Requester::new(sq_psn)),
             QpType::Ud => Self::Ud(ud::Requester::new(sq_psn)),
@@ -97,8 +97,26 @@ impl SendSide {
         }
     }
 
+    /// Asks the processor for what it needs to send, beside itself.
+    pub(super) fn prefetch(&self) {
+        if let Self::Rc(requester) = self {
+            requester.prefetch();
+        }
+    }
+
+    /// The doorbell rang.
+    pub(super) fn posted(&mut self) {
+        if let Self::Rc(requester) = self {
+            requester.posted();
+        }
+    }
+
     pub(super) fn has_work(&self, link: &Link<'_>) -> bool {
-        each!(Self, self, it => it.has_work(link))
+        match self {
+            Self::Rc(requester) => requester.has_work(),
+            Self::Uc(requester) => requester.has_work(link),
+            Self::Ud(requester) => requester.has_work(link),
+        }
     }
 
     pub(super) fn handle_timeout(
@@ -156,9 +174,7 @@ impl RecvSide {
     /// In RTR.
     pub(super) fn start(service: QpType, rq_psn: Psn) -> Self {
         match service {
-            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
-                Self::Rc(Box::new(rc::Responder::new(rq_psn)))
-            }
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Responder::new(rq_psn)),
             QpType::Uc => Self::Uc(uc::Responder::new(rq_psn)),
             QpType::Ud => Self::Ud,
         }

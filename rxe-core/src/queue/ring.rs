@@ -1,17 +1,48 @@
-//! The ring between the threads that post and the engine that works: bounded, lock-free, and with
-//! the accounting that verbs demand (a request holds its place until it is complete, not only until
-//! it is taken).
+//! The ring between the threads that post and the engine that works: bounded, and with the
+//! accounting that verbs demand (a request holds its place until it is complete, not only until it is
+//! taken). One of the few files with `unsafe` in it.
+//!
+//! It is made for there being ten thousand of them, each with little in it:
+//! - what posting and taking read and write lies side by side, the first place with it: the way there
+//!   needs no pointer from memory;
+//! - a ring that is empty begins anew at its first place, so that a queue pair with few requests
+//!   outstanding uses the same few cache lines for all of them, however deep its queue;
+//! - all its memory is there from the beginning, so that posting never fails for want of it; what was
+//!   never used is not touched, and the system need not provide it.
+//!
+//! Invariants. `head`, `tail` and `released` count, and wrap. Requests `head..tail` are in the ring,
+//! request `n` in place `n - base`, modulo the number of places, which is a power of two and at least
+//! `depth` (`places` and `first` together).
+//! - Only who holds `posting` changes `tail` and `base`; only who holds `taking` changes `head`.
+//! - A place is written only while no request is in it: `tail - head` is less than the number of
+//!   places. It is written before `tail` passes it, and read before `head` does.
+//! - `base` changes only while the ring is empty, and is read only while it is not.
 
-use crate::sync::{ArrayQueue, AtomicU32, Ordering};
+use std::mem::MaybeUninit;
+
+use crate::prefetch;
+use crate::sync::{AtomicBool, AtomicU32, Cell, Mutex, Ordering};
 
 /// A bounded queue of requests.
-#[derive(Debug)]
 pub struct WorkRing<T> {
-    ring: ArrayQueue<T>,
+    /// All places but the first.
+    places: Box<[Place<T>]>,
     depth: u32,
-    /// Requests posted and not yet released.
-    outstanding: AtomicU32,
+    head: AtomicU32,
+    tail: AtomicU32,
+    base: AtomicU32,
+    /// Requests complete: their places are free.
+    released: AtomicU32,
+    posting: Mutex<()>,
+    taking: AtomicBool,
+    first: Place<T>,
 }
+
+type Place<T> = Cell<MaybeUninit<T>>;
+
+// SAFETY: requests are handed from the posting thread to the taking one, so they must be `Send`; no
+// reference to one is ever given out. All else is atomics and a lock.
+unsafe impl<T: Send> Sync for WorkRing<T> {}
 
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +52,23 @@ pub enum PostError {
 }
 
 impl<T> WorkRing<T> {
-    /// Room for `depth` requests, which may be 0.
-    pub fn new(depth: u32) -> Self {
-        let ring = ArrayQueue::new(depth.max(1) as usize);
-        Self { ring, depth, outstanding: AtomicU32::new(0) }
+    /// Room for `depth` requests, which may be 0. `None` where there is not as much memory.
+    pub fn new(depth: u32) -> Option<Self> {
+        let number = usize::try_from(depth.max(1)).ok()?.checked_next_power_of_two()? - 1;
+        let mut places = Vec::new();
+        places.try_reserve_exact(number).ok()?;
+        places.resize_with(number, || Cell::new(MaybeUninit::uninit()));
+        Some(Self {
+            places: places.into_boxed_slice(),
+            depth,
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            base: AtomicU32::new(0),
+            released: AtomicU32::new(0),
+            posting: Mutex::new(()),
+            taking: AtomicBool::new(false),
+            first: Cell::new(MaybeUninit::uninit()),
+        })
     }
 
     /// Takes a request.
@@ -32,23 +76,61 @@ impl<T> WorkRing<T> {
     /// # Errors
     /// [`PostError::Full`].
     pub fn post(&self, request: T) -> Result<(), PostError> {
-        let reserve = |n: u32| (n < self.depth).then_some(n + 1);
-        self.outstanding
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, reserve)
-            .map_err(|_| PostError::Full)?;
-        // A place is reserved, so the ring, which is as large, has room.
-        self.ring.push(request).map_err(|_| PostError::Full)
+        let _posting = self.posting.lock();
+        let tail = self.tail.load(Ordering::Relaxed);
+        // Who sees a request released sees it taken too: its place is no longer read.
+        let outstanding = tail.wrapping_sub(self.released.load(Ordering::Acquire));
+        let head = self.head.load(Ordering::Acquire);
+        if outstanding >= self.depth || tail.wrapping_sub(head) as usize > self.places.len() {
+            return Err(PostError::Full);
+        }
+        if head == tail {
+            self.base.store(tail, Ordering::Relaxed);
+        }
+        self.place(tail).with_mut(|place| {
+            // SAFETY: this thread holds `posting`, so no other writes; `tail - head` is less than the
+            // number of places, so no request is in this one, and who took the last one out of it
+            // had read it before `head` passed it, which was read here with acquiring order.
+            unsafe { (*place).write(request) };
+        });
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        Ok(())
     }
 
-    /// The oldest request not yet taken. It keeps its place until [`WorkRing::release`].
+    /// Asks the processor for the place that the next request will go to.
+    pub(crate) fn prefetch(&self) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let empty = self.head.load(Ordering::Relaxed) == tail;
+        prefetch::value(if empty { &self.first } else { self.place(tail) });
+    }
+
+    /// The oldest request not yet taken. It keeps its place until [`WorkRing::release`]. There is one
+    /// engine that takes; while another thread does, there is nothing.
     pub(crate) fn take(&self) -> Option<T> {
-        self.ring.pop()
+        if self.is_empty() || self.taking.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let head = self.head.load(Ordering::Relaxed);
+        let there = head != self.tail.load(Ordering::Acquire);
+        let request = there.then(|| {
+            let request = self.place(head).with_mut(|place| {
+                // SAFETY: this thread has set `taking`, so no other reads; `head` is before `tail`,
+                // which was read with acquiring order, so the place was written, and nobody writes it
+                // again before `head` has passed it; it is read once, since `head` passes it now.
+                unsafe { (*place).assume_init_read() }
+            });
+            self.head.store(head.wrapping_add(1), Ordering::Release);
+            request
+        });
+        self.taking.store(false, Ordering::Release);
+        request
     }
 
-    /// A request is complete: its place is free.
+    /// A request is complete: its place is free. Only the engine says so.
     pub(crate) fn release(&self) {
-        let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "released more than was posted");
+        let released = self.released.load(Ordering::Relaxed);
+        debug_assert!(self.outstanding() > 0, "released more than was posted");
+        self.released.store(released.wrapping_add(1), Ordering::Release);
     }
 
     /// Drops every request not yet taken.
@@ -65,22 +147,57 @@ impl<T> WorkRing<T> {
 
     /// Requests posted and not complete.
     pub fn outstanding(&self) -> u32 {
-        self.outstanding.load(Ordering::Acquire)
+        // In this order: what is released was posted before.
+        let released = self.released.load(Ordering::Acquire);
+        self.tail.load(Ordering::Acquire).wrapping_sub(released)
     }
 
     /// Whether no request waits to be taken.
     pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        let head = self.head.load(Ordering::Relaxed);
+        head == self.tail.load(Ordering::Acquire)
+    }
+
+    /// Where request `count` is.
+    fn place(&self, count: u32) -> &Place<T> {
+        let index = count.wrapping_sub(self.base.load(Ordering::Relaxed)) as usize;
+        // As many as there are places, less one: that is all ones.
+        match index & self.places.len() {
+            0 => &self.first,
+            index => &self.places[index - 1],
+        }
+    }
+}
+
+impl<T> Drop for WorkRing<T> {
+    fn drop(&mut self) {
+        while self.take().is_some() {}
+    }
+}
+
+impl<T> std::fmt::Debug for WorkRing<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (depth, outstanding) = (self.depth, self.outstanding());
+        f.debug_struct("WorkRing")
+            .field("depth", &depth)
+            .field("outstanding", &outstanding)
+            .finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+
+    fn ring<T>(depth: u32) -> WorkRing<T> {
+        WorkRing::new(depth).unwrap()
+    }
 
     #[test]
     fn a_place_is_free_after_release_not_after_take() {
-        let ring = WorkRing::new(2);
+        let ring = ring(2);
         ring.post(1).unwrap();
         ring.post(2).unwrap();
         assert_eq!(ring.take(), Some(1));
@@ -92,6 +209,89 @@ mod tests {
 
     #[test]
     fn a_queue_of_depth_zero_takes_nothing() {
-        assert_eq!(WorkRing::new(0).post(()), Err(PostError::Full));
+        assert_eq!(ring(0).post(()), Err(PostError::Full));
+    }
+
+    #[test]
+    fn requests_keep_their_order_whatever_is_in_the_ring_when_it_wraps() {
+        // Not a power of two, and counts that wrap.
+        let ring = ring(5);
+        for count in [&ring.head, &ring.tail, &ring.released] {
+            count.store(u32::MAX - 10, Ordering::Relaxed);
+        }
+        let (mut posted, mut taken) = (0, 0);
+        for step in 0..100 {
+            for _ in 0..step % 7 {
+                posted += u32::from(ring.post(posted).is_ok());
+            }
+            for _ in 0..step % 5 {
+                if let Some(request) = ring.take() {
+                    assert_eq!(request, taken);
+                    taken += 1;
+                    ring.release();
+                }
+            }
+            assert_eq!(ring.outstanding(), posted - taken);
+            assert!(ring.outstanding() <= 5);
+        }
+        assert!(taken > 100, "{taken}");
+    }
+
+    #[test]
+    fn an_empty_ring_begins_anew_at_its_first_place() {
+        let ring = ring(64);
+        for n in 0..10 {
+            ring.post(n).unwrap();
+            ring.post(n).unwrap();
+            let place = ring.place(ring.head.load(Ordering::Relaxed));
+            assert!(std::ptr::eq(place, &ring.first));
+            assert!(ring.take().is_some() && ring.take().is_some());
+            (0..2).for_each(|_| ring.release());
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_dropped_with_the_ring() {
+        let request = Arc::new(());
+        let ring = ring(4);
+        (0..3).for_each(|_| ring.post(Arc::clone(&request)).unwrap());
+        drop(ring.take());
+        assert_eq!(Arc::strong_count(&request), 3);
+        drop(ring);
+        assert_eq!(Arc::strong_count(&request), 1);
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_when_the_ring_is_made() {
+        // 2⁴⁸ bytes: more than a process can have.
+        assert!(WorkRing::<[u8; 1 << 16]>::new(1 << 31 | 1).is_none());
+    }
+
+    #[test]
+    fn threads_that_post_and_one_that_takes_lose_nothing() {
+        const EACH: u32 = 2000;
+        let ring = Arc::new(ring(8));
+        let posters = [0, 1].map(|thread| {
+            let ring = Arc::clone(&ring);
+            std::thread::spawn(move || {
+                for n in 0..EACH {
+                    while ring.post((thread, n)).is_err() {
+                        std::thread::yield_now();
+                    }
+                }
+            })
+        });
+        let mut next = [0; 2];
+        while next != [EACH; 2] {
+            match ring.take() {
+                Some((thread, n)) => {
+                    assert_eq!(n, std::mem::replace(&mut next[thread], n + 1));
+                    ring.release();
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+        posters.into_iter().for_each(|poster| poster.join().unwrap());
+        assert_eq!(ring.outstanding(), 0);
     }
 }

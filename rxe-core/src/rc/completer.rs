@@ -172,7 +172,7 @@ impl Requester {
         if let Payload::Sges(list) = &wqe.request.payload
             && !bytes.is_empty()
         {
-            let pd = link.handle.init.pd;
+            let pd = link.made.pd;
             match ctx.mem.stretch(pd, list, offset, bytes.len(), Access::LOCAL_WRITE) {
                 Ok(spans) => write_spans(&spans, bytes),
                 Err(why) => {

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::message::Outgoing;
+use crate::prefetch;
 use crate::qp::Link;
 use crate::queue::{SendRequest, Status};
 use crate::types::Psn;
@@ -95,6 +96,17 @@ impl Inflight {
     /// Adds a request that has no PSN yet.
     pub(super) fn push(&mut self, wqe: Wqe) {
         self.queue.push_back(wqe);
+    }
+
+    /// Asks the processor for where the next request will stand, if it is the only one.
+    pub(super) fn prefetch(&self) {
+        if self.queue.is_empty() && self.queue.capacity() > 0 {
+            // Where an empty queue begins: dangling, but only an address.
+            let at = self.queue.as_slices().0.as_ptr().cast::<u8>();
+            (0..size_of::<Wqe>())
+                .step_by(64)
+                .for_each(|line| prefetch::line(at.wrapping_add(line)));
+        }
     }
 
     /// The request whose packet is next, with whether it is started; `None` if all is sent.
@@ -258,7 +270,7 @@ impl Inflight {
             self.pull_cursor();
             return Some(wqe);
         }
-        self.queue.pop_front()
+        self.pop_front()
     }
 
     /// Goes back: everything from `una` on will be sent again.
@@ -275,7 +287,17 @@ impl Inflight {
         } else {
             self.cursor.wqe -= 1;
         }
-        self.queue.pop_front().expect("a started request is in the queue")
+        self.pop_front().expect("a started request is in the queue")
+    }
+
+    /// A queue that has become empty begins anew at its first place: a queue pair with few requests
+    /// outstanding then uses the same few cache lines for all of them.
+    fn pop_front(&mut self) -> Option<Wqe> {
+        let wqe = self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.queue.clear();
+        }
+        wqe
     }
 
     /// After going back, answers to what was sent before may overtake the cursor.

@@ -99,7 +99,11 @@ impl Reply {
 
 #[derive(Debug, Default)]
 pub(super) struct Replies {
-    queue: VecDeque<Reply>,
+    /// All but the newest.
+    older: VecDeque<Reply>,
+    /// It stands in the queue pair itself: who has one answer at a time needs no other memory. `None`
+    /// only if there is none at all.
+    newest: Option<Reply>,
 }
 
 impl Replies {
@@ -108,19 +112,21 @@ impl Replies {
     /// sake of an acknowledgement of something earlier.
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         let new = Reply::Ack { psn, syndrome, msn };
-        match self.queue.back_mut() {
+        match &mut self.newest {
             Some(Reply::Ack { psn: before, syndrome: kind, .. })
                 if !matches!(kind, Syndrome::Ack { .. })
                     && matches!(syndrome, Syndrome::Ack { .. })
                     && psn.before(*before) => {}
             Some(last @ Reply::Ack { .. }) => *last = new,
-            _ => self.queue.push_back(new),
+            _ => self.push(new),
         }
     }
 
     /// Adds the answer to a READ or atomic.
     pub(super) fn push(&mut self, reply: Reply) {
-        self.queue.push_back(reply);
+        if let Some(older) = self.newest.replace(reply) {
+            self.older.push_back(older);
+        }
     }
 
     /// Adds another answer to a READ or atomic, in place of what still waits to answer any of the
@@ -130,49 +136,58 @@ impl Replies {
         let (first, end) = (reply.psn(), reply.end());
         let replaced =
             |old: &Reply| old.again().is_some() && old.psn().before(end) && first.before(old.end());
-        let others = self.queue.iter().filter(|old| old.again() == Some(true) && !replaced(old));
+        let others = self.iter().filter(|old| old.again() == Some(true) && !replaced(old));
         if others.count() >= limit {
             return false;
         }
-        self.queue.retain(|old| !replaced(old));
-        let place = self.queue.iter().position(|old| !old.psn().before(first));
-        self.queue.insert(place.unwrap_or(self.queue.len()), reply);
+        self.older.extend(self.newest.take());
+        self.older.retain(|old| !replaced(old));
+        let place = self.older.iter().position(|old| !old.psn().before(first));
+        self.older.insert(place.unwrap_or(self.older.len()), reply);
+        self.newest = self.older.pop_back();
         true
     }
 
     /// READs and atomics among them that are answered for the first time.
     pub(super) fn reads(&self) -> usize {
-        self.queue.iter().filter(|reply| reply.again() == Some(false)).count()
+        self.iter().filter(|reply| reply.again() == Some(false)).count()
     }
 
     pub(super) fn front(&self) -> Option<&Reply> {
-        self.queue.front()
+        self.older.front().or(self.newest.as_ref())
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut Reply> {
-        self.queue.front_mut()
+        self.older.front_mut().or(self.newest.as_mut())
     }
 
     pub(super) fn pop(&mut self) {
-        self.queue.pop_front();
+        if self.older.pop_front().is_none() {
+            self.newest = None;
+        }
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
-        self.queue.clear();
+        self.older.clear();
+        self.newest = None;
     }
 
     /// Whether there is nothing that the peer waits for: no data, no value, no NAK.
     pub(super) fn can_wait(&self) -> bool {
         let is_ack = |r: &Reply| matches!(r, Reply::Ack { syndrome: Syndrome::Ack { .. }, .. });
-        self.queue.iter().all(is_ack)
+        self.iter().all(is_ack)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.newest.is_none()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.queue.len()
+        self.older.len() + usize::from(self.newest.is_some())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Reply> {
+        self.older.iter().chain(&self.newest)
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Requester {
     pub(super) window: SendWindow,
     /// Packets sent since an answer was last asked for.
     unasked: u32,
+    /// The send queue may hold requests: the doorbell rang since it was found empty. Every request
+    /// rings after it is posted, so none is missed, and who only answers need not look there.
+    posted: bool,
     /// The last attempt to send found nothing that may go; cleared by whatever may change that.
     pub(super) blocked: bool,
     drain: Drain,
@@ -41,6 +44,7 @@ impl Requester {
             inflight: Inflight::new(sq_psn),
             retry: Retry::new(link.attr),
             window: SendWindow::new(link),
+            posted: !link.handle.sq.is_empty(),
             ..Self::default()
         }
     }
@@ -77,10 +81,20 @@ impl Requester {
     }
 
     /// Whether [`Requester::transmit`] may find something to send.
-    pub(crate) fn has_work(&self, link: &Link<'_>) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.blocked
             && !self.retry.is_waiting()
-            && (self.inflight.current().is_some() || !link.handle.sq.is_empty())
+            && (self.inflight.current().is_some() || self.posted)
+    }
+
+    /// Asks the processor for the place of the next request.
+    pub(crate) fn prefetch(&self) {
+        self.inflight.prefetch();
+    }
+
+    /// The doorbell rang: the send queue may hold requests.
+    pub(crate) fn posted(&mut self) {
+        self.posted = true;
     }
 
     /// Sends one packet, if one may be sent.
@@ -158,7 +172,7 @@ impl Requester {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
         let ask = !awaits_data && self.asks(last);
-        let memory = (ctx.mem, link.handle.init.pd);
+        let memory = (ctx.mem, link.made.pd);
         let segment = Segment::new(wqe.outgoing(link), index, count, memory);
         let sent = segment.map(|segment| segment.doubled(self.doubled).emit(batch, link.net, ask));
         if sent.is_err() {
@@ -192,10 +206,16 @@ impl Requester {
     }
 
     fn take(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
-        if let Some(request) = link.handle.sq.take() {
-            let mut wqe = Wqe::new(request);
-            wqe.failed = check(&wqe, link, ctx).err();
-            self.inflight.push(wqe);
+        if !self.posted {
+            return;
+        }
+        match link.handle.sq.take() {
+            Some(request) => {
+                let mut wqe = Wqe::new(request);
+                wqe.failed = check(&wqe, link, ctx).err();
+                self.inflight.push(wqe);
+            }
+            None => self.posted = false,
         }
     }
 

@@ -120,7 +120,7 @@ impl Responder {
     ) -> Result<(), Fault> {
         let reth = packet.reth().ok_or(Fault::BadLength)?;
         self.check_room(link)?;
-        if u64::from(reth.dma_len) > link.handle.max_message() {
+        if u64::from(reth.dma_len) > link.made.max_message {
             return Err(Fault::BadLength);
         }
         if reth.dma_len > 0 {

@@ -2,6 +2,8 @@
 //! models in `sync/models.rs` can put loom's in their place and try every order of steps that the
 //! memory model allows. docs/testing.md says how to run them.
 
+#[cfg(not(loom))]
+mod cell;
 #[cfg(loom)]
 mod modelled;
 #[cfg(all(test, loom))]
@@ -9,13 +11,14 @@ mod models;
 
 #[cfg(loom)]
 pub(crate) use modelled::{
-    ArrayQueue, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, RwLock,
-    RwLockReadGuard, SegQueue, fence,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, Cell, Mutex, Ordering, RwLock, RwLockReadGuard,
+    SegQueue, fence,
 };
 
 #[cfg(not(loom))]
 pub(crate) use {
-    crossbeam_queue::{ArrayQueue, SegQueue},
+    cell::Cell,
+    crossbeam_queue::SegQueue,
     parking_lot::{Mutex, RwLock, RwLockReadGuard},
     std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };

@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+pub(crate) use loom::cell::UnsafeCell as Cell;
 pub(crate) use loom::sync::RwLockReadGuard;
 use loom::sync::atomic::{
     AtomicBool as LoomBool, AtomicU8 as LoomU8, AtomicU32 as LoomU32, AtomicU64 as LoomU64,
@@ -115,7 +116,7 @@ fn weaker(order: Ordering, instead: Ordering) -> Ordering {
 }
 
 /// A bounded queue for any number of threads at both ends.
-pub(crate) struct ArrayQueue<T> {
+struct ArrayQueue<T> {
     places: Vec<Place<T>>,
     /// How many have ever been taken, and put in.
     head: AtomicUsize,

@@ -54,7 +54,7 @@ impl Requester {
                 mtu: link.attr.path_mtu.bytes(),
                 dest_qp: link.attr.dest_qp_num,
             };
-            let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, link.handle.init.pd));
+            let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, link.made.pd));
             let emitted = segment.map(|segment| segment.emit(batch, link.net, false));
             *sent += 1;
             if emitted.is_err() || *sent == message.packets {

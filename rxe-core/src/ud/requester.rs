@@ -51,7 +51,7 @@ impl Requester {
         request: &SendRequest,
     ) -> Result<(), Status> {
         let SendOp::Send { imm } = request.op else { return Err(Status::LocalQpOperation) };
-        let pd = link.handle.init.pd;
+        let pd = link.made.pd;
         let to = request.to.as_ref().filter(|to| to.ah.pd == pd);
         let to = to.ok_or(Status::LocalQpOperation)?;
         let len = usize::try_from(request.payload.len()).map_err(|_| Status::LocalLength)?;

@@ -87,12 +87,18 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
     /// Bytes per packet; the last may be shorter. Never 0; `payload.len()` if there is but one.
     pub segment: usize,
+    /// The payload of the buffer that is handed over [`Frame::AHEAD`] buffers later, or empty where
+    /// it is not known. A hint: it lets the engine ask the processor for the QP that it is for.
+    pub later: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
+    /// Far enough ahead for memory to arrive in time.
+    pub const AHEAD: usize = 8;
+
     /// A buffer that holds one packet.
     pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
-        Self { net, payload, segment: payload.len().max(1) }
+        Self { net, payload, segment: payload.len().max(1), later: &[] }
     }
 
     /// Each packet, from BTH to ICRC.
@@ -205,10 +211,12 @@ impl TxBatch {
 
     /// The next run not yet sent as a frame, as its receiver would see it.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
-        self.pending().iter().map(|run| Frame {
+        let runs = self.pending();
+        (0..).zip(runs).map(move |(at, run): (usize, _)| Frame {
             net: run.net,
             payload: self.bytes(run),
             segment: run.segment,
+            later: runs.get(at + Frame::AHEAD).map_or(&[], |run| self.bytes(run)),
         })
     }
 
@@ -381,7 +389,7 @@ mod tests {
     #[test]
     fn frames_split_into_packets_with_their_own_ids() {
         let bytes = [0u8; 25];
-        let frame = Frame { net: net(), payload: &bytes, segment: 10 };
+        let frame = Frame { net: net(), payload: &bytes, segment: 10, later: &[] };
         let got: Vec<_> = frame.packets().map(|(n, p)| (n.id, p.len())).collect();
         let id = |id| IpId::Known { id, flags: 0x4000 };
         assert_eq!(got, [(id(0), 10), (id(1), 10), (id(2), 5)]);

@@ -54,7 +54,7 @@ pub(crate) fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     let (src, dst) = (address(24)?, address(40)?);
     let net = NetHeader { src, dst, src_port: half(8), tos, ttl, flow_label: word(12), id };
     let segment = usize::try_from(word(20)).ok()?.clamp(1, payload.len());
-    Some(Frame { net, payload, segment })
+    Some(Frame { net, payload, segment, later: &[] })
 }
 
 fn wide(ip: IpAddr) -> [u8; 16] {
@@ -84,7 +84,7 @@ mod tests {
                 flow_label: 0xabcde,
                 id,
             };
-            let frame = Frame { net, payload: &[1, 2, 3, 4, 5], segment: 2 };
+            let frame = Frame { net, payload: &[1, 2, 3, 4, 5], segment: 2, later: &[] };
             let bytes = [&emit(&frame)[..], frame.payload].concat();
             let got = parse(&bytes).unwrap();
             assert_eq!((got.net, got.payload, got.segment), (net, frame.payload, 2));

@@ -158,7 +158,7 @@ impl Post {
             let net = frame.net.nth(u16::try_from(start).unwrap_or(0));
             let payload = &frame.payload[bytes];
             let segment = frame.segment.min(payload.len());
-            let part = Frame { net, payload, segment };
+            let part = Frame { net, payload, segment, later: &[] };
             let posted = match stretch[0] {
                 0 => self.post_mad(&part),
                 block => !own.has(block) && self.post(&part, |place| place.letterbox(block)),

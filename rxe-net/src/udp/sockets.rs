@@ -305,7 +305,9 @@ impl Slot {
                 packets += count;
                 counters.rx_packets += count as u64;
                 counters.rx_bytes += payload.len() as u64;
-                post.deliver(&Frame { net: arrived.net, payload, segment }, sink);
+                let later = i + Frame::AHEAD;
+                let later = if later < got { arena.get(later).payload } else { &[] };
+                post.deliver(&Frame { net: arrived.net, payload, segment, later }, sink);
             }
             if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);
