@@ -1,21 +1,27 @@
 //! Open MPI over UCX over the preloaded library: four ranks on two hosts, which are network
-//! namespaces of the test's own, each with a name of its own. All that the ranks say to each other
-//! goes through our devices, also between those of one host; what their captures hold proves it.
+//! namespaces of the test's own with names of their own; or of which one is a VM, where the ranks
+//! use its kernel's rdma_rxe. All that the ranks say to each other goes through RDMA devices, also
+//! between those of one host; what the captures of ours hold proves it.
 
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use common::{Dir, alone, installed};
+use common::{Dir, alone, installed, rxe};
 use rxe_core::types::Qpn;
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Packet, Service};
 use rxe_net::{Direction, PcapReader};
 use rxe_tests::skip;
+use xtask::or_skip;
+use xtask::vm::{Cmd, HOST_V4, Kernel, LINK, Net, Spec, Vm, spawn};
 
 #[test]
 fn four_ranks_over_reliable_connections() {
@@ -52,8 +58,7 @@ END
         export UCX_TLS={transports},self UCX_NET_DEVICES=rxe0:1 LAUNCHER="
             mpirun --allow-run-as-root -n 4 --host 10.9.0.1:2,10.9.0.2:2
             --mca plm_rsh_agent $PWD/agent --mca oob_tcp_if_include 10.9.0.0/24
-            --mca pml ucx --mca osc ucx --mca btl self --mca mpi_yield_when_idle 1
-            -x UCX_TLS -x UCX_NET_DEVICES"
+            {OVER_UCX} -x UCX_TLS -x UCX_NET_DEVICES"
         timeout 120 unshare --uts sh -c "hostname here; exec \$LAUNCHER \
             $RXE run --pcap {dir}/%p.pcapng -- {dir}/ranks 2"
         "#
@@ -61,15 +66,86 @@ END
     let Some(said) = alone(&test, "mpirun", &script) else { return };
     assert!(said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
 
-    // Each rank has opened the device twice: for messages, and for what is one-sided.
+    check_captures(&program.0, 4, service);
+}
+
+#[test]
+fn two_ranks_on_kernel_6_1_and_two_on_ours() {
+    two_ranks_and_two_on_kernel("6.1");
+}
+
+#[test]
+fn two_ranks_on_kernel_7_2_and_two_on_ours() {
+    two_ranks_and_two_on_kernel("7.2");
+}
+
+fn two_ranks_and_two_on_kernel(kernel: &str) {
+    let test = format!("Open MPI with kernel {kernel}");
+    if !installed(&test, "mpirun") {
+        return;
+    }
+    let Some(program) = compile(&test) else { return };
+    let Some(found) = or_skip(Kernel::find(kernel)) else { return };
+    let Some(net) = or_skip(Net::tap(1500)) else { return };
+    let Some(vm) = or_skip(Vm::boot(&net, &found, &Spec::default())) else { return };
+
+    let dir = program.0.display();
+    let script = |name: &str, text: String| {
+        let path = program.0.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    };
+    // Instead of ssh: what a shell on the other host is to run, for this test to take there.
+    script("agent", format!("shift; echo \"$*\" > {dir}/new; mv {dir}/new {dir}/daemon"));
+    let ours = format!("{} run --device {LINK} --pcap {dir}/%p.pcapng --", rxe().display());
+    script(
+        "start",
+        format!("[ $(hostname) = here ] || exec {dir}/ranks 2; exec {ours} {dir}/ranks 2"),
+    );
+    let variables = "-x UCX_TLS=rc_verbs,ud_verbs:aux,self -x UCX_UD_VERBS_ETH_DGID_CHECK=n";
+    let launch = format!(
+        "hostname here
+        exec timeout 240 mpirun --allow-run-as-root -n 4 --host {HOST_V4}:2,{}:2 \
+            --mca plm_rsh_agent {dir}/agent --mca oob_tcp_if_include {HOST_V4}/24 \
+            --mca orte_leave_session_attached 1 {OVER_UCX} {variables} {dir}/start",
+        vm.v4()
+    );
+    let mut command = net.command("unshare");
+    command.args(["--uts", "sh", "-c", &launch]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut mpirun = spawn(command).unwrap();
+    let daemon = program.0.join("daemon");
+    while !daemon.exists() && mpirun.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let there = fs::read_to_string(&daemon).map(|daemon| {
+        let script = format!("hostname there; export TMPDIR=/var/tmp; {daemon}");
+        vm.spawn(Cmd::sh(script)).unwrap()
+    });
+    let out = mpirun.wait_with_output().unwrap();
+    let mut said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+    if let (Ok(there), false) = (there, out.status.success()) {
+        there.kill("KILL");
+        said += &format!("{:?}", there.output());
+    }
+    assert!(out.status.success() && said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
+    check_captures(&program.0, 2, Service::Rc);
+}
+
+/// What `mpirun` is told so that nothing goes another way. Ranks that wait for each other leave the
+/// CPU to those they wait for.
+const OVER_UCX: &str = "--mca pml ucx --mca osc ucx --mca btl self --mca mpi_yield_when_idle 1";
+
+/// Each of so many ranks has opened the device twice, for messages and for what is one-sided.
+fn check_captures(dir: &Path, ranks: usize, service: Service) {
     let mut checked = 0;
-    for file in fs::read_dir(&program.0).unwrap() {
+    for file in fs::read_dir(dir).unwrap() {
         let path = file.unwrap().path();
         if path.to_string_lossy().contains(".pcapng") {
             checked += usize::from(reaches_three_others(&path, service));
         }
     }
-    assert_eq!(checked, 8);
+    assert_eq!(checked, 2 * ranks);
 }
 
 /// Whether a capture is of a device that was used. Then what left is for one more rank on this host
