@@ -4,7 +4,8 @@
 
 use std::fs;
 
-use xtask::libs;
+use xtask::c::{Compiled, TUTORIALS};
+use xtask::{libs, or_skip};
 
 mod common;
 use common::{Dir, Where, alone, both, compile, rxe};
@@ -267,6 +268,14 @@ fn threads_that_sleep_in_what_another_destroys() {
         let told = format!("rxe: {verb}: what this thread waits in was destroyed");
         assert_eq!(out.matches(&told).count(), 1, "{out}");
     }
+}
+
+#[test]
+fn a_first_program_reads_and_writes_the_memory_of_its_server() {
+    let Some(c) = or_skip(Compiled::new(&TUTORIALS[..1])) else { return };
+    let program = c.path(TUTORIALS[0]).display().to_string();
+    conversation(&program, "-g 1", Where::TwoHosts);
+    conversation(&program, "-g 1", Where::OneAddress);
 }
 
 #[test]

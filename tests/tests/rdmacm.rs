@@ -2,6 +2,9 @@
 //! which are network namespaces of the test's own, and between two processes on one address. A
 //! program that is not installed is skipped.
 
+use xtask::c::{Compiled, TUTORIALS};
+use xtask::or_skip;
+
 mod common;
 use common::{alone, compile, in_namespace, installed};
 
@@ -63,6 +66,17 @@ fn rdma_client_and_server() {
     for kind in ["r", "x"] {
         let (server, client) = (format!("-c {kind}"), format!("-c {kind} -s 10.9.0.1"));
         pair("rdma_xserver", &server, "ip netns exec far", "rdma_xclient", &client);
+    }
+}
+
+#[test]
+fn first_programs_by_events_and_by_short_calls() {
+    let Some(c) = or_skip(Compiled::new(&TUTORIALS[1..])) else { return };
+    for name in &TUTORIALS[1..] {
+        let program = c.path(name).display().to_string();
+        both(&program, "10.9.0.1", "-c 10.9.0.1");
+        on_one_address(&program, "10.9.0.1", "-c 10.9.0.1");
+        both(&program, "fd09::1", "-c fd09::1");
     }
 }
 

@@ -1,6 +1,8 @@
 //! `cargo xtask programs`: unmodified verbs programs over the preloaded library (`rxe run`), with
 //! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
 
+use crate::c::{Compiled, TUTORIALS};
+use crate::skipped;
 use crate::vm::{Cmd, Error, HOST_V4, Kernel, LINK, Net, Proc, Result, Spec, Vm, spawn};
 use crate::{programs_cm, programs_fabric, programs_ucx};
 use std::fmt::Write as _;
@@ -97,6 +99,7 @@ const ALL: &[Program] = &[
     with("ib_atomic_bw", "-n 100 -q 8"),
     with("ib_atomic_bw", "-D 2"),
     with("ib_atomic_lat", "-n 100"),
+    with(TUTORIALS[0], "-p 18515"),
 ];
 
 /// What to run.
@@ -130,7 +133,15 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     let net = Net::tap(LINK_MTU)?;
     let vm = Vm::boot(&net, &found, &Spec::default())?;
     let kernel_gid = gid_in_vm(&vm)?;
-    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid };
+    let c = match Compiled::new(&TUTORIALS) {
+        Ok(compiled) => Some(compiled),
+        Err(Error::Missing(why)) => {
+            skipped("the C programs of tests/c/tutorial", &why);
+            None
+        }
+        Err(e) => return Err(e),
+    };
+    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c };
     let mut rows = Vec::new();
     for program in ALL {
         for sides in Sides::ALL {
@@ -187,6 +198,8 @@ pub(crate) struct World<'a> {
     net: &'a Net,
     options: &'a Options,
     kernel_gid: u32,
+    /// Programs that are named by their sources, where they could be compiled.
+    c: Option<Compiled>,
 }
 
 /// A running program.
@@ -211,6 +224,9 @@ impl World<'_> {
     ) {
         let id = format!("{what}, {}", sides.name());
         let filter = self.options.filter.as_ref();
+        if self.c.is_none() && what.starts_with("tests/c/") {
+            return;
+        }
         if !filter.is_none_or(|filter| id.contains(filter.as_str())) {
             return;
         }
@@ -247,11 +263,12 @@ impl World<'_> {
 
     fn start(&self, program: &Program, ours: bool, server: Option<&str>) -> Result<Running> {
         let gid = if ours { OUR_GID } else { self.kernel_gid }.to_string();
-        let mut args: Vec<&str> = match program.name.starts_with("ibv_") {
-            true => vec!["-g", &gid],
-            // No complaints about the CPU's frequency.
-            false => vec!["-x", &gid, "-F"],
-        };
+        let mut args: Vec<&str> =
+            match program.name.starts_with("ibv_") || program.name.ends_with(".c") {
+                true => vec!["-g", &gid],
+                // No complaints about the CPU's frequency.
+                false => vec!["-x", &gid, "-F"],
+            };
         args.extend(program.options.split(' '));
         args.extend(server);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
@@ -260,11 +277,14 @@ impl World<'_> {
 
     /// Starts a program on one side.
     pub(crate) fn spawn(&self, program: &str, args: &[String], ours: bool) -> Result<Running> {
+        let compiled = self.c.as_ref().filter(|_| program.ends_with(".c"));
+        let program = compiled.map_or(PathBuf::from(program), |c| c.path(program));
         if !ours {
-            return Ok(Running::Theirs(self.vm.spawn(Cmd::new(program).args(args))?));
+            let program = program.to_string_lossy();
+            return Ok(Running::Theirs(self.vm.spawn(Cmd::new(&*program).args(args))?));
         }
         let mut command = self.net.command(&self.options.rxe);
-        command.args(["run", "--device", LINK, "--", program]).args(args);
+        command.args(["run", "--device", LINK, "--"]).arg(program).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = spawn(command).map_err(|e| failed(format!("rxe run: {e}")))?;
         Ok(Running::Ours(child))

@@ -1,6 +1,7 @@
 //! Programs of librdmacm in the table of [`programs`](crate::programs): their servers and clients
 //! have different options, or different names, and find each other by address and port.
 
+use crate::c::TUTORIALS;
 use crate::programs::{PATIENCE, Row, Running, Sides, World, failed};
 use crate::vm::{HOST_V4, HOST_V6, Result};
 use std::time::{Duration, Instant};
@@ -119,6 +120,8 @@ pub(crate) const ALL: &[Program] = &[
     ),
     of(Kind::Stays, with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10")),
     of(Kind::Stays, v6("-s IPV6 -c 10", with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10"))),
+    with(TUTORIALS[1], "ADDRESS", "-c ADDRESS"),
+    with(TUTORIALS[2], "ADDRESS", "-c ADDRESS"),
 ];
 
 /// What clients say that came before their server listened.

@@ -1,0 +1,72 @@
+//! The C programs of the tests, compiled as anybody compiles such programs: with the installed headers
+//! and libraries.
+
+use crate::vm::{Error, Result};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where their sources are, by the names that they have in tables.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+
+/// The programs after tutorials' structure.
+pub const TUTORIALS: [&str; 3] =
+    ["tests/c/tutorial/memory.c", "tests/c/tutorial/events.c", "tests/c/tutorial/described.c"];
+
+/// Compiled programs, in a directory that is removed in the end.
+#[derive(Debug)]
+pub struct Compiled {
+    dir: PathBuf,
+}
+
+impl Compiled {
+    /// Compiles programs by their paths from the root of the sources, as `tests/c/abi.c`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if this machine has no compiler or no headers.
+    pub fn new(names: &[&str]) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = env::temp_dir().join(format!("rxe-c-{}-{number}", process::id()));
+        fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
+        let this = Self { dir };
+        names.iter().try_for_each(|name| this.compile(name)).map(|()| this)
+    }
+
+    fn compile(&self, name: &str) -> Result<()> {
+        let source = Path::new(SOURCES).join(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(self.path(name)).arg(source);
+        cc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
+        let out = cc.output().map_err(|e| Error::Missing(format!("cc: {e}")))?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        if out.status.success() {
+            return Ok(());
+        }
+        let missing = [
+            "infiniband/verbs.h: No such",
+            "rdma/rdma_cma.h: No such",
+            "rdma/rdma_verbs.h: No such",
+            "cannot find -libverbs",
+            "cannot find -lrdmacm",
+        ];
+        Err(match missing.iter().find(|part| said.contains(**part)) {
+            Some(part) => Error::Missing(format!("libibverbs-dev, librdmacm-dev ({part})")),
+            None => Error::Failed(format!("{name}: {said}")),
+        })
+    }
+
+    /// The program that was made of a source.
+    pub fn path(&self, name: &str) -> PathBuf {
+        let stem = Path::new(name).file_stem().unwrap_or_default();
+        self.dir.join(stem)
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
