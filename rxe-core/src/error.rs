@@ -164,6 +164,7 @@ impl fmt::Display for VerbsError {
                 "{operation} is not allowed while the QP is in {}: {}",
                 state.name(),
                 match state {
+                    QpState::Reset if *operation == "post_recv" => "bring it to INIT first",
                     QpState::Reset | QpState::Init | QpState::Rtr => "bring it to RTS first",
                     _ => "it must be brought back to RTS first",
                 }

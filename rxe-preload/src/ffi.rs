@@ -28,14 +28,22 @@ impl Failure {
     pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Self {
         Self { errno, text: Some(text.into()) }
     }
+
+    /// The same, with the queue pair that it is about.
+    pub(crate) fn of_qp(self, qpn: impl std::fmt::Display) -> Self {
+        Self { text: self.text.map(|text| format!("QP {qpn}: {text}")), ..self }
+    }
+
+    /// A pointer is null that must not be.
+    pub(crate) fn null(what: &str) -> Self {
+        Self::new(libc::EINVAL, format!("{what} is NULL: the call that should have made it failed"))
+    }
 }
 
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
         let errno = e.errno();
-        // Programs that post until the queue is full know what they do.
-        let quiet = matches!(e, Error::Verbs(VerbsError::QueueFull { .. }));
-        Self { errno, text: (!quiet).then(|| e.to_string()) }
+        Self { errno, text: Some(e.to_string()) }
     }
 }
 

@@ -242,6 +242,11 @@ impl CompletionQueue {
         self.inner.device.shard().serve_sleeper()
     }
 
+    /// Whether the next completion, or the next solicited one, will give an event on the channel.
+    pub fn is_armed(&self) -> bool {
+        self.inner.notifier.armed.load(Ordering::SeqCst)
+    }
+
     /// How many others have it: handles and queue pairs.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1

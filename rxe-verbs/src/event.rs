@@ -203,7 +203,7 @@ impl Events {
                 Event::SrqLimitReached { srq } => (None, Some(srq)),
                 _ => (None, None),
             };
-            let (qpn, text) = (qpn(&event), event.to_string());
+            let (qpn, text) = (event.qpn(), event.to_string());
             self.asyncs.push(AsyncEvent { kind, qpn, cq, srq, text });
         }
         if self.log.len() == Self::LOG {
@@ -232,30 +232,11 @@ fn as_async(event: &Event) -> Option<AsyncKind> {
 
 /// One line on an event, with the queue pair it is about.
 pub(crate) fn explain(event: &Event) -> String {
-    match qpn(event) {
+    match event.qpn() {
         // These name it themselves.
         Some(_) if matches!(event, Event::Dropped { .. }) => event.to_string(),
         Some(qpn) => format!("QP {qpn}: {event}"),
         None => event.to_string(),
-    }
-}
-
-fn qpn(event: &Event) -> Option<Qpn> {
-    match *event {
-        Event::Dropped { qpn, .. } => qpn,
-        Event::NakSent { qpn, .. }
-        | Event::NakReceived { qpn, .. }
-        | Event::RnrNakReceived { qpn, .. }
-        | Event::Retry { qpn, .. }
-        | Event::RequestFailed { qpn, .. }
-        | Event::CommunicationEstablished { qpn }
-        | Event::SqDrained { qpn }
-        | Event::LastWqeReached { qpn }
-        | Event::CongestionSeen { qpn }
-        | Event::CongestionNotified { qpn }
-        | Event::ResponderFailed { qpn, .. }
-        | Event::CqOverflow { qpn, .. } => Some(qpn),
-        Event::SrqLimitReached { .. } => None,
     }
 }
 
@@ -286,7 +267,7 @@ mod tests {
     #[test]
     fn a_responder_s_failure_is_an_event_by_its_fault() {
         let qpn = Qpn::new(17).unwrap();
-        let kind = |fault| as_async(&Event::ResponderFailed { qpn, fault }).unwrap();
+        let kind = |fault| as_async(&Event::ResponderFailed { qpn, fault, asked: None }).unwrap();
         assert_eq!(kind(Fault::BadLength), AsyncKind::QpReqErr);
         assert_eq!(
             kind(Fault::RemoteAccess(rxe_core::mem::AccessError::OutOfBounds)),

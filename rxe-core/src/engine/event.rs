@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::IpAddr;
 
 use super::counters::Counters;
-use crate::bounds::MAX_EVENTS;
+use crate::bounds::{MAX_EVENT_BYTES, MAX_EVENTS};
 use crate::mem::AccessError;
-use crate::queue::Status;
-use crate::types::{Psn, Qpn};
+use crate::queue::{CompletionOp, Status};
+use crate::types::{Key, Psn, Qpn};
 use crate::wire::{DropReason, NakCode};
 
 /// Something happened.
@@ -65,6 +66,8 @@ pub enum Event {
         status: Status,
         /// What exactly was wrong, where it was local memory.
         detail: Option<AccessError>,
+        /// Which request it was.
+        request: FailedRequest,
     },
     /// The first packet came on a QP that is ready to receive (`IBV_EVENT_COMM_EST`).
     CommunicationEstablished {
@@ -83,6 +86,8 @@ pub enum Event {
         qpn: Qpn,
         /// How.
         fault: Fault,
+        /// What memory the peer's packet named, if it did.
+        asked: Option<MemoryRange>,
     },
     /// A shared receive queue fell below its limit (`IBV_EVENT_SRQ_LIMIT_REACHED`).
     SrqLimitReached {
@@ -113,6 +118,35 @@ pub enum Event {
         /// The QP whose completion was the first to be lost.
         qpn: Qpn,
     },
+}
+
+/// The newest events are kept, so they must not grow.
+const _: () = assert!(size_of::<Event>() * MAX_EVENTS <= MAX_EVENT_BYTES);
+
+/// Memory as a request names it: the peer's or, by a gather list, the program's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// Its first byte.
+    pub addr: u64,
+    /// How many bytes.
+    pub len: u32,
+    /// The region's key.
+    pub key: Key,
+}
+
+/// What a person wants to know of a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedRequest {
+    /// What it was.
+    pub op: CompletionOp,
+    /// The memory it went wrong with: a bad element of its own list, or else the peer's range.
+    pub range: Option<MemoryRange>,
+    /// Where it went.
+    pub peer: IpAddr,
+    /// To which QP there.
+    pub peer_qp: Qpn,
+    /// Whether that peer has ever answered anything on this connection.
+    pub answered: bool,
 }
 
 /// Why requests are sent again.
@@ -155,6 +189,28 @@ pub enum Fault {
     RemoteAccess(AccessError),
     /// The program's own receive buffer is not valid.
     BadReceiveBuffer(AccessError),
+}
+
+impl Event {
+    /// The QP that it is about, if it is about one.
+    pub const fn qpn(&self) -> Option<Qpn> {
+        match *self {
+            Self::Dropped { qpn, .. } => qpn,
+            Self::NakSent { qpn, .. }
+            | Self::NakReceived { qpn, .. }
+            | Self::RnrNakReceived { qpn, .. }
+            | Self::Retry { qpn, .. }
+            | Self::RequestFailed { qpn, .. }
+            | Self::CommunicationEstablished { qpn }
+            | Self::SqDrained { qpn }
+            | Self::LastWqeReached { qpn }
+            | Self::CongestionSeen { qpn }
+            | Self::CongestionNotified { qpn }
+            | Self::ResponderFailed { qpn, .. }
+            | Self::CqOverflow { qpn, .. } => Some(qpn),
+            Self::SrqLimitReached { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Event {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub use config::{Config, Limits, SourcePort};
 pub use counters::Counters;
 pub(crate) use event::EventSink;
-pub use event::{Event, Fault, RetryCause};
+pub use event::{Event, FailedRequest, Fault, MemoryRange, RetryCause};
 pub use gsi::ReceivedMad;
 
 use crate::error::VerbsError;

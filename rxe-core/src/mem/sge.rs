@@ -15,10 +15,15 @@ impl MemoryGuard<'_> {
     /// # Errors
     /// Why the first that may not, may not.
     pub fn check_list(&self, pd: PdId, list: &[Sge], need: Access) -> Result<(), AccessError> {
-        for sge in list.iter().filter(|sge| sge.length > 0) {
-            self.span(pd, sge.lkey, sge.addr, u64::from(sge.length), need)?;
-        }
-        Ok(())
+        self.find_bad(pd, list, need).map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// The first element that may not be used for `need`, and why.
+    pub fn find_bad(&self, pd: PdId, list: &[Sge], need: Access) -> Option<(Sge, AccessError)> {
+        list.iter().filter(|sge| sge.length > 0).find_map(|sge| {
+            let span = self.span(pd, sge.lkey, sge.addr, u64::from(sge.length), need);
+            span.err().map(|why| (*sge, why))
+        })
     }
 
     /// The memory of bytes `offset..offset + len` of the message that the list makes up.

@@ -18,7 +18,7 @@ pub use attr::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use handle::{Doorbells, QpHandle, QpInit};
 pub(crate) use modify::address;
 pub(crate) use receives::{Receives, take_shared};
-pub(crate) use sends::{Drain, check_memory, complete_send, do_local};
+pub(crate) use sends::{Drain, bad_memory, check_memory, complete_send, completion_op, do_local};
 pub use state::check_modify;
 
 use crate::engine::{Event, EventSink};

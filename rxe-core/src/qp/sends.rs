@@ -1,8 +1,10 @@
 //! What the requesters of all services do alike: check a request's memory, complete it, drain.
 
 use super::{Ctx, Link};
-use crate::mem::Access;
-use crate::queue::{Completion, CompletionOp, Payload, SendFlags, SendOp, SendRequest, Status};
+use crate::mem::{Access, AccessError};
+use crate::queue::{
+    Completion, CompletionOp, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
+};
 
 /// Whether the request's local memory may be used as it says.
 pub(crate) fn check_memory(
@@ -10,13 +12,18 @@ pub(crate) fn check_memory(
     link: &Link<'_>,
     ctx: &Ctx<'_>,
 ) -> Result<(), Status> {
-    if let Payload::Sges(list) = &request.payload {
-        let fetches = request.op.fetches();
-        let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
-        let checked = ctx.mem.check_list(link.made.pd, list, need);
-        checked.map_err(|_| Status::LocalProtection)?;
-    }
-    Ok(())
+    bad_memory(request, link, ctx).map_or(Ok(()), |_| Err(Status::LocalProtection))
+}
+
+/// The first element of the request's list that may not be used as it says, and why.
+pub(crate) fn bad_memory(
+    request: &SendRequest,
+    link: &Link<'_>,
+    ctx: &Ctx<'_>,
+) -> Option<(Sge, AccessError)> {
+    let Payload::Sges(list) = &request.payload else { return None };
+    let need = if request.op.fetches() { Access::LOCAL_WRITE } else { Access::empty() };
+    ctx.mem.find_bad(link.made.pd, list, need)
 }
 
 /// Carries out a request that sends nothing.
@@ -51,7 +58,18 @@ pub(crate) fn complete_send(
     if status == Status::Success && !wanted {
         return;
     }
-    let op = match request.op {
+    let completion = Completion {
+        op: completion_op(&request.op),
+        byte_len: u32::try_from(request.payload.len()).unwrap_or(u32::MAX),
+        src_qp: link.attr.dest_qp_num,
+        ..Completion::new(request.id, status, link.qpn(), ctx.now)
+    };
+    ctx.complete(&init.send_cq, completion);
+}
+
+/// As what a request completes.
+pub(crate) const fn completion_op(op: &SendOp) -> CompletionOp {
+    match op {
         SendOp::Send { .. } | SendOp::SendInvalidate { .. } => CompletionOp::Send,
         SendOp::AtomicWrite { .. } => CompletionOp::AtomicWrite,
         SendOp::Flush { .. } => CompletionOp::Flush,
@@ -61,14 +79,7 @@ pub(crate) fn complete_send(
         SendOp::Read { .. } => CompletionOp::RdmaRead,
         SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,
         SendOp::FetchAdd { .. } => CompletionOp::FetchAdd,
-    };
-    let completion = Completion {
-        op,
-        byte_len: u32::try_from(request.payload.len()).unwrap_or(u32::MAX),
-        src_qp: link.attr.dest_qp_num,
-        ..Completion::new(request.id, status, link.qpn(), ctx.now)
-    };
-    ctx.complete(&init.send_cq, completion);
+    }
 }
 
 /// How far the transition to SQD has come. IBTA 10.3.1.5.

@@ -83,8 +83,9 @@ impl Status {
                  receives or send less"
             }
             Self::LocalQpOperation => {
-                "the QP was used in a way that contradicts its set-up: an address handle of another \
-                 protection domain, or a key to invalidate of which no window is bound to this QP"
+                "the QP was used in a way that contradicts its set-up: a READ or atomic although \
+                 max_rd_atomic is 0, an address handle of another protection domain, or a key to \
+                 invalidate of which no window is bound to this QP"
             }
             Self::LocalProtection => {
                 "a local buffer lies outside its memory region, its lkey is wrong or of another \

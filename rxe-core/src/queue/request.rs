@@ -135,6 +135,22 @@ impl SendOp {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// The peer's memory that it names.
+    pub const fn remote(&self) -> Option<Remote> {
+        match *self {
+            Self::Write { remote, .. }
+            | Self::Read { remote }
+            | Self::CompareSwap { remote, .. }
+            | Self::FetchAdd { remote, .. }
+            | Self::AtomicWrite { remote }
+            | Self::Flush { remote, .. } => Some(remote),
+            Self::Send { .. }
+            | Self::SendInvalidate { .. }
+            | Self::BindWindow { .. }
+            | Self::LocalInvalidate { .. } => None,
+        }
+    }
+
     /// The peer answers with a response of its own, not an acknowledgement; the number of such
     /// outstanding is limited.
     pub const fn is_answered(&self) -> bool {

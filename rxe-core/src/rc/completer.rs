@@ -35,6 +35,7 @@ impl Requester {
             return Ok(());
         }
         self.blocked = false;
+        self.answered = true;
         let result = match packet.info().kind {
             OpKind::ReadResponse => self.data(link, ctx, packet),
             OpKind::AtomicAcknowledge => self.atomic(link, ctx, packet),

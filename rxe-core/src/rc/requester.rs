@@ -1,9 +1,12 @@
 //! The requester: what may be sent now, and when to ask the peer for an answer. IBTA 9.7.2 to 9.7.4.
 
-use crate::engine::Event;
+use crate::engine::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;
-use crate::qp::{Ctx, Dead, Drain, Link, QpHandle, check_memory, complete_send, do_local};
-use crate::queue::{SendFlags, SendOp, Status};
+use crate::qp::{
+    Ctx, Dead, Drain, Link, QpHandle, bad_memory, check_memory, complete_send, completion_op,
+    do_local,
+};
+use crate::queue::{SendFlags, SendOp, SendRequest, Status};
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
 
@@ -32,6 +35,8 @@ pub(crate) struct Requester {
     /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects: each that has to be sent again is tried
     /// with the other one, and the one that is answered is kept.
     pub(super) doubled: bool,
+    /// Whether the peer has ever answered.
+    pub(super) answered: bool,
 }
 
 /// Packets after which an answer is asked for at the latest.
@@ -247,14 +252,48 @@ impl Requester {
         status: Status,
         detail: Option<AccessError>,
     ) -> Dead {
-        ctx.events.emit(Event::RequestFailed { qpn: link.qpn(), status, detail });
         // What sent nothing has no part in it.
         self.reap_local(link, ctx);
         if let Some(wqe) = self.inflight.pop() {
+            let (detail, request) = self.describe(link, ctx, &wqe.request, status, detail);
+            ctx.events.emit(Event::RequestFailed { qpn: link.qpn(), status, detail, request });
             complete_send(link, ctx, &wqe.request, status);
         }
         self.retry.stop();
         Dead
+    }
+
+    /// What a person wants to know of a request that failed, with what was wrong with its memory.
+    fn describe(
+        &self,
+        link: &Link<'_>,
+        ctx: &Ctx<'_>,
+        request: &SendRequest,
+        status: Status,
+        detail: Option<AccessError>,
+    ) -> (Option<AccessError>, FailedRequest) {
+        let local = match status {
+            Status::LocalProtection => bad_memory(request, link, ctx),
+            _ => None,
+        };
+        let own =
+            local.map(|(sge, _)| MemoryRange { addr: sge.addr, len: sge.length, key: sge.lkey });
+        let theirs = || {
+            let remote = request.op.remote()?;
+            let len = match request.op {
+                SendOp::Flush { length, .. } => length,
+                _ => u32::try_from(request.payload.len()).unwrap_or(u32::MAX),
+            };
+            Some(MemoryRange { addr: remote.addr, len, key: remote.rkey })
+        };
+        let failed = FailedRequest {
+            op: completion_op(&request.op),
+            range: own.or_else(theirs),
+            peer: link.net.dst,
+            peer_qp: link.attr.dest_qp_num,
+            answered: self.answered,
+        };
+        (detail.or(local.map(|(_, why)| why)), failed)
     }
 
     /// Completes everything, begun or not, as flushed. IBTA 10.3.1.6.

@@ -5,7 +5,7 @@
 //! carried out only at the expected PSN, once; answers leave in the order of PSNs.
 
 use crate::bounds::max_answers;
-use crate::engine::{Event, Fault};
+use crate::engine::{Event, Fault, MemoryRange};
 use crate::mem::{Access, AccessError, read_spans};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
@@ -65,7 +65,7 @@ impl Responder {
                 self.refused = false;
                 Ok(())
             }
-            Err(fault) => self.refuse(link, ctx, fault),
+            Err(fault) => self.refuse(link, ctx, fault, asked(packet)),
         }
     }
 
@@ -288,14 +288,20 @@ impl Responder {
     }
 
     /// Tells the peer, and ends the queue pair where the fault demands it.
-    fn refuse(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, fault: Fault) -> Result<(), Dead> {
+    fn refuse(
+        &mut self,
+        link: &Link<'_>,
+        ctx: &mut Ctx<'_>,
+        fault: Fault,
+        asked: Option<MemoryRange>,
+    ) -> Result<(), Dead> {
         let effect = effect(fault, link.attr.min_rnr_timer);
         let (qpn, psn) = (link.qpn(), self.expected);
         self.refused = true;
         ctx.events.emit(Event::NakSent { qpn, psn, fault });
         self.replies.acknowledge(psn, effect.syndrome, self.msn);
         let Some(status) = effect.fatal else { return Ok(()) };
-        ctx.events.emit(Event::ResponderFailed { qpn, fault });
+        ctx.events.emit(Event::ResponderFailed { qpn, fault, asked });
         self.message.fail(link, ctx, status);
         Err(Dead)
     }
@@ -335,13 +341,15 @@ impl Responder {
                     }
                     Err(why) => {
                         // The region went away under the READ.
-                        let psn = read.first.add(read.sent);
+                        let (qpn, psn) = (link.qpn(), read.first.add(read.sent));
                         self.replies.clear();
                         let fault = Fault::RemoteAccess(why);
-                        ctx.events.emit(Event::NakSent { qpn: link.qpn(), psn, fault });
+                        ctx.events.emit(Event::NakSent { qpn, psn, fault });
                         let syndrome = effect(fault, link.attr.min_rnr_timer).syndrome;
                         self.replies.acknowledge(psn, syndrome, self.msn);
-                        ctx.events.emit(Event::ResponderFailed { qpn: link.qpn(), fault });
+                        let asked =
+                            Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
+                        ctx.events.emit(Event::ResponderFailed { qpn, fault, asked });
                         return (true, Err(Dead));
                     }
                 },
@@ -375,6 +383,12 @@ impl Responder {
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         self.message.forget(handle);
     }
+}
+
+/// The memory that a request names.
+fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
+    let of_reth = packet.reth().map(|r| MemoryRange { addr: r.va, len: r.dma_len, key: r.rkey });
+    of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
 /// Sends the next packet of a READ's data. Whether that was the last.

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use crate::engine::{Event, Fault, RetryCause};
+use crate::engine::{Event, Fault, MemoryRange, RetryCause};
+use crate::mem::AccessError;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
 use crate::testing::{ALL, BASE, Pair, attributes, causes};
@@ -263,6 +264,22 @@ fn remote_access_errors_reach_both_sides() {
                     .iter()
                     .any(|e| matches!(e, Event::NakSent { fault: Fault::RemoteAccess(_), .. }))
             );
+            // Both ends can tell a person what memory it was about.
+            let range = MemoryRange { addr: remote.addr, len: 100, key: remote.rkey };
+            let refused = |e: &Event| match e {
+                Event::ResponderFailed { asked, .. } => *asked == Some(range),
+                _ => false,
+            };
+            assert!(events.iter().any(refused), "{what}, read: {read}: {events:?}");
+            let peer = pair.b.qp.qpn();
+            let failed = |e: &Event| match e {
+                Event::RequestFailed { request, .. } => {
+                    request.range == Some(range) && request.answered && request.peer_qp == peer
+                }
+                _ => false,
+            };
+            let events = pair.a.events();
+            assert!(events.iter().any(failed), "{what}, read: {read}: {events:?}");
         }
     }
 }
@@ -300,6 +317,16 @@ fn a_bad_local_buffer_fails_in_its_turn() {
     let expected =
         [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WorkRequestFlushed)];
     assert_eq!(pair.a.outcomes(), expected);
+    let told = |e: &Event| match e {
+        Event::RequestFailed { detail, request, .. } => {
+            let range = request.range.map(|range| (range.addr, range.len));
+            let end = BASE + crate::testing::MEMORY as u64;
+            *detail == Some(AccessError::OutOfBounds) && range == Some((end - 5, 10))
+        }
+        _ => false,
+    };
+    let events = pair.a.events();
+    assert!(events.iter().any(told), "{events:?}");
 }
 
 #[test]

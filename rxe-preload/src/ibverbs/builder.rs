@@ -161,7 +161,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     built.requests.clear();
     // SAFETY: as above.
     unsafe { this.batch.lock.unlock() };
-    errno_of("ibv_wr_complete", outcome)
+    errno_of("ibv_wr_complete", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {

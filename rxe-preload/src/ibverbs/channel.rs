@@ -1,5 +1,6 @@
 //! Completion channels: a descriptor that programs sleep on. IBTA 11.2.6.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,8 +14,12 @@ use rxe_verbs::CompletionChannel;
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::context::Context;
 use super::cq::Cq;
+use crate::explain;
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, errno_of, pointer_of, signals_interrupt};
 use crate::sleepers::{Life, sleep_in};
+
+/// After so many waits of [`CANCEL_TICK`] (2 s) without an event, a reason is looked for.
+const LOOKS_IN_VAIN: u32 = 10;
 
 /// A completion channel as programs hold it.
 #[repr(C)]
@@ -36,6 +41,26 @@ impl Channel {
     pub(super) unsafe fn of<'c>(channel: *mut ibv_comp_channel) -> &'c Self {
         // SAFETY: programs only have the address of the first field of a `Channel`.
         unsafe { &*channel.cast() }
+    }
+
+    /// Nothing has come for a while: a program that has armed no queue may wait for ever.
+    fn look_for_armed(&self) {
+        let queues = self.queues.lock();
+        // SAFETY: what is in the map exists.
+        let armed = queues.values().any(|&cq| unsafe { Cq::of(cq) }.queue.is_armed());
+        // SAFETY: as above.
+        let full = queues.values().any(|&cq| !unsafe { Cq::of(cq) }.queue.is_empty());
+        let any = !queues.is_empty();
+        drop(queues);
+        if !armed && any {
+            let so_far = if full { "completions are there, but " } else { "" };
+            let why = format!(
+                "waits for an event that nobody has asked for: {so_far}no completion queue of the \
+                 channel is armed. Call ibv_req_notify_cq before waiting, anew after each event, and \
+                 poll once more after it"
+            );
+            explain::once("ibv_get_cq_event", &why);
+        }
     }
 
     /// The next event; `None` if there was none for a while.
@@ -67,6 +92,10 @@ impl Channel {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    if context.is_null() {
+        let failure = Failure::null("the context (ibv_open_device)");
+        return pointer_of("ibv_create_comp_channel", Err(failure));
+    }
     // SAFETY: an open context.
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_comp_channel> {
@@ -109,12 +138,19 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
 ) -> c_int {
     // SAFETY: a channel.
     let life = unsafe { Channel::of(channel) }.life.number();
+    let looks = &Cell::new(0u32);
     sleep_in("ibv_get_cq_event", life, || {
         // SAFETY: a channel, which is there as long as its life lasts.
         let this = unsafe { Channel::of(channel) };
         // SAFETY: its context, which is open.
         let own = unsafe { Context::of(this.verbs.context) }.check();
-        let outcome = own.and_then(|()| this.next_event()).transpose()?;
+        let Some(outcome) = own.and_then(|()| this.next_event()).transpose() else {
+            looks.set(looks.get() + 1);
+            if looks.get() == LOOKS_IN_VAIN {
+                this.look_for_armed();
+            }
+            return None;
+        };
         Some(outcome.map(|found| {
             // SAFETY: the caller's variables, and a queue that exists until its event is acknowledged.
             unsafe {

@@ -8,11 +8,11 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::event::epoll;
-use rxe_verbs::{Device, DeviceInfo, XrcDomain};
+use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
 use super::abi::{
     ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_device, ibv_qp, ibv_srq,
@@ -20,9 +20,9 @@ use super::abi::{
 };
 use super::device::DeviceEntry;
 use super::xrcd::FileId;
-use super::{cq, cq_ex, mw, pd, post, qp, query, srq, xrcd};
+use super::{cq, cq_ex, device, mw, pd, post, qp, query, srq, xrcd};
 use crate::config::CONFIG;
-use crate::explain;
+use crate::explain::{self, Watch};
 use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
 use crate::sleepers::Life;
 
@@ -34,6 +34,8 @@ pub(crate) struct Context {
     pub(super) life: Life,
     generation: u64,
     entry: &'static DeviceEntry,
+    /// What a person may want to know of its queue pairs.
+    pub(super) watch: Arc<Watch>,
     /// The engine, once there is one.
     device: OnceLock<Device>,
     opening: Mutex<()>,
@@ -73,6 +75,7 @@ impl Context {
             life: Life::begin(),
             generation: ffi::generation(),
             entry,
+            watch: Watch::new(entry.info().name()),
             device: OnceLock::new(),
             opening: Mutex::new(()),
             asyncs,
@@ -109,8 +112,10 @@ impl Context {
             return Ok(device);
         }
         let info = self.entry.info();
-        let mut options =
-            Device::options(info.name()).backend(CONFIG.backend).on_event(Box::new(explain::event));
+        let watch = Arc::clone(&self.watch);
+        let mut options = Device::options(info.name())
+            .backend(CONFIG.backend)
+            .on_event(Box::new(move |event| watch.event(event)));
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);
         }
@@ -141,6 +146,16 @@ impl Context {
     /// What is known of the device without opening it.
     pub(crate) fn info(&self) -> DeviceInfo {
         self.entry.info()
+    }
+
+    /// A completion tells of a failure.
+    pub(super) fn failed(&self, completion: &Completion) {
+        self.watch.completion(completion);
+        if completion.status == Status::RetryExceeded
+            && let Some(device) = self.device.get()
+        {
+            explain::unsent(device.name(), &device.net_counters());
+        }
     }
 
     /// Whether it is this process's own, and not left behind by a fork.
@@ -249,9 +264,18 @@ fn table(context: ibv_context) -> verbs_context {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: a device from the list.
-    let entry = unsafe { DeviceEntry::of(device) };
-    pointer_of("ibv_open_device", Context::new(entry).map(Context::into_ptr))
+    let opened = if device.is_null() {
+        let names = device::names().join(", ");
+        let why = format!(
+            "device is NULL: no name in the list is the one looked for, or the index is behind its end. \
+             The devices here are: {names}"
+        );
+        Err(Failure::new(libc::ENODEV, why))
+    } else {
+        // SAFETY: a device from the list.
+        Context::new(unsafe { DeviceEntry::of(device) }).map(Context::into_ptr)
+    };
+    pointer_of("ibv_open_device", opened)
 }
 
 #[unsafe(no_mangle)]

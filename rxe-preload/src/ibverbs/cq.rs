@@ -68,6 +68,9 @@ pub(super) unsafe fn create(
     channel: *mut ibv_comp_channel,
     comp_vector: u32,
 ) -> Outcome<Box<Cq>> {
+    if context.is_null() {
+        return Err(Failure::null("the context (ibv_open_device)"));
+    }
     // SAFETY: an open context.
     let (owner, vectors) = unsafe { (Context::of(context), (*context).num_comp_vectors) };
     if comp_vector >= vectors.cast_unsigned() {
@@ -178,6 +181,9 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
     let result = this.queue.poll_each(max, |completion| {
         // SAFETY: the caller has room for `count` completions, and no more than that come.
         unsafe { wc.add(at).write(work_completion(&completion)) };
+        if completion.status != Status::Success {
+            this.owner().failed(&completion);
+        }
         at += 1;
     });
     match result {
@@ -205,9 +211,6 @@ pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 }
 
 fn work_completion(completion: &Completion) -> ibv_wc {
-    if completion.status != Status::Success {
-        explain::completion(completion.qpn.value(), completion.status);
-    }
     ibv_wc {
         wr_id: completion.id,
         status: completion.status.code().into(),

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
-use rxe_verbs::Completion;
+use rxe_verbs::{Completion, Status};
 
 use super::abi::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_context, ibv_cq, ibv_cq_ex,
@@ -87,7 +87,9 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
             libc::ENOENT
         }
         Ok(Some(completion)) => {
-            explain::completion(completion.qpn.value(), completion.status);
+            if completion.status != Status::Success {
+                this.owner().failed(&completion);
+            }
             // SAFETY: the header's own fields, which only the polling thread uses; no reference to
             // them exists.
             unsafe {

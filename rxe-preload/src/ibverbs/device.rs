@@ -97,6 +97,11 @@ fn entries() -> Vec<&'static DeviceEntry> {
         .collect()
 }
 
+/// The names of the devices there are.
+pub(super) fn names() -> Vec<String> {
+    entries().iter().map(|entry| entry.name.clone()).collect()
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     let entries = entries();

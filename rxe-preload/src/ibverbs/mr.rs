@@ -32,6 +32,9 @@ pub(super) unsafe fn register(
     iova: u64,
     flags: c_uint,
 ) -> Outcome<*mut ibv_mr> {
+    if pd.is_null() {
+        return Err(Failure::null("the protection domain"));
+    }
     // SAFETY: a protection domain.
     let (context, owner) = unsafe { ((*pd).context, Pd::of(pd)) };
     // SAFETY: its context is open.
@@ -55,6 +58,9 @@ pub(super) unsafe fn register(
         lkey: region.lkey().value(),
         rkey: region.rkey().value(),
     };
+    // SAFETY: its context is open.
+    let watch = unsafe { &Context::of(context).watch };
+    watch.registered(verbs.rkey, start, length as u64, access);
     Ok(Box::into_raw(Box::new(Mr { verbs, region })).cast())
 }
 
@@ -138,6 +144,8 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             let why = "memory windows are bound to the region: unbind or free them first";
             return errno_of("ibv_dereg_mr", Err(Failure::new(libc::EBUSY, why)));
         }
+        // SAFETY: a region, whose context is open.
+        unsafe { Context::of((*mr).context).watch.deregistered((*mr).rkey) };
         // SAFETY: from `register`; the program gives it up.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     }
@@ -199,6 +207,7 @@ unsafe fn reregister(
         // SAFETY: `ibv_rereg_mr`'s own contract, as for registering.
         change = unsafe { change.raw_memory(first, length, addr.addr() as u64) };
     }
+    let old = mr.verbs.rkey;
     mr.region.reregister(change)?;
     if flags & PD != 0 {
         mr.verbs.pd = pd;
@@ -207,6 +216,11 @@ unsafe fn reregister(
         (mr.verbs.addr, mr.verbs.length) = (addr, length);
     }
     (mr.verbs.lkey, mr.verbs.rkey) = (mr.region.lkey().value(), mr.region.rkey().value());
+    // SAFETY: its context is open.
+    let watch = unsafe { &Context::of(mr.verbs.context).watch };
+    watch.deregistered(old);
+    let (start, len) = (mr.region.addr(), mr.region.len() as u64);
+    watch.registered(mr.verbs.rkey, start, len, mr.region.access());
     Ok(())
 }
 

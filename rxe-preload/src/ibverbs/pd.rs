@@ -32,6 +32,9 @@ impl Pd {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    if context.is_null() {
+        return pointer_of("ibv_alloc_pd", Err(Failure::null("the context (ibv_open_device)")));
+    }
     // SAFETY: an open context.
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_pd> {

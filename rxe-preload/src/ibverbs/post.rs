@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::{ptr, slice};
 
 use rxe_verbs::{
-    Error, Key, Payload, Qkey, QpType, Qpn, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
-    Sge, SgeList,
+    Key, Payload, Qkey, QpType, Qpn, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+    SgeList,
 };
 use smallvec::SmallVec;
 
@@ -65,6 +65,7 @@ pub(super) unsafe extern "C" fn post_send(
         },
         Err((_, e)) => e.into(),
     };
+    let failure = failure.of_qp(this.pair.qpn());
     explain::failure("ibv_post_send", &failure);
     // SAFETY: the caller's variable.
     unsafe { *bad = given };
@@ -203,7 +204,9 @@ pub(super) unsafe extern "C" fn post_recv(
     // SAFETY: a queue pair, whose context is open.
     let (this, own) = unsafe { (Qp::of(qp), Context::of((*qp).context).is_own()) };
     // SAFETY: the caller's list.
-    unsafe { post_receives("ibv_post_recv", own, first, bad, |r| this.pair.post_recv(r)) }
+    let post = |r| this.pair.post_recv(r).map_err(|e| Failure::from(e).of_qp(this.pair.qpn()));
+    // SAFETY: the caller's list.
+    unsafe { post_receives("ibv_post_recv", own, first, bad, post) }
 }
 
 pub(super) unsafe extern "C" fn post_srq_recv(
@@ -214,7 +217,9 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     // SAFETY: a queue, whose context is open.
     let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).is_own()) };
     // SAFETY: the caller's list.
-    unsafe { post_receives("ibv_post_srq_recv", own, first, bad, |r| this.queue.post_recv(r)) }
+    let post = |r| this.queue.post_recv(r).map_err(Failure::from);
+    // SAFETY: the caller's list.
+    unsafe { post_receives("ibv_post_srq_recv", own, first, bad, post) }
 }
 
 /// # Safety
@@ -224,7 +229,7 @@ unsafe fn post_receives(
     own: bool,
     first: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
-    post: impl Fn(RecvRequest) -> Result<(), Error>,
+    post: impl Fn(RecvRequest) -> Outcome,
 ) -> c_int {
     let mut at = first;
     while !at.is_null() {
@@ -236,7 +241,7 @@ unsafe fn post_receives(
                 return Err(Failure::plain(libc::EIO));
             }
             let sges: SgeList = list.iter().map(sge).collect();
-            Ok(post(RecvRequest { id: wr.wr_id, sges })?)
+            post(RecvRequest { id: wr.wr_id, sges })
         });
         if let Err(failure) = posted {
             explain::failure(verb, &failure);

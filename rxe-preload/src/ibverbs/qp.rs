@@ -18,6 +18,7 @@ use super::cq::Cq;
 use super::pd::Pd;
 use super::srq::Srq;
 use super::xrcd::Xrcd;
+use crate::explain::NewQp;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 /// A queue pair as programs hold it: always with the extended interface behind it.
@@ -134,6 +135,10 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
     }))
     .cast();
     owner.qps.lock().insert(number, qp);
+    // SAFETY: just made.
+    let pair = unsafe { &Qp::of(qp).pair };
+    let cqs = [pair.send_cq().id(), pair.recv_cq().id()];
+    owner.watch.created(number, NewQp { service, cqs });
     Ok(qp)
 }
 
@@ -168,6 +173,9 @@ pub(super) fn from_cap(cap: QpCap) -> ibv_qp_cap {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    if pd.is_null() {
+        return pointer_of("ibv_create_qp", Err(Failure::null("the protection domain")));
+    }
     // SAFETY: a protection domain and the caller's structure.
     let (context, wanted) = unsafe { ((*pd).context, *attr) };
     let wanted =
@@ -240,6 +248,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         return 0;
     }
     owner.qps.lock().remove(&this.pair.qpn().value());
+    owner.watch.destroyed(this.pair.qpn().value());
     this.asyncs.wait("ibv_destroy_qp");
     // SAFETY: from `create`; the program gives it up.
     drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });

@@ -14,20 +14,25 @@ use crate::ffi::{Failure, Outcome, errno_of};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    if qp.is_null() || attr.is_null() {
+        let what = if qp.is_null() { "the queue pair" } else { "attr" };
+        return errno_of("ibv_modify_qp", Err(Failure::null(what)));
+    }
     // SAFETY: a queue pair and the caller's structure.
     let (this, attr) = unsafe { (Qp::of(qp), &*attr) };
     // SAFETY: a queue pair's context is open.
-    let own = unsafe { Context::of((*qp).context) }.check();
-    let outcome = own.and_then(|()| {
+    let owner = unsafe { Context::of((*qp).context) };
+    let outcome = owner.check().and_then(|()| {
         let (ours, mask) = attributes(attr, mask.cast_unsigned())?;
         this.pair.modify(&ours, mask)?;
         if mask.contains(AttrMask::STATE) {
+            owner.watch.entered(this.pair.qpn().value(), ours.qp_state);
             // SAFETY: the header's own field; no reference to it exists.
             unsafe { (*qp).state = attr.qp_state };
         }
         Ok(())
     });
-    errno_of("ibv_modify_qp", outcome)
+    errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
 }
 
 /// Only what the mask names is looked at: programs leave the rest uninitialised.

@@ -14,7 +14,8 @@ use super::abi::{
     event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
 use super::devices;
-use super::id::{Id, find, of_parent};
+use super::id::{Id, find, look_for_answers, of_parent};
+use crate::explain;
 use crate::ffi::{
     self, CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
     signals_interrupt,
@@ -122,6 +123,10 @@ impl Channel {
         let tick = Timespec::try_from(CANCEL_TICK).ok();
         match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], tick.as_ref()) {
             Err(rustix::io::Errno::INTR) if !signals_interrupt() => Ok(None),
+            Ok(0) => {
+                look_for_answers(ptr::from_ref(self).cast());
+                Ok(None)
+            }
             slept => slept.map(|_| None).map_err(os),
         }
     }
@@ -168,6 +173,8 @@ fn tell(
 ) -> *mut rdma_cm_event {
     // SAFETY: the caller's promise.
     let this = unsafe { Id::of(id) };
+    *this.asked.lock() = None;
+    explain::connecting(kind, status, this.cm.peer_addr(), this.cm.port_space());
     match kind {
         CmEventKind::RouteResolved => this.fill_route(),
         CmEventKind::ConnectResponse if this.has_qp() => {

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
+use std::time::Instant;
 
 use rxe_verbs::cm::{CmEventKind, ConnParam, RejReason};
 use rxe_verbs::{QpState, QpType, Qpn};
@@ -52,6 +53,7 @@ impl Id {
 
     fn connect(&self, param: &ConnParam) -> Outcome {
         self.cm.connect(param)?;
+        *self.asked.lock() = Some(Instant::now());
         self.complete()
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Once;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rxe_verbs::cm::{CmId, EventChannel, PortSpace};
@@ -17,6 +17,7 @@ use super::abi::{
 use super::addrinfo::Resolving;
 use super::channel::{Channel, rdma_ack_cm_event};
 use super::devices::{context_of, default_pd, source};
+use crate::explain;
 use crate::ffi::{self, Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
@@ -32,6 +33,8 @@ pub(super) struct Id {
     generation: u64,
     pub(super) cm: CmId,
     pub(super) events: Unacknowledged,
+    /// When the peer was asked for a connection, until it answers.
+    pub(super) asked: Mutex<Option<Instant>>,
     path: UnsafeCell<ibv_sa_path_rec>,
     /// What the queue pairs of its requests shall be like (`rdma_create_ep`).
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
@@ -64,6 +67,28 @@ pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     // SAFETY: what is in the list exists.
     unsafe { Id::of(id) }.events.delivered();
     Some(id)
+}
+
+/// Says of peers that have not answered for some time that they have not, since giving up takes
+/// minutes: of identifiers of this channel.
+pub(super) fn look_for_answers(channel: *const rdma_event_channel) {
+    const LONG: Duration = Duration::from_secs(5);
+    let ids = IDS.get().lock();
+    let silent: Vec<_> = ids
+        .values()
+        .filter_map(|&address| {
+            // SAFETY: what is in the list exists.
+            let id = unsafe { Id::of(ptr::with_exposed_provenance_mut(address)) };
+            // SAFETY: the program's own field.
+            let of_channel = ptr::eq(unsafe { (*id.verbs()).channel }, channel);
+            let long = id.asked.lock().is_some_and(|since| since.elapsed() >= LONG);
+            if of_channel && long { id.cm.peer_addr() } else { None }
+        })
+        .collect();
+    drop(ids);
+    for peer in silent {
+        explain::silent(peer);
+    }
 }
 
 impl Id {
@@ -121,6 +146,7 @@ impl Id {
             generation: ffi::generation(),
             cm,
             events,
+            asked: Mutex::new(None),
             // SAFETY: numbers.
             path: UnsafeCell::new(unsafe { std::mem::zeroed() }),
             template: Mutex::new(None),

@@ -1,0 +1,333 @@
+//! What is said of queue pairs, in words: what was wrong, where, and what to do.
+
+use rxe_core::engine::{FailedRequest, Fault, MemoryRange};
+use rxe_core::mem::{Access, AccessError};
+use rxe_core::queue::CompletionOp;
+use rxe_core::wire::DropReason;
+use rxe_verbs::{QpState, QpType, Qpn, Status};
+
+use super::watch::{Region, Regions};
+
+/// What is known beside the failure of a request that was not answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Evidence {
+    /// The peer has said that packets before those that it got are missing.
+    pub(super) gaps: bool,
+    /// Packets for this queue pair were dropped, lastly for this reason.
+    pub(super) dropped: Option<DropReason>,
+}
+
+/// A request of this side has failed.
+pub(super) fn request_failed(
+    qpn: Qpn,
+    status: Status,
+    detail: Option<AccessError>,
+    request: &FailedRequest,
+    evidence: Evidence,
+    regions: &Regions,
+) -> String {
+    let FailedRequest { op, range, peer, peer_qp, answered } = *request;
+    let what = name(op);
+    let to = format!("QP {peer_qp} at {peer}");
+    let begin = format!("QP {qpn}: {what} to {to} failed");
+    match (status, range) {
+        (Status::LocalProtection, Some(range)) => {
+            let why = detail.map_or("the memory is not usable", AccessError::explain);
+            let more = near(detail, range, regions, "lkey", false);
+            format!(
+                "QP {qpn}: {what} names {} by sg_list with lkey {:#010x}: {why}{more}; give memory \
+                 that ibv_reg_mr registered in the queue pair's protection domain, and the lkey of \
+                 that region",
+                bytes(range),
+                range.key.value(),
+            )
+        }
+        (Status::RemoteAccess, Some(range)) => format!(
+            "{begin}: the peer does not let it use {} with rkey {:#010x}; compare both with what the \
+             peer told, also their byte order (htobe64, htonl), and see that its region is that long, \
+             was registered with {} and is in the protection domain of its queue pair. A peer under \
+             `rxe run` says on its own stderr which of these it is",
+            bytes(range),
+            range.key.value(),
+            right(op),
+        ),
+        (Status::RetryExceeded, _) => format!("{begin}: {}", silence(peer_qp, answered, evidence)),
+        (Status::RnrRetryExceeded, _) => format!(
+            "{begin}: {peer} had no receive posted on that queue pair, as often as rnr_retry allows to \
+             try: it must call ibv_post_recv before this side sends, or this side sets rnr_retry to 7 \
+             (for ever)"
+        ),
+        _ => format!("{begin} with \"{status}\": {}", status.explain()),
+    }
+}
+
+/// The peer did not answer. `of` is its queue pair.
+fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
+    let tries = "no acknowledgement came, however often it was sent again";
+    match evidence.dropped {
+        Some(reason @ (DropReason::GhostAck | DropReason::StaleResponse)) if !evidence.gaps => {
+            return format!(
+                "{tries}. What the peer answers does not fit ({}): its rq_psn must be the sq_psn of \
+                 this side",
+                lower(reason)
+            );
+        }
+        Some(reason) if !evidence.gaps => {
+            return format!("{tries}. Packets did come, but were dropped: {}", lower(reason));
+        }
+        _ => {}
+    }
+    if evidence.gaps {
+        return format!(
+            "{tries}. The peer answers that packets before these are missing: its rq_psn must be the \
+             sq_psn of this side, or most packets get lost on the way"
+        );
+    }
+    if answered {
+        return format!(
+            "{tries}. The peer has answered before: has its program ended, or the link gone down?"
+        );
+    }
+    format!(
+        "{tries}, and nothing ever came from there. See that a program with an RDMA device runs at that \
+         address (`rxe run`, or a kernel's), that its queue pair has the number {of} and is in RTR or \
+         RTS with this side's GID and QP number, that the path MTUs are equal, and that UDP port 4791 \
+         is open both ways (firewalls, security groups)"
+    )
+}
+
+/// A request of the peer was so wrong that the queue pair has failed.
+pub(super) fn responder_failed(
+    qpn: Qpn,
+    fault: Fault,
+    asked: Option<MemoryRange>,
+    regions: &Regions,
+) -> String {
+    let end = "the queue pair is now in the error state, and what is posted on it is flushed";
+    let todo = match fault {
+        Fault::RemoteAccess(why) => {
+            let range = asked.map_or(String::new(), |range| {
+                format!(" {} with rkey {:#010x}", bytes(range), range.key.value())
+            });
+            let more = asked.map_or(String::new(), |r| near(Some(why), r, regions, "rkey", true));
+            return format!(
+                "QP {qpn}: the peer asked for{range}, and was refused: {}{more}; {end}",
+                why.explain()
+            );
+        }
+        Fault::OperationNotEnabled => {
+            "add IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC to qp_access_flags in the step to INIT"
+        }
+        Fault::TooManyReads => {
+            "the peer's max_rd_atomic must not be larger than max_dest_rd_atomic here"
+        }
+        Fault::BadLength => "both ends must have the same path_mtu",
+        Fault::MessageTooLong => "post larger receives, or send less",
+        Fault::BadReceiveBuffer(_) => {
+            "receives must name memory that is registered with IBV_ACCESS_LOCAL_WRITE"
+        }
+        Fault::MisalignedAtomic => "give the address of a word that is aligned to 8 bytes",
+        _ => "the peer must not send this",
+    };
+    format!("QP {qpn}: the peer's request was refused: {fault}; {todo}; {end}")
+}
+
+/// What there is here instead of the memory that was named.
+fn near(
+    why: Option<AccessError>,
+    range: MemoryRange,
+    regions: &Regions,
+    kind: &str,
+    from_peer: bool,
+) -> String {
+    let key = range.key.value();
+    match (why, regions.get(&key)) {
+        (Some(AccessError::UnknownKey), _) => {
+            if regions.contains_key(&key.swap_bytes()) {
+                let cure = if from_peer {
+                    "is one: send it by htonl() and read it by ntohl()"
+                } else {
+                    "is one: do not convert it"
+                };
+                return format!(". Its bytes in reverse, {:#010x}, {cure}", key.swap_bytes());
+            }
+            match regions.iter().next() {
+                None => ". This process has no region on this device".into(),
+                Some((known, region)) if regions.len() == 1 => format!(
+                    ". The only region of this process has {kind} {known:#010x} and is {}",
+                    extent(region)
+                ),
+                Some(_) => format!(". This process has {} regions with others", regions.len()),
+            }
+        }
+        (Some(AccessError::OutOfBounds), Some(region)) => {
+            let swapped = range.addr.swap_bytes();
+            let inside =
+                swapped.checked_sub(region.start).is_some_and(|offset| offset < region.len);
+            let hint = if inside && from_peer {
+                ". The address has its bytes in reverse: send it by htobe64() and read it by \
+                 be64toh()"
+            } else {
+                ""
+            };
+            format!(". The region is {}{hint}", extent(region))
+        }
+        (Some(AccessError::NotPermitted), Some(region)) => {
+            format!(". The region was registered with {}", rights(region.access))
+        }
+        _ => String::new(),
+    }
+}
+
+fn extent(region: &Region) -> String {
+    format!("{} bytes from {:#x}", region.len, region.start)
+}
+
+fn rights(access: Access) -> String {
+    let names: Vec<&str> = [
+        (Access::LOCAL_WRITE, "IBV_ACCESS_LOCAL_WRITE"),
+        (Access::REMOTE_WRITE, "IBV_ACCESS_REMOTE_WRITE"),
+        (Access::REMOTE_READ, "IBV_ACCESS_REMOTE_READ"),
+        (Access::REMOTE_ATOMIC, "IBV_ACCESS_REMOTE_ATOMIC"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| access.contains(bit).then_some(name))
+    .collect();
+    if names.is_empty() { "no rights (0)".into() } else { format!("{} only", names.join(" | ")) }
+}
+
+/// The right that an operation needs of the peer's region.
+fn right(op: CompletionOp) -> &'static str {
+    match op {
+        CompletionOp::RdmaRead => "IBV_ACCESS_REMOTE_READ",
+        CompletionOp::CompareSwap | CompletionOp::FetchAdd => "IBV_ACCESS_REMOTE_ATOMIC",
+        CompletionOp::Flush => "IBV_ACCESS_FLUSH_GLOBAL",
+        _ => "IBV_ACCESS_REMOTE_WRITE",
+    }
+}
+
+fn bytes(range: MemoryRange) -> String {
+    let s = if range.len == 1 { "" } else { "s" };
+    format!("{} byte{s} at {:#x}", range.len, range.addr)
+}
+
+pub(super) fn name(op: CompletionOp) -> &'static str {
+    match op {
+        CompletionOp::Send => "a SEND",
+        CompletionOp::RdmaWrite => "an RDMA WRITE",
+        CompletionOp::RdmaRead => "an RDMA READ",
+        CompletionOp::CompareSwap => "a COMPARE AND SWAP",
+        CompletionOp::FetchAdd => "a FETCH AND ADD",
+        CompletionOp::BindWindow => "the bind of a memory window",
+        CompletionOp::LocalInvalidate => "an invalidation",
+        CompletionOp::Flush => "a FLUSH",
+        CompletionOp::AtomicWrite => "an ATOMIC WRITE",
+        CompletionOp::Recv | CompletionOp::RecvRdmaWithImm => "a receive",
+    }
+}
+
+/// Why a queue pair is in the error state.
+pub(super) fn cause_of_request(request: &FailedRequest, status: Status) -> String {
+    format!("{} of it failed with \"{status}\"", name(request.op))
+}
+
+/// A request ended because the queue pair had failed.
+pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
+    format!(
+        "QP {qpn}: the request with wr_id {id:#x} and those behind it were not carried out, since the \
+         queue pair is in the error state: {cause}; look for that, not at what was flushed"
+    )
+}
+
+/// A request failed, of which the engine has told nothing else.
+pub(super) fn completion(qpn: Qpn, id: u64, status: Status, service: QpType) -> String {
+    let more = if status == Status::LocalLength && service == QpType::Ud {
+        "; datagrams need 40 bytes more than their payload, for the GRH in front of it, and may not be \
+         longer than the path MTU"
+    } else {
+        ""
+    };
+    format!("QP {qpn}: the request with wr_id {id:#x} failed: {}{more}", status.explain())
+}
+
+pub(super) fn overflow(qpn: Qpn) -> String {
+    format!(
+        "the completion queue of QP {qpn} was full and completions are lost; all queue pairs that \
+         complete there are now in the error state: create it with room (cqe) for all requests that \
+         may be outstanding on them, or poll it more often"
+    )
+}
+
+pub(super) fn no_receive_there(qpn: Qpn) -> String {
+    format!(
+        "QP {qpn}: the peer has had no receive posted for some time (RNR), and this side tries again \
+         and again, as rnr_retry says: the peer must call ibv_post_recv, once for each message"
+    )
+}
+
+pub(super) fn no_receive_here(qpn: Qpn) -> String {
+    format!(
+        "QP {qpn}: the peer sends, and has found no receive posted here for some time (RNR): call \
+         ibv_post_recv before the peer sends, once for each message"
+    )
+}
+
+/// Packets keep coming for a queue pair that is not there.
+pub(super) fn nobody(qpn: Qpn) -> String {
+    format!(
+        "somebody keeps sending to QP {qpn}, which this process does not have: is that the peer's \
+         dest_qp_num, or a peer of a program that has ended?"
+    )
+}
+
+/// A packet of the peer had no effect: said where a program is likely to have asked for that.
+pub(super) fn dropped(
+    qpn: Qpn,
+    reason: DropReason,
+    service: QpType,
+    state: QpState,
+) -> Option<String> {
+    let todo = match reason {
+        DropReason::WrongService => "make both ends with the same qp_type",
+        DropReason::WrongQkey => {
+            "remote_qkey in the sender's request must be the qkey that this queue pair was given in \
+             the step to INIT"
+        }
+        DropReason::ReceiveQueueEmpty => {
+            "unreliable messages do not wait: post receives before the peer sends, and enough of them"
+        }
+        DropReason::AccessDenied if service == QpType::Uc => {
+            "the rkey, the range, the region's rights or qp_access_flags do not allow it, and on an \
+             unreliable connection the peer is not told"
+        }
+        DropReason::WrongSource => {
+            "ah_attr.grh.dgid here must be the GID that the peer chose by its sgid_index"
+        }
+        DropReason::WrongDestination => {
+            "ah_attr.grh.dgid of the peer must be the GID that sgid_index names here"
+        }
+        DropReason::WrongLength => "both ends must have the same path_mtu",
+        DropReason::WrongQpState => {
+            "the peer has been sending for some time: bring the queue pair to RTR"
+        }
+        DropReason::IcrcMismatch => {
+            "something on the way changes packets, or the sender's stack computes it otherwise"
+        }
+        _ => return None,
+    };
+    let kind = match service {
+        QpType::Rc => "RC",
+        QpType::Uc => "UC",
+        QpType::Ud => "UD",
+        QpType::XrcSend | QpType::XrcRecv => "XRC",
+    };
+    let state = state.name();
+    Some(format!("QP {qpn} ({kind}, in {state}): {}; {todo}", lower(reason)))
+}
+
+/// A reason as part of a sentence.
+fn lower(reason: DropReason) -> String {
+    let text = reason.explain().trim_end_matches('.');
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_lowercase().chain(chars).collect())
+}

@@ -1,0 +1,585 @@
+/*
+ * The mistakes of the first hours with verbs, one at a time: the first argument is the device, the
+ * second names the mistake. Both queue pairs are of this process. What verbs answer is checked here;
+ * what a person is told on stderr is for the test that runs this.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(what)                                                                                \
+	do {                                                                                       \
+		if (!(what)) {                                                                     \
+			printf("%s:%d: %s (errno %d)\n", __func__, __LINE__, #what, errno);        \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
+
+enum { SIZE = 4096, QKEY = 0x11111111, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+						 IBV_ACCESS_REMOTE_READ };
+
+/* Of the addresses of the device: its first IPv4 one, and one of IPv6. */
+static int v4 = -1, v6 = -1;
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+
+/* One end: a queue pair with its own completion queue and memory. */
+struct end {
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
+static struct end a, b;
+
+/* What the next connection is like; each mistake changes something. */
+static struct ibv_qp_attr wanted;
+static int cqe = 16, region_rights = RIGHTS, psn_of_b = 7, retries = 7;
+static enum ibv_qp_type type_of_b = IBV_QPT_RC;
+
+static void open_device(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	union ibv_gid gid;
+
+	CHECK(list);
+	for (int i = 0; list[i]; i++)
+		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
+			context = ibv_open_device(list[i]);
+	CHECK(context);
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	for (int i = 0; i < 16 && ibv_query_gid(context, 1, i, &gid) == 0; i++) {
+		if (gid.raw[10] == 0xff && gid.raw[11] == 0xff && gid.raw[0] == 0)
+			v4 = v4 < 0 ? i : v4;
+		else if (gid.global.interface_id != 0 && gid.raw[0] != 0xfe)
+			v6 = v6 < 0 ? i : v6;
+	}
+	CHECK(v4 >= 0 && v6 >= 0 && v4 != v6);
+}
+
+static void make(struct end *e, enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = type };
+
+	e->cq = ibv_create_cq(context, cqe, NULL, NULL, 0);
+	CHECK(e->cq);
+	attr.send_cq = e->cq;
+	attr.recv_cq = e->cq;
+	attr.cap = (struct ibv_qp_cap){ .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1,
+					.max_recv_sge = 1, .max_inline_data = 64 };
+	e->qp = ibv_create_qp(pd, &attr);
+	CHECK(e->qp);
+	e->memory = calloc(1, SIZE);
+	e->mr = ibv_reg_mr(pd, e->memory, SIZE, region_rights);
+	CHECK(e->mr);
+}
+
+static int to_init(struct ibv_qp *qp)
+{
+	int ud = qp->qp_type == IBV_QPT_UD;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = wanted.port_num,
+				    .qp_access_flags = wanted.qp_access_flags, .qkey = QKEY };
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						(ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+}
+
+static const int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			    IBV_QP_RQ_PSN;
+static const int rtr_rc_mask = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+static int to_rtr(struct ibv_qp *qp, uint32_t peer, uint32_t psn)
+{
+	struct ibv_qp_attr attr = wanted;
+
+	attr.qp_state = IBV_QPS_RTR;
+	attr.dest_qp_num = peer;
+	attr.rq_psn = psn;
+	if (qp->qp_type == IBV_QPT_UD)
+		return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+	return ibv_modify_qp(qp, &attr, rtr_mask | (qp->qp_type == IBV_QPT_RC ? rtr_rc_mask : 0));
+}
+
+static int to_rts(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = wanted;
+	int rc = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = 7;
+	attr.retry_cnt = retries;
+	return ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_SQ_PSN | (qp->qp_type == IBV_QPT_RC ? rc : 0));
+}
+
+/* Makes both ends and connects them, as `wanted` and the others say. */
+static void connect_both(void)
+{
+	make(&a, type_of_b == IBV_QPT_UD ? IBV_QPT_UD : IBV_QPT_RC);
+	make(&b, type_of_b);
+	CHECK(to_init(a.qp) == 0 && to_init(b.qp) == 0);
+	CHECK(to_rtr(a.qp, b.qp->qp_num, 7) == 0 && to_rtr(b.qp, a.qp->qp_num, psn_of_b) == 0);
+	CHECK(to_rts(a.qp) == 0 && to_rts(b.qp) == 0);
+	printf("a is QP 0x%06x, b is QP 0x%06x\n", a.qp->qp_num, b.qp->qp_num);
+	fflush(stdout);
+}
+
+static int receive(struct end *e, uint32_t length)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)e->memory, .length = length, .lkey = e->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = 0xb, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	return ibv_post_recv(e->qp, &wr, &bad);
+}
+
+static struct ibv_sge own;
+static struct ibv_send_wr request;
+
+/* A request of `a` of all of its memory; mistakes change it before it is posted. */
+static void prepare(enum ibv_wr_opcode opcode)
+{
+	own = (struct ibv_sge){ .addr = (uintptr_t)a.memory, .length = 64, .lkey = a.mr->lkey };
+	memset(&request, 0, sizeof request);
+	request.wr_id = 0xa;
+	request.sg_list = &own;
+	request.num_sge = 1;
+	request.opcode = opcode;
+	request.send_flags = IBV_SEND_SIGNALED;
+	request.wr.rdma.remote_addr = (uintptr_t)b.memory;
+	request.wr.rdma.rkey = b.mr->rkey;
+}
+
+static int post(void)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(a.qp, &request, &bad);
+}
+
+static void expect(struct end *e, enum ibv_wc_status status)
+{
+	struct ibv_wc wc;
+	int found;
+
+	while ((found = ibv_poll_cq(e->cq, 1, &wc)) == 0)
+		;
+	CHECK(found == 1);
+	if (wc.status != status) {
+		printf("%s instead of %s\n", ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+		exit(1);
+	}
+}
+
+static void write_that_fails(enum ibv_wc_status status)
+{
+	CHECK(post() == 0);
+	expect(&a, status);
+}
+
+static void null_device(void)
+{
+	CHECK(ibv_open_device(NULL) == NULL && errno == ENODEV);
+	CHECK(ibv_alloc_pd(NULL) == NULL && errno == EINVAL);
+	CHECK(ibv_create_cq(NULL, 1, NULL, NULL, 0) == NULL && errno == EINVAL);
+	CHECK(ibv_reg_mr(NULL, &own, 8, 0) == NULL && errno == EINVAL);
+}
+
+static void port(void)
+{
+	struct ibv_port_attr attr;
+
+	CHECK(ibv_query_port(context, 0, &attr) == EINVAL);
+	make(&a, IBV_QPT_RC);
+	wanted.port_num = 2;
+	CHECK(to_init(a.qp) == EINVAL);
+}
+
+static void no_grh(void)
+{
+	make(&a, IBV_QPT_RC);
+	wanted.ah_attr.is_global = 0;
+	CHECK(to_init(a.qp) == 0 && to_rtr(a.qp, 0x11, 0) == EINVAL);
+}
+
+static void gid_index(void)
+{
+	make(&a, IBV_QPT_RC);
+	wanted.ah_attr.grh.sgid_index = 99;
+	CHECK(to_init(a.qp) == 0 && to_rtr(a.qp, 0x11, 0) == EINVAL);
+}
+
+static void gid_family(void)
+{
+	make(&a, IBV_QPT_RC);
+	wanted.ah_attr.grh.sgid_index = v6;
+	CHECK(to_init(a.qp) == 0 && to_rtr(a.qp, 0x11, 0) == EINVAL);
+}
+
+static void no_dgid(void)
+{
+	make(&a, IBV_QPT_RC);
+	memset(&wanted.ah_attr.grh.dgid, 0, sizeof wanted.ah_attr.grh.dgid);
+	CHECK(to_init(a.qp) == 0 && to_rtr(a.qp, 0x11, 0) == EINVAL);
+}
+
+static void mtu(void)
+{
+	make(&a, IBV_QPT_RC);
+	wanted.path_mtu = IBV_MTU_4096;
+	CHECK(to_init(a.qp) == 0 && to_rtr(a.qp, 0x11, 0) == EINVAL);
+}
+
+static void missing_bits(void)
+{
+	struct ibv_qp_attr attr = wanted;
+
+	make(&a, IBV_QPT_RC);
+	CHECK(to_init(a.qp) == 0);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.dest_qp_num = 0x11;
+	CHECK(ibv_modify_qp(a.qp, &attr, rtr_mask) == EINVAL);
+}
+
+static void rts_before_rtr(void)
+{
+	make(&a, IBV_QPT_RC);
+	CHECK(to_init(a.qp) == 0 && to_rts(a.qp) == EINVAL);
+}
+
+static void reset(void)
+{
+	make(&a, IBV_QPT_RC);
+	make(&b, IBV_QPT_RC);
+	prepare(IBV_WR_SEND);
+	CHECK(post() == EINVAL && receive(&a, 8) == EINVAL);
+}
+
+static void rights_of_region(void)
+{
+	CHECK(ibv_reg_mr(pd, &own, sizeof own, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL);
+}
+
+static void inline_data(void)
+{
+	connect_both();
+	prepare(IBV_WR_SEND);
+	own.length = 2000;
+	request.send_flags |= IBV_SEND_INLINE;
+	CHECK(post() == EINVAL);
+}
+
+static void queue_full(void)
+{
+	int posted = 0, error;
+
+	connect_both();
+	prepare(IBV_WR_SEND);
+	/* Nobody receives: none of them completes. */
+	while ((error = post()) == 0)
+		posted++;
+	CHECK(error == ENOMEM && posted == 4);
+}
+
+static void rnr(void)
+{
+	wanted.rnr_retry = 1;
+	connect_both();
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+/* Waits for a receive that never comes: until it is killed. */
+static void rnr_for_ever(void)
+{
+	connect_both();
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_SUCCESS);
+}
+
+static void rkey(void)
+{
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	request.wr.rdma.rkey ^= 0x5a5a5a00;
+	CHECK(receive(&b, 8) == 0);
+	write_that_fails(IBV_WC_REM_ACCESS_ERR);
+	/* And what that did to the rest. */
+	CHECK(post() == 0);
+	expect(&a, IBV_WC_WR_FLUSH_ERR);
+	expect(&b, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void rkey_reversed(void)
+{
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	request.wr.rdma.rkey = htonl(request.wr.rdma.rkey);
+	write_that_fails(IBV_WC_REM_ACCESS_ERR);
+}
+
+static void address(void)
+{
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	request.wr.rdma.remote_addr += SIZE - 8;
+	write_that_fails(IBV_WC_REM_ACCESS_ERR);
+}
+
+static void address_reversed(void)
+{
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	request.wr.rdma.remote_addr = htobe64(request.wr.rdma.remote_addr);
+	write_that_fails(IBV_WC_REM_ACCESS_ERR);
+}
+
+static void right(void)
+{
+	region_rights = IBV_ACCESS_LOCAL_WRITE;
+	connect_both();
+	prepare(IBV_WR_RDMA_READ);
+	write_that_fails(IBV_WC_REM_ACCESS_ERR);
+}
+
+static void qp_access(void)
+{
+	wanted.qp_access_flags = 0;
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	write_that_fails(IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void lkey(void)
+{
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	own.lkey = 0;
+	write_that_fails(IBV_WC_LOC_PROT_ERR);
+}
+
+static void local_range(void)
+{
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	own.length = SIZE + 1;
+	write_that_fails(IBV_WC_LOC_PROT_ERR);
+}
+
+static void no_reads(void)
+{
+	wanted.max_rd_atomic = 0;
+	connect_both();
+	prepare(IBV_WR_RDMA_READ);
+	write_that_fails(IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void cq_small(void)
+{
+	struct ibv_wc wc;
+	int found;
+
+	cqe = 1;
+	connect_both();
+	prepare(IBV_WR_RDMA_WRITE);
+	CHECK(post() == 0 && post() == 0 && post() == 0);
+	/* By another queue than the full one, until the peer has been told. */
+	for (int i = 0; i < 200000; i++)
+		CHECK(ibv_poll_cq(b.cq, 1, &wc) == 0);
+	while ((found = ibv_poll_cq(a.cq, 1, &wc)) > 0)
+		;
+	CHECK(found < 0);
+}
+
+static void receive_small(void)
+{
+	connect_both();
+	CHECK(receive(&b, 8) == 0);
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_REM_INV_REQ_ERR);
+	expect(&b, IBV_WC_LOC_LEN_ERR);
+}
+
+static void psn(void)
+{
+	psn_of_b = 1000;
+	connect_both();
+	CHECK(receive(&b, 64) == 0);
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void psn_behind(void)
+{
+	psn_of_b = 0;
+	connect_both();
+	CHECK(receive(&b, 64) == 0);
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void service(void)
+{
+	type_of_b = IBV_QPT_UC;
+	connect_both();
+	CHECK(receive(&b, 64) == 0);
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void no_answer(void)
+{
+	/* Nobody has this address of the documentation's. */
+	inet_pton(AF_INET6, "::ffff:10.9.0.99", &wanted.ah_attr.grh.dgid);
+	connect_both();
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void not_ready(void)
+{
+	make(&a, IBV_QPT_RC);
+	make(&b, IBV_QPT_RC);
+	CHECK(to_init(a.qp) == 0 && to_init(b.qp) == 0);
+	CHECK(to_rtr(a.qp, b.qp->qp_num, 7) == 0 && to_rts(a.qp) == 0);
+	printf("a is QP 0x%06x, b is QP 0x%06x\n", a.qp->qp_num, b.qp->qp_num);
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void datagram(uint32_t qkey, uint32_t room, int with_ah)
+{
+	type_of_b = IBV_QPT_UD;
+	connect_both();
+	if (room > 0)
+		CHECK(receive(&b, room) == 0);
+	prepare(IBV_WR_SEND);
+	request.wr.ud.ah = with_ah ? ibv_create_ah(pd, &wanted.ah_attr) : NULL;
+	request.wr.ud.remote_qpn = b.qp->qp_num;
+	request.wr.ud.remote_qkey = qkey;
+	if (!with_ah) {
+		CHECK(post() == EINVAL);
+		return;
+	}
+	CHECK(post() == 0);
+	expect(&a, IBV_WC_SUCCESS);
+}
+
+/* Datagrams are lost without a word to anybody: until it is killed. */
+static void wait_for_ever(void)
+{
+	expect(&b, IBV_WC_SUCCESS);
+}
+
+static void qkey(void)
+{
+	datagram(QKEY + 1, 256, 1);
+	wait_for_ever();
+}
+
+static void no_datagram_receive(void)
+{
+	datagram(QKEY, 0, 1);
+	wait_for_ever();
+}
+
+static void datagram_room(void)
+{
+	datagram(QKEY, 64, 1);
+	expect(&b, IBV_WC_LOC_LEN_ERR);
+}
+
+/* Sleeps for an event that it has not asked for: until it is killed. */
+static void unarmed(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq;
+	void *of;
+
+	CHECK(channel && ibv_create_cq(context, 4, NULL, channel, 0));
+	CHECK(ibv_get_cq_event(channel, &cq, &of) == 0);
+}
+
+static void no_address_handle(void)
+{
+	datagram(QKEY, 256, 0);
+}
+
+static const struct {
+	const char *name;
+	void (*make)(void);
+} mistakes[] = {
+	{ "null-device", null_device },
+	{ "port", port },
+	{ "no-grh", no_grh },
+	{ "gid-index", gid_index },
+	{ "gid-family", gid_family },
+	{ "no-dgid", no_dgid },
+	{ "mtu", mtu },
+	{ "missing-bits", missing_bits },
+	{ "rts-before-rtr", rts_before_rtr },
+	{ "reset", reset },
+	{ "rights-of-region", rights_of_region },
+	{ "inline", inline_data },
+	{ "queue-full", queue_full },
+	{ "rnr", rnr },
+	{ "rnr-for-ever", rnr_for_ever },
+	{ "rkey", rkey },
+	{ "rkey-reversed", rkey_reversed },
+	{ "address", address },
+	{ "address-reversed", address_reversed },
+	{ "right", right },
+	{ "qp-access", qp_access },
+	{ "lkey", lkey },
+	{ "local-range", local_range },
+	{ "no-reads", no_reads },
+	{ "cq-small", cq_small },
+	{ "receive-small", receive_small },
+	{ "psn", psn },
+	{ "psn-behind", psn_behind },
+	{ "service", service },
+	{ "no-answer", no_answer },
+	{ "not-ready", not_ready },
+	{ "qkey", qkey },
+	{ "no-datagram-receive", no_datagram_receive },
+	{ "datagram-room", datagram_room },
+	{ "no-address-handle", no_address_handle },
+	{ "unarmed", unarmed },
+};
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 3);
+	open_device(argv[1]);
+	wanted.port_num = 1;
+	wanted.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	wanted.path_mtu = IBV_MTU_1024;
+	wanted.max_dest_rd_atomic = 1;
+	wanted.max_rd_atomic = 1;
+	wanted.min_rnr_timer = 12;
+	/* 16 ms, so that giving up is quick. */
+	wanted.timeout = 12;
+	wanted.rnr_retry = 7;
+	wanted.ah_attr.is_global = 1;
+	wanted.ah_attr.port_num = 1;
+	wanted.ah_attr.grh.sgid_index = v4;
+	wanted.ah_attr.grh.hop_limit = 64;
+	CHECK(ibv_query_gid(context, 1, v4, &wanted.ah_attr.grh.dgid) == 0);
+	for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+		if (strcmp(mistakes[i].name, argv[2]) == 0) {
+			mistakes[i].make();
+			printf("made\n");
+			return 0;
+		}
+	}
+	printf("there is no mistake %s\n", argv[2]);
+	return 1;
+}
