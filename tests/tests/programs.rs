@@ -3,7 +3,10 @@
 //! skipped.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
+use rxe_tests::skip;
 use xtask::c::{Compiled, TUTORIALS};
 use xtask::{libs, or_skip};
 
@@ -349,6 +352,63 @@ fn what_can_not_be_run_is_refused_with_the_reason() {
         assert!(out.lines().any(said), "{what}: {out}");
     }
     assert_eq!(out.lines().filter(|line| *line == "1").count(), 6, "{out}");
+}
+
+#[test]
+fn a_setuid_program_is_refused_to_all_but_its_owner() {
+    const TEST: &str = "a_setuid_program_is_refused_to_all_but_its_owner";
+    if Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout != b"0\n") {
+        return skip(TEST, "only root can make a program of another user's");
+    }
+    let dir = Dir::new();
+    let program = dir.0.join("setuid");
+    fs::copy("/bin/true", &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    // Its owner gains nothing by the bit, and the loader preloads as ever.
+    let owner = Command::new(rxe()).args(["run", "--"]).arg(&program).output().unwrap();
+    assert!(owner.status.success(), "{owner:?}");
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(rxe());
+    other.args(["run", "--"]).arg(&program).env("XDG_RUNTIME_DIR", "");
+    let other = match other.output() {
+        Err(e) => return skip(TEST, &format!("setpriv: {e}")),
+        Ok(out) => out,
+    };
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert_eq!(other.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with(&format!("rxe: {} is setuid or setgid: ", program.display())),
+        "{said}"
+    );
+    assert!(said.contains("run it as its owner, or a copy without that bit"), "{said}");
+}
+
+#[test]
+fn a_static_program_and_one_without_its_library_are_told_plainly() {
+    let script = r#"
+        set +e
+        echo 'int gone(void) { return 0; }' > gone.c
+        echo 'int gone(void); int main(void) { return gone(); }' > main.c
+        cc -static -o static main.c gone.c 2> static.log || echo no static: $(tail -n 1 static.log)
+        cc -shared -fPIC -o libgone.so gone.c
+        cc -o needy main.c -L. -lgone
+        rm libgone.so
+        $RXE run -- ./static 2>&1; echo "static: $?"
+        $RXE run -- ./needy 2>&1; echo "needy: $?"
+    "#;
+    let Some(out) = alone("libraries", "cc", script) else { return };
+    if let Some(why) = out.lines().find(|line| line.starts_with("no static")) {
+        skip("a_static_program_and_one_without_its_library_are_told_plainly", why);
+    } else {
+        assert!(
+            out.contains("rxe: ./static is statically linked: nothing can be preloaded"),
+            "{out}"
+        );
+        assert!(out.contains("static: 1"), "{out}");
+    }
+    assert!(
+        out.contains("libgone.so: cannot open shared object file") && out.contains("needy: 127")
+    );
 }
 
 #[track_caller]
