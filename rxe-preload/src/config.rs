@@ -1,4 +1,5 @@
-//! What `rxe run` and the environment ask for.
+//! What `rxe run` and the environment ask for. A value that makes no sense is said on stderr, and
+//! what is so without it holds.
 
 use std::env;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub(crate) enum Explain {
 pub(crate) struct Config {
     /// `RXE_BACKEND`.
     pub(crate) backend: BackendKind,
+    /// `RXE_SHM`: whether shared memory leads to other programs of this host.
+    pub(crate) shared_memory: bool,
     /// `RXE_PCAP`: where to capture to; `%p` stands for the process's number.
     pcap: Option<String>,
     /// `RXE_EXPLAIN`.
@@ -35,18 +38,13 @@ pub(crate) struct Config {
 
 /// What applies to this process.
 pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
-    backend: var("RXE_BACKEND").map_or(BackendKind::default(), |name| {
-        name.parse().unwrap_or_else(|e| {
-            explain::say(&format!("RXE_BACKEND: {e}; using {}", BackendKind::default()));
-            BackendKind::default()
-        })
-    }),
+    backend: chosen("RXE_BACKEND", &BackendKind::ALL.map(|kind| (kind.name(), kind))),
+    shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),
-    explain: match var("RXE_EXPLAIN").as_deref() {
-        Some("off") => Explain::Off,
-        Some("all") => Explain::All,
-        _ => Explain::Errors,
-    },
+    explain: chosen(
+        "RXE_EXPLAIN",
+        &[("errors", Explain::Errors), ("off", Explain::Off), ("all", Explain::All)],
+    ),
     devices: var("RXE_DEVICE").map(|names| names.split(',').map(str::to_owned).collect()),
 });
 
@@ -63,6 +61,48 @@ impl Config {
     }
 }
 
-fn var(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
+/// What a variable chooses; the first if it is not set.
+fn chosen<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
+    var(name).map_or(choices[0].1, |value| {
+        choose(name, &value, choices).unwrap_or_else(|why| {
+            explain::say(&why);
+            choices[0].1
+        })
+    })
+}
+
+fn choose<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let found = choices.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice);
+    found.ok_or_else(|| {
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        let words = words.join(" or ");
+        format!("{name}={value} means nothing: set it to {words}; going on with {}", choices[0].0)
+    })
+}
+
+/// A variable that is set to something.
+pub(crate) fn var(name: &str) -> Option<String> {
+    let value = env::var_os(name).filter(|value| !value.is_empty())?;
+    value
+        .into_string()
+        .map_err(|value| {
+            let value = value.display();
+            explain::say(&format!("{name}={value} is not valid UTF-8: going on without it"));
+        })
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_means_nothing_is_said_with_those_that_do() {
+        let choices = [("on", true), ("off", false)];
+        assert_eq!(choose("RXE_SHM", "off", &choices), Ok(false));
+        assert_eq!(
+            choose("RXE_SHM", "no", &choices).unwrap_err(),
+            "RXE_SHM=no means nothing: set it to on or off; going on with on"
+        );
+    }
 }

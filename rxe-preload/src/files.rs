@@ -17,11 +17,22 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use rustix::fs::FileType;
+
 use crate::ffi::set_errno;
+use crate::{config, explain};
 
 /// The tree.
 static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
-    std::env::var("RXE_SYSFS").ok().filter(|v| !v.is_empty()).map(String::into_bytes)
+    let tree = config::var("RXE_SYSFS")?;
+    // By a system call: the C library's functions lead here.
+    let found = rustix::fs::stat(tree.as_str());
+    if !found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir()) {
+        explain::say(&format!(
+            "RXE_SYSFS={tree} is no directory: leave it to `rxe run` or to `rxe env`, which make it"
+        ));
+    }
+    Some(tree.into_bytes())
 });
 
 /// Where `path` is found instead.

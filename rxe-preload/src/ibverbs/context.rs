@@ -115,6 +115,7 @@ impl Context {
         let watch = Arc::clone(&self.watch);
         let mut options = Device::options(info.name())
             .backend(CONFIG.backend)
+            .shared_memory(CONFIG.shared_memory)
             .on_event(Box::new(move |event| watch.event(event)));
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);

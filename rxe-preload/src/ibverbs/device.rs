@@ -77,6 +77,13 @@ fn entries() -> Vec<&'static DeviceEntry> {
         explain::once("ibv_get_device_list", &e.to_string());
         Vec::new()
     });
+    for name in CONFIG.devices.iter().flatten() {
+        if !infos.is_empty() && !infos.iter().any(|info| info.is_called(name)) {
+            let all: Vec<_> = infos.iter().map(DeviceInfo::name).collect();
+            let all = all.join(", ");
+            explain::once("RXE_DEVICE", &format!("there is no device {name}: choose from {all}"));
+        }
+    }
     let shown = |info: &DeviceInfo| match &CONFIG.devices {
         None => true,
         Some(names) => names.iter().any(|name| info.is_called(name)),

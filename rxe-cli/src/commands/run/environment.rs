@@ -17,6 +17,9 @@ pub(super) struct Settings {
     /// Which way packets go: udp needs nothing, packet needs CAP_NET_RAW
     #[arg(long, value_name = "udp|packet")]
     backend: Option<BackendKind>,
+    /// Go onto the wire to programs of this host too, instead of through shared memory
+    #[arg(long)]
+    no_shm: bool,
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
@@ -24,9 +27,9 @@ pub(super) struct Settings {
     /// process's number
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// What to say on stderr about what goes wrong in the program
-    #[arg(long, value_enum, default_value_t = Explain::Errors)]
-    explain: Explain,
+    /// What to say on stderr about what goes wrong in the program [default: errors]
+    #[arg(long, value_enum)]
+    explain: Option<Explain>,
 }
 
 /// How much is explained.
@@ -53,10 +56,14 @@ impl Settings {
         if let Some(backend) = self.backend {
             variables.push(("RXE_BACKEND", backend.name().into()));
         }
+        if self.no_shm {
+            variables.push(("RXE_SHM", "off".into()));
+        }
         let mut shown = DeviceInfo::list()?;
-        if !self.devices.is_empty() {
+        let devices = self.devices();
+        if !devices.is_empty() {
             let chosen: Result<Vec<_>, Error> =
-                self.devices.iter().map(|d| Ok(DeviceInfo::find(d)?.name().to_owned())).collect();
+                devices.iter().map(|d| Ok(DeviceInfo::find(d)?.name().to_owned())).collect();
             let chosen = chosen?;
             shown.retain(|device| chosen.iter().any(|name| name == device.name()));
             variables.push(("RXE_DEVICE", chosen.join(",").into()));
@@ -75,9 +82,19 @@ impl Settings {
             })?;
             variables.push(("RXE_PCAP", whole.into()));
         }
-        let explain = self.explain.to_possible_value();
-        variables.push(("RXE_EXPLAIN", explain.map_or("errors".into(), |v| v.get_name().into())));
+        if let Some(explain) = self.explain.and_then(|explain| explain.to_possible_value()) {
+            variables.push(("RXE_EXPLAIN", explain.get_name().into()));
+        }
         Ok(variables)
+    }
+
+    /// Those to show: by option, or by the variable that an option sets.
+    fn devices(&self) -> Vec<String> {
+        if !self.devices.is_empty() {
+            return self.devices.clone();
+        }
+        let names = env::var("RXE_DEVICE").unwrap_or_default();
+        names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 }
 

@@ -1,0 +1,179 @@
+//! What `rxe run` and the `RXE_*` variables choose for unmodified programs: the backend, whether
+//! shared memory is used, the devices, and how much is explained.
+
+mod common;
+
+use common::alone;
+
+/// Shell functions: `serve NAME PORT COMMAND…` starts a server that listens on this port, `ask NAME
+/// COMMAND…` runs a client, `seen` says how many packet sockets there are and how many packets have
+/// gone over loopback.
+const FUNCTIONS: &str = r#"
+    serve() {
+        name=$1 port=$2
+        shift 2
+        timeout 60 "$@" > "$name" 2>&1 & eval "$name=$!"
+        until ss -Htln "sport = :$port" | grep -q .; do
+            kill -0 $! || { cat "$name"; exit 1; }
+            sleep 0.05
+        done
+    }
+    ask() {
+        name=$1
+        shift
+        timeout 60 "$@" > "$name" 2>&1 || { cat "$name"; exit 1; }
+    }
+    finish() {
+        for each in "$@"; do
+            eval "wait \$$each" || { cat "$each"; exit 1; }
+        done
+    }
+    seen() {
+        echo "$1: packet sockets $(($(wc -l < /proc/net/packet) - 1)), over loopback" \
+            "$(awk '$1 == "lo:" { print $3 }' /proc/net/dev)"
+    }
+"#;
+
+/// The numbers in a line of `seen`.
+fn seen(out: &str, what: &str) -> (u32, u32) {
+    let line = out.lines().find(|line| line.starts_with(&format!("{what}: ")));
+    let line = line.unwrap_or_else(|| panic!("{what}: {out}"));
+    let numbers: Vec<u32> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    (numbers[0], numbers[1])
+}
+
+/// Programs, and their options.
+const PAIRS: [(&str, &str); 3] = [
+    ("ibv_rc_pingpong", "-g 1 -n 200"),
+    ("ib_write_bw", "-x 1 -F -n 200"),
+    ("ib_send_lat", "-x 1 -F -n 200"),
+];
+
+#[test]
+fn programs_on_two_hosts_go_over_the_backend_that_was_chosen() {
+    for (program, options) in &PAIRS[..2] {
+        for (chosen, sockets) in [
+            ("$RXE run --backend packet --", true),
+            ("env RXE_BACKEND=packet $RXE run --", true),
+            ("env RXE_BACKEND=packet $RXE run --backend udp --", false),
+        ] {
+            let script = format!(
+                "{FUNCTIONS}
+                serve server 18515 {chosen} {program} -d rxe_veth0 {options}
+                seen here
+                ask client ip netns exec far {chosen} {program} -d rxe_veth1 {options} 10.9.0.1
+                finish server"
+            );
+            let test = format!("{chosen} {program}");
+            let Some(out) = alone(&test, program, &script) else { return };
+            // Perftest opens its device after it has begun to listen.
+            if *program == "ibv_rc_pingpong" {
+                assert_eq!(seen(&out, "here").0 > 0, sockets, "{test}: {out}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_programs_share_an_address_over_each_backend() {
+    for chosen in [["udp", "udp"], ["packet", "packet"], ["udp", "packet"], ["packet", "udp"]] {
+        let [server, client] =
+            chosen.map(|backend| format!("$RXE run --backend {backend} --no-shm --"));
+        let mut script = FUNCTIONS.to_owned();
+        // All servers are there before the first client comes.
+        for (at, (program, options)) in PAIRS.iter().enumerate() {
+            let options = format!("-d rxe_veth0 {options} -p {}", 19000 + at);
+            script += &format!("serve server{at} {} {server} {program} {options}\n", 19000 + at);
+        }
+        script += "seen before\n";
+        for (at, (program, options)) in PAIRS.iter().enumerate() {
+            let options = format!("-d rxe_veth0 {options} -p {} 10.9.0.1", 19000 + at);
+            script += &format!("ask client{at} {client} {program} {options}\n");
+        }
+        script += "finish server0 server1 server2\nseen after\n";
+        let test = format!("{chosen:?}");
+        let Some(out) = alone(&test, "ib_write_bw", &script) else { return };
+        let (before, after) = (seen(&out, "before"), seen(&out, "after"));
+        assert_eq!(before.0 > 0, chosen[0] == "packet", "{test}: {out}");
+        assert!(after.1 > before.1 + 1000, "{test}: they do not go over loopback: {out}");
+    }
+}
+
+#[test]
+fn shared_memory_leaves_the_wire_alone_unless_it_is_switched_off() {
+    for (chosen, off) in [
+        ("$RXE run --", false),
+        ("$RXE run --backend packet --", false),
+        ("env RXE_SHM=on $RXE run --", false),
+        ("env RXE_SHM=off $RXE run --", true),
+        ("$RXE run --no-shm --", true),
+    ] {
+        let script = format!(
+            "{FUNCTIONS}
+            serve server 18515 {chosen} ib_write_bw -d rxe_veth0 -x 1 -F -n 1000
+            seen before
+            ask client {chosen} ib_write_bw -d rxe_veth0 -x 1 -F -n 1000 10.9.0.1
+            finish server
+            seen after"
+        );
+        let Some(out) = alone(chosen, "ib_write_bw", &script) else { return };
+        let (before, after) = (seen(&out, "before").1, seen(&out, "after").1);
+        // What the programs tell each other over TCP takes some too.
+        assert_eq!(after - before > 1000, off, "{chosen}: {out}");
+    }
+}
+
+#[test]
+fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
+    for (variable, said) in [
+        ("RXE_BACKEND=ethernet", "RXE_BACKEND=ethernet means nothing: set it to udp or packet"),
+        ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
+        ("RXE_EXPLAIN=much", "RXE_EXPLAIN=much means nothing: set it to errors or off or all"),
+    ] {
+        // A queue pair is made, so that all of it is read.
+        let script = format!(
+            "{FUNCTIONS}
+            serve server 18515 env {variable} $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 -n 10
+            ask client $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 -n 10 10.9.0.1
+            finish server
+            cat server"
+        );
+        let Some(out) = alone(variable, "ibv_rc_pingpong", &script) else { return };
+        assert_eq!(out.matches(said).count(), 1, "{out}");
+    }
+    for (variable, said) in [
+        ("RXE_PCAP=/nowhere/at/all", "/nowhere/at/all: No such file or directory"),
+        ("RXE_DEVICE=rxe_eth7", "rxe_eth7"),
+    ] {
+        // With the library alone, as `rxe env` sets it for a shell.
+        let script = format!(
+            "eval \"$($RXE env)\"
+            {variable} timeout 60 ibv_rc_pingpong -d rxe_veth0 -g 1 2>&1 && exit 1
+            true"
+        );
+        let Some(out) = alone(variable, "ibv_rc_pingpong", &script) else { return };
+        let line = out.lines().find(|line| line.starts_with("rxe: ") && line.contains(said));
+        assert!(line.is_some(), "{variable}: {out}");
+    }
+    let script = "eval \"$($RXE env)\"
+        RXE_SYSFS=/nowhere cat /sys/class/infiniband/rxe_veth0/node_guid 2>&1 || true";
+    let Some(out) = alone("RXE_SYSFS", "ibv_devices", script) else { return };
+    assert!(out.contains("rxe: RXE_SYSFS=/nowhere is no directory"), "{out}");
+}
+
+#[test]
+fn a_variable_for_devices_or_explanations_holds_under_run_too() {
+    let script = "
+        RXE_DEVICE=rxe_lo $RXE run -- ibv_devices
+        RXE_DEVICE=rxe_lo $RXE run -- ls /sys/class/infiniband
+        RXE_DEVICE=rxe_eth7 $RXE run -- ibv_devices 2>&1 || true
+        for explain in off errors; do
+            RXE_EXPLAIN=$explain timeout 60 $RXE run -- ibv_rc_pingpong -r 3000000 2>&1 || true
+        done
+    ";
+    let Some(out) = alone("RXE_DEVICE", "ibv_rc_pingpong", script) else { return };
+    let listed = |name: &str| out.lines().any(|line| line.trim_start().starts_with(name));
+    assert!(listed("rxe_lo") && !listed("rxe_veth0"), "{out}");
+    assert!(out.contains("rxe: no device \"rxe_eth7\""), "{out}");
+    assert_eq!(out.matches("rxe: ibv_create_cq: ").count(), 1, "one is told why: {out}");
+}
