@@ -22,6 +22,8 @@
     reason = "the contract of every function is that of the verb it implements"
 )]
 
+#[cfg(test)]
+mod c_header;
 mod config;
 mod explain;
 mod ffi;
