@@ -307,6 +307,19 @@ static void forks(void)
 	rdma_ack_cm_event(next(server_side, RDMA_CM_EVENT_DISCONNECTED));
 }
 
+/* What was destroyed is refused, and not looked at. */
+static void mistakes(void)
+{
+	union address a = at(own_v4, 0);
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(client_side, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, &a.any, 100) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(id) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr((void *)1, NULL, &a.any, 100) == -1 && errno == EINVAL);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 2);
@@ -316,6 +329,7 @@ int main(int count, char **arguments)
 	CHECK((server_side = rdma_create_event_channel()));
 	families();
 	younger_calls();
+	mistakes();
 	forks();
 	puts("all as librdmacm says");
 	return 0;

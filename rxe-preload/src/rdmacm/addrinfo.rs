@@ -38,12 +38,8 @@ unsafe extern "C" fn rdma_resolve_addrinfo(
     hints: *const rdma_addrinfo,
 ) -> c_int {
     let resolve = || -> Outcome {
-        if id.is_null() {
-            return Err(Failure::plain(libc::EINVAL));
-        }
         // SAFETY: an identifier, and the caller's structure or null.
-        let (this, hints) = unsafe { (Id::of(id), hints.as_ref()) };
-        this.check()?;
+        let (this, hints) = unsafe { (Id::known(id)?, hints.as_ref()) };
         if hints.is_some_and(|hints| hints.ai_flags & RAI_SA != 0) {
             let why = "RAI_SA asks a subnet administrator: Ethernet has none";
             return Err(Failure::new(libc::EOPNOTSUPP, why));
@@ -73,12 +69,11 @@ unsafe extern "C" fn rdma_query_addrinfo(
     info: *mut *mut rdma_addrinfo,
 ) -> c_int {
     let query = || -> Outcome {
-        if id.is_null() || info.is_null() {
+        if info.is_null() {
             return Err(Failure::plain(libc::EINVAL));
         }
         // SAFETY: an identifier.
-        let this = unsafe { Id::of(id) };
-        this.check()?;
+        let this = unsafe { Id::known(id) }?;
         let mut resolving = this.resolving.lock();
         let Resolving::Done(found) = *resolving else {
             return Err(Failure::plain(libc::ENOENT));
@@ -105,8 +100,7 @@ unsafe extern "C" fn rdma_write_cm_event(
             return Err(Failure::new(libc::EINVAL, why));
         }
         // SAFETY: an identifier.
-        let this = unsafe { Id::of(id) };
-        this.check()?;
+        let this = unsafe { Id::known(id) }?;
         Ok(this.cm.write_event(CmEventKind::User, status, arg)?)
     };
     minus_one_of("rdma_write_cm_event", write())

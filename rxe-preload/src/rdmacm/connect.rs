@@ -108,16 +108,15 @@ unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: an identifier and the caller's structure.
-    let (this, param) = unsafe { (Id::of(id), Id::of(id).param(param)) };
-    minus_one_of("rdma_connect", this.check().and_then(|()| this.connect(&param)))
+    let connect = || unsafe { Id::known(id)?.connect(&Id::of(id).param(param)) };
+    minus_one_of("rdma_connect", connect())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
     let establish = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
         if this.has_qp() {
             // Done by the library, with its queue pair.
             return Err(Failure::plain(libc::EINVAL));
@@ -129,10 +128,9 @@ unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
     let listen = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
         let listened = this.cm.listen(usize::try_from(backlog).unwrap_or(0));
         this.fill_addresses();
         Ok(listened?)
@@ -144,10 +142,9 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// of.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(listen) };
-    let get = || -> Outcome<*mut rdma_cm_event> {
-        this.check()?;
+    let get = || -> Outcome<(&Id, *mut rdma_cm_event)> {
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(listen) }?;
         if !this.is_synchronous() {
             let why = "the identifier has a channel: requests come as events";
             return Err(Failure::new(libc::EINVAL, why));
@@ -162,9 +159,9 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
             unsafe { rdma_ack_cm_event(event) };
             return Err(Failure::plain(if status == 0 { libc::EINVAL } else { status.abs() }));
         }
-        Ok(event)
+        Ok((this, event))
     };
-    let outcome = get().and_then(|event| {
+    let outcome = get().and_then(|(this, event)| {
         // SAFETY: a request's identifier, just made.
         let request = unsafe { (*event).id };
         // SAFETY: as above.
@@ -190,16 +187,15 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: an identifier and the caller's structure.
-    let (this, param) = unsafe { (Id::of(id), Id::of(id).param(param)) };
-    minus_one_of("rdma_accept", this.check().and_then(|()| this.accept(&param)))
+    let accept = || unsafe { Id::known(id)?.accept(&Id::of(id).param(param)) };
+    minus_one_of("rdma_accept", accept())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: an identifier and the caller's bytes.
-    let (this, data) = unsafe { (Id::of(id), bytes(data, len)) };
     let reject = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier and the caller's bytes.
+        let (this, data) = unsafe { (Id::known(id)?, bytes(data, len)) };
         Ok(this.cm.reject(&data)?)
     };
     minus_one_of("rdma_reject", reject())
@@ -207,10 +203,9 @@ unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: an identifier and the caller's bytes.
-    let (this, data) = unsafe { (Id::of(id), bytes(data, len)) };
     let reject = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier and the caller's bytes.
+        let (this, data) = unsafe { (Id::known(id)?, bytes(data, len)) };
         Ok(this.cm.reject_with(RejReason::VENDOR_OPTION_NOT_SUPPORTED, &data)?)
     };
     minus_one_of("rdma_reject_ece", reject())
@@ -219,10 +214,9 @@ unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, l
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
     const COMM_EST: c_uint = rxe_verbs::AsyncKind::CommEst as c_uint;
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
     let notify = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
         match event {
             COMM_EST => Ok(this.cm.notify_established()?),
             _ => Err(Failure::plain(libc::EINVAL)),
@@ -234,8 +228,7 @@ unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
-    minus_one_of("rdma_disconnect", this.check().and_then(|()| this.disconnect()))
+    minus_one_of("rdma_disconnect", unsafe { Id::known(id) }.and_then(Id::disconnect))
 }
 
 #[unsafe(no_mangle)]
@@ -244,10 +237,9 @@ unsafe extern "C" fn rdma_init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: an identifier and the caller's structure.
-    let (this, to) = unsafe { (Id::of(id), (*attr).qp_state) };
     let init = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier and the caller's structure.
+        let (this, to) = unsafe { (Id::known(id)?, (*attr).qp_state) };
         let to = QpState::from_verbs(to).ok_or_else(|| Failure::plain(libc::EINVAL))?;
         let (ours, bits) = this.cm.init_qp_attr(to)?;
         // SAFETY: the caller's structures.

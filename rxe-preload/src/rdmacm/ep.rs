@@ -91,9 +91,11 @@ unsafe fn set_up(
 unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: an identifier, which the program gives up.
     unsafe {
-        Id::of(id).destroy_qp();
-        rdma_destroy_srq(id);
-        destroy(id);
+        if let Ok(this) = Id::known(id) {
+            this.destroy_qp();
+            rdma_destroy_srq(id);
+            destroy(id);
+        }
     }
 }
 

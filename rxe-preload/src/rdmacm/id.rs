@@ -1,7 +1,7 @@
 //! Identifiers: making, binding, resolving, destroying.
 
 use std::cell::UnsafeCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Once;
@@ -56,14 +56,21 @@ struct Inner {
     sync: UnsafeCell<c_int>,
 }
 
-/// All identifiers of this process, by the key of ours.
-static IDS: PerProcess<Mutex<HashMap<u64, usize>>> = PerProcess::new();
+/// All identifiers of this process.
+static IDS: PerProcess<Mutex<Ids>> = PerProcess::new();
+
+#[derive(Default)]
+struct Ids {
+    /// The addresses that programs hold, by the key of ours.
+    of_keys: HashMap<u64, usize>,
+    addresses: HashSet<usize>,
+}
 
 /// What a program holds for an identifier of ours, if it still does. An event is counted there while
 /// the list is locked: who destroys the identifier takes it out, and only then looks at the count.
 pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     let ids = IDS.get().lock();
-    let id = ptr::with_exposed_provenance_mut(*ids.get(&cm.key())?);
+    let id = ptr::with_exposed_provenance_mut(*ids.of_keys.get(&cm.key())?);
     // SAFETY: what is in the list exists.
     unsafe { Id::of(id) }.events.delivered();
     Some(id)
@@ -75,6 +82,7 @@ pub(super) fn look_for_answers(channel: *const rdma_event_channel) {
     const LONG: Duration = Duration::from_secs(5);
     let ids = IDS.get().lock();
     let silent: Vec<_> = ids
+        .of_keys
         .values()
         .filter_map(|&address| {
             // SAFETY: what is in the list exists.
@@ -104,14 +112,27 @@ impl Id {
         self.generation == ffi::generation()
     }
 
-    /// Refuses to work with what belongs to the parent of this process.
-    pub(super) fn check(&self) -> Outcome {
-        if self.is_own() { Ok(()) } else { Err(of_parent("the identifier")) }
-    }
-
     /// What programs see of it. No reference to it is kept, since they write to it too.
     pub(super) fn verbs(&self) -> *mut rdma_cm_id {
         self.verbs.get()
+    }
+
+    /// The identifier behind what a program gives, unless it has destroyed that, or it is the
+    /// parent's of this process. Programs do get that wrong: perftest goes on with what it has
+    /// destroyed when it was refused.
+    ///
+    /// # Safety
+    /// No other thread destroys it meanwhile.
+    pub(super) unsafe fn known<'i>(id: *mut rdma_cm_id) -> Outcome<&'i Self> {
+        if IDS.get().lock().addresses.contains(&id.addr()) {
+            // SAFETY: what is in the list exists.
+            return Ok(unsafe { Self::of(id) });
+        }
+        if ffi::generation() > 0 {
+            return Err(of_parent("the identifier"));
+        }
+        let why = "there is no such identifier: was it destroyed before (rdma_destroy_id)?";
+        Err(Failure::new(libc::EINVAL, why))
     }
 
     fn make(
@@ -154,7 +175,9 @@ impl Id {
             resolving: Mutex::default(),
         }))
         .cast();
-        IDS.get().lock().insert(key, id.expose_provenance());
+        let mut ids = IDS.get().lock();
+        ids.of_keys.insert(key, id.expose_provenance());
+        ids.addresses.insert(id.addr());
         id
     }
 
@@ -292,7 +315,7 @@ fn hang_up_at_exit() {
     extern "C" fn hang_up() {
         // The program may end in a signal handler, over a call that holds a lock.
         let Some(ids) = IDS.get().try_lock_for(AT_EXIT) else { return };
-        for &id in ids.values() {
+        for &id in ids.of_keys.values() {
             // SAFETY: identifiers exist as long as they are in the list, which is locked.
             let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
             if !this.cm.hang_up(AT_EXIT) {
@@ -346,7 +369,10 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     if !this.is_own() {
         return;
     }
-    IDS.get().lock().remove(&this.cm.key());
+    let mut ids = IDS.get().lock();
+    ids.of_keys.remove(&this.cm.key());
+    ids.addresses.remove(&id.addr());
+    drop(ids);
     this.keep(ptr::null_mut());
     this.events.wait("rdma_destroy_id");
     // SAFETY: its own fields.
@@ -376,8 +402,16 @@ pub(super) unsafe extern "C" fn rdma_create_id(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier, which the program gives up.
-    unsafe { destroy(id) };
-    0
+    let known = unsafe { Id::known(id) };
+    if known.is_err() && ffi::generation() > 0 {
+        // The parent's, which it may give up as often as it likes.
+        return 0;
+    }
+    let outcome = known.map(|_| {
+        // SAFETY: it exists.
+        unsafe { destroy(id) };
+    });
+    minus_one_of("rdma_destroy_id", outcome)
 }
 
 #[unsafe(no_mangle)]
@@ -385,10 +419,9 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *mut libc::sockaddr,
 ) -> c_int {
-    // SAFETY: an identifier and an address.
-    let (this, address) = unsafe { (Id::of(id), read_address(address)) };
     let bind = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier and an address.
+        let (this, address) = unsafe { (Id::known(id)?, read_address(address)) };
         let address = address.ok_or_else(no_family)?;
         this.cm.bind_addr(address).map_err(|e| match e.errno() {
             libc::ENODEV => Failure::new(
@@ -418,11 +451,10 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
     destination: *mut libc::sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: an identifier and addresses.
-    let (this, source, destination) =
-        unsafe { (Id::of(id), read_address(source), read_address(destination)) };
     let resolve = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier and addresses.
+        let (this, source, destination) =
+            unsafe { (Id::known(id)?, read_address(source), read_address(destination)) };
         let destination = destination.ok_or_else(no_family)?;
         this.cm.resolve_addr(source, destination, millis(timeout_ms))?;
         this.fill_addresses();
@@ -433,10 +465,9 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
     let resolve = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
         this.cm.resolve_route(millis(timeout_ms))?;
         this.fill_route();
         this.complete()
@@ -449,12 +480,11 @@ unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
-    // SAFETY: its own fields.
-    let (old, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
     let migrate = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
+        // SAFETY: its own fields.
+        let (old, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
         if channel.is_null() {
             this.own_channel()?;
         } else {

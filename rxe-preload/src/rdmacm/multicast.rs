@@ -13,7 +13,6 @@ use crate::ffi::{Failure, Outcome, minus_one_of};
 
 impl Id {
     fn join(&self, address: *const libc::sockaddr, context: *mut c_void) -> Outcome {
-        self.check()?;
         // SAFETY: the caller's address.
         let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
         self.groups.lock().push((group.into(), context));
@@ -26,7 +25,6 @@ impl Id {
     }
 
     fn leave(&self, address: *const libc::sockaddr) -> Outcome {
-        self.check()?;
         // SAFETY: the caller's address.
         let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
         self.cm.leave_multicast(group)?;
@@ -68,7 +66,8 @@ unsafe extern "C" fn rdma_join_multicast(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: an identifier.
-    minus_one_of("rdma_join_multicast", unsafe { Id::of(id) }.join(address, context))
+    let joined = unsafe { Id::known(id) }.and_then(|this| this.join(address, context));
+    minus_one_of("rdma_join_multicast", joined)
 }
 
 #[unsafe(no_mangle)]
@@ -80,11 +79,14 @@ unsafe extern "C" fn rdma_join_multicast_ex(
     const ADDRESS: u32 = 1;
     const FLAGS: u32 = 2;
     // SAFETY: an identifier and the caller's structure.
-    let (this, attr) = unsafe { (Id::of(id), &*attr) };
+    let (this, attr) = unsafe { (Id::known(id), &*attr) };
     // Joining only to send needs no hearing, and there is nobody else to tell.
     let known = attr.comp_mask == ADDRESS | FLAGS && attr.join_flags <= 1;
-    let outcome =
-        if known { this.join(attr.addr, context) } else { Err(Failure::plain(libc::EINVAL)) };
+    let outcome = if known {
+        this.and_then(|this| this.join(attr.addr, context))
+    } else {
+        Err(Failure::plain(libc::EINVAL))
+    };
     minus_one_of("rdma_join_multicast_ex", outcome)
 }
 
@@ -94,5 +96,6 @@ unsafe extern "C" fn rdma_leave_multicast(
     address: *mut libc::sockaddr,
 ) -> c_int {
     // SAFETY: an identifier.
-    minus_one_of("rdma_leave_multicast", unsafe { Id::of(id) }.leave(address))
+    let left = unsafe { Id::known(id) }.and_then(|this| this.leave(address));
+    minus_one_of("rdma_leave_multicast", left)
 }

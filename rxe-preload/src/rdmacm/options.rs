@@ -24,10 +24,9 @@ unsafe extern "C" fn rdma_set_option(
     value: *mut c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: an identifier.
-    let this = unsafe { Id::of(id) };
     let set = || -> Outcome {
-        this.check()?;
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
         let byte = || {
             // SAFETY: the caller has `len` bytes there.
             if len >= 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(invalid()) }

@@ -136,7 +136,6 @@ impl Id {
     }
 
     fn check_free(&self) -> Outcome {
-        self.check()?;
         if self.has_qp() {
             return Err(Failure::new(libc::EINVAL, "the identifier has a queue pair already"));
         }
@@ -227,7 +226,6 @@ impl Id {
 
     /// The domain that a program names, or the library's own.
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
-        self.check()?;
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
         if context.is_null() {
@@ -287,8 +285,8 @@ pub(super) unsafe extern "C" fn rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: an identifier and the caller's structure.
-    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
-    minus_one_of("rdma_create_qp", this.create_qp(pd, attr))
+    let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
+    minus_one_of("rdma_create_qp", this.and_then(|this| this.create_qp(pd, attr)))
 }
 
 #[unsafe(no_mangle)]
@@ -297,14 +295,16 @@ unsafe extern "C" fn rdma_create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     // SAFETY: an identifier and the caller's structure.
-    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
-    minus_one_of("rdma_create_qp_ex", this.create_qp_ex(attr))
+    let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
+    minus_one_of("rdma_create_qp_ex", this.and_then(|this| this.create_qp_ex(attr)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: an identifier.
-    unsafe { Id::of(id) }.destroy_qp();
+    if let Ok(this) = unsafe { Id::known(id) } {
+        this.destroy_qp();
+    }
 }
 
 /// Of the identifier of an XRC target, it is a queue of XRC.
@@ -314,10 +314,15 @@ unsafe extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: an identifier and the caller's structure.
-    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
-    // SAFETY: the program's own field.
-    let outcome = if unsafe { (*id).qp_type } == QpType::XrcRecv as c_uint {
+    let create = || -> Outcome {
+        // SAFETY: an identifier and the caller's structure.
+        let (this, attr) = unsafe { (Id::known(id)?, &mut *attr) };
+        // SAFETY: the program's own field.
+        if unsafe { (*id).qp_type } != QpType::XrcRecv as c_uint {
+            let pd = this.domain(pd)?;
+            // SAFETY: a domain and the caller's structure.
+            return take_srq(this, unsafe { ibv_create_srq(pd, attr) }, pd);
+        }
         // SAFETY: all zeros asks for nothing.
         let mut wanted: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
         wanted.srq_context = attr.srq_context;
@@ -326,14 +331,8 @@ unsafe extern "C" fn rdma_create_srq(
         wanted.srq_type = XRC;
         wanted.pd = pd;
         this.create_srq(&mut wanted)
-    } else {
-        this.domain(pd).and_then(|pd| {
-            // SAFETY: a domain and the caller's structure.
-            let srq = unsafe { ibv_create_srq(pd, attr) };
-            take_srq(this, srq, pd)
-        })
     };
-    minus_one_of("rdma_create_srq", outcome)
+    minus_one_of("rdma_create_srq", create())
 }
 
 #[unsafe(no_mangle)]
@@ -342,8 +341,8 @@ unsafe extern "C" fn rdma_create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
     // SAFETY: an identifier and the caller's structure.
-    let (this, attr) = unsafe { (Id::of(id), &mut *attr) };
-    minus_one_of("rdma_create_srq_ex", this.create_srq(attr))
+    let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
+    minus_one_of("rdma_create_srq_ex", this.and_then(|this| this.create_srq(attr)))
 }
 
 const XRC: c_uint = 1;
@@ -388,6 +387,9 @@ fn take_srq(id: &Id, srq: *mut crate::ibverbs::abi::ibv_srq, pd: *mut ibv_pd) ->
 pub(super) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     // SAFETY: an identifier, whose shared receive queue nothing uses any more.
     unsafe {
+        if Id::known(id).is_err() {
+            return;
+        }
         let srq = std::mem::replace(&mut (*id).srq, ptr::null_mut());
         if !srq.is_null() {
             ibv_destroy_srq(srq);
