@@ -444,6 +444,21 @@ static void no_answer(void)
 	write_that_fails(IBV_WC_RETRY_EXC_ERR);
 }
 
+/* Tells a number that is one of this process, but of no queue pair. */
+static void dest_qpn(void)
+{
+	make(&a, IBV_QPT_RC);
+	/* 67 ms: so long that it is seen not to be a peer that has just ended. */
+	wanted.timeout = 14;
+	CHECK(to_init(a.qp) == 0);
+	CHECK(to_rtr(a.qp, a.qp->qp_num ^ 1, 7) == 0 && to_rts(a.qp) == 0);
+	printf("a is QP 0x%06x\n", a.qp->qp_num);
+	fflush(stdout);
+	b = a;
+	prepare(IBV_WR_SEND);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
 static void not_ready(void)
 {
 	make(&a, IBV_QPT_RC);
@@ -477,6 +492,20 @@ static void datagram(uint32_t qkey, uint32_t room, int with_ah)
 static void wait_for_ever(void)
 {
 	expect(&b, IBV_WC_SUCCESS);
+}
+
+/* Longer than one packet. */
+static void datagram_long(void)
+{
+	type_of_b = IBV_QPT_UD;
+	connect_both();
+	prepare(IBV_WR_SEND);
+	own.length = 1025;
+	request.wr.ud.ah = ibv_create_ah(pd, &wanted.ah_attr);
+	request.wr.ud.remote_qpn = b.qp->qp_num;
+	request.wr.ud.remote_qkey = QKEY;
+	CHECK(post() == 0);
+	expect(&a, IBV_WC_LOC_LEN_ERR);
 }
 
 static void qkey(void)
@@ -547,10 +576,12 @@ static const struct {
 	{ "psn-behind", psn_behind },
 	{ "service", service },
 	{ "no-answer", no_answer },
+	{ "dest-qpn", dest_qpn },
 	{ "not-ready", not_ready },
 	{ "qkey", qkey },
 	{ "no-datagram-receive", no_datagram_receive },
 	{ "datagram-room", datagram_room },
+	{ "datagram-long", datagram_long },
 	{ "no-address-handle", no_address_handle },
 	{ "unarmed", unarmed },
 };

@@ -176,7 +176,18 @@ const ENDING: &[Mistake] = &[
     ),
     (
         "datagram-room",
-        &[(B, &["longer than the receive buffer", "need 40 bytes more than their payload"])],
+        &[(B, &["a receive with wr_id 0xb", "longer than the receive", "40 bytes more than the"])],
+    ),
+    (
+        "datagram-long",
+        &[(A, &["a SEND with wr_id 0xa failed", "not be longer than the path MTU (active_mtu"])],
+    ),
+    (
+        "dest-qpn",
+        &[
+            (Any, &["somebody keeps sending to QP 0x", "which this process does not have"]),
+            (A, &["a SEND to QP", "nothing ever came from there"]),
+        ],
     ),
     ("no-address-handle", &[(A, &["a datagram needs an address handle (wr.ud.ah)"])]),
 ];
@@ -254,6 +265,18 @@ fn nothing_is_said_where_that_is_switched_off() {
     let Some(out) = alone("explain off", "cc", &script) else { return };
     assert_eq!(out.matches("made\n").count(), names.len(), "{out}");
     assert!(!out.contains("rxe:"), "{out}");
+}
+
+#[test]
+fn everything_is_said_where_that_is_asked_for() {
+    let Some(c) = or_skip(Compiled::new(&["tests/c/mistakes.c"])) else { return };
+    let program = c.path("tests/c/mistakes.c").display().to_string();
+    let script = format!("timeout 60 $RXE run --explain all -- {program} rxe_veth0 rkey 2>&1");
+    let Some(out) = alone("explain all", "cc", &script) else { return };
+    for part in ["rxe: event: rxe_veth0: QP 0x", "NAKed at PSN", "peer NAKed PSN", "request failed"]
+    {
+        assert!(out.contains(part), "{part}: {out}");
+    }
 }
 
 /// Everything expected was said, once, by whom it should be, and nothing else.

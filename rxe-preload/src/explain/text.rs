@@ -4,7 +4,7 @@ use rxe_core::engine::{FailedRequest, Fault, MemoryRange};
 use rxe_core::mem::{Access, AccessError};
 use rxe_core::queue::CompletionOp;
 use rxe_core::wire::DropReason;
-use rxe_verbs::{QpState, QpType, Qpn, Status};
+use rxe_verbs::{Completion, QpState, QpType, Qpn, Status};
 
 use super::watch::{Region, Regions};
 
@@ -240,14 +240,21 @@ pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
 }
 
 /// A request failed, of which the engine has told nothing else.
-pub(super) fn completion(qpn: Qpn, id: u64, status: Status, service: QpType) -> String {
-    let more = if status == Status::LocalLength && service == QpType::Ud {
-        "; datagrams need 40 bytes more than their payload, for the GRH in front of it, and may not be \
-         longer than the path MTU"
-    } else {
-        ""
+pub(super) fn completion(failed: &Completion, service: QpType) -> String {
+    let Completion { qpn, id, status, op, .. } = *failed;
+    let received = matches!(op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm);
+    let why = match (status, service, received) {
+        (Status::LocalLength, QpType::Ud, false) => {
+            "a datagram is one packet, so it may not be longer than the path MTU (active_mtu of \
+             ibv_query_port)"
+        }
+        (Status::LocalLength, QpType::Ud, true) => {
+            "the datagram is longer than the receive that was posted for it: a receive needs 40 bytes \
+             more than the payload, for the GRH in front of it"
+        }
+        _ => status.explain(),
     };
-    format!("QP {qpn}: the request with wr_id {id:#x} failed: {}{more}", status.explain())
+    format!("QP {qpn}: {} with wr_id {id:#x} failed: {why}", name(op))
 }
 
 pub(super) fn overflow(qpn: Qpn) -> String {

@@ -134,7 +134,7 @@ impl Watch {
             drop(stories);
             self.tell_flushed(qpn);
         } else if matches!(story.is.service, QpType::Uc | QpType::Ud) {
-            let told = text::completion(qpn, id, status, story.is.service);
+            let told = text::completion(completion, story.is.service);
             story.cause.get_or_insert_with(|| format!("a request of it failed with \"{status}\""));
             drop(stories);
             once(status.verbs_str(), &told);
