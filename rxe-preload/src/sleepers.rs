@@ -16,10 +16,26 @@ use crate::explain;
 use crate::ffi::{
     CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of, signals_interrupt,
 };
+use crate::per_process::PerProcess;
 
 /// The objects that threads may sleep in.
-static LIVES: Mutex<BTreeMap<u64, State>> = Mutex::new(BTreeMap::new());
-static LEFT: Condvar = Condvar::new();
+static LIVES: PerProcess<Lives> = PerProcess::new();
+/// The number of the next one's life.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+struct Lives {
+    /// Those of lower numbers are of the parent of this process.
+    first: u64,
+    states: Mutex<BTreeMap<u64, State>>,
+    left: Condvar,
+}
+
+impl Default for Lives {
+    fn default() -> Self {
+        let first = NEXT.load(Ordering::Relaxed);
+        Self { first, states: Mutex::default(), left: Condvar::new() }
+    }
+}
 
 struct State {
     /// Threads that hold references now.
@@ -34,9 +50,9 @@ pub(crate) struct Life(u64);
 
 impl Life {
     pub(crate) fn begin() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let lives = LIVES.get();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        LIVES.lock().insert(number, State { inside: 0, ends: false });
+        lives.states.lock().insert(number, State { inside: 0, ends: false });
         Self(number)
     }
 
@@ -47,29 +63,32 @@ impl Life {
 
     /// Lets no thread in any more, and waits for those inside, which look within [`CANCEL_TICK`].
     pub(crate) fn end(&self) {
-        let mut lives = LIVES.lock();
+        let Lives { states, left, .. } = LIVES.get();
+        let mut states = states.lock();
         loop {
-            match lives.get_mut(&self.0) {
+            match states.get_mut(&self.0) {
                 Some(state) if state.inside > 0 => state.ends = true,
                 _ => break,
             }
-            LEFT.wait(&mut lives);
+            left.wait(&mut states);
         }
-        lives.remove(&self.0);
+        states.remove(&self.0);
     }
 }
 
 /// Runs `look`, during which the object stays; `None` if its life has ended.
 fn visit<T>(life: u64, look: impl FnOnce() -> T) -> Option<T> {
-    let mut lives = LIVES.lock();
-    lives.get_mut(&life).filter(|state| !state.ends)?.inside += 1;
-    drop(lives);
+    let Lives { first, states, left } = LIVES.get();
+    if life < *first {
+        // The parent's, and here nobody destroys it: `look` refuses it.
+        return Some(look());
+    }
+    states.lock().get_mut(&life).filter(|state| !state.ends)?.inside += 1;
     let found = look();
-    let mut lives = LIVES.lock();
-    if let Some(state) = lives.get_mut(&life) {
+    if let Some(state) = states.lock().get_mut(&life) {
         state.inside -= 1;
         if state.ends {
-            LEFT.notify_all();
+            left.notify_all();
         }
     }
     Some(found)
@@ -136,5 +155,31 @@ mod tests {
         });
         assert_eq!(visit(life.number(), || ()), None);
         life.end();
+    }
+
+    #[test]
+    fn a_child_of_fork_has_lives_of_its_own() {
+        let of_parent = Life::begin();
+        let locked = LIVES.get().states.lock();
+        // SAFETY: the child only calls what follows, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends a child that waits for the parent's lock, which nobody unlocks here.
+            unsafe { libc::alarm(20) };
+            let refused = visit(of_parent.number(), || 7) == Some(7);
+            let own = Life::begin();
+            let lives = visit(own.number(), || 8) == Some(8);
+            own.end();
+            let ends = visit(own.number(), || 9).is_none();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(i32::from(!(refused && lives && ends))) };
+        }
+        drop(locked);
+        let mut status = 0;
+        // SAFETY: our own child and variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(visit(of_parent.number(), || 7), Some(7));
+        of_parent.end();
     }
 }

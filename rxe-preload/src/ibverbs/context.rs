@@ -24,6 +24,7 @@ use super::{cq, cq_ex, device, mw, pd, post, qp, query, srq, xrcd};
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
+use crate::per_process::PerProcess;
 use crate::sleepers::Life;
 
 /// An open device as programs hold it. They have the address of `verbs.context`.
@@ -179,22 +180,19 @@ impl Context {
 
 /// A capture is to be whole even if the program ends without closing the device.
 fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
-    /// With the generation that each is of: what a forked child finds in the buffers of its parent's
-    /// captures the parent writes itself.
-    static CAPTURES: Mutex<Vec<(u64, rxe_verbs::PcapHandle)>> = Mutex::new(Vec::new());
+    /// What a forked child finds in the buffers of its parent's captures the parent writes itself.
+    static CAPTURES: PerProcess<Mutex<Vec<rxe_verbs::PcapHandle>>> = PerProcess::new();
     extern "C" fn flush() {
-        // In a child, a thread that is not there may hold the lock for good.
-        let Some(captures) = CAPTURES.try_lock() else { return };
-        for (_, capture) in captures.iter().filter(|(of, _)| *of == ffi::generation()) {
-            capture.flush();
-        }
+        // The program may end in a signal handler, over a call that holds the lock.
+        let Some(captures) = CAPTURES.get().try_lock() else { return };
+        captures.iter().for_each(rxe_verbs::PcapHandle::flush);
     }
-    let mut captures = CAPTURES.lock();
+    let mut captures = CAPTURES.get().lock();
     if captures.is_empty() {
         // SAFETY: registers a function that may be called at any exit.
         unsafe { libc::atexit(flush) };
     }
-    captures.push((ffi::generation(), capture));
+    captures.push(capture);
 }
 
 fn ops() -> ibv_context_ops {
