@@ -365,7 +365,9 @@ impl Backend for PacketBackend {
         share.enter_rest(addresses);
         let shared = share.addresses();
         self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
-        self.take_up()
+        let failed = self.share.take_failed();
+        let taken_up = self.take_up();
+        failed.map_or(taken_up, Err)
     }
 
     fn share(&self) -> Option<Arc<Share>> {
@@ -374,9 +376,8 @@ impl Backend for PacketBackend {
 
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { share, device, sockets, .. } = self;
-        let (stations, failed) = share.take_ready();
-        let mut result = failed.map_or(Ok(()), Err);
-        for station in stations {
+        let mut result = Ok(());
+        for station in share.take_ready() {
             let entered =
                 keep_port(&station, device).and_then(|()| sockets.enter(station, device.index));
             result = result.and(entered);

@@ -159,9 +159,12 @@ impl<B: Backend> Shm<B> {
 
     /// Listens for offers for all blocks on all addresses.
     fn listen(&mut self) {
-        let blocks = self.inner.share().map(|share| share.blocks()).unwrap_or_default();
+        let Some(share) = self.inner.share() else { return };
+        let blocks = share.blocks();
         let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
-        let missing = all.filter(|own| !self.is_own(*own)).collect::<Vec<_>>();
+        // On an address that could not be entered, a block may be another's.
+        let missing = all.filter(|own| share.has(own.0, own.1) && !self.is_own(*own));
+        let missing = missing.collect::<Vec<_>>();
         for (address, block) in missing {
             let name = Place::new(address, self.scope).memory(block);
             // Who had the block before may still be about to go. Then others use the wire.

@@ -263,7 +263,9 @@ impl Backend for UdpBackend {
             }
         }
         self.share.enter_rest(addresses);
-        self.take_up()
+        let failed = self.share.take_failed();
+        let taken_up = self.take_up();
+        failed.map_or(taken_up, Err)
     }
 
     fn share(&self) -> Option<Arc<Share>> {
@@ -272,9 +274,8 @@ impl Backend for UdpBackend {
 
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { share, sockets, device, config, .. } = self;
-        let (stations, failed) = share.take_ready();
-        let mut result = failed.map_or(Ok(()), Err);
-        for station in stations {
+        let mut result = Ok(());
+        for station in share.take_ready() {
             let added = sockets
                 .add(adopt(&station, device, config))
                 .and_then(|()| sockets.enter(station, device.index));

@@ -45,7 +45,8 @@ struct State {
     /// In the order in which they were leased.
     blocks: Vec<u8>,
     entered: BTreeMap<IpAddr, Entered>,
-    /// The backend has not taken them up yet.
+    /// The backend has not taken them up yet. What is here is complete: nothing takes it back but
+    /// leaving the address.
     ready: Vec<Station>,
     /// What could not be entered, and the backend has not been told of.
     failed: Vec<(IpAddr, NetError)>,
@@ -56,6 +57,15 @@ struct Entered {
     /// Up to the highest of `blocks`.
     group: Group,
     blocks: Blocks,
+}
+
+impl State {
+    /// The backend may have these, but those on addresses that were left meanwhile.
+    fn make_ready(&mut self, stations: impl Iterator<Item = Station>) {
+        let Self { entered, ready, .. } = self;
+        let has = |s: &Station| entered.get(&s.address()).is_some_and(|e| e.blocks.has(s.block));
+        ready.extend(stations.filter(has));
+    }
 }
 
 impl Share {
@@ -76,7 +86,7 @@ impl Share {
             closed: AtomicBool::new(false),
         }));
         share.lease_on(Some(addresses))?;
-        let (stations, _) = share.take_ready();
+        let stations = share.take_ready();
         Ok((share, stations))
     }
 
@@ -112,19 +122,23 @@ impl Share {
             let is_new = !self.addresses().contains(&address);
             let entered = self.lock(&place).and_then(|_lock| {
                 let missing = blocks.iter().filter(|block| missing.has(**block));
-                missing.copied().try_for_each(|block| {
+                let joined = missing.copied().map(|block| {
                     let leased = Leased::bind(&place, block).map_err(|e| match e.kind() {
                         std::io::ErrorKind::AddrInUse => NetError::BlockTaken { address, block },
                         _ => NetError::os("bind a unix socket", e),
                     })?;
                     self.join(place, block, leased, is_new && block == blocks[0])
-                })
+                });
+                joined.collect::<Result<Vec<_>, _>>()
             });
-            if let Err(e) = entered {
-                if is_new {
-                    self.leave(address);
+            match entered {
+                Ok(stations) => self.state().make_ready(stations.into_iter().flatten()),
+                Err(e) => {
+                    if is_new {
+                        self.leave(address);
+                    }
+                    self.state().failed.push((address, e));
                 }
-                self.state().failed.push((address, e));
             }
         }
     }
@@ -151,10 +165,10 @@ impl Share {
         let locks = places.iter().map(|place| self.lock(place)).collect::<Result<Vec<_>, _>>()?;
         let (block, leased) = lease(&places)?;
         let mut not_there = None;
-        let mut joined = false;
+        let mut joined = Vec::new();
         for (place, leased) in places.into_iter().zip(leased) {
             match self.join(place, block, leased, new.is_some()) {
-                Ok(()) => joined = true,
+                Ok(station) => joined.push(station),
                 Err(e @ NetError::NoSuchAddress { .. }) => not_there = Some(e),
                 Err(e) => {
                     self.take_back(block);
@@ -164,17 +178,25 @@ impl Share {
         }
         drop(locks);
         match not_there {
-            Some(e) if !joined => Err(e),
+            Some(e) if joined.is_empty() => Err(e),
             _ => {
-                self.state().blocks.push(block);
+                let mut state = self.state();
+                state.blocks.push(block);
+                state.make_ready(joined.into_iter().flatten());
                 Ok(block)
             }
         }
     }
 
-    /// Takes a place in an address's group; the address is locked. One that is not `new` must not
-    /// have been left meanwhile.
-    fn join(&self, place: Place, block: u8, leased: Leased, new: bool) -> Result<(), NetError> {
+    /// Takes a place in an address's group; the address is locked. `None` if it is not `new` and has
+    /// been left meanwhile.
+    fn join(
+        &self,
+        place: Place,
+        block: u8,
+        leased: Leased,
+        new: bool,
+    ) -> Result<Option<Station>, NetError> {
         let address = place.address;
         let have = match self.state().entered.get(&address) {
             Some(entered) => Arc::clone(&entered.group),
@@ -185,7 +207,7 @@ impl Share {
         let group: Group = all[..=usize::from(block)].into();
         let mut state = self.state();
         if self.closed.load(Ordering::Relaxed) || !(new || state.entered.contains_key(&address)) {
-            return Ok(());
+            return Ok(None);
         }
         self.doors.add(Door::new(place, block, leased.door, Arc::clone(&group)));
         let entered = state
@@ -196,14 +218,12 @@ impl Share {
         if group.len() > entered.group.len() {
             entered.group = Arc::clone(&group);
         }
-        state.ready.push(Station { place, block, group, letterbox: leased.letterbox });
-        Ok(())
+        Ok(Some(Station { place, block, group, letterbox: leased.letterbox }))
     }
 
     /// Undoes what [`Share::join`] has done for a block.
     fn take_back(&self, block: u8) {
         let mut state = self.state();
-        state.ready.retain(|station| station.block != block);
         state.entered.retain(|_, entered| {
             entered.blocks = entered.blocks.iter().filter(|b| *b != block).collect();
             // Who holds a socket that is no block's keeps others from the group.
@@ -224,11 +244,14 @@ impl Share {
         self.doors.remove(|door| door.address() == address);
     }
 
-    /// What is new since this was last asked: places in groups, and why there is none in others.
-    pub(crate) fn take_ready(&self) -> (Vec<Station>, Option<NetError>) {
-        let mut state = self.state();
-        let failed = state.failed.drain(..).next().map(|(_, e)| e);
-        (std::mem::take(&mut state.ready), failed)
+    /// The places in groups that are new since this was last asked.
+    pub(crate) fn take_ready(&self) -> Vec<Station> {
+        std::mem::take(&mut self.state().ready)
+    }
+
+    /// Why an address could not be entered since this was last asked. They may be tried again.
+    pub(crate) fn take_failed(&self) -> Option<NetError> {
+        self.state().failed.drain(..).next().map(|(_, e)| e)
     }
 
     /// The blocks of QPNs that this device alone has, the first one first.
@@ -239,6 +262,11 @@ impl Share {
     /// The first of them.
     pub(crate) fn block(&self) -> u8 {
         self.state().blocks.first().copied().expect("one was leased at the beginning")
+    }
+
+    /// Whether this block is this device's on this address.
+    pub(crate) fn has(&self, address: IpAddr, block: u8) -> bool {
+        self.state().entered.get(&address).is_some_and(|entered| entered.blocks.has(block))
     }
 
     /// The addresses that are shared.

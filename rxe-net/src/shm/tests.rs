@@ -273,3 +273,19 @@ fn without_shared_memory_there_it_goes_over_the_wire() {
         assert_eq!(from.counters().tx_bad_address, 10);
     });
 }
+
+#[test]
+fn no_rings_are_taken_for_what_is_another_s() {
+    in_namespace("", || {
+        let mut a = open("127.0.0.1");
+        // It has the same block on the address to come, and no shared memory.
+        let mut holder = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
+        assert_eq!((block(&a), block(&holder)), (1, 1));
+        a.set_addresses(&[ip("127.0.0.1"), ip("127.0.0.2")]).unwrap_err();
+        let mut from = open("127.0.0.9");
+        send(&mut from, "127.0.0.9", "127.0.0.2", 1, 3);
+        receive(&mut holder, 3);
+        send(&mut a, "127.0.0.1", "127.0.0.2", 1, 3);
+        receive(&mut holder, 3);
+    });
+}

@@ -80,9 +80,9 @@ impl Sockets {
             let socket = UdpSocket::adopt(station.first(), station.address(), scope);
             self.lobby.push(Slot::new(socket, true));
         }
-        self.post.add(station)?;
+        let added = self.post.add(station);
         self.watch_post();
-        Ok(())
+        added
     }
 
     /// They do no longer.

@@ -1,6 +1,7 @@
 //! Devices with more than one block of queue pair numbers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
@@ -237,7 +238,47 @@ fn a_closed_device_waits_for_nobody() {
         drop(a);
         assert_eq!(block(&open()), 1, "all is given back although somebody waits");
         entering.join().unwrap();
-        let (stations, error) = share.take_ready();
-        assert!(stations.is_empty() && matches!(error, Some(NetError::NoAnswer { .. })));
+        assert!(share.take_ready().is_empty());
+        let error = share.take_failed();
+        assert!(matches!(error, Some(NetError::NoAnswer { .. })), "{error:?}");
+    });
+}
+
+#[test]
+fn what_is_wrong_with_an_address_does_not_keep_a_block_from_being_taken_up() {
+    in_namespace("", || {
+        let (mut from, mut a) = (sender(), open());
+        let addresses = [ip(ADDRESS), ip("127.0.0.2")];
+        let _taken = UdpBackend::open(&UdpConfig::new("lo", [addresses[1]])).unwrap();
+        a.share().unwrap().enter(&addresses);
+        assert_eq!(lease(&mut a), 2);
+        gets(&mut from, &mut a, 1, &[1, 2], &[1, 2]);
+        // It is still said where it is asked for, and not tried anew.
+        let error = a.set_addresses(&addresses).unwrap_err();
+        assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_place_on_an_address_is_ready_when_all_are() {
+    in_namespace("", || {
+        let mut a = open();
+        assert_eq!(lease(&mut a), 2);
+        // The second block of the address to come is another's.
+        let _door = UnixSocket::bind(&Place::new(ip("127.0.0.2"), 0).letterbox(2)).unwrap();
+        let share = a.share().unwrap();
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    share.enter(&[ip(ADDRESS), ip("127.0.0.2")]);
+                }
+                ended.store(true, Ordering::Relaxed);
+            });
+            while !ended.load(Ordering::Relaxed) {
+                assert!(share.take_ready().is_empty());
+            }
+        });
+        assert_eq!(share.addresses(), [ip(ADDRESS)]);
     });
 }
