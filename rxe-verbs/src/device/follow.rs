@@ -78,6 +78,20 @@ struct Entered {
     fd: EventFd,
 }
 
+impl Entered {
+    fn tell(&self) {
+        self.flag.store(true, Ordering::Release);
+        self.fd.set();
+    }
+
+    /// Whether it was told since this was last asked. The descriptor is readable no more, unless it is
+    /// told meanwhile.
+    fn take(&self) -> bool {
+        self.fd.clear();
+        self.flag.swap(false, Ordering::Acquire)
+    }
+}
+
 impl Follow {
     pub(super) fn new(
         monitor: InterfaceMonitor,
@@ -96,11 +110,10 @@ impl Follow {
     pub(crate) fn update(&mut self, shard: &Shard) -> Result<()> {
         let index = self.live.0.read().interface.index;
         self.stale |= self.monitor.changed(index).map_err(cannot_ask)?;
-        if self.coming.is_some() {
-            self.entered.fd.clear();
-            if !self.entered.flag.swap(false, Ordering::Acquire) {
-                return Ok(());
-            }
+        // Whatever for: what stays readable keeps the driver awake.
+        let entered = self.entered.take();
+        if self.coming.is_some() && !entered {
+            return Ok(());
         }
         if let Some(now) = self.coming.take() {
             self.move_to(shard, &now)?;
@@ -150,8 +163,7 @@ impl Follow {
         let entered = Arc::clone(&self.entered);
         let enter = move || {
             share.enter(&addresses);
-            entered.flag.store(true, Ordering::Release);
-            entered.fd.set();
+            entered.tell();
         };
         // Where there is no thread to be had, the shard waits.
         thread::Builder::new().name("rxe-enter".into()).spawn(enter).is_ok()
@@ -214,4 +226,27 @@ fn gid_text(name: &str, before: &[Gid], now: &[Gid], trouble: Option<String>) ->
     let parts = [list("new", not_in(now, before)), list("gone", not_in(before, now)), trouble];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     format!("addresses of {name}: {}", parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    #[test]
+    fn what_was_told_keeps_nobody_awake() {
+        let entered = Entered { flag: AtomicBool::new(false), fd: EventFd::new().unwrap() };
+        // The driver is awake for another reason, and looks in the middle of the telling.
+        entered.flag.store(true, Ordering::Release);
+        assert!(entered.take());
+        entered.fd.set();
+        assert!(!entered.take());
+        let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+        let readable = || poll(&mut [PollFd::new(&entered.fd, PollFlags::IN)], now).unwrap();
+        assert_eq!(readable(), 0);
+        entered.tell();
+        assert_eq!(readable(), 1);
+        assert!(entered.take());
+    }
 }
