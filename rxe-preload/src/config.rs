@@ -34,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) explain: Explain,
     /// `RXE_DEVICE`: the only devices to show, separated by commas.
     pub(crate) devices: Option<Vec<String>>,
+    /// `RXE_LIDS`: whether peers may be told by LID.
+    pub(crate) lids: bool,
 }
 
 /// What applies to this process.
@@ -46,6 +48,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
         &[("errors", Explain::Errors), ("off", Explain::Off), ("all", Explain::All)],
     ),
     devices: var("RXE_DEVICE").map(|names| names.split(',').map(str::to_owned).collect()),
+    lids: chosen("RXE_LIDS", &[("off", false), ("on", true)]),
 });
 
 impl Config {

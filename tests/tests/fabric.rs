@@ -72,36 +72,75 @@ fn pingpong(options: &str, place: Where) {
 
 #[test]
 fn qperf_by_rdma_cm() {
-    let tests = "rc_bw rc_bi_bw rc_lat rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw \
-                 rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr \
-                 ver_rc_compare_swap ver_rc_fetch_add";
-    qperf("ip netns exec far", "-cm1", tests);
-    qperf("", "-cm1", "rc_bi_bw rc_rdma_read_lat");
+    let rc = |at, tests| qperf(at, "", "-cm1", tests);
+    rc(FAR, "rc_bw rc_bi_bw rc_lat rc_compare_swap_mr rc_fetch_add_mr");
+    rc(HERE, "rc_bi_bw rc_rdma_read_lat ver_rc_compare_swap ver_rc_fetch_add");
 }
 
-/// qperf's server ends when it is told to. It tells its client the port before it listens there, so
-/// one that is too fast is refused, and asks again.
+#[test]
+fn qperf_reads_and_writes_by_rdma_cm() {
+    let tests = "rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw rc_rdma_write_lat \
+                 rc_rdma_write_poll_lat";
+    qperf(FAR, "", "-cm1", tests);
+}
+
+#[test]
+fn qperf_by_lid() {
+    let tests = "rc_lat uc_bw uc_bi_bw uc_lat uc_rdma_write_bw uc_rdma_write_lat \
+                 uc_rdma_write_poll_lat";
+    qperf(FAR, "--lids", "-mt 1024", tests);
+    qperf(FAR, "--lids", "-m 1K", "ud_bw ud_bi_bw ud_lat");
+    qperf(HERE, "--lids", "-m 1K", "ud_bw ud_lat");
+}
+
+#[test]
+fn without_lids_a_program_that_knows_nothing_else_hears_why_it_is_refused() {
+    let script = "
+        set +e
+        $RXE run -- ibv_devinfo -d rxe_veth0 | grep -w port_lid
+        $RXE run -- qperf > server 2>&1 & server=$!
+        until ss -Htln 'sport = :19765' | grep -q . || ! kill -0 $server; do sleep 0.05; done
+        timeout 60 ip netns exec far $RXE run -- qperf 10.9.0.1 -mt 1024 uc_lat 2>&1
+        echo exit code $?
+        cat server
+        kill $server
+    ";
+    if !installed("refused", "qperf") {
+        return;
+    }
+    let Some(out) = alone("refused", "ibv_devinfo", script) else { return };
+    let lid = out.lines().next().and_then(|line| line.split_whitespace().last());
+    assert_eq!(lid, Some("0"), "{out}");
+    assert!(out.contains("exit code 1") && out.contains("`rxe run --lids` at both ends"), "{out}");
+}
+
+const FAR: &str = "ip netns exec far";
+const HERE: &str = "";
+
+/// Tests of a second each, with `run`'s options at both ends. By rdma_cm qperf's server tells its
+/// client the port before it listens there, so one that is too fast is refused, and asks again. The
+/// server ends when it is told to.
 #[track_caller]
-fn qperf(at: &str, options: &str, tests: &str) {
-    let name = format!("qperf {options} {tests} ({at})");
+fn qperf(at: &str, run: &str, options: &str, tests: &str) {
+    let name = format!("qperf {options} {tests} ({run} {at})");
     if !installed(&name, "qperf") {
         return;
     }
     let script = format!(
         r#"
         set +e
-        timeout 100 $RXE run -- qperf > server 2>&1 & server=$!
+        timeout 100 $RXE run {run} -- qperf > server 2>&1 & server=$!
         until ss -Htln 'sport = :19765' | grep -q . || ! kill -0 $server; do sleep 0.05; done
         for test in {tests}; do
             for try in $(seq 20); do
-                timeout 60 {at} $RXE run -- qperf 10.9.0.1 {options} -t 1 $test > client 2>&1
+                timeout 60 {at} $RXE run {run} -- qperf 10.9.0.1 {options} -t 1 $test > client 2>&1
                 code=$?
                 grep -q "Event rejected" client || break
             done
             echo "$test: exit code $code"
             [ $code = 0 ] || cat client
         done
-        timeout 60 {at} $RXE run -- qperf 10.9.0.1 quit
+        timeout 60 {at} $RXE run {run} -- qperf 10.9.0.1 quit
         wait $server
         echo "server: exit code $?"
         cat server

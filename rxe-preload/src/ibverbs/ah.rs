@@ -39,8 +39,8 @@ unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_a
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller's structure.
-    let address = qp_attr::address(unsafe { &*attr });
+    // SAFETY: a protection domain, whose context is open, and the caller's structure.
+    let address = unsafe { qp_attr::address(Context::of((*pd).context), &*attr) };
     // SAFETY: a protection domain.
     let made = address.and_then(|address| unsafe { create(pd, &address) });
     pointer_of("ibv_create_ah", made)

@@ -11,6 +11,7 @@ pub(crate) mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod lid;
 mod mr;
 mod mw;
 mod pd;

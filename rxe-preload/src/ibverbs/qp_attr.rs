@@ -9,7 +9,10 @@ use rxe_verbs::{
 
 use super::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 use super::context::Context;
+use super::lid;
 use super::qp::{Qp, from_cap};
+use super::query::gids;
+use crate::config::CONFIG;
 use crate::ffi::{Failure, Outcome, errno_of};
 
 #[unsafe(no_mangle)]
@@ -23,7 +26,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     // SAFETY: a queue pair's context is open.
     let owner = unsafe { Context::of((*qp).context) };
     let outcome = owner.check().and_then(|()| {
-        let (ours, mask) = attributes(attr, mask.cast_unsigned())?;
+        let (ours, mask) = attributes(owner, attr, mask.cast_unsigned())?;
         this.pair.modify(&ours, mask)?;
         if mask.contains(AttrMask::STATE) {
             owner.watch.entered(this.pair.qpn().value(), ours.qp_state);
@@ -36,7 +39,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
 }
 
 /// Only what the mask names is looked at: programs leave the rest uninitialised.
-fn attributes(attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
+fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
     let mask = AttrMask::from_bits(mask)
         .ok_or_else(|| invalid("attr_mask", format!("{mask:#x} has bits without a meaning")))?;
     let mut ours = QpAttr::default();
@@ -65,7 +68,7 @@ fn attributes(attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
         ours.qkey = Qkey::new(attr.qkey);
     }
     if mask.contains(AttrMask::AV) {
-        ours.ah_attr = address(&attr.ah_attr)?;
+        ours.ah_attr = address(context, &attr.ah_attr)?;
     }
     if mask.contains(AttrMask::PATH_MTU) {
         let mtu = u8::try_from(attr.path_mtu).ok().and_then(Mtu::from_verbs);
@@ -106,12 +109,22 @@ fn attributes(attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
     Ok((ours, mask))
 }
 
-/// The way to a peer. On RoCE it is told by GIDs alone.
-pub(super) fn address(attr: &ibv_ah_attr) -> Outcome<AddressVector> {
+/// The way to a peer. On RoCE it is told by GIDs alone, unless the user wants it otherwise.
+pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressVector> {
+    if attr.is_global == 0 && CONFIG.lids {
+        let way = lid::towards(&gids(context), attr.dlid);
+        let none =
+            || invalid("ah_attr.is_global", "is 0, and this device has no LID: no IPv4 address");
+        return match attr.dlid {
+            0 => Err(invalid("ah_attr.dlid", "is 0: let the peer run with `rxe run --lids` too")),
+            _ => way.ok_or_else(none),
+        };
+    }
     if attr.is_global == 0 {
         let why = "is 0: RoCE peers are addressed by GID; set it to 1 and fill in grh (the peer's \
                    dgid, the own sgid_index; with the example programs: option -g INDEX, and with \
-                   perftest -x INDEX, at both ends)";
+                   perftest -x INDEX, at both ends; a program that only knows LIDs: `rxe run \
+                   --lids` at both ends)";
         return Err(invalid("ah_attr.is_global", why));
     }
     if !matches!(attr.port_num, 0 | 1) {

@@ -12,6 +12,8 @@ use super::abi::{
     ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_values_ex,
 };
 use super::context::Context;
+use super::lid;
+use crate::config::CONFIG;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, set_errno};
 
 /// The only port and the only partition.
@@ -169,7 +171,10 @@ unsafe fn fill_port(
         Some(device) if context.is_own() => device.port_attr(),
         _ => fresh(context).port_attr(),
     };
-    let own = port_attr(&own);
+    let mut own = port_attr(&own);
+    if CONFIG.lids {
+        own.lid = lid::of_port(&gids(context));
+    }
     // SAFETY: the caller has `size` bytes.
     unsafe {
         ptr::write_bytes(attr.cast::<u8>(), 0, size);
@@ -193,7 +198,7 @@ fn check_port(port: u32) -> Outcome {
 }
 
 /// The GID table: that of the engine once it is there, since its queue pairs count by it.
-fn gids(context: &Context) -> Vec<Gid> {
+pub(super) fn gids(context: &Context) -> Vec<Gid> {
     match context.opened() {
         Some(device) if context.is_own() => device.gid_table(),
         _ => fresh(context).gids().iter().map(|entry| entry.gid).collect(),

@@ -30,6 +30,10 @@ pub(super) struct Settings {
     /// What to say on stderr about what goes wrong in the program [default: errors]
     #[arg(long, value_enum)]
     explain: Option<Explain>,
+    /// Let a program of InfiniBand that knows no GIDs tell its peers by LID: give it at both ends.
+    /// A port's LID is the second half of its first IPv4 address; kernels have no such thing
+    #[arg(long)]
+    lids: bool,
 }
 
 /// How much is explained.
@@ -81,6 +85,9 @@ impl Settings {
                 Error::new(format!("can not use {} for a capture", path.display()), e)
             })?;
             variables.push(("RXE_PCAP", whole.into()));
+        }
+        if self.lids {
+            variables.push(("RXE_LIDS", "on".into()));
         }
         if let Some(explain) = self.explain.and_then(|explain| explain.to_possible_value()) {
             variables.push(("RXE_EXPLAIN", explain.get_name().into()));
