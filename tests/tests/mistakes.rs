@@ -268,6 +268,42 @@ fn nothing_is_said_where_that_is_switched_off() {
 }
 
 #[test]
+fn programs_that_do_it_right_are_told_nothing() {
+    for (listens, server, client) in [
+        (
+            "ss -Htln 'sport = :18515' | grep -q .",
+            "ibv_rc_pingpong -d rxe_veth0 -g 1",
+            "ibv_rc_pingpong -d rxe_veth1 -g 1 10.9.0.1",
+        ),
+        (
+            "ss -Htln 'sport = :18515' | grep -q .",
+            "ibv_ud_pingpong -d rxe_veth0 -g 1 -e",
+            "ibv_ud_pingpong -d rxe_veth1 -g 1 -e 10.9.0.1",
+        ),
+        // Which ends by a disconnection, and so with flushes.
+        (
+            "grep -q /service/ /proc/net/unix && sleep 1",
+            "rping -s -C 10 -V",
+            "rping -c -a 10.9.0.1 -C 10 -V",
+        ),
+    ] {
+        let script = format!(
+            "timeout 60 $RXE run -- {server} > server 2>&1 & server=$!
+            until {listens}; do
+                kill -0 $server
+                sleep 0.05
+            done
+            timeout 60 ip netns exec far $RXE run -- {client} 2>&1
+            wait $server
+            cat server"
+        );
+        let program = client.split(' ').next().unwrap_or_default();
+        let Some(out) = alone(client, program, &script) else { continue };
+        assert!(!out.contains("rxe: "), "{client}: {out}");
+    }
+}
+
+#[test]
 fn everything_is_said_where_that_is_asked_for() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/mistakes.c"])) else { return };
     let program = c.path("tests/c/mistakes.c").display().to_string();
