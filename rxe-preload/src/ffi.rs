@@ -43,7 +43,10 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
         let errno = e.errno();
-        Self { errno, text: Some(e.to_string()) }
+        // Programs may post until there is no room, again and again: that must cost them little.
+        let again = matches!(&e, Error::Verbs(VerbsError::QueueFull { queue, .. })
+            if !explain::fills(queue));
+        Self { errno, text: (!again).then(|| e.to_string()) }
     }
 }
 
@@ -137,4 +140,20 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_queue_is_full_is_put_into_words_once() {
+        let full = || Failure::from(VerbsError::QueueFull { queue: "test", depth: 4 });
+        let first = full();
+        assert!(
+            first.text.is_some_and(|text| text.contains("the test queue is full (4 requests)"))
+        );
+        let again = full();
+        assert_eq!((again.errno, again.text), (libc::ENOMEM, None));
+    }
 }

@@ -10,7 +10,7 @@ mod watch;
 
 use std::collections::HashSet;
 use std::io::Write as _;
-use std::sync::Mutex;
+use std::sync::{Mutex, RwLock};
 
 use crate::config::{CONFIG, Explain};
 use crate::ffi::Failure;
@@ -55,6 +55,22 @@ pub(crate) fn once(kind: &str, text: &str) {
     if first || CONFIG.explain == Explain::All {
         say(&format!("{kind}: {text}"));
     }
+}
+
+/// Whether it is to be said that this kind of queue was full: the first time.
+pub(crate) fn fills(queue: &'static str) -> bool {
+    static SAID: PerProcess<RwLock<Vec<&'static str>>> = PerProcess::new();
+    if CONFIG.explain == Explain::All {
+        return true;
+    }
+    let said = SAID.get();
+    if CONFIG.explain == Explain::Off || said.read().is_ok_and(|said| said.contains(&queue)) {
+        return false;
+    }
+    said.write().is_ok_and(|mut said| {
+        said.push(queue);
+        true
+    })
 }
 
 /// The text without its numbers: these differ from time to time, the kind of mistake does not.
