@@ -109,10 +109,15 @@ impl Follow {
     /// The device has failed, or the system can not be asked any more.
     pub(crate) fn update(&mut self, shard: &Shard) -> Result<()> {
         let index = self.live.0.read().interface.index;
-        self.stale |= self.monitor.changed(index).map_err(cannot_ask)?;
+        let changed = self.monitor.changed(index).map_err(cannot_ask)?;
+        self.stale |= changed;
         // Whatever for: what stays readable keeps the driver awake.
         let entered = self.entered.take();
         if self.coming.is_some() && !entered {
+            // Its port may go down meanwhile; other addresses wait for those that come.
+            if changed {
+                self.look_at_port()?;
+            }
             return Ok(());
         }
         if let Some(now) = self.coming.take() {
@@ -126,17 +131,7 @@ impl Follow {
 
     fn look(&mut self, shard: &Shard) -> Result<()> {
         let before = self.live.0.read().clone();
-        let interface = match Interface::by_index(before.interface.index) {
-            Ok(Some(interface)) => interface,
-            Ok(None) => removed(&before.interface),
-            // The tables change faster than they can be read: another message will come.
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Ok(()),
-            Err(e) => return Err(cannot_ask(e)),
-        };
-        self.live.0.write().interface = interface.clone();
-        if let Some((kind, text)) = port_event(&before.interface, &interface) {
-            self.asyncs.of_device(kind, text);
-        }
+        let Some(interface) = self.look_at_port()? else { return Ok(()) };
         let mut now = State { interface, ..before.clone() };
         if let Some(table) = &mut now.table {
             table.follow(&now.interface);
@@ -151,6 +146,24 @@ impl Follow {
             return Ok(());
         }
         self.move_to(shard, &now)
+    }
+
+    /// What the interface is like now; programs are told what this means for the port. `None` if it
+    /// can not be said yet: another message will come.
+    fn look_at_port(&self) -> Result<Option<Interface>> {
+        let before = self.live.interface();
+        let interface = match Interface::by_index(before.index) {
+            Ok(Some(interface)) => interface,
+            Ok(None) => removed(&before),
+            // The tables change faster than they can be read.
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Ok(None),
+            Err(e) => return Err(cannot_ask(e)),
+        };
+        self.live.0.write().interface = interface.clone();
+        if let Some((kind, text)) = port_event(&before, &interface) {
+            self.asyncs.of_device(kind, text);
+        }
+        Ok(Some(interface))
     }
 
     /// Whether a thread now enters those of these addresses that the device is not on.
