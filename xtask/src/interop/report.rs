@@ -281,6 +281,10 @@ join | programs must join with a socket |
 local operation error | the remarks of `long/SEND` and `recv-lkey/SEND` |
 | 5.10 | answers to atomics over IPv4 do not leave it; no NAK for a fault of a request that takes no \
 receive | atomics are tried over IPv6; the requester runs out of retries |
+| 6.1 | of a message that is sent again because the answer came late, the first packet sometimes \
+leaves as SEND ONLY (WRITE ONLY), and all others under numbers one too high | its peer can only \
+refuse that as an invalid request. Met with perftest on a busy machine |
+| 6.1 | rdma_cm joins no IPv6 group for RoCEv2 (ENOTSUPP) | `mckey` joins IPv4 groups only |
 ";
 
 #[cfg(test)]
