@@ -46,11 +46,15 @@ struct Process {
 
 const BYTES: usize = 20_000;
 
+/// The backend, and whether shared memory is in front of it.
+type Way = (BackendKind, bool);
+
 impl Process {
-    fn start(kind: BackendKind) -> Self {
+    fn start((kind, shared_memory): Way) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_process_of_its_own", "--nocapture", "--ignored"])
             .env("RXE_TEST_BACKEND", kind.name())
+            .env("RXE_TEST_SHM", shared_memory.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -82,8 +86,8 @@ impl Process {
 struct Couple([Process; 2]);
 
 impl Couple {
-    fn start(kind: BackendKind) -> Self {
-        let mut couple = [Process::start(kind), Process::start(kind)];
+    fn start(way: Way) -> Self {
+        let mut couple = [Process::start(way), Process::start(way)];
         let [a, b] = &mut couple;
         a.told(&b.place);
         b.told(&a.place);
@@ -112,7 +116,9 @@ impl Couple {
 fn a_process_of_its_own() {
     let Ok(kind) = std::env::var("RXE_TEST_BACKEND") else { return };
     let options = Device::options("lo").address("127.0.0.1".parse().unwrap());
-    let side = Side::new(options.backend(kind.parse().unwrap()).open().unwrap());
+    let shared_memory = std::env::var("RXE_TEST_SHM").unwrap().parse().unwrap();
+    let options = options.backend(kind.parse().unwrap()).shared_memory(shared_memory);
+    let side = Side::new(options.open().unwrap());
     let (own, buffer) = (side.region(BYTES), side.region(BYTES));
     println!("PLACE {};{};{}", side.qp.endpoint(), own.addr(), own.rkey().value());
     let line = || {
@@ -152,13 +158,13 @@ fn a_process_of_its_own() {
     println!("ROUNDS {rounds}");
 }
 
-fn others_go_on_when_processes_are_killed(kind: BackendKind) {
+fn others_go_on_when_processes_are_killed(way: Way) {
     // The first come before those that stay, and are killed first.
-    let mut victims = VecDeque::from([Couple::start(kind), Couple::start(kind)]);
-    let stay = [Couple::start(kind), Couple::start(kind)];
+    let mut victims = VecDeque::from([Couple::start(way), Couple::start(way)]);
+    let stay = [Couple::start(way), Couple::start(way)];
     for _ in 0..6 {
         victims.pop_front().unwrap().kill();
-        victims.push_back(Couple::start(kind));
+        victims.push_back(Couple::start(way));
     }
     for couple in stay.into_iter().chain(victims) {
         assert!(couple.stop() > 0);
@@ -167,10 +173,15 @@ fn others_go_on_when_processes_are_killed(kind: BackendKind) {
 
 #[test]
 fn others_go_on_when_processes_are_killed_udp() {
-    in_namespace("", || others_go_on_when_processes_are_killed(BackendKind::Udp));
+    in_namespace("", || others_go_on_when_processes_are_killed((BackendKind::Udp, false)));
 }
 
 #[test]
 fn others_go_on_when_processes_are_killed_packet() {
-    in_namespace("", || others_go_on_when_processes_are_killed(BackendKind::Packet));
+    in_namespace("", || others_go_on_when_processes_are_killed((BackendKind::Packet, false)));
+}
+
+#[test]
+fn others_go_on_when_processes_are_killed_shared_memory() {
+    in_namespace("", || others_go_on_when_processes_are_killed((BackendKind::Udp, true)));
 }

@@ -282,6 +282,21 @@ fn a_first_program_reads_and_writes_the_memory_of_its_server() {
 }
 
 #[test]
+fn a_program_that_becomes_another_by_exec_holds_nothing_any_more() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/again.c");
+    let Some(program) = compile("again", source, &["-libverbs", "-lpthread"]) else { return };
+    let program = program.0.join("again");
+    for options in ["--backend udp", "--backend packet"] {
+        let script =
+            format!("timeout 60 $RXE run {options} -- {} rxe_veth0 2>&1", program.display());
+        let Some(out) = alone("again", "cc", &script) else { return };
+        let lines: Vec<_> = out.lines().collect();
+        assert!(lines.len() == 2 && lines[0].starts_with("block 1, descriptors "), "{out}");
+        assert_eq!(lines[0], lines[1], "{options}: it begins as the first time");
+    }
+}
+
+#[test]
 fn a_program_that_loads_the_library_by_itself() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/loaded.c");
     let Some(program) = compile("loaded", source, &["-ldl"]) else { return };

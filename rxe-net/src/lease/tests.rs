@@ -12,7 +12,7 @@ use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::name::Place;
-use crate::sys::unix::{UnixSocket, abstract_name};
+use crate::sys::unix::{UnixSocket, abstract_name, exists};
 use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
 
@@ -385,6 +385,36 @@ fn killing_processes_moves_nobody_s_packets() {
             send(&mut from, "127.0.0.9", 1, &[1, 2]);
             assert_eq!((next(&mut again), next(&mut own)), ((1, 1), (2, 1)));
         }
+    });
+}
+
+#[test]
+fn processes_killed_while_they_open_leave_nothing() {
+    in_namespace("", || {
+        let mut own = open();
+        let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        for number in 0..60 {
+            let mut processes = [Process::start(&[]), Process::start(&[])];
+            // One has begun to open; from here on, at one moment or another.
+            while !exists(&Place::new(ip(ADDRESS), 0).door(2)).unwrap() {
+                thread::yield_now();
+            }
+            thread::sleep(std::time::Duration::from_micros(u64::from(number) * 20));
+            for process in &mut processes {
+                process.0.kill().unwrap();
+            }
+            // Their sockets may still be closing.
+            let mut other = open();
+            processes.into_iter().for_each(Process::kill);
+            send(&mut from, "127.0.0.9", number, &[1, block(&other)]);
+            assert_eq!(next(&mut own), (1, number));
+            assert_eq!(next(&mut other), (block(&other), number));
+        }
+        let mut others = [open(), open()];
+        assert_eq!(others.each_ref().map(block), [2, 3]);
+        send(&mut from, "127.0.0.9", 99, &[1, 2, 3]);
+        let [a, b] = &mut others;
+        assert_eq!([next(&mut own), next(a), next(b)], [(1, 99), (2, 99), (3, 99)]);
     });
 }
 

@@ -166,6 +166,8 @@ fn who_is_gone_is_forgotten_and_whoever_comes_instead_is_found() {
             }
             assert!(from.incoming.is_empty());
             assert!(!readable(&from, 0));
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            assert!(!maps.contains("rxe-ring"), "no memory is left: {maps}");
         }
     });
 }

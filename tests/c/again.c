@@ -1,0 +1,82 @@
+/*
+ * A program that holds a device and becomes another by exec, from a thread beside others: nothing of
+ * the device may be left. The device is the first argument; `again`, behind it, is the second time.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                                \
+	do {                                                                                       \
+		if (!(what)) {                                                                     \
+			printf("%s:%d: %s\n", __func__, __LINE__, #what);                          \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
+
+static int count(const char *path)
+{
+	DIR *dir = opendir(path);
+	int entries = 0;
+
+	CHECK(dir);
+	while (readdir(dir))
+		entries++;
+	closedir(dir);
+	return entries;
+}
+
+static void *become(void *argv)
+{
+	char **own = argv;
+	char *again[] = { own[0], own[1], "again", NULL };
+
+	execv("/proc/self/exe", again);
+	return NULL;
+}
+
+/* Sleeps in a call of the library. */
+static void *sleep_in(void *channel)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	ibv_get_cq_event(channel, &cq, &context);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	int before = count("/proc/self/fd");
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+
+	CHECK(argc > 1 && list);
+	for (int i = 0; list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), argv[1]))
+			context = ibv_open_device(list[i]);
+	CHECK(context);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 10, NULL, channel, 0);
+	CHECK(pd && channel && cq);
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	CHECK(qp);
+	printf("block %u, descriptors %d\n", qp->qp_num >> 16, before);
+	fflush(stdout);
+	if (argc > 2)
+		return 0;
+
+	pthread_t sleeper, thread;
+	CHECK(pthread_create(&sleeper, NULL, sleep_in, channel) == 0);
+	CHECK(pthread_create(&thread, NULL, become, argv) == 0);
+	pthread_join(thread, NULL);
+	return 1;
+}
