@@ -1,7 +1,7 @@
 /*
  * The mistakes of the first hours with verbs, one at a time: the first argument is the device, the
- * second names the mistake. Both queue pairs are of this process. What verbs answer is checked here;
- * what a person is told on stderr is for the test that runs this.
+ * second names the mistake. Both queue pairs are of this process, but for "two-processes". What verbs
+ * answer is checked here; what a person is told on stderr is for the test that runs this.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(what)                                                                                \
 	do {                                                                                       \
@@ -384,6 +387,7 @@ static void no_reads(void)
 
 static void cq_small(void)
 {
+	struct ibv_async_event event;
 	struct ibv_wc wc;
 	int found;
 
@@ -391,9 +395,10 @@ static void cq_small(void)
 	connect_both();
 	prepare(IBV_WR_RDMA_WRITE);
 	CHECK(post() == 0 && post() == 0 && post() == 0);
-	/* By another queue than the full one, until the peer has been told. */
-	for (int i = 0; i < 200000; i++)
-		CHECK(ibv_poll_cq(b.cq, 1, &wc) == 0);
+	do {
+		CHECK(ibv_get_async_event(context, &event) == 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_CQ_ERR);
 	while ((found = ibv_poll_cq(a.cq, 1, &wc)) > 0)
 		;
 	CHECK(found < 0);
@@ -542,6 +547,57 @@ static void no_address_handle(void)
 	datagram(QKEY, 256, 0);
 }
 
+/* What one process must know of the other's end. */
+struct about {
+	uint64_t address;
+	uint32_t rkey, qpn;
+};
+
+static void told_wrong(int sock, int asks, const char *device)
+{
+	struct about mine, peer;
+	char ready = 0;
+
+	open_device(device);
+	CHECK(ibv_query_gid(context, 1, v4, &wanted.ah_attr.grh.dgid) == 0);
+	wanted.ah_attr.grh.sgid_index = v4;
+	make(&a, IBV_QPT_RC);
+	printf("%s is QP 0x%06x\n", asks ? "a" : "b", a.qp->qp_num);
+	fflush(stdout);
+	mine = (struct about){ (uintptr_t)a.memory, a.mr->rkey, a.qp->qp_num };
+	CHECK(write(sock, &mine, sizeof mine) == sizeof mine);
+	CHECK(read(sock, &peer, sizeof peer) == sizeof peer);
+	CHECK(to_init(a.qp) == 0 && to_rtr(a.qp, peer.qpn, 7) == 0 && to_rts(a.qp) == 0);
+	CHECK(receive(&a, 8) == 0);
+	CHECK(write(sock, "r", 1) == 1 && read(sock, &ready, 1) == 1);
+	if (asks) {
+		b = a;
+		prepare(IBV_WR_RDMA_WRITE);
+		request.wr.rdma.remote_addr = peer.address + SIZE;
+		request.wr.rdma.rkey = peer.rkey;
+		write_that_fails(IBV_WC_REM_ACCESS_ERR);
+	}
+	expect(&a, IBV_WC_WR_FLUSH_ERR);
+	CHECK(write(sock, "d", 1) == 1 && read(sock, &ready, 1) == 1);
+}
+
+/* The one thing that needs two processes: who says what. Nothing is open before they part. */
+static int in_two_processes(const char *device)
+{
+	int ends[2], status;
+	pid_t child;
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	told_wrong(ends[child == 0], child != 0, device);
+	if (child == 0)
+		return 0;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	printf("made\n");
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	void (*make)(void);
@@ -589,7 +645,6 @@ static const struct {
 int main(int argc, char **argv)
 {
 	CHECK(argc == 3);
-	open_device(argv[1]);
 	wanted.port_num = 1;
 	wanted.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	wanted.path_mtu = IBV_MTU_1024;
@@ -601,8 +656,11 @@ int main(int argc, char **argv)
 	wanted.rnr_retry = 7;
 	wanted.ah_attr.is_global = 1;
 	wanted.ah_attr.port_num = 1;
-	wanted.ah_attr.grh.sgid_index = v4;
 	wanted.ah_attr.grh.hop_limit = 64;
+	if (strcmp(argv[2], "two-processes") == 0)
+		return in_two_processes(argv[1]);
+	open_device(argv[1]);
+	wanted.ah_attr.grh.sgid_index = v4;
 	CHECK(ibv_query_gid(context, 1, v4, &wanted.ah_attr.grh.dgid) == 0);
 	for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
 		if (strcmp(mistakes[i].name, argv[2]) == 0) {
