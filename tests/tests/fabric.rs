@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Where, alone, both, in_namespace, installed};
+use common::{Where, alone, in_namespace, installed};
 
 #[test]
 fn fi_info_lists_the_devices() {
@@ -47,27 +47,61 @@ fn fi_info_tells_what_an_endpoint_can_do() {
 
 #[test]
 fn messages() {
-    pingpong("-p verbs -e msg -c -I 50", Where::TwoHosts);
-    pingpong("-p verbs -e msg -c -I 50", Where::OneAddress);
+    pingpong("-p verbs -e msg -c -I 5 -S all", Where::TwoHosts);
+    pingpong("-p verbs -e msg -c -I 5 -S all", Where::OneAddress);
 }
 
 #[test]
 fn reliable_datagrams() {
-    pingpong("-p verbs -e rdm -c -I 50", Where::TwoHosts);
-    pingpong("-p verbs -e rdm -c -I 50", Where::OneAddress);
+    pingpong("-p verbs -e rdm -c -I 5 -S all", Where::TwoHosts);
+    pingpong("-p verbs -e rdm -c -I 5 -S all", Where::OneAddress);
 }
 
 #[test]
 fn datagrams() {
-    pingpong("-p verbs -e dgram -c -I 50", Where::TwoHosts);
-    pingpong("-p verbs -e dgram -c -I 50", Where::OneAddress);
+    pingpong("-p verbs -e dgram -c -I 5 -S all", Where::TwoHosts);
+    pingpong("-p verbs -e dgram -c -I 5 -S all", Where::OneAddress);
 }
 
-/// All sizes that the endpoint takes, every byte compared (-c).
+/// All sizes that the endpoint takes (-S all), every byte compared (-c). Datagrams go from GID 0, the
+/// link-local address, which can not be used at once.
+///
+/// libfabric 1.17's rdm endpoint, when it hears that the peer has gone before it has looked at the
+/// peer's last message, closes the connection and then posts a receive to what it has closed: on a
+/// busy machine one end may crash when all is done. Then it is tried again.
 #[track_caller]
 fn pingpong(options: &str, place: Where) {
-    let server = format!("fi_pingpong {options}");
-    both("fi_pingpong", 47592, "", &server, &format!("{server} 10.9.0.1"), place);
+    let name = format!("fi_pingpong {options} ({place:?})");
+    if !installed(&name, "fi_pingpong") {
+        return;
+    }
+    let at = match place {
+        Where::TwoHosts => FAR,
+        Where::OneAddress => HERE,
+    };
+    let script = format!(
+        r#"
+        set +e
+        while ip -6 address show tentative | grep -q . ||
+            ip -n far -6 address show tentative | grep -q .
+        do sleep 0.05; done
+        for try in 1 2 3 4; do
+            timeout 60 $RXE run -- fi_pingpong {options} > server 2>&1 & server=$!
+            until ss -Htln 'sport = :47592' | grep -q . || ! kill -0 $server; do sleep 0.05; done
+            timeout 60 {at} $RXE run -- fi_pingpong {options} 10.9.0.1 > client 2>&1
+            client=$?
+            wait $server
+            server=$?
+            grep -q "terminated with signal 11" server client || break
+        done
+        echo "exit codes: server $server, client $client"
+        echo "-- server"; cat server
+        echo "-- client"; cat client
+        "#
+    );
+    let Some(out) = in_namespace(&name, &script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.starts_with("exit codes: server 0, client 0"), "{name}\n{said}");
 }
 
 #[test]

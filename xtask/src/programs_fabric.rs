@@ -3,7 +3,7 @@
 
 use crate::programs::{PATIENCE, Row, Running, Sides, World, failed};
 use crate::skipped;
-use crate::vm::{HOST_V4, Result};
+use crate::vm::{Error, HOST_V4, Result};
 use std::process::Command;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const fn qperf(options: &'static str) -> Program {
 const FABRIC: &str = "fi_pingpong";
 const QPERF: &str = "qperf";
 
-/// fi_pingpong tries all sizes that the endpoint takes, and compares every byte. qperf makes one
+/// fi_pingpong tries sizes of up to 1 MiB, and compares every byte. qperf makes one
 /// test after another. Its tests of UC and UD are not among them: without rdma_cm, which it has for
 /// RC only, it names peers by LID, and a kernel's RoCE devices refuse that as ours do.
 pub(crate) const ALL: &[Program] = &[
@@ -67,7 +67,22 @@ impl Program {
     }
 }
 
+/// libfabric 1.17's rdm endpoint, when it hears that the peer has gone before it has looked at the
+/// peer's last message, posts a receive to what it has closed: now and then one end crashes when all
+/// is done. Then it is tried again.
 fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
+    let mut result = Ok(());
+    for _ in 0..4 {
+        result = pingpong_once(world, program, sides);
+        let crashed = |e: &Error| e.to_string().contains("terminated with signal 11");
+        if !result.as_ref().is_err_and(crashed) {
+            break;
+        }
+    }
+    result
+}
+
+fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let side = Side::of(world, sides);
     let options = program.options.trim_end_matches("ADDRESS");
     let mut server = side.serve(FABRIC, options)?;
