@@ -1,8 +1,9 @@
 //! Which identifiers of this process have which ports.
 
 use std::collections::HashMap;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+use std::{fs, process};
 
 use parking_lot::Mutex;
 use rxe_core::cm::service::PortSpace;
@@ -32,9 +33,27 @@ pub(super) struct Wanted {
     pub(super) key: u64,
 }
 
-static USES: Mutex<Option<Uses>> = Mutex::new(None);
-
 type Uses = HashMap<(PortSpace, u16), Vec<Wanted>>;
+
+/// The uses of one process. A forked child has its own: the lock of its parent's may have been held
+/// by a thread that it has not got.
+struct OfProcess {
+    process: u32,
+    uses: Mutex<Uses>,
+    child: OnceLock<Box<Self>>,
+}
+
+/// Those of this process.
+fn uses() -> &'static Mutex<Uses> {
+    static FIRST: OnceLock<Box<OfProcess>> = OnceLock::new();
+    let process = process::id();
+    let new = || Box::new(OfProcess { process, uses: Mutex::default(), child: OnceLock::new() });
+    let mut of = FIRST.get_or_init(new);
+    while of.process != process {
+        of = of.child.get_or_init(new);
+    }
+    &of.uses
+}
 
 /// What the system gives to those who name no port.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
@@ -46,8 +65,7 @@ impl Port {
     /// Somebody has it on the same address (EADDRINUSE), or one of both addresses stands for the other
     /// too (EADDRNOTAVAIL, as kernels say); none is free (EADDRNOTAVAIL).
     pub(super) fn take(space: PortSpace, wanted: Wanted) -> Result<Self> {
-        let mut uses = USES.lock();
-        let uses = uses.get_or_insert_default();
+        let mut uses = uses().lock();
         let mut free = |wanted: Wanted| -> Result<Self, i32> {
             let users = uses.entry((space, wanted.address.port())).or_default();
             users.iter().try_for_each(|other| wanted.beside(other))?;
@@ -78,8 +96,8 @@ impl Port {
 
     /// The identifier has changed its mind.
     pub(super) fn set_afonly(&self, afonly: bool) {
-        let mut uses = USES.lock();
-        let users = uses.as_mut().and_then(|u| u.get_mut(&(self.space, self.address.port())));
+        let mut uses = uses().lock();
+        let users = uses.get_mut(&(self.space, self.address.port()));
         for user in users.into_iter().flatten().filter(|user| user.key == self.key) {
             user.afonly = afonly;
         }
@@ -116,10 +134,8 @@ pub(super) fn default_afonly(ip: IpAddr) -> bool {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        let mut uses = USES.lock();
-        if let Some(uses) = &mut *uses
-            && let Some(users) = uses.get_mut(&(self.space, self.address.port()))
-        {
+        let mut uses = uses().lock();
+        if let Some(users) = uses.get_mut(&(self.space, self.address.port())) {
             users.retain(|user| user.key != self.key);
             if users.is_empty() {
                 uses.remove(&(self.space, self.address.port()));
@@ -163,6 +179,30 @@ mod tests {
         assert_eq!(take("0.0.0.0:9", false, false, 4).unwrap_err(), libc::EADDRNOTAVAIL);
         six.set_afonly(true);
         assert!(take("10.0.0.1:9", false, false, 4).is_ok());
+    }
+
+    #[test]
+    fn a_forked_child_has_ports_and_a_lock_of_its_own() {
+        let _own = take("10.0.0.1:11", false, false, 1).unwrap();
+        let locked = uses().lock();
+        // SAFETY: the child only calls what follows, and ends.
+        #[expect(unsafe_code, reason = "a child without exec")]
+        let (child, status) = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                // Ends a child that waits for the parent's lock, which nobody unlocks here.
+                libc::alarm(20);
+                let taken = take("10.0.0.1:11", false, false, 2);
+                libc::_exit(i32::from(taken.is_err()));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            (child, status)
+        };
+        assert!(child > 0 && status == 0, "{status:#x}");
+        drop(locked);
+        let again = take("10.0.0.1:11", false, false, 3);
+        assert_eq!(again.unwrap_err(), libc::EADDRINUSE);
     }
 
     #[test]
