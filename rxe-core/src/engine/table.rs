@@ -49,6 +49,7 @@ impl QpTable {
         self.blocks[block][at].as_ref()
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, qpn: Qpn) -> Option<&mut Qp> {
         let (block, at) = self.slot(qpn)?;
         self.blocks[block][at].as_mut()
@@ -59,6 +60,7 @@ impl QpTable {
     }
 
     /// Whether there are so many that one which was not used a moment ago is in no near cache.
+    #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.len > FEW
     }
@@ -135,12 +137,14 @@ impl QpTable {
     }
 
     /// Where the queue pair is: in which block, and where there.
+    #[inline]
     fn slot(&self, qpn: Qpn) -> Option<(usize, usize)> {
         let slot = self.index[self.find(qpn)?].slot as usize;
         Some((slot / BLOCK, slot % BLOCK))
     }
 
     /// Where the index tells of the queue pair.
+    #[inline]
     fn find(&self, qpn: Qpn) -> Option<usize> {
         let number = qpn.value();
         let mut at = self.home(number);
@@ -157,6 +161,7 @@ impl QpTable {
     }
 
     /// The place of the index that a number hashes to.
+    #[inline]
     fn home(&self, number: u32) -> usize {
         let product = number.wrapping_mul(SPREAD);
         // The product is best mixed in its high bits.

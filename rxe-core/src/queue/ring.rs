@@ -91,42 +91,47 @@ impl<T> WorkRing<T> {
             // SAFETY: this thread holds `posting`, so no other writes; `tail - head` is less than the
             // number of places, so no request is in this one, and who took the last one out of it
             // had read it before `head` passed it, which was read here with acquiring order.
-            unsafe { (*place).write(request) };
+            unsafe { (*place).as_mut_ptr().copy_from_nonoverlapping(&raw const request, 1) };
         });
+        // It is in the ring now. (Moving it there through a closure would copy it twice.)
+        std::mem::forget(request);
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Ok(())
     }
 
-    /// Asks the processor for the place that the next request will go to.
+    /// Asks the processor for the place that the next request will go to, if it is not the first, which
+    /// lies with the ring.
     pub(crate) fn prefetch(&self) {
-        let tail = self.tail.load(Ordering::Relaxed);
-        let empty = self.head.load(Ordering::Relaxed) == tail;
-        prefetch::value(if empty { &self.first } else { self.place(tail) });
+        if !self.is_empty() {
+            prefetch::value(self.place(self.tail.load(Ordering::Relaxed)));
+        }
     }
 
     /// The oldest request not yet taken. It keeps its place until [`WorkRing::release`]. There is one
     /// engine that takes; while another thread does, there is nothing.
+    #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         if self.is_empty() || self.taking.swap(true, Ordering::Acquire) {
             return None;
         }
         let head = self.head.load(Ordering::Relaxed);
-        let there = head != self.tail.load(Ordering::Acquire);
-        let request = there.then(|| {
-            let request = self.place(head).with_mut(|place| {
-                // SAFETY: this thread has set `taking`, so no other reads; `head` is before `tail`,
-                // which was read with acquiring order, so the place was written, and nobody writes it
-                // again before `head` has passed it; it is read once, since `head` passes it now.
-                unsafe { (*place).assume_init_read() }
-            });
-            self.head.store(head.wrapping_add(1), Ordering::Release);
-            request
+        if head == self.tail.load(Ordering::Acquire) {
+            self.taking.store(false, Ordering::Release);
+            return None;
+        }
+        let request = self.place(head).with_mut(|place| {
+            // SAFETY: this thread has set `taking`, so no other reads; `head` is before `tail`, which
+            // was read with acquiring order, so the place was written, and nobody writes it again
+            // before `head` has passed it; it is read once, since `head` passes it now.
+            Some(unsafe { (*place).assume_init_read() })
         });
+        self.head.store(head.wrapping_add(1), Ordering::Release);
         self.taking.store(false, Ordering::Release);
         request
     }
 
     /// A request is complete: its place is free. Only the engine says so.
+    #[inline]
     pub(crate) fn release(&self) {
         let released = self.released.load(Ordering::Relaxed);
         debug_assert!(self.outstanding() > 0, "released more than was posted");
@@ -159,6 +164,7 @@ impl<T> WorkRing<T> {
     }
 
     /// Where request `count` is.
+    #[inline]
     fn place(&self, count: u32) -> &Place<T> {
         let index = count.wrapping_sub(self.base.load(Ordering::Relaxed)) as usize;
         // As many as there are places, less one: that is all ones.

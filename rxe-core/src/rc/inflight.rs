@@ -94,6 +94,7 @@ impl Inflight {
     }
 
     /// Adds a request that has no PSN yet.
+    #[inline]
     pub(super) fn push(&mut self, wqe: Wqe) {
         self.queue.push_back(wqe);
     }
@@ -110,6 +111,7 @@ impl Inflight {
     }
 
     /// The request whose packet is next, with whether it is started; `None` if all is sent.
+    #[inline]
     pub(super) fn current(&self) -> Option<(&Wqe, bool)> {
         self.queue.get(self.cursor.wqe).map(|wqe| (wqe, self.cursor.wqe < self.started))
     }
@@ -144,6 +146,7 @@ impl Inflight {
     }
 
     /// Its PSN.
+    #[inline]
     pub(super) fn next_psn(&self) -> Psn {
         match self.current() {
             Some((wqe, true)) => wqe.first.add(self.cursor.packet),
@@ -152,6 +155,7 @@ impl Inflight {
     }
 
     /// `n` PSNs of the current request were used. `awaits_data` if by a READ request or atomic.
+    #[inline]
     pub(super) fn sent(&mut self, n: u32, awaits_data: bool) {
         let next = self.next_psn().add(n);
         if awaits_data {
@@ -177,6 +181,7 @@ impl Inflight {
     }
 
     /// The oldest request, if it is one that sent nothing: it is complete.
+    #[inline]
     pub(super) fn pop_local(&mut self) -> Option<Wqe> {
         self.front_started().filter(|front| front.packets == 0)?;
         let wqe = self.pop_started();
@@ -195,6 +200,7 @@ impl Inflight {
     }
 
     /// PSNs sent (since going back, if so) and unacknowledged.
+    #[inline]
     pub(super) fn unacknowledged(&self) -> u32 {
         u32::try_from(self.next_psn().diff(self.una)).unwrap_or(0)
     }
@@ -215,6 +221,7 @@ impl Inflight {
     }
 
     /// The oldest request, if it is started.
+    #[inline]
     pub(super) fn front_started(&self) -> Option<&Wqe> {
         if self.started > 0 { self.queue.front() } else { None }
     }
@@ -292,6 +299,7 @@ impl Inflight {
 
     /// A queue that has become empty begins anew at its first place: a queue pair with few requests
     /// outstanding then uses the same few cache lines for all of them.
+    #[inline]
     fn pop_front(&mut self) -> Option<Wqe> {
         let wqe = self.queue.pop_front();
         if self.queue.is_empty() {
@@ -301,6 +309,7 @@ impl Inflight {
     }
 
     /// After going back, answers to what was sent before may overtake the cursor.
+    #[inline]
     fn pull_cursor(&mut self) {
         if self.cursor.wqe == 0
             && let Some(front) = self.front_started()

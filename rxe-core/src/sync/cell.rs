@@ -12,6 +12,7 @@ impl<T> Cell<T> {
     }
 
     /// Calls `f` with the address of what nobody else uses meanwhile.
+    #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
