@@ -220,7 +220,7 @@ impl fmt::Display for NetError {
                  program, use `unshare -Urn`, or choose the udp backend",
                 capability.to_ascii_lowercase()
             ),
-            Self::File { path, source } => write!(f, "{path}: {source}"),
+            Self::File { path, source } => write!(f, "the capture {path}: {source}"),
             Self::NoSuchBackend { name } => {
                 write!(f, "there is no backend {name}: choose udp or packet")
             }

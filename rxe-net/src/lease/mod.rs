@@ -25,6 +25,7 @@ mod group;
 pub(crate) mod letter;
 mod mad;
 pub(crate) mod name;
+mod outbox;
 mod patience;
 mod post;
 mod share;

@@ -3,10 +3,9 @@
 //!
 //! They are few. What comes to QP1 comes to whoever looks first. And a receiving interface merges
 //! packets from one sender into one buffer before anybody looks for whom they are: where these are
-//! two processes, one gets both. Whatever the post can not take (nobody there, the box full) is
-//! lost, or left to this process's own engine, which counts it.
+//! two processes, one gets both. Where a box is full, they wait a little ([`Outbox`]). Whatever the
+//! post can not take is lost, or left to this process's own engine, which counts it.
 
-use std::io::IoSlice;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
@@ -15,6 +14,7 @@ use rxe_core::wire::Frame;
 use super::letter;
 use super::mad::{self, For};
 use super::name::Place;
+use super::outbox::Outbox;
 use super::{Blocks, Station};
 use crate::NetError;
 use crate::backend::Counters;
@@ -25,7 +25,7 @@ pub(crate) struct Post {
     /// This process's.
     own: Blocks,
     scope: u32,
-    out: UnixSocket,
+    out: Outbox,
     boxes: Vec<Letterbox>,
     /// What this process listens to, and on which addresses (see [`covers`]).
     services: Vec<(u64, Option<IpAddr>)>,
@@ -42,7 +42,7 @@ struct Letterbox {
 impl Post {
     /// On the interface with index `scope`.
     pub(crate) fn new(scope: u32) -> Result<Self, NetError> {
-        let out = UnixSocket::anonymous().map_err(|e| NetError::os("open a unix socket", e))?;
+        let out = Outbox::new()?;
         let buf = vec![0; letter::LEN + (64 << 10)].into();
         Ok(Self {
             own: Blocks::default(),
@@ -111,8 +111,9 @@ impl Post {
         Ok(())
     }
 
-    /// The descriptors that become readable when there is post.
+    /// The descriptors that become readable when there is post, or some that can go on.
     pub(crate) fn for_each_box(&self, f: &mut dyn FnMut(&dyn AsFd)) {
+        f(self.out.timer());
         self.boxes.iter().for_each(|b| f(&b.socket));
     }
 
@@ -124,6 +125,7 @@ impl Post {
     ) -> usize {
         /// Letters from one box before the next one's turn.
         const TURN: usize = 16;
+        self.out.try_again();
         let mut packets = 0;
         for letterbox in &self.boxes {
             for _ in 0..TURN {
@@ -171,7 +173,7 @@ impl Post {
     }
 
     /// Whether a packet to QP1 is another process's, and on its way there.
-    fn post_mad(&self, frame: &Frame<'_>) -> bool {
+    fn post_mad(&mut self, frame: &Frame<'_>) -> bool {
         match mad::destination(frame.payload) {
             For::Block(block) if !self.own.has(block) && block != 0 => {
                 self.post(frame, |place| place.letterbox(block))
@@ -185,15 +187,11 @@ impl Post {
         }
     }
 
-    fn post(&self, frame: &Frame<'_>, to: impl Fn(&Place) -> String) -> bool {
+    fn post(&mut self, frame: &Frame<'_>, to: impl Fn(&Place) -> String) -> bool {
         let place = Place::new(frame.net.dst, self.scope);
         let Ok(name) = abstract_name(&to(&place)) else { return false };
         let head = letter::emit(frame);
-        match self.out.send(&name, &[IoSlice::new(&head), IoSlice::new(frame.payload)], &[]) {
-            Ok(()) => true,
-            // Somebody is there, but the box is full: lost, as on a wire.
-            Err(e) => e.kind() == std::io::ErrorKind::WouldBlock,
-        }
+        self.out.send(name, &head, frame.payload)
     }
 }
 

@@ -22,9 +22,10 @@ pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
     let rdma = rdma_wrapper(&own_path()?);
     let mut files = files(devices);
     files.push((RDMA.into(), rdma));
-    runtime_dir()
-        .and_then(|root| write(&root, &files))
-        .map_err(|e| Error::new("can not write what programs look for in sysfs", e))
+    runtime_dir().and_then(|root| write(&root, &files)).map_err(|e| {
+        let what = format!("can not write what programs look for in sysfs: {e}");
+        Error::new(what, "set XDG_RUNTIME_DIR to a directory of your own")
+    })
 }
 
 /// The directory of a tree whose programs are found before the system's.
