@@ -207,7 +207,8 @@ fn a_full_disk_ends_the_capture_and_not_the_traffic() {
 fn a_file_that_can_not_be_made_is_an_error() {
     let (a, _) = ports();
     let error = Pcap::new(a, &PcapOptions::new("/nonexistent/x.pcapng")).err().unwrap();
-    assert!(error.to_string().starts_with("/nonexistent/x.pcapng: No such file"), "{error}");
+    let said = "the capture /nonexistent/x.pcapng: No such file";
+    assert!(error.to_string().starts_with(said), "{error}");
 }
 
 /// Takes one run per call.
