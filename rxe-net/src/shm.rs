@@ -7,8 +7,8 @@
 //! packet for a destination finds out, and now and then another one looks again.
 //!
 //! Invariants:
-//! - A ring that is full, or whose taker is gone, loses packets, as a wire does. Nobody waits for
-//!   another process.
+//! - A ring that is full, or whose taker is gone, loses packets, as a wire does. Who takes gets a few
+//!   milliseconds to make room ([`ROOM_PATIENCE`]); who does not is waited for no second time.
 //! - Nothing in a ring is believed more than what comes over a network: the frame is copied out, and
 //!   goes through the engine's checks.
 //! - While somebody sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
@@ -25,6 +25,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -61,6 +62,8 @@ pub struct Shm<B> {
     /// What this device sends to itself, as letters.
     own: VecDeque<Vec<u8>>,
     own_bytes: usize,
+    /// [`ROOM_PATIENCE`].
+    patience: Duration,
     own_bell: Bell,
     own_rung: bool,
     /// Watches the bells, and `control`.
@@ -90,6 +93,9 @@ enum Route {
 
 /// Bytes that a device may have sent to itself and not yet received.
 const OWN_ROOM: usize = ring::ROOM;
+/// How long a taker gets to make room. Long enough to be woken and run, and short enough not to matter
+/// to others of the device when the taker is stopped, or waits for room in the other direction.
+const ROOM_PATIENCE: Duration = Duration::from_millis(4);
 /// Runs that go onto the wire before a destination is looked for on this host again.
 const LOOK_AGAIN: u32 = 256;
 /// Destinations remembered.
@@ -128,6 +134,7 @@ impl<B: Backend> Shm<B> {
             touched: SmallVec::new(),
             own: VecDeque::new(),
             own_bytes: 0,
+            patience: ROOM_PATIENCE,
             own_bell: Bell::new().map_err(os)?,
             own_rung: false,
             epoll: create()?,
@@ -232,10 +239,11 @@ impl<B: Backend> Shm<B> {
         let bytes = batch.bytes(&run);
         let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1), later: &[] };
         let to = (run.net.dst, block(bytes));
+        let patience = self.patience;
         let went = match self.route(to) {
             Route::Wire(_) => return false,
             Route::Own => Ok(self.send_to_self(&frame)),
-            Route::Ring(link) => link.push(&frame),
+            Route::Ring(link) => link.push(&frame, patience),
         };
         let packets = frame.payloads().count() as u64;
         match went {

@@ -7,6 +7,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
@@ -65,6 +67,8 @@ pub(super) struct Outgoing {
     pub(super) line: UnixSocket,
     /// There are records that the taker may not know of.
     fresh: bool,
+    /// It was waited for room in vain, and there has been none since.
+    stuck: bool,
 }
 
 impl Outgoing {
@@ -77,12 +81,24 @@ impl Outgoing {
         let (ring, memory) = Producer::create()?;
         let bell = Bell::new()?;
         line.send_connected(&OFFER, &[memory.as_fd(), bell.as_fd()])?;
-        Ok(Some(Self { ring, bell, line, fresh: false }))
+        Ok(Some(Self { ring, bell, line, fresh: false, stuck: false }))
     }
 
-    /// `false`: there is no room, and the frame is lost.
-    pub(super) fn push(&mut self, frame: &Frame<'_>) -> Result<bool, Broken> {
-        let went = self.ring.push([&letter::emit(frame), frame.payload])?;
+    /// `false`: there is no room, and the frame is lost. A taker that has not let us down before gets
+    /// up to `patience` to make room: nothing slows who sends unreliably, and between two processes
+    /// that share a CPU the one would lose what it sends while the other does not run.
+    pub(super) fn push(&mut self, frame: &Frame<'_>, patience: Duration) -> Result<bool, Broken> {
+        let header = letter::emit(frame);
+        let mut went = self.ring.push([&header, frame.payload])?;
+        if !went && !self.stuck {
+            self.flush();
+            let until = Instant::now() + patience;
+            while !went && Instant::now() < until {
+                thread::yield_now();
+                went = self.ring.push([&header, frame.payload])?;
+            }
+        }
+        self.stuck = !went;
         self.fresh |= went;
         Ok(went)
     }

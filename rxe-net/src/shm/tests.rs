@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
@@ -186,6 +187,21 @@ fn a_ring_that_is_full_loses_packets_and_holds_nobody_up() {
         receive(&mut slow, went);
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 50);
         receive(&mut slow, 50);
+    });
+}
+
+#[test]
+fn who_takes_is_given_time_to_make_room() {
+    const COUNT: u32 = 4 * 48 * (65_507 / 1040);
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        // A machine may be that busy.
+        from.patience = Duration::from_secs(30);
+        std::thread::scope(|scope| {
+            scope.spawn(|| receive(&mut to, COUNT));
+            send(&mut from, "127.0.0.1", "127.0.0.2", 1, COUNT);
+        });
+        assert_eq!(from.counters().tx_no_buffer, 0);
     });
 }
 
