@@ -221,14 +221,24 @@ pub(crate) fn cases() -> Vec<Case> {
         case("sequence NAKs one after the other use up the retries", "9.9.2 (retry counter)")
             .given(rc().retry_cnt(2))
             .post_write(1, 8)
+            .packets([naked(0, NakCode::PsnSequenceError), naked(0, NakCode::PsnSequenceError)])
+            // It gives the peer time before it sends a third time.
+            .wait(Duration::from_millis(1))
+            .packets([naked(0, NakCode::PsnSequenceError)])
+            .completes([failed(1, Status::RetryExceeded)])
+            .retries([RetryCause::SequenceNak, RetryCause::SequenceNak])
+            .state(QpState::Err),
+        case("a sequence NAK while it waits to send again", "9.9.2 (retry counter)")
+            .given(rc().retry_cnt(2))
+            .post_write(1, 8)
             .packets([
                 naked(0, NakCode::PsnSequenceError),
                 naked(0, NakCode::PsnSequenceError),
                 naked(0, NakCode::PsnSequenceError),
+                acked(0),
             ])
-            .completes([failed(1, Status::RetryExceeded)])
-            .retries([RetryCause::SequenceNak, RetryCause::SequenceNak])
-            .state(QpState::Err),
+            .completes([done(1)])
+            .retries([RetryCause::SequenceNak, RetryCause::SequenceNak]),
         case("a sequence NAK where no retry is allowed", "9.9.2 (retry counter)")
             .given(rc().retry_cnt(0))
             .post_write(1, 8)

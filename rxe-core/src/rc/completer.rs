@@ -229,6 +229,9 @@ impl Requester {
         let psn = self.inflight.una();
         ctx.events.emit(Event::Retry { qpn: link.qpn(), psn, cause });
         self.window.on_loss(self.inflight.high());
+        if cause == RetryCause::SequenceNak && self.retry.back_off(ctx.now, link.attr) {
+            self.window.on_same_loss();
+        }
         self.inflight.rewind();
         self.blocked = false;
         Ok(())
@@ -242,6 +245,10 @@ impl Requester {
     ) -> Result<(), Dead> {
         match self.retry.due(ctx.now) {
             None => Ok(()),
+            Some(Due::BackOffOver) => {
+                self.blocked = false;
+                Ok(())
+            }
             Some(Due::RnrOver) => {
                 let (qpn, psn) = (link.qpn(), self.inflight.una());
                 let cause = RetryCause::ReceiverNotReady;

@@ -14,9 +14,19 @@ pub(super) struct Retry {
     rnr_left: u8,
     /// An answer must have come by then.
     ack_deadline: Option<Time>,
-    /// The peer asked not to try before then.
-    rnr_until: Option<Time>,
+    /// Nothing is sent before then.
+    pause: Option<Pause>,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Time,
+    /// The peer asked for it.
+    rnr: bool,
+}
+
+/// How long to wait when a packet has been missed a third time; twice as long each time after it.
+const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +35,8 @@ pub(super) enum Due {
     AckTimeout,
     /// The peer may be ready now.
     RnrOver,
+    /// The peer has had time to recover from what it could not take.
+    BackOffOver,
 }
 
 /// There are no more retries.
@@ -76,13 +88,29 @@ impl Retry {
         }
         self.ack_deadline = None;
         // A peer that says "at once" would be asked in a tight loop.
-        self.rnr_until = Some(now + timer.duration().max(Duration::from_micros(10)));
+        let until = now + timer.duration().max(Duration::from_micros(10));
+        self.pause = Some(Pause { until, rnr: true });
         Ok(())
+    }
+
+    /// The peer has missed the same packet again: it gets more than it can take, from all who send to
+    /// it. Whether this side now waits, longer with each time, lest all tries are used up within one
+    /// moment of that. The specification leaves open when a requester answers such a NAK.
+    pub(super) fn back_off(&mut self, now: Time, attr: &QpAttr) -> bool {
+        let Some(times) = self.tries(attr).checked_sub(2) else { return false };
+        let until = now + FIRST_PAUSE * (1 << times);
+        self.pause = Some(Pause { until, rnr: false });
+        true
     }
 
     /// Whether sending must wait because the peer is not ready.
     pub(super) fn is_waiting(&self) -> bool {
-        self.rnr_until.is_some()
+        self.pause.is_some()
+    }
+
+    /// Tries since something new was answered.
+    fn tries(&self, attr: &QpAttr) -> u8 {
+        attr.retry_cnt.saturating_sub(self.left).min(7)
     }
 
     /// How many times the timeout of the attributes this try may take. Up to four are allowed (9.7.6.1.3): the
@@ -90,7 +118,7 @@ impl Retry {
     /// that a peer that is only slow (a machine with more to do than it has processors) is not given
     /// up for dead.
     fn patience(&self, attr: &QpAttr) -> u32 {
-        match attr.retry_cnt.saturating_sub(self.left) {
+        match self.tries(attr) {
             0 | 1 => 1,
             2 => 2,
             _ => 4,
@@ -98,16 +126,15 @@ impl Retry {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.rnr_until.or(self.ack_deadline)
+        self.pause.map(|pause| pause.until).or(self.ack_deadline)
     }
 
     /// What is due at `now`; it is then no longer.
     pub(super) fn due(&mut self, now: Time) -> Option<Due> {
-        if self.rnr_until.is_some_and(|at| at <= now) {
-            self.rnr_until = None;
-            return Some(Due::RnrOver);
+        if let Some(pause) = self.pause.take_if(|pause| pause.until <= now) {
+            return Some(if pause.rnr { Due::RnrOver } else { Due::BackOffOver });
         }
-        if self.rnr_until.is_none() && self.ack_deadline.is_some_and(|at| at <= now) {
+        if self.pause.is_none() && self.ack_deadline.is_some_and(|at| at <= now) {
             self.ack_deadline = None;
             return Some(Due::AckTimeout);
         }
@@ -117,7 +144,7 @@ impl Retry {
     /// Nothing is awaited any more.
     pub(super) fn stop(&mut self) {
         self.ack_deadline = None;
-        self.rnr_until = None;
+        self.pause = None;
     }
 
     /// Counts as at the start of a connection.
@@ -152,5 +179,23 @@ mod tests {
         assert_eq!(waits, [1, 1, 2, 4, 4, 4, 4, 4]);
         retry.on_progress(now, &attr, true);
         assert_eq!(retry.deadline(), Some(now + unit), "an answer makes the peer alive again");
+    }
+
+    #[test]
+    fn a_packet_that_is_missed_again_and_again_is_sent_with_ever_more_time_between() {
+        let attr =
+            QpAttr { retry_cnt: 7, timeout: AckTimeout::new(14).unwrap(), ..QpAttr::default() };
+        let mut retry = Retry::new(&attr);
+        let mut now = Time::ZERO;
+        let mut pauses = Vec::new();
+        while retry.again().is_ok() {
+            let waits = retry.back_off(now, &attr);
+            assert_eq!(waits, retry.is_waiting());
+            let until = retry.deadline().unwrap_or(now);
+            pauses.push((until - now).as_micros());
+            now = until;
+            assert_eq!(retry.due(now), waits.then_some(Due::BackOffOver));
+        }
+        assert_eq!(pauses, [0, 500, 1000, 2000, 4000, 8000, 16_000]);
     }
 }

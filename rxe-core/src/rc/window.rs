@@ -45,6 +45,11 @@ impl SendWindow {
         }
     }
 
+    /// What was lost has been lost again, though nothing else was.
+    pub(super) fn on_same_loss(&mut self) {
+        self.limit = (self.limit / 2).max(1);
+    }
+
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);
