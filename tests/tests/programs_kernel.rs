@@ -1,27 +1,30 @@
 //! Unmodified programs over the preloaded library, with themselves and with the same programs on a
-//! real kernel's rdma_rxe in both roles: every row of `docs/programs.md`, which
-//! `cargo xtask programs` writes.
+//! real kernel's rdma_rxe in both roles: the rows of `docs/programs.md`, which
+//! `cargo xtask programs` writes. Each is played once, with the kernel's role taken by turns by one
+//! kernel and the other; `cargo xtask test --all` plays each with both.
 
 mod common;
 
 use std::env;
 
-use xtask::or_skip;
-use xtask::programs::{self, Options};
+use xtask::programs::{self, Options, Which};
+use xtask::{everything, or_skip};
 
 #[test]
 fn kernel_6_1() {
-    every_program("6.1");
+    every_program("6.1", Which::Even, Which::All);
 }
 
 #[test]
 fn kernel_7_2() {
-    every_program("7.2");
+    every_program("7.2", Which::Odd, Which::WithKernel);
 }
 
-fn every_program(kernel: &str) {
+/// `which` rows, or `all` with `--all`.
+fn every_program(kernel: &str, which: Which, all: Which) {
     let options = Options {
         filter: env::var("RXE_PROGRAMS_FILTER").ok(),
+        which: if everything() { all } else { which },
         rxe: common::rxe().into(),
         verbose: true,
     };

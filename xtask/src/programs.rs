@@ -5,6 +5,7 @@ use crate::c::{Compiled, TUTORIALS};
 use crate::skipped;
 use crate::vm::{Cmd, Error, HOST_V4, Kernel, LINK, Net, Proc, Result, Spec, Vm, spawn};
 use crate::{programs_cm, programs_fabric, programs_ucx};
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -102,11 +103,27 @@ const ALL: &[Program] = &[
     with(TUTORIALS[0], "-p 18515"),
 ];
 
+/// Which rows to run with a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    All,
+    /// Those with a kernel on one side: with both sides ours they are the same beside every kernel.
+    WithKernel,
+    /// Every other, and with [`Which::Odd`] the rest: a kernel that has one role in a row has the
+    /// other role in the next.
+    Even,
+    /// The rest of [`Which::Even`].
+    Odd,
+}
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Only rows of which `PROGRAM OPTIONS, SIDES` contains this.
     pub filter: Option<String>,
+    /// Which of the rows.
+    pub which: Which,
     /// The command `rxe`, with the library beside it.
     pub rxe: PathBuf,
     /// Whether to say of each how it went, on standard error.
@@ -141,7 +158,7 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
         }
         Err(e) => return Err(e),
     };
-    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c };
+    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c, number: Cell::new(0) };
     let mut rows = Vec::new();
     for program in ALL {
         for sides in Sides::ALL {
@@ -200,6 +217,8 @@ pub(crate) struct World<'a> {
     kernel_gid: u32,
     /// Programs that are named by their sources, where they could be compiled.
     c: Option<Compiled>,
+    /// Of the next row.
+    number: Cell<usize>,
 }
 
 /// A running program.
@@ -224,7 +243,14 @@ impl World<'_> {
     ) {
         let id = format!("{what}, {}", sides.name());
         let filter = self.options.filter.as_ref();
-        if self.c.is_none() && what.starts_with("tests/c/") {
+        let number = self.number.replace(self.number.get() + 1);
+        let wanted = match self.options.which {
+            Which::All => true,
+            Which::WithKernel => sides != Sides::OursOurs,
+            Which::Even => number.is_multiple_of(2),
+            Which::Odd => !number.is_multiple_of(2),
+        };
+        if !wanted || self.c.is_none() && what.starts_with("tests/c/") {
             return;
         }
         if !filter.is_none_or(|filter| id.contains(filter.as_str())) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use xtask::interop::KERNELS;
-use xtask::programs::{self, Options};
+use xtask::programs::{self, Options, Which};
 use xtask::vm::{Error, Result};
 
 /// What to run.
@@ -29,11 +29,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         some => some.iter().map(String::as_str).collect(),
     };
     let rxe = super::interop::build()?.join("rxe");
-    let options = Options { filter: args.filter.clone(), rxe, verbose: true };
+    let mut options =
+        Options { filter: args.filter.clone(), which: Which::All, rxe, verbose: true };
     let mut all = Vec::new();
     for kernel in kernels {
         match programs::run(kernel, &options) {
-            Ok(rows) => all.push((kernel, rows)),
+            Ok(rows) => {
+                all.push((kernel, rows));
+                options.which = Which::WithKernel;
+            }
             Err(Error::Missing(why)) => println!("SKIPPED: kernel {kernel}: {why}"),
             Err(e) => return Err(e),
         }
