@@ -82,7 +82,8 @@ fn gist(text: &str) -> String {
 /// Writes a line to stderr, if it can be written to: a program may have closed it, and what it loses
 /// by that is this line only.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "rxe: {text}");
+    // At once: several processes, and the program itself, may write to the same place.
+    let _ = std::io::stderr().write_all(format!("rxe: {text}\n").as_bytes());
 }
 
 #[cfg(test)]
