@@ -16,14 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		errno = 0;                                                                         \
-		if (!(what)) {                                                                     \
-			printf("%s:%d: %s (errno %d)\n", __func__, __LINE__, #what, errno);        \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "check.h"
 
 enum { SIZE = 4096 };
 

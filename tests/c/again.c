@@ -11,13 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what)) {                                                                     \
-			printf("%s:%d: %s\n", __func__, __LINE__, #what);                          \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "check.h"
 
 static int count(const char *path)
 {

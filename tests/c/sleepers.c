@@ -1,24 +1,19 @@
 /*
- * Threads that sleep in ibv_get_cq_event and ibv_get_async_event: while another thread destroys what
- * they sleep in, and when signals come. The device is the first argument.
+ * Threads that sleep in ibv_get_cq_event, ibv_get_async_event and rdma_get_cm_event: while another
+ * thread destroys what they sleep in, and when signals come. The device is the first argument.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what)) {                                                                     \
-			printf("%s:%d: %s (errno %d)\n", __func__, __LINE__, #what, errno);        \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "check.h"
 
 static volatile sig_atomic_t handled;
 
@@ -44,6 +39,33 @@ static void *get_async_event(void *context)
 	int result = ibv_get_async_event(context, &event);
 
 	return (void *)(long)(result ? errno : 0);
+}
+
+static void *get_cm_event(void *channel)
+{
+	struct rdma_cm_event *event;
+	int result = rdma_get_cm_event(channel, &event);
+
+	return (void *)(long)(result ? errno : 0);
+}
+
+/* The calls, what they sleep in, and the threads that do. */
+enum { CALLS = 3 };
+static void *(*const calls[CALLS])(void *) = { get_cq_event, get_async_event, get_cm_event };
+static void *objects[CALLS];
+static pthread_t threads[CALLS];
+
+static void fall_asleep(void)
+{
+	for (int i = 0; i < CALLS; i++)
+		CHECK(pthread_create(&threads[i], NULL, calls[i], objects[i]) == 0);
+	usleep(50000);
+}
+
+static void still_asleep(void)
+{
+	for (int i = 0; i < CALLS; i++)
+		CHECK(pthread_tryjoin_np(threads[i], NULL) == EBUSY);
 }
 
 /* Sends SIGUSR1 until its handler has run `times` times more. */
@@ -83,8 +105,8 @@ int main(int count, char **arguments)
 	struct ibv_device **list = ibv_get_device_list(NULL), *device = NULL;
 	struct ibv_context *context;
 	struct ibv_comp_channel *channel;
+	struct rdma_event_channel *cm;
 	struct ibv_cq *cq;
-	pthread_t thread, other;
 
 	CHECK(list && count > 1);
 	for (int i = 0; list[i]; i++)
@@ -93,32 +115,34 @@ int main(int count, char **arguments)
 	CHECK(device && (context = ibv_open_device(device)));
 	CHECK((channel = ibv_create_comp_channel(context)));
 	CHECK((cq = ibv_create_cq(context, 4, NULL, channel, 0)));
+	CHECK((cm = rdma_create_event_channel()));
+	objects[0] = channel;
+	objects[1] = context;
+	objects[2] = cm;
 
 	/* A handler with SA_RESTART changes nothing; one without ends the call. */
 	catch(SA_RESTART);
-	CHECK(pthread_create(&thread, NULL, get_cq_event, channel) == 0);
-	CHECK(pthread_create(&other, NULL, get_async_event, context) == 0);
+	fall_asleep();
+	for (int i = 0; i < CALLS; i++)
+		interrupt(threads[i], 3);
 	usleep(50000);
-	interrupt(thread, 3);
-	interrupt(other, 3);
-	usleep(50000);
-	CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY && pthread_tryjoin_np(other, NULL) == EBUSY);
+	still_asleep();
 	catch(0);
-	CHECK(ends_by_signal(thread) == (void *)EINTR && ends_by_signal(other) == (void *)EINTR);
+	for (int i = 0; i < CALLS; i++)
+		CHECK(ends_by_signal(threads[i]) == (void *)EINTR);
 
 	/* What they sleep in is destroyed: they sleep on, can be cancelled, and touch nothing. */
-	CHECK(pthread_create(&thread, NULL, get_cq_event, channel) == 0);
-	CHECK(pthread_create(&other, NULL, get_async_event, context) == 0);
-	usleep(50000);
+	fall_asleep();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0);
 	CHECK(ibv_close_device(context) == 0);
+	rdma_destroy_event_channel(cm);
 	/* Whose memory that was now belongs to others. */
 	for (int i = 0; i < 100; i++)
 		memset(malloc(64 + 16 * i), 0xff, 64 + 16 * i);
 	usleep(500000);
-	CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY && pthread_tryjoin_np(other, NULL) == EBUSY);
-	CHECK(pthread_cancel(thread) == 0 && ends(thread) == PTHREAD_CANCELED);
-	CHECK(pthread_cancel(other) == 0 && ends(other) == PTHREAD_CANCELED);
+	still_asleep();
+	for (int i = 0; i < CALLS; i++)
+		CHECK(pthread_cancel(threads[i]) == 0 && ends(threads[i]) == PTHREAD_CANCELED);
 	ibv_free_device_list(list);
 	puts("all slept well");
 	return 0;

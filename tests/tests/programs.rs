@@ -11,7 +11,10 @@ use xtask::c::{Compiled, TUTORIALS};
 use xtask::{libs, or_skip};
 
 mod common;
-use common::{Dir, Where, alone, both, compile, rxe};
+use common::{Dir, Where, alone, both, rxe};
+
+/// Of programs that use nothing of librdmacm.
+const VERBS: [&str; 2] = ["-libverbs", "-lpthread"];
 
 #[test]
 fn devices_are_listed_and_described() {
@@ -236,9 +239,8 @@ fn perftest_for_a_time() {
 
 #[test]
 fn a_program_that_uses_all_of_verbs() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/abi.c");
-    let Some(program) = compile("abi", source, &["-libverbs", "-lpthread"]) else { return };
-    let program = program.0.join("abi").display().to_string();
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/abi.c"], &VERBS)) else { return };
+    let program = c.path("tests/c/abi.c").display().to_string();
     let script = format!("timeout 60 $RXE run -- {program} rxe_veth0 1 2>&1");
     let Some(out) = alone("abi", "cc", &script) else { return };
     assert!(out.contains("all as verbs say"), "{out}");
@@ -260,14 +262,12 @@ fn a_program_that_uses_all_of_verbs() {
 
 #[test]
 fn threads_that_sleep_in_what_another_destroys() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/sleepers.c");
-    let options = ["-O1", "-libverbs", "-lpthread"];
-    let Some(program) = compile("sleepers", source, &options) else { return };
-    let program = program.0.join("sleepers");
+    let Some(c) = or_skip(Compiled::new(&["tests/c/sleepers.c"])) else { return };
+    let program = c.path("tests/c/sleepers.c");
     let script = format!("timeout 60 $RXE run -- {} rxe_veth0 2>&1", program.display());
     let Some(out) = alone("sleepers", "cc", &script) else { return };
     assert!(out.ends_with("all slept well\n"), "{out}");
-    for verb in ["ibv_get_cq_event", "ibv_get_async_event"] {
+    for verb in ["ibv_get_cq_event", "ibv_get_async_event", "rdma_get_cm_event"] {
         let told = format!("rxe: {verb}: what this thread waits in was destroyed");
         assert_eq!(out.matches(&told).count(), 1, "{out}");
     }
@@ -283,9 +283,8 @@ fn a_first_program_reads_and_writes_the_memory_of_its_server() {
 
 #[test]
 fn a_program_that_becomes_another_by_exec_holds_nothing_any_more() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/again.c");
-    let Some(program) = compile("again", source, &["-libverbs", "-lpthread"]) else { return };
-    let program = program.0.join("again");
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/again.c"], &VERBS)) else { return };
+    let program = c.path("tests/c/again.c");
     for options in ["--backend udp", "--backend packet"] {
         let script =
             format!("timeout 60 $RXE run {options} -- {} rxe_veth0 2>&1", program.display());
@@ -298,8 +297,7 @@ fn a_program_that_becomes_another_by_exec_holds_nothing_any_more() {
 
 #[test]
 fn a_program_that_loads_the_library_by_itself() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/loaded.c");
-    let Some(program) = compile("loaded", source, &["-ldl"]) else { return };
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/loaded.c"], &["-ldl"])) else { return };
     // Not where other tests run: they would use it too.
     let bin = Dir::new();
     for name in ["rxe", "librxe_preload.so"] {
@@ -307,7 +305,7 @@ fn a_program_that_loads_the_library_by_itself() {
     }
     let made = libs::build(&bin.0).unwrap();
     assert!(made.iter().any(|library| library.ends_with("libibverbs.so.1")), "{made:?}");
-    let (rxe, program) = (bin.0.join("rxe"), program.0.join("loaded"));
+    let (rxe, program) = (bin.0.join("rxe"), c.path("tests/c/loaded.c"));
     let script = format!("{} run -- {}", rxe.display(), program.display());
     let Some(out) = alone("loaded", "cc", &script) else { return };
     assert_eq!(out, "rxe_veth0\nrxe_lo\n");

@@ -6,7 +6,7 @@ use xtask::c::{Compiled, TUTORIALS};
 use xtask::or_skip;
 
 mod common;
-use common::{alone, compile, in_namespace, installed};
+use common::{alone, in_namespace, installed};
 
 #[test]
 fn rping() {
@@ -113,10 +113,9 @@ fn a_refusal_is_what_the_program_prints() {
 
 #[test]
 fn a_program_that_uses_more_of_librdmacm() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/cm.c");
     let libraries = ["-lrdmacm", "-libverbs", "-ldl"];
-    let Some(program) = compile("cm", source, &libraries) else { return };
-    let program = program.0.join("cm").display().to_string();
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/cm.c"], &libraries)) else { return };
+    let program = c.path("tests/c/cm.c").display().to_string();
     let script = format!("timeout 60 $RXE run -- {program} 10.9.0.1 fd09::1 2>&1");
     let Some(out) = alone("cm", "cc", &script) else { return };
     assert!(out.contains("all as librdmacm says"), "{out}");

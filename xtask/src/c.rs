@@ -22,24 +22,33 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles programs by their paths from the root of the sources, as `tests/c/abi.c`.
+    /// Compiles programs by their paths from the root of the sources, as `tests/c/abi.c`, and links
+    /// them with libibverbs and librdmacm.
     ///
     /// # Errors
     /// [`Error::Missing`] if this machine has no compiler or no headers.
     pub fn new(names: &[&str]) -> Result<Self> {
+        Self::linked(names, &["-libverbs", "-lrdmacm", "-lpthread"])
+    }
+
+    /// As [`Compiled::new`], with these libraries only.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn linked(names: &[&str], libraries: &[&str]) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = env::temp_dir().join(format!("rxe-c-{}-{number}", process::id()));
         fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
         let this = Self { dir };
-        names.iter().try_for_each(|name| this.compile(name)).map(|()| this)
+        names.iter().try_for_each(|name| this.compile(name, libraries)).map(|()| this)
     }
 
-    fn compile(&self, name: &str) -> Result<()> {
+    fn compile(&self, name: &str, libraries: &[&str]) -> Result<()> {
         let source = Path::new(SOURCES).join(name);
         let mut cc = Command::new("cc");
         cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(self.path(name)).arg(source);
-        cc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
+        cc.args(libraries);
         let out = cc.output().map_err(|e| Error::Missing(format!("cc: {e}")))?;
         let said = String::from_utf8_lossy(&out.stderr);
         if out.status.success() {

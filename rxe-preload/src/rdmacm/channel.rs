@@ -3,7 +3,6 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -17,10 +16,10 @@ use super::devices;
 use super::id::{Id, find, look_for_answers, of_parent};
 use crate::explain;
 use crate::ffi::{
-    self, CANCEL_TICK, Failure, Outcome, cancellation_point, errno_of, minus_one_of, pointer_of,
-    signals_interrupt,
+    self, CANCEL_TICK, Failure, Outcome, errno_of, minus_one_of, pointer_of, signals_interrupt,
 };
 use crate::ibverbs::qp_attr::to_ah_attr;
+use crate::sleepers::{Life, sleep_in};
 
 /// A channel as programs hold it.
 #[repr(C)]
@@ -31,12 +30,9 @@ pub(super) struct Channel {
     /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
     /// may set O_NONBLOCK on theirs, and [`rdma_get_cm_event`] must then not wait.
     fd: OwnedFd,
-    /// How many threads are in [`rdma_get_cm_event`], and [`GONE`]. The last one out frees it.
-    users: AtomicU32,
+    /// Threads sleep in [`rdma_get_cm_event`].
+    life: Life,
 }
-
-/// The program has destroyed the channel.
-const GONE: u32 = 1 << 31;
 
 impl Channel {
     /// # Safety
@@ -72,29 +68,18 @@ impl Channel {
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(errno)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
-        let (generation, users) = (ffi::generation(), AtomicU32::new(0));
-        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, users })).cast())
+        let (generation, life) = (ffi::generation(), Life::begin());
+        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, life })).cast())
     }
 
-    /// Frees it, unless a thread sleeps in it: then that frees it, should it ever awake.
-    ///
     /// # Safety
     /// `channel` exists, and is given up.
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
         // SAFETY: the caller's promise.
         let this = unsafe { Self::of(channel) };
-        if this.is_own() && this.users.fetch_or(GONE, Ordering::AcqRel) == 0 {
-            // SAFETY: from `create`.
-            drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
-        }
-    }
-
-    /// # Safety
-    /// The caller was counted in `users`, and has no more use for the channel.
-    unsafe fn leave(channel: *mut rdma_event_channel) {
-        // SAFETY: it is not freed before this.
-        if unsafe { Self::of(channel) }.users.fetch_sub(1, Ordering::AcqRel) == GONE | 1 {
-            // SAFETY: from `create`, destroyed by the program, and nobody else is in it.
+        if this.is_own() {
+            this.life.end();
+            // SAFETY: from `create`, and no thread is in it any more.
             drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
         }
     }
@@ -268,31 +253,15 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
         return minus_one_of("rdma_get_cm_event", Err(Failure::plain(libc::EINVAL)));
     }
     // SAFETY: a channel.
-    unsafe { Channel::of(channel) }.users.fetch_add(1, Ordering::AcqRel);
-    loop {
-        // A thread that ends here stays counted: the channel is then never freed.
-        cancellation_point();
-        // SAFETY: a channel, which stays while this thread is counted, and the caller's variable.
-        if let Some(result) = unsafe { get_within_a_while(channel, event) } {
-            return result;
-        }
-    }
-}
-
-/// # Safety
-/// As for [`rdma_get_cm_event`], counted in the channel until there is a result.
-unsafe fn get_within_a_while(
-    channel: *mut rdma_event_channel,
-    event: *mut *mut rdma_cm_event,
-) -> Option<c_int> {
-    // SAFETY: a channel.
-    let outcome = unsafe { Channel::of(channel) }.wait_a_while().transpose()?.map(|got| {
-        // SAFETY: the caller's variable.
-        unsafe { *event = got };
-    });
-    // SAFETY: counted, and not used after this.
-    unsafe { Channel::leave(channel) };
-    Some(minus_one_of("rdma_get_cm_event", outcome))
+    let life = unsafe { Channel::of(channel) }.life.number();
+    sleep_in("rdma_get_cm_event", life, || {
+        // SAFETY: a channel, which is there as long as its life lasts.
+        let outcome = unsafe { Channel::of(channel) }.wait_a_while().transpose()?;
+        Some(outcome.map(|got| {
+            // SAFETY: the caller's variable.
+            unsafe { *event = got };
+        }))
+    })
 }
 
 #[unsafe(no_mangle)]

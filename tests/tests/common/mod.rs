@@ -94,28 +94,6 @@ pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
     Some(said)
 }
 
-/// Compiles a C program, into a directory that lasts as long as what is returned.
-pub(crate) fn compile(test: &str, source: &str, options: &[&str]) -> Option<Dir> {
-    let dir = Dir::new();
-    let out = Command::new("cc").arg("-o").arg(dir.0.join(test)).arg(source).args(options).output();
-    match out {
-        Ok(out) if out.status.success() => Some(dir),
-        Ok(out) => {
-            let why = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(
-                why.contains("verbs.h: No such") || why.contains("rdma_cma.h: No such"),
-                "{why}"
-            );
-            skip(test, "the headers of libibverbs or librdmacm are not installed");
-            None
-        }
-        Err(e) => {
-            skip(test, &format!("cc: {e}"));
-            None
-        }
-    }
-}
-
 /// Whether a program is there; if not, the test says that it is skipped.
 pub(crate) fn installed(test: &str, program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
