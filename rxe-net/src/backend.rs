@@ -102,7 +102,8 @@ pub trait Backend: Send {
     }
 
     /// Requests (REQ, SIDR_REQ) for this service ID are for this process: those to `address`, to all
-    /// addresses of its family if it is unspecified, or to all that there are. It must have been told [`Backend::set_gsi`].
+    /// addresses of its family if it is unspecified, or to all that there are. It must have been told
+    /// [`Backend::set_gsi`].
     ///
     /// # Errors
     /// [`NetError::ServiceTaken`]: another process on the address listens to it.
