@@ -5,6 +5,7 @@
 //! what a backend does not let its user choose of those it says in its [`Capabilities`].
 
 mod backend;
+mod blocking;
 mod error;
 mod fabric;
 mod fault;
@@ -25,6 +26,7 @@ mod trace;
 mod udp;
 
 pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+pub use blocking::{NonBlocking, may_block};
 pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
@@ -37,5 +39,6 @@ pub use pcap::{
     PcapWriter,
 };
 pub use shm::Shm;
+pub use sys::thread::spawn_thread;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -14,6 +14,7 @@ use super::Group;
 use super::name::Place;
 use crate::NetError;
 use crate::sys::fork::Held;
+use crate::sys::thread::spawn_thread;
 use crate::sys::unix::{Letter, MAX_FDS, UnixSocket, own_uid};
 
 /// What is asked and answered: eight bytes, of which the first five never change their meaning, so
@@ -142,9 +143,7 @@ impl Doors {
         let taken_up = Condvar::new();
         let shared = Arc::new(Shared { wake, state: Mutex::default(), taken_up });
         let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("rxe-lease".into())
-            .spawn(move || theirs.serve())
+        let thread = spawn_thread("rxe-lease", move || theirs.serve())
             .map_err(|e| NetError::os("start a thread", e))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }

@@ -1,4 +1,5 @@
-//! System calls that rustix does not have: the only files with `unsafe` are `fork`, `mmsg` and `sockopt`.
+//! System calls that rustix does not have: the only files with `unsafe` are `fork`, `mmsg`, `sockopt`
+//! and `thread`.
 
 pub(crate) mod addr;
 pub(crate) mod cmsg;
@@ -6,4 +7,5 @@ pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
 pub(crate) mod sockopt;
+pub(crate) mod thread;
 pub(crate) mod unix;

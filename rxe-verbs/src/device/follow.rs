@@ -14,7 +14,6 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
@@ -179,7 +178,7 @@ impl Follow {
             entered.tell();
         };
         // Where there is no thread to be had, the shard waits.
-        thread::Builder::new().name("rxe-enter".into()).spawn(enter).is_ok()
+        rxe_net::spawn_thread("rxe-enter", enter).is_ok()
     }
 
     /// These are the addresses now.

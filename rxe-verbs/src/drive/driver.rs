@@ -44,10 +44,8 @@ impl Driver {
                 });
             }
         };
-        let thread = thread::Builder::new()
-            .name("rxe-driver".into())
-            .spawn(run)
-            .map_err(|e| Error::io("start a thread", e))?;
+        let thread =
+            rxe_net::spawn_thread("rxe-driver", run).map_err(|e| Error::io("start a thread", e))?;
         Ok(Self { shard, thread: Some(thread) })
     }
 }

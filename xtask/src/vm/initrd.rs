@@ -2,10 +2,13 @@
 
 use super::kernel::{Kernel, cache};
 use super::{Error, Result};
+#[cfg(test)]
+use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 const INIT: &[u8] = include_bytes!("init.sh");
@@ -29,7 +32,7 @@ pub(super) fn build(kernel: &Kernel) -> Result<PathBuf> {
         order.push_str(&format!("{name}\n"));
     }
     cpio.file("modules/order", 0o644, order.as_bytes());
-    store(&cpio.finish())
+    store(&cache()?.join("initrd"), &cpio.finish())
 }
 
 fn busybox() -> Result<Vec<u8>> {
@@ -52,19 +55,25 @@ fn asks_for_a_loader(elf: &[u8]) -> bool {
     (0..count).any(|i| half(headers + i * size) == 3)
 }
 
-fn store(data: &[u8]) -> Result<PathBuf> {
+fn store(dir: &Path, data: &[u8]) -> Result<PathBuf> {
     let mut hash = DefaultHasher::new();
     data.hash(&mut hash);
-    let dir = cache()?.join("initrd");
-    fs::create_dir_all(&dir).map_err(|e| Error::io(&dir, &e))?;
+    fs::create_dir_all(dir).map_err(|e| Error::io(dir, &e))?;
     let path = dir.join(format!("{:016x}.cpio", hash.finish()));
     let whole = |p: &Path| fs::metadata(p).is_ok_and(|m| m.len() == data.len() as u64);
     if !whole(&path) {
-        let scratch = dir.join(format!(".{}", process::id()));
+        // Threads of this process and other processes may make the same file at the same time.
+        let scratch = dir.join(scratch_name());
         fs::write(&scratch, data).map_err(|e| Error::io(&scratch, &e))?;
         fs::rename(&scratch, &path).map_err(|e| Error::io(&path, &e))?;
     }
     Ok(path)
+}
+
+/// A file name that no other call on this machine uses.
+fn scratch_name() -> String {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    format!(".{}.{}", process::id(), CALLS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An archive in the format the kernel unpacks ("newc").
@@ -107,5 +116,34 @@ impl Cpio {
     fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::thread;
+
+    #[test]
+    fn threads_that_fill_an_empty_cache_together_get_the_whole_file() {
+        let dir = env::temp_dir().join(format!("rxe-initrd-{}", process::id()));
+        let data: Vec<u8> = (0..8 << 20).map(|i: u32| i.to_le_bytes()[1]).collect();
+        for _ in 0..10 {
+            let _ = fs::remove_dir_all(&dir);
+            let (together, data) = (Barrier::new(4), &data);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        together.wait();
+                        let path = store(&dir, data).unwrap();
+                        assert!(fs::read(path).unwrap() == *data, "a damaged file");
+                    });
+                }
+            });
+            let left = fs::read_dir(&dir).unwrap().count();
+            assert_eq!(left, 1, "only the archive stays behind");
+        }
+        let _ = fs::remove_dir_all(&dir);
     }
 }
