@@ -1,0 +1,111 @@
+//! Links between the project's Markdown files lead somewhere, and each decision is in the index.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    let root = root();
+    let mut broken = Vec::new();
+    for file in documents(&root) {
+        let text = read(&file);
+        for target in links(&text) {
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            if path.contains("://") || path.starts_with("mailto:") {
+                continue;
+            }
+            let to = if path.is_empty() { file.clone() } else { sibling(&file, path) };
+            let leads = match to.extension() {
+                _ if !to.exists() => false,
+                Some(ext) if ext == "md" && !anchor.is_empty() => {
+                    anchors(&read(&to)).contains(anchor)
+                }
+                _ => true,
+            };
+            if !leads {
+                broken.push(format!("{}: {target}", file.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
+    let dir = root().join("docs/decisions");
+    let index = read(&dir.join("README.md"));
+    let listed: Vec<&str> = links(&index).collect();
+    let mut numbers = HashSet::new();
+    for file in documents(&dir) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "README.md" {
+            continue;
+        }
+        let number = name.split_once('-').map(|(n, _)| n.to_owned()).unwrap_or_default();
+        assert!(number.len() == 3 && number.parse::<u32>().is_ok(), "{name}: NNN-name.md");
+        assert!(numbers.insert(number.clone()), "{name}: another page has this number");
+        let title = read(&file).lines().next().unwrap_or_default().to_owned();
+        assert!(title.starts_with(&format!("# {number}. ")), "{name}: the title lacks its number");
+        assert!(listed.contains(&&*name), "{name} is not in docs/decisions/README.md");
+        let line = format!("- [{}]({name})", title.trim_start_matches("# "));
+        assert!(index.contains(&line), "docs/decisions/README.md has another title for {name}");
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn sibling(of: &Path, path: &str) -> PathBuf {
+    of.parent().unwrap_or(Path::new("")).join(path)
+}
+
+/// All Markdown files below a directory that belong to the project.
+fn documents(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            if name != "target" && !name.to_string_lossy().starts_with('.') {
+                found.extend(documents(&path));
+            }
+        } else if path.extension().is_some_and(|ext| ext == "md") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Targets of `[text](target)`, outside code.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    let prose = text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    });
+    prose.flat_map(|line| {
+        let outside = line.split('`').step_by(2);
+        outside.flat_map(|part| part.split("](").skip(1)).filter_map(|rest| {
+            let (target, _) = rest.split_once(')')?;
+            Some(target)
+        })
+    })
+}
+
+/// The anchors of a file's headings, as web pages that show Markdown name them.
+fn anchors(text: &str) -> HashSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = title.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
