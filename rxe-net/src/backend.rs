@@ -1,21 +1,20 @@
-//! What every way onto a wire can do, and what it says of itself.
+//! The data path: what every way onto a wire can do, and what it says of itself.
 //!
-//! Invariants: nothing here blocks; a packet that the network can not take is lost and counted, as
-//! on a wire, and is no error; an error means that this backend is of no more use as it stands.
+//! Invariants: nothing here blocks. A packet that the network can not take is lost and counted, as
+//! on a wire; that is no error. An error means that this backend can not be used any more.
 
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
-use crate::{NetError, Share};
+use crate::{NetError, Sharing};
 
-/// Moves frames between an engine and a network.
+/// Moves frames between an engine and a network. A backend must implement the first five methods;
+/// `watch` and `sharing` are for those that can do more.
 ///
-/// The order of calls: `receive` until it returns 0, let the engine work, `send` what it made; on
-/// [`SendStatus::Blocked`] wait until a descriptor is writable, and if there is nothing to do until
-/// one is readable.
+/// The order of calls: `receive` until it returns 0, let the engine work, `send` what it made. On
+/// [`SendStatus::Blocked`] wait until a descriptor is writable; if there is nothing to do, until one
+/// is readable.
 pub trait Backend: Send {
     /// What this backend can do. `tx` may shrink after a [`Backend::send`] (a device that turns out
     /// not to segment), so make each [`TxBatch`] by the limits as they are then.
@@ -44,137 +43,18 @@ pub trait Backend: Send {
     /// What has happened so far.
     fn counters(&self) -> Counters;
 
-    /// Receives what is sent to this multicast group from now on, own datagrams among it. Joining
-    /// again changes nothing.
-    ///
-    /// # Errors
-    /// The interface can not join it, or this backend has no multicast.
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        let _ = group;
-        Err(NetError::NoMulticast { backend: self.capabilities().name })
-    }
-
-    /// Undoes [`Backend::join`].
-    fn leave(&mut self, group: IpAddr) {
-        let _ = group;
-    }
-
-    /// These are the interface's addresses now: receives for the new ones too, and no longer for
-    /// those that are gone. New ones that other processes have open may have to be waited for, unless
-    /// [`Share::enter`] has seen to them.
-    ///
-    /// # Errors
-    /// A new address can not be used; the others are.
-    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let _ = addresses;
-        Ok(())
-    }
-
-    /// What this backend shares with other processes; `None` if nothing.
-    fn share(&self) -> Option<Arc<Share>> {
-        None
-    }
-
-    /// Receives for the blocks of queue pair numbers that [`Share::lease`] has brought.
-    ///
-    /// # Errors
-    /// The system has no descriptor or no memory left.
-    fn take_up(&mut self) -> Result<(), NetError> {
-        Ok(())
-    }
-
-    /// From now on somebody sleeps on the descriptors, or nobody does any more. While nobody does, a
-    /// backend may leave it at the calls of `receive`, and need not make a descriptor readable.
+    /// Whether a thread sleeps on the descriptors from now on. While none does, a backend may rely on
+    /// calls of `receive` and need not make a descriptor readable.
     fn watch(&mut self, on: bool) {
         let _ = on;
     }
 
-    /// Receives packets to QP1 from now on, or no more: those that are for this process, and those
-    /// that are for nobody in particular, if it is the first to see them. Of several processes on an
-    /// address ([`Capabilities::qpn_block`]) each gets what answers a communication ID or request ID
-    /// whose high 8 bits are its block, and what asks for a service that it listens to.
-    ///
-    /// # Errors
-    /// The system has no descriptor left.
-    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
-        let _ = open;
-        Ok(())
-    }
-
-    /// Requests (REQ, SIDR_REQ) for this service ID are for this process: those to `address`, to all
-    /// addresses of its family if it is unspecified, or to all that there are. It must have been told
-    /// [`Backend::set_gsi`].
-    ///
-    /// # Errors
-    /// [`NetError::ServiceTaken`]: another process on the address listens to it.
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        let _ = (service, address);
-        Ok(())
-    }
-
-    /// Undoes [`Backend::listen`].
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        let _ = (service, address);
+    /// The control path of a backend that shares its addresses; `None` for one that only moves
+    /// frames. A wrapper returns that of the backend inside.
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        None
     }
 }
-
-/// Methods of [`Backend`] that a wrapper hands on unchanged to its field `inner`.
-macro_rules! hand_on {
-    ($($method:ident),+ $(,)?) => { $(hand_on! { @ $method })+ };
-    (@ join) => {
-        fn join(&mut self, group: std::net::IpAddr) -> Result<(), $crate::NetError> {
-            self.inner.join(group)
-        }
-    };
-    (@ leave) => {
-        fn leave(&mut self, group: std::net::IpAddr) {
-            self.inner.leave(group);
-        }
-    };
-    (@ set_addresses) => {
-        fn set_addresses(
-            &mut self,
-            addresses: &[std::net::IpAddr],
-        ) -> Result<(), $crate::NetError> {
-            self.inner.set_addresses(addresses)
-        }
-    };
-    (@ share) => {
-        fn share(&self) -> Option<std::sync::Arc<$crate::Share>> {
-            self.inner.share()
-        }
-    };
-    (@ take_up) => {
-        fn take_up(&mut self) -> Result<(), $crate::NetError> {
-            self.inner.take_up()
-        }
-    };
-    (@ watch) => {
-        fn watch(&mut self, on: bool) {
-            self.inner.watch(on);
-        }
-    };
-    (@ set_gsi) => {
-        fn set_gsi(&mut self, open: bool) -> Result<(), $crate::NetError> {
-            self.inner.set_gsi(open)
-        }
-    };
-    (@ listen) => {
-        fn listen(
-            &mut self,
-            service: u64,
-            address: Option<std::net::IpAddr>,
-        ) -> Result<(), $crate::NetError> {
-            self.inner.listen(service, address)
-        }
-    };
-    (@ unlisten) => {
-        fn unlisten(&mut self, service: u64, address: Option<std::net::IpAddr>) {
-            self.inner.unlisten(service, address);
-        }
-    };
-}
-pub(crate) use hand_on;
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
     fn capabilities(&self) -> &Capabilities {
@@ -201,40 +81,12 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).counters()
     }
 
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        (**self).join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) {
-        (**self).leave(group);
-    }
-
-    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        (**self).set_addresses(addresses)
-    }
-
-    fn share(&self) -> Option<Arc<Share>> {
-        (**self).share()
-    }
-
-    fn take_up(&mut self) -> Result<(), NetError> {
-        (**self).take_up()
-    }
-
     fn watch(&mut self, on: bool) {
         (**self).watch(on);
     }
 
-    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
-        (**self).set_gsi(open)
-    }
-
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        (**self).listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        (**self).unlisten(service, address);
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        (**self).sharing()
     }
 }
 
@@ -270,7 +122,7 @@ pub struct Capabilities {
     /// full is lost. 0 if there is no such bound.
     pub recv_buffer: usize,
     /// The high 8 bits of the QPNs whose packets reach this process ([`rxe_core::types::Qpn::block`]):
-    /// other processes on the same addresses have others. ([`Share::lease`] gets further ones.) `None`:
+    /// other processes on the same addresses have others. ([`crate::Share::lease`] gets further ones.) `None`:
     /// all reach it.
     pub qpn_block: Option<u8>,
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
-use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::fabric::{Fabric, FabricCounters, Faults};
 use crate::timer::Timer;
+use crate::{NetError, Sharing};
 
 /// A backend with faults on its way in and out.
 ///
@@ -138,8 +138,6 @@ impl<B: Backend> Backend for Fault<B> {
         Ok(SendStatus::Done)
     }
 
-    hand_on!(join, leave, set_addresses, share, take_up, watch, set_gsi, listen, unlisten);
-
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);
         f(self.timer.as_fd());
@@ -154,6 +152,14 @@ impl<B: Backend> Backend for Fault<B> {
             injected: injected(inbound) + injected(outbound),
             ..self.inner.counters()
         }
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.inner.sharing()
     }
 }
 

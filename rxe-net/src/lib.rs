@@ -17,6 +17,7 @@ mod open;
 mod packet;
 mod pcap;
 mod rng;
+mod sharing;
 mod shm;
 mod sys;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use pcap::{
     CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
     PcapWriter,
 };
+pub use sharing::Sharing;
 pub use shm::Shm;
 pub use sys::thread::spawn_thread;
 pub use trace::Trace;

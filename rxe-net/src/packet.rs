@@ -29,7 +29,6 @@ use smallvec::SmallVec;
 use self::headers::Headers;
 use self::link::Link;
 use self::route::{Path, Paths};
-use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 use crate::lease::{Blocks, Member, Post, Share, Station};
 use crate::loss::{Loss, count_lost};
@@ -39,6 +38,7 @@ use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::udp::socket::{UdpSocket, send_to_groups};
 use crate::udp::sockets::Sockets;
+use crate::{NetError, Sharing};
 
 /// What a [`PacketBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -341,6 +341,12 @@ impl Backend for PacketBackend {
         self.counters
     }
 
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for PacketBackend {
     fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
         if self.sockets.of(group).is_some() {
             return Ok(());

@@ -28,8 +28,8 @@ use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, TxBatch, UDP
 pub use read::{CapturedPacket, PcapReader};
 pub use write::{Direction, PacketBlock, PcapWriter};
 
-use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::{NetError, Sharing};
 
 /// Where to and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,14 +203,20 @@ impl<B: Backend> Backend for Pcap<B> {
         result
     }
 
-    hand_on!(join, leave, set_addresses, share, take_up, watch, set_gsi, listen, unlisten);
-
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);
     }
 
     fn counters(&self) -> Counters {
         self.inner.counters()
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.inner.sharing()
     }
 }
 

@@ -35,12 +35,12 @@ use smallvec::SmallVec;
 use self::link::{Bell, Incoming, Outgoing};
 use self::ring::{Broken, MOST};
 use self::watched::{Watched, watch};
-use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
-use crate::lease::letter;
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::lease::name::Place;
+use crate::lease::{Share, letter};
 use crate::sys::netdev::NetDev;
 use crate::sys::unix::{UnixSocket, own_uid};
+use crate::{NetError, Sharing};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
@@ -110,7 +110,7 @@ const PATIENCE: u32 = 8;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
 const CALLERS: usize = 256;
 
-impl<B: Backend> Shm<B> {
+impl<B: Backend + Sharing> Shm<B> {
     /// Puts shared memory in front of a backend on these addresses of an interface. A backend whose
     /// QPNs are not leased ([`Capabilities::qpn_block`]) stays as it is.
     ///
@@ -416,7 +416,7 @@ fn block(packet: &[u8]) -> u8 {
     packet.get(5).copied().unwrap_or(0)
 }
 
-impl<B: Backend> Backend for Shm<B> {
+impl<B: Backend + Sharing> Backend for Shm<B> {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -489,7 +489,25 @@ impl<B: Backend> Backend for Shm<B> {
         }
     }
 
-    hand_on!(join, leave, share, set_gsi, listen, unlisten);
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+        self.watching = on;
+        if on {
+            self.settle();
+        } else {
+            self.incoming.iter_mut().for_each(Incoming::ignore);
+        }
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl<B: Backend + Sharing> Sharing for Shm<B> {
+    fn share(&self) -> Option<Arc<Share>> {
+        self.inner.share()
+    }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         self.move_to(addresses);
@@ -506,13 +524,23 @@ impl<B: Backend> Backend for Shm<B> {
         result
     }
 
-    fn watch(&mut self, on: bool) {
-        self.inner.watch(on);
-        self.watching = on;
-        if on {
-            self.settle();
-        } else {
-            self.incoming.iter_mut().for_each(Incoming::ignore);
-        }
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.inner.set_gsi(open)
+    }
+
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.inner.listen(service, address)
+    }
+
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.inner.unlisten(service, address);
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use rxe_core::wire::{Frame, IpId, NetHeader, Packet, TxBatch};
 
-use crate::NetError;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, hand_on};
+use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::{NetError, Sharing};
 
 /// A backend that tells what it does, one line a packet:
 ///
@@ -63,14 +63,20 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
         result
     }
 
-    hand_on!(join, leave, set_addresses, share, take_up, watch, set_gsi, listen, unlisten);
-
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.inner.for_each_fd(f);
     }
 
     fn counters(&self) -> Counters {
         self.inner.counters()
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.inner.sharing()
     }
 }
 

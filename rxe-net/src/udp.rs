@@ -26,12 +26,12 @@ use smallvec::SmallVec;
 
 use self::socket::UdpSocket;
 use self::sockets::Sockets;
-use crate::NetError;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 use crate::lease::{Member, Post, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
+use crate::{NetError, Sharing};
 
 /// What a [`UdpBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -238,6 +238,12 @@ impl Backend for UdpBackend {
         self.counters
     }
 
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for UdpBackend {
     fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
         if self.sockets.of(group).is_some() {
             return Ok(());

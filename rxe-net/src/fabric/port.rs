@@ -13,7 +13,7 @@ use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use super::{Fabric, Faults};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 use crate::timer::Timer;
-use crate::{NetError, rng::Rng};
+use crate::{NetError, Sharing, rng::Rng};
 
 /// A network that [`FabricPort`]s are plugged into.
 #[derive(Clone)]
@@ -175,6 +175,12 @@ impl Backend for FabricPort {
         self.counters
     }
 
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for FabricPort {
     fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
         let of_family = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
         let Some(&own) = self.addresses.iter().find(of_family) else {

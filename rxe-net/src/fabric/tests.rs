@@ -6,7 +6,7 @@ use rxe_core::wire::{IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 
 use super::{Fabric, FabricCounters, FabricPort, Faults, Hub};
 use crate::testing::{receive_packets, wait_readable};
-use crate::{Backend, SendStatus};
+use crate::{Backend, SendStatus, Sharing};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

@@ -28,8 +28,8 @@ use crate::udp::socket::UdpSocket;
 /// What a device shares with other processes: its addresses, and the queue pair numbers on them.
 ///
 /// What may have to wait for these processes is done here, by any thread, without the backend
-/// ([`crate::Backend::share`]); what has come of it works from the next
-/// [`crate::Backend::take_up`] or [`crate::Backend::set_addresses`] on.
+/// ([`crate::Sharing::share`]); what has come of it works from the next
+/// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`] on.
 #[derive(Debug)]
 pub struct Share {
     scope: u32,
@@ -99,7 +99,7 @@ impl Share {
     }
 
     /// Takes part in the groups of those of these addresses on which it does not yet. What is wrong
-    /// with one that can not be shared is said by [`crate::Backend::set_addresses`].
+    /// with one that can not be shared is said by [`crate::Sharing::set_addresses`].
     pub fn enter(&self, addresses: &[IpAddr]) {
         self.state().failed.clear();
         self.enter_rest(addresses);

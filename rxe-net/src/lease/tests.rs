@@ -14,7 +14,7 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 use super::name::Place;
 use crate::sys::unix::{UnixSocket, abstract_name, exists};
 use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
-use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
+use crate::{Backend, NetError, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
 
 const ADDRESS: &str = "127.0.0.1";
 

@@ -8,7 +8,7 @@ use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::{PacketBackend, PacketConfig};
 use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all};
-use crate::{Backend, NetError, UdpBackend, UdpConfig};
+use crate::{Backend, NetError, Sharing, UdpBackend, UdpConfig};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

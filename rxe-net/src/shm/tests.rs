@@ -14,7 +14,7 @@ use super::ring::Producer;
 use crate::lease::name::Place;
 use crate::sys::unix::UnixSocket;
 use crate::testing::{in_namespace, send_all};
-use crate::{Backend, UdpBackend, UdpConfig};
+use crate::{Backend, Sharing, UdpBackend, UdpConfig};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

@@ -5,7 +5,7 @@ use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::{UdpBackend, UdpConfig};
 use crate::testing::{in_namespace, receive_packets, wait_readable};
-use crate::{Backend, NetError, PortOwner, SendStatus, SrcPort};
+use crate::{Backend, NetError, PortOwner, SendStatus, Sharing, SrcPort};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

@@ -9,7 +9,7 @@ use rxe_core::cm::service::IpCmHeader;
 use rxe_core::cm::{self, CmConfig, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::Backend;
+use rxe_net::Sharing;
 
 use super::connect::refused;
 use super::id::os;
@@ -108,7 +108,7 @@ impl Agent {
         address: IpAddr,
         afonly: bool,
         backlog: usize,
-        backend: &mut dyn Backend,
+        sharing: Option<&mut dyn Sharing>,
     ) -> Result<ListenerId> {
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
         let listener = self.services.get(&service_id).copied();
@@ -117,7 +117,9 @@ impl Agent {
             return Err(os("listen there", libc::EADDRINUSE));
         }
         // Requests to other processes on this address go elsewhere.
-        backend.listen(service_id, at(address, afonly))?;
+        if let Some(sharing) = sharing {
+            sharing.listen(service_id, at(address, afonly))?;
+        }
         let listener = match listener {
             Some(listener) => {
                 self.manager.widen(listener, backlog);
@@ -139,13 +141,13 @@ impl Agent {
         now: Time,
         listener: ListenerId,
         mailbox: &Arc<Mailbox>,
-        backend: &mut dyn Backend,
+        mut sharing: Option<&mut dyn Sharing>,
     ) {
         let Some(entries) = self.listeners.get_mut(&listener) else { return };
         entries.retain(|entry| {
             let goes = Arc::ptr_eq(&entry.mailbox, mailbox);
-            if goes {
-                backend.unlisten(entry.service_id, at(entry.address, entry.afonly));
+            if goes && let Some(sharing) = &mut sharing {
+                sharing.unlisten(entry.service_id, at(entry.address, entry.afonly));
             }
             !goes
         });

@@ -46,8 +46,8 @@ impl CmId {
         let mut listening = Vec::new();
         let mut failed = None;
         for device in devices {
-            let listener = device.with_cm_and_backend(|agent, backend, _| {
-                agent.listen(service, mailbox, local.ip(), afonly, backlog, backend)
+            let listener = device.with_cm_and_sharing(|agent, sharing, _| {
+                agent.listen(service, mailbox, local.ip(), afonly, backlog, sharing)
             });
             match listener.and_then(|listened| listened) {
                 Ok(listener) => listening.push((device, listener)),
@@ -60,8 +60,8 @@ impl CmId {
             && (listening.is_empty() || taken)
         {
             for (device, listener) in listening {
-                let _ = device.with_cm_and_backend(|agent, backend, now| {
-                    agent.unlisten(now, listener, mailbox, backend);
+                let _ = device.with_cm_and_sharing(|agent, sharing, now| {
+                    agent.unlisten(now, listener, mailbox, sharing);
                 });
             }
             return Err(e);

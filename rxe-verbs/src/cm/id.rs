@@ -475,8 +475,8 @@ impl Drop for IdInner {
         let mailbox = &self.mailbox;
         // If a device has failed, nobody can be told.
         for (device, listener) in state.listening.drain(..) {
-            let _ = device.with_cm_and_backend(|agent, backend, now| {
-                agent.unlisten(now, listener, mailbox, backend);
+            let _ = device.with_cm_and_sharing(|agent, sharing, now| {
+                agent.unlisten(now, listener, mailbox, sharing);
             });
         }
         if let (Some(device), Some(id)) = (&state.device, state.conn) {

@@ -12,7 +12,7 @@ use rxe_core::cm::CmConfig;
 use rxe_core::engine::{Counters, Limits};
 use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
-use rxe_net::{Backend, PcapHandle};
+use rxe_net::{PcapHandle, Sharing};
 
 use super::follow::Live;
 use super::numbers::Numbers;
@@ -252,13 +252,13 @@ impl Device {
 
     /// Does something with its connection manager, which begins with this if there was none.
     pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
-        self.with_cm_and_backend(|agent, _, now| f(agent, now))
+        self.with_cm_and_sharing(|agent, _, now| f(agent, now))
     }
 
-    /// The same, and with the way onto the wire.
-    pub(crate) fn with_cm_and_backend<R>(
+    /// The same, and with the control path of a backend that shares its addresses.
+    pub(crate) fn with_cm_and_sharing<R>(
         &self,
-        f: impl FnOnce(&mut Agent, &mut dyn Backend, Time) -> R,
+        f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
     ) -> Result<R> {
         let config = CmConfig {
             block: self.qpn_block().unwrap_or(0),

@@ -12,7 +12,7 @@ use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, Faults, InterfaceMonitor, NetError, PacketBackend,
-    PacketConfig, Pcap, PcapHandle, PcapOptions, Shm, SrcPort, UdpBackend, UdpConfig,
+    PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend, UdpConfig,
 };
 
 use super::follow::{Follow, Live};
@@ -163,7 +163,7 @@ impl OpenOptions {
         } else {
             info.gids().usable()
         };
-        let (backend, capture) = self.open_backend(&info, &gids)?;
+        let (mut backend, capture) = self.open_backend(&info, &gids)?;
         let capabilities = backend.capabilities().clone();
 
         let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
@@ -182,7 +182,7 @@ impl OpenOptions {
             limits: self.limits,
         };
         let limits = config.limits;
-        let share = backend.share();
+        let share = backend.sharing().and_then(|sharing| sharing.share());
         let memory = Arc::new(Memory::new());
         let asyncs = Arc::new(AsyncEvents::new()?);
         let shard = Arc::new(Shard::new(ShardParts {
@@ -258,7 +258,7 @@ impl OpenOptions {
 
     fn with_memory(
         &self,
-        wire: impl Backend + 'static,
+        wire: impl Backend + Sharing + 'static,
         netdev: &str,
         addresses: &[IpAddr],
     ) -> Result<Box<dyn Backend>, NetError> {

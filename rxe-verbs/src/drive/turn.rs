@@ -4,7 +4,7 @@ use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
-use rxe_net::{Backend, NetError, SendStatus};
+use rxe_net::{Backend, NetError, SendStatus, Sharing};
 
 use super::duty::{Duty, Interest};
 use super::watch::{Armed, Watch};
@@ -65,12 +65,12 @@ impl Core {
     pub(crate) fn set_gids(&mut self, gids: &[Gid]) -> Result<(), NetError> {
         self.engine.set_gids(gids.to_vec());
         let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
-        self.backend.set_addresses(&addresses)
+        self.backend.sharing().map_or(Ok(()), |sharing| sharing.set_addresses(&addresses))
     }
 
     /// Receives for what the device has leased since.
     pub(crate) fn take_up(&mut self) -> Result<(), NetError> {
-        self.backend.take_up()
+        self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
     }
 
     /// Joins the groups that queue pairs are attached to. If one can not be joined, those before it
@@ -79,7 +79,10 @@ impl Core {
         let Self { engine, backend, joined, .. } = self;
         for group in engine.multicast_groups() {
             if !joined.contains(&group) {
-                backend.join(group.to_ip())?;
+                let Some(sharing) = backend.sharing() else {
+                    return Err(NetError::NoMulticast { backend: backend.capabilities().name });
+                };
+                sharing.join(group.to_ip())?;
                 joined.push(group);
             }
         }
@@ -91,8 +94,8 @@ impl Core {
         let Self { engine, backend, joined, .. } = self;
         joined.retain(|group| {
             let wanted = engine.multicast_groups().any(|g| g == *group);
-            if !wanted {
-                backend.leave(group.to_ip());
+            if !wanted && let Some(sharing) = backend.sharing() {
+                sharing.leave(group.to_ip());
             }
             wanted
         });
@@ -104,18 +107,20 @@ impl Core {
         &mut self,
         config: CmConfig,
         device: impl FnOnce() -> WeakDevice,
-        f: impl FnOnce(&mut Agent, &mut dyn Backend, Time) -> R,
+        f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
     ) -> Result<R, NetError> {
         let agent = match &mut self.cm {
             Some(agent) => agent,
             none => {
-                self.backend.set_gsi(true)?;
+                if let Some(sharing) = self.backend.sharing() {
+                    sharing.set_gsi(true)?;
+                }
                 self.engine.set_gsi(true);
                 self.events.watch_established();
                 none.insert(Box::new(Agent::new(config, device())))
             }
         };
-        Ok(f(agent, &mut *self.backend, now()))
+        Ok(f(agent, self.backend.sharing(), now()))
     }
 
     /// When [`Core::transmit`] must be called, if nothing else happens.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 
 /// Leases one more block, which works from now on.
-fn lease(backend: &mut impl Backend) -> u8 {
+fn lease(backend: &mut impl Sharing) -> u8 {
     let block = backend.share().unwrap().lease().unwrap();
     backend.take_up().unwrap();
     block
@@ -31,7 +31,7 @@ fn sender() -> UdpBackend {
     UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap()
 }
 
-fn further_blocks_are_leased_one_by_one<B: Backend>(open: impl Fn() -> B) {
+fn further_blocks_are_leased_one_by_one<B: Backend + Sharing>(open: impl Fn() -> B) {
     let mut from = sender();
     let (mut a, mut b) = (open(), open());
     assert_eq!((lease(&mut a), lease(&mut b), lease(&mut a)), (3, 4, 5));
@@ -112,7 +112,7 @@ fn merged_packets_for_several_blocks_of_a_device_are_its_own() {
     });
 }
 
-fn addresses_that_come_have_all_blocks<B: Backend>(open: impl Fn(&[&str]) -> B) {
+fn addresses_that_come_have_all_blocks<B: Backend + Sharing>(open: impl Fn(&[&str]) -> B) {
     const OTHER: &str = "127.0.0.2";
     let to = |from: &mut UdpBackend, dst: &str, number: u32, blocks: &[u8]| {
         let net = NetHeader::outgoing(ip("127.0.0.9"), ip(dst), UDP_PORT);

@@ -1,0 +1,94 @@
+//! What a backend that shares its addresses can do beside moving frames ([`crate::Backend`]):
+//! lease QPN blocks, take part in QP1, listen to services, join multicast groups.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::{NetError, Share};
+
+/// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
+/// services), other hosts (multicast groups), and the interface, whose addresses come and go.
+///
+/// A backend offers it by [`crate::Backend::sharing`]. Each method has a default for a backend
+/// that lacks this part.
+pub trait Sharing {
+    /// The backend's QPN blocks and addresses, as shared with other processes; `None` if every
+    /// packet to its addresses reaches it.
+    fn share(&self) -> Option<Arc<Share>> {
+        None
+    }
+
+    /// Starts to receive for the QPN blocks that [`Share::lease`] has added.
+    ///
+    /// # Errors
+    /// The system has no descriptor or no memory left.
+    fn take_up(&mut self) -> Result<(), NetError> {
+        Ok(())
+    }
+
+    /// Replaces the addresses to receive for, after the interface's have changed. A new address that
+    /// other processes have open may have to be waited for, unless [`Share::enter`] has entered it.
+    ///
+    /// # Errors
+    /// A new address can not be used; the others are.
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        let _ = addresses;
+        Ok(())
+    }
+
+    /// Starts or stops receiving packets to QP1. If several processes have the address
+    /// ([`crate::Capabilities::qpn_block`]), each gets the answers to communication and request IDs
+    /// whose high 8 bits are its block, and the requests for services that it listens to. What is
+    /// for nobody in particular goes to the first process that sees it.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        let _ = open;
+        Ok(())
+    }
+
+    /// Receives requests (REQ, SIDR_REQ) for this service ID: those to `address`; to all addresses
+    /// of its family, if it is unspecified; to all addresses, if it is `None`. Call
+    /// [`Sharing::set_gsi`] first.
+    ///
+    /// # Errors
+    /// [`NetError::ServiceTaken`]: another process on the address listens to it.
+    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        let _ = (service, address);
+        Ok(())
+    }
+
+    /// Undoes [`Sharing::listen`].
+    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        let _ = (service, address);
+    }
+
+    /// Receives datagrams to this multicast group, own datagrams included. Joining again changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// The interface can not join it, or this backend has no multicast.
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError>;
+
+    /// Undoes [`Sharing::join`].
+    fn leave(&mut self, group: IpAddr);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backend, Fault, Faults, Hub, Trace};
+
+    #[test]
+    fn a_wrapper_offers_what_the_backend_inside_shares() {
+        let [a, group]: [IpAddr; 2] = ["10.0.0.1", "239.1.2.3"].map(|ip| ip.parse().unwrap());
+        let port = Hub::new(1, Faults::default()).port(&[a]).unwrap();
+        let fault = Fault::new(port, 1, Faults::default(), Faults::default()).unwrap();
+        let mut all: Box<dyn Backend> = Box::new(Trace::new(fault, Vec::new()));
+        let sharing = all.sharing().expect("a port can join groups");
+        sharing.join(group).unwrap();
+        assert!(sharing.share().is_none(), "it shares no address");
+        sharing.leave(group);
+    }
+}
