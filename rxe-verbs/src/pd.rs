@@ -49,10 +49,11 @@ impl ProtectionDomain {
         self.register_buffer(buffer, start, access)
     }
 
-    /// Registers memory of the program, to be named by addresses from `iova` on.
+    /// Registers memory of the program, to be named by addresses from `iova` on. A region may be
+    /// empty: its keys then fit requests of length 0.
     ///
     /// # Errors
-    /// It is empty, REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
     /// the addresses pass the end of the address space, or there are as many regions as the device
     /// allows.
     ///
@@ -74,7 +75,6 @@ impl ProtectionDomain {
 
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
         self.inner.device.shard().check()?;
-        mr::check_length(buffer.len())?;
         mr::check_access(access)?;
         let place = self.inner.device.quotas().mrs.take()?;
         let memory = self.inner.device.memory();

@@ -254,7 +254,7 @@ fn requests_that_contradict_themselves_are_not_taken() {
     let ah = a.pd.create_ah_to(b.device.gids()[0]).unwrap();
     let long = vec![0; 257];
     check(rows! {
-        "an atomic of 16 bytes": qp.fetch_add(1, memory.slice(..16), remote, 1).post() => EINVAL, "8 bytes";
+        "an atomic of 7 bytes": qp.fetch_add(1, memory.slice(..7), remote, 1).post() => EINVAL, "8 bytes";
         "an atomic of no bytes": raw(SendOp::FetchAdd { remote, add: 1 }, sges(&[])) => EINVAL, "8 bytes";
         "an atomic at an odd address": qp.compare_swap(1, sge, odd, 0, 1).post() => EINVAL, "multiple of 8";
         "an ATOMIC WRITE at an odd address": qp.atomic_write(1, 1, odd).post() => EINVAL, "multiple of 8";

@@ -80,6 +80,22 @@ fn atomics_change_the_word_and_bring_what_it_was() {
 }
 
 #[test]
+fn an_atomic_fills_the_first_bytes_of_a_longer_list() {
+    let (a, b) = pair();
+    // Longer than a packet: it is one packet all the same, and the next request follows it.
+    let (result, word) = (a.region(10_000), b.region(8));
+    word.store_u64(0, 100).unwrap();
+    result.write_at(0, &[0xee; 10_000]).unwrap();
+    a.qp.fetch_add(1, result.slice(..), word.remote(0), 5).post().unwrap();
+    assert_eq!(a.ok().byte_len, 8);
+    assert_eq!(result.load_u64(0).unwrap(), 100);
+    assert_eq!(result.to_vec(8..).unwrap(), [0xee; 9_992]);
+    a.qp.fetch_add(2, result.slice(..9), word.remote(0), 5).post().unwrap();
+    a.ok();
+    assert_eq!((result.load_u64(0).unwrap(), word.load_u64(0).unwrap()), (105, 110));
+}
+
+#[test]
 fn lists_are_gathered_and_scattered() {
     let (a, b) = pair();
     let (from, to) = (a.region(30_000), b.region(30_000));

@@ -82,6 +82,13 @@ static void describe(void)
 	CHECK(ibv_query_port(context, 2, &port) == EINVAL);
 	entries = ibv_query_gid_table(context, table, 64, 0);
 	CHECK(entries > 0);
+	CHECK(ibv_query_gid_table(context, table, entries, 0) == entries);
+	/* A table that is too small is refused, and not filled in part. */
+	CHECK(ibv_query_gid_table(context, table, entries - 1, 0) == -EINVAL);
+	CHECK(ibv_query_gid_table(context, table, 0, 0) == -EINVAL);
+	/* Programs duplicate the command descriptor, and set flags of it. */
+	CHECK(fcntl(context->cmd_fd, F_SETFD, FD_CLOEXEC) == 0);
+	CHECK(!ibv_import_device(context->cmd_fd) && errno == EOPNOTSUPP);
 	CHECK(ibv_query_gid_ex(context, 1, table[0].gid_index, &entry, 0) == 0);
 	CHECK(entry.gid_type == IBV_GID_TYPE_ROCE_V2 && entry.ndev_ifindex > 0);
 	CHECK(memcmp(&entry, &table[0], sizeof entry) == 0);
@@ -127,7 +134,8 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer, int gid_index)
 	memset(&attr, 0xa5, sizeof attr);
 	attr.qp_state = IBV_QPS_RTR;
 	attr.path_mtu = IBV_MTU_1024;
-	attr.dest_qp_num = peer->qp_num;
+	/* Only 24 bits are the number. */
+	attr.dest_qp_num = peer->qp_num | 0x5a000000;
 	attr.rq_psn = 7;
 	attr.max_dest_rd_atomic = 4;
 	attr.min_rnr_timer = 12;
@@ -304,12 +312,127 @@ static void registering_anew(void)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == 0);
 	CHECK(region->addr == other + SIZE);
 	CHECK(ibv_rereg_mr(region, 64, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
+	/* libibverbs refuses no memory and rights without their flag, the device a wrong right. */
+	CHECK(ibv_rereg_mr(region, flags, NULL, other, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_rereg_mr(region, flags, NULL, NULL, SIZE, 0) == IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, IBV_ACCESS_LOCAL_WRITE) ==
+	      IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			   IBV_ACCESS_REMOTE_WRITE) == IBV_REREG_MR_ERR_CMD && errno == EINVAL);
+	CHECK(region->addr == other + SIZE && region->length == SIZE);
 	CHECK(ibv_dereg_mr(region) == 0);
 	CHECK(!ibv_reg_mr(pd, other, SIZE, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
 	CHECK(!ibv_reg_mr(pd, (void *)4096, SIZE, 0) && errno == EFAULT);
 	region = ibv_reg_mr(pd, other, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	CHECK(region && ibv_dereg_mr(region) == 0);
 	free(other);
+}
+
+/* What devices allow, although it seems to have no use. */
+static void empty_regions_and_long_lists(void)
+{
+	struct ibv_mr *empty = ibv_reg_mr(pd, memory + 64, 0, IBV_ACCESS_REMOTE_READ);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);
+	uint64_t *word = (uint64_t *)(memory + 512);
+
+	CHECK(empty && empty->length == 0 && empty->addr == memory + 64);
+	ibv_wr_start(qp);
+	qp->wr_id = 60;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_read(qp, empty->rkey, address(64));
+	ibv_wr_set_sge(qp, empty->lkey, address(64), 0);
+	CHECK(ibv_wr_complete(qp) == 0);
+	expect(60, IBV_WC_RDMA_READ);
+	CHECK(ibv_dereg_mr(empty) == 0);
+	/* The first 8 bytes of the list are what an atomic fills. */
+	word[0] = 5;
+	word[1] = word[2] = 0;
+	ibv_wr_start(qp);
+	qp->wr_id = 61;
+	ibv_wr_atomic_fetch_add(qp, mr->rkey, address(512), 2);
+	ibv_wr_set_sge(qp, mr->lkey, address(520), 16);
+	CHECK(ibv_wr_complete(qp) == 0);
+	expect(61, IBV_WC_FETCH_ADD);
+	CHECK(word[0] == 7 && word[1] == 5 && word[2] == 0);
+}
+
+/* An object whose handle or context was overwritten is not the object that it was. */
+static void overwritten_handles(void)
+{
+	enum { WRONG = 0xdeadbeef };
+	struct ibv_context *other = ibv_open_device(context->device);
+	struct ibv_pd *domain = ibv_alloc_pd(context);
+	struct ibv_cq *queue = ibv_create_cq(context, 4, NULL, NULL, 0);
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(domain, &srq_attr);
+	struct ibv_mr *region = ibv_reg_mr(domain, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mw *window = ibv_alloc_mw(domain, IBV_MW_TYPE_1);
+	struct ibv_qp_init_attr attr = { .send_cq = queue, .recv_cq = queue, .srq = srq,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 }, .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(domain, &attr);
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1 }, seen;
+	struct ibv_qp_init_attr its;
+	struct ibv_srq_attr limit = { .srq_limit = 4 };
+	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1, .grh = { .sgid_index = 1 } };
+	struct ibv_ah *ah;
+	uint32_t number;
+
+	CHECK(other && domain && queue && srq && region && window && qp);
+	CHECK(ibv_query_gid(context, 1, 1, &way.grh.dgid) == 0);
+	CHECK((ah = ibv_create_ah(domain, &way)));
+
+	qp->handle ^= WRONG;
+	CHECK(ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				       IBV_QP_ACCESS_FLAGS) == ENOENT);
+	CHECK(ibv_query_qp(qp, &seen, IBV_QP_STATE, &its) == ENOENT);
+	CHECK(ibv_destroy_qp(qp) == ENOENT && errno == ENOENT);
+	qp->handle ^= WRONG;
+	CHECK(ibv_destroy_qp(qp) == 0);
+
+	queue->handle ^= WRONG;
+	CHECK(!ibv_create_qp(domain, &attr) && errno == ENOENT);
+	CHECK(ibv_req_notify_cq(queue, 0) == ENOENT && ibv_resize_cq(queue, 8) == ENOENT);
+	CHECK(ibv_destroy_cq(queue) == ENOENT);
+	queue->handle ^= WRONG;
+
+	srq->handle ^= WRONG;
+	CHECK(!ibv_create_qp(domain, &attr) && errno == ENOENT);
+	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == ENOENT);
+	CHECK(ibv_query_srq(srq, &limit) == ENOENT && ibv_destroy_srq(srq) == ENOENT);
+	srq->handle ^= WRONG;
+
+	/* The handle of another object of the same kind is wrong too. */
+	number = region->handle;
+	region->handle = mr->handle;
+	CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) ==
+	      IBV_REREG_MR_ERR_CMD && errno == ENOENT);
+	CHECK(ibv_dereg_mr(region) == ENOENT);
+	region->handle = 0;
+	CHECK(ibv_dereg_mr(region) == ENOENT && errno == ENOENT);
+	window->handle ^= WRONG;
+	CHECK(ibv_dealloc_mw(window) == ENOENT);
+	window->handle ^= WRONG;
+	ah->handle ^= WRONG;
+	CHECK(ibv_destroy_ah(ah) == ENOENT && errno == ENOENT);
+	ah->handle ^= WRONG;
+
+	domain->handle ^= WRONG;
+	CHECK(!ibv_reg_mr(domain, memory, SIZE, 0) && errno == ENOENT);
+	CHECK(!ibv_alloc_mw(domain, IBV_MW_TYPE_1) && errno == ENOENT);
+	CHECK(!ibv_create_srq(domain, &srq_attr) && errno == ENOENT);
+	CHECK(!ibv_create_ah(domain, &way) && errno == ENOENT);
+	CHECK(!ibv_create_qp(domain, &attr) && errno == ENOENT);
+	CHECK(ibv_dealloc_pd(domain) == ENOENT && errno == ENOENT);
+	domain->handle ^= WRONG;
+	domain->context = other;
+	CHECK(ibv_dealloc_pd(domain) == ENOENT);
+	domain->context = context;
+
+	CHECK(ibv_destroy_ah(ah) == 0 && ibv_dealloc_mw(window) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(queue) == 0);
+	region->handle = number;
+	CHECK(ibv_dereg_mr(region) == 0 && ibv_dealloc_pd(domain) == 0);
+	CHECK(ibv_close_device(other) == 0);
 }
 
 static void what_is_in_use_stays(void)
@@ -475,6 +598,8 @@ int main(int count, char **arguments)
 	lists_and_the_bad_one();
 	windows();
 	registering_anew();
+	empty_regions_and_long_lists();
+	overwritten_handles();
 	what_is_in_use_stays();
 	events();
 	limit_of_a_shared_queue();

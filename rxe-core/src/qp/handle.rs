@@ -245,7 +245,8 @@ impl QpHandle {
             }
         }
         check_limit("bytes in a message", bytes, self.max_message)?;
-        if request.op.is_atomic() && bytes != 8 {
+        // Devices allow more, and use the first 8 bytes of the list.
+        if request.op.is_atomic() && bytes < 8 {
             return Err(VerbsError::InvalidRequest {
                 why: "the result of an atomic is 8 bytes: give it a scatter list of 8 bytes",
             });

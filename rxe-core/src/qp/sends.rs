@@ -60,7 +60,7 @@ pub(crate) fn complete_send(
     }
     let completion = Completion {
         op: completion_op(&request.op),
-        byte_len: u32::try_from(request.payload.len()).unwrap_or(u32::MAX),
+        byte_len: request.message_len(),
         src_qp: link.attr.dest_qp_num,
         ..Completion::new(request.id, status, link.qpn(), ctx.now)
     };

@@ -234,6 +234,12 @@ impl SendRequest {
     pub fn new(id: u64, op: SendOp, payload: Payload) -> Self {
         Self { id, op, payload, flags: SendFlags::SIGNALED, to: None, xrc_srq: None }
     }
+
+    /// Bytes of the message: those of the payload. An atomic has 8, however long its list is.
+    pub(crate) fn message_len(&self) -> u32 {
+        // A longer message is refused when it is posted.
+        if self.op.is_atomic() { 8 } else { u32::try_from(self.payload.len()).unwrap_or(u32::MAX) }
+    }
 }
 
 /// A request to the receive queue: where the next message may go.

@@ -38,8 +38,7 @@ pub(super) struct Wqe {
 
 impl Wqe {
     pub(super) fn new(request: SendRequest) -> Self {
-        // A longer message was refused when it was posted.
-        let len = u32::try_from(request.payload.len()).unwrap_or(u32::MAX);
+        let len = request.message_len();
         Self { request, len, first: Psn::ZERO, packets: 0, chunk: 1, failed: None }
     }
 

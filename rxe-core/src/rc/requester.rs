@@ -282,7 +282,7 @@ impl Requester {
             let remote = request.op.remote()?;
             let len = match request.op {
                 SendOp::Flush { length, .. } => length,
-                _ => u32::try_from(request.payload.len()).unwrap_or(u32::MAX),
+                _ => request.message_len(),
             };
             Some(MemoryRange { addr: remote.addr, len, key: remote.rkey })
         };

@@ -7,6 +7,7 @@ use rxe_verbs::{AddressHandle, AddressVector, Gid};
 
 use super::abi::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
 use super::context::Context;
+use super::handle::Handle;
 use super::pd::Pd;
 use super::qp_attr;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
@@ -15,6 +16,7 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 #[repr(C)]
 pub(super) struct Ah {
     verbs: ibv_ah,
+    made: Handle,
     pub(super) handle: AddressHandle,
 }
 
@@ -25,16 +27,28 @@ impl Ah {
         // SAFETY: programs only have the address of the first field of an `Ah`.
         unsafe { &*ah.cast() }
     }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Ah::of`].
+    pub(super) unsafe fn known<'a>(ah: *mut ibv_ah) -> Outcome<&'a Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(ah), (*ah).context, (*ah).handle) };
+        this.made.check("the address handle", context, handle)?;
+        Ok(this)
+    }
 }
 
 unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_ah> {
     // SAFETY: a protection domain, whose context is open.
-    let (context, owner) = unsafe { ((*pd).context, Pd::of(pd)) };
+    let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)?) };
     // SAFETY: as above.
     unsafe { Context::of(context) }.check()?;
     let handle = owner.domain.create_ah(address)?;
-    let verbs = ibv_ah { context, pd, handle: 0 };
-    Ok(Box::into_raw(Box::new(Ah { verbs, handle })).cast())
+    let made = Handle::new(context);
+    let verbs = ibv_ah { context, pd, handle: made.number() };
+    Ok(Box::into_raw(Box::new(Ah { verbs, made, handle })).cast())
 }
 
 #[unsafe(no_mangle)]
@@ -48,9 +62,13 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: a handle, whose context is open.
-    let own = unsafe { Context::of(Ah::of(ah).verbs.context) }.is_own();
-    if own {
+    // SAFETY: a handle.
+    let this = match unsafe { Ah::known(ah) } {
+        Ok(this) => this,
+        Err(failure) => return errno_of("ibv_destroy_ah", Err(failure)),
+    };
+    // SAFETY: its context is open.
+    if unsafe { Context::of(this.verbs.context) }.is_own() {
         // SAFETY: from `create`; the program gives it up.
         drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });
     }

@@ -10,7 +10,7 @@ use std::{ptr, slice};
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use rxe_verbs::{Key, Payload, Qkey, QpType, Remote, SendOp, SendRequest, Sge, SgeList};
+use rxe_verbs::{Key, Payload, Qkey, QpType, Qpn, Remote, SendOp, SendRequest, Sge, SgeList};
 
 use super::abi::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 use super::ah::Ah;
@@ -271,7 +271,7 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
     // SAFETY: see wr_send; an address handle.
     unsafe {
         refine(qp, |request| {
-            let qpn = post::qpn(qpn)?;
+            let qpn = Qpn::from_wire(qpn);
             request.to = Some(Ah::of(ah).handle.datagram(qpn, Qkey::new(qkey)));
             Ok(())
         });

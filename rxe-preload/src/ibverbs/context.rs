@@ -65,7 +65,9 @@ impl Context {
         let context = ibv_context {
             device: entry.as_ptr(),
             ops: ops(),
-            cmd_fd: -1,
+            // There is no kernel to command. Programs duplicate it or set flags of it, so it is one
+            // that is open.
+            cmd_fd: asyncs.as_raw_fd(),
             async_fd: asyncs.as_raw_fd(),
             num_comp_vectors: c_int::try_from(cpus).unwrap_or(1),
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
@@ -297,7 +299,8 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     errno_of("ibv_close_device", Ok(()))
 }
 
-/// A command descriptor of the kernel, which there is none of.
+/// Sharing a device with another process through its command descriptor: rxe's provider in rdma-core
+/// does not have that either.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
     pointer_of("ibv_import_device", Err(Failure::plain(libc::EOPNOTSUPP)))

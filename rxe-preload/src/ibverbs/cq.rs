@@ -15,6 +15,7 @@ use super::abi::{
 use super::asynchronous::Unacknowledged;
 use super::channel::Channel;
 use super::context::Context;
+use super::handle::Handle;
 use crate::explain;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
 
@@ -23,6 +24,7 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
 pub(super) struct Cq {
     /// Which the program may write to, too.
     verbs: UnsafeCell<ibv_cq_ex>,
+    made: Handle,
     pub(super) queue: CompletionQueue,
     pub(super) completions: Unacknowledged,
     pub(super) asyncs: Unacknowledged,
@@ -38,6 +40,17 @@ impl Cq {
     pub(super) unsafe fn of<'c>(cq: *mut ibv_cq) -> &'c Self {
         // SAFETY: programs only have the address of the first field of a `Cq`.
         unsafe { &*cq.cast() }
+    }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Cq::of`].
+    pub(super) unsafe fn known<'c>(cq: *mut ibv_cq) -> Outcome<&'c Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(cq), (*cq).context, (*cq).handle) };
+        this.made.check("the completion queue", context, handle)?;
+        Ok(this)
     }
 
     /// The context that it was made on, which is open as long as the queue exists.
@@ -84,11 +97,12 @@ pub(super) unsafe fn create(
         // SAFETY: a channel.
         device.create_cq_on(cqe, &unsafe { Channel::of(channel) }.channel)?
     };
+    let made = Handle::new(context);
     let base = ibv_cq {
         context,
         channel,
         cq_context,
-        handle: 0,
+        handle: made.number(),
         cqe: c_int::try_from(queue.depth()).unwrap_or(c_int::MAX),
         unused: Unused::NEW,
         comp_events_completed: 0,
@@ -97,6 +111,7 @@ pub(super) unsafe fn create(
     let id = queue.id();
     let this = Box::new(Cq {
         verbs: UnsafeCell::new(super::cq_ex::readers(base)),
+        made,
         queue,
         completions: Unacknowledged::default(),
         asyncs: Unacknowledged::default(),
@@ -130,7 +145,10 @@ unsafe extern "C" fn ibv_create_cq(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let this = unsafe { Cq::of(cq) };
+    let this = match unsafe { Cq::known(cq) } {
+        Ok(this) => this,
+        Err(failure) => return errno_of("ibv_destroy_cq", Err(failure)),
+    };
     // SAFETY: as above.
     let (context, channel) = unsafe { ((*cq).context, (*cq).channel) };
     // SAFETY: as above.
@@ -157,11 +175,10 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: a queue.
-    let this = unsafe { Cq::of(cq) };
-    let resized = this
-        .owner()
-        .check()
-        .and_then(|()| Ok(this.queue.resize(u32::try_from(cqe).unwrap_or(0))?));
+    let resized = unsafe { Cq::known(cq) }.and_then(|this| {
+        this.owner().check()?;
+        Ok(this.queue.resize(u32::try_from(cqe).unwrap_or(0))?)
+    });
     if resized.is_ok() {
         // SAFETY: the header's own field; no reference to it exists.
         unsafe { (*cq).cqe = cqe };
@@ -205,8 +222,10 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
 
 pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: a queue.
-    let this = unsafe { Cq::of(cq) };
-    let armed = this.owner().check().and_then(|()| Ok(this.queue.arm(solicited_only != 0)?));
+    let armed = unsafe { Cq::known(cq) }.and_then(|this| {
+        this.owner().check()?;
+        Ok(this.queue.arm(solicited_only != 0)?)
+    });
     errno_of("ibv_req_notify_cq", armed)
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod handle;
 mod lid;
 mod mr;
 mod mw;

@@ -7,6 +7,7 @@ use rxe_verbs::{Access, MemoryRegion, Reregistration};
 
 use super::abi::{ibv_context, ibv_mr, ibv_pd};
 use super::context::Context;
+use super::handle::Handle;
 use super::pd::Pd;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
@@ -14,7 +15,21 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 #[repr(C)]
 pub(super) struct Mr {
     verbs: ibv_mr,
+    made: Handle,
     region: MemoryRegion,
+}
+
+impl Mr {
+    /// The region, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// `mr` exists.
+    pub(super) unsafe fn known<'m>(mr: *mut ibv_mr) -> Outcome<&'m Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (&*mr.cast::<Self>(), (*mr).context, (*mr).handle) };
+        this.made.check("the memory region", context, handle)?;
+        Ok(this)
+    }
 }
 
 /// Of `ibv_access_flags`: that pages may come later (on demand), are huge, and flags that a provider
@@ -36,7 +51,7 @@ pub(super) unsafe fn register(
         return Err(Failure::null("the protection domain"));
     }
     // SAFETY: a protection domain.
-    let (context, owner) = unsafe { ((*pd).context, Pd::of(pd)) };
+    let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)?) };
     // SAFETY: its context is open.
     unsafe { Context::of(context) }.check()?;
     let access = access(flags)?;
@@ -49,19 +64,20 @@ pub(super) unsafe fn register(
     // SAFETY: `ibv_reg_mr`'s own contract: the memory stays until the region is deregistered. No
     // Rust reference to a program's memory exists.
     let region = unsafe { owner.domain.register_raw(first, length, start, access) }?;
+    let made = Handle::new(context);
     let verbs = ibv_mr {
         context,
         pd,
         addr,
         length,
-        handle: 0,
+        handle: made.number(),
         lkey: region.lkey().value(),
         rkey: region.rkey().value(),
     };
     // SAFETY: its context is open.
     let watch = unsafe { &Context::of(context).watch };
     watch.registered(verbs.rkey, start, length as u64, access);
-    Ok(Box::into_raw(Box::new(Mr { verbs, region })).cast())
+    Ok(Box::into_raw(Box::new(Mr { verbs, made, region })).cast())
 }
 
 fn access(flags: c_uint) -> Outcome<Access> {
@@ -134,25 +150,29 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: a region, whose context is open.
-    let own = unsafe { Context::of((*mr).context) }.is_own();
-    if own {
-        // SAFETY: from `register`.
-        let windows = unsafe { (*mr.cast::<Mr>()).region.windows() };
+    // SAFETY: a region.
+    let this = match unsafe { Mr::known(mr) } {
+        Ok(this) => this,
+        Err(failure) => return errno_of("ibv_dereg_mr", Err(failure)),
+    };
+    // SAFETY: its context is open.
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if owner.is_own() {
+        let windows = this.region.windows();
         if windows > 0 {
             // The program still has it, and may try again.
             let why = "memory windows are bound to the region: unbind or free them first";
             return errno_of("ibv_dereg_mr", Err(Failure::new(libc::EBUSY, why)));
         }
-        // SAFETY: a region, whose context is open.
-        unsafe { Context::of((*mr).context).watch.deregistered((*mr).rkey) };
+        owner.watch.deregistered(this.verbs.rkey);
         // SAFETY: from `register`; the program gives it up.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     }
     0
 }
 
-/// Returns 0 or an `ibv_rereg_mr_err_code`: the region is as it was, or it is changed.
+/// Returns 0 or an `ibv_rereg_mr_err_code`: the region is as it was, or it is changed. As in
+/// rdma-core, INPUT is what libibverbs itself refuses, and CMD what the device does.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -162,10 +182,43 @@ unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    const INVALID_INPUT: c_int = -1;
+    const IBV_REREG_MR_ERR_INPUT: c_int = -1;
+    const IBV_REREG_MR_ERR_CMD: c_int = -4;
+    const VERB: &str = "ibv_rereg_mr";
+    if let Err(failure) = check_change(flags, pd, addr, length, access) {
+        errno_of(VERB, Err(failure));
+        return IBV_REREG_MR_ERR_INPUT;
+    }
     // SAFETY: a region, which no other thread uses meanwhile; and the caller's promise.
     let outcome = unsafe { reregister(&mut *mr.cast(), flags, pd, addr, length, access) };
-    if errno_of("ibv_rereg_mr", outcome) == 0 { 0 } else { INVALID_INPUT }
+    if errno_of(VERB, outcome) == 0 { 0 } else { IBV_REREG_MR_ERR_CMD }
+}
+
+/// Of `ibv_rereg_mr_flags`.
+const TRANSLATION: c_int = 1;
+const PD: c_int = 1 << 1;
+const ACCESS: c_int = 1 << 2;
+
+/// Whether the parameters of a re-registration go together.
+fn check_change(
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> Outcome {
+    let why = if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+        format!("flags {flags:#x}: 1, 2 and 4 have a meaning")
+    } else if flags & PD != 0 && pd.is_null() {
+        "the protection domain is missing".into()
+    } else if flags & TRANSLATION != 0 && (addr.is_null() || length == 0) {
+        format!("the new memory is {length} bytes at {addr:p}: both must be given")
+    } else if flags & ACCESS == 0 && access != 0 {
+        "access rights are given without IBV_REREG_MR_CHANGE_ACCESS".into()
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(libc::EINVAL, why))
 }
 
 /// # Safety
@@ -178,24 +231,13 @@ unsafe fn reregister(
     length: usize,
     flags_of_access: c_int,
 ) -> Outcome {
-    const TRANSLATION: c_int = 1;
-    const PD: c_int = 1 << 1;
-    const ACCESS: c_int = 1 << 2;
-    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
-        return Err(Failure::new(
-            libc::EINVAL,
-            format!("flags {flags:#x}: 1, 2 and 4 have a meaning"),
-        ));
-    }
+    mr.made.check("the memory region", mr.verbs.context, mr.verbs.handle)?;
     // SAFETY: its context is open.
     unsafe { Context::of(mr.verbs.context) }.check()?;
     let mut change = Reregistration::new();
     if flags & PD != 0 {
-        if pd.is_null() {
-            return Err(Failure::new(libc::EINVAL, "the protection domain is missing"));
-        }
         // SAFETY: a protection domain.
-        change = change.pd(&unsafe { Pd::of(pd) }.domain);
+        change = change.pd(&unsafe { Pd::known(pd) }?.domain);
     }
     if flags & ACCESS != 0 {
         change = change.access(access(flags_of_access.cast_unsigned())?);

@@ -7,6 +7,7 @@ use rxe_verbs::{Access, Key, MemoryWindow, Payload, SendOp, SendRequest, SgeList
 
 use super::abi::{ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
 use super::context::Context;
+use super::handle::Handle;
 use super::pd::Pd;
 use super::post;
 use super::qp::Qp;
@@ -16,13 +17,28 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 #[repr(C)]
 struct Mw {
     verbs: ibv_mw,
+    made: Handle,
     window: MemoryWindow,
+}
+
+impl Mw {
+    /// The window, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// `mw` exists.
+    pub(super) unsafe fn known<'m>(mw: *mut ibv_mw) -> Outcome<&'m Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (&*mw.cast::<Self>(), (*mw).context, (*mw).handle) };
+        this.made.check("the memory window", context, handle)?;
+        Ok(this)
+    }
 }
 
 pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
     // SAFETY: a protection domain, whose context is open.
-    let (context, owner) = unsafe { ((*pd).context, Pd::of(pd)) };
+    let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)) };
     let make = || -> Outcome<*mut ibv_mw> {
+        let owner = owner?;
         // SAFETY: as above.
         unsafe { Context::of(context) }.check()?;
         let window_type = match kind {
@@ -31,16 +47,22 @@ pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
             _ => return Err(Failure::new(libc::EINVAL, format!("type {kind}: 1 or 2"))),
         };
         let window = owner.domain.create_window(window_type)?;
-        let verbs = ibv_mw { context, pd, rkey: window.rkey().value(), handle: 0, r#type: kind };
-        Ok(Box::into_raw(Box::new(Mw { verbs, window })).cast())
+        let made = Handle::new(context);
+        let (rkey, handle) = (window.rkey().value(), made.number());
+        let verbs = ibv_mw { context, pd, rkey, handle, r#type: kind };
+        Ok(Box::into_raw(Box::new(Mw { verbs, made, window })).cast())
     };
     pointer_of("ibv_alloc_mw", make())
 }
 
 pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: a window, whose context is open.
-    let own = unsafe { Context::of((*mw).context) }.is_own();
-    if own {
+    // SAFETY: a window.
+    let this = match unsafe { Mw::known(mw) } {
+        Ok(this) => this,
+        Err(failure) => return errno_of("ibv_dealloc_mw", Err(failure)),
+    };
+    // SAFETY: its context is open.
+    if unsafe { Context::of(this.verbs.context) }.is_own() {
         // SAFETY: from `alloc_mw`; the program gives it up.
         let this = unsafe { Box::from_raw(mw.cast::<Mw>()) };
         return errno_of("ibv_dealloc_mw", this.window.close().map_err(Failure::from));

@@ -6,12 +6,14 @@ use rxe_verbs::ProtectionDomain;
 
 use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use super::context::Context;
+use super::handle::Handle;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 /// A protection domain as programs hold it. A parent domain is one more handle to its parent.
 #[repr(C)]
 pub(super) struct Pd {
     verbs: ibv_pd,
+    made: Handle,
     pub(super) domain: ProtectionDomain,
     /// Of a parent domain, the domain that it was made of.
     parent: Option<*mut ibv_pd>,
@@ -25,8 +27,25 @@ impl Pd {
         unsafe { &*pd.cast() }
     }
 
-    fn into_ptr(self) -> *mut ibv_pd {
-        Box::into_raw(Box::new(self)).cast()
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Pd::of`].
+    pub(super) unsafe fn known<'p>(pd: *mut ibv_pd) -> Outcome<&'p Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(pd), (*pd).context, (*pd).handle) };
+        this.made.check("the protection domain", context, handle)?;
+        Ok(this)
+    }
+
+    fn into_ptr(
+        context: *mut ibv_context,
+        domain: ProtectionDomain,
+        parent: Option<*mut ibv_pd>,
+    ) -> *mut ibv_pd {
+        let made = Handle::new(context);
+        let verbs = ibv_pd { context, handle: made.number() };
+        Box::into_raw(Box::new(Self { verbs, made, domain, parent })).cast()
     }
 }
 
@@ -39,7 +58,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_pd> {
         let domain = owner.device()?.create_pd()?;
-        Ok(Pd { verbs: ibv_pd { context, handle: 0 }, domain, parent: None }.into_ptr())
+        Ok(Pd::into_ptr(context, domain, None))
     };
     pointer_of("ibv_alloc_pd", make())
 }
@@ -47,7 +66,10 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: a domain, which the program gives up.
-    let this = unsafe { Pd::of(pd) };
+    let this = match unsafe { Pd::known(pd) } {
+        Ok(this) => this,
+        Err(failure) => return errno_of("ibv_dealloc_pd", Err(failure)),
+    };
     // SAFETY: its context is still open.
     if !unsafe { Context::of(this.verbs.context) }.is_own() {
         return 0;
@@ -87,12 +109,11 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
         return pointer_of("ibv_alloc_parent_domain", Err(Failure::plain(libc::EINVAL)));
     }
     // SAFETY: an open context.
-    if let Err(failure) = unsafe { Context::of(context) }.check() {
-        return pointer_of("ibv_alloc_parent_domain", Err(failure));
-    }
+    let own = unsafe { Context::of(context) }.check();
     // SAFETY: a protection domain.
-    let domain = unsafe { Pd::of(parent) }.domain.clone();
-    Pd { verbs: ibv_pd { context, handle: 0 }, domain, parent: Some(parent) }.into_ptr()
+    let made = own.and_then(|()| unsafe { Pd::known(parent) });
+    let made = made.map(|of| Pd::into_ptr(context, of.domain.clone(), Some(parent)));
+    pointer_of("ibv_alloc_parent_domain", made)
 }
 
 #[unsafe(no_mangle)]

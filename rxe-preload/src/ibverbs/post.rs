@@ -132,18 +132,13 @@ unsafe fn send_request(qp: &Qp, wr: &ibv_send_wr) -> Outcome<SendRequest> {
             }
             // SAFETY: an address handle.
             let ah = unsafe { Ah::of(ud.ah) };
-            request.to = Some(ah.handle.datagram(qpn(ud.remote_qpn)?, Qkey::new(ud.remote_qkey)));
+            request.to =
+                Some(ah.handle.datagram(Qpn::from_wire(ud.remote_qpn), Qkey::new(ud.remote_qkey)));
         }
         QpType::XrcSend => request.xrc_srq = Some(wr.remote_srqn),
         _ => {}
     }
     Ok(request)
-}
-
-pub(super) fn qpn(number: u32) -> Outcome<Qpn> {
-    Qpn::new(number).ok_or_else(|| {
-        Failure::new(libc::EINVAL, format!("QP number {number:#x} has more than 24 bits"))
-    })
 }
 
 fn addr(element: &ibv_sge) -> usize {

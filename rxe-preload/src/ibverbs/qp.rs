@@ -15,6 +15,7 @@ use super::asynchronous::Unacknowledged;
 use super::builder::{self, Batch};
 use super::context::Context;
 use super::cq::Cq;
+use super::handle::Handle;
 use super::pd::Pd;
 use super::srq::Srq;
 use super::xrcd::Xrcd;
@@ -26,6 +27,7 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 pub(super) struct Qp {
     /// Which the program writes to, too.
     verbs: UnsafeCell<ibv_qp_ex>,
+    made: Handle,
     pub(super) pair: QueuePair,
     pub(super) asyncs: Unacknowledged,
     pub(super) batch: Batch,
@@ -41,6 +43,29 @@ impl Qp {
     pub(super) unsafe fn of<'q>(qp: *mut ibv_qp) -> &'q Self {
         // SAFETY: programs only have the address of the first field of a `Qp`.
         unsafe { &*qp.cast() }
+    }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Qp::of`].
+    pub(super) unsafe fn known<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(qp), (*qp).context, (*qp).handle) };
+        this.made.check("the queue pair", context, handle)?;
+        Ok(this)
+    }
+
+    /// Likewise, if it belongs to this process.
+    ///
+    /// # Safety
+    /// As for [`Qp::of`], and its context is open.
+    pub(super) unsafe fn own<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::known(qp) }?;
+        // SAFETY: likewise; it is the context on which it was made.
+        unsafe { Context::of((*qp).context) }.check()?;
+        Ok(this)
     }
 
     /// As ibv_create_qp was asked.
@@ -97,18 +122,18 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
         };
         // SAFETY: a protection domain and completion queues.
         unsafe {
-            let (send, recv) = (Cq::of(attr.send_cq), Cq::of(recv_cq));
-            Pd::of(wanted.pd).domain.qp_with(&send.queue, &recv.queue).service(service)
+            let (send, recv) = (Cq::known(attr.send_cq)?, Cq::known(recv_cq)?);
+            Pd::known(wanted.pd)?.domain.qp_with(&send.queue, &recv.queue).service(service)
         }
     };
     builder = builder.cap(to_cap(&attr.cap)).sq_sig_all(attr.sq_sig_all != 0);
     builder = builder.block_own_multicast(wanted.block_own_multicast);
     if !attr.srq.is_null() && !matches!(service, QpType::XrcSend | QpType::XrcRecv) {
         // SAFETY: a shared receive queue.
-        builder = builder.srq(&unsafe { Srq::of(attr.srq) }.queue);
+        builder = builder.srq(&unsafe { Srq::known(attr.srq) }?.queue);
     }
     let pair = builder.build()?;
-    let number = pair.qpn().value();
+    let (number, made) = (pair.qpn().value(), Handle::new(wanted.context));
     let base = ibv_qp {
         context: wanted.context,
         qp_context: attr.qp_context,
@@ -116,7 +141,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
         send_cq: attr.send_cq,
         recv_cq: attr.recv_cq,
         srq: attr.srq,
-        handle: number,
+        handle: made.number(),
         qp_num: number,
         state: 0,
         qp_type: attr.qp_type,
@@ -125,6 +150,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
     };
     let qp: *mut ibv_qp = Box::into_raw(Box::new(Qp {
         verbs: UnsafeCell::new(builder::functions(base)),
+        made,
         pair,
         asyncs: Unacknowledged::default(),
         batch: Batch::default(),
@@ -243,7 +269,11 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a queue pair, whose context is open.
-    let (this, owner) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
+    let (this, owner) = match unsafe { Qp::known(qp) } {
+        // SAFETY: its context is what it was made on.
+        Ok(this) => (this, unsafe { Context::of((*qp).context) }),
+        Err(failure) => return errno_of("ibv_destroy_qp", Err(failure)),
+    };
     if !owner.is_own() {
         return 0;
     }
@@ -263,19 +293,15 @@ extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
-    let (this, gid) = unsafe { (Qp::of(qp), Gid::from_bytes((*gid).raw)) };
-    // SAFETY: a queue pair, whose context is open.
-    let own = unsafe { Context::of((*qp).context) }.check();
-    errno_of("ibv_attach_mcast", own.and_then(|()| Ok(this.pair.attach_multicast(gid)?)))
+    let (this, gid) = unsafe { (Qp::own(qp), Gid::from_bytes((*gid).raw)) };
+    errno_of("ibv_attach_mcast", this.and_then(|this| Ok(this.pair.attach_multicast(gid)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
-    let (this, gid) = unsafe { (Qp::of(qp), Gid::from_bytes((*gid).raw)) };
-    // SAFETY: a queue pair, whose context is open.
-    let own = unsafe { Context::of((*qp).context) }.check();
-    errno_of("ibv_detach_mcast", own.and_then(|()| Ok(this.pair.detach_multicast(gid)?)))
+    let (this, gid) = unsafe { (Qp::own(qp), Gid::from_bytes((*gid).raw)) };
+    errno_of("ibv_detach_mcast", this.and_then(|this| Ok(this.pair.detach_multicast(gid)?)))
 }
 
 /// Enhanced connection establishment is for two devices of one vendor to agree on more than verbs.

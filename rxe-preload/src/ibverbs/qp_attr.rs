@@ -25,7 +25,9 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     let (this, attr) = unsafe { (Qp::of(qp), &*attr) };
     // SAFETY: a queue pair's context is open.
     let owner = unsafe { Context::of((*qp).context) };
-    let outcome = owner.check().and_then(|()| {
+    // SAFETY: as above.
+    let known = unsafe { Qp::known(qp) };
+    let outcome = known.and_then(|_| owner.check()).and_then(|()| {
         let (ours, mask) = attributes(owner, attr, mask.cast_unsigned())?;
         this.pair.modify(&ours, mask)?;
         if mask.contains(AttrMask::STATE) {
@@ -102,9 +104,8 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(Q
         ours.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     }
     if mask.contains(AttrMask::DEST_QPN) {
-        ours.dest_qp_num = Qpn::new(attr.dest_qp_num).ok_or_else(|| {
-            invalid("dest_qp_num", format!("{:#x} has more than 24 bits", attr.dest_qp_num))
-        })?;
+        // As providers do, which put the low 24 bits into packets.
+        ours.dest_qp_num = Qpn::from_wire(attr.dest_qp_num);
     }
     Ok((ours, mask))
 }
@@ -169,11 +170,8 @@ unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: a queue pair.
-    let this = unsafe { Qp::of(qp) };
-    // SAFETY: as above.
-    let own = unsafe { Context::of((*qp).context) }.check();
-    let outcome = own.and_then(|()| {
+    // SAFETY: a queue pair, whose context is open.
+    let outcome = unsafe { Qp::own(qp) }.and_then(|this| {
         let ours = this.pair.query()?;
         // SAFETY: the caller's structures, and the header's own fields.
         unsafe {

@@ -312,14 +312,17 @@ unsafe extern "C" fn _ibv_query_gid_table(
         return -libc::EOPNOTSUPP as isize;
     }
     let all = gids(context);
-    let used = all.iter().enumerate().filter(|(_, gid)| !gid.is_zero());
-    let mut count = 0;
-    for (index, gid) in used.take(max) {
-        // SAFETY: `count` is less than `max`, and each has `size` bytes.
-        unsafe {
-            put_entry(&entry(context, index, *gid), to.cast::<u8>().add(count * size), size);
-        }
-        count += 1;
+    let used = || all.iter().enumerate().filter(|(_, gid)| !gid.is_zero());
+    let count = used().count();
+    if count > max {
+        // As kernels do, rather than to leave some out without a word.
+        let why = format!("room for {max} entries: the table has {count} (gid_tbl_len is enough)");
+        let failure = Failure::new(libc::EINVAL, why);
+        return -isize::try_from(errno_of("ibv_query_gid_table", Err(failure))).unwrap_or(1);
+    }
+    for (at, (index, gid)) in used().enumerate() {
+        // SAFETY: `at` is less than `max`, and each has `size` bytes.
+        unsafe { put_entry(&entry(context, index, *gid), to.cast::<u8>().add(at * size), size) };
     }
     count.cast_signed()
 }

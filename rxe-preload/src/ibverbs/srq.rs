@@ -12,6 +12,7 @@ use super::abi::{
 use super::asynchronous::Unacknowledged;
 use super::context::Context;
 use super::cq::Cq;
+use super::handle::Handle;
 use super::pd::Pd;
 use super::xrcd::Xrcd;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
@@ -20,6 +21,7 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 #[repr(C)]
 pub(super) struct Srq {
     verbs: ibv_srq,
+    made: Handle,
     pub(super) queue: SharedReceiveQueue,
     pub(super) asyncs: Unacknowledged,
 }
@@ -30,6 +32,29 @@ impl Srq {
     pub(super) unsafe fn of<'s>(srq: *mut ibv_srq) -> &'s Self {
         // SAFETY: programs only have the address of the first field of an `Srq`.
         unsafe { &*srq.cast() }
+    }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Srq::of`].
+    pub(super) unsafe fn known<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(srq), (*srq).context, (*srq).handle) };
+        this.made.check("the shared receive queue", context, handle)?;
+        Ok(this)
+    }
+
+    /// Likewise, if it belongs to this process.
+    ///
+    /// # Safety
+    /// As for [`Srq::of`], and its context is open.
+    unsafe fn own<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::known(srq) }?;
+        // SAFETY: likewise.
+        unsafe { Context::of(this.verbs.context) }.check()?;
+        Ok(this)
     }
 
     fn into_ptr(self) -> *mut ibv_srq {
@@ -47,16 +72,16 @@ unsafe fn wrap(
     queue: SharedReceiveQueue,
 ) -> Outcome<*mut ibv_srq> {
     queue.set_limit(limit)?;
-    let number = queue.number();
+    let (number, made) = (queue.number(), Handle::new(context));
     let verbs = ibv_srq {
         context,
         srq_context,
         pd,
-        handle: number,
+        handle: made.number(),
         unused: Unused::NEW,
         events_completed: 0,
     };
-    let srq = Srq { verbs, queue, asyncs: Unacknowledged::default() }.into_ptr();
+    let srq = Srq { verbs, made, queue, asyncs: Unacknowledged::default() }.into_ptr();
     // SAFETY: an open context.
     unsafe { Context::of(context) }.srqs.lock().insert(number, srq);
     Ok(srq)
@@ -65,8 +90,9 @@ unsafe fn wrap(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: a protection domain and the caller's structure.
-    let (context, owner, wanted) = unsafe { ((*pd).context, Pd::of(pd), &mut *attr) };
+    let (context, owner, wanted) = unsafe { ((*pd).context, Pd::known(pd), &mut *attr) };
     let make = || -> Outcome<*mut ibv_srq> {
+        let owner = owner?;
         // SAFETY: the domain's context is open.
         unsafe { Context::of(context) }.check()?;
         let queue = owner.domain.create_srq(wanted.attr.max_wr, wanted.attr.max_sge)?;
@@ -96,7 +122,7 @@ unsafe fn create_ex(
     // SAFETY: an open context, and a protection domain of it.
     let domain = unsafe {
         Context::of(context).check()?;
-        &Pd::of(attr.pd).domain
+        &Pd::known(attr.pd)?.domain
     };
     let queue = match kind {
         IBV_SRQT_BASIC => domain.create_srq(attr.attr.max_wr, attr.attr.max_sge)?,
@@ -106,7 +132,7 @@ unsafe fn create_ex(
                 return Err(Failure::new(libc::EINVAL, why));
             }
             // SAFETY: they exist.
-            let (xrcd, cq) = unsafe { (Xrcd::of(attr.xrcd), Cq::of(attr.cq)) };
+            let (xrcd, cq) = unsafe { (Xrcd::of(attr.xrcd), Cq::known(attr.cq)?) };
             let (max_wr, max_sge) = (attr.attr.max_wr, attr.attr.max_sge);
             domain.create_xrc_srq(&xrcd.domain, &cq.queue, max_wr, max_sge)?
         }
@@ -122,7 +148,10 @@ unsafe fn create_ex(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let this = unsafe { Srq::of(srq) };
+    let this = match unsafe { Srq::known(srq) } {
+        Ok(this) => this,
+        Err(failure) => return errno_of("ibv_destroy_srq", Err(failure)),
+    };
     // SAFETY: as above.
     let owner = unsafe { Context::of(this.verbs.context) };
     if !owner.is_own() {
@@ -146,9 +175,10 @@ unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     // SAFETY: a queue and the caller's structure.
-    let (this, attr) = unsafe { (Srq::of(srq), &*attr) };
+    let (this, attr) = unsafe { (Srq::known(srq), &*attr) };
     let has = |bit| mask & bit != 0;
     let modify = || {
+        let this = this?;
         // SAFETY: the queue's context is open.
         unsafe { Context::of(this.verbs.context) }.check()?;
         if has(IBV_SRQ_MAX_WR) {
@@ -169,8 +199,7 @@ unsafe extern "C" fn ibv_modify_srq(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).check()) };
-    let outcome = own.map(|()| {
+    let outcome = unsafe { Srq::own(srq) }.map(|this| {
         let queue = &this.queue;
         let (max_wr, max_sge, srq_limit) = (queue.depth(), queue.max_sge(), queue.limit());
         // SAFETY: room for the answer.
@@ -181,8 +210,7 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
 
 pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).check()) };
-    let outcome = own.map(|()| {
+    let outcome = unsafe { Srq::own(srq) }.map(|this| {
         // SAFETY: room for the answer.
         unsafe { number.write(this.queue.number()) };
     });

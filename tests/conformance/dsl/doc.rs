@@ -10,6 +10,7 @@ use rxe_core::wire::{NakCode, Position};
 
 use super::case::{Answer, Async, Case, Done, Given, Piece, Step, rc};
 use super::world::{ALL, LOCAL_ONLY};
+use crate::calls::Call;
 
 const OPENING: &str = "\
 # Hostile packets
@@ -25,8 +26,17 @@ Each case is an engine with one queue pair in a named state, a script of packets
 
 ";
 
-/// All areas as markdown.
-pub(crate) fn markdown(areas: &[(&str, Vec<Case>)]) -> String {
+const CALLS: &str = "
+## Calls of verbs
+
+Where the specification and the providers of rdma-core differ, or the specification leaves room. `tests/c/abi.c` makes these calls.
+
+| Call | Specification | Providers | Here |
+| --- | --- | --- | --- |
+";
+
+/// All areas as markdown, and the calls after them.
+pub(crate) fn markdown(areas: &[(&str, Vec<Case>)], calls: &[Call]) -> String {
     let mut out = String::from(OPENING);
     let total: usize = areas.iter().map(|(_, cases)| cases.len()).sum();
     let deviations = areas.iter().flat_map(|(_, c)| c).filter(|c| c.kernel.is_some()).count();
@@ -50,6 +60,10 @@ pub(crate) fn markdown(areas: &[(&str, Vec<Case>)]) -> String {
                 case.kernel.unwrap_or_default()
             );
         }
+    }
+    out.push_str(CALLS);
+    for Call { call, specification, providers, here } in calls {
+        let _ = writeln!(out, "| {call} | {specification} | {providers} | {here} |");
     }
     out
 }

@@ -1,0 +1,68 @@
+//! What tells an object of a program from another: its context and its handle, which stand in
+//! memory that the program can write.
+//!
+//! A kernel looks each object up by its handle, in the table of its context, and answers ENOENT where
+//! there is none. Here the object is the memory that the program points to, so the two fields are
+//! compared with what they were made with before an object is changed or destroyed, or another is
+//! made of it. Calls of the data path (posting, polling) do not compare, as providers' do not.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::abi::ibv_context;
+use crate::ffi::{Failure, Outcome};
+
+/// The context and the handle that an object was made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handle {
+    context: *mut ibv_context,
+    number: u32,
+}
+
+impl Handle {
+    /// A handle that no other object of this process has had recently.
+    pub(super) fn new(context: *mut ibv_context) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self { context, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// As the `handle` field shows it.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Compares the fields of an object, as they are now, with what it was made with. `what` names
+    /// the object.
+    pub(super) fn check(&self, what: &str, context: *mut ibv_context, handle: u32) -> Outcome {
+        if handle == self.number && context == self.context {
+            return Ok(());
+        }
+        let why = if handle == self.number {
+            format!("{what} was made on another device context (ibv_open_device)")
+        } else {
+            format!(
+                "{what} has the handle {handle:#x}, and was made with {:#x}: was it destroyed, or \
+                 its memory overwritten?",
+                self.number
+            )
+        };
+        Err(Failure::new(libc::ENOENT, why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{self, without_provenance_mut};
+
+    use super::*;
+
+    #[test]
+    fn only_the_own_context_and_handle_are_believed() {
+        let context = without_provenance_mut(64);
+        let [a, b] = [Handle::new(context), Handle::new(context)];
+        assert_ne!(a.number(), b.number());
+        assert!(a.check("it", context, a.number()).is_ok());
+        let of = |outcome: Outcome| outcome.map_err(|failure| failure.errno);
+        assert_eq!(of(a.check("it", context, b.number())), Err(libc::ENOENT));
+        assert_eq!(of(a.check("it", ptr::null_mut(), a.number())), Err(libc::ENOENT));
+    }
+}
