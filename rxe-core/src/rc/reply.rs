@@ -13,6 +13,8 @@ use crate::mem::PdId;
 use crate::types::{Key, Psn};
 use crate::wire::Syndrome;
 
+use super::responder::MSN_MASK;
+
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
@@ -164,6 +166,35 @@ impl Replies {
     pub(super) fn pop(&mut self) {
         if self.older.pop_front().is_none() {
             self.newest = None;
+        }
+    }
+
+    /// Whether READ data or atomic values are waiting.
+    pub(super) fn has_data(&self) -> bool {
+        self.iter().any(|reply| reply.again().is_some())
+    }
+
+    /// Takes out READ data and atomic values: the queue pair is in the error state. The first that
+    /// answers a new request would have acknowledged everything before it, so an acknowledgement takes
+    /// its place.
+    pub(super) fn drop_data(&mut self) {
+        if !self.has_data() {
+            return;
+        }
+        let all: Vec<_> = self.older.drain(..).chain(self.newest.take()).collect();
+        let mut acknowledged = false;
+        for reply in all {
+            let (psn, msn) = match reply {
+                Reply::Ack { .. } => {
+                    self.push(reply);
+                    continue;
+                }
+                Reply::Read(read) => (read.first.add(read.sent), read.msn),
+                Reply::Atomic { psn, msn, .. } => (psn, msn),
+            };
+            if reply.again() == Some(false) && !std::mem::replace(&mut acknowledged, true) {
+                self.acknowledge(psn.sub(1), Syndrome::ACK, msn.wrapping_sub(1) & MSN_MASK);
+            }
         }
     }
 

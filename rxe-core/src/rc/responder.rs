@@ -31,9 +31,21 @@ pub(crate) struct Responder {
     refused: bool,
     replies: Replies,
     replay: Replay,
+    /// The request that ends the queue pair. Its NAK waits behind READ data and atomic values that
+    /// are due to earlier requests; nothing more is received.
+    ending: Option<Box<Refused>>,
 }
 
-const MSN_MASK: u32 = 0xff_ffff;
+/// A request that was refused for good.
+#[derive(Debug)]
+struct Refused {
+    fault: Fault,
+    /// The memory that it named.
+    asked: Option<MemoryRange>,
+}
+
+/// The MSN has 24 bits.
+pub(super) const MSN_MASK: u32 = 0xff_ffff;
 
 impl Responder {
     /// A responder in RTR.
@@ -48,6 +60,10 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Dead> {
+        if self.ending.is_some() {
+            ctx.drop_packet(link, DropReason::WrongQpState);
+            return Ok(());
+        }
         let ahead = packet.psn().diff(self.expected);
         if ahead < 0 {
             self.duplicate(link, ctx, packet);
@@ -287,7 +303,9 @@ impl Responder {
         saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
     }
 
-    /// Tells the peer, and ends the queue pair where the fault demands it.
+    /// Tells the peer, and ends the queue pair where the fault demands it: at once, or after the
+    /// answers that the NAK must not overtake. A requester takes what was skipped for lost, asks for
+    /// it again and never learns the reason.
     fn refuse(
         &mut self,
         link: &Link<'_>,
@@ -300,9 +318,21 @@ impl Responder {
         self.refused = true;
         ctx.events.emit(Event::NakSent { qpn, psn, fault });
         self.replies.acknowledge(psn, effect.syndrome, self.msn);
-        let Some(status) = effect.fatal else { return Ok(()) };
-        ctx.events.emit(Event::ResponderFailed { qpn, fault, asked });
-        self.message.fail(link, ctx, status);
+        if effect.fatal.is_none() {
+            return Ok(());
+        }
+        self.ending = Some(Box::new(Refused { fault, asked }));
+        if self.replies.has_data() { Ok(()) } else { self.end(link, ctx) }
+    }
+
+    /// Ends the queue pair if a request was refused for good.
+    fn end(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
+        let Some(refused) = self.ending.take() else { return Ok(()) };
+        let Refused { fault, asked } = *refused;
+        ctx.events.emit(Event::ResponderFailed { qpn: link.qpn(), fault, asked });
+        if let Some(status) = effect(fault, link.attr.min_rnr_timer).fatal {
+            self.message.fail(link, ctx, status);
+        }
         Err(Dead)
     }
 
@@ -350,12 +380,14 @@ impl Responder {
                         let asked =
                             Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
                         ctx.events.emit(Event::ResponderFailed { qpn, fault, asked });
+                        self.ending = None;
                         return (true, Err(Dead));
                     }
                 },
             }
         }
-        (!self.replies.is_empty(), Ok(()))
+        let more = !self.replies.is_empty();
+        (more, if more { Ok(()) } else { self.end(link, ctx) })
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -373,9 +405,13 @@ impl Responder {
         self.replies.can_wait()
     }
 
-    /// Completes every receive as flushed. IBTA 10.3.1.6. Answers to requests that were good, and
-    /// the NAK to the one that was not, still leave: the peer must learn what became of them.
+    /// Completes every receive as flushed. IBTA 10.3.1.6. READ data and atomic values are not sent
+    /// any more. Acknowledgements still leave, and so does the NAK to a request that was refused: the
+    /// peer must learn what became of its requests.
     pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+        // The program was faster than the end that a refusal brings.
+        let _ = self.end(link, ctx);
+        self.replies.drop_data();
         self.message.flush(link, ctx);
     }
 

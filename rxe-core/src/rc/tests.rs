@@ -682,3 +682,104 @@ fn a_reserved_opcode_is_refused() {
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
 }
+
+/// The packets that b sends from now on, by kind, with their syndromes where they have one.
+fn answers(pair: &Pair, from: usize) -> Vec<(OpKind, Option<Syndrome>)> {
+    let sent = pair.log[from..].iter().filter(|sent| !sent.forward);
+    sent.map(|sent| (sent.packet().info().kind, sent.packet().aeth().map(|a| a.syndrome))).collect()
+}
+
+/// Hands what a sends to b, and nothing of what b says to a.
+fn deliver_only(pair: &mut Pair) {
+    let mut batch = crate::wire::TxBatch::new(crate::wire::TxLimits::default());
+    pair.a.engine.poll_transmit(pair.now, &mut batch);
+    for frame in batch.frames() {
+        pair.b.engine.handle_frame(pair.now, &frame);
+    }
+}
+
+#[test]
+fn a_queue_pair_in_err_sends_no_read_data() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    // The WRITE asks for no acknowledgement of its own: the READ's data is one.
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 100);
+    pair.a.post(2, SendOp::Read { remote }, 0, 50 * 1024);
+    pair.a.post(3, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
+    deliver_only(&mut pair);
+    let now = pair.now;
+    pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+    pair.settle();
+    let sent = answers(&pair, 0);
+    assert!(sent.iter().all(|&(kind, _)| kind == OpKind::Acknowledge), "{sent:?}");
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)], "the WRITE is acknowledged");
+    pair.run(LONG);
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(pair.a.outcomes(), [(2, Status::RetryExceeded), (3, flushed)]);
+    let sent = answers(&pair, 0);
+    assert!(sent.iter().all(|&(kind, _)| kind == OpKind::Acknowledge), "{sent:?}");
+}
+
+#[test]
+fn read_data_that_has_begun_stops_at_err() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 0, 100 * 1024);
+    deliver_only(&mut pair);
+    // Room for some of the packets.
+    let limits = crate::wire::TxLimits { batch_bytes: 5000, ..Default::default() };
+    let mut batch = crate::wire::TxBatch::new(limits);
+    pair.b.engine.poll_transmit(pair.now, &mut batch);
+    assert!(!batch.is_empty());
+    let now = pair.now;
+    pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+    pair.settle();
+    let data = |&(kind, _): &(OpKind, _)| kind == OpKind::ReadResponse;
+    assert_eq!(answers(&pair, 0).iter().filter(|sent| data(sent)).count(), 0);
+}
+
+#[test]
+fn a_refusal_waits_for_the_data_due_before_it() {
+    let mut pair = Pair::new();
+    pair.b.fill(0, &pattern(50 * 1024));
+    let remote = pair.b.remote(0);
+    let bad = crate::queue::Remote { rkey: Key::new(remote.rkey.value() ^ 1), ..remote };
+    pair.b.receive(9, 0, 10);
+    pair.a.post(1, SendOp::Read { remote }, 0, 50 * 1024);
+    pair.a.post(2, SendOp::Write { remote: bad, imm: None }, 0, 100);
+    pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 100);
+    deliver_only(&mut pair);
+    assert_eq!(pair.b.qp.state(), QpState::Rts, "READ data is due");
+    pair.settle();
+    let flushed = Status::WorkRequestFlushed;
+    let expected = [(1, Status::Success), (2, Status::RemoteAccess), (3, flushed)];
+    assert_eq!(pair.a.outcomes(), expected);
+    assert_eq!(pair.a.bytes(0, 50 * 1024), pattern(50 * 1024));
+    assert_eq!((pair.b.qp.state(), pair.b.outcomes()), (QpState::Err, vec![(9, flushed)]));
+    let failed = |e: &Event| matches!(e, Event::ResponderFailed { .. });
+    assert_eq!(pair.b.events().iter().filter(|e| failed(e)).count(), 1);
+}
+
+#[test]
+fn a_program_that_goes_to_err_before_a_refusal_has_left_stops_the_data_too() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let bad = crate::queue::Remote { rkey: Key::new(remote.rkey.value() ^ 1), ..remote };
+    pair.a.post(1, SendOp::Read { remote }, 0, 50 * 1024);
+    pair.a.post(2, SendOp::Write { remote: bad, imm: None }, 0, 100);
+    deliver_only(&mut pair);
+    let now = pair.now;
+    pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+    let failed = |e: &Event| matches!(e, Event::ResponderFailed { .. });
+    assert_eq!(pair.b.events().iter().filter(|e| failed(e)).count(), 1);
+    pair.settle();
+    let nak = Some(Syndrome::Nak(NakCode::RemoteAccessError));
+    assert_eq!(
+        answers(&pair, 0),
+        [(OpKind::Acknowledge, Some(Syndrome::ACK)), (OpKind::Acknowledge, nak)]
+    );
+    // The READ was in order: it is not blamed.
+    pair.run(LONG);
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(pair.a.outcomes(), [(1, Status::RetryExceeded), (2, flushed)]);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rxe_core::engine::Engine;
 use rxe_core::types::Time;
-use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch, TxLimits, icrc};
+use rxe_core::wire::{Frame, IpId, NetHeader, OpKind, Packet, TxBatch, TxLimits, icrc};
 use rxe_net::{Fabric, FabricCounters, Faults};
 
 use super::ladder::Ladder;
@@ -187,6 +187,17 @@ impl Wire {
 
     fn to(&self, net: &NetHeader) -> usize {
         self.sides.iter().position(|ip| *ip == net.dst).unwrap_or(usize::MAX)
+    }
+}
+
+/// Whether a queue pair in ERR may send such a packet: it only tells its peer what became of requests.
+///
+/// # Errors
+/// It may not.
+pub fn check_err(packet: &Packet<'_>) -> Result<(), String> {
+    match packet.info().kind {
+        OpKind::Acknowledge | OpKind::Cnp => Ok(()),
+        _ => Err(format!("a queue pair in ERR sent {}", packet.opcode().name())),
     }
 }
 

@@ -18,7 +18,7 @@ use rxe_core::wire::grh::Grh;
 use self::device::Objects;
 use super::judge::{Judge, Look, RECEIVE};
 use super::ladder::name;
-use super::network::Wire;
+use super::network::{Wire, check_err};
 use super::rng::Rng;
 use super::script::{Deed, Queue, Script};
 use super::world::{Failure, Report, qpn_of};
@@ -197,8 +197,10 @@ impl<'s> Stage<'s> {
     fn transmit(&mut self) -> Result<bool, String> {
         let mut any = false;
         let (judge, script, drained) = (&self.judge, self.script, &self.drained);
+        let states: Vec<_> = (0..script.qps.len()).map(|qp| self.objects.state(qp)).collect();
         for (side, device) in self.objects.devices.iter_mut().enumerate() {
-            // No request leaves a queue pair that has said that it is drained.
+            // No request leaves a queue pair that has said that it is drained, and no data one that was
+            // in ERR before.
             let look = |bytes: &[u8]| {
                 let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
                 let from = match packet.deth() {
@@ -209,6 +211,7 @@ impl<'s> Stage<'s> {
                     Some(from) if drained[from] && packet.info().is_request => {
                         Err(format!("a drained queue pair sent {}", packet.opcode().name()))
                     }
+                    Some(from) if states[from] == QpState::Err => check_err(&packet),
                     _ => Ok(()),
                 }
             };

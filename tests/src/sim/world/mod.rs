@@ -18,7 +18,7 @@ use self::device::{Device, Devices, receive_request, send_request};
 use super::ladder::name;
 use super::memory::Area;
 use super::model::{Model, RECEIVE};
-use super::network::Wire;
+use super::network::{Wire, check_err};
 use super::plan::{Deed, Family, Plan};
 
 pub use self::device::bring_to_rts;
@@ -351,8 +351,10 @@ impl<'p> World<'p> {
     fn transmit(&mut self) -> Result<bool, String> {
         let mut any = false;
         let (plan, ends) = (self.plan, &self.ends);
+        // The states that they were in before they sent anything.
+        let states: Vec<_> = ends.iter().flatten().map(|end| end.handle.state()).collect();
         for (side, device) in self.devices.0.iter_mut().enumerate() {
-            let look = |bytes: &[u8]| check_drained(plan, ends, side, bytes);
+            let look = |bytes: &[u8]| check_sent(plan, ends, &states, side, bytes);
             any |= self.wire.transmit(self.now, side, &mut device.engine, look)?;
         }
         Ok(any)
@@ -493,17 +495,23 @@ pub(super) fn qpn_of(event: &Event) -> Option<Qpn> {
     }
 }
 
-/// No request leaves a queue pair that has said that it is drained.
-fn check_drained(plan: &Plan, ends: &[[End; 2]], side: usize, bytes: &[u8]) -> Result<(), String> {
-    if plan.family != Family::Disturbed {
-        return Ok(());
-    }
+/// No request leaves a queue pair that has said that it is drained, and no data one in ERR.
+fn check_sent(
+    plan: &Plan,
+    ends: &[[End; 2]],
+    states: &[QpState],
+    side: usize,
+    bytes: &[u8],
+) -> Result<(), String> {
     let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
-    for (link, ends) in plan.links.iter().zip(ends) {
+    for (l, (link, ends)) in plan.links.iter().zip(ends).enumerate() {
         for (e, end) in ends.iter().enumerate() {
             let to_peer = link.ends[1 - e].qpn == packet.dest_qp() && link.ends[e].side == side;
             if to_peer && packet.info().is_request && end.drained {
                 return Err(format!("a drained queue pair sent {}", packet.opcode().name()));
+            }
+            if to_peer && states[2 * l + e] == QpState::Err {
+                check_err(&packet)?;
             }
         }
     }
