@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
+use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::fabric::{Fabric, FabricCounters, Faults};
-use crate::timer::Timer;
 use crate::{NetError, Sharing};
 
 /// A backend with faults on its way in and out.
@@ -24,7 +24,7 @@ pub struct Fault<B> {
     /// Due, and not yet taken by `inner`.
     ready: TxBatch,
     /// Readable when what was held back is due.
-    timer: Timer,
+    timer: TimerFd,
     capabilities: Capabilities,
     packets_received: u64,
     bytes_received: u64,
@@ -48,7 +48,7 @@ impl<B: Backend> Fault<B> {
             inbound: Fabric::new(seed, inbound),
             outbound: Fabric::new(seed ^ u64::MAX, outbound),
             ready: TxBatch::new(TxLimits { run_segments: 1, ..capabilities.tx }),
-            timer: Timer::new()?,
+            timer: TimerFd::new()?,
             capabilities,
             packets_received: 0,
             bytes_received: 0,
@@ -84,10 +84,10 @@ impl<B: Backend> Fault<B> {
         }
     }
 
-    fn set_timer(&self, now: Time) -> Result<(), NetError> {
+    fn set_timer(&self, now: Time) {
         let next = [self.inbound.next_delivery(), self.outbound.next_delivery()];
         let next = next.into_iter().flatten().min();
-        self.timer.set(next.map(|at| at.since(now)))
+        self.timer.set_after(next.map(|at| at.since(now)));
     }
 }
 
@@ -116,9 +116,9 @@ impl<B: Backend> Backend for Fault<B> {
         self.packets_received += packets as u64;
         if blocked {
             // What is due can not go: no use in being woken for it at once.
-            self.timer.set(Some(RETRY))?;
+            self.timer.set_after(Some(RETRY));
         } else {
-            self.set_timer(now)?;
+            self.set_timer(now);
         }
         // If all that arrived was lost there may be more.
         Ok(if packets == 0 { arrived } else { packets })
@@ -132,8 +132,8 @@ impl<B: Backend> Backend for Fault<B> {
         self.outbound.send(now, batch);
         // What does not go now is no longer the caller's: the timer sees to it.
         match self.pass_out(now)? {
-            SendStatus::Done => self.set_timer(now)?,
-            SendStatus::Blocked => self.timer.set(Some(RETRY))?,
+            SendStatus::Done => self.set_timer(now),
+            SendStatus::Blocked => self.timer.set_after(Some(RETRY)),
         }
         Ok(SendStatus::Done)
     }

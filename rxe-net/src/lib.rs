@@ -22,7 +22,6 @@ mod shm;
 mod sys;
 #[cfg(test)]
 mod testing;
-mod timer;
 mod trace;
 mod udp;
 
@@ -41,6 +40,8 @@ pub use pcap::{
 };
 pub use sharing::Sharing;
 pub use shm::Shm;
+pub use sys::event_fd::EventFd;
 pub use sys::thread::spawn_thread;
+pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_core::types::Time;
+use rxe_net::EventFd;
 
 use crate::cq::{CompletionQueue, CqInner};
 use crate::device::{Device, closed};
 use crate::drive::OnSignal;
 use crate::error::Result;
-use crate::os::{EventFd, now};
+use crate::os::now;
 
 /// Tells a program that sleeps in its own event loop which of its completion queues got something.
 ///
@@ -27,7 +28,7 @@ pub struct CompletionChannel {
 
 impl CompletionChannel {
     pub(crate) fn new(device: Device) -> Result<Self> {
-        let events = ChannelEvents { queue: Mutex::default(), fd: EventFd::new()? };
+        let events = ChannelEvents { queue: Mutex::default(), fd: EventFd::for_program()? };
         Ok(Self { device, events: Arc::new(events) })
     }
 

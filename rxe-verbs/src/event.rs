@@ -9,10 +9,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rxe_core::engine::{Engine, Event, Fault};
 use rxe_core::types::Qpn;
-use rxe_net::PcapHandle;
+use rxe_net::{EventFd, PcapHandle};
 
 use crate::error::Result;
-use crate::os::EventFd;
 
 /// Something happened to a device, a queue pair or a completion queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +101,7 @@ impl AsyncEvents {
     const CAPACITY: usize = 1024;
 
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: EventFd::new()? })
+        Ok(Self { queue: Mutex::default(), fd: EventFd::for_program()? })
     }
 
     pub(crate) fn take(&self) -> Option<AsyncEvent> {

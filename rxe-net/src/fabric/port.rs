@@ -11,8 +11,8 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use super::{Fabric, Faults};
+use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::timer::Timer;
 use crate::{NetError, Sharing, rng::Rng};
 
 /// A network that [`FabricPort`]s are plugged into.
@@ -35,7 +35,7 @@ struct Ways {
 
 struct Way {
     fabric: Fabric,
-    timer: Arc<Timer>,
+    timer: Arc<TimerFd>,
 }
 
 impl Hub {
@@ -47,7 +47,7 @@ impl Hub {
 
     /// A port with these addresses. An address that another port has moves to this one.
     pub fn port(&self, addresses: &[IpAddr]) -> Result<FabricPort, NetError> {
-        let timer = Arc::new(Timer::new()?);
+        let timer = Arc::new(TimerFd::new()?);
         let mut ways = self.ways();
         for address in addresses {
             let fabric = Fabric::new(ways.rng.next(), ways.faults.clone());
@@ -95,7 +95,7 @@ impl Hub {
 pub struct FabricPort {
     hub: Hub,
     addresses: Vec<IpAddr>,
-    timer: Arc<Timer>,
+    timer: Arc<TimerFd>,
     capabilities: Capabilities,
     counters: Counters,
 }
@@ -125,7 +125,7 @@ impl Backend for FabricPort {
             }
             next = [next, way.fabric.next_delivery()].into_iter().flatten().min();
         }
-        self.timer.set(next.map(|at| at.since(now)))?;
+        self.timer.set_after(next.map(|at| at.since(now)));
         drop(ways);
         for delivery in &arrived {
             let frame = delivery.frame();
@@ -160,7 +160,7 @@ impl Backend for FabricPort {
                 let timer = way.timer.clone();
                 let mine = ways.to.values().filter(|way| Arc::ptr_eq(&way.timer, &timer));
                 let next = mine.filter_map(|way| way.fabric.next_delivery()).min();
-                timer.set(next.map(|at| at.since(now)))?;
+                timer.set_after(next.map(|at| at.since(now)));
             }
         }
         batch.mark_sent(batch.pending().len());

@@ -10,14 +10,9 @@ use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketAddrUnix;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
-use crate::NetError;
-use crate::sys::fork::Held;
 use crate::sys::unix::UnixSocket;
+use crate::{NetError, TimerFd};
 
 /// Bytes that wait at most, whatever peers send.
 const ROOM: usize = 1 << 20;
@@ -25,8 +20,8 @@ const ROOM: usize = 1 << 20;
 const LETTERS: usize = 1024;
 /// How long a letter waits: less than it takes until somebody sends it again.
 const WAIT: Duration = Duration::from_millis(200);
-/// Nanoseconds between two attempts.
-const AGAIN: i64 = 1_000_000;
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// See the module's opening.
 pub(super) struct Outbox {
@@ -34,7 +29,7 @@ pub(super) struct Outbox {
     waiting: VecDeque<Waiting>,
     bytes: usize,
     wait: Duration,
-    timer: Held,
+    timer: TimerFd,
 }
 
 struct Waiting {
@@ -46,14 +41,12 @@ struct Waiting {
 impl Outbox {
     pub(super) fn new() -> Result<Self, NetError> {
         let out = UnixSocket::anonymous().map_err(|e| NetError::os("open a unix socket", e))?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
-            .map_err(|e| NetError::os("make a timer", e))?;
-        Ok(Self { out, waiting: VecDeque::new(), bytes: 0, wait: WAIT, timer: Held::new(timer) })
+        let timer = TimerFd::new()?;
+        Ok(Self { out, waiting: VecDeque::new(), bytes: 0, wait: WAIT, timer })
     }
 
     /// Readable when it is time for [`Outbox::try_again`].
-    pub(super) fn timer(&self) -> &Held {
+    pub(super) fn timer(&self) -> &TimerFd {
         &self.timer
     }
 
@@ -71,7 +64,7 @@ impl Outbox {
         let len = head.len() + body.len();
         if self.waiting.len() < LETTERS && self.bytes + len <= ROOM {
             if self.waiting.is_empty() {
-                self.set_timer(AGAIN);
+                self.timer.set_after(Some(AGAIN));
             }
             self.bytes += len;
             let until = Instant::now() + self.wait;
@@ -102,17 +95,7 @@ impl Outbox {
             }
             stays
         });
-        self.set_timer(if self.waiting.is_empty() { 0 } else { AGAIN });
-    }
-
-    /// Once, after so many nanoseconds; 0 is never. Either way it is not readable any more.
-    fn set_timer(&self, nanos: i64) {
-        let once = Itimerspec {
-            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec { tv_sec: 0, tv_nsec: nanos },
-        };
-        // Can not fail with these arguments.
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        self.timer.set_after((!self.waiting.is_empty()).then_some(AGAIN));
     }
 }
 

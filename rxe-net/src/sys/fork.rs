@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::checked_fd::CheckedFd;
+
 /// Words of [`HELD`]: descriptors of higher numbers than these have bits stay open in children.
 const WORDS: usize = 1024;
 static HELD: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
@@ -18,7 +20,7 @@ static ONCE: Once = Once::new();
 
 /// A descriptor that a forked child loses.
 #[derive(Debug)]
-pub(crate) struct Held(OwnedFd);
+pub(crate) struct Held(CheckedFd);
 
 impl Held {
     pub(crate) fn new(fd: OwnedFd) -> Self {
@@ -27,6 +29,7 @@ impl Held {
             // to register it, children keep the descriptors.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
         });
+        let fd = CheckedFd::internal(fd);
         if let Some((word, bit)) = place(&fd) {
             word.fetch_or(bit, Ordering::Relaxed);
         }
@@ -49,7 +52,7 @@ impl AsFd for Held {
     }
 }
 
-fn place(fd: &OwnedFd) -> Option<(&'static AtomicU64, u64)> {
+fn place(fd: &CheckedFd) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd.as_raw_fd()).ok()?;
     Some((HELD.get(number / 64)?, 1 << (number % 64)))
 }

@@ -2,10 +2,13 @@
 //! and `thread`.
 
 pub(crate) mod addr;
+pub(crate) mod checked_fd;
 pub(crate) mod cmsg;
+pub(crate) mod event_fd;
 pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
 pub(crate) mod sockopt;
 pub(crate) mod thread;
+pub(crate) mod timer_fd;
 pub(crate) mod unix;

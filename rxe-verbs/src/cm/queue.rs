@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rxe_core::cm::{self, ConnId};
+use rxe_net::EventFd;
 
 use super::event::{CmEventKind, CmParam};
 use super::id::IdInner;
 use crate::device::WeakDevice;
 use crate::error::Result;
-use crate::os::EventFd;
 
 /// The events of one channel, raw: what they mean is worked out by the program's thread.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Raw {
 
 impl EventQueue {
     pub(super) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::new()? }))
+        Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::for_program()? }))
     }
 
     /// Appends an event; gives it back if the channel is no more.

@@ -17,13 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
-use rxe_net::{GidTable, Interface, InterfaceMonitor, Share};
+use rxe_net::{EventFd, GidTable, Interface, InterfaceMonitor, Share};
 
 use super::{PortAttr, PortState};
 use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
-use crate::os::EventFd;
 
 /// What changes.
 #[derive(Debug)]

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::types::Time;
+use rxe_net::EventFd;
 
 use super::Shard;
 use super::shard::CALLER_BUDGET;
 use crate::error::{Error, Result};
-use crate::os::{EventFd, now, until};
+use crate::os::{now, until};
 
 /// What a sleeper does when one of the program's signal handlers has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rxe_core::types::Time;
-use rxe_net::Backend;
+use rxe_net::{Backend, EventFd, TimerFd};
 
 use super::duty::Interest;
 use crate::error::{Error, Result};
-use crate::os::{EventFd, TimerFd};
 
 /// See the module's opening. What changes of it is in [`Armed`].
 #[derive(Debug)]

@@ -1,8 +1,6 @@
 //! The engine's time is CLOCK_MONOTONIC, so that its deadlines can go to timer descriptors as they
 //! are.
 
-use std::time::Duration;
-
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use rxe_core::types::Time;
 
@@ -24,13 +22,10 @@ pub(crate) fn until(deadline: Time) -> Option<Timespec> {
 
 const LONG: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
 
-/// An absolute time as the system's calls take it.
-pub(super) fn timespec(at: Time) -> Timespec {
-    Timespec::try_from(Duration::from_nanos(at.as_nanos())).unwrap_or(LONG)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,119 @@
+//! A timer descriptor: readable from a moment on. timerfd_create(2).
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use rxe_core::types::Time;
+
+use super::checked_fd::CheckedFd;
+use crate::NetError;
+
+/// A timer descriptor. Any thread may set it without waking the one that sleeps on it.
+///
+/// Setting it needs no look at what its number stands for: the system refuses it for anything but a
+/// timer descriptor.
+#[derive(Debug)]
+pub struct TimerFd(CheckedFd);
+
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const LONG: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
+
+impl TimerFd {
+    /// One that is not set.
+    ///
+    /// # Errors
+    /// The process or the system has no descriptor left.
+    pub fn new() -> Result<Self, NetError> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map(|fd| Self(CheckedFd::internal(fd)))
+            .map_err(|e| NetError::os("make a timer descriptor", e))
+    }
+
+    /// Readable from this moment of CLOCK_MONOTONIC on.
+    pub fn set(&self, at: Time) {
+        self.arm(Duration::from_nanos(at.as_nanos()), TimerfdTimerFlags::ABSTIME);
+    }
+
+    /// Readable after this time, at once if it is zero; until it is set again never if `None`.
+    pub fn set_after(&self, after: Option<Duration>) {
+        match after {
+            Some(after) => self.arm(after, TimerfdTimerFlags::empty()),
+            None => self.settime(NEVER, TimerfdTimerFlags::empty()),
+        }
+    }
+
+    /// Not readable until it goes off again. If another thread has set it meanwhile, it stays set.
+    pub fn clear(&self) {
+        if self.0.is_intact() {
+            // It fails only if it is not readable.
+            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        }
+    }
+
+    fn arm(&self, time: Duration, flags: TimerfdTimerFlags) {
+        // Zero would unset it.
+        let time = Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(LONG);
+        self.settime(time, flags);
+    }
+
+    fn settime(&self, value: Timespec, flags: TimerfdTimerFlags) {
+        let spec = Itimerspec { it_interval: NEVER, it_value: value };
+        // The arguments are valid, so it fails only where the number is not the timer's any more.
+        let _ = timerfd_settime(&self.0, flags, &spec);
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for TimerFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+    use crate::sys::checked_fd::tests::{assert_untouched, replace_by_file};
+
+    fn poll_for(timer: &TimerFd, limit: Option<&Timespec>) -> bool {
+        poll(&mut [PollFd::new(timer, PollFlags::IN)], limit).unwrap() == 1
+    }
+
+    #[test]
+    fn it_is_readable_when_its_time_has_come() {
+        let timer = TimerFd::new().unwrap();
+        timer.set_after(Some(Duration::from_secs(3600)));
+        assert!(!poll_for(&timer, Some(&NEVER)));
+        timer.set(Time::ZERO);
+        assert!(poll_for(&timer, None));
+        timer.clear();
+        assert!(!poll_for(&timer, Some(&NEVER)));
+        timer.set_after(Some(Duration::ZERO));
+        assert!(poll_for(&timer, None));
+        timer.set_after(None);
+        assert!(!poll_for(&timer, Some(&NEVER)));
+    }
+
+    #[test]
+    fn nothing_is_read_from_a_file_of_the_program() {
+        let timer = TimerFd::new().unwrap();
+        let number = timer.as_raw_fd();
+        let file = replace_by_file(&timer);
+        timer.set_after(Some(Duration::ZERO));
+        timer.clear();
+        drop(timer);
+        assert_untouched(file, number);
+    }
+}
