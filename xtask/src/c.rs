@@ -2,11 +2,9 @@
 //! and libraries.
 
 use crate::vm::{Error, Result};
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Command;
+use tempfile::TempDir;
 
 /// Where their sources are, by the names that they have in tables.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
@@ -18,7 +16,7 @@ pub const TUTORIALS: [&str; 3] =
 /// Compiled programs, in a directory that is removed in the end.
 #[derive(Debug)]
 pub struct Compiled {
-    dir: PathBuf,
+    dir: TempDir,
 }
 
 impl Compiled {
@@ -36,10 +34,8 @@ impl Compiled {
     /// # Errors
     /// As there.
     pub fn linked(names: &[&str], libraries: &[&str]) -> Result<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = env::temp_dir().join(format!("rxe-c-{}-{number}", process::id()));
-        fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
+        let dir = tempfile::Builder::new().prefix("rxe-c-").tempdir();
+        let dir = dir.map_err(|e| Error::Failed(format!("a directory for C programs: {e}")))?;
         let this = Self { dir };
         names.iter().try_for_each(|name| this.compile(name, libraries)).map(|()| this)
     }
@@ -70,12 +66,6 @@ impl Compiled {
     /// The program that was made of a source.
     pub fn path(&self, name: &str) -> PathBuf {
         let stem = Path::new(name).file_stem().unwrap_or_default();
-        self.dir.join(stem)
-    }
-}
-
-impl Drop for Compiled {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
+        self.dir.path().join(stem)
     }
 }

@@ -13,4 +13,5 @@ pub mod scenario;
 mod skip;
 pub mod vm;
 
+pub(crate) use skip::say;
 pub use skip::{everything, or_skip, skipped};

@@ -30,6 +30,10 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
         .map_err(|e| Error::Failed(format!("librxe_preload.so: {e}")))?;
     let dir = bin.join(DIRECTORY);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
+    // Several tests may make them at the same time, and programs may have the old ones mapped: so each
+    // call makes them in a directory of its own and then puts them into their place by a rename.
+    let scratch = tempfile::Builder::new().prefix(".rxe-libs-").tempdir_in(bin);
+    let scratch = scratch.map_err(|e| Error::Failed(format!("{}: {e}", bin.display())))?;
     let mut made = Vec::new();
     for (name, soname, function) in LIBRARIES {
         let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-preload/symbols").join(name);
@@ -37,16 +41,22 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
         // A name in the library's table of strings.
         let exported = [b"\0", function.as_bytes(), b"\0"].concat();
         if preload.windows(exported.len()).any(|bytes| bytes == exported) {
-            made.push(make(&dir, name, soname, &list)?);
+            for file in make(scratch.path(), name, soname, &list)? {
+                let (from, to) = (scratch.path().join(&file), dir.join(&file));
+                let failed = |e| Error::Failed(format!("{}: {e}", to.display()));
+                fs::rename(from, &to).map_err(failed)?;
+            }
+            made.push(dir.join(soname));
         }
     }
     Ok(made)
 }
 
-fn make(dir: &Path, name: &str, soname: &str, list: &str) -> Result<PathBuf> {
+/// Makes a library in `dir`. Returns the names of all files made, the library last.
+fn make(dir: &Path, name: &str, soname: &str, list: &str) -> Result<[String; 3]> {
     let symbols = Symbol::all(list);
-    let (source, script) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.map")));
-    let library = dir.join(soname);
+    let files = [format!("{name}.c"), format!("{name}.map"), soname.to_owned()];
+    let [source, script, library] = [0, 1, 2].map(|at: usize| dir.join(&files[at]));
     let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
     fs::write(&source, code(&symbols)).map_err(failed)?;
     fs::write(&script, versions(&symbols)).map_err(failed)?;
@@ -60,7 +70,7 @@ fn make(dir: &Path, name: &str, soname: &str, list: &str) -> Result<PathBuf> {
     if !out.status.success() {
         return Err(Error::Failed(String::from_utf8_lossy(&out.stderr).into_owned()));
     }
-    Ok(library)
+    Ok(files)
 }
 
 /// A line of a list of symbols.
@@ -246,6 +256,28 @@ mod tests {
         assert_eq!((symbols[0].old, symbols[0].otherwise), (false, Absent::Errno));
         assert_eq!((symbols[1].old, symbols[1].otherwise), (true, Absent::Null));
         assert_eq!((symbols[2].old, symbols[2].otherwise), (false, Absent::MinusOne));
+    }
+
+    #[test]
+    fn whoever_reads_a_library_while_others_make_it_gets_it_whole() {
+        let bin = tempfile::tempdir().unwrap();
+        fs::write(bin.path().join("librxe_preload.so"), b"\0ibv_open_device\0").unwrap();
+        let library = match build(bin.path()) {
+            Err(Error::Missing(why)) => return crate::skipped("libs::whole", &why),
+            made => made.unwrap().remove(0),
+        };
+        let whole = fs::read(&library).unwrap();
+        std::thread::scope(|scope| {
+            let makers: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| (0..3).for_each(|_| drop(build(bin.path()).unwrap()))))
+                .collect();
+            while !makers.iter().all(|maker| maker.is_finished()) {
+                assert!(fs::read(&library).unwrap() == whole, "a damaged library");
+            }
+        });
+        let left: Vec<_> =
+            fs::read_dir(bin.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+        assert_eq!(left.len(), 2, "scratch files stay behind: {left:?}");
     }
 
     #[test]

@@ -29,8 +29,13 @@ pub fn or_skip<T>(result: vm::Result<T>) -> Option<T> {
 
 /// Reports a test as skipped. Call it once a test, then return.
 pub fn skipped(test: &str, why: &str) {
+    say(&format!("SKIPPED: {test}: {why}"));
+}
+
+/// Says something on a line of its own that `cargo xtask test` is to see.
+pub(crate) fn say(line: &str) {
     // Not `eprintln!`: what a passing test prints by macro is not shown.
-    let line = format!("SKIPPED: {test}: {}\n", why.replace('\n', " "));
+    let line = line.replace('\n', " ") + "\n";
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

@@ -67,16 +67,20 @@ pub(crate) fn ensure() -> Option<String> {
         if !root {
             cmd.args(["-n", "env"]);
         }
-        cmd.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]).args(args);
+        cmd.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]);
+        // A new machine often installs updates of its own just then.
+        cmd.args(["-o", "DPkg::Lock::Timeout=300"]).args(args);
         quiet(&mut cmd)
     };
     let install = [&["install", "-y", "--no-install-recommends"], missing.as_slice()].concat();
     // A mirror may have moved on since the lists were read, or they may not be there at all.
     if !apt(&install) {
         apt(&["update"]);
-        // One by one, so that a package this release lacks does not cost the others.
-        for name in &missing {
-            apt(&["install", "-y", "--no-install-recommends", name]);
+        if !apt(&install) {
+            // One by one, so that a package this release lacks does not cost the others.
+            for name in &missing {
+                apt(&["install", "-y", "--no-install-recommends", name]);
+            }
         }
     }
     let still = self::missing();

@@ -111,10 +111,18 @@ impl Run {
         for line in &self.count.skipped {
             println!("SKIPPED: {line}");
         }
+        for line in &self.count.restarted {
+            println!("STARTED TWICE: {line}");
+        }
         for line in &self.count.failed {
             println!("FAILED: {line}");
         }
-        let Count { failed, skipped, .. } = &self.count;
+        let Count { failed, skipped, restarted, .. } = &self.count;
+        match restarted.len() {
+            0 => {}
+            1 => println!("1 VM was started twice"),
+            n => println!("{n} VMs were started twice"),
+        }
         let passed = self.count.passed();
         println!("{passed} passed, {} failed, {} skipped", failed.len(), skipped.len());
         if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -129,6 +137,8 @@ pub(super) struct Count {
     skipped: Vec<String>,
     /// Tests that libtest counts as passed but that said they were skipped.
     returned: u64,
+    /// VMs that did not boot in their time and were started again.
+    restarted: Vec<String>,
 }
 
 impl Count {
@@ -209,10 +219,12 @@ impl Count {
             let why = why.trim_start_matches(", ");
             let why = if why.is_empty() { "marked #[ignore]" } else { why };
             self.skipped.push(format!("{name}: {why}"));
-        } else if let Some(skipped) = find_skipped(line) {
+        } else if let Some(skipped) = find_said("SKIPPED: ", line) {
             // It returned early, which libtest counts as passed.
             self.returned += 1;
             self.skipped.push(skipped.to_owned());
+        } else if let Some(restarted) = find_said("STARTED TWICE: ", line) {
+            self.restarted.push(restarted.to_owned());
         } else if let Some([passed, failed, skipped]) = totals(line) {
             self.passed += passed;
             let times = |n: u64, what: &str| {
@@ -224,9 +236,9 @@ impl Count {
     }
 }
 
-/// A test may say that it is skipped in the middle of the line that libtest has begun for it.
-fn find_skipped(line: &str) -> Option<&str> {
-    line.split_once("SKIPPED: ").map(|(_, rest)| rest)
+/// What follows a marker. A test may say it in the middle of the line that libtest has begun for it.
+fn find_said<'a>(marker: &str, line: &'a str) -> Option<&'a str> {
+    line.split_once(marker).map(|(_, rest)| rest)
 }
 
 /// "3 passed, 0 failed, 1 skipped", alone on its line.
@@ -287,6 +299,12 @@ mod tests {
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
         ]);
         assert_eq!((count.passed(), count.skipped), (1, vec!["vm::boots: no QEMU".to_owned()]));
+    }
+
+    #[test]
+    fn a_vm_that_was_started_twice_is_counted() {
+        let count = counted(&["test vm::boots ... STARTED TWICE: vm1 did not boot in 180 s", "ok"]);
+        assert_eq!(count.restarted, ["vm1 did not boot in 180 s"]);
     }
 
     #[test]

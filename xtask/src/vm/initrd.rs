@@ -2,13 +2,11 @@
 
 use super::kernel::{Kernel, cache};
 use super::{Error, Result};
-#[cfg(test)]
-use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+use tempfile::NamedTempFile;
 
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 const INIT: &[u8] = include_bytes!("init.sh");
@@ -63,17 +61,12 @@ fn store(dir: &Path, data: &[u8]) -> Result<PathBuf> {
     let whole = |p: &Path| fs::metadata(p).is_ok_and(|m| m.len() == data.len() as u64);
     if !whole(&path) {
         // Threads of this process and other processes may make the same file at the same time.
-        let scratch = dir.join(scratch_name());
-        fs::write(&scratch, data).map_err(|e| Error::io(&scratch, &e))?;
-        fs::rename(&scratch, &path).map_err(|e| Error::io(&path, &e))?;
+        // Each writes a file of its own and renames it, so whoever reads the path gets it whole.
+        let mut scratch = NamedTempFile::new_in(dir).map_err(|e| Error::io(dir, &e))?;
+        scratch.write_all(data).map_err(|e| Error::io(scratch.path(), &e))?;
+        scratch.persist(&path).map_err(|e| Error::io(&path, &e.error))?;
     }
     Ok(path)
-}
-
-/// A file name that no other call on this machine uses.
-fn scratch_name() -> String {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    format!(".{}.{}", process::id(), CALLS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// An archive in the format the kernel unpacks ("newc").
@@ -127,7 +120,8 @@ mod tests {
 
     #[test]
     fn threads_that_fill_an_empty_cache_together_get_the_whole_file() {
-        let dir = env::temp_dir().join(format!("rxe-initrd-{}", process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("initrd");
         let data: Vec<u8> = (0..8 << 20).map(|i: u32| i.to_le_bytes()[1]).collect();
         for _ in 0..10 {
             let _ = fs::remove_dir_all(&dir);
@@ -144,6 +138,5 @@ mod tests {
             let left = fs::read_dir(&dir).unwrap().count();
             assert_eq!(left, 1, "only the archive stays behind");
         }
-        let _ = fs::remove_dir_all(&dir);
     }
 }

@@ -6,9 +6,10 @@ use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The kernels that the project tests against, as Debian names them.
 pub const KNOWN: [&str; 4] = ["5.10", "6.1", "6.12", "7.2"];
@@ -76,7 +77,7 @@ impl Kernel {
     /// [`Error::Missing`] with one line on why it cannot be had.
     pub fn find(what: &str) -> Result<Self> {
         if what.contains('/') || what.ends_with(".deb") {
-            return from_path(Path::new(what));
+            return from_path(&cache()?, Path::new(what));
         }
         let version = what.bytes().all(|b| b.is_ascii_digit() || b == b'.') && !what.is_empty();
         if !version {
@@ -135,18 +136,19 @@ fn newest(dir: &Path, version: &str) -> Option<Kernel> {
     load(dir, &name)
 }
 
-fn from_path(path: &Path) -> Result<Kernel> {
+fn from_path(dir: &Path, path: &Path) -> Result<Kernel> {
     let meta = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
-    let dir = cache()?;
     let path = path.canonicalize().map_err(|e| Error::io(path, &e))?;
-    let changed = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
     let base = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = format!("path-{base}-{}", changed.map_or(0, |d| d.as_secs()));
-    let _lock = lock(&dir, &name)?;
-    if let Some(k) = load(&dir, &name) {
+    // Two kernels may have the same file name, and the same path may hold another one tomorrow.
+    let mut hash = DefaultHasher::new();
+    (&path, meta.modified().ok(), meta.len()).hash(&mut hash);
+    let name = format!("path-{base}-{:016x}", hash.finish());
+    let _lock = lock(dir, &name)?;
+    if let Some(k) = load(dir, &name) {
         return Ok(k);
     }
-    if meta.is_dir() { keep(&dir, &name, &path) } else { prepare(&dir, &name, &[path]) }
+    if meta.is_dir() { keep(dir, &name, &path) } else { prepare(dir, &name, &[path]) }
 }
 
 /// Unpacks packages and keeps what a VM needs of them.
@@ -308,6 +310,45 @@ mod tests {
         let info = b"\x7fELF..license=GPL\0depends=ib_core,ip6-udp-tunnel\0retpoline=Y\0";
         assert_eq!(depends(info), ["ib_core", "ip6_udp_tunnel"]);
         assert_eq!(depends(b"\0depends=\0"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn threads_that_prepare_a_kernel_together_get_it_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (cache, root) = (scratch.path().join("cache"), scratch.path().join("unpacked"));
+        make(&cache).unwrap();
+        make(&root).unwrap();
+        let module = vec![1; 1 << 20];
+        for file in ["vmlinuz-6.1", "rdma_rxe.ko", "veth.ko"] {
+            fs::write(root.join(file), &module).unwrap();
+        }
+        let together = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    together.wait();
+                    let kernel = from_path(&cache, &root).unwrap();
+                    assert_eq!(kernel.modules.len(), 2);
+                    for file in kernel.modules.iter().chain([&kernel.image]) {
+                        assert!(fs::read(file).unwrap() == module, "{} is damaged", file.display());
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn two_kernels_of_the_same_file_name_are_two() {
+        let scratch = tempfile::tempdir().unwrap();
+        let prepared = ["a", "b"].map(|parent| {
+            let root = scratch.path().join(parent).join("kernel");
+            make(&root).unwrap();
+            fs::write(root.join("vmlinuz"), parent).unwrap();
+            fs::write(root.join("rdma_rxe.ko"), parent).unwrap();
+            let kernel = from_path(scratch.path(), &root).unwrap();
+            fs::read_to_string(kernel.image).unwrap()
+        });
+        assert_eq!(prepared, ["a", "b"]);
     }
 
     #[test]
