@@ -1,6 +1,7 @@
 //! Captures of other people's devices. They are not part of the project: where they are absent, tests
 //! say that they were skipped.
 
+use std::env;
 use std::path::PathBuf;
 
 /// A text file; `None`, and a line that says so for `test`, where it is not.
@@ -10,12 +11,21 @@ pub fn read(test: &str, file: &str) -> Option<String> {
 
 /// A file; `None`, and a line that says so for `test`, where it is not.
 pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures").join(file);
-    let bytes = std::fs::read(path).ok();
+    let path = directory().join(file);
+    let bytes = std::fs::read(&path).ok();
     if bytes.is_none() {
-        crate::skip(test, &format!("../shared/captures/{file} is not there"));
+        let why = format!("{} is not there; RXE_CAPTURES names their directory", path.display());
+        crate::skip(test, &why);
     }
     bytes
+}
+
+/// Where they are: `$RXE_CAPTURES`, or `shared/captures` beside the checkout.
+fn directory() -> PathBuf {
+    match env::var_os("RXE_CAPTURES") {
+        Some(dir) if !dir.is_empty() => dir.into(),
+        _ => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures"),
+    }
 }
 
 /// The rows of a table but its heading, each as its columns.

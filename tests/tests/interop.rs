@@ -2,9 +2,9 @@
 //!
 //! One test a kernel, and one VM. `cargo xtask interop` runs the same, and some of it by `--filter`.
 
+mod common;
+
 use std::env;
-use std::path::PathBuf;
-use std::process::Command;
 
 use xtask::interop::{self, Asks, Backend, Options};
 use xtask::{everything, or_skip, skipped};
@@ -45,7 +45,7 @@ fn every_cell(kernel: &str) {
         verbose: true,
         capture: None,
         peer: env!("CARGO_BIN_EXE_rxe-peer").into(),
-        rxe: rxe(),
+        rxe: common::rxe().into(),
     };
     let Some(report) = or_skip(interop::run(kernel, &options)) else { return };
     for row in report.skipped() {
@@ -54,12 +54,4 @@ fn every_cell(kernel: &str) {
     let failed: Vec<String> = report.failed().map(ToString::to_string).collect();
     assert!(failed.is_empty(), "kernel {}:\n{}", report.release, failed.join("\n"));
     assert!(!report.rows.is_empty() || options.filter.is_some());
-}
-
-/// The command `rxe`: of another package, so cargo does not tell where it is.
-fn rxe() -> PathBuf {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo).args(["build", "--quiet", "--package", "rxe-cli"]).status();
-    assert!(built.is_ok_and(|s| s.success()), "rxe does not build");
-    PathBuf::from(env!("CARGO_BIN_EXE_rxe-peer")).with_file_name("rxe")
 }

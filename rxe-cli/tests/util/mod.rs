@@ -5,10 +5,10 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, Output};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 pub(crate) const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 
@@ -32,25 +32,15 @@ pub(crate) const VETH: &str = "
 ";
 
 /// A directory that is removed in the end.
-pub(crate) struct Dir(PathBuf);
+pub(crate) struct Dir(TempDir);
 
 impl Dir {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("rxe-cli-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(name);
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
+        Self(tempfile::Builder::new().prefix("rxe-cli-").tempdir().unwrap())
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join(name)
     }
 }
 

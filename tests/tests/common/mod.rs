@@ -4,16 +4,16 @@
 #![allow(dead_code)]
 
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Output};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rxe_tests::skip;
+use tempfile::TempDir;
 
 /// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`. GID 1 of
 /// either is its IPv4 address.
@@ -155,7 +155,6 @@ fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
         name += &format!("{:x}", fs::metadata(built.join(file))?.ino());
     }
     let done = tmp.join(name);
-    let new = tmp.join(format!("new-{}", process::id()));
     if !done.is_dir() {
         // Those of builds before this one; of the last ones there may still be tests.
         for old in fs::read_dir(tmp)?.flatten() {
@@ -164,37 +163,32 @@ fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
                 let _ = fs::remove_dir_all(old.path());
             }
         }
-        fs::create_dir(&new)?;
+        let new = tempfile::Builder::new().prefix("new-").permissions(open()).tempdir_in(tmp)?;
         for file in FILES {
-            fs::hard_link(built.join(file), new.join(file))?;
+            fs::hard_link(built.join(file), new.path().join(file))?;
         }
-        if let Err(e) = fs::rename(&new, &done) {
+        match fs::rename(new.path(), &done) {
             // Another test may have been faster.
-            fs::remove_dir_all(&new)?;
-            if !done.is_dir() {
-                return Err(e);
-            }
+            Err(e) if !done.is_dir() => return Err(e),
+            _ => {}
         }
     }
     Ok(done)
 }
 
 /// A directory that is removed in the end.
-pub(crate) struct Dir(pub(crate) PathBuf);
+pub(crate) struct Dir(pub(crate) PathBuf, #[allow(dead_code, reason = "removes it")] TempDir);
 
 impl Dir {
     /// An empty one.
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = env::temp_dir().join(format!("rxe-programs-{}-{number}", process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
+        let dir = tempfile::Builder::new().prefix("rxe-programs-").permissions(open()).tempdir();
+        let dir = dir.unwrap();
+        Self(dir.path().to_owned(), dir)
     }
 }
 
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// For everybody to read: some tests run programs as another user.
+fn open() -> Permissions {
+    Permissions::from_mode(0o755)
 }
