@@ -11,9 +11,9 @@ use rxe_net::EventFd;
 
 use crate::cq::{CompletionQueue, CqInner};
 use crate::device::{Device, closed};
-use crate::drive::OnSignal;
 use crate::error::Result;
 use crate::os::now;
+use crate::progress::OnSignal;
 
 /// Tells a program that sleeps in its own event loop which of its completion queues got something.
 ///

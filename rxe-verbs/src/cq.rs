@@ -12,9 +12,9 @@ use rxe_core::types::Time;
 
 use crate::channel::{ChannelEvents, CompletionChannel};
 use crate::device::{Device, Place, closed};
-use crate::drive::{OnSignal, Waker};
 use crate::error::{Error, Result};
 use crate::os::now;
+use crate::progress::{OnSignal, Waker};
 
 /// A completion queue.
 ///
@@ -34,6 +34,12 @@ pub(crate) struct CqInner {
     /// Keeps the channel's count right.
     _channel: Option<CompletionChannel>,
     _place: Place,
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        self.device.shard().forget(self.queue.id());
+    }
 }
 
 impl CompletionQueue {
@@ -56,7 +62,7 @@ impl CompletionQueue {
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
             CqInner { device, queue, notifier, _channel: channel, _place: place }
         });
-        inner.device.shard().enroll(&inner.notifier);
+        inner.device.shard().enroll(inner.queue.id(), &inner.notifier);
         Ok(Self { inner })
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use parking_lot::Mutex;
 use rxe_core::engine::{Engine, Event, Fault};
@@ -140,13 +141,68 @@ pub(crate) struct Events {
     log: Log,
     asyncs: Arc<AsyncEvents>,
     capture: Option<PcapHandle>,
-    observer: Option<Observer>,
+    observers: Option<Arc<Observers>>,
     /// Queue pairs that got their first packet, where the connection manager wants to know.
     established: Option<Vec<Qpn>>,
 }
 
-/// Called with each event as it happens, in the middle of a turn: it must not block or call back.
+/// Called with each event, in order, after the turn in which it happened.
 pub(crate) type Observer = Box<dyn Fn(&Event) + Send>;
+
+/// Events that an observer is yet to be told of. An observer may do anything, such as write to a
+/// terminal that is stopped, so it is called by whoever has just released the shard's lock.
+pub(crate) struct Observers {
+    /// The oldest first.
+    events: Mutex<VecDeque<Event>>,
+    /// There are some.
+    any: AtomicBool,
+    observer: Mutex<Observer>,
+}
+
+impl Observers {
+    /// Only the oldest so many wait. An observer that is slower than events come misses some.
+    const CAPACITY: usize = 4096;
+
+    fn new(observer: Observer) -> Self {
+        Self {
+            events: Mutex::default(),
+            any: AtomicBool::new(false),
+            observer: Mutex::new(observer),
+        }
+    }
+
+    /// Something has happened.
+    fn note(&self, event: &Event) {
+        let mut events = self.events.lock();
+        if events.len() < Self::CAPACITY {
+            events.push_back(*event);
+        }
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// Calls the observer with what has been noted, unless another thread is at it. That thread
+    /// looks again after it has released the observer's lock, so nothing is left behind.
+    pub(crate) fn tell(&self) {
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        loop {
+            // Of two threads, one that has noted something and one that has just released the lock,
+            // at least one sees what the other did.
+            fence(Ordering::SeqCst);
+            if !self.any.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(observer) = self.observer.try_lock() else { return };
+            self.any.store(false, Ordering::SeqCst);
+            loop {
+                let event = self.events.lock().pop_front();
+                let Some(event) = event else { break };
+                observer(&event);
+            }
+        }
+    }
+}
 
 impl Events {
     /// So many are kept for [`Events::take_log`].
@@ -158,7 +214,13 @@ impl Events {
         capture: Option<PcapHandle>,
         observer: Option<Observer>,
     ) -> Self {
-        Self { log: Log::new(), asyncs, capture, observer, established: None }
+        let observers = observer.map(|observer| Arc::new(Observers::new(observer)));
+        Self { log: Log::new(), asyncs, capture, observers, established: None }
+    }
+
+    /// To be told when the shard's lock is released.
+    pub(crate) fn observers(&self) -> Option<Arc<Observers>> {
+        self.observers.clone()
     }
 
     /// The engine has done something, and what came of it has not yet been sent. Called after each
@@ -169,8 +231,8 @@ impl Events {
             if let Some(capture) = &self.capture {
                 capture.event(&event);
             }
-            if let Some(observer) = &self.observer {
-                observer(&event);
+            if let Some(observers) = &self.observers {
+                observers.note(&event);
             }
             self.record(event);
         }

@@ -307,6 +307,9 @@ impl Engine {
     /// After every call in which completions were made. Where a completion queue has overflowed, nobody
     /// can tell any more what became of the requests that complete there.
     fn fail_behind_overflow(&mut self, now: Time) {
+        if !self.events.overflowed {
+            return;
+        }
         let window = self.window();
         let guard = self.memory.guard();
         // What is flushed then may be too much for another queue.

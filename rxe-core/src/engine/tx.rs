@@ -14,6 +14,12 @@ const BUDGET: usize = 64;
 const SOME: usize = 16;
 
 impl Engine {
+    /// Whether [`Engine::poll_transmit`] may have something to do. While it has not, a caller that
+    /// polls need not call it.
+    pub fn has_transmit_work(&self) -> bool {
+        self.hurry || !self.ready.is_empty() || !self.doorbells.is_empty() || self.gsi.has_work()
+    }
+
     /// Appends packets to `batch`, until it is full or nobody has anything to send.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) {
         let window = self.window();

@@ -20,9 +20,9 @@ use rxe_core::types::Gid;
 use rxe_net::{EventFd, GidTable, Interface, InterfaceMonitor, Share};
 
 use super::{PortAttr, PortState};
-use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
+use crate::progress::Shard;
 
 /// What changes.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use rxe_core::types::Qpn;
 use rxe_net::Share;
 
-use crate::drive::Shard;
 use crate::error::Result;
 use crate::os::random_u32;
+use crate::progress::Shard;
 
 /// See the module's opening.
 #[derive(Debug)]

@@ -21,11 +21,11 @@ use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
 use crate::cm::Agent;
 use crate::cq::CompletionQueue;
-use crate::drive::{Driver, Shard};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::os::random_u64;
 use crate::pd::ProtectionDomain;
+use crate::progress::{Driver, Shard};
 
 /// An open device. Everything else is made from it, and keeps it open.
 #[derive(Clone)]

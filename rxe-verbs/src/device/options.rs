@@ -20,9 +20,9 @@ use super::numbers::Numbers;
 use super::open::DeviceInner;
 use super::quota::Quotas;
 use super::{Device, DeviceInfo};
-use crate::drive::{Driver, Shard, ShardParts};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer};
+use crate::progress::{Driver, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
@@ -127,8 +127,9 @@ impl OpenOptions {
         self
     }
 
-    /// Calls `observer` with everything worth knowing as it happens, from whichever thread it happens
-    /// on. It must not block, nor call anything of the device.
+    /// Calls `observer` with everything worth knowing, in order, one event at a time, from whichever
+    /// thread it happened on. The engine works on meanwhile; events that come faster than 4,096
+    /// behind are missed.
     pub fn on_event(mut self, observer: Box<dyn Fn(&Event) + Send>) -> Self {
         self.observer = Some(observer);
         self

@@ -20,9 +20,9 @@ pub use request::Request;
 
 use crate::cq::CompletionQueue;
 use crate::device::{Device, Number};
-use crate::drive::Shard;
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
+use crate::progress::Shard;
 use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
 

@@ -1,4 +1,5 @@
 //! One turn: what has arrived goes into the engine, what is due is done, what is to be sent is sent.
+//! How long it may be is said by [`super::policy`].
 
 use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
@@ -6,7 +7,7 @@ use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, NetError, SendStatus, Sharing};
 
-use super::duty::{Duty, Interest};
+use super::policy::{Interest, TurnLimit, Watchers};
 use super::watch::{Armed, Watch};
 use crate::cm::Agent;
 use crate::device::WeakDevice;
@@ -24,8 +25,12 @@ pub(crate) struct Core {
     /// Acknowledgements wait for company ([`Engine::can_wait`]).
     pub(super) waiting: bool,
     pub(super) events: Events,
-    pub(super) duty: Duty,
+    pub(super) watchers: Watchers,
     pub(super) armed: Armed,
+    /// What this turn has used up.
+    pub(super) limit: TurnLimit,
+    /// The turn was cut short: there is more to send, and room for it.
+    pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
     cm: Option<Box<Agent>>,
     /// The backend was told that somebody sleeps on its descriptors.
@@ -44,8 +49,10 @@ impl Core {
             blocked: false,
             waiting: false,
             events,
-            duty: Duty::default(),
+            watchers: Watchers::default(),
             armed: Armed::default(),
+            limit: TurnLimit::default(),
+            unfinished: false,
             cm: None,
             watched: false,
             joined: Vec::new(),
@@ -55,7 +62,7 @@ impl Core {
     /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
     pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
         self.armed.set_interest(watch, interest);
-        let watched = interest != Interest::None || self.duty.has_leader();
+        let watched = interest != Interest::None || self.watchers.has_leader();
         if std::mem::replace(&mut self.watched, watched) != watched {
             self.backend.watch(watched);
         }
@@ -132,40 +139,56 @@ impl Core {
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
     /// comes of them is sent by [`Core::transmit`].
     pub(super) fn receive(&mut self, budget: usize) -> Result<usize, NetError> {
-        let time = now();
+        let mut time = None;
         let Self { engine, backend, events, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
-            engine.handle_frame(time, frame);
+            engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);
         })?;
-        self.engine.handle_timeout(time);
+        if self.engine.poll_timeout().is_some() {
+            self.engine.handle_timeout(time.unwrap_or_else(now));
+        }
         Ok(packets)
     }
 
-    /// The sending half of a turn.
-    pub(super) fn transmit(&mut self, now: Time) -> Result<(), NetError> {
+    /// The sending half of a turn. It ends when nothing is left, when the socket is full, or when
+    /// the turn is long enough ([`TurnLimit`]): then [`Core::unfinished`] says so.
+    pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         self.waiting = false;
+        self.unfinished = false;
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
-            cm.turn(now, &mut self.engine, &established);
+            cm.turn(now(), &mut self.engine, &established);
         }
-        loop {
+        while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.
-            self.engine.poll_transmit(now, &mut self.batch);
+            let time = now();
+            self.limit.begin(time);
+            self.engine.poll_transmit(time, &mut self.batch);
             self.events.take_all(&mut self.engine);
             if self.batch.is_empty() {
-                self.blocked = false;
                 break;
             }
             if self.backend.send(&mut self.batch)? == SendStatus::Blocked {
                 self.blocked = true;
-                break;
+                return Ok(());
             }
             let limits = self.backend.capabilities().tx;
             if limits != *self.batch.limits() && self.batch.is_empty() {
                 self.batch = TxBatch::new(limits);
             }
+            if self.has_work() && !self.limit.goes_on(now()) {
+                self.unfinished = true;
+                break;
+            }
         }
+        self.blocked = false;
+        self.events.take_all(&mut self.engine);
         Ok(())
+    }
+
+    /// Whether there is anything to send.
+    fn has_work(&self) -> bool {
+        !self.batch.is_empty() || self.engine.has_transmit_work()
     }
 }

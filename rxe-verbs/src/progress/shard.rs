@@ -1,25 +1,28 @@
-//! One engine and its backend behind one lock, and the rule by which no posted request is stranded.
+//! One engine and its backend behind one lock: who gets the lock, what belongs to the end of a turn,
+//! and the rule by which no posted request is stranded.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
-use rxe_net::{Backend, NetError};
+use rxe_net::{Backend, NetError, NonBlocking};
 
-use super::duty::{Interest, Plan, TICK};
+use super::policy::{Interest, Plan, TICK};
 use super::turn::Core;
 use super::watch::Watch;
 use crate::cq::Notifier;
 use crate::error::{Error, Result};
-use crate::event::{AsyncEvents, AsyncKind, Events, Log};
+use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::now;
 
 /// Packets that a caller takes in a turn: little enough to look at its completions soon.
@@ -27,6 +30,9 @@ pub(super) const CALLER_BUDGET: usize = 64;
 
 /// Packets whose acknowledgements may wait: more than these, and the peer may need them to go on.
 const FEW: usize = 2;
+
+/// Turns that a poster takes for others who post meanwhile, before it leaves them to the driver.
+const TURNS_FOR_OTHERS: u32 = 16;
 
 /// See the module's opening.
 pub(crate) struct Shard {
@@ -36,10 +42,12 @@ pub(crate) struct Shard {
     pub(super) watch: Watch,
     pub(super) stop: AtomicBool,
     asyncs: Arc<AsyncEvents>,
+    /// Told of events after the lock is released.
+    observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
     failed: OnceLock<String>,
-    /// Who must be told of a failure.
-    queues: Mutex<Vec<Weak<Notifier>>>,
+    /// Who must be told of a failure, by the number of the completion queue.
+    queues: Mutex<HashMap<u64, Weak<Notifier>>>,
 }
 
 /// What a shard is made of.
@@ -61,6 +69,7 @@ impl Shard {
         let ShardParts { device, engine, backend, events, asyncs } = parts;
         let watch = Watch::new(&*backend)?;
         let doorbells = Arc::clone(engine.doorbells());
+        let observers = events.observers();
         let mut core = Core::new(engine, backend, events);
         core.set_interest(&watch, Interest::Receive);
         Ok(Self {
@@ -70,26 +79,39 @@ impl Shard {
             watch,
             stop: AtomicBool::new(false),
             asyncs,
+            observers,
             failed: OnceLock::new(),
             queues: Mutex::default(),
         })
     }
 
-    /// Does `f` with the engine, sends what comes of it, and sees to what others posted meanwhile.
+    /// Waits for the lock.
+    fn lock(&self) -> Locked<'_> {
+        Locked::new(self, self.core.lock())
+    }
+
+    /// The lock, if it is free.
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        Some(Locked::new(self, self.core.try_lock()?))
+    }
+
+    /// Does `f` with the engine, sends what comes of it, and takes the doorbells that were rung
+    /// meanwhile.
     ///
     /// # Errors
     /// The device has failed, before or in this.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
         self.check()?;
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         if core.waiting {
             // `f` may end the queue pair that they are of.
-            self.hold(&mut core, |_| ())?;
+            self.end_turn(&mut core, false)?;
         }
-        let result = self.hold(&mut core, f);
+        let result = f(&mut core);
+        let ended = self.end_turn(&mut core, false);
         drop(core);
         self.answer_doorbells();
-        result
+        ended.map(|()| result)
     }
 
     /// Whether its lock is held no longer than this: not so in a signal handler over a call that
@@ -105,15 +127,15 @@ impl Shard {
     /// sending them does not hold up the answer to a message, and mostly costs no call of its own.
     pub(crate) fn turn_if_free(&self) -> Result<()> {
         self.check()?;
-        if let Some(mut core) = self.core.try_lock() {
-            let _mark = PanicMark::new(self);
-            core.duty.turned_inline();
+        if let Some(mut core) = self.try_lock() {
+            core.watchers.turned_inline();
             let received = core.receive(CALLER_BUDGET);
             let few = matches!(received, Ok(1..=FEW));
             let later = few && !core.waiting && !core.blocked && core.engine.can_wait();
-            self.end_turn(&mut core, later)?;
+            let ended = self.end_turn(&mut core, later);
             drop(core);
             self.answer_doorbells();
+            ended?;
             self.fail_on(received)?;
         }
         Ok(())
@@ -122,7 +144,7 @@ impl Shard {
     /// Turns everything.
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
         let result = self.with(|core| {
-            core.duty.turned_inline();
+            core.watchers.turned_inline();
             core.receive(budget)
         })?;
         self.fail_on(result)
@@ -132,25 +154,24 @@ impl Shard {
     /// holds the lock.
     ///
     /// Every thread that posts calls this after it has rung, and every thread that held the lock
-    /// calls this after it has unlocked: [`Doorbells::see_to`] says why nothing is stranded then.
+    /// calls this after it has unlocked: [`Doorbells::see_to`] says why nothing is stranded then. A
+    /// thread that has served others for long enough wakes the driver to go on.
     pub(crate) fn answer_doorbells(&self) {
+        let mut turns = 0;
         self.doorbells.see_to(|| {
             if self.failed.get().is_some() {
                 return false;
             }
-            let Some(mut core) = self.core.try_lock() else { return false };
+            if turns == TURNS_FOR_OTHERS {
+                self.watch.wake();
+                return false;
+            }
+            turns += 1;
+            let Some(mut core) = self.try_lock() else { return false };
             // What fails here every later call reports.
-            let _ = self.hold(&mut core, |_| ());
+            let _ = self.end_turn(&mut core, false);
             true
         });
-    }
-
-    /// Does `f` under the lock, then what belongs to the end of every turn.
-    fn hold<R>(&self, core: &mut Core, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
-        let _mark = PanicMark::new(self);
-        let value = f(core);
-        self.end_turn(core, false)?;
-        Ok(value)
     }
 
     /// Sends what there is, or leaves that for later, and sees to it that the driver wakes in time.
@@ -161,18 +182,21 @@ impl Shard {
             core.events.take_all(&mut core.engine);
             core.armed.set_timer(&self.watch, now() + TICK);
         } else {
-            sent = core.transmit(now());
+            sent = core.transmit();
         }
         if core.blocked {
             core.set_interest(&self.watch, Interest::ReceiveAndSend);
         }
-        if let Some(deadline) = core.poll_timeout() {
+        if core.unfinished {
+            // The driver goes on at once, if nobody else does.
+            core.armed.set_timer(&self.watch, now());
+        } else if let Some(deadline) = core.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
         }
         self.fail_on(sent)
     }
 
-    /// Carries out what [`super::duty`] decided.
+    /// Carries out what [`super::policy`] decided.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
         core.set_interest(&self.watch, plan.interest);
         if let Some(tick) = plan.tick {
@@ -183,7 +207,7 @@ impl Shard {
     /// A program will sleep where this crate does not see it.
     pub(crate) fn serve_sleeper(&self) -> Result<()> {
         self.with(|core| {
-            if let Some(plan) = core.duty.about_to_sleep() {
+            if let Some(plan) = core.watchers.about_to_sleep() {
                 self.apply(core, plan);
             }
         })
@@ -191,7 +215,7 @@ impl Shard {
 
     /// The lock alone, also after a failure, for what must be put in order nevertheless.
     pub(super) fn bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        let value = f(&mut self.core.lock());
+        let value = f(&mut self.lock());
         self.answer_doorbells();
         value
     }
@@ -206,11 +230,14 @@ impl Shard {
         self.bare(|core| core.events.take_log())
     }
 
-    /// Whom to tell when the shard fails.
-    pub(crate) fn enroll(&self, queue: &Arc<Notifier>) {
-        let mut queues = self.queues.lock();
-        queues.retain(|q| q.strong_count() > 0);
-        queues.push(Arc::downgrade(queue));
+    /// The completion queue of this number is told when the shard fails, until [`Shard::forget`].
+    pub(crate) fn enroll(&self, cq: u64, queue: &Arc<Notifier>) {
+        self.queues.lock().insert(cq, Arc::downgrade(queue));
+    }
+
+    /// The completion queue of this number is no more.
+    pub(crate) fn forget(&self, cq: u64) {
+        self.queues.lock().remove(&cq);
     }
 
     /// Whether it still works.
@@ -235,7 +262,7 @@ impl Shard {
             return;
         }
         self.asyncs.of_device(AsyncKind::DeviceFatal, why);
-        let queues: Vec<_> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
+        let queues: Vec<_> = self.queues.lock().values().filter_map(Weak::upgrade).collect();
         for queue in queues {
             queue.wake_everybody();
         }
@@ -249,23 +276,54 @@ impl fmt::Debug for Shard {
     }
 }
 
-/// Marks the shard as failed if the thread panics in the middle of a turn: what the engine holds
-/// then can not be trusted.
-struct PanicMark<'s> {
+/// The shard's lock, held by this thread, which must not block meanwhile.
+///
+/// When it is dropped, waiting threads get the lock if the turn was long, and observers are told of
+/// what has happened. If the thread panics in the middle of a turn the shard has failed: what the
+/// engine holds then can not be trusted.
+struct Locked<'s> {
     shard: &'s Shard,
-    already: bool,
+    /// `None` only while it is dropped.
+    core: Option<MutexGuard<'s, Core>>,
+    non_blocking: Option<NonBlocking>,
+    panicked_before: bool,
 }
 
-impl<'s> PanicMark<'s> {
-    fn new(shard: &'s Shard) -> Self {
-        Self { shard, already: thread::panicking() }
+impl<'s> Locked<'s> {
+    fn new(shard: &'s Shard, core: MutexGuard<'s, Core>) -> Self {
+        let non_blocking = Some(NonBlocking::enter());
+        Self { shard, core: Some(core), non_blocking, panicked_before: thread::panicking() }
     }
 }
 
-impl Drop for PanicMark<'_> {
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.core.as_ref().expect("locked until dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("locked until dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        if thread::panicking() && !self.already {
+        let panics = thread::panicking() && !self.panicked_before;
+        if panics {
             self.shard.fail("the engine panicked: please report this as a bug".into());
+        }
+        if let Some(mut core) = self.core.take()
+            && std::mem::take(&mut core.limit).hands_over()
+        {
+            MutexGuard::unlock_fair(core);
+        }
+        self.non_blocking = None;
+        if !panics && let Some(observers) = &self.shard.observers {
+            observers.tell();
         }
     }
 }

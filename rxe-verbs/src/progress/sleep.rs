@@ -12,6 +12,7 @@ use rxe_core::types::Time;
 use rxe_net::EventFd;
 
 use super::Shard;
+use super::policy::Interest;
 use super::shard::CALLER_BUDGET;
 use crate::error::{Error, Result};
 use crate::os::{now, until};
@@ -40,7 +41,7 @@ impl Shard {
         signals: OnSignal,
         mut done: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let mut seat = Seat::take(self);
+        let mut waiting = Waiting::take(self);
         let mut fds = Vec::with_capacity(1 + self.watch.sockets.len());
         fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         fds.extend(self.watch.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)));
@@ -50,7 +51,7 @@ impl Shard {
                 return Ok(Some(found));
             }
             self.check()?;
-            let leads = seat.lead();
+            let leads = waiting.lead();
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
@@ -66,25 +67,25 @@ impl Shard {
     }
 }
 
-/// A thread's place among those that wait.
-struct Seat<'s> {
+/// A thread that waits: the leader, which sleeps on the sockets, or a follower.
+struct Waiting<'s> {
     shard: &'s Shard,
     leads: bool,
 }
 
-impl<'s> Seat<'s> {
+impl<'s> Waiting<'s> {
     fn take(shard: &'s Shard) -> Self {
-        shard.bare(|core| core.duty.enter());
+        shard.bare(|core| core.watchers.enter());
         Self { shard, leads: false }
     }
 
-    /// Takes the leader's place if it is free. Whether this is the leader now.
+    /// Becomes the leader if there is none. Whether this thread is the leader now.
     fn lead(&mut self) -> bool {
         if !self.leads {
             self.leads = self.shard.bare(|core| {
-                let leads = core.duty.lead();
+                let leads = core.watchers.lead();
                 if leads && !core.blocked {
-                    core.set_interest(&self.shard.watch, super::duty::Interest::None);
+                    core.set_interest(&self.shard.watch, Interest::None);
                 }
                 leads
             });
@@ -93,10 +94,10 @@ impl<'s> Seat<'s> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shard.bare(|core| {
-            if let Some(plan) = core.duty.leave(self.leads, now()) {
+            if let Some(plan) = core.watchers.leave(self.leads, now()) {
                 self.shard.apply(core, plan);
             }
         });

@@ -1,23 +1,26 @@
-//! The rule of the doorbells under contention, on a shard without a driver and without packets, so that
-//! nothing but the rule itself can bring a request to its end.
+//! The shard's rules, on a shard without a driver and without a peer: nothing but the rules themselves
+//! brings a request to its end.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use rxe_core::engine::Config;
-use rxe_core::mem::{Memory, PdId};
+use rxe_core::mem::{Access, Buffer, Memory, PdId};
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
-use rxe_core::queue::{CompletionQueue, Payload, SendOp, SendRequest, Status};
-use rxe_core::types::Qpn;
+use rxe_core::queue::{CompletionQueue, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
+use rxe_core::types::{Gid, Mtu, Qpn};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{Capabilities, SendStatus, SrcPort};
 
 use super::*;
 
-/// A wire that nothing comes from and that nothing is sent to.
-struct Nowhere(Capabilities);
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+/// A wire that nothing comes from. It takes everything and counts the batches.
+struct Nowhere(Capabilities, Arc<AtomicU64>);
 
 impl Backend for Nowhere {
     fn capabilities(&self) -> &Capabilities {
@@ -30,6 +33,7 @@ impl Backend for Nowhere {
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         batch.clear();
+        self.1.fetch_add(1, Ordering::Relaxed);
         Ok(SendStatus::Done)
     }
 
@@ -41,6 +45,10 @@ impl Backend for Nowhere {
 }
 
 fn shard() -> Shard {
+    counting_shard(Arc::default())
+}
+
+fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
     let capabilities = Capabilities {
         name: "nowhere",
         privileges: "",
@@ -52,10 +60,11 @@ fn shard() -> Shard {
         qpn_block: None,
     };
     let asyncs = Arc::new(AsyncEvents::new().unwrap());
+    let config = Config { gids: vec![OWN.into()], ..Config::default() };
     Shard::new(ShardParts {
         device: "nowhere".into(),
-        engine: Engine::new(Config::default(), Arc::new(Memory::new())),
-        backend: Box::new(Nowhere(capabilities)),
+        engine: Engine::new(config, Arc::new(Memory::new())),
+        backend: Box::new(Nowhere(capabilities, batches)),
         events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
     })
@@ -137,4 +146,65 @@ fn a_panic_in_a_turn_is_remembered_and_told() {
     let error = shard.with(|_| ()).unwrap_err();
     assert!(error.to_string().starts_with("nowhere has stopped working: the engine panicked"));
     assert!(shard.asyncs.take().is_some());
+}
+
+#[test]
+fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
+    // Unreliable, so that nothing but the policy holds it up: a message of 512 batches.
+    const LEN: u32 = 128 << 20;
+    let batches = Arc::new(AtomicU64::new(0));
+    let shard = counting_shard(Arc::clone(&batches));
+    let cq = Arc::new(CompletionQueue::new(16, None));
+    let init = QpInit {
+        service: QpType::Uc,
+        pd: PdId(1),
+        send_cq: Arc::clone(&cq),
+        recv_cq: Arc::clone(&cq),
+        cap: QpCap::default(),
+        srq: None,
+        xrcd: None,
+        sq_sig_all: true,
+    };
+    let qp = shard
+        .with(|core| {
+            let qp = core.engine.create_qp(Qpn::new(17).unwrap(), init).unwrap();
+            let dest_qp_num = Qpn::new(18).unwrap();
+            let mut attr = QpAttr { path_mtu: Mtu::M1024, dest_qp_num, ..QpAttr::default() };
+            attr.ah_attr.dgid = Gid::from(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
+            let to_init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+            let to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+            for (state, mask) in
+                [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, AttrMask::SQ_PSN)]
+            {
+                attr.qp_state = state;
+                let mask = mask | AttrMask::STATE;
+                core.engine.modify_qp(now(), qp.qpn(), &attr, mask).unwrap();
+            }
+            qp
+        })
+        .unwrap();
+    let memory = shard.with(|core| Arc::clone(core.engine.memory())).unwrap();
+    let buffer = Buffer::zeroed(LEN as usize);
+    let lkey = memory.register(PdId(1), buffer, 0, Access::empty(), || 0x1234_5600).unwrap();
+    let payload = Payload::Sges([Sge { addr: 0, length: LEN, lkey }].as_slice().into());
+    let request = SendRequest::new(1, SendOp::Send { imm: None }, payload);
+    qp.post_send(SendRequest { flags: SendFlags::SIGNALED, ..request }).unwrap();
+
+    let mut turns = 0;
+    let mut before = batches.load(Ordering::Relaxed);
+    let mut turn = |turn: &dyn Fn()| {
+        turn();
+        let after = batches.load(Ordering::Relaxed);
+        let sent = after - std::mem::replace(&mut before, after);
+        assert!((1..=16).contains(&sent), "{sent} batches in one turn");
+        turns += 1;
+    };
+    turn(&|| shard.answer_doorbells());
+    while cq.is_empty() {
+        // What the driver sleeps on wakes it at once.
+        assert!(shard.watch.sleep().unwrap().timer);
+        turn(&|| shard.with(|core| core.armed.timer_gone()).unwrap());
+    }
+    assert_eq!(cq.poll().unwrap().status, Status::Success);
+    assert!(turns >= 512 / 16);
 }

@@ -17,7 +17,7 @@
 //! waiters, then a channel's queue. Nothing is held while sleeping.
 
 mod driver;
-pub(crate) mod duty;
+mod policy;
 mod shard;
 mod sleep;
 mod turn;

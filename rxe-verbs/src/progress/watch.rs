@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rxe_core::types::Time;
 use rxe_net::{Backend, EventFd, TimerFd};
 
-use super::duty::Interest;
+use super::policy::Interest;
 use crate::error::{Error, Result};
 
 /// See the module's opening. What changes of it is in [`Armed`].

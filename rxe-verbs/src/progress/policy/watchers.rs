@@ -1,0 +1,180 @@
+//! Who watches the sockets. Decisions made under the shard's lock.
+//!
+//! Waiting threads follow the leader/follower pattern: one of them, the leader, sleeps on the
+//! sockets; the others sleep until a completion is there for them.
+//!
+//! Invariant: somebody looks at packets within [`TICK`] of their arrival. A leader sleeps on the
+//! sockets, or the driver does ([`Interest::Receive`]), or a timer wakes the driver to look.
+
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+/// How long after the last sign of a polling program the driver looks again.
+pub(in crate::progress) const TICK: Duration = Duration::from_millis(1);
+
+/// This many turns by others since the driver last looked mean that a program is polling.
+const BUSY: u32 = 4;
+
+/// What the driver sleeps on the sockets for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::progress) enum Interest {
+    /// Nothing: somebody else watches them.
+    #[default]
+    None,
+    /// Packets.
+    Receive,
+    /// Packets, and room to send: a send was refused for lack of it.
+    ReceiveAndSend,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::progress) struct Plan {
+    /// Sleep on the sockets for this.
+    pub(in crate::progress) interest: Interest,
+    /// Look again at this time.
+    pub(in crate::progress) tick: Option<Time>,
+}
+
+impl Plan {
+    const fn watch(interest: Interest) -> Self {
+        Self { interest, tick: None }
+    }
+
+    /// Whether the driver is the one who watches the sockets.
+    pub(in crate::progress) fn watches(&self) -> bool {
+        self.interest != Interest::None
+    }
+
+    fn look_again(now: Time) -> Self {
+        Self { interest: Interest::None, tick: Some(now + TICK) }
+    }
+}
+
+/// Who is there.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct Watchers {
+    /// Turns by others since the driver last looked.
+    inline: u32,
+    /// A waiting thread watches the sockets.
+    leader: bool,
+    /// Waiting threads: the leader and its followers.
+    waiting: usize,
+    /// While there was a leader, a program armed a queue in order to sleep elsewhere.
+    wanted: bool,
+}
+
+impl Watchers {
+    /// A thread other than the driver has turned the engine.
+    pub(in crate::progress) fn turned_inline(&mut self) {
+        self.inline = self.inline.saturating_add(1);
+    }
+
+    /// A thread begins to wait.
+    pub(in crate::progress) fn enter(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// Makes the calling thread the leader, if there is none.
+    pub(in crate::progress) fn lead(&mut self) -> bool {
+        !std::mem::replace(&mut self.leader, true)
+    }
+
+    /// Whether a waiting thread watches the sockets.
+    pub(in crate::progress) fn has_leader(&self) -> bool {
+        self.leader
+    }
+
+    /// A thread stops waiting. If it led, somebody must take over: the driver, at once if other
+    /// threads wait, otherwise if the thread does not come back within [`TICK`].
+    pub(in crate::progress) fn leave(&mut self, led: bool, now: Time) -> Option<Plan> {
+        self.waiting -= 1;
+        if !led {
+            return None;
+        }
+        self.leader = false;
+        let wanted = std::mem::take(&mut self.wanted);
+        Some(if self.waiting > 0 || wanted {
+            Plan::watch(Interest::Receive)
+        } else {
+            Plan::look_again(now)
+        })
+    }
+
+    /// A program has armed a queue and will sleep where this crate does not see it. Its polling
+    /// until now says nothing about what comes.
+    pub(in crate::progress) fn about_to_sleep(&mut self) -> Option<Plan> {
+        self.inline = 0;
+        self.wanted = self.leader;
+        (!self.leader).then_some(Plan::watch(Interest::Receive))
+    }
+
+    /// The driver has woken, done what there was, and asks what to sleep on.
+    pub(in crate::progress) fn look(&mut self, blocked: bool, now: Time) -> Plan {
+        let busy = std::mem::take(&mut self.inline) >= BUSY;
+        if blocked {
+            Plan::watch(Interest::ReceiveAndSend)
+        } else if self.leader {
+            Plan::watch(Interest::None)
+        } else if busy {
+            Plan::look_again(now)
+        } else {
+            Plan::watch(Interest::Receive)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_nanos(5);
+    const RECEIVE: Plan = Plan::watch(Interest::Receive);
+
+    #[test]
+    fn the_driver_watches_when_nobody_else_does() {
+        let mut watchers = Watchers::default();
+        assert_eq!(watchers.look(false, NOW), RECEIVE);
+        assert_eq!(watchers.look(true, NOW).interest, Interest::ReceiveAndSend);
+    }
+
+    #[test]
+    fn a_polling_program_has_the_sockets_until_it_stops() {
+        let mut watchers = Watchers::default();
+        (0..BUSY).for_each(|_| watchers.turned_inline());
+        let plan = watchers.look(false, NOW);
+        assert_eq!(plan, Plan { interest: Interest::None, tick: Some(NOW + TICK) });
+        assert_eq!(watchers.look(false, NOW + TICK), RECEIVE);
+    }
+
+    #[test]
+    fn a_program_that_arms_and_sleeps_is_served_though_it_has_just_polled() {
+        let mut watchers = Watchers::default();
+        (0..100).for_each(|_| watchers.turned_inline());
+        assert_eq!(watchers.about_to_sleep(), Some(RECEIVE));
+        assert_eq!(watchers.look(false, NOW), RECEIVE);
+    }
+
+    #[test]
+    fn one_leads_and_when_it_leaves_somebody_follows() {
+        let mut watchers = Watchers::default();
+        watchers.enter();
+        watchers.enter();
+        assert!(watchers.lead() && !watchers.lead());
+        assert_eq!(watchers.look(false, NOW), Plan::watch(Interest::None));
+        assert_eq!(watchers.leave(true, NOW), Some(RECEIVE), "another waits");
+        assert!(watchers.lead());
+        assert_eq!(watchers.leave(true, NOW), Some(Plan::look_again(NOW)), "nobody does");
+        assert_eq!(watchers.look(false, NOW), RECEIVE);
+    }
+
+    #[test]
+    fn a_program_that_armed_under_a_leader_is_served_when_the_leader_leaves() {
+        let mut watchers = Watchers::default();
+        watchers.enter();
+        assert!(watchers.lead());
+        assert_eq!(watchers.about_to_sleep(), None, "the leader watches");
+        assert_eq!(watchers.leave(true, NOW), Some(RECEIVE));
+    }
+}

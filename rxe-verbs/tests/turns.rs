@@ -1,0 +1,81 @@
+//! One peer that asks for much must not stop the other queue pairs of a device.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use rxe_core::wire::{Bth, Ext, NetHeader, Opcode, PacketRepr, Reth, UDP_PORT, emit};
+use rxe_verbs::*;
+
+/// The 50th, 99th and 99.9th percentile and the longest.
+fn percentiles(mut times: Vec<Duration>) -> [Duration; 4] {
+    times.sort_unstable();
+    let last = times.len() - 1;
+    [last / 2, last * 99 / 100, last * 999 / 1000, last].map(|i| times[i])
+}
+
+#[test]
+fn other_queue_pairs_go_on_while_a_peer_reads_sixteen_gibibytes() {
+    const READS: u32 = 16;
+    const LEN: u32 = 1 << 30;
+    let (a, b) = pair();
+    // The peer is a plain socket that never looks at what it gets.
+    let peer = address();
+    let socket = UdpSocket::bind((peer, UDP_PORT)).unwrap();
+    let victim = b.pd.qp(&b.cq).build().unwrap();
+    let own = victim.endpoint();
+    let first = Psn::new(0x1000);
+    let theirs = Endpoint { qpn: Qpn::new(0x77).unwrap(), psn: first, gid: peer.into(), ..own };
+    let options = ConnectOptions { mtu: Some(Mtu::M1024), ..ConnectOptions::default() };
+    victim.connect(&theirs, &options).unwrap();
+    let memory = b.region(LEN as usize);
+    let Remote { addr, rkey } = memory.remote(0);
+    let dst = own.gid.to_ip();
+    for read in 0..READS {
+        let psn = Psn::new(first.value() + read * (LEN / 1024));
+        let bth = Bth::new(Opcode::RC_READ_REQUEST, own.qpn, psn);
+        let reth = Some(Reth { va: addr, rkey, dma_len: LEN });
+        let ext = Ext { reth, ..Ext::default() };
+        let net = NetHeader::outgoing(peer, dst, UDP_PORT);
+        let mut bytes = Vec::new();
+        emit::repr(&net, &mut bytes, &PacketRepr { bth, ext, payload: &[], pad_bytes: [0; 3] });
+        socket.send_to(&bytes, (dst, UDP_PORT)).unwrap();
+    }
+    while b.device.counters().sent_pkts < 1000 {
+        thread::yield_now();
+    }
+
+    // Meanwhile an innocent connection to the same device goes on, and so do verbs on it.
+    let inbox = b.region(8);
+    let ended = AtomicBool::new(false);
+    let (messages, verbs) = thread::scope(|scope| {
+        let verbs = scope.spawn(|| {
+            let mut times = Vec::new();
+            while !ended.load(Ordering::Relaxed) {
+                let before = Instant::now();
+                drop(b.pd.qp(&b.cq).build().unwrap());
+                times.push(before.elapsed());
+            }
+            times
+        });
+        let mut messages = Vec::new();
+        for id in 0..2_000 {
+            let before = Instant::now();
+            a.qp.write_bytes(id, b"innocent", inbox.remote(0)).post().unwrap();
+            assert_eq!(a.ok().id, id);
+            messages.push(before.elapsed());
+        }
+        ended.store(true, Ordering::Relaxed);
+        (messages, verbs.join().unwrap())
+    });
+    let sent = b.device.counters().sent_pkts;
+    println!("50, 99, 99.9, 100 % of messages: {:?}", percentiles(messages));
+    println!("50, 99, 99.9, 100 % of verbs: {:?}", percentiles(verbs));
+    let retries = a.device.counters().ack_timeout;
+    println!("{sent} packets to the peer, {retries} timeouts of the innocent");
+    assert!(sent < u64::from(READS) * u64::from(LEN / 1024), "the peer was served all the while");
+}
