@@ -8,6 +8,11 @@
 //! loom takes a sequentially consistent access for an acquiring or releasing one. So each has such a
 //! fence before it here, as on processors that have no instruction for it: enough to order two of
 //! them, and not more.
+//!
+//! loom tries another order of two accesses only if it sees that they depend on each other, and it
+//! remembers but the last access to each atomic: a thread that loads before it stores hides the other
+//! thread's load, and the order in which that one comes after the store is never tried. So each access
+//! is preceded here by an exchange on a companion, which depends on every other and orders nothing.
 
 use std::fmt;
 
@@ -23,24 +28,27 @@ use loom::thread::yield_now;
 macro_rules! atomic {
     ($name:ident, $inner:ident, $t:ty) => {
         #[derive(Debug, Default)]
-        pub(crate) struct $name($inner);
+        pub(crate) struct $name($inner, Companion);
 
         impl $name {
             pub(crate) fn new(value: $t) -> Self {
-                Self($inner::new(value))
+                Self($inner::new(value), Companion::default())
             }
 
             pub(crate) fn load(&self, order: Ordering) -> $t {
+                self.1.meet();
                 behind_fence(order, || self.0.load(weaker(order, Ordering::Acquire)))
             }
 
             #[allow(dead_code, reason = "not every one is used in every way")]
             pub(crate) fn store(&self, value: $t, order: Ordering) {
+                self.1.meet();
                 behind_fence(order, || self.0.store(value, weaker(order, Ordering::Release)));
             }
 
             #[allow(dead_code, reason = "not every one is used in every way")]
             pub(crate) fn swap(&self, value: $t, order: Ordering) -> $t {
+                self.1.meet();
                 behind_fence(order, || self.0.swap(value, weaker(order, Ordering::AcqRel)))
             }
 
@@ -54,6 +62,7 @@ macro_rules! atomic {
             ) -> Result<$t, $t> {
                 let (ok, err) =
                     (weaker(success, Ordering::AcqRel), weaker(failure, Ordering::Acquire));
+                self.1.meet();
                 behind_fence(success, || self.0.compare_exchange(current, new, ok, err))
             }
         }
@@ -88,11 +97,13 @@ macro_rules! number {
 
             #[allow(dead_code, reason = "not every one is used in every way")]
             pub(crate) fn fetch_sub(&self, n: $t, order: Ordering) -> $t {
+                self.1.meet();
                 behind_fence(order, || self.0.fetch_sub(n, weaker(order, Ordering::AcqRel)))
             }
 
             #[allow(dead_code, reason = "not every one is used in every way")]
             pub(crate) fn fetch_max(&self, n: $t, order: Ordering) -> $t {
+                self.1.meet();
                 behind_fence(order, || self.0.fetch_max(n, weaker(order, Ordering::AcqRel)))
             }
         }
@@ -102,6 +113,16 @@ macro_rules! number {
 number!(AtomicU8, u8);
 number!(AtomicU32, u32);
 number!(AtomicU64, u64);
+
+/// What every access to an atomic touches first: see the module's opening.
+#[derive(Debug, Default)]
+struct Companion(LoomUsize);
+
+impl Companion {
+    fn meet(&self) {
+        self.0.fetch_add(0, Ordering::Relaxed);
+    }
+}
 
 /// An access, behind a fence if it is to be sequentially consistent.
 fn behind_fence<R>(order: Ordering, access: impl FnOnce() -> R) -> R {
