@@ -104,6 +104,17 @@ impl Span<'_> {
         self.len == 0
     }
 
+    /// `len` of its bytes, from `offset` on; `None` if there are not as many.
+    pub(crate) fn part(&self, offset: u32, len: u32) -> Option<Self> {
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: offset + len <= self.len, so the result stays within the span.
+        let ptr = unsafe { self.ptr.add(offset) };
+        Some(Self { ptr, len, buffer: PhantomData })
+    }
+
     /// Copies all of `bytes` to the span's start.
     ///
     /// # Panics

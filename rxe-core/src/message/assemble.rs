@@ -138,7 +138,8 @@ impl Assembly {
             (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
             _ => return Err(Fault::OpcodeOutOfSequence),
         };
-        // Resources come before length and rkey: a peer that must wait learns it first.
+        // Resources come before length and rkey: a peer that must wait learns it first. What is seen
+        // here may be gone a moment later, so nothing but the order of the faults depends on it.
         if info.completes_recv && self.spare.is_none() && link.has_no_receive() {
             return Err(Fault::ReceiverNotReady);
         }
@@ -147,23 +148,29 @@ impl Assembly {
         if !fits || u64::from(len) > link.made.max_message {
             return Err(Fault::BadLength);
         }
+        let mut place = None;
         if len > 0 {
-            let need = check::right(OpKind::Write);
             // The whole range at the first packet, and again at each: the region may go away.
+            let need = check::right(OpKind::Write);
             let whole = ctx.remote(link, rkey, va, u64::from(len), need);
-            whole.map_err(Fault::RemoteAccess)?;
-            let at = va.wrapping_add(u64::from(received));
-            let span = ctx.remote(link, rkey, at, u64::from(size), need);
-            span.map_err(Fault::RemoteAccess)?.write(bytes);
+            let whole = whole.map_err(Fault::RemoteAccess)?;
+            place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
+        }
+        // The receive is taken before the packet changes anything: a WRITE that was carried out is
+        // acknowledged, and then its completion is owed. Nothing fails from here on.
+        let mut receive = None;
+        if info.completes_recv {
+            receive = Some(self.take_receive(link, ctx).ok_or(Fault::ReceiverNotReady)?);
+        }
+        if let Some(place) = place {
+            place.write(bytes);
         }
         self.message = Message::Write { va, rkey, len, received: total };
         if !info.ends {
             return Ok(Delivered::Part);
         }
         self.message = Message::None;
-        if info.completes_recv
-            && let Some(receive) = self.take_receive(link, ctx)
-        {
+        if let Some(receive) = receive {
             let op = CompletionOp::RecvRdmaWithImm;
             complete_receive(link, ctx, &receive, op, u64::from(len), packet, false);
         }

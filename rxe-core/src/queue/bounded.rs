@@ -26,15 +26,27 @@ impl<T> Bounded<T> {
     /// # Errors
     /// There is no place for it: it comes back.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        let more = |places| {
-            let (depth, len) = unpack(places);
-            (len < depth).then_some(places + 1)
-        };
-        if self.places.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
+        if !self.count() {
             return Err(item);
         }
         self.list.push(item);
         Ok(())
+    }
+
+    /// The first half of a push: counts a place, if one is free.
+    fn count(&self) -> bool {
+        let more = |places| {
+            let (depth, len) = unpack(places);
+            (len < depth).then_some(places + 1)
+        };
+        self.places.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// A push that stops between its two halves, as when its thread is preempted there.
+    #[cfg(test)]
+    pub(crate) fn begin_push(&self) -> impl FnOnce(T) {
+        assert!(self.count(), "there is a place");
+        |item| self.list.push(item)
     }
 
     /// Takes the oldest.

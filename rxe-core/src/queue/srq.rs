@@ -96,6 +96,12 @@ impl SharedReceiveQueue {
         self.list.push(request).map_err(|_| full())
     }
 
+    /// Posts a receive in two steps, as a thread does that is preempted in between.
+    #[cfg(test)]
+    pub(crate) fn begin_post(&self) -> impl FnOnce(RecvRequest) {
+        self.list.begin_push()
+    }
+
     /// Makes it hold `max_wr` receives from now on; what is posted stays.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ mod requester;
 mod responder;
 mod retry;
 #[cfg(test)]
+mod shared_queue_tests;
+#[cfg(test)]
 mod tests;
 mod window;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::queue::{
     Arm, Completion, CompletionQueue, Notify, Payload, PostError, RecvRequest, SendOp, SendRequest,
     SgeList, SharedReceiveQueue, Status, WorkRing,
 };
+use crate::testing::{Pair, attributes};
 use crate::types::{Qpn, Time};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -285,6 +286,22 @@ fn the_limit_of_a_shared_queue_is_told_once_however_many_take_from_it() {
         let (a, b) = (take(), take());
         let told = [a, b].map(|thread| u32::from(thread.join().unwrap()));
         assert_eq!(told.iter().sum::<u32>(), 1);
+    });
+}
+
+/// Fails if a WRITE with immediate data is carried out because a receive was seen in the shared queue,
+/// before it is taken: a place is counted before the receive is in.
+#[test]
+fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
+    explore(|| {
+        let mut pair = Pair::of(QpType::Rc, &attributes(), QpCap::default(), true);
+        let srq = pair.b.srq.clone().unwrap();
+        let poster = thread::spawn(move || srq.post_recv(RecvRequest::default()).unwrap());
+        pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: Some(1) }, 0, 8);
+        pair.settle();
+        let acknowledged = !pair.a.cq.is_empty();
+        assert_eq!(pair.b.cq.poll().is_some(), acknowledged);
+        poster.join().unwrap();
     });
 }
 
