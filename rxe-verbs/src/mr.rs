@@ -10,7 +10,7 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 
 use rxe_core::VerbsError;
-use rxe_core::mem::{Access, Buffer, RegionChange, Span};
+use rxe_core::mem::{Access, Buffer, RegionChange, Span, WritableSpan};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
@@ -81,9 +81,7 @@ impl MemoryRegion {
     /// # Errors
     /// They do not fit; or the memory is the program's own, registered to be read only.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.writable()?;
-        self.span(offset, bytes.len())?.write(bytes);
-        Ok(())
+        self.writable(offset, bytes.len(), |span| span.write(bytes))
     }
 
     /// Copies bytes out, as many as `out` has room for.
@@ -91,8 +89,7 @@ impl MemoryRegion {
     /// # Errors
     /// There are not as many.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
-        self.span(offset, out.len())?.read(out);
-        Ok(())
+        self.readable(offset, out.len(), |span| span.read(out))
     }
 
     /// Copies bytes out.
@@ -101,10 +98,9 @@ impl MemoryRegion {
     /// The range is not inside the region.
     pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<u8>> {
         let (offset, len) = self.resolve(&range);
+        let mut bytes = Vec::new();
         // Checked before anything is allocated.
-        let span = self.span(offset, len)?;
-        let mut bytes = vec![0; len];
-        span.read(&mut bytes);
+        self.readable(offset, len, |span| span.append_to(&mut bytes))?;
         Ok(bytes)
     }
 
@@ -113,8 +109,7 @@ impl MemoryRegion {
     /// # Errors
     /// They are not inside the region or not at a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> Result<u64> {
-        self.writable()?;
-        self.span(offset, 8)?.fetch_add(0).ok_or_else(|| misaligned(offset))
+        self.readable(offset, 8, |span| span.load())?.ok_or_else(|| misaligned(offset))
     }
 
     /// Writes 8 bytes at once, in the machine's byte order.
@@ -123,15 +118,8 @@ impl MemoryRegion {
     /// They are not inside the region or not at a multiple of 8; or the memory is the program's own,
     /// registered to be read only.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
-        self.writable()?;
-        let span = self.span(offset, 8)?;
-        let mut before = 0;
-        loop {
-            match span.compare_swap(before, value).ok_or_else(|| misaligned(offset))? {
-                found if found == before => return Ok(()),
-                found => before = found,
-            }
-        }
+        let stored = self.writable(offset, 8, |span| span.store(value.to_ne_bytes()))?;
+        stored.ok_or_else(|| misaligned(offset))
     }
 
     /// Names some of its bytes for a work request. What is not inside the region shows when the
@@ -205,24 +193,48 @@ impl MemoryRegion {
         closed(self.windows(), "the memory region")
     }
 
-    fn span(&self, offset: usize, len: usize) -> Result<Span<'_>> {
-        self.buffer.span(offset as u64, len as u64).ok_or_else(|| {
-            VerbsError::LimitExceeded {
-                what: "the end of the bytes in a memory region",
-                asked: (offset as u64).saturating_add(len as u64),
-                limit: self.buffer.len() as u64,
-            }
-            .into()
-        })
+    /// Calls `f` with some of its bytes. The region's own memory is there as long as the region. The
+    /// program's may be used only while it is registered, which the guard sees to.
+    fn readable<R>(&self, offset: usize, len: usize, f: impl FnOnce(Span<'_>) -> R) -> Result<R> {
+        if self.buffer.is_owned() {
+            let span = self.buffer.span(offset as u64, len as u64);
+            return Ok(f(*span.ok_or_else(|| self.outside(offset, len))?));
+        }
+        let (addr, len64) = (self.start.saturating_add(offset as u64), len as u64);
+        let guard = self.pd.device().memory().guard();
+        let span = guard.span(self.pd.id(), self.key, addr, len64, Access::empty());
+        Ok(f(span.map_err(|_| self.outside(offset, len))?))
     }
 
-    /// The program's own memory may be read-only, and was then promised to be only read.
-    fn writable(&self) -> Result<()> {
-        if self.buffer.is_owned() || self.access.contains(Access::LOCAL_WRITE) {
-            return Ok(());
+    /// The same with bytes to be written. The program's own memory may be read-only, and was then
+    /// promised to be only read.
+    fn writable<R>(
+        &self,
+        offset: usize,
+        len: usize,
+        f: impl FnOnce(WritableSpan<'_>) -> R,
+    ) -> Result<R> {
+        if self.buffer.is_owned() {
+            let span = self.buffer.span(offset as u64, len as u64);
+            return Ok(f(span.ok_or_else(|| self.outside(offset, len))?));
         }
-        let why = "the memory was registered without LOCAL_WRITE: it can not be written";
-        Err(VerbsError::InvalidRequest { why }.into())
+        if !self.access.contains(Access::LOCAL_WRITE) {
+            let why = "the memory was registered without LOCAL_WRITE: it can not be written";
+            return Err(VerbsError::InvalidRequest { why }.into());
+        }
+        let (addr, len64) = (self.start.saturating_add(offset as u64), len as u64);
+        let guard = self.pd.device().memory().guard();
+        let span = guard.writable(self.pd.id(), self.key, addr, len64, Access::LOCAL_WRITE);
+        Ok(f(span.map_err(|_| self.outside(offset, len))?))
+    }
+
+    fn outside(&self, offset: usize, len: usize) -> Error {
+        VerbsError::LimitExceeded {
+            what: "the end of the bytes in a memory region",
+            asked: (offset as u64).saturating_add(len as u64),
+            limit: self.buffer.len() as u64,
+        }
+        .into()
     }
 
     fn resolve(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {

@@ -121,13 +121,19 @@ fn raw_memory_is_the_program_s_own_again_after_the_region() {
 #[test]
 fn read_only_memory_is_not_written() {
     let side = Side::new(open(address()));
-    static TEXT: [u8; 5] = *b"fixed";
-    let ptr = std::ptr::NonNull::from(&TEXT).cast::<u8>();
+    // Mapped for reading only: an access that might write ends the process.
+    static WORDS: [u64; 2] = [7, 8];
+    let ptr = std::ptr::NonNull::from(&WORDS).cast::<u8>();
     // SAFETY: a static lives for ever; registered without a right to write, it is only read.
-    let region = unsafe { side.pd.register_raw(ptr, 5, 0, Access::empty()) }.unwrap();
-    assert_eq!(region.to_vec(..).unwrap(), b"fixed");
-    let error = region.write_at(0, b"x").unwrap_err();
-    assert!(error.to_string().contains("LOCAL_WRITE"), "{error}");
+    let region = unsafe { side.pd.register_raw(ptr, 16, 0x1000, Access::empty()) }.unwrap();
+    assert_eq!(region.to_vec(8..).unwrap(), 8u64.to_ne_bytes());
+    assert_eq!((region.load_u64(0).unwrap(), region.load_u64(8).unwrap()), (7, 8));
+    assert!(region.load_u64(4).is_err() && region.load_u64(16).is_err());
+    assert!(region.to_vec(8..17).is_err() && region.read_at(usize::MAX, &mut [0]).is_err());
+    for refused in [region.write_at(0, b"x"), region.store_u64(0, 1)] {
+        let error = refused.unwrap_err();
+        assert!(error.to_string().contains("LOCAL_WRITE"), "{error}");
+    }
 }
 
 #[test]

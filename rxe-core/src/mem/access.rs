@@ -1,15 +1,26 @@
-//! The one file that touches the program's memory through raw pointers.
+//! Registered memory: who owns it, and the pieces of it that may be read or written. With `copy` the
+//! only files that touch the program's memory.
 //!
 //! Registered memory is shared: the program, its other threads and, with remote rights, peers read
-//! and write it at any time. So it is never exposed as `&[u8]` or `&mut [u8]`; bytes are copied in
-//! and out. What a copy that races with another write yields is some mixture of old and new bytes,
-//! as with a hardware adapter; nothing is ever concluded from bytes that stayed in shared memory
-//! (checksums are computed over the copy that is sent).
+//! and write it at any time. So it is never exposed as `&[u8]` or `&mut [u8]`; bytes are copied in and
+//! out, in a way that tolerates that (see `copy`). A copy that races with a write yields some mixture
+//! of old and new bytes, as with a hardware adapter. Nothing is ever concluded from bytes that stayed
+//! in shared memory: checksums are computed over the copy that is sent.
+//!
+//! Invariant: a [`Span`] may be read and a [`WritableSpan`] written for as long as it lives, so that
+//! all that can be done with them is safe. They come from two places only:
+//! - a buffer that owns its memory lends spans of itself;
+//! - memory of somebody else ([`Buffer::from_raw`]) is reached only through a
+//!   [`MemoryGuard`](super::MemoryGuard), while it is registered; written, only if it was registered
+//!   with a right to write.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::copy;
 
 /// Memory to be registered: either its own allocation or a range that the caller vouches for.
 ///
@@ -21,11 +32,11 @@ pub struct Buffer {
     owner: Option<std::sync::Arc<Allocation>>,
 }
 
-// SAFETY: a Buffer is only an address and a length; all access goes through copies that tolerate
-// concurrent writers (see the module's opening), and the allocation behind it is freed only with
+// SAFETY: a Buffer is only an address and a length, and the allocation behind it is freed only with
 // the last clone.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: what can be done with the bytes through a shared reference are the copies and atomics of
+// the spans, which any number of threads may do at once.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -45,9 +56,10 @@ impl Buffer {
     /// Memory of somebody else.
     ///
     /// # Safety
-    /// `ptr..ptr + len` must stay valid for reads and writes (writes only if it is registered with
-    /// a right to write) until the region made of it is deregistered, and the program must not
-    /// hold Rust references to it that the engine's copies would violate.
+    /// From when the buffer, or a clone of it, is registered until the last region made of them is
+    /// deregistered (or has got other memory), `ptr..ptr + len` must be valid for reads and, if the
+    /// region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for writes; and the
+    /// program must not hold Rust references to it that the engine's copies would violate.
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
         Self { ptr, len, owner: None }
     }
@@ -72,8 +84,18 @@ impl Buffer {
         self.owner.is_some()
     }
 
-    /// The `len` bytes at `offset`, if they are inside.
-    pub fn span(&self, offset: u64, len: u64) -> Option<Span<'_>> {
+    /// The `len` bytes at `offset` of memory that it owns. `None` if they are not inside, or the
+    /// memory is somebody else's: only a [`MemoryGuard`](super::MemoryGuard) knows whether that is
+    /// still registered, and with which rights.
+    pub fn span(&self, offset: u64, len: u64) -> Option<WritableSpan<'_>> {
+        self.owner.as_ref()?;
+        // The span keeps the buffer, which keeps the allocation, which is there to be written.
+        self.registered(offset, len).map(|span| span.writable())
+    }
+
+    /// The `len` bytes at `offset`, if they are inside: for the table of regions, which lends spans
+    /// only for as long as the region is registered.
+    pub(super) fn registered(&self, offset: u64, len: u64) -> Option<Unchecked<'_>> {
         let end = offset.checked_add(len)?;
         if end > self.len as u64 {
             return None;
@@ -81,16 +103,46 @@ impl Buffer {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         // SAFETY: offset <= self.len, so the result stays within the buffer or one past its end.
         let ptr = unsafe { self.ptr.add(offset) };
-        Some(Span { ptr, len, buffer: PhantomData })
+        Some(Unchecked(Span { ptr, len, buffer: PhantomData }))
     }
 }
 
-/// Bytes inside a buffer, checked. Lives no longer than the guard it came from.
+/// Bytes inside a buffer of which is not said yet what may be done with them. Only this module and the
+/// table of regions see it.
+#[derive(Debug)]
+pub(super) struct Unchecked<'b>(Span<'b>);
+
+impl<'b> Unchecked<'b> {
+    /// To be read: the memory is owned by the buffer, or registered while the span lives.
+    pub(super) fn readable(self) -> Span<'b> {
+        self.0
+    }
+
+    /// To be written too: the memory is owned by the buffer, or registered with a right to write.
+    pub(super) fn writable(self) -> WritableSpan<'b> {
+        WritableSpan(self.0)
+    }
+}
+
+/// Bytes inside a buffer that may be read. Lives no longer than what it came from.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'b> {
     ptr: NonNull<u8>,
     len: usize,
     buffer: PhantomData<&'b Buffer>,
+}
+
+/// Bytes inside a buffer that may be read and written. Others may read and write them too, at the same
+/// time.
+#[derive(Debug, Clone, Copy)]
+pub struct WritableSpan<'b>(Span<'b>);
+
+impl<'b> Deref for WritableSpan<'b> {
+    type Target = Span<'b>;
+
+    fn deref(&self) -> &Span<'b> {
+        &self.0
+    }
 }
 
 impl Span<'_> {
@@ -104,36 +156,15 @@ impl Span<'_> {
         self.len == 0
     }
 
-    /// `len` of its bytes, from `offset` on; `None` if there are not as many.
-    pub(crate) fn part(&self, offset: u32, len: u32) -> Option<Self> {
-        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-        if offset.checked_add(len)? > self.len {
-            return None;
-        }
-        // SAFETY: offset + len <= self.len, so the result stays within the span.
-        let ptr = unsafe { self.ptr.add(offset) };
-        Some(Self { ptr, len, buffer: PhantomData })
-    }
-
-    /// Copies all of `bytes` to the span's start.
-    ///
-    /// # Panics
-    /// If the span is shorter than `bytes`: callers size the span by what they copy.
-    pub fn write(&self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.len, "a copy must fit its span");
-        // SAFETY: the span's bytes are valid for writes while it lives; `bytes` is a Rust slice of
-        // private memory and so does not overlap registered memory.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.as_ptr(), bytes.len()) }
-    }
-
     /// Fills `out` from the span's start.
     ///
     /// # Panics
     /// If the span is shorter than `out`.
     pub fn read(&self, out: &mut [u8]) {
         assert!(out.len() <= self.len, "a copy must fit its span");
-        // SAFETY: the span's bytes are valid for reads while it lives; `out` is exclusive memory.
-        unsafe { ptr::copy_nonoverlapping(self.ptr.as_ptr(), out.as_mut_ptr(), out.len()) }
+        // SAFETY: the span's bytes are valid for reads while it lives; `out` is exclusive memory,
+        // which registered memory is not.
+        unsafe { copy::load(self.ptr.as_ptr(), out.as_mut_ptr(), out.len()) }
     }
 
     /// Appends all of its bytes to `out`.
@@ -144,19 +175,60 @@ impl Span<'_> {
         // as many behind the vector's end, which is private memory, and once they are copied there
         // the first `end + len` bytes are initialised.
         unsafe {
-            ptr::copy_nonoverlapping(self.ptr.as_ptr(), out.as_mut_ptr().add(end), self.len);
+            copy::load(self.ptr.as_ptr(), out.as_mut_ptr().add(end), self.len);
             out.set_len(end + self.len);
         }
     }
 
-    /// The 8 bytes as a CPU atomic, or `None` if they are not aligned to 8 or not 8.
-    fn as_atomic(&self) -> Option<&AtomicU64> {
-        if self.len != 8 || !self.ptr.as_ptr().addr().is_multiple_of(8) {
+    /// The 8 bytes at once, in the machine's byte order. `None` if they are not 8 or misaligned. Whoever
+    /// finds what a peer wrote there finds all that the peer wrote before.
+    pub fn load(&self) -> Option<u64> {
+        if !self.is_word() {
             return None;
         }
-        // SAFETY: valid for reads and writes and aligned; programs that share this word with peers
-        // access it atomically, and a torn mixture can at worst yield a wrong value, see above.
-        Some(unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().cast()) })
+        // SAFETY: 8 bytes that are valid for reads, and aligned. A relaxed load may be made of memory
+        // that is mapped for reading only (std::sync::atomic, "Atomic accesses to read-only memory");
+        // the fence makes it an acquiring one.
+        let value =
+            unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().cast()).load(Ordering::Relaxed) };
+        fence(Ordering::Acquire);
+        Some(value)
+    }
+
+    fn is_word(&self) -> bool {
+        self.len == 8 && self.ptr.as_ptr().addr().is_multiple_of(8)
+    }
+}
+
+impl<'b> WritableSpan<'b> {
+    /// `len` of its bytes, from `offset` on; `None` if there are not as many.
+    pub(crate) fn part(&self, offset: u32, len: u32) -> Option<Self> {
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        if offset.checked_add(len)? > self.0.len {
+            return None;
+        }
+        // SAFETY: offset + len <= self.len, so the result stays within the span.
+        let ptr = unsafe { self.0.ptr.add(offset) };
+        Some(Self(Span { ptr, len, buffer: PhantomData }))
+    }
+
+    /// Copies all of `bytes` to the span's start, the first byte first. Whoever sees the last one
+    /// (with an acquiring load) sees all of them.
+    ///
+    /// # Panics
+    /// If the span is shorter than `bytes`: callers size the span by what they copy.
+    pub fn write(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.0.len, "a copy must fit its span");
+        // SAFETY: the span's bytes are valid for writes while it lives; `bytes` is a Rust slice of
+        // private memory and so does not overlap registered memory.
+        unsafe { copy::store(bytes.as_ptr(), self.0.ptr.as_ptr(), bytes.len()) }
+    }
+
+    /// The 8 bytes as a CPU atomic, or `None` if they are not aligned to 8 or not 8.
+    fn as_atomic(&self) -> Option<&AtomicU64> {
+        // SAFETY: valid for reads and writes and aligned. Every access that is made to registered
+        // memory here is atomic; of the program's own, its author must take care.
+        self.0.is_word().then(|| unsafe { AtomicU64::from_ptr(self.0.ptr.as_ptr().cast()) })
     }
 
     /// COMPARE-AND-SWAP on the 8 bytes; the value before. `None` if misaligned. IBTA 9.4.5.1.
@@ -218,7 +290,9 @@ mod tests {
         assert_eq!(word.compare_swap(5, 9), Some(5));
         assert_eq!(word.compare_swap(5, 1), Some(9), "no match, no swap");
         assert_eq!(word.fetch_add(u64::MAX), Some(9));
-        assert_eq!(word.fetch_add(0), Some(8), "adding wraps");
+        assert_eq!(word.load(), Some(8), "adding wraps");
+        assert_eq!(buffer.span(4, 8).unwrap().load(), None);
+        assert_eq!(buffer.span(8, 4).unwrap().load(), None);
         assert_eq!(buffer.span(4, 8).unwrap().fetch_add(1), None);
     }
 

@@ -8,6 +8,7 @@
 //! - every span lies inside one region, in the right protection domain, with the rights asked for.
 
 mod access;
+mod copy;
 mod rights;
 mod sge;
 #[cfg(test)]
@@ -18,12 +19,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-pub use access::{Buffer, Span};
+pub use access::{Buffer, Span, WritableSpan};
 pub use rights::Access;
-pub use sge::Spans;
-pub(crate) use sge::{read_spans, write_spans};
+pub(crate) use sge::{Spans, read_spans, write_spans};
 pub use window::{Binding, WindowError, WindowType};
 
+use access::Unchecked;
 use window::Window;
 
 use crate::error::VerbsError;
@@ -253,7 +254,8 @@ fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
 }
 
 impl MemoryGuard<'_> {
-    /// The `len` bytes at `addr`, for a QP of `pd`, if the region allows all of `need`.
+    /// The `len` bytes at `addr`, for a QP of `pd`, if the region allows all of `need`. To be read, even
+    /// if `need` is to write: see [`MemoryGuard::writable`].
     ///
     /// # Errors
     /// Why not.
@@ -265,17 +267,28 @@ impl MemoryGuard<'_> {
         len: u64,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
-        let region = self.region(key).ok_or(AccessError::UnknownKey)?;
-        if region.pd != pd {
-            return Err(AccessError::OtherPd);
-        }
-        if !region.access.contains(need) {
-            return Err(AccessError::NotPermitted);
-        }
-        region.span(addr, len)
+        self.local(pd, key, need)?.span(addr, len).map(Unchecked::readable)
     }
 
-    /// The `len` bytes that a peer of QP `qpn` names by `rkey`: of a region or of a window.
+    /// The same to be written: the region must allow LOCAL_WRITE too.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn writable(
+        &self,
+        pd: PdId,
+        key: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<WritableSpan<'_>, AccessError> {
+        let region = self.local(pd, key, need)?;
+        region.check_write()?;
+        region.span(addr, len).map(Unchecked::writable)
+    }
+
+    /// The `len` bytes that a peer of QP `qpn` names by `rkey`, of a region or of a window. To be read,
+    /// even if `need` is to write: see [`MemoryGuard::remote_writable`].
     ///
     /// # Errors
     /// Why it may not use them so.
@@ -288,13 +301,57 @@ impl MemoryGuard<'_> {
         len: u64,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
+        let (region, at) = self.resolve(pd, qpn, rkey, addr, len, need)?;
+        region.span(at, len).map(Unchecked::readable)
+    }
+
+    /// The same to be written: the region must allow LOCAL_WRITE too, which one that peers may write
+    /// does.
+    ///
+    /// # Errors
+    /// Why it may not use them so.
+    pub fn remote_writable(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<WritableSpan<'_>, AccessError> {
+        let (region, at) = self.resolve(pd, qpn, rkey, addr, len, need)?;
+        region.check_write()?;
+        region.span(at, len).map(Unchecked::writable)
+    }
+
+    /// The region of `pd` that has this key and allows all of `need`.
+    fn local(&self, pd: PdId, key: Key, need: Access) -> Result<&Region, AccessError> {
+        let region = self.region(key).ok_or(AccessError::UnknownKey)?;
+        if region.pd != pd {
+            return Err(AccessError::OtherPd);
+        }
+        if !region.access.contains(need) {
+            return Err(AccessError::NotPermitted);
+        }
+        Ok(region)
+    }
+
+    /// The region that a peer of QP `qpn` may use for `need` by this key, and the address there.
+    fn resolve(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<(&Region, u64), AccessError> {
         match self.table.get(&index(rkey)) {
             Some(Entry::Window(window)) => {
                 let (region, at) = window.resolve(pd, qpn, rkey, addr, len, need)?;
-                let region = self.region(region).ok_or(AccessError::UnknownKey)?;
-                region.span(at, len)
+                Ok((self.region(region).ok_or(AccessError::UnknownKey)?, at))
             }
-            _ => self.span(pd, rkey, addr, len, need),
+            _ => Ok((self.local(pd, rkey, need)?, addr)),
         }
     }
 
@@ -303,11 +360,7 @@ impl MemoryGuard<'_> {
     /// # Errors
     /// Why it may not.
     pub fn remote_region(&self, pd: PdId, rkey: Key, need: Access) -> Result<(), AccessError> {
-        let region = self.region(rkey).ok_or(AccessError::UnknownKey)?;
-        if region.pd != pd {
-            return Err(AccessError::OtherPd);
-        }
-        if region.access.contains(need) { Ok(()) } else { Err(AccessError::NotPermitted) }
+        self.local(pd, rkey, need).map(|_| ())
     }
 
     /// Binds a window, which any key names that it has had, for a request on QP `qpn`; its key's low
@@ -393,9 +446,16 @@ impl Region {
         end.map(|_| ()).ok_or(AccessError::OutOfBounds)
     }
 
-    fn span(&self, addr: u64, len: u64) -> Result<Span<'_>, AccessError> {
+    /// A region of somebody else's memory may be mapped for reading only: it is written only if it was
+    /// registered to be.
+    fn check_write(&self) -> Result<(), AccessError> {
+        let allowed = self.access.contains(Access::LOCAL_WRITE);
+        allowed.then_some(()).ok_or(AccessError::NotPermitted)
+    }
+
+    fn span(&self, addr: u64, len: u64) -> Result<Unchecked<'_>, AccessError> {
         let offset = addr.checked_sub(self.start).ok_or(AccessError::OutOfBounds)?;
-        self.buffer.span(offset, len).ok_or(AccessError::OutOfBounds)
+        self.buffer.registered(offset, len).ok_or(AccessError::OutOfBounds)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::{Access, AccessError, MemoryGuard, PdId, Span};
+use super::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
 use crate::queue::Sge;
+use crate::types::Key;
 
-/// The pieces of registered memory that hold a stretch of a message, in order.
-pub type Spans<'m> = SmallVec<[Span<'m>; 2]>;
+/// The pieces of registered memory that hold some bytes of a message, in order.
+pub(crate) type Spans<S> = SmallVec<[S; 2]>;
 
 impl MemoryGuard<'_> {
     /// Whether every element of the list may be used for `need`. Empty elements name no memory and
@@ -26,37 +27,71 @@ impl MemoryGuard<'_> {
         })
     }
 
-    /// The memory of bytes `offset..offset + len` of the message that the list makes up.
+    /// The memory of bytes `offset..offset + len` of the message that the list makes up, to be read.
     ///
     /// # Errors
     /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
-    pub fn stretch(
+    pub(crate) fn gather(
         &self,
         pd: PdId,
         list: &[Sge],
         offset: u64,
         len: usize,
-        need: Access,
-    ) -> Result<Spans<'_>, AccessError> {
+    ) -> Result<Spans<Span<'_>>, AccessError> {
         let mut spans = Spans::new();
-        let (mut skip, mut left) = (offset, len as u64);
-        for sge in list {
-            if left == 0 {
-                break;
-            }
-            let length = u64::from(sge.length);
-            if skip >= length {
-                skip -= length;
-                continue;
-            }
-            let take = left.min(length - skip);
-            let addr = sge.addr.checked_add(skip).ok_or(AccessError::OutOfBounds)?;
-            spans.push(self.span(pd, sge.lkey, addr, take, need)?);
-            skip = 0;
-            left -= take;
-        }
-        if left > 0 { Err(AccessError::OutOfBounds) } else { Ok(spans) }
+        for_each_piece(list, offset, len, |key, addr, len| {
+            spans.push(self.span(pd, key, addr, len, Access::empty())?);
+            Ok(())
+        })?;
+        Ok(spans)
     }
+
+    /// The same to be written.
+    ///
+    /// # Errors
+    /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
+    pub(crate) fn scatter(
+        &self,
+        pd: PdId,
+        list: &[Sge],
+        offset: u64,
+        len: usize,
+    ) -> Result<Spans<WritableSpan<'_>>, AccessError> {
+        let mut spans = Spans::new();
+        for_each_piece(list, offset, len, |key, addr, len| {
+            spans.push(self.writable(pd, key, addr, len, Access::LOCAL_WRITE)?);
+            Ok(())
+        })?;
+        Ok(spans)
+    }
+}
+
+/// Calls `piece` with key, address and length of each piece of bytes `offset..offset + len` of the
+/// message that the list makes up.
+#[inline]
+fn for_each_piece(
+    list: &[Sge],
+    offset: u64,
+    len: usize,
+    mut piece: impl FnMut(Key, u64, u64) -> Result<(), AccessError>,
+) -> Result<(), AccessError> {
+    let (mut skip, mut left) = (offset, len as u64);
+    for sge in list {
+        if left == 0 {
+            break;
+        }
+        let length = u64::from(sge.length);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let take = left.min(length - skip);
+        let addr = sge.addr.checked_add(skip).ok_or(AccessError::OutOfBounds)?;
+        piece(sge.lkey, addr, take)?;
+        skip = 0;
+        left -= take;
+    }
+    if left > 0 { Err(AccessError::OutOfBounds) } else { Ok(()) }
 }
 
 /// Fills `out` from the pieces, which hold at least as much.
@@ -69,7 +104,7 @@ pub(crate) fn read_spans(spans: &[Span<'_>], mut out: &mut [u8]) {
 }
 
 /// Copies `bytes` into the pieces, which hold at least as much.
-pub(crate) fn write_spans(spans: &[Span<'_>], mut bytes: &[u8]) {
+pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) {
     for span in spans {
         let (head, rest) = bytes.split_at(span.len().min(bytes.len()));
         span.write(head);
@@ -85,23 +120,23 @@ mod tests {
     const PD: PdId = PdId(1);
 
     #[test]
-    fn a_stretch_crosses_elements_and_skips_empty_ones() {
+    fn a_message_crosses_elements_and_skips_empty_ones() {
         let memory = Memory::new();
         let buffer = Buffer::zeroed(100);
         let key = memory.register(PD, buffer, 0, Access::LOCAL_WRITE, || 0x900).unwrap();
         let sge = |addr, length| Sge { addr, length, lkey: key };
-        let empty = Sge { addr: 7, length: 0, lkey: crate::types::Key::new(0) };
+        let empty = Sge { addr: 7, length: 0, lkey: Key::new(0) };
         let list = [sge(10, 3), empty, sge(50, 4), sge(90, 10)];
         let guard = memory.guard();
         guard.check_list(PD, &list, Access::LOCAL_WRITE).unwrap();
-        let spans = guard.stretch(PD, &list, 2, 6, Access::LOCAL_WRITE).unwrap();
-        assert_eq!(spans.iter().map(Span::len).collect::<Vec<_>>(), [1, 4, 1]);
+        let spans = guard.scatter(PD, &list, 2, 6).unwrap();
+        assert_eq!(spans.iter().map(|span| span.len()).collect::<Vec<_>>(), [1, 4, 1]);
         write_spans(&spans, b"abcdef");
         let mut out = [0; 7];
-        let spans = guard.stretch(PD, &list, 1, 7, Access::empty()).unwrap();
+        let spans = guard.gather(PD, &list, 1, 7).unwrap();
         read_spans(&spans, &mut out);
         assert_eq!(&out, b"\0abcdef");
-        let beyond = guard.stretch(PD, &list, 10, 8, Access::empty()).unwrap_err();
+        let beyond = guard.gather(PD, &list, 10, 8).unwrap_err();
         assert_eq!(beyond, AccessError::OutOfBounds);
         let missing = [sge(95, 6)];
         assert!(guard.check_list(PD, &missing, Access::empty()).is_err());

@@ -32,6 +32,37 @@ fn domain_right_and_key_are_checked() {
     assert_eq!(err(PD, Key::new(0x800), Access::empty()), AccessError::UnknownKey);
 }
 
+/// Whatever right is asked for: nothing that can be called without `unsafe` writes memory that was not
+/// registered to be written, or that is not registered at all.
+#[test]
+fn memory_of_others_is_written_only_where_it_is_registered_to_be() {
+    let mut bytes = [1; 64];
+    let at = std::ptr::NonNull::from(&mut bytes).cast();
+    // SAFETY: the array outlives the table, and nobody holds a reference to it meanwhile.
+    let buffer = unsafe { Buffer::from_raw(at, 64) };
+    assert!(buffer.span(0, 64).is_none(), "not known to be registered");
+    let memory = Memory::new();
+    let read_only = memory.register(PD, buffer.clone(), 0, Access::MW_BIND, || 0x500).unwrap();
+    let window = memory.create_window(PD, WindowType::Type1, || 0x900);
+    let guard = memory.guard();
+    let binding = Binding { region: read_only, addr: 0, length: 64, access: Access::REMOTE_READ };
+    guard.bind(PD, QPN, window, 1, binding).unwrap();
+    let window = memory.window_key(window).unwrap();
+    for need in [Access::empty(), Access::REMOTE_READ, Access::LOCAL_WRITE] {
+        let local = guard.writable(PD, read_only, 0, 8, need).unwrap_err();
+        assert_eq!(local, AccessError::NotPermitted, "{need:?}");
+        for key in [read_only, window] {
+            let remote = guard.remote_writable(PD, QPN, key, 0, 8, need).unwrap_err();
+            assert_eq!(remote, AccessError::NotPermitted, "{need:?}");
+        }
+    }
+    let word = guard.span(PD, read_only, 0, 8, Access::empty()).unwrap();
+    assert_eq!(word.len(), 8);
+    drop(guard);
+    assert!(memory.deregister(read_only));
+    assert!(memory.guard().span(PD, read_only, 0, 8, Access::empty()).is_err());
+}
+
 #[test]
 fn after_deregistration_the_key_is_unknown() {
     let (memory, key) = memory(Access::empty());

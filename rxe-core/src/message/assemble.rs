@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::engine::Fault;
-use crate::mem::{Access, write_spans};
+use crate::mem::write_spans;
 use crate::qp::{Ctx, Link, QpHandle};
 use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, SharedReceiveQueue, Status};
 use crate::types::Key;
@@ -106,7 +106,7 @@ impl Assembly {
         let pd = link.receive_pd();
         let spans = ctx
             .mem
-            .stretch(pd, &receive.sges, *received, bytes.len(), Access::LOCAL_WRITE)
+            .scatter(pd, &receive.sges, *received, bytes.len())
             .map_err(Fault::BadReceiveBuffer)?;
         if let Some(key) = packet.ieth() {
             let invalidated = ctx.mem.invalidate(link.qpn(), Key::new(key));
@@ -152,7 +152,7 @@ impl Assembly {
         if len > 0 {
             // The whole range at the first packet, and again at each: the region may go away.
             let need = check::right(OpKind::Write);
-            let whole = ctx.remote(link, rkey, va, u64::from(len), need);
+            let whole = ctx.remote_writable(link, rkey, va, u64::from(len), need);
             let whole = whole.map_err(Fault::RemoteAccess)?;
             place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
         }

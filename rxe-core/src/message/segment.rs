@@ -1,6 +1,6 @@
 //! One packet of a request: opcode, headers and which bytes. IBTA 9.4, 9.7.2.
 
-use crate::mem::{Access, AccessError, MemoryGuard, PdId, Spans};
+use crate::mem::{AccessError, MemoryGuard, PdId, Span, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
@@ -35,7 +35,7 @@ pub(crate) struct Segment<'a> {
 enum Data<'a> {
     None,
     Inline(&'a [u8]),
-    Memory(Spans<'a>),
+    Memory(Spans<Span<'a>>),
 }
 
 /// Packets that a message of `len` bytes takes: an empty one takes one.
@@ -141,7 +141,7 @@ impl<'a> Segment<'a> {
             }
             Payload::Sges(list) => {
                 let (mem, pd) = memory;
-                Data::Memory(mem.stretch(pd, list, start, len, Access::empty())?)
+                Data::Memory(mem.gather(pd, list, start, len)?)
             }
         };
         Ok(Self { bth, ext, data, len, doubled: false })

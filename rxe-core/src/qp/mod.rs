@@ -22,7 +22,7 @@ pub(crate) use sends::{Drain, bad_memory, check_memory, complete_send, completio
 pub use state::check_modify;
 
 use crate::engine::{Event, EventSink};
-use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span};
+use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
 use crate::prefetch;
 use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
 use crate::types::{Key, Mtu, Qpn, Time};
@@ -176,6 +176,18 @@ impl<'a> Ctx<'a> {
         need: Access,
     ) -> Result<Span<'a>, AccessError> {
         self.mem.remote(link.pd(), link.qpn(), rkey, addr, len, need)
+    }
+
+    /// The same to be written.
+    pub(crate) fn remote_writable(
+        &self,
+        link: &Link<'_>,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<WritableSpan<'a>, AccessError> {
+        self.mem.remote_writable(link.pd(), link.qpn(), rkey, addr, len, need)
     }
 
     /// Drops the packet being handled.

@@ -1,7 +1,7 @@
 //! What an answer means for the requests outstanding. IBTA 9.7.5.
 
 use crate::engine::{Event, RetryCause};
-use crate::mem::{Access, write_spans};
+use crate::mem::write_spans;
 use crate::qp::{Ctx, Dead, Link, complete_send};
 use crate::queue::{Payload, SendOp, Status};
 use crate::types::Psn;
@@ -174,7 +174,7 @@ impl Requester {
             && !bytes.is_empty()
         {
             let pd = link.made.pd;
-            match ctx.mem.stretch(pd, list, offset, bytes.len(), Access::LOCAL_WRITE) {
+            match ctx.mem.scatter(pd, list, offset, bytes.len()) {
                 Ok(spans) => write_spans(&spans, bytes),
                 Err(why) => {
                     return Err(self.fail_front(link, ctx, Status::LocalProtection, Some(why)));

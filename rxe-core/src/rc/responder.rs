@@ -168,7 +168,8 @@ impl Responder {
         if !operands.va.is_multiple_of(8) {
             return Err(Fault::MisalignedAtomic);
         }
-        let span = ctx.remote(link, operands.rkey, operands.va, 8, Access::REMOTE_ATOMIC);
+        let need = Access::REMOTE_ATOMIC;
+        let span = ctx.remote_writable(link, operands.rkey, operands.va, 8, need);
         let span = span.map_err(Fault::RemoteAccess)?;
         let value = match packet.info().kind {
             OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
@@ -200,7 +201,8 @@ impl Responder {
             return Err(Fault::MisalignedAtomic);
         }
         let need = check::right(OpKind::AtomicWrite);
-        let span = ctx.remote(link, reth.rkey, reth.va, 8, need).map_err(Fault::RemoteAccess)?;
+        let span = ctx.remote_writable(link, reth.rkey, reth.va, 8, need);
+        let span = span.map_err(Fault::RemoteAccess)?;
         span.store(bytes).ok_or(Fault::RemoteAccess(AccessError::Misaligned))?;
         self.answer_empty(link, packet.psn());
         Ok(())

@@ -1,6 +1,6 @@
 //! The requester: one packet a request, complete when it has left. IBTA 9.8.3.1.
 
-use crate::mem::{Access, Spans, read_spans};
+use crate::mem::{Spans, read_spans};
 use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
 use crate::types::{Psn, Qkey};
@@ -59,9 +59,9 @@ impl Requester {
             return Err(Status::LocalLength);
         }
         check_memory(request, link, ctx)?;
-        let spans: Spans<'_> = match &request.payload {
+        let spans = match &request.payload {
             Payload::Sges(list) => {
-                let spans = ctx.mem.stretch(pd, list, 0, len, Access::empty());
+                let spans = ctx.mem.gather(pd, list, 0, len);
                 spans.map_err(|_| Status::LocalProtection)?
             }
             Payload::Inline(_) => Spans::new(),

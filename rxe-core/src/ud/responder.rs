@@ -1,6 +1,6 @@
 //! The responder: each datagram takes one receive, or is dropped. IBTA 9.8.3.2.
 
-use crate::mem::{Access, write_spans};
+use crate::mem::write_spans;
 use crate::message::{complete_receive, complete_receive_failed};
 use crate::qp::{Ctx, Link};
 use crate::queue::{CompletionOp, Status};
@@ -34,10 +34,9 @@ fn deliver(
         return Err(DropReason::ReceiveTooSmall);
     }
     let pd = link.receive_pd();
-    let stretch =
-        |offset, len| ctx.mem.stretch(pd, &receive.sges, offset, len, Access::LOCAL_WRITE);
-    let spans = stretch(0, grh::LEN).and_then(|head| {
-        let body = stretch(grh::LEN as u64, bytes.len())?;
+    let scatter = |offset, len| ctx.mem.scatter(pd, &receive.sges, offset, len);
+    let spans = scatter(0, grh::LEN).and_then(|head| {
+        let body = scatter(grh::LEN as u64, bytes.len())?;
         write_spans(&head, &grh::of(net, packet.bytes()));
         write_spans(&body, bytes);
         Ok(())

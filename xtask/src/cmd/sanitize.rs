@@ -36,7 +36,7 @@ pub(super) fn stages(all: &mut Run) {
             &["--package", "rxe-tests", "--test", "fuzzed", "--test", "hostile"][..],
         ] {
             let mut cmd = cargo("asan");
-            cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+            cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address --cfg sanitized");
             // Naming the target keeps build scripts and procedural macros out of it.
             cmd.args(["test", "--target", HOST]).args(what);
             count.check_tests("AddressSanitizer", &mut cmd);
