@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use crate::mem::PdId;
 use crate::types::{Key, Psn};
-use crate::wire::Syndrome;
+use crate::wire::{NakCode, Syndrome};
 
 use super::responder::MSN_MASK;
 
@@ -110,8 +110,9 @@ pub(super) struct Replies {
 
 impl Replies {
     /// Adds an acknowledgement or NAK. It takes the place of one right before it, whose meaning it
-    /// includes: both acknowledge everything before their PSN. Only a NAK is not forgotten for the
-    /// sake of an acknowledgement of something earlier.
+    /// includes: both acknowledge everything before their PSN. A NAK that is waiting stays where the
+    /// acknowledgement is of something earlier; [`Replies::take_resend`] takes it out when its packet
+    /// has come.
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         let new = Reply::Ack { psn, syndrome, msn };
         match &mut self.newest {
@@ -122,6 +123,21 @@ impl Replies {
             Some(last @ Reply::Ack { .. }) => *last = new,
             _ => self.push(new),
         }
+    }
+
+    /// Takes out the newest answer if it is one that asks the peer to send again. Whether it was.
+    pub(super) fn take_resend(&mut self) -> bool {
+        let asks = matches!(
+            self.newest,
+            Some(Reply::Ack {
+                syndrome: Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. },
+                ..
+            })
+        );
+        if asks {
+            self.newest = self.older.pop_back();
+        }
+        asks
     }
 
     /// Adds the answer to a READ or atomic.

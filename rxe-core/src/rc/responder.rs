@@ -11,7 +11,7 @@ use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
 use crate::types::Psn;
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
+    Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
 };
 
 use super::fault::effect;
@@ -29,6 +29,9 @@ pub(crate) struct Responder {
     /// A gap or "receiver not ready" was reported at `expected`; what follows is dropped until that
     /// packet comes.
     refused: bool,
+    /// One past the highest PSN that was dropped since the oldest such report that has not left yet:
+    /// up to there the peer must send again.
+    dropped_to: Psn,
     replies: Replies,
     replay: Replay,
     /// The request that ends the queue pair. Its NAK waits behind READ data and atomic values that
@@ -71,17 +74,48 @@ impl Responder {
         }
         if ahead > 0 && self.refused {
             // Reported already; one NAK a gap. C9-113.
+            self.note_dropped(packet.psn());
             ctx.drop_packet(link, DropReason::GapAlreadyReported);
             return Ok(());
         }
+        // What was reported is out of date if the packet that was missing has come after all.
+        let waiting = self.refused && self.replies.take_resend();
         let result =
             if ahead > 0 { Err(Fault::SequenceGap) } else { self.execute(link, ctx, packet) };
         match result {
             Ok(()) => {
                 self.refused = false;
+                if waiting {
+                    self.report_again();
+                }
                 Ok(())
             }
-            Err(fault) => self.refuse(link, ctx, fault, asked(packet)),
+            Err(fault) => {
+                if !waiting {
+                    self.dropped_to = self.expected;
+                }
+                self.note_dropped(packet.psn());
+                self.refuse(link, ctx, fault, asked(packet))
+            }
+        }
+    }
+
+    fn note_dropped(&mut self, psn: Psn) {
+        if !psn.before(self.dropped_to) {
+            self.dropped_to = psn.next();
+        }
+    }
+
+    /// The NAK of a gap was waiting to be sent when the missing packet came, late. Those behind it
+    /// that were dropped are still missing, so the NAK is for the first of these now. An
+    /// acknowledgement alone would leave the peer to its timeout.
+    fn report_again(&mut self) {
+        self.refused = self.expected.before(self.dropped_to);
+        if self.refused {
+            let syndrome = Syndrome::Nak(NakCode::PsnSequenceError);
+            self.replies.acknowledge(self.expected, syndrome, self.msn);
+        } else {
+            self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, self.msn);
         }
     }
 

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use crate::engine::{Event, Fault, MemoryRange, RetryCause};
 use crate::mem::AccessError;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
@@ -782,4 +784,119 @@ fn a_program_that_goes_to_err_before_a_refusal_has_left_stops_the_data_too() {
     pair.run(LONG);
     let flushed = Status::WorkRequestFlushed;
     assert_eq!(pair.a.outcomes(), [(1, Status::RetryExceeded), (2, flushed)]);
+}
+
+/// Hands packets of a to b in this order, and lets both answer at once.
+fn inject_in_order(pair: &mut Pair, packets: &[crate::testing::Sent], order: &[usize]) {
+    for &at in order {
+        let packet = packets[at].clone();
+        pair.inject(&packet);
+    }
+    pair.settle();
+}
+
+/// Packets that a sends, one call each, so that each asks for an acknowledgement.
+fn sent_one_by_one(pair: &mut Pair, ops: &[SendOp]) -> Vec<crate::testing::Sent> {
+    pair.fate = Box::new(|_| 0);
+    for (id, &op) in (0..).zip(ops) {
+        pair.a.post(id, op, 64, 8);
+        pair.settle();
+    }
+    pair.fate = Box::new(|_| 1);
+    std::mem::take(&mut pair.log)
+}
+
+#[test]
+fn whatever_the_order_a_late_packet_does_not_hide_that_others_are_missing() {
+    let kinds: [fn(&Pair) -> SendOp; 3] = [
+        |pair| SendOp::Write { remote: pair.b.remote(0), imm: None },
+        |pair| SendOp::Read { remote: pair.b.remote(0) },
+        |pair| SendOp::FetchAdd { remote: pair.b.remote(0), add: 1 },
+    ];
+    let mut orders = vec![vec![]];
+    for n in 0..4 {
+        let with = |order: &Vec<usize>| {
+            let order = order.clone();
+            (0..=n).map(move |at| [&order[..at], &[n], &order[at..]].concat())
+        };
+        orders = orders.iter().flat_map(with).collect();
+    }
+    for chosen in 0..81_usize {
+        for order in &orders {
+            let mut pair = Pair::new();
+            let ops = [1, 3, 9, 27].map(|digit| kinds[chosen / digit % 3](&pair));
+            let packets = sent_one_by_one(&mut pair, &ops);
+            inject_in_order(&mut pair, &packets, order);
+            let expected: Vec<_> = (0..4).map(|id| (id, Status::Success)).collect();
+            assert_eq!(pair.a.outcomes(), expected, "{ops:?} {order:?}: without a timeout");
+        }
+    }
+}
+
+#[test]
+fn a_gap_that_closes_before_it_is_reported_is_acknowledged() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let packets = sent_one_by_one(&mut pair, &[SendOp::Write { remote, imm: None }; 2]);
+    // The second comes early, then both in order: the peer has sent it again meanwhile.
+    inject_in_order(&mut pair, &packets, &[1, 0, 1]);
+    let naks = pair.log.iter().filter(|sent| is_nak(sent)).count();
+    assert_eq!((naks, pair.a.outcomes().len()), (0, 2));
+    assert_eq!(causes(&pair.a.events()), []);
+}
+
+#[test]
+fn a_receive_that_is_posted_before_the_refusal_has_left_lets_a_copy_in() {
+    let mut pair = Pair::new();
+    let packets = sent_one_by_one(&mut pair, &[SendOp::Send { imm: None }; 2]);
+    pair.inject(&packets[0]);
+    pair.inject(&packets[1]);
+    (0..2).for_each(|id| pair.b.receive(id, 0, 8));
+    inject_in_order(&mut pair, &packets, &[0]);
+    assert_eq!(pair.a.outcomes(), [0, 1].map(|id| (id, Status::Success)));
+    assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
+}
+
+proptest! {
+    #[test]
+    fn reordered_requests_cost_no_timeout(
+        sizes in prop::collection::vec((0..3_usize, 1..3000_usize), 1..12),
+        seed in any::<u64>(),
+    ) {
+        let mut pair = Pair::new();
+        let mut state = seed | 1;
+        let mut next = None;
+        // Requests overtake one another when they are sent for the first time.
+        pair.order = Box::new(move |packets| {
+            let Some(first) = packets.first().filter(|sent| sent.forward) else { return };
+            let psn = first.packet().psn();
+            if next.is_some_and(|next| psn.before(next)) {
+                return;
+            }
+            next = packets.last().map(|last| last.packet().psn().next());
+            for at in 1..packets.len() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let back = (state >> 33) as usize % 4;
+                packets.swap(at, at.saturating_sub(back));
+            }
+        });
+        let remote = pair.b.remote(0);
+        for (id, &(kind, len)) in (0..).zip(&sizes) {
+            pair.b.receive(id, 1 << 17, 4096);
+            let op = match kind {
+                0 => SendOp::Send { imm: None },
+                1 => SendOp::Write { remote, imm: None },
+                _ => SendOp::Read { remote },
+            };
+            pair.a.post(id, op, 1 << 16, len);
+            if seed >> (id % 64) & 1 == 1 {
+                pair.settle();
+            }
+        }
+        pair.run(LONG);
+        let outcomes = pair.a.outcomes();
+        prop_assert!(outcomes.iter().all(|(_, status)| *status == Status::Success));
+        prop_assert_eq!(outcomes.len(), sizes.len());
+        prop_assert!(!causes(&pair.a.events()).contains(&RetryCause::Timeout));
+    }
 }

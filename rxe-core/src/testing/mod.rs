@@ -54,11 +54,15 @@ impl Sent {
 /// What becomes of a packet: how many copies arrive.
 pub(crate) type Fate = Box<dyn FnMut(&Sent) -> usize>;
 
+/// What becomes of the order of packets that leave together.
+pub(crate) type Order = Box<dyn FnMut(&mut Vec<Sent>)>;
+
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
     pub(crate) now: Time,
     pub(crate) fate: Fate,
+    pub(crate) order: Order,
     pub(crate) log: Vec<Sent>,
 }
 
@@ -187,6 +191,7 @@ impl Pair {
             b: Side::new(other, 0x12, vec![gid(2)], cap, srq),
             now: Time::ZERO,
             fate: Box::new(|_| 1),
+            order: Box::new(|_| ()),
             log: Vec::new(),
         };
         // PSNs that wrap soon.
@@ -232,20 +237,23 @@ impl Pair {
             if forward { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
         let mut batch = TxBatch::new(TxLimits::default());
         from.engine.poll_transmit(self.now, &mut batch);
-        let mut any = false;
-        for frame in batch.frames() {
-            for (net, bytes) in frame.packets() {
-                any = true;
-                let sent = Sent { forward, net, bytes: bytes.to_vec() };
-                let copies = (self.fate)(&sent);
-                for _ in 0..copies {
-                    // Every other packet as a UDP socket would show it.
-                    let hidden = NetHeader { id: IpId::Hidden, ..net };
-                    let net = if self.log.len().is_multiple_of(2) { net } else { hidden };
-                    to.engine.handle_frame(self.now, &Frame::single(net, bytes));
-                }
-                self.log.push(sent);
+        let packets = batch.frames().flat_map(|frame| {
+            let owned =
+                |(net, bytes): (NetHeader, &[u8])| Sent { forward, net, bytes: bytes.into() };
+            frame.packets().map(owned).collect::<Vec<_>>()
+        });
+        let mut packets: Vec<_> = packets.collect();
+        (self.order)(&mut packets);
+        let any = !packets.is_empty();
+        for sent in packets {
+            let copies = (self.fate)(&sent);
+            for _ in 0..copies {
+                // Every other packet as a UDP socket would show it.
+                let hidden = NetHeader { id: IpId::Hidden, ..sent.net };
+                let net = if self.log.len().is_multiple_of(2) { sent.net } else { hidden };
+                to.engine.handle_frame(self.now, &Frame::single(net, &sent.bytes));
             }
+            self.log.push(sent);
         }
         any
     }
