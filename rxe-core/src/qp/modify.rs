@@ -65,12 +65,17 @@ impl Qp {
         Ok(())
     }
 
-    /// Forgets everything that was posted and agreed on. No completions are made.
+    /// Forgets everything that was posted and agreed on. No completions are made, and those that
+    /// nobody has polled yet are taken back, as the providers of hardware do it: a program that uses
+    /// the queue pair again must not take them for new ones.
     pub(crate) fn reset(&mut self) {
         // First, so that nothing more is posted.
         self.set_state(QpState::Reset);
         self.send.forget(&self.handle);
         self.recv.forget(&self.handle);
+        let init = &self.handle.init;
+        init.send_cq.discard(self.handle.qpn);
+        init.recv_cq.discard(self.handle.qpn);
         self.send = SendSide::idle(self.handle.init.service);
         self.recv = RecvSide::idle(self.handle.init.service);
         self.established = false;

@@ -56,6 +56,21 @@ impl<T> Bounded<T> {
         Some(item)
     }
 
+    /// Takes out everything that `keep` does not want. The caller makes sure that nobody else puts in
+    /// or takes out meanwhile.
+    pub(crate) fn retain(&self, mut keep: impl FnMut(&T) -> bool) {
+        let all: Vec<_> = std::iter::from_fn(|| self.list.pop()).collect();
+        let mut gone = 0;
+        for item in all {
+            if keep(&item) {
+                self.list.push(item);
+            } else {
+                gone += 1;
+            }
+        }
+        self.places.fetch_sub(gone, Ordering::AcqRel);
+    }
+
     /// Makes it so many places. What is in the list stays.
     ///
     /// # Errors
@@ -92,6 +107,17 @@ fn unpack(places: u64) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_taken_out_of_the_middle_gives_its_places_back() {
+        let list = Bounded::new(4);
+        assert_eq!([1, 2, 3, 4].map(|n| list.push(n)), [Ok(()); 4]);
+        list.retain(|n| n % 2 == 0);
+        assert_eq!(list.len(), 2);
+        assert_eq!([5, 6, 7].map(|n| list.push(n)), [Ok(()), Ok(()), Err(7)]);
+        let left: Vec<_> = std::iter::from_fn(|| list.pop()).collect();
+        assert_eq!(left, [2, 4, 5, 6]);
+    }
 
     #[test]
     fn resizing_loses_nothing_and_never_leaves_fewer_places_than_are_taken() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::bounded::Bounded;
 use crate::error::VerbsError;
-use crate::sync::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, Ordering, RwLock};
 use crate::types::{Key, Qpn, Time};
 
 /// How a request ended. The numbers are those of `ibv_wc_status`.
@@ -245,6 +245,8 @@ pub enum Arm {
 pub struct CompletionQueue {
     id: u64,
     list: Bounded<Completion>,
+    /// Held for reading to take a completion, for writing to take out those of a QP.
+    discarding: RwLock<()>,
     /// 0, or an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
@@ -258,6 +260,7 @@ impl CompletionQueue {
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             list: Bounded::new(depth.max(1)),
+            discarding: RwLock::new(()),
             armed: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
             notify,
@@ -271,6 +274,10 @@ impl CompletionQueue {
 
     /// The oldest completion not yet taken.
     pub fn poll(&self) -> Option<Completion> {
+        if self.is_empty() {
+            return None;
+        }
+        let _reading = self.discarding.read();
         self.list.pop()
     }
 
@@ -310,6 +317,16 @@ impl CompletionQueue {
     /// How many it can hold.
     pub fn depth(&self) -> usize {
         self.list.depth() as usize
+    }
+
+    /// Takes out the completions of a QP that nobody has taken yet, for RESET and destroy. The caller
+    /// holds off whatever else completes here, so that the order of the others stays.
+    pub(crate) fn discard(&self, qpn: Qpn) {
+        if self.is_empty() {
+            return;
+        }
+        let _writing = self.discarding.write();
+        self.list.retain(|completion| completion.qpn != qpn);
     }
 
     /// Adds a completion and wakes who asked for it. On overflow the completion is lost and the
@@ -376,6 +393,21 @@ mod tests {
         cq.arm(Arm::Any);
         cq.arm(Arm::Solicited);
         assert_eq!(push(false, Status::Success), 3, "the wider arming stays");
+    }
+
+    #[test]
+    fn the_completions_of_one_queue_pair_go_and_the_others_keep_their_order() {
+        let cq = CompletionQueue::new(6, None);
+        let numbers = [5, 7, 5, 5, 7, 9].map(|n| Qpn::new(n).unwrap());
+        for (id, qpn) in (0..).zip(numbers) {
+            cq.push(Completion { id, ..Completion::new(1, Status::Success, qpn, Time::ZERO) })
+                .unwrap();
+        }
+        cq.discard(numbers[0]);
+        assert_eq!(cq.len(), 3);
+        let left: Vec<_> = std::iter::from_fn(|| cq.poll()).map(|c| c.id).collect();
+        assert_eq!(left, [1, 4, 5]);
+        cq.discard(numbers[0]);
     }
 
     #[test]

@@ -900,3 +900,34 @@ proptest! {
         prop_assert!(!causes(&pair.a.events()).contains(&RetryCause::Timeout));
     }
 }
+
+#[test]
+fn reset_and_destroy_take_back_the_completions_of_their_queue_pair() {
+    for destroyed in [false, true] {
+        let mut pair = Pair::new();
+        // Another queue pair with the same completion queue.
+        let other = crate::types::Qpn::new(0x13).unwrap();
+        let other = pair.b.engine.create_qp(other, pair.b.qp.init().clone()).unwrap();
+        let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        for (qp_state, mask) in [(QpState::Init, init), (QpState::Err, AttrMask::empty())] {
+            let attr = QpAttr { qp_state, ..attributes() };
+            let mask = mask | AttrMask::STATE;
+            pair.b.engine.modify_qp(pair.now, other.qpn(), &attr, mask).unwrap();
+        }
+        (0..3).for_each(|id| pair.b.receive(id, 0, 8));
+        pair.a.post(1, SendOp::Send { imm: None }, 0, 8);
+        pair.settle();
+        other.post_recv(crate::queue::RecvRequest { id: 9, ..Default::default() }).unwrap();
+        pair.settle();
+        let now = pair.now;
+        pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+        assert_eq!(pair.b.cq.len(), 4, "a message, two flushed and one of the other");
+        if destroyed {
+            pair.b.engine.destroy_qp(pair.b.qp.qpn()).unwrap();
+        } else {
+            let attr = QpAttr { qp_state: QpState::Reset, ..attributes() };
+            pair.b.modify(now, &attr, AttrMask::STATE);
+        }
+        assert_eq!(pair.b.outcomes(), [(9, Status::WorkRequestFlushed)], "{destroyed}");
+    }
+}
