@@ -166,8 +166,8 @@ impl Engine {
         self.qps.get(qpn).map(|qp| *qp.attr()).ok_or_else(|| unknown(qpn))
     }
 
-    /// Destroys a QP. What was posted is forgotten without completions, as verbs have it; packets
-    /// for it are dropped from now on.
+    /// Destroys a QP. What was posted is forgotten without completions, and completions that nobody
+    /// has polled are taken back, as on hardware; packets for it are dropped from now on.
     ///
     /// # Errors
     /// There is no such QP.
@@ -262,16 +262,20 @@ impl Engine {
     /// Does everything that is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         let window = self.window();
-        while let Some(qpn) = self.timers.pop_due(now) {
-            let Some(qp) = self.qps.get_mut(qpn) else { continue };
+        let Self { qps, memory, events, timers, ready, hurry, .. } = self;
+        // Mostly nothing is due.
+        let mut guard = None;
+        while let Some(qpn) = timers.pop_due(now) {
+            let Some(qp) = qps.get_mut(qpn) else { continue };
             qp.scheduled.timer = None;
             // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
-                let guard = self.memory.guard();
-                qp.handle_timeout(&mut Ctx::new(now, &guard, &mut self.events, window));
+                let guard = guard.get_or_insert_with(|| memory.guard());
+                qp.handle_timeout(&mut Ctx::new(now, guard, events, window));
             }
-            self.schedule(qpn);
+            *hurry |= schedule(qp, window, ready, timers);
         }
+        drop(guard);
         self.fail_behind_overflow(now);
     }
 

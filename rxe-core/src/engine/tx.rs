@@ -22,11 +22,20 @@ impl Engine {
 
     /// Appends packets to `batch`, until it is full or nobody has anything to send.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) {
-        let window = self.window();
         self.answer_doorbells();
         let before = batch.total();
         self.gsi.transmit(batch);
         self.count_sent(before, batch.total());
+        if !self.ready.is_empty() {
+            self.transmit_ready(now, batch);
+            self.fail_behind_overflow(now);
+        }
+        self.hurry = !self.ready.is_empty() || self.gsi.has_work();
+    }
+
+    /// Lets queue pairs send, in turn. The memory is locked once for all of them.
+    fn transmit_ready(&mut self, now: Time, batch: &mut TxBatch) {
+        let window = self.window();
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop_front() else { break };
@@ -51,9 +60,6 @@ impl Engine {
                 self.timers.arm(&mut qp.scheduled.timer, deadline, qpn);
             }
         }
-        drop(guard);
-        self.fail_behind_overflow(now);
-        self.hurry = !self.ready.is_empty() || self.gsi.has_work();
     }
 
     /// Puts those that were posted to into the ready list. Of several at a time all that they need is
