@@ -87,6 +87,30 @@ fn a_queue_changes_size_while_completions_come_and_go() {
 }
 
 #[test]
+fn reset_and_the_end_of_a_queue_pair_take_its_completions_back() {
+    let device = open(address());
+    let cq = device.create_cq(16).unwrap();
+    let pd = device.create_pd().unwrap();
+    let (first, second) = (pd.qp(&cq).build().unwrap(), pd.qp(&cq).build().unwrap());
+    connect(&first, &second);
+    let flush = |qp: &QueuePair, id| {
+        qp.recv(id, &[]).unwrap();
+        qp.to_error().unwrap();
+    };
+    flush(&first, 1);
+    flush(&second, 2);
+    first.to_reset().unwrap();
+    let done: Vec<_> = std::iter::from_fn(|| cq.poll_one().unwrap()).collect();
+    let found: Vec<_> = done.iter().map(|c| (c.id, c.status)).collect();
+    assert_eq!(found, [(2, Status::WorkRequestFlushed)], "those of before are gone");
+    second.to_reset().unwrap();
+    connect(&first, &second);
+    flush(&second, 3);
+    drop(second);
+    assert!(cq.poll_one().unwrap().is_none());
+}
+
+#[test]
 fn a_size_that_can_not_be_is_refused() {
     let device = open(address());
     let cq = device.create_cq(1).unwrap();

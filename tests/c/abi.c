@@ -504,6 +504,48 @@ static void events(void)
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
+/* RESET takes a queue pair's completions out of its completion queue, and no others; so does the end. */
+static void reset_takes_completions_back(void)
+{
+	struct ibv_cq *both = ibv_create_cq(context, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr attr = { .send_cq = both, .recv_cq = both, .qp_type = IBV_QPT_UD,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 4, .max_recv_sge = 1 } };
+	struct ibv_qp *qps[2] = { ibv_create_qp(pd, &attr), ibv_create_qp(pd, &attr) };
+	struct ibv_sge sge = { .addr = address(0), .length = 64, .lkey = mr->lkey };
+	struct ibv_qp_attr state;
+	struct ibv_wc wc[8];
+
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 2; i++) {
+			struct ibv_recv_wr wr = { .wr_id = 70 + i, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+			CHECK(qps[i]);
+			state = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5 };
+			CHECK(ibv_modify_qp(qps[i], &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+							    IBV_QP_PORT | IBV_QP_QKEY) == 0);
+			CHECK(ibv_post_recv(qps[i], &wr, &bad) == 0);
+			CHECK(ibv_post_recv(qps[i], &wr, &bad) == 0);
+			state.qp_state = IBV_QPS_ERR;
+			CHECK(ibv_modify_qp(qps[i], &state, IBV_QP_STATE) == 0);
+		}
+		state.qp_state = IBV_QPS_RESET;
+		CHECK(ibv_modify_qp(qps[0], &state, IBV_QP_STATE) == 0);
+		CHECK(ibv_poll_cq(both, 8, wc) == 2 && wc[0].wr_id == 71 && wc[1].wr_id == 71);
+		CHECK(wc[0].status == IBV_WC_WR_FLUSH_ERR && wc[0].qp_num == qps[1]->qp_num);
+		CHECK(ibv_modify_qp(qps[1], &state, IBV_QP_STATE) == 0);
+	}
+	state = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5 };
+	CHECK(ibv_modify_qp(qps[0], &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						    IBV_QP_QKEY) == 0);
+	struct ibv_recv_wr last = { .wr_id = 72, .sg_list = &sge, .num_sge = 1 }, *bad;
+	CHECK(ibv_post_recv(qps[0], &last, &bad) == 0);
+	state.qp_state = IBV_QPS_ERR;
+	CHECK(ibv_modify_qp(qps[0], &state, IBV_QP_STATE) == 0);
+	CHECK(ibv_destroy_qp(qps[0]) == 0);
+	CHECK(ibv_poll_cq(both, 8, wc) == 0);
+	CHECK(ibv_destroy_qp(qps[1]) == 0 && ibv_destroy_cq(both) == 0);
+}
+
 static void limit_of_a_shared_queue(void)
 {
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
@@ -602,6 +644,7 @@ int main(int count, char **arguments)
 	overwritten_handles();
 	what_is_in_use_stays();
 	events();
+	reset_takes_completions_back();
 	limit_of_a_shared_queue();
 	forks();
 	a_wrong_key();
