@@ -30,7 +30,7 @@ use self::headers::Headers;
 use self::link::Link;
 use self::route::{Path, Paths};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Blocks, Member, Post, Share, Station};
+use crate::lease::{Blocks, Member, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
@@ -99,13 +99,7 @@ impl PacketBackend {
         }
         let (share, stations) = Share::open(&config.addresses, device.index)?;
         let addresses: Vec<_> = stations.iter().map(Station::address).collect();
-        let mut post = Post::new(device.index)?;
-        let mut lobby = Vec::new();
-        for station in stations {
-            keep_port(&station, &device)?;
-            lobby.push(UdpSocket::adopt(station.first(), station.address(), device.index));
-            post.add(station)?;
-        }
+        stations.iter().try_for_each(|station| keep_port(station, &device))?;
         let block = share.block();
         let blocks = Blocks::from_iter([block]);
         let mut links = vec![Link::open(&device, &addresses, blocks, config.buffer)?];
@@ -130,7 +124,7 @@ impl PacketBackend {
             raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
             share,
-            sockets: Sockets::new(Vec::new(), lobby, post)?,
+            sockets: Sockets::new(Vec::new(), stations, device.index, config.buffer)?,
             device,
             config: config.clone(),
             addresses,

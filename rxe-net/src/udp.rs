@@ -7,9 +7,10 @@
 //! carries up to 64 packets for one destination, and up to [`BATCH`] such runs.
 //!
 //! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the run,
-//! counting from 0 (see [`socket`]). A run of several packets is never sent in another way than by
-//! the system's segmentation, since the ICRCs are made for those IDs.
+//! counting from 0 (see [`socket`]), which its ICRC is made for. Where the system does not segment a
+//! run, its packets leave alone with ID 0 and a new ICRC (see [`apart`]).
 
+mod apart;
 pub(crate) mod owner;
 pub(crate) mod socket;
 pub(crate) mod sockets;
@@ -24,10 +25,11 @@ use std::sync::Arc;
 use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
+use self::apart::Apart;
 use self::socket::UdpSocket;
 use self::sockets::Sockets;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Member, Post, Share, Station};
+use crate::lease::{Member, Share, Station};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -67,6 +69,10 @@ pub struct UdpBackend {
     sockets: Sockets,
     config: UdpConfig,
     device: NetDev,
+    /// Destinations that the system does not segment for.
+    apart: Apart,
+    /// So many packets of the run at this place in the batch are sent already.
+    partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
     counters: Counters,
@@ -108,17 +114,13 @@ impl UdpBackend {
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(share.block()),
         };
-        let mut post = Post::new(device.index)?;
-        let mut lobby = Vec::new();
-        for station in stations {
-            lobby.push(UdpSocket::adopt(station.first(), station.address(), device.index));
-            post.add(station)?;
-        }
         Ok(Self {
             share,
-            sockets: Sockets::new(sockets, lobby, post)?,
+            sockets: Sockets::new(sockets, stations, device.index, config.recv_buffer)?,
             config: config.clone(),
             device,
+            apart: Apart::default(),
+            partial: None,
             arena: RecvArena::new(BUFFERS, 64 << 10),
             capabilities,
             counters: Counters::default(),
@@ -130,36 +132,71 @@ impl UdpBackend {
         self.sockets.iter().map(UdpSocket::address).filter(|ip| !ip.is_multicast())
     }
 
-    /// What became of the first pending run when the socket refused it.
-    fn refused(&mut self, error: &io::Error, batch: &TxBatch) -> Result<(), NetError> {
-        let run = &batch.pending()[0];
-        let packets = packets(run) as u64;
+    /// The socket refused the first pending run, or what is left of it. Whether it is lost.
+    fn refused(&mut self, error: &io::Error, run: &Run, packets: usize) -> Result<bool, NetError> {
         let overhead = if run.net.dst.is_ipv4() { 28 } else { 48 };
         let too_big = run.segment + overhead > self.capabilities.link_mtu;
-        match error.raw_os_error() {
-            // The system or the device can not segment after all: these packets are lost, what
-            // comes after is made for single packets.
-            Some(libc::EIO | libc::EINVAL) if packets > 1 && !too_big => {
-                self.capabilities.tx.run_segments = 1;
-                self.counters.tx_other += packets;
-                Ok(())
-            }
-            Some(libc::EIO | libc::EINVAL) => {
-                let cause = if too_big { Loss::TooBig } else { Loss::Other };
-                count_lost(&mut self.counters, cause, packets);
-                Ok(())
+        let loss = match error.raw_os_error() {
+            Some(libc::EIO | libc::EINVAL) if too_big => Loss::TooBig,
+            Some(libc::EIO | libc::EINVAL) if packets > 1 && !self.apart.has(run.net.dst) => {
+                self.apart.insert(run.net.dst);
+                return Ok(false);
             }
             _ => match Loss::of(error) {
-                Some(loss) => {
-                    count_lost(&mut self.counters, loss, packets);
-                    Ok(())
-                }
+                Some(loss) => loss,
                 None => {
                     let again = io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0));
-                    Err(NetError::os("send to a UDP socket", again))
+                    return Err(NetError::os("send to a UDP socket", again));
                 }
             },
+        };
+        count_lost(&mut self.counters, loss, packets as u64);
+        Ok(true)
+    }
+
+    /// Sends the first pending run packet by packet.
+    fn send_apart(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let run = batch.pending()[0].clone();
+        let Some(socket) = self.sockets.of(run.net.src) else { return Ok(SendStatus::Done) };
+        let sent = self.partial.take().filter(|(at, _)| *at == run.bytes.start);
+        let mut sent = sent.map_or(0, |(_, packets)| packets);
+        let all = packets(&run);
+        while sent < all {
+            let chunks = batch.bytes(&run).chunks(run.segment.max(1)).enumerate();
+            let singles: SmallVec<[_; BATCH]> = chunks
+                .skip(sent)
+                .take(BATCH)
+                .map(|(i, packet)| apart::single(&run.net, i, packet))
+                .collect();
+            let out: SmallVec<[Outgoing<'_>; BATCH]> = singles
+                .iter()
+                .map(|(body, icrc)| Outgoing {
+                    addr: socket.destination(&run.net),
+                    control: UdpSocket::control(&run.net, None),
+                    parts: [body, icrc, &[]],
+                })
+                .collect();
+            match sendmmsg(socket.as_fd(), &out) {
+                Ok(n) => {
+                    sent += n;
+                    let bytes = singles[..n].iter().map(|(body, icrc)| body.len() + icrc.len());
+                    self.counters.tx_packets += n as u64;
+                    self.counters.tx_bytes += bytes.sum::<usize>() as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.partial = Some((run.bytes.start, sent));
+                    self.sockets.wait_for_room(run.net.src);
+                    return Ok(SendStatus::Blocked);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.refused(&e, &run, all - sent)?;
+                    break;
+                }
+            }
         }
+        batch.mark_sent(1);
+        Ok(SendStatus::Done)
     }
 }
 
@@ -186,17 +223,19 @@ impl Backend for UdpBackend {
                 batch.mark_sent(1);
                 continue;
             };
-            if packets(first) > self.capabilities.tx.run_segments {
-                // Made before segmentation was found not to work.
-                self.counters.tx_other += packets(first) as u64;
-                batch.mark_sent(1);
+            let segments = self.capabilities.tx.run_segments;
+            let apart = &mut self.apart;
+            let mut goes_apart =
+                |run: &Run| packets(run) > 1 && (packets(run) > segments || apart.has(run.net.dst));
+            if goes_apart(first) {
+                if self.send_apart(batch)? == SendStatus::Blocked {
+                    return Ok(SendStatus::Blocked);
+                }
                 continue;
             }
             let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
             let same = |run: &&Run| {
-                run.net.src == src
-                    && run.net.dst.is_ipv4() == src.is_ipv4()
-                    && packets(run) <= self.capabilities.tx.run_segments
+                run.net.src == src && run.net.dst.is_ipv4() == src.is_ipv4() && !goes_apart(run)
             };
             for run in batch.pending().iter().take(BATCH).take_while(same) {
                 let segment = (packets(run) > 1).then_some(run.segment);
@@ -222,8 +261,10 @@ impl Backend for UdpBackend {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     drop(out);
-                    self.refused(&e, batch)?;
-                    batch.mark_sent(1);
+                    let first = first.clone();
+                    if self.refused(&e, &first, packets(&first))? {
+                        batch.mark_sent(1);
+                    }
                 }
             }
         }

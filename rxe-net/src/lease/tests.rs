@@ -271,6 +271,31 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
     });
 }
 
+#[test]
+fn a_burst_of_messages_of_the_cm_fits_into_the_receive_buffer() {
+    const RTU: u16 = 0x14;
+    const BURST: usize = 300;
+    in_namespace("", || {
+        let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        let config = PacketConfig::new("lo", [ip(ADDRESS)]);
+        let open: [&dyn Fn() -> Box<dyn Backend>; 2] =
+            [&|| Box::new(open()), &|| Box::new(PacketBackend::open(&config).unwrap())];
+        for open in open {
+            let mut to = open();
+            to.sharing().unwrap().set_gsi(true).unwrap();
+            for _ in 0..BURST {
+                send_mad(&mut from, RTU, [0; 16]);
+            }
+            // Over loopback all of it has arrived, or was lost.
+            let mut got = 0;
+            for _ in 0..16 * BURST {
+                got += to.receive(BURST, &mut |_| {}).unwrap();
+            }
+            assert_eq!((got, to.counters().rx_overflow), (BURST, 0), "{}", to.capabilities().name);
+        }
+    });
+}
+
 /// A program that has an address open until it is killed.
 struct Process(Child);
 

@@ -35,10 +35,13 @@ pub(crate) struct Sockets {
     hot: usize,
     /// Calls of `receive`; now and then the sockets' turns change.
     turn: u32,
-    /// Where packets to QP1 come in, for whichever process of the address looks first.
-    lobby: Vec<Slot>,
-    /// Whether this process looks.
+    /// What packets to QP1 come to, on each address. All processes on it have these sockets; the first
+    /// that reads a packet hands it to the process that it is for.
+    qp1: Vec<Slot>,
+    /// This process reads them.
     gsi: bool,
+    /// Bytes of receive buffer to ask the system for, for `qp1`.
+    recv_buffer: usize,
     post: Post,
     /// Calls of `receive` in a row that found nothing.
     idle: u32,
@@ -56,19 +59,30 @@ struct Slot {
 const PATIENCE: u32 = 8;
 
 impl Sockets {
-    /// With these to begin with; `lobby` are those that packets to QP1 come to.
+    /// Begins with the sockets `first`, and takes part in QP1 on these addresses.
     pub(crate) fn new(
         first: Vec<UdpSocket>,
-        lobby: Vec<UdpSocket>,
-        post: Post,
+        stations: Vec<Station>,
+        scope: u32,
+        recv_buffer: usize,
     ) -> Result<Self, NetError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)
             .map_err(|e| NetError::os("make an epoll descriptor", e))?;
-        let slot = |socket| Slot::new(socket, false);
-        let all = first.into_iter().map(slot).collect();
-        let lobby = lobby.into_iter().map(slot).collect();
-        let sockets =
-            Self { all, epoll, blocked: false, hot: 0, turn: 0, lobby, gsi: false, post, idle: 0 };
+        let mut sockets = Self {
+            all: first.into_iter().map(|socket| Slot::new(socket, false)).collect(),
+            epoll,
+            blocked: false,
+            hot: 0,
+            turn: 0,
+            qp1: Vec::new(),
+            gsi: false,
+            recv_buffer,
+            post: Post::new(scope)?,
+            idle: 0,
+        };
+        for station in stations {
+            sockets.enter(station, scope)?;
+        }
         sockets.watch_post();
         Ok(sockets)
     }
@@ -77,8 +91,10 @@ impl Sockets {
     /// the post of one more block.
     pub(crate) fn enter(&mut self, station: Station, scope: u32) -> Result<(), NetError> {
         if !self.post.has(station.address()) {
-            let socket = UdpSocket::adopt(station.first(), station.address(), scope);
-            self.lobby.push(Slot::new(socket, true));
+            let mut socket = UdpSocket::adopt(station.first(), station.address(), scope);
+            // Many connections may be set up at once.
+            socket.set_buffers(self.recv_buffer, 0);
+            self.qp1.push(Slot::new(socket, true));
         }
         let added = self.post.add(station);
         self.watch_post();
@@ -87,17 +103,17 @@ impl Sockets {
 
     /// They do no longer.
     pub(crate) fn leave(&mut self, address: IpAddr) {
-        self.watch_lobby(false);
-        self.lobby.retain(|slot| slot.socket.address() != address);
+        self.watch_qp1(false);
+        self.qp1.retain(|slot| slot.socket.address() != address);
         self.post.remove(address);
-        self.watch_lobby(self.gsi);
+        self.watch_qp1(self.gsi);
     }
 
     /// Takes packets to QP1 from now on, or no more.
     pub(crate) fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         if open != self.gsi {
             self.gsi = open;
-            self.watch_lobby(open);
+            self.watch_qp1(open);
         }
         Ok(())
     }
@@ -122,11 +138,11 @@ impl Sockets {
     /// Sees to it that the epoll descriptor watches all that there is.
     fn watch_post(&self) {
         self.post.for_each_box(&mut |fd| self.watch_for_packets(fd.as_fd()));
-        self.watch_lobby(self.gsi);
+        self.watch_qp1(self.gsi);
     }
 
-    fn watch_lobby(&self, on: bool) {
-        for slot in &self.lobby {
+    fn watch_qp1(&self, on: bool) {
+        for slot in &self.qp1 {
             if on {
                 self.watch_for_packets(slot.socket.as_fd());
             } else {
@@ -245,7 +261,7 @@ impl Sockets {
         }
         let mut packets = self.post.collect(counters, sink);
         if self.gsi {
-            for slot in &mut self.lobby {
+            for slot in &mut self.qp1 {
                 packets += slot.receive(arena, counters, budget, &mut self.post, sink)?;
             }
         }

@@ -1,10 +1,12 @@
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 
-use rxe_core::types::Qpn;
-use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
+use rxe_core::types::{Psn, Qpn};
+use rxe_core::wire::{Bth, Ext, IpId, NetHeader, Opcode, TxBatch, UDP_PORT, emit, icrc};
 
 use super::{UdpBackend, UdpConfig};
-use crate::testing::{in_namespace, receive_packets, wait_readable};
+use crate::sys::sockopt;
+use crate::testing::{in_namespace, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PortOwner, SendStatus, Sharing, SrcPort};
 
 fn ip(s: &str) -> IpAddr {
@@ -297,5 +299,89 @@ fn an_address_that_is_lost_loses_packets_and_nothing_else() {
         send(&mut a);
         assert_eq!(a.counters().tx_packets, before + 3);
         assert!(receive_packets(&mut b, 3).len() >= 3);
+    });
+}
+
+/// Real packets: their ICRCs are right for the IDs that they are to leave with.
+fn whole_packets(backend: &UdpBackend, src: &str, dst: &str, count: u32) -> TxBatch {
+    let net = NetHeader::outgoing(ip(src), ip(dst), UDP_PORT);
+    let mut batch = TxBatch::new(backend.capabilities().tx);
+    let qpn = Qpn::from_wire(1 << 16 | 0x11);
+    for psn in 0..count {
+        let bth = Bth::new(Opcode::RC_SEND_ONLY, qpn, Psn::new(psn));
+        batch.push_to(net, qpn, emit::len(bth.opcode, 1024), |net, buf| {
+            emit::packet_from(net, buf, &bth, &Ext::default(), &[7; 1024]);
+        });
+    }
+    batch
+}
+
+/// The IDs that the ICRCs of the next `count` packets are right for, and how many frames they came
+/// in.
+fn ids_received(backend: &mut UdpBackend, count: usize) -> (Vec<u16>, usize) {
+    let (mut ids, mut frames) = (Vec::new(), 0);
+    while ids.len() < count {
+        wait_readable(backend);
+        backend
+            .receive(count, &mut |frame| {
+                frames += 1;
+                for (net, packet) in frame.packets() {
+                    ids.push(icrc::recover_id(&net, packet).expect("the ICRC is right").0);
+                }
+            })
+            .unwrap();
+    }
+    (ids, frames)
+}
+
+#[test]
+fn where_the_system_does_not_segment_for_one_it_does_for_others() {
+    in_namespace("", || {
+        let mut from = open(&["127.0.0.1"]);
+        let (mut one, mut other) = (open(&["127.0.0.2"]), open(&["127.0.0.3"]));
+        let no_checksum = |from: &UdpBackend, on| {
+            // As long as it is set the system refuses to segment, by EINVAL.
+            let socket = from.sockets.of(ip("127.0.0.1")).unwrap();
+            sockopt::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, on).unwrap();
+        };
+        no_checksum(&from, 1);
+        let send = |from: &mut UdpBackend, dst| {
+            assert!(from.capabilities().tx.run_segments > 1);
+            let mut batch = whole_packets(from, "127.0.0.1", dst, 40);
+            send_all(from, &mut batch);
+        };
+        send(&mut from, "127.0.0.2");
+        no_checksum(&from, 0);
+        // Each packet leaves alone, with ID 0 and an ICRC that is right for it. None is lost.
+        assert_eq!(ids_received(&mut one, 40), (vec![0; 40], 40));
+        send(&mut from, "127.0.0.2");
+        assert_eq!(ids_received(&mut one, 40), (vec![0; 40], 40));
+        send(&mut from, "127.0.0.3");
+        let counted: Vec<u16> = (0..40).collect();
+        assert_eq!(ids_received(&mut other, 40), (counted.clone(), 1));
+        // And it is tried again.
+        from.apart.expire();
+        send(&mut from, "127.0.0.2");
+        assert_eq!(ids_received(&mut one, 40), (counted, 1));
+        let counters = from.counters();
+        assert_eq!((counters.tx_packets, counters.tx_other), (160, 0));
+        assert_eq!(counters.tx_bytes, 160 * 1040);
+    });
+}
+
+#[test]
+fn what_is_too_large_for_the_path_to_one_is_lost_and_counted() {
+    let route = "ip route add local 127.0.0.2 dev lo table local mtu lock 600";
+    in_namespace(route, || {
+        let mut from = open(&["127.0.0.1"]);
+        let mut other = open(&["127.0.0.3"]);
+        for _ in 0..2 {
+            let mut batch = whole_packets(&from, "127.0.0.1", "127.0.0.2", 40);
+            send_all(&mut from, &mut batch);
+        }
+        assert_eq!((from.counters().tx_too_big, from.counters().tx_packets), (80, 0));
+        let mut batch = whole_packets(&from, "127.0.0.1", "127.0.0.3", 40);
+        send_all(&mut from, &mut batch);
+        assert_eq!(ids_received(&mut other, 40).1, 1, "segmented by the system");
     });
 }

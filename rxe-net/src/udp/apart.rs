@@ -1,0 +1,97 @@
+//! Destinations that the system does not segment packets for (UDP_SEGMENT): an IPsec policy or the
+//! MTU of a path can forbid it for one destination and not for others. Runs to them are sent packet
+//! by packet.
+//!
+//! A socket sends a single packet with ID 0, and packet `i` of a run carries the ICRC for ID `i`
+//! ([`super::socket`]). So each packet gets the ICRC for ID 0 here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use rxe_core::wire::{IpId, NetHeader, icrc};
+
+/// How long a destination is believed not to have segmentation: what forbids it may go.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Destinations remembered.
+const MAX_DESTINATIONS: usize = 1024;
+
+/// See the module's opening.
+#[derive(Debug, Default)]
+pub(super) struct Apart(HashMap<IpAddr, Instant>);
+
+impl Apart {
+    /// Sends to this destination packet by packet for a while.
+    pub(super) fn insert(&mut self, dst: IpAddr) {
+        let now = Instant::now();
+        if self.0.len() >= MAX_DESTINATIONS {
+            self.0.retain(|_, until| now < *until);
+        }
+        if self.0.len() >= MAX_DESTINATIONS {
+            // Those that are left out are found again by their next run.
+            self.0.clear();
+        }
+        self.0.insert(dst, now + RETRY_AFTER);
+    }
+
+    /// Whether runs to this destination go packet by packet.
+    pub(super) fn has(&mut self, dst: IpAddr) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let has = self.0.get(&dst).is_some_and(|until| Instant::now() < *until);
+        if !has {
+            self.0.remove(&dst);
+        }
+        has
+    }
+
+    /// Lets all times pass.
+    #[cfg(test)]
+    pub(super) fn expire(&mut self) {
+        self.0.values_mut().for_each(|until| *until = Instant::now());
+    }
+}
+
+/// Packet `index` of a run, as it is to be sent alone: all but the ICRC, and the ICRC. `net` is the
+/// header of the run's first packet.
+pub(super) fn single<'p>(net: &NetHeader, index: usize, packet: &'p [u8]) -> (&'p [u8], [u8; 4]) {
+    let Some((body, trailer)) = packet.split_last_chunk::<4>() else { return (packet, [0; 4]) };
+    let of_run = net.nth(u16::try_from(index).unwrap_or(0));
+    let IpId::Known { flags, .. } = of_run.id else { return (body, *trailer) };
+    let alone = NetHeader { id: IpId::Known { id: 0, flags }, ..of_run };
+    // A wrong ICRC stays as wrong as it is.
+    let change = icrc::compute(&of_run, body) ^ icrc::compute(&alone, body);
+    (body, (u32::from_le_bytes(*trailer) ^ change).to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_forgets_and_has_a_bound() {
+        let mut apart = Apart::default();
+        let ip = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
+        for n in 0..5000 {
+            apart.insert(ip(n));
+            assert!(apart.has(ip(n)) && apart.0.len() <= MAX_DESTINATIONS);
+        }
+        apart.expire();
+        assert!(!apart.has(ip(4999)));
+    }
+
+    #[test]
+    fn a_single_packet_has_the_icrc_for_id_0() {
+        let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+        let net = NetHeader::outgoing(a, b, 4791);
+        let mut packet = vec![7; 60];
+        icrc::append(&net.nth(5), &mut packet, 0);
+        let (body, trailer) = single(&net, 5, &packet);
+        let alone = [body, &trailer].concat();
+        assert_eq!(icrc::check(&net, &alone), Ok(()));
+        packet[63] ^= 1;
+        let (body, trailer) = single(&net, 5, &packet);
+        assert!(icrc::check(&net, &[body, &trailer].concat()).is_err());
+    }
+}
