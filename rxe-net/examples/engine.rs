@@ -138,7 +138,7 @@ impl End {
             if self.batch.is_empty() {
                 break;
             }
-            if self.backend.send(&mut self.batch)? == SendStatus::Blocked {
+            if self.backend.send(&mut self.batch)? != SendStatus::Done {
                 break;
             }
         }

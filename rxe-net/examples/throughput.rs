@@ -45,8 +45,8 @@ fn send(
         while !batch.is_full() {
             batch.push(net, bytes, |_, buf| buf.extend_from_slice(&packet));
         }
-        while backend.send(&mut batch)? == SendStatus::Blocked {
-            wait(backend, PollFlags::OUT, Duration::from_secs(1))?;
+        while backend.send(&mut batch)? != SendStatus::Done {
+            wait(backend, PollFlags::IN | PollFlags::OUT, Duration::from_secs(1))?;
         }
     }
     report("sent", backend.counters().tx_bytes, start.elapsed());

@@ -13,8 +13,8 @@ use crate::{NetError, Sharing};
 /// `watch` and `sharing` are for those that can do more.
 ///
 /// The order of calls: `receive` until it returns 0, let the engine work, `send` what it made. On
-/// [`SendStatus::Blocked`] wait until a descriptor is writable; if there is nothing to do, until one
-/// is readable.
+/// [`SendStatus::Blocked`] wait until a descriptor is writable or readable; if there is nothing to
+/// do, until one is readable.
 pub trait Backend: Send {
     /// What this backend can do. `tx` may shrink after a [`Backend::send`] (a device that turns out
     /// not to segment), so make each [`TxBatch`] by the limits as they are then.
@@ -35,9 +35,10 @@ pub trait Backend: Send {
     /// refuses are marked sent too, and counted in [`Counters`].
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError>;
 
-    /// Calls `f` with each descriptor that becomes readable when `receive` has something to do, and
-    /// writable when a `send` that was [`SendStatus::Blocked`] may go on. Level-triggered. The set
-    /// does not change during the backend's life.
+    /// Calls `f` with each descriptor that becomes readable when `receive` has something to do or a
+    /// `send` that was [`SendStatus::Congested`] may go on, and writable when one that was
+    /// [`SendStatus::Blocked`] may. Level-triggered. The set does not change during the backend's
+    /// life.
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>));
 
     /// What has happened so far.
@@ -95,8 +96,11 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
 pub enum SendStatus {
     /// The batch is empty.
     Done,
-    /// The socket is full; the rest of the batch is still pending.
+    /// The socket is full; the rest of the batch is pending. Wait until a descriptor is writable.
     Blocked,
+    /// The receiver's queue is full; the rest of the batch is pending. Wait until a descriptor is
+    /// readable, which happens soon; no descriptor tells it by being writable.
+    Congested,
 }
 
 /// What a backend says of itself.

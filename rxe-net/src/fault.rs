@@ -78,8 +78,9 @@ impl<B: Backend> Fault<B> {
             if self.ready.is_empty() {
                 return Ok(SendStatus::Done);
             }
-            if self.inner.send(&mut self.ready)? == SendStatus::Blocked {
-                return Ok(SendStatus::Blocked);
+            let status = self.inner.send(&mut self.ready)?;
+            if status != SendStatus::Done {
+                return Ok(status);
             }
         }
     }
@@ -105,7 +106,7 @@ impl<B: Backend> Backend for Fault<B> {
         let inbound = &mut self.inbound;
         let arrived = self.inner.receive(budget, &mut |frame| inbound.send_frame(now, frame))?;
         let now = self.now();
-        let blocked = self.pass_out(now)? == SendStatus::Blocked;
+        let blocked = self.pass_out(now)? != SendStatus::Done;
         let mut packets = 0;
         while let Some(delivery) = self.inbound.pop(now) {
             let frame = delivery.frame();
@@ -126,14 +127,15 @@ impl<B: Backend> Backend for Fault<B> {
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let now = self.now();
-        if self.pass_out(now)? == SendStatus::Blocked {
-            return Ok(SendStatus::Blocked);
+        let status = self.pass_out(now)?;
+        if status != SendStatus::Done {
+            return Ok(status);
         }
         self.outbound.send(now, batch);
         // What does not go now is no longer the caller's: the timer sees to it.
         match self.pass_out(now)? {
             SendStatus::Done => self.set_timer(now),
-            SendStatus::Blocked => self.timer.set_after(Some(RETRY)),
+            SendStatus::Blocked | SendStatus::Congested => self.timer.set_after(Some(RETRY)),
         }
         Ok(SendStatus::Done)
     }

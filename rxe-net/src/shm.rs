@@ -1,23 +1,26 @@
-//! Shared memory in front of any backend: what goes to a process of this host and this user goes
-//! there through a ring, as the same frames with the same headers and ICRCs; all else goes onto the
-//! wire. What a device sends to itself waits in a queue.
+//! Shared memory in front of any backend: packets to a process of this host and this user go through
+//! a ring, as the same frames with the same headers and ICRCs; all others go onto the wire. What a
+//! device sends to itself waits in a queue.
 //!
-//! Who the destination is, is told by its address and the block of its QPN: processes that have
-//! leased them listen for offers under that name ([`crate::lease`]). Nobody keeps a list: the first
-//! packet for a destination finds out, and now and then another one looks again.
+//! The address and the QPN's block tell the destination: the process that has leased them listens for
+//! offers under that name ([`crate::lease`]). No list is kept: the first packet to a destination
+//! finds out, and now and then another one looks again.
 //!
 //! Invariants:
-//! - A ring that is full, or whose taker is gone, loses packets, as a wire does. Who takes gets a few
-//!   milliseconds to make room ([`ROOM_PATIENCE`]); who does not is waited for no second time.
+//! - Nothing here sleeps. While a ring is full, `send` says [`SendStatus::Congested`], and a timer
+//!   makes a descriptor readable when to try again. A receiver that takes next to nothing for
+//!   [`RECEIVER_TIMEOUT`] counts as stopped: packets to it are lost, as on a wire, and other
+//!   destinations wait for it no more.
 //! - Nothing in a ring is believed more than what comes over a network: the frame is copied out, and
 //!   goes through the engine's checks.
-//! - While somebody sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
-//!   something to receive; while nobody does, two ends that poll make no system call.
+//! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
+//!   something to receive. While none does, two ends that poll make no system call.
 
 mod link;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod wake;
 mod watched;
 
 use std::collections::{HashMap, VecDeque};
@@ -32,15 +35,15 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rxe_core::wire::{Frame, TxBatch};
 use smallvec::SmallVec;
 
-use self::link::{Bell, Incoming, Outgoing};
-use self::ring::{Broken, MOST};
+use self::link::{Incoming, Outgoing, Pushed};
+use self::ring::{Broken, MAX_RECORD};
 use self::watched::{Watched, watch};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::lease::name::Place;
 use crate::lease::{Share, letter};
 use crate::sys::netdev::NetDev;
 use crate::sys::unix::{UnixSocket, own_uid};
-use crate::{NetError, Sharing};
+use crate::{EventFd, NetError, Sharing, TimerFd};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
@@ -62,11 +65,15 @@ pub struct Shm<B> {
     /// What this device sends to itself, as letters.
     own: VecDeque<Vec<u8>>,
     own_bytes: usize,
-    /// [`ROOM_PATIENCE`].
-    patience: Duration,
-    own_bell: Bell,
-    own_rung: bool,
-    /// Watches the bells, and `control`.
+    /// [`RECEIVER_TIMEOUT`].
+    receiver_timeout: Duration,
+    /// Readable when a send that found a full ring is to be tried again.
+    retry: TimerFd,
+    retry_set: bool,
+    /// Readable while there is something to receive that the sender has not signalled.
+    own_wake: EventFd,
+    own_signalled: bool,
+    /// Watches the wake-ups, `retry` and `control`.
     epoll: Arc<OwnedFd>,
     /// Watches listeners and connections.
     control: Arc<OwnedFd>,
@@ -77,7 +84,7 @@ pub struct Shm<B> {
     since_wire: u32,
     calls: u32,
     turn: usize,
-    buf: Box<[u8; MOST]>,
+    buf: Box<[u8; MAX_RECORD]>,
 }
 
 /// An address and a block.
@@ -91,22 +98,35 @@ enum Route {
     Wire(u32),
 }
 
+/// What became of a run that may stay on this host.
+enum Here {
+    /// It is sent, or lost.
+    Done,
+    /// It goes onto the wire.
+    OnWire,
+    /// Its ring is full.
+    Congested,
+}
+
 /// Bytes that a device may have sent to itself and not yet received.
-const OWN_ROOM: usize = ring::ROOM;
-/// How long a taker gets to make room. Long enough to be woken and run, and short enough not to matter
-/// to others of the device when the taker is stopped, or waits for room in the other direction.
-const ROOM_PATIENCE: Duration = Duration::from_millis(4);
+const OWN_CAPACITY: usize = ring::CAPACITY;
+/// How long a receiver gets to make room in a full ring. Long enough to be woken and run; short enough
+/// not to matter to other destinations when the receiver is stopped.
+const RECEIVER_TIMEOUT: Duration = Duration::from_millis(20);
+/// How long after it found a ring full `send` is to be tried again: less than the receiver needs to
+/// empty it.
+const RETRY: Duration = Duration::from_micros(100);
 /// Runs that go onto the wire before a destination is looked for on this host again.
 const LOOK_AGAIN: u32 = 256;
 /// Destinations remembered.
-const ROUTES: usize = 4096;
+const MAX_ROUTES: usize = 4096;
 /// A ring is busy if it had something within so many calls of `receive`.
-const BUSY: u32 = 1000;
+const BUSY_CALLS: u32 = 1000;
 /// While a ring is busy, the wire is looked at in one of so many calls.
-const WIRE_TURNS: u32 = 4;
+const WIRE_INTERVAL: u32 = 4;
 /// In one of so many calls of `receive` it looks for offers and for what is gone; while there is
 /// something to receive, more seldom.
-const PATIENCE: u32 = 8;
+const LOOK_INTERVAL: u32 = 8;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
 const CALLERS: usize = 256;
 
@@ -134,21 +154,24 @@ impl<B: Backend + Sharing> Shm<B> {
             touched: SmallVec::new(),
             own: VecDeque::new(),
             own_bytes: 0,
-            patience: ROOM_PATIENCE,
-            own_bell: Bell::new().map_err(os)?,
-            own_rung: false,
+            receiver_timeout: RECEIVER_TIMEOUT,
+            retry: TimerFd::new()?,
+            retry_set: false,
+            own_wake: EventFd::new()?,
+            own_signalled: false,
             epoll: create()?,
             control: create()?,
             watching: false,
-            since_ring: BUSY,
+            since_ring: BUSY_CALLS,
             since_wire: 0,
             calls: 0,
             turn: 0,
-            buf: vec![0; MOST].try_into().map_err(|_| NetError::TooManyFiles)?,
+            buf: vec![0; MAX_RECORD].try_into().map_err(|_| NetError::TooManyFiles)?,
         };
         shm.spare = spare(&shm.epoll);
         watch(&shm.epoll, &shm.control).map_err(os)?;
-        watch(&shm.epoll, &shm.own_bell).map_err(os)?;
+        watch(&shm.epoll, &shm.own_wake).map_err(os)?;
+        watch(&shm.epoll, &shm.retry).map_err(os)?;
         shm.addresses = addresses.to_vec();
         shm.listen();
         Ok(shm)
@@ -202,7 +225,7 @@ impl<B: Backend + Sharing> Shm<B> {
             Some(_) => true,
         };
         if !known {
-            if self.routes.len() >= ROUTES {
+            if self.routes.len() >= MAX_ROUTES {
                 self.routes.retain(|_, route| !matches!(route, Route::Wire(_)));
             }
             let route = self.find(to);
@@ -229,48 +252,49 @@ impl<B: Backend + Sharing> Shm<B> {
         }
     }
 
-    /// Sends the first pending run if it stays on this host; whether it did.
-    fn send_here(&mut self, batch: &mut TxBatch) -> bool {
+    /// Sends the first pending run if it stays on this host.
+    fn send_here(&mut self, batch: &mut TxBatch) -> Here {
         let run = batch.pending()[0].clone();
         // An address that is not ours is the wire's to refuse.
         if !self.has_address(run.net.src) {
-            return false;
+            return Here::OnWire;
         }
         let bytes = batch.bytes(&run);
         let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1), later: &[] };
         let to = (run.net.dst, block(bytes));
-        let patience = self.patience;
-        let went = match self.route(to) {
-            Route::Wire(_) => return false,
+        let timeout = self.receiver_timeout;
+        let pushed = match self.route(to) {
+            Route::Wire(_) => return Here::OnWire,
+            Route::Ring(link) => link.push(&frame, timeout),
             Route::Own => Ok(self.send_to_self(&frame)),
-            Route::Ring(link) => link.push(&frame, patience),
         };
         let packets = frame.payloads().count() as u64;
-        match went {
-            Ok(true) => {
+        match pushed {
+            Ok(Pushed::Sent) => {
                 if !self.touched.contains(&to) {
                     self.touched.push(to);
                 }
                 self.counters.tx_packets += packets;
                 self.counters.tx_bytes += bytes.len() as u64;
             }
-            Ok(false) => self.counters.tx_no_buffer += packets,
+            Ok(Pushed::Full) => return Here::Congested,
+            Ok(Pushed::Lost) => self.counters.tx_no_buffer += packets,
             Err(Broken) => {
                 self.counters.tx_other += packets;
                 self.routes.insert(to, Route::Wire(LOOK_AGAIN));
             }
         }
         batch.mark_sent(1);
-        true
+        Here::Done
     }
 
-    fn send_to_self(&mut self, frame: &Frame<'_>) -> bool {
-        if self.own_bytes + frame.payload.len() > OWN_ROOM {
-            return false;
+    fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
+        if self.own_bytes + frame.payload.len() > OWN_CAPACITY {
+            return Pushed::Lost;
         }
         self.own_bytes += frame.payload.len();
         self.own.push_back([&letter::emit(frame)[..], frame.payload].concat());
-        true
+        Pushed::Sent
     }
 
     /// How many of the pending runs, from the first, go onto the wire.
@@ -331,9 +355,9 @@ impl<B: Backend + Sharing> Shm<B> {
         for (address, line) in std::mem::take(&mut self.callers) {
             match Incoming::accept(&line) {
                 Ok(None) => self.callers.push((address, line)),
-                Ok(Some((ring, bell))) => {
-                    if let Ok(bell) = Watched::new(bell, &self.epoll) {
-                        self.incoming.push(Incoming::new(ring, bell, line, address));
+                Ok(Some((ring, wake))) => {
+                    if let Ok(wake) = Watched::new(wake, &self.epoll) {
+                        self.incoming.push(Incoming::new(ring, wake, line, address));
                         self.since_ring = 0;
                     }
                 }
@@ -377,21 +401,32 @@ impl<B: Backend + Sharing> Shm<B> {
         self.callers.drain(..surplus);
     }
 
-    /// Makes the descriptors tell what there is.
-    fn settle(&mut self) {
+    /// Makes the descriptors tell what there is, if a thread sleeps on them.
+    fn prepare_sleep(&mut self) {
         if !self.watching {
             return;
         }
-        self.incoming.iter_mut().for_each(Incoming::settle);
-        let has = !self.own.is_empty();
-        if has != self.own_rung {
-            if has {
-                self.own_bell.ring();
-            } else {
-                self.own_bell.silence();
-            }
-            self.own_rung = has;
+        let mut unsignalled = !self.own.is_empty();
+        for link in &mut self.incoming {
+            unsignalled |= link.prepare_sleep();
         }
+        if unsignalled != self.own_signalled {
+            self.own_signalled = unsignalled;
+            if unsignalled {
+                self.own_wake.set();
+            } else {
+                self.own_wake.clear();
+            }
+        }
+    }
+
+    /// Has the batch tried again in a moment, or no more.
+    fn set_retry(&mut self, on: bool) {
+        // Once it has expired it is readable until it is set anew.
+        if on || self.retry_set {
+            self.retry.set_after(on.then_some(RETRY));
+        }
+        self.retry_set = on;
     }
 }
 
@@ -429,43 +464,51 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         let mut packets = self.receive_here(budget, sink);
         self.since_ring = if packets > 0 { 0 } else { self.since_ring.saturating_add(1) };
         self.since_wire += 1;
-        let busy = self.since_ring < BUSY;
-        if !busy || self.since_wire >= WIRE_TURNS {
+        let busy = self.since_ring < BUSY_CALLS;
+        if !busy || self.since_wire >= WIRE_INTERVAL {
             self.since_wire = 0;
             packets += self.inner.receive(budget, sink)?;
         }
         self.calls = self.calls.wrapping_add(1);
-        let patience = if packets == 0 { PATIENCE } else { 32 * PATIENCE };
-        if self.calls.is_multiple_of(patience) {
+        let interval = if packets == 0 { LOOK_INTERVAL } else { 32 * LOOK_INTERVAL };
+        if self.calls.is_multiple_of(interval) {
             self.look_around();
         }
-        self.settle();
+        self.prepare_sleep();
         Ok(packets)
     }
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let mut status = SendStatus::Done;
         while !batch.is_empty() {
-            if self.send_here(batch) {
-                continue;
+            match self.send_here(batch) {
+                Here::Done => continue,
+                Here::Congested => {
+                    status = SendStatus::Congested;
+                    break;
+                }
+                Here::OnWire => {}
             }
             let count = self.leading_wire_runs(batch);
             status = batch.with_first(count, |batch| self.inner.send(batch))?;
             if self.capabilities.tx != self.inner.capabilities().tx {
                 self.capabilities.tx = self.inner.capabilities().tx;
             }
-            if status == SendStatus::Blocked {
+            if status != SendStatus::Done {
                 break;
             }
         }
         for to in std::mem::take(&mut self.touched) {
-            if let Some(Route::Ring(link)) = self.routes.get_mut(&to) {
-                link.flush();
+            if let Some(Route::Ring(link)) = self.routes.get_mut(&to)
+                && link.flush().is_err()
+            {
+                self.routes.insert(to, Route::Wire(LOOK_AGAIN));
             }
         }
         if !self.own.is_empty() {
-            self.settle();
+            self.prepare_sleep();
         }
+        self.set_retry(status == SendStatus::Congested);
         Ok(status)
     }
 
@@ -493,9 +536,9 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         self.inner.watch(on);
         self.watching = on;
         if on {
-            self.settle();
+            self.prepare_sleep();
         } else {
-            self.incoming.iter_mut().for_each(Incoming::ignore);
+            self.incoming.iter_mut().for_each(Incoming::end_sleep);
         }
     }
 

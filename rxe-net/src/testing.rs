@@ -66,8 +66,12 @@ fn wait(backend: &impl Backend, what: PollFlags) {
 
 /// Sends all of the batch.
 pub(crate) fn send_all(backend: &mut impl Backend, batch: &mut TxBatch) {
-    while backend.send(batch).unwrap() == SendStatus::Blocked {
-        wait(backend, PollFlags::OUT);
+    loop {
+        match backend.send(batch).unwrap() {
+            SendStatus::Done => return,
+            SendStatus::Blocked => wait(backend, PollFlags::IN | PollFlags::OUT),
+            SendStatus::Congested => wait(backend, PollFlags::IN),
+        }
     }
 }
 

@@ -1,113 +1,119 @@
-//! One direction of traffic between two processes: who has something to send makes a ring and offers
-//! it, over a connection that tells either when the other is gone.
+//! One direction of traffic between two processes. The sender makes a ring and offers it over a
+//! connection, whose end tells either process that the other is gone.
 //!
-//! The taker wakes by an event descriptor of the ring. It stands for "there is a record" only while
-//! somebody sleeps on it ([`Incoming::settle`]), so that two ends that poll make no system call.
+//! The receiver is woken by an event descriptor that comes with the ring. The sender signals it only
+//! while the receiver says that it sleeps ([`Incoming::prepare_sleep`]), so two ends that poll make
+//! no system call.
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::thread;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::OFlags;
 use rxe_core::wire::Frame;
 
-use super::ring::{Broken, Consumer, MOST, Producer};
+use super::ring::{Broken, CAPACITY, Consumer, MAX_RECORD, Producer};
+use super::wake::WakeUp;
 use super::watched::Watched;
 use crate::lease::letter;
 use crate::sys::unix::{UnixSocket, own_uid};
 
-/// What is said with the descriptors of a ring and of its bell.
+/// The message that goes with the descriptors of a ring and of its wake-up.
 const OFFER: [u8; 4] = *b"rxm\x01";
-
-/// An event descriptor.
-#[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
-
-impl Bell {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    /// The one that a sender has made with [`Self::new`]. Another kind of descriptor could block who
-    /// reads it, or be readable for ever.
-    fn adopt(fd: OwnedFd) -> io::Result<Self> {
-        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        let flags = rustix::fs::fcntl_getfl(&fd)?;
-        if what.as_os_str() != "anon_inode:[eventfd]" || !flags.contains(OFlags::NONBLOCK) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(Self(fd))
-    }
-
-    pub(super) fn ring(&self) {
-        // It can only fail when it is readable anyway.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    /// Whether it had been rung.
-    pub(super) fn silence(&self) -> bool {
-        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
 
 /// The sender's end.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     ring: Producer,
-    bell: Bell,
+    wake: WakeUp,
     pub(super) line: UnixSocket,
-    /// There are records that the taker may not know of.
+    /// There are records that the receiver may not know of.
     fresh: bool,
-    /// It was waited for room in vain, and there has been none since.
-    stuck: bool,
+    congestion: Congestion,
+}
+
+/// How the receiver keeps up with the sender.
+#[derive(Clone, Copy, Debug)]
+enum Congestion {
+    /// The ring is at most half full, or has not been full since it was.
+    None,
+    /// The ring was full at this time, when the receiver had taken so many bytes.
+    Since(Instant, u64),
+    /// The receiver took next to nothing while it was waited for, and had taken so many bytes then.
+    Stopped(u64),
+}
+
+/// A receiver that takes fewer bytes than this in the time it is given counts as stopped, until it has
+/// taken as many. Without such a threshold, one that takes a record now and then would slow all other
+/// destinations.
+const PROGRESS: u64 = CAPACITY as u64 / 8;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is in the ring.
+    Sent,
+    /// The ring is full: try again soon.
+    Full,
+    /// The ring is full and its receiver does not empty it: the frame is lost.
+    Lost,
 }
 
 impl Outgoing {
-    /// Offers a ring to who listens by this name; `None` if nobody of this user does.
+    /// Offers a ring to the process that listens by this name; `None` if no process of this user
+    /// does.
     pub(super) fn open(name: &str) -> io::Result<Option<Self>> {
         let line = match UnixSocket::connect(name) {
             Ok(line) if line.peer_uid()? == own_uid() => line,
             _ => return Ok(None),
         };
         let (ring, memory) = Producer::create()?;
-        let bell = Bell::new()?;
-        line.send_connected(&OFFER, &[memory.as_fd(), bell.as_fd()])?;
-        Ok(Some(Self { ring, bell, line, fresh: false, stuck: false }))
+        let wake = WakeUp::new()?;
+        line.send_connected(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
+        Ok(Some(Self { ring, wake, line, fresh: false, congestion: Congestion::None }))
     }
 
-    /// `false`: there is no room, and the frame is lost. A taker that has not let us down before gets
-    /// up to `patience` to make room: nothing slows who sends unreliably, and between two processes
-    /// that share a CPU the one would lose what it sends while the other does not run.
-    pub(super) fn push(&mut self, frame: &Frame<'_>, patience: Duration) -> Result<bool, Broken> {
+    /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing
+    /// slows a sender of unreliable messages, and when two processes share a CPU, one would lose what
+    /// it sends while the other does not run. A receiver that lets the time pass is not waited for
+    /// again until it has made progress.
+    pub(super) fn push(&mut self, frame: &Frame<'_>, timeout: Duration) -> Result<Pushed, Broken> {
         let header = letter::emit(frame);
-        let mut went = self.ring.push([&header, frame.payload])?;
-        if !went && !self.stuck {
-            self.flush();
-            let until = Instant::now() + patience;
-            while !went && Instant::now() < until {
-                thread::yield_now();
-                went = self.ring.push([&header, frame.payload])?;
-            }
+        let sent = self.ring.push([&header, frame.payload])?;
+        self.fresh |= sent;
+        if sent && matches!(self.congestion, Congestion::None) {
+            return Ok(Pushed::Sent);
         }
-        self.stuck = !went;
-        self.fresh |= went;
-        Ok(went)
+        self.ring.look()?;
+        let taken = self.ring.taken();
+        let progress = |before: u64| taken.wrapping_sub(before) >= PROGRESS;
+        self.congestion = match self.congestion {
+            _ if self.ring.free()? >= CAPACITY / 2 => Congestion::None,
+            Congestion::None => Congestion::Since(Instant::now(), taken),
+            Congestion::Since(at, before) if at.elapsed() >= timeout && !progress(before) => {
+                Congestion::Stopped(taken)
+            }
+            Congestion::Since(at, _) if at.elapsed() >= timeout => {
+                Congestion::Since(Instant::now(), taken)
+            }
+            Congestion::Stopped(before) if progress(before) => {
+                Congestion::Since(Instant::now(), taken)
+            }
+            same => same,
+        };
+        Ok(match self.congestion {
+            _ if sent => Pushed::Sent,
+            Congestion::Stopped(_) => Pushed::Lost,
+            _ => Pushed::Full,
+        })
     }
 
-    /// Wakes the taker if it sleeps.
-    pub(super) fn flush(&mut self) {
+    /// Wakes the receiver if it sleeps.
+    pub(super) fn flush(&mut self) -> Result<(), Broken> {
         if std::mem::take(&mut self.fresh) && self.ring.must_wake() {
-            self.bell.ring();
+            self.wake.signal()?;
         }
+        Ok(())
     }
 }
 
@@ -117,38 +123,40 @@ impl AsFd for Outgoing {
     }
 }
 
-/// The taker's end.
+/// The receiver's end.
 #[derive(Debug)]
 pub(super) struct Incoming {
     ring: Consumer,
-    bell: Watched<Bell>,
+    wake: Watched<WakeUp>,
     pub(super) line: Watched<UnixSocket>,
     /// The address that was asked for.
     pub(super) address: IpAddr,
-    /// The bell is or may be readable.
-    rung: bool,
+    /// The sender was asked to signal the next record.
+    asleep: bool,
+    /// `wake` is readable, or will be: the sender has answered.
+    signalled: bool,
 }
 
 impl Incoming {
     /// Takes the offer that has come over this connection; `None` if there is none yet.
-    pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<(Consumer, Bell)>> {
+    pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<(Consumer, WakeUp)>> {
         let mut buf = [0; 16];
         let Some(letter) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
         if buf[..letter.len] != OFFER || letter.uid != Some(own_uid()) {
             return Err(refuse());
         }
-        let [memory, bell] = <[OwnedFd; 2]>::try_from(letter.fds).map_err(|_| refuse())?;
-        Ok(Some((Consumer::open(&memory)?, Bell::adopt(bell)?)))
+        let [memory, wake] = <[OwnedFd; 2]>::try_from(letter.fds).map_err(|_| refuse())?;
+        Ok(Some((Consumer::open(&memory)?, WakeUp::adopt(wake)?)))
     }
 
     pub(super) fn new(
         ring: Consumer,
-        bell: Watched<Bell>,
+        wake: Watched<WakeUp>,
         line: Watched<UnixSocket>,
         address: IpAddr,
     ) -> Self {
-        Self { ring, bell, line, address, rung: false }
+        Self { ring, wake, line, address, asleep: false, signalled: false }
     }
 
     /// Whether all has been taken.
@@ -160,7 +168,7 @@ impl Incoming {
     pub(super) fn receive(
         &mut self,
         budget: usize,
-        buf: &mut [u8; MOST],
+        buf: &mut [u8; MAX_RECORD],
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<(usize, usize), Broken> {
         let (mut packets, mut bytes) = (0, 0);
@@ -174,27 +182,30 @@ impl Incoming {
         Ok((packets, bytes))
     }
 
-    /// Somebody sleeps on the bell: sees to it that it is readable if there is a record, is not if
-    /// there is none, and becomes so when one comes.
-    pub(super) fn settle(&mut self) {
+    /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.
+    /// Whether there is a record, which the caller must signal by other means.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
         if self.ring.is_empty() {
-            if !self.ring.is_asleep() {
-                // The sender may have rung, or be about to.
-                self.rung = true;
+            let answered = self.asleep && !self.ring.is_asleep();
+            if self.signalled || answered {
+                self.signalled = !self.wake.clear();
             }
-            if self.rung {
-                self.rung = !self.bell.silence();
-            }
-            self.ring.sleeps(true);
+            // It may have answered only now.
+            self.signalled |= !self.ring.sleeps(true) && self.asleep && !answered;
+            self.asleep = true;
         }
-        if !self.ring.is_empty() && !self.rung {
-            self.bell.ring();
-            self.rung = true;
-        }
+        !self.ring.is_empty()
     }
 
-    /// Nobody sleeps on the bell.
-    pub(super) fn ignore(&mut self) {
-        self.ring.sleeps(false);
+    /// No thread sleeps: the sender need not signal.
+    pub(super) fn end_sleep(&mut self) {
+        let was_asleep = self.ring.sleeps(false);
+        self.signalled |= std::mem::take(&mut self.asleep) && !was_asleep;
+    }
+
+    /// Makes the wake-up one that blocks who writes to it.
+    #[cfg(test)]
+    pub(super) fn spoil_wake(&self) {
+        self.wake.spoil();
     }
 }

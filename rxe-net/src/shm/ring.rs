@@ -22,9 +22,9 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Bytes of records.
-pub(super) const ROOM: usize = 2 << 20;
+pub(super) const CAPACITY: usize = 2 << 20;
 /// Bytes of a record at most.
-pub(super) const MOST: usize = (64 << 10) + 64;
+pub(super) const MAX_RECORD: usize = (64 << 10) + 64;
 
 const HEAD: usize = 0;
 const TAIL: usize = 128;
@@ -51,7 +51,7 @@ impl Producer {
     /// Makes a ring, and a descriptor by which another process can open it.
     pub(super) fn create() -> io::Result<(Self, OwnedFd)> {
         let fd = memfd_create("rxe-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, (RECORDS + ROOM) as u64)?;
+        ftruncate(&fd, (RECORDS + CAPACITY) as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Self { map: Map::new(&fd)?, head: 0, tail: 0 }, fd))
     }
@@ -61,11 +61,7 @@ impl Producer {
         let len = parts[0].len() + parts[1].len();
         let size = size_of_record(len);
         if self.free()? < size {
-            let tail = self.map.word(TAIL).load(Ordering::Acquire);
-            if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
-                return Err(Broken);
-            }
-            self.tail = tail;
+            self.look()?;
             if self.free()? < size {
                 return Ok(false);
             }
@@ -81,9 +77,25 @@ impl Producer {
         Ok(true)
     }
 
-    fn free(&self) -> Result<usize, Broken> {
+    /// Looks how many bytes have been taken out.
+    pub(super) fn look(&mut self) -> Result<(), Broken> {
+        let tail = self.map.word(TAIL).load(Ordering::Acquire);
+        if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
+            return Err(Broken);
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Bytes ever taken out, as last seen.
+    pub(super) fn taken(&self) -> u64 {
+        self.tail
+    }
+
+    /// Bytes that are free, as last seen.
+    pub(super) fn free(&self) -> Result<usize, Broken> {
         let used = usize::try_from(self.head.wrapping_sub(self.tail)).map_err(|_| Broken)?;
-        ROOM.checked_sub(used).ok_or(Broken)
+        CAPACITY.checked_sub(used).ok_or(Broken)
     }
 
     /// Whether the taker sleeps, and is now to be woken by the caller. To be asked after the last
@@ -110,7 +122,7 @@ impl Consumer {
     pub(super) fn open(fd: &OwnedFd) -> io::Result<Self> {
         let size = rustix::fs::fstat(fd)?.st_size;
         let sealed = fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
-        if !sealed || usize::try_from(size) != Ok(RECORDS + ROOM) {
+        if !sealed || usize::try_from(size) != Ok(RECORDS + CAPACITY) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(Self { map: Map::new(fd)?, tail: 0 })
@@ -122,7 +134,7 @@ impl Consumer {
     }
 
     /// Takes out the oldest record; its length.
-    pub(super) fn pop(&mut self, out: &mut [u8; MOST]) -> Result<Option<usize>, Broken> {
+    pub(super) fn pop(&mut self, out: &mut [u8; MAX_RECORD]) -> Result<Option<usize>, Broken> {
         let head = self.map.word(HEAD).load(Ordering::Acquire);
         let there = usize::try_from(head.wrapping_sub(self.tail)).map_err(|_| Broken)?;
         if there == 0 {
@@ -133,7 +145,7 @@ impl Consumer {
         let len = usize::try_from(u32::from_ne_bytes(prefix)).map_err(|_| Broken)?;
         let out = out.get_mut(..len).ok_or(Broken)?;
         let size = size_of_record(len);
-        if there > ROOM || size > there {
+        if there > CAPACITY || size > there {
             return Err(Broken);
         }
         self.map.read(self.tail + LEN as u64, out);
@@ -142,11 +154,12 @@ impl Consumer {
         Ok(Some(len))
     }
 
-    /// Says that this end sleeps, or does not. After saying so it must look once more whether there
-    /// is a record.
-    pub(super) fn sleeps(&self, asleep: bool) {
-        self.map.flag().store(asleep.into(), Ordering::Relaxed);
+    /// Says that this end sleeps, or does not; whether it was said to sleep until now. Look again
+    /// afterwards whether there is a record.
+    pub(super) fn sleeps(&self, asleep: bool) -> bool {
+        let before = self.map.flag().swap(asleep.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        before != 0
     }
 
     /// Whether the other end has left this one asleep.
@@ -173,7 +186,7 @@ impl Map {
         // SAFETY: a new mapping, at an address of the kernel's choice, touches nothing that exists.
         // The file has this length and can not become shorter (Consumer::open, Producer::create).
         let ptr = unsafe {
-            mmap(ptr::null_mut(), RECORDS + ROOM, access, MapFlags::SHARED, fd.as_fd(), 0)
+            mmap(ptr::null_mut(), RECORDS + CAPACITY, access, MapFlags::SHARED, fd.as_fd(), 0)
         }?;
         NonNull::new(ptr.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
@@ -194,10 +207,10 @@ impl Map {
     fn write(&self, at: u64, bytes: &[u8]) {
         let (offset, first) = split(at, bytes.len());
         let (a, b) = bytes.split_at(first);
-        // SAFETY: `split` keeps both parts within the records, as bytes.len() <= ROOM: checked here.
+        // SAFETY: `split` keeps both parts within the records, as bytes.len() <= CAPACITY: checked here.
         // What the other process does there meanwhile can only spoil bytes, which nobody relies on.
         unsafe {
-            assert!(bytes.len() <= ROOM);
+            assert!(bytes.len() <= CAPACITY);
             let records = self.0.as_ptr().add(RECORDS);
             ptr::copy_nonoverlapping(a.as_ptr(), records.add(offset), a.len());
             ptr::copy_nonoverlapping(b.as_ptr(), records, b.len());
@@ -206,7 +219,7 @@ impl Map {
 
     /// Copies out of the records from place `at` on, around the end.
     fn read(&self, at: u64, bytes: &mut [u8]) {
-        assert!(bytes.len() <= ROOM);
+        assert!(bytes.len() <= CAPACITY);
         let (offset, first) = split(at, bytes.len());
         let (a, b) = bytes.split_at_mut(first);
         // SAFETY: as for `write`; what comes out is some bytes or other, and taken as such.
@@ -220,15 +233,15 @@ impl Map {
 
 /// Where place `at` is, and how many of `len` bytes fit between it and the end.
 fn split(at: u64, len: usize) -> (usize, usize) {
-    #[expect(clippy::cast_possible_truncation, reason = "less than ROOM")]
-    let offset = (at % ROOM as u64) as usize;
-    (offset, len.min(ROOM - offset))
+    #[expect(clippy::cast_possible_truncation, reason = "less than CAPACITY")]
+    let offset = (at % CAPACITY as u64) as usize;
+    (offset, len.min(CAPACITY - offset))
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: this is the mapping that `new` made, and no reference to it outlives self.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), RECORDS + ROOM) };
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), RECORDS + CAPACITY) };
     }
 }
 
@@ -242,7 +255,7 @@ mod tests {
     }
 
     fn pop(ring: &mut Consumer) -> Result<Option<Vec<u8>>, Broken> {
-        let mut out = [0; MOST];
+        let mut out = [0; MAX_RECORD];
         Ok(ring.pop(&mut out)?.map(|len| out[..len].to_vec()))
     }
 
@@ -287,11 +300,11 @@ mod tests {
     #[test]
     fn what_can_not_be_is_not_believed() {
         for (head, len) in [
-            (64, 1000),            // longer than what is there
-            (ROOM as u64 + 64, 4), // more than there is room for
-            (u64::MAX, 4),         // before the tail
-            (1 << 20, u32::MAX),   // longer than any record
-            (1 << 20, u32::try_from(MOST).unwrap() + 1),
+            (64, 1000),                // longer than what is there
+            (CAPACITY as u64 + 64, 4), // more than there is room for
+            (u64::MAX, 4),             // before the tail
+            (1 << 20, u32::MAX),       // longer than any record
+            (1 << 20, u32::try_from(MAX_RECORD).unwrap() + 1),
             (1, 0), // less than a record
         ] {
             let (from, mut to) = pair();
@@ -314,11 +327,11 @@ mod tests {
     fn memory_that_could_shrink_is_refused() {
         let fd =
             memfd_create("not-sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&fd, (RECORDS + ROOM) as u64).unwrap();
+        ftruncate(&fd, (RECORDS + CAPACITY) as u64).unwrap();
         assert!(Consumer::open(&fd).is_err());
         fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
         assert!(Consumer::open(&fd).is_ok());
-        ftruncate(&fd, (RECORDS + ROOM) as u64 + 1).unwrap();
+        ftruncate(&fd, (RECORDS + CAPACITY) as u64 + 1).unwrap();
         assert!(Consumer::open(&fd).is_err());
         let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         assert!(Consumer::open(&null).is_err());

@@ -9,12 +9,12 @@ use rxe_core::types::Qpn;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::Shm;
-use super::link::Bell;
 use super::ring::Producer;
+use super::wake::WakeUp;
 use crate::lease::name::Place;
 use crate::sys::unix::UnixSocket;
 use crate::testing::{in_namespace, send_all};
-use crate::{Backend, Sharing, UdpBackend, UdpConfig};
+use crate::{Backend, SendStatus, Sharing, UdpBackend, UdpConfig};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
@@ -31,6 +31,10 @@ fn block(backend: &impl Backend) -> u8 {
 
 /// Sends `count` packets with numbers from 0 to a QP of this block.
 fn send(from: &mut impl Backend, src: &str, dst: &str, block: u8, count: u32) {
+    send_all(from, &mut packets(from, src, dst, block, count));
+}
+
+fn packets(from: &impl Backend, src: &str, dst: &str, block: u8, count: u32) -> TxBatch {
     let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
     let mut batch = TxBatch::new(from.capabilities().tx);
     let qpn = Qpn::from_wire(u32::from(block) << 16 | 0x1234);
@@ -42,7 +46,7 @@ fn send(from: &mut impl Backend, src: &str, dst: &str, block: u8, count: u32) {
             buf.resize(buf.len() + 1028, 7);
         });
     }
-    send_all(from, &mut batch);
+    batch
 }
 
 fn readable(backend: &impl Backend, seconds: i64) -> bool {
@@ -173,14 +177,20 @@ fn who_is_gone_is_forgotten_and_whoever_comes_instead_is_found() {
     });
 }
 
+/// More packets than fit into a ring, as runs of the same size: where one does not fit, none after it
+/// does.
+const OVERFLOW: u32 = 48 * (65_507 / 1040);
+
 #[test]
-fn a_ring_that_is_full_loses_packets_and_holds_nobody_up() {
+fn a_receiver_that_is_stopped_loses_packets_and_holds_nobody_up() {
     in_namespace("", || {
         let (mut from, mut slow, mut other) =
             (open("127.0.0.1"), open("127.0.0.2"), open("127.0.0.3"));
-        // In runs of the same size: where one does not fit, none after it does.
-        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 48 * (65_507 / 1040));
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);
         assert!(from.counters().tx_no_buffer > 0);
+        // It was waited for once, and is no more.
+        from.receiver_timeout = FOREVER;
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 50);
         send(&mut from, "127.0.0.1", "127.0.0.3", 1, 50);
         receive(&mut other, 50);
         let went = u32::try_from(from.counters().tx_packets - 50).unwrap();
@@ -190,13 +200,64 @@ fn a_ring_that_is_full_loses_packets_and_holds_nobody_up() {
     });
 }
 
+/// Longer than any test waits.
+const FOREVER: Duration = Duration::from_secs(3600);
+
 #[test]
-fn who_takes_is_given_time_to_make_room() {
-    const COUNT: u32 = 4 * 48 * (65_507 / 1040);
+fn a_full_ring_is_waited_for_by_the_caller_and_not_in_send() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        from.receiver_timeout = FOREVER;
+        let mut batches: Vec<_> =
+            (0..5).map(|_| packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 5)).collect();
+        let status = batches.iter_mut().map(|batch| from.send(batch).unwrap());
+        let status: Vec<_> = status.take_while(|status| *status == SendStatus::Done).collect();
+        assert!(status.len() < 5, "a ring of two MiB has taken all");
+        assert_eq!(from.counters().tx_no_buffer, 0);
+        assert!(readable(&from, 10), "it is to be tried again");
+        assert_eq!(from.send(&mut batches[status.len()]).unwrap(), SendStatus::Congested);
+        // Once there is room it goes on.
+        let mut got = 0;
+        while got < from.counters().tx_packets {
+            got += to.receive(4096, &mut |_| {}).unwrap() as u64;
+        }
+        for batch in &mut batches[status.len()..] {
+            assert_eq!(from.send(batch).unwrap(), SendStatus::Done);
+        }
+        assert!(!readable(&from, 0), "there is nothing to try again");
+        assert_eq!(from.counters().tx_no_buffer, 0);
+    });
+}
+
+#[test]
+fn a_receiver_that_takes_a_record_now_and_then_counts_as_stopped() {
+    in_namespace("", || {
+        let (mut from, mut slow) = (open("127.0.0.1"), open("127.0.0.2"));
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);
+        from.receiver_timeout = FOREVER;
+        while slow.receive(1, &mut |_| {}).unwrap() == 0 {}
+        let went = from.counters().tx_packets;
+        let mut batch = packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 10);
+        assert_eq!(from.send(&mut batch).unwrap(), SendStatus::Done, "nothing is waited for");
+        assert!(from.counters().tx_packets > went, "the room that it made is used");
+        // Until half of the ring is empty.
+        while slow.receive(4096, &mut |_| {}).unwrap() > 0 {}
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 10);
+        let lost = from.counters().tx_no_buffer;
+        assert!(lost > 0);
+        let mut batch = packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);
+        assert_eq!(from.send(&mut batch).unwrap(), SendStatus::Congested);
+        assert_eq!(from.counters().tx_no_buffer, lost);
+    });
+}
+
+#[test]
+fn a_receiver_is_given_time_to_make_room() {
+    const COUNT: u32 = 4 * OVERFLOW;
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         // A machine may be that busy.
-        from.patience = Duration::from_secs(30);
+        from.receiver_timeout = FOREVER;
         std::thread::scope(|scope| {
             scope.spawn(|| receive(&mut to, COUNT));
             send(&mut from, "127.0.0.1", "127.0.0.2", 1, COUNT);
@@ -244,38 +305,85 @@ fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
 }
 
 #[test]
-fn a_bell_that_others_hold_open_is_watched_no_longer_than_its_ring() {
+fn a_wake_up_that_others_hold_open_is_watched_no_longer_than_its_ring() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
         let name = Place::new(ip("127.0.0.2"), 0).memory(1);
         let line = UnixSocket::connect(&name).unwrap();
         let (_ring, memory) = Producer::create().unwrap();
-        let bell = Bell::new().unwrap();
-        line.send_connected(b"rxm\x01", &[memory.as_fd(), bell.as_fd()]).unwrap();
+        let wake = WakeUp::new().unwrap();
+        line.send_connected(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
         to.look_around();
         assert_eq!(to.incoming.len(), 1);
         drop(line);
         to.look_around();
         assert!(to.incoming.is_empty());
-        bell.ring();
+        wake.signal().unwrap();
         assert!(!readable(&to, 0));
     });
 }
 
 #[test]
-fn a_bell_that_could_block_is_refused() {
+fn a_wake_up_that_could_block_is_refused() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
         let name = Place::new(ip("127.0.0.2"), 0).memory(1);
         let blocking = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let (pipe, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
-        for bell in [blocking, pipe] {
+        for wake in [blocking, pipe] {
             let line = UnixSocket::connect(&name).unwrap();
             let (_ring, memory) = Producer::create().unwrap();
-            line.send_connected(b"rxm\x01", &[memory.as_fd(), bell.as_fd()]).unwrap();
+            line.send_connected(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
             to.look_around();
             assert!(to.incoming.is_empty() && to.callers.is_empty());
         }
+    });
+}
+
+#[test]
+fn a_wake_up_that_the_other_end_makes_blocking_blocks_nobody() {
+    in_namespace("", || {
+        let mut to = open("127.0.0.2");
+        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let line = UnixSocket::connect(&name).unwrap();
+        let (mut ring, memory) = Producer::create().unwrap();
+        let wake = WakeUp::new().unwrap();
+        line.send_connected(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        to.look_around();
+        // The flag belongs to the open file description, which both ends have.
+        rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::empty()).unwrap();
+        to.watch(true);
+        // It claims to have signalled, and has not.
+        assert!(ring.must_wake());
+        for _ in 0..10 {
+            to.receive(64, &mut |_| {}).unwrap();
+        }
+        ring.push([&[0; 8], &[]]).unwrap();
+        to.receive(64, &mut |_| {}).unwrap();
+        assert!(to.incoming.is_empty(), "what it put in is no frame");
+    });
+}
+
+#[test]
+fn a_sender_gives_up_a_ring_whose_wake_up_could_block_it() {
+    in_namespace("", || {
+        let mut from = open("127.0.0.1");
+        let mut to = open("127.0.0.2");
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 10);
+        receive(&mut to, 10);
+        to.watch(true);
+        to.incoming[0].spoil_wake();
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 10);
+        assert!(matches!(from.routes.values().next(), Some(super::Route::Wire(_))));
+        // What was in the ring is not lost, and all else goes another way.
+        to.watch(false);
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 10);
+        let mut got = 0;
+        while got < 20 {
+            assert!(readable(&to, 10) || got < 20);
+            got += to.receive(64, &mut |_| {}).unwrap();
+        }
+        assert_eq!(over_the_wire(&to), 10);
     });
 }
 

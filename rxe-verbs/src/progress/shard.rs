@@ -131,11 +131,17 @@ impl Shard {
             core.watchers.turned_inline();
             let received = core.receive(CALLER_BUDGET);
             let few = matches!(received, Ok(1..=FEW));
-            let later = few && !core.waiting && !core.blocked && core.engine.can_wait();
+            let busy = core.waiting || core.blocked || core.congested;
+            let later = few && !busy && core.engine.can_wait();
             let ended = self.end_turn(&mut core, later);
+            let congested = core.congested;
             drop(core);
             self.answer_doorbells();
             ended?;
+            if congested {
+                // The process that is to make room may need this CPU.
+                thread::yield_now();
+            }
             self.fail_on(received)?;
         }
         Ok(())

@@ -22,6 +22,8 @@ pub(crate) struct Core {
     batch: TxBatch,
     /// The rest of the batch waits for room in the socket.
     pub(super) blocked: bool,
+    /// The rest of the batch waits for a process of this host to make room.
+    pub(super) congested: bool,
     /// Acknowledgements wait for company ([`Engine::can_wait`]).
     pub(super) waiting: bool,
     pub(super) events: Events,
@@ -47,6 +49,7 @@ impl Core {
             backend,
             batch,
             blocked: false,
+            congested: false,
             waiting: false,
             events,
             watchers: Watchers::default(),
@@ -156,6 +159,7 @@ impl Core {
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         self.waiting = false;
         self.unfinished = false;
+        self.congested = false;
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
             cm.turn(now(), &mut self.engine, &established);
@@ -169,9 +173,17 @@ impl Core {
             if self.batch.is_empty() {
                 break;
             }
-            if self.backend.send(&mut self.batch)? == SendStatus::Blocked {
-                self.blocked = true;
-                return Ok(());
+            match self.backend.send(&mut self.batch)? {
+                SendStatus::Done => {}
+                SendStatus::Blocked => {
+                    self.blocked = true;
+                    return Ok(());
+                }
+                // The backend makes a descriptor readable when to try again.
+                SendStatus::Congested => {
+                    self.congested = true;
+                    break;
+                }
             }
             let limits = self.backend.capabilities().tx;
             if limits != *self.batch.limits() && self.batch.is_empty() {

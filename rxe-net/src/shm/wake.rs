@@ -1,0 +1,114 @@
+//! An event descriptor (eventfd(2)) by which one process wakes another that sleeps.
+//!
+//! Whether a read or a write of an eventfd blocks is decided by O_NONBLOCK, a flag of the open file
+//! description, and processes that have passed the descriptor on share that description: any of them
+//! can clear the flag at any time. So reads here ask for no blocking with each call, and a descriptor
+//! whose flag was cleared is not written to.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::ring::Broken;
+use crate::sys::checked_fd::CheckedFd;
+
+/// A wake-up descriptor: readable from [`WakeUp::signal`] until [`WakeUp::clear`].
+#[derive(Debug)]
+pub(super) struct WakeUp(CheckedFd);
+
+impl WakeUp {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(CheckedFd::internal(eventfd(0, flags)?)))
+    }
+
+    /// The one that another process has made with [`Self::new`]. Another kind of descriptor could
+    /// block a read for ever, or be readable for ever.
+    pub(super) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if what.as_os_str() != "anon_inode:[eventfd]" || !is_nonblocking(&fd) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Self(CheckedFd::internal(fd)))
+    }
+
+    /// Makes it readable.
+    ///
+    /// # Errors
+    /// Another process has made it blocking, and a write could block if that process has filled its
+    /// counter too. Or the program has closed it.
+    pub(super) fn signal(&self) -> Result<(), Broken> {
+        if !self.0.is_intact() || !is_nonblocking(&self.0) {
+            return Err(Broken);
+        }
+        // It can only fail when it is readable anyway.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        Ok(())
+    }
+
+    /// Makes it unreadable. Whether it was readable.
+    pub(super) fn clear(&self) -> bool {
+        if !self.0.is_intact() {
+            return false;
+        }
+        let mut count = [0; 8];
+        let mut parts = [io::IoSliceMut::new(&mut count)];
+        // An eventfd has no position: this offset says so.
+        match rustix::io::preadv2(&self.0, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Ok(_) => true,
+            // An eventfd can be read so since Linux 5.8.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                is_nonblocking(&self.0) && rustix::io::read(&self.0, &mut count).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Makes it blocking, and its counter as large as it gets: one more write would block.
+    #[cfg(test)]
+    pub(super) fn spoil(&self) {
+        rustix::fs::fcntl_setfl(&self.0, OFlags::empty()).unwrap();
+        self.clear();
+        rustix::io::write(&self.0, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    }
+}
+
+impl AsFd for WakeUp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn is_nonblocking(fd: &impl AsFd) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::fcntl_setfl;
+
+    use super::*;
+
+    #[test]
+    fn it_is_readable_from_a_signal_until_it_is_cleared() {
+        let wake = WakeUp::new().unwrap();
+        assert!(!wake.clear());
+        wake.signal().unwrap();
+        wake.signal().unwrap();
+        assert!(wake.clear() && !wake.clear());
+    }
+
+    #[test]
+    fn one_that_another_holder_made_blocking_blocks_nobody() {
+        let own = WakeUp::new().unwrap();
+        let others = WakeUp(CheckedFd::new(own.as_fd().try_clone_to_owned().unwrap()));
+        fcntl_setfl(&others, OFlags::empty()).unwrap();
+        assert!(!own.clear(), "a read would wait for ever");
+        others.spoil();
+        assert_eq!(own.signal(), Err(Broken));
+        assert!(own.clear() && !own.clear());
+    }
+}
