@@ -38,7 +38,7 @@ pub use pcap::{
     CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
     PcapWriter,
 };
-pub use sharing::Sharing;
+pub use sharing::{CLOSED_SERVICE, Sharing};
 pub use shm::Shm;
 pub use sys::event_fd::EventFd;
 pub use sys::thread::spawn_thread;

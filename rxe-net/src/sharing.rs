@@ -75,6 +75,11 @@ pub trait Sharing {
     fn leave(&mut self, group: IpAddr);
 }
 
+/// Set in a service ID that is given to [`Sharing::listen`]: requests for the service without this bit
+/// come, while no process listens to that. A process that has ended a listener takes them for a moment
+/// in case that it makes the next one.
+pub const CLOSED_SERVICE: u64 = 1 << 63;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -195,7 +195,7 @@ fn strangers_fill_no_more_than_a_listeners_backlog_and_the_outbox() {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let service_id = 0x0106_1c06;
     let mut manager = Manager::new(CmConfig { block: 1, guid: 1, seed: 1 });
-    manager.listen(service_id, BACKLOG).expect("nobody listens yet");
+    manager.listen(Time::ZERO, service_id, BACKLOG).expect("nobody listens yet");
     let local = Gid::from(OWN.0);
     let flood = |number: u32| {
         let remote = Gid::from(IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 | number)));

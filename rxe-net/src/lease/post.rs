@@ -18,6 +18,7 @@ use super::outbox::Outbox;
 use super::{Blocks, Station};
 use crate::NetError;
 use crate::backend::Counters;
+use crate::sharing::CLOSED_SERVICE;
 use crate::sys::unix::{UnixSocket, abstract_name, own_uid};
 
 /// Where this process's post comes in, and how it sends some.
@@ -179,9 +180,15 @@ impl Post {
                 self.post(frame, |place| place.letterbox(block))
             }
             For::Service(service) => {
-                let ours =
-                    self.services.iter().any(|(s, at)| *s == service && covers(*at, frame.net.dst));
-                !ours && self.post(frame, |place| place.service(service))
+                let ours = |service| {
+                    let mut all = self.services.iter();
+                    all.any(|(s, at)| *s == service && covers(*at, frame.net.dst))
+                };
+                let closed = service | CLOSED_SERVICE;
+                let (listened, was_listened) = (ours(service), ours(closed));
+                !listened
+                    && (self.post(frame, |place| place.service(service))
+                        || (!was_listened && self.post(frame, |place| place.service(closed))))
             }
             For::Block(_) | For::Anybody => false,
         }

@@ -1,15 +1,15 @@
 //! The connection manager of a device, turned with its engine under the shard's lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use rxe_core::cm::mad::{Mad, Recipient, RejReason};
 use rxe_core::cm::service::IpCmHeader;
-use rxe_core::cm::{self, CmConfig, ConnId, ListenerId, Manager, Route};
+use rxe_core::cm::{self, CLOSED_FOR, CmConfig, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::Sharing;
+use rxe_net::{CLOSED_SERVICE, Sharing};
 
 use super::connect::refused;
 use super::id::os;
@@ -24,6 +24,21 @@ pub(crate) struct Agent {
     ids: HashMap<ConnId, Arc<Mailbox>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
+    /// Listeners that have ended, the oldest first: requests to other processes on the address still
+    /// come here until that time, if nobody else listens.
+    closed: VecDeque<(Time, u64, Option<IpAddr>)>,
+}
+
+/// What an identifier wants to listen to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listen {
+    pub(super) service_id: u64,
+    /// May be unspecified.
+    pub(super) address: IpAddr,
+    /// Whether an unspecified address means its own family only.
+    pub(super) afonly: bool,
+    /// Requests that may wait; 0 is as many as allowed.
+    pub(super) backlog: usize,
 }
 
 /// One identifier that listens on a service; several may, on different addresses.
@@ -37,6 +52,9 @@ struct Entry {
 /// How many requests may wait for the programs, on a service. As kernels have it.
 const MAX_BACKLOG: usize = 1024;
 
+/// Ended listeners whose requests still come.
+const MAX_CLOSED: usize = 8;
+
 impl Agent {
     pub(crate) fn new(config: CmConfig, device: WeakDevice) -> Self {
         Self {
@@ -45,13 +63,20 @@ impl Agent {
             ids: HashMap::new(),
             listeners: HashMap::new(),
             services: HashMap::new(),
+            closed: VecDeque::new(),
         }
     }
 
     /// Takes what the engine received for it, does what is due, tells programs what happened, and
     /// gives the engine what is to be sent. `established` are queue pairs that got their first
     /// packet.
-    pub(crate) fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn]) {
+    pub(crate) fn turn(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        established: &[Qpn],
+        sharing: Option<&mut dyn Sharing>,
+    ) {
         while let Some(mad) = engine.poll_mad() {
             self.take(now, &mad);
         }
@@ -60,6 +85,9 @@ impl Agent {
         }
         if self.manager.poll_timeout().is_some_and(|at| at <= now) {
             self.manager.handle_timeout(now);
+        }
+        if self.closed.front().is_some_and(|(until, ..)| *until <= now) {
+            self.forget_closed(sharing, |until, _| until <= now);
         }
         self.flush(now, engine);
     }
@@ -86,7 +114,8 @@ impl Agent {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.manager.poll_timeout()
+        let of_closed = self.closed.front().map(|(until, ..)| *until);
+        [self.manager.poll_timeout(), of_closed].into_iter().flatten().min()
     }
 
     fn take(&mut self, now: Time, received: &ReceivedMad) {
@@ -100,16 +129,15 @@ impl Agent {
         self.manager.handle_mad(now, route, &mad);
     }
 
-    /// Listens for an identifier. `address` may be unspecified.
+    /// Listens for an identifier.
     pub(super) fn listen(
         &mut self,
-        service_id: u64,
+        now: Time,
+        wanted: Listen,
         mailbox: &Arc<Mailbox>,
-        address: IpAddr,
-        afonly: bool,
-        backlog: usize,
-        sharing: Option<&mut dyn Sharing>,
+        mut sharing: Option<&mut dyn Sharing>,
     ) -> Result<ListenerId> {
+        let Listen { service_id, address, afonly, backlog } = wanted;
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
         let listener = self.services.get(&service_id).copied();
         let taken = listener.and_then(|l| self.listeners.get(&l));
@@ -117,16 +145,17 @@ impl Agent {
             return Err(os("listen there", libc::EADDRINUSE));
         }
         // Requests to other processes on this address go elsewhere.
-        if let Some(sharing) = sharing {
+        if let Some(sharing) = &mut sharing {
             sharing.listen(service_id, at(address, afonly))?;
         }
+        self.forget_closed(sharing, |_, service| service == service_id);
         let listener = match listener {
             Some(listener) => {
                 self.manager.widen(listener, backlog);
                 listener
             }
             None => {
-                let listener = self.manager.listen(service_id, backlog).map_err(refused)?;
+                let listener = self.manager.listen(now, service_id, backlog).map_err(refused)?;
                 self.services.insert(service_id, listener);
                 listener
             }
@@ -147,7 +176,15 @@ impl Agent {
         entries.retain(|entry| {
             let goes = Arc::ptr_eq(&entry.mailbox, mailbox);
             if goes && let Some(sharing) = &mut sharing {
-                sharing.unlisten(entry.service_id, at(entry.address, entry.afonly));
+                let (service, at) = (entry.service_id, at(entry.address, entry.afonly));
+                sharing.unlisten(service, at);
+                // Each costs a descriptor an address. Another process may do the same; then requests
+                // go there.
+                if self.closed.len() < MAX_CLOSED
+                    && sharing.listen(service | CLOSED_SERVICE, at).is_ok()
+                {
+                    self.closed.push_back((now + CLOSED_FOR, service, at));
+                }
             }
             !goes
         });
@@ -158,6 +195,21 @@ impl Agent {
             let manager = &self.manager;
             self.ids.retain(|id, _| manager.contains(*id));
         }
+    }
+
+    /// No longer takes requests for services whose listeners have ended.
+    fn forget_closed(
+        &mut self,
+        mut sharing: Option<&mut dyn Sharing>,
+        goes: impl Fn(Time, u64) -> bool,
+    ) {
+        self.closed.retain(|&(until, service, at)| {
+            let goes = goes(until, service);
+            if goes && let Some(sharing) = &mut sharing {
+                sharing.unlisten(service | CLOSED_SERVICE, at);
+            }
+            !goes
+        });
     }
 
     pub(super) fn register(&mut self, id: ConnId, mailbox: &Arc<Mailbox>) {

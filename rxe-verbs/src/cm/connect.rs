@@ -10,6 +10,7 @@ use rxe_core::mem::Access;
 use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{AckTimeout, Qpn, RnrTimer};
 
+use super::agent::Listen;
 use super::event::ConnParam;
 use super::id::{CmId, Stage, State, invalid, os};
 use crate::device::Device;
@@ -41,13 +42,18 @@ impl CmId {
         if devices.is_empty() {
             return Err(os("find a device", libc::ENODEV));
         }
-        let service = self.inner.space.service_id(local.port());
-        let (mailbox, afonly) = (&self.inner.mailbox, state.options.afonly.unwrap_or(true));
+        let mailbox = &self.inner.mailbox;
+        let wanted = Listen {
+            service_id: self.inner.space.service_id(local.port()),
+            address: local.ip(),
+            afonly: state.options.afonly.unwrap_or(true),
+            backlog,
+        };
         let mut listening = Vec::new();
         let mut failed = None;
         for device in devices {
-            let listener = device.with_cm_and_sharing(|agent, sharing, _| {
-                agent.listen(service, mailbox, local.ip(), afonly, backlog, sharing)
+            let listener = device.with_cm_and_sharing(|agent, sharing, now| {
+                agent.listen(now, wanted, mailbox, sharing)
             });
             match listener.and_then(|listened| listened) {
                 Ok(listener) => listening.push((device, listener)),

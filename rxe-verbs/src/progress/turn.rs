@@ -162,7 +162,7 @@ impl Core {
         self.congested = false;
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
-            cm.turn(now(), &mut self.engine, &established);
+            cm.turn(now(), &mut self.engine, &established, self.backend.sharing());
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.

@@ -58,7 +58,7 @@ impl Node {
     fn new(index: u8) -> Self {
         let seed = 7 + u64::from(index);
         let mut manager = Manager::new(CmConfig { block: index, guid: seed, seed });
-        let listener = manager.listen(SERVICE, BACKLOG).ok();
+        let listener = manager.listen(Time::ZERO, SERVICE, BACKLOG).ok();
         let (wire, known, destroyed) = (Vec::new(), Vec::new(), HashSet::new());
         Self { manager, listener, wire, known, destroyed, own: 0 }
     }
@@ -129,7 +129,7 @@ impl World {
             11 => node.manager.communication_established(id),
             12 => match node.listener.take() {
                 Some(listener) => node.manager.unlisten(now, listener),
-                None => node.listener = node.manager.listen(SERVICE, BACKLOG).ok(),
+                None => node.listener = node.manager.listen(now, SERVICE, BACKLOG).ok(),
             },
             13 | 14 => {
                 self.wait(input.pick(&[1_000_000, 70_000_000, 2_000_000_000, 60_000_000_000]))

@@ -17,11 +17,17 @@ const SIDR_KEPT: Duration = Duration::from_secs(20);
 const RESPONSE_TIMEOUT: u8 = 20;
 
 impl Manager {
-    /// Listens on a service ID, with room for `backlog` requests that are not taken yet.
+    /// Listens on a service ID, with room for `backlog` requests that are not taken yet. Requests that
+    /// have waited for a listener come at once.
     ///
     /// # Errors
     /// [`CmError::InUse`].
-    pub fn listen(&mut self, service_id: u64, backlog: usize) -> Result<ListenerId, CmError> {
+    pub fn listen(
+        &mut self,
+        now: Time,
+        service_id: u64,
+        backlog: usize,
+    ) -> Result<ListenerId, CmError> {
         if self.services.contains_key(&service_id) {
             return Err(CmError::InUse);
         }
@@ -33,6 +39,7 @@ impl Manager {
         };
         self.listeners.insert(id.0, Listener { service_id, backlog, waiting: 0 });
         self.services.insert(service_id, id);
+        self.take_held(now, service_id);
         Ok(id)
     }
 
@@ -43,10 +50,12 @@ impl Manager {
         }
     }
 
-    /// Listens no more. Requests that are not taken are refused, and their events withdrawn.
+    /// Listens no more. Requests that are not taken are refused, and their events withdrawn. Requests
+    /// that come within [`super::CLOSED_FOR`] wait for the next listener.
     pub fn unlisten(&mut self, now: Time, listener: ListenerId) {
         let Some(old) = self.listeners.remove(&listener.0) else { return };
         self.services.remove(&old.service_id);
+        self.held.closed(now, old.service_id);
         let waiting = self.connections.values().filter(|c| c.state.waits_for() == Some(listener));
         let waiting: Vec<_> = waiting.map(|c| c.id).collect();
         self.events.retain(|event| !waiting.contains(&event.id()));
@@ -164,10 +173,8 @@ impl Manager {
 
     /// The same, for whatever connection the queue pair is of.
     pub fn established_by(&mut self, qpn: Qpn) {
-        let awaited = |c: &&Connection| {
-            c.local_qpn == qpn && matches!(c.state, State::RepSent(_)) && !c.orphan
-        };
-        if let Some(id) = self.connections.values().find(awaited).map(|c| c.id) {
+        let Some(id) = self.index.unanswered(qpn) else { return };
+        if self.connections.get(&id.0).is_some_and(|connection| !connection.orphan) {
             self.become_established(id);
         }
     }
@@ -265,8 +272,14 @@ impl Manager {
         connection.orphan = true;
         let rep = SidrRep { request_id: connection.remote_id, service_id, ..rep };
         let tid = connection.tid;
+        let source = connection.route.remote;
         let rep = self.send(id, tid, &Message::SidrRep(rep));
-        self.set(id, State::SidrRepSent { until: now + SIDR_KEPT, rep });
+        if self.index.sources.may_keep(source) {
+            self.set(id, State::SidrRepSent { until: now + SIDR_KEPT, rep });
+        } else {
+            // If it is lost, the peer asks again, and the consumer with it.
+            self.forget(id);
+        }
         Ok(())
     }
 
@@ -278,6 +291,7 @@ impl Manager {
         }
         self.listeners.clear();
         self.services.clear();
+        self.held.clear();
     }
 
     fn get(&mut self, id: ConnId) -> Result<&mut Connection, CmError> {
@@ -299,7 +313,7 @@ impl Manager {
             orphan: false,
             armed: None,
         };
-        self.connections.insert(id.0, connection);
+        self.insert(connection);
     }
 
     fn draw_tid(&mut self, id: ConnId) -> u64 {

@@ -11,7 +11,8 @@
 //!   refused where the sender needs to know.
 //! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers can not keep each other busy.
 //! - What strangers can make this keep is bounded by the listeners' backlogs, [`MAX_CONNECTIONS`]
-//!   and [`MAX_OUTBOX`].
+//!   and [`MAX_OUTBOX`], and for each source address by `sources`.
+//! - What a message costs does not grow with the number of connections: each is found by an index.
 //! - A connection has at most one entry in the timer list, and each event leaves it in a state in
 //!   which the consumer or a timer goes on.
 //!
@@ -20,7 +21,10 @@
 mod connection;
 mod consumer;
 mod event;
+mod held;
+mod index;
 mod receive;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -28,10 +32,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use event::CmEvent;
+pub use held::{CLOSED_FOR, HELD_FOR};
 
 use super::mad::{self, Message, Mra, RejReason, Subject};
 use crate::types::{Gid, Time};
 use connection::{Connection, State};
+use held::Held;
+use index::Index;
 
 /// Connections and questions of a device, all states counted.
 pub const MAX_CONNECTIONS: usize = 1 << 16;
@@ -98,6 +105,8 @@ pub struct Manager {
     connections: HashMap<u32, Connection>,
     /// Passive connections and questions by what the peer calls them.
     peers: HashMap<PeerKey, ConnId>,
+    index: Index,
+    held: Held,
     listeners: HashMap<u32, Listener>,
     services: HashMap<u64, ListenerId>,
     timers: BTreeSet<(Time, ConnId)>,
@@ -124,6 +133,8 @@ impl Manager {
             config,
             connections: HashMap::new(),
             peers: HashMap::new(),
+            index: Index::new(),
+            held: Held::default(),
             listeners: HashMap::new(),
             services: HashMap::new(),
             timers: BTreeSet::new(),
@@ -151,7 +162,8 @@ impl Manager {
 
     /// When [`Manager::handle_timeout`] must be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.timers.first().map(|&(at, _)| at)
+        let of_connections = self.timers.first().map(|&(at, _)| at);
+        [of_connections, self.held.deadline()].into_iter().flatten().min()
     }
 
     /// Whether there is such a connection or question.
@@ -182,6 +194,9 @@ impl Manager {
             }
             self.arm(id);
         }
+        while let Some(waiting) = self.held.expired(now) {
+            self.refuse_held(&waiting);
+        }
     }
 
     /// A deadline has passed.
@@ -191,7 +206,11 @@ impl Manager {
             && let Some(mad) = retry.again(now)
         {
             let (mad, route) = (Box::new(*mad), connection.route);
-            self.push(Outgoing { route, mad });
+            // A peer that has not answered a REP may not be who asked for it.
+            let unconfirmed = matches!(connection.state, State::RepSent(_));
+            if !unconfirmed || self.index.sources.may_repeat(now, route.remote) {
+                self.push(Outgoing { route, mad });
+            }
             return;
         }
         match connection.state {
@@ -233,13 +252,19 @@ impl Manager {
 
     fn set(&mut self, id: ConnId, state: State) {
         if let Some(connection) = self.connections.get_mut(&id.0) {
-            let waited = connection.state.waits_for();
-            connection.state = state;
-            if let Some(listener) = waited {
+            let old = std::mem::replace(&mut connection.state, state);
+            self.index.moved(connection, &old);
+            if let Some(listener) = old.waits_for() {
                 self.waits_no_more(listener);
             }
             self.arm(id);
         }
+    }
+
+    /// Keeps a new connection.
+    fn insert(&mut self, connection: Connection) {
+        self.index.begun(&connection);
+        self.connections.insert(connection.id.0, connection);
     }
 
     fn waits_no_more(&mut self, listener: ListenerId) {
@@ -257,6 +282,7 @@ impl Manager {
 
     fn forget(&mut self, id: ConnId) -> Option<Connection> {
         let connection = self.connections.remove(&id.0)?;
+        self.index.ended(&connection);
         if let Some(at) = connection.armed {
             self.timers.remove(&(at, id));
         }

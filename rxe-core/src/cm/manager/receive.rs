@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use super::connection::{Connection, State, timeout};
+use super::held::{Request, Waiting};
+use super::sources::Cost;
 use super::{CmEvent, ConnId, Manager, Outgoing, PeerKey, Route, rej};
 use crate::cm::mad::{
     Drep, Dreq, Mad, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus,
@@ -17,7 +19,10 @@ impl Manager {
     /// communication management, or fits no connection, is dropped.
     pub fn handle_mad(&mut self, now: Time, route: Route, mad: &Mad<'_>) -> bool {
         let Some(message) = mad.message() else { return false };
-        let tid = mad.header().tid;
+        self.handle(now, route, mad.header().tid, message).is_some()
+    }
+
+    fn handle(&mut self, now: Time, route: Route, tid: u64, message: Message) -> Option<()> {
         match message {
             Message::Req(req) => self.on_req(now, route, tid, req),
             Message::Mra(mra) => self.on_mra(now, route, &mra),
@@ -26,11 +31,26 @@ impl Manager {
             Message::Rtu(rtu) => self.on_rtu(route, &rtu),
             Message::Dreq(dreq) => self.on_dreq(now, route, tid, &dreq),
             Message::Drep(drep) => self.on_drep(now, route, &drep),
-            Message::SidrReq(req) => self.on_sidr_req(route, tid, req),
+            Message::SidrReq(req) => self.on_sidr_req(now, route, tid, req),
             Message::SidrRep(rep) => self.on_sidr_rep(route, rep),
             Message::Lap(_) | Message::Apr(_) => None,
         }
-        .is_some()
+    }
+
+    /// Takes the requests that have waited for a listener on this service.
+    pub(super) fn take_held(&mut self, now: Time, service_id: u64) {
+        for Waiting { route, tid, request, .. } in self.held.opened(service_id) {
+            self.handle(now, route, tid, request.into());
+        }
+    }
+
+    /// Refuses a request that has waited for a listener long enough.
+    pub(super) fn refuse_held(&mut self, waiting: &Waiting) {
+        let message = match &waiting.request {
+            Request::Req(req) => refusal(req, RejReason::INVALID_SERVICE_ID),
+            Request::SidrReq(req) => no_service(req, SidrStatus::UNSUPPORTED),
+        };
+        self.answer(waiting.route, waiting.tid, &message);
     }
 
     fn on_req(&mut self, now: Time, route: Route, tid: u64, req: Req) -> Option<()> {
@@ -39,11 +59,14 @@ impl Manager {
             return self.on_duplicate_req(id, tid, &req);
         }
         let refuse = |manager: &mut Self, reason| {
-            let message = rej(0, req.local_comm_id, Subject::Req, reason, &[], &[]);
-            manager.answer(route, tid, &message);
+            manager.answer(route, tid, &refusal(&req, reason));
             Some(())
         };
         let Some(&listener) = self.services.get(&req.service_id) else {
+            let request = || Request::Req(Box::new(req.clone()));
+            if self.held.hold(now, route, tid, request, req.service_id) {
+                return Some(());
+            }
             return refuse(self, RejReason::INVALID_SERVICE_ID);
         };
         let rc_or_uc = req.transport_service_type <= 1;
@@ -54,14 +77,16 @@ impl Manager {
         if Mtu::from_verbs(req.path_mtu).is_none() {
             return refuse(self, RejReason::INVALID_MTU);
         }
-        if let Some(stale) = self.stale(&route, &req) {
+        let stale = self.index.established(route.remote, req.local_ca_guid, req.local_qpn);
+        if let Some(stale) = stale {
             // The peer has lost that connection: it would not reuse its queue pair otherwise.
             refuse(self, RejReason::STALE_CONNECTION);
             self.tell(stale, CmEvent::DisconnectRequest { id: stale });
             self.enter_timewait(now, stale, None);
             return Some(());
         }
-        if !self.has_room(listener) {
+        let has_room = self.index.sources.has_room(route.remote, Cost::HalfOpen);
+        if !has_room || !self.has_room(listener) {
             return refuse(self, RejReason::NO_RESOURCES);
         }
         let Some(id) = self.draw_id() else {
@@ -80,7 +105,7 @@ impl Manager {
             orphan: false,
             armed: None,
         };
-        self.connections.insert(id.0, connection);
+        self.insert(connection);
         self.peers.insert(key, id);
         self.events.push_back(CmEvent::Request { listener, id, route, req: Box::new(req) });
         Some(())
@@ -105,17 +130,6 @@ impl Manager {
         Some(())
     }
 
-    /// The established connection of the same queue pair of the same peer, if there is one.
-    fn stale(&self, route: &Route, req: &Req) -> Option<ConnId> {
-        let stale = self.connections.values().find(|c| {
-            matches!(c.state, State::Established { .. })
-                && c.remote_guid == req.local_ca_guid
-                && c.remote_qpn == req.local_qpn
-                && c.route.remote == route.remote
-        });
-        stale.map(|c| c.id)
-    }
-
     /// Counts a request towards the listener's backlog, if there is room.
     fn has_room(&mut self, listener: super::ListenerId) -> bool {
         let listener = self.listeners.get_mut(&listener.0);
@@ -138,6 +152,7 @@ impl Manager {
     fn on_rej(&mut self, now: Time, route: Route, rej: &Rej) -> Option<()> {
         // Who gave up waiting for an answer does not know the other's name for the connection.
         let id = match rej.remote_comm_id {
+            0 if self.held.withdraw(route.remote, rej.local_comm_id) => return Some(()),
             0 => *self.peers.get(&(route.remote, rej.local_comm_id, false))?,
             id => ConnId(id),
         };
@@ -269,7 +284,7 @@ impl Manager {
         Some(())
     }
 
-    fn on_sidr_req(&mut self, route: Route, tid: u64, req: SidrReq) -> Option<()> {
+    fn on_sidr_req(&mut self, now: Time, route: Route, tid: u64, req: SidrReq) -> Option<()> {
         let key: PeerKey = (route.remote, req.request_id, true);
         if let Some(&id) = self.peers.get(&key) {
             let connection = self.connections.get(&id.0)?;
@@ -280,19 +295,18 @@ impl Manager {
             return Some(());
         }
         let refuse = |manager: &mut Self, status: SidrStatus| {
-            let rep = SidrRep {
-                request_id: req.request_id,
-                service_id: req.service_id,
-                status: status.0,
-                ..SidrRep::default()
-            };
-            manager.answer(route, tid, &Message::SidrRep(rep));
+            manager.answer(route, tid, &no_service(&req, status));
             Some(())
         };
         let Some(&listener) = self.services.get(&req.service_id) else {
+            let request = || Request::SidrReq(Box::new(req.clone()));
+            if self.held.hold(now, route, tid, request, req.service_id) {
+                return Some(());
+            }
             return refuse(self, SidrStatus::UNSUPPORTED);
         };
-        if !self.has_room(listener) {
+        let has_room = self.index.sources.has_room(route.remote, Cost::Question);
+        if !has_room || !self.has_room(listener) {
             return refuse(self, SidrStatus::NO_QP);
         }
         let Some(id) = self.draw_id() else {
@@ -311,7 +325,7 @@ impl Manager {
             orphan: false,
             armed: None,
         };
-        self.connections.insert(id.0, connection);
+        self.insert(connection);
         self.peers.insert(key, id);
         self.events.push_back(CmEvent::Resolve { listener, id, route, req: Box::new(req) });
         Some(())
@@ -347,6 +361,21 @@ impl Manager {
     fn answer(&mut self, route: Route, tid: u64, message: &Message) {
         self.push(Outgoing { route, mad: Box::new(message.emit(tid)) });
     }
+}
+
+/// Refuses a request for a connection.
+fn refusal(req: &Req, reason: RejReason) -> Message {
+    rej(0, req.local_comm_id, Subject::Req, reason, &[], &[])
+}
+
+/// Answers a question without a queue pair.
+fn no_service(req: &SidrReq, status: SidrStatus) -> Message {
+    Message::SidrRep(SidrRep {
+        request_id: req.request_id,
+        service_id: req.service_id,
+        status: status.0,
+        ..SidrRep::default()
+    })
 }
 
 /// The longest time that an ended connection is kept for late packets, whatever a peer says.

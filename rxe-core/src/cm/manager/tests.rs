@@ -53,7 +53,7 @@ struct Two {
 impl Two {
     fn new() -> Self {
         let mut two = Self { now: Time::ZERO, sides: [manager(0), manager(1)] };
-        two.sides[1].listen(SERVICE, 4).unwrap();
+        two.sides[1].listen(two.now, SERVICE, 4).unwrap();
         two
     }
 
@@ -246,7 +246,7 @@ fn requests_beyond_the_backlog_are_refused_until_some_are_taken() {
 fn who_stops_listening_refuses_who_waits() {
     let mut two = Two::new();
     let listener = two.sides[1].services[&SERVICE];
-    assert_eq!(two.sides[1].listen(SERVICE, 1), Err(CmError::InUse));
+    assert_eq!(two.sides[1].listen(two.now, SERVICE, 1), Err(CmError::InUse));
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     two.settle();
     two.sides[1].unlisten(two.now, listener);
@@ -341,6 +341,210 @@ fn a_question_is_answered_once_and_again_when_the_answer_is_lost() {
     assert!(two.sides.iter().all(Manager::is_empty));
 }
 
+#[test]
+fn a_request_waits_while_a_program_changes_listeners() {
+    let mut two = Two::new();
+    let listener = two.sides[1].services[&SERVICE];
+    two.sides[1].unlisten(two.now, listener);
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    let question = SidrReq { service_id: SERVICE, ..SidrReq::default() };
+    let asked = two.sides[0].resolve(two.now, route(0), question).unwrap();
+    two.settle();
+    assert!(two.sides[0].poll_event().is_none() && two.sides[1].poll_event().is_none());
+    // The duplicate of one that waits is no second request.
+    two.wait(Duration::from_millis(600));
+    two.settle();
+    two.sides[1].listen(two.now, SERVICE, 4).unwrap();
+    let first = two.event(1);
+    assert!(matches!(first, CmEvent::Request { .. }));
+    assert!(matches!(two.event(1), CmEvent::Resolve { .. }));
+    assert!(two.sides[1].poll_event().is_none());
+    two.sides[1].accept(two.now, first.id(), rep(0x22)).unwrap();
+    two.settle();
+    assert_eq!(two.event(0).id(), a);
+    let second = two.sides[1].peers[&(gid(0), asked.0, true)];
+    two.sides[1].answer_sidr(two.now, second, SidrRep::default()).unwrap();
+    two.settle();
+    assert_eq!(two.event(0).id(), asked);
+}
+
+#[test]
+fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
+    let mut two = Two::new();
+    let rejected = |two: &mut Two| {
+        let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
+        assert_eq!(reason, RejReason::INVALID_SERVICE_ID);
+    };
+    // Nobody has ever listened to it.
+    let absent = Req { service_id: SERVICE + 1, ..req(0x11) };
+    two.sides[0].connect(two.now, route(0), absent).unwrap();
+    two.settle();
+    rejected(&mut two);
+    // Somebody did a moment ago.
+    let listener = two.sides[1].services[&SERVICE];
+    two.sides[1].unlisten(two.now, listener);
+    two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
+    two.settle();
+    assert_eq!(two.sides[1].poll_timeout(), Some(two.now + HELD_FOR));
+    two.now = two.now + HELD_FOR;
+    let now = two.now;
+    two.sides[1].handle_timeout(now);
+    two.settle();
+    rejected(&mut two);
+    // Somebody did long ago.
+    two.now = two.now + CLOSED_FOR;
+    two.sides[0].connect(two.now, route(0), req(0x13)).unwrap();
+    two.settle();
+    rejected(&mut two);
+    // Who gives up waiting waits no more.
+    let id = two.sides[1].listen(two.now, SERVICE, 4).unwrap();
+    two.sides[1].unlisten(two.now, id);
+    let a = two.sides[0].connect(two.now, route(0), req(0x14)).unwrap();
+    two.settle();
+    two.sides[0].destroy(two.now, a);
+    two.settle();
+    two.sides[1].listen(two.now, SERVICE, 4).unwrap();
+    assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
+}
+
+/// What `side` says to a message from `from`.
+fn answers(side: &mut Manager, now: Time, from: Gid, message: &Message) -> Vec<Outgoing> {
+    let mad = message.emit(9);
+    side.handle_mad(now, Route { remote: from, ..route(1) }, &Mad::from_array(&mad));
+    std::iter::from_fn(|| side.poll_transmit()).collect()
+}
+
+fn address(number: u32) -> Gid {
+    Gid::from(Ipv4Addr::from(0x0a01_0000 + number))
+}
+
+#[test]
+fn requests_that_wait_for_a_listener_are_few() {
+    let mut two = Two::new();
+    let listener = two.sides[1].services[&SERVICE];
+    two.sides[1].unlisten(two.now, listener);
+    let (side, now) = (&mut two.sides[1], two.now);
+    let mut waiting = |from: u32, count: u32| {
+        let ask = |id| Message::Req(Req { local_comm_id: id + 1, ..req(id) });
+        (0..count).filter(|id| answers(side, now, address(from), &ask(*id)).is_empty()).count()
+    };
+    assert_eq!(waiting(0, 1000), 64, "of one address");
+    assert_eq!((1..100).map(|from| waiting(from, 10)).sum::<usize>(), 256 - 64, "of all");
+}
+
+#[test]
+fn a_request_that_says_it_is_of_a_connection_ends_it_only_from_its_address() {
+    let (mut two, _, b) = Two::connected();
+    // The same queue pair of the same device, as an attacker can know both.
+    let guid = two.sides[0].config().guid;
+    let forged = Req { local_comm_id: 77, local_ca_guid: guid, ..req(0x11) };
+    let (side, now) = (&mut two.sides[1], two.now);
+    answers(side, now, address(1), &Message::Req(forged.clone()));
+    let request = side.poll_event().unwrap();
+    assert!(matches!(request, CmEvent::Request { .. }), "an ordinary request: {request:?}");
+    assert!(side.poll_event().is_none());
+    side.disconnect(now, b, &[]).expect("the connection stands");
+}
+
+#[test]
+fn a_forged_request_makes_no_flood() {
+    let mut two = Two::new();
+    let victim = address(1);
+    let (side, mut now) = (&mut two.sides[1], two.now);
+    side.widen(side.services[&SERVICE], 100_000);
+    let (mut bytes_in, mut bytes_out) = (0, 0);
+    // For two minutes, a server accepts what somebody asks for in the name of another.
+    for step in 0..1200 {
+        for n in 0..100 {
+            let id = step * 100 + n + 1;
+            let req = Req { local_comm_id: id, ..req(id & 0xff_ffff) };
+            bytes_in += mad::LEN;
+            bytes_out += answers(side, now, victim, &Message::Req(req)).len() * mad::LEN;
+        }
+        while let Some(event) = side.poll_event() {
+            if let CmEvent::Request { id, .. } = event {
+                side.taken(id);
+                side.accept(now, id, rep(0x22)).unwrap();
+            }
+        }
+        now = now + Duration::from_millis(100);
+        side.handle_timeout(now);
+        bytes_out += std::iter::from_fn(|| side.poll_transmit()).count() * mad::LEN;
+    }
+    // One answer to each, and of what is sent again 8 KiB a second. Those that are given up
+    // (REJ) are counted with the answers.
+    let again = (256 + 32 * 120 + sources::MAX_HALF_OPEN) * mad::LEN;
+    assert!(bytes_out <= bytes_in + again, "{bytes_in} bytes in, {bytes_out} out");
+    assert!(side.len() <= sources::MAX_HALF_OPEN, "{} connections are kept for it", side.len());
+    // Others are served all the same.
+    let other = Message::Req(Req { local_comm_id: 1, ..req(5) });
+    answers(side, now, address(2), &other);
+    assert!(matches!(side.poll_event(), Some(CmEvent::Request { .. })));
+}
+
+#[test]
+fn questions_leave_room_for_connections() {
+    let mut two = Two::new();
+    let (side, mut now) = (&mut two.sides[1], two.now);
+    side.widen(side.services[&SERVICE], 100_000);
+    let ask = |id| SidrReq { service_id: SERVICE, request_id: id, ..SidrReq::default() };
+    let mut served = 0;
+    // 10,000 a second, of one address in two, for longer than an answer is kept.
+    for id in 1..=250_000u32 {
+        let from = if id % 2 == 0 { address(1) } else { address(id) };
+        answers(side, now, from, &Message::SidrReq(ask(id)));
+        while let Some(event) = side.poll_event() {
+            served += 1;
+            side.taken(event.id());
+            side.answer_sidr(now, event.id(), SidrRep::default()).unwrap();
+        }
+        while side.poll_transmit().is_some() {}
+        now = now + Duration::from_micros(100);
+        side.handle_timeout(now);
+    }
+    assert_eq!(served, 250_000, "all are answered");
+    assert!(side.len() <= sources::MAX_ALL_QUESTIONS, "{} are kept", side.len());
+    // Where the consumer answers none, one address can not keep others from asking.
+    for id in 1..=5_000u32 {
+        answers(side, now, address(7), &Message::SidrReq(ask(id)));
+    }
+    while side.poll_event().is_some() {}
+    answers(side, now, address(8), &Message::SidrReq(ask(1)));
+    assert!(matches!(side.poll_event(), Some(CmEvent::Resolve { .. })));
+}
+
+#[test]
+fn a_connection_costs_the_same_however_many_there_are() {
+    let mut two = Two::new();
+    let (side, now) = (&mut two.sides[1], two.now);
+    side.widen(side.services[&SERVICE], 100_000);
+    for n in 0..20_000u32 {
+        // Several queue pairs of each peer, so that no key is told by the address alone.
+        let from = address(n / 4);
+        let req = Req { local_comm_id: n + 1, local_ca_guid: u64::from(n / 4), ..req(n) };
+        answers(side, now, from, &Message::Req(req));
+        let id = side.poll_event().unwrap().id();
+        side.accept(now, id, rep(0x10_0000 + n)).unwrap();
+        while side.poll_transmit().is_some() {}
+        if n % 2 == 0 {
+            side.established_by(Qpn::from_wire(0x10_0000 + n));
+        } else {
+            let (local_comm_id, remote_comm_id) = (n + 1, id.0);
+            let rtu = mad::Rtu { local_comm_id, remote_comm_id, ..mad::Rtu::default() };
+            answers(side, now, from, &Message::Rtu(rtu));
+        }
+        assert_eq!(side.poll_event(), Some(CmEvent::Established { id }));
+        // Found by its remote queue pair: a new request of the same one ends it.
+        let found = side.index.established(from, u64::from(n / 4), Qpn::from_wire(n));
+        assert_eq!(found, Some(id));
+    }
+    let ids: Vec<_> = side.connections.keys().copied().collect();
+    for id in ids {
+        side.forget(ConnId(id));
+    }
+    assert!(side.index.is_empty());
+}
+
 /// A seeded choice.
 struct Dice(u64);
 
@@ -367,7 +571,7 @@ fn simulate(seed: u64) {
     let mut dice = Dice(seed);
     let mut sides = [manager(0), manager(1)];
     for side in &mut sides {
-        side.listen(SERVICE, 3).unwrap();
+        side.listen(Time::ZERO, SERVICE, 3).unwrap();
     }
     let loss = dice.roll(3) * 15;
     let mut now = Time::ZERO;
@@ -481,6 +685,7 @@ fn simulate(seed: u64) {
         }
         if ending && air.is_empty() && sides.iter().all(Manager::is_empty) {
             assert!(sides.iter().all(|s| s.timers.is_empty() && s.peers.is_empty()), "seed {seed}");
+            assert!(sides.iter().all(|s| s.index.is_empty()), "seed {seed}");
             assert!(sides.iter().all(|s| s.listeners.values().all(|l| l.waiting == 0)));
             return;
         }

@@ -1,0 +1,159 @@
+//! Requests for a service whose listener ended a moment ago.
+//!
+//! Programs change listeners: perftest's server, for one, destroys the one of its first connection and
+//! then makes another, while its client connects again without knowing when. A kernel refuses a request
+//! that falls into the gap (INVALID_SERVICE_ID), and it depends on the scheduler whether one does. Here
+//! such a request waits for the next listener, for [`HELD_FOR`] at most. A service that nobody has
+//! listened to for [`CLOSED_FOR`] is refused at once.
+//!
+//! What strangers can make this keep is bounded by [`MAX_HELD`] and [`MAX_OF_SOURCE`].
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::Route;
+use crate::cm::mad::{Message, Req, SidrReq};
+use crate::types::{Gid, Time};
+
+/// How long after the end of its listener requests for a service wait.
+pub const CLOSED_FOR: Duration = Duration::from_secs(3);
+/// How long a request waits.
+pub const HELD_FOR: Duration = Duration::from_secs(1);
+/// Requests that wait.
+const MAX_HELD: usize = 256;
+/// Those of one address.
+const MAX_OF_SOURCE: usize = 64;
+/// Services whose listener ended a moment ago.
+const MAX_CLOSED: usize = 1024;
+
+/// See the module's opening.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Until when requests for a service wait.
+    closed: HashMap<u64, Time>,
+    /// In the order in which they came, which is that of their deadlines.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    until: Time,
+    pub(super) route: Route,
+    pub(super) tid: u64,
+    pub(super) request: Request,
+}
+
+/// What waits for a listener.
+#[derive(Debug)]
+pub(super) enum Request {
+    Req(Box<Req>),
+    SidrReq(Box<SidrReq>),
+}
+
+impl Request {
+    fn service_id(&self) -> u64 {
+        match self {
+            Self::Req(req) => req.service_id,
+            Self::SidrReq(req) => req.service_id,
+        }
+    }
+
+    /// What the peer calls it.
+    fn remote_id(&self) -> (u32, bool) {
+        match self {
+            Self::Req(req) => (req.local_comm_id, false),
+            Self::SidrReq(req) => (req.request_id, true),
+        }
+    }
+}
+
+impl From<Request> for Message {
+    fn from(request: Request) -> Self {
+        match request {
+            Request::Req(req) => Self::Req(*req),
+            Request::SidrReq(req) => Self::SidrReq(*req),
+        }
+    }
+}
+
+impl Held {
+    /// Nobody listens on this service any more.
+    pub(super) fn closed(&mut self, now: Time, service_id: u64) {
+        if self.closed.len() >= MAX_CLOSED {
+            self.closed.retain(|_, until| *until > now);
+        }
+        if self.closed.len() < MAX_CLOSED {
+            self.closed.insert(service_id, now + CLOSED_FOR);
+        }
+    }
+
+    /// Somebody listens on this service: what has waited for that.
+    pub(super) fn opened(&mut self, service_id: u64) -> VecDeque<Waiting> {
+        self.closed.remove(&service_id);
+        let all = std::mem::take(&mut self.waiting);
+        let (out, stay) = all.into_iter().partition(|w| w.request.service_id() == service_id);
+        self.waiting = stay;
+        out
+    }
+
+    /// Keeps a request for a service that nobody listens to, if somebody did a moment ago. A duplicate
+    /// of one that waits is kept with it.
+    pub(super) fn hold(
+        &mut self,
+        now: Time,
+        route: Route,
+        tid: u64,
+        request: impl FnOnce() -> Request,
+        service_id: u64,
+    ) -> bool {
+        match self.closed.get(&service_id) {
+            None => return false,
+            Some(until) if *until <= now => {
+                self.closed.remove(&service_id);
+                return false;
+            }
+            Some(_) => {}
+        }
+        let request = request();
+        let id = request.remote_id();
+        let mut of_source = 0;
+        for waiting in self.waiting.iter().filter(|w| w.route.remote == route.remote) {
+            if waiting.request.remote_id() == id {
+                return true;
+            }
+            of_source += 1;
+        }
+        let room = self.waiting.len() < MAX_HELD && of_source < MAX_OF_SOURCE;
+        if room {
+            self.waiting.push_back(Waiting { until: now + HELD_FOR, route, tid, request });
+        }
+        room
+    }
+
+    /// The peer no longer wants what it calls this.
+    pub(super) fn withdraw(&mut self, source: Gid, remote_id: u32) -> bool {
+        let before = self.waiting.len();
+        let theirs =
+            |w: &Waiting| w.route.remote == source && w.request.remote_id() == (remote_id, false);
+        self.waiting.retain(|w| !theirs(w));
+        self.waiting.len() < before
+    }
+
+    /// When the next has waited long enough.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.waiting.front().map(|w| w.until)
+    }
+
+    /// One that has waited long enough.
+    pub(super) fn expired(&mut self, now: Time) -> Option<Waiting> {
+        self.waiting.front().filter(|w| w.until <= now)?;
+        self.waiting.pop_front()
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.closed.clear();
+    }
+}

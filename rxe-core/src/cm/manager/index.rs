@@ -1,0 +1,99 @@
+//! Where connections are found by their queue pairs, so that a message costs the same however many
+//! connections there are.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::ConnId;
+use super::connection::{Connection, State};
+use super::sources::Sources;
+use crate::types::{Gid, Qpn};
+
+/// A queue pair of a peer: the peer's address, the GUID of its device and the QPN.
+type RemoteQp = (Gid, u64, Qpn);
+
+/// What follows from the states of all connections. It changes with each of them.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Established connections by their remote queue pairs.
+    established: HashMap<RemoteQp, ConnId>,
+    /// Connections whose REP is not answered, by their own queue pairs.
+    unanswered: HashMap<Qpn, ConnId>,
+    pub(super) sources: Sources,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self { established: HashMap::new(), unanswered: HashMap::new(), sources: Sources::new() }
+    }
+
+    /// The established connection of a peer's queue pair.
+    pub(super) fn established(&self, remote: Gid, guid: u64, qpn: Qpn) -> Option<ConnId> {
+        self.established.get(&(remote, guid, qpn)).copied()
+    }
+
+    /// The connection of an own queue pair whose REP is not answered.
+    pub(super) fn unanswered(&self, qpn: Qpn) -> Option<ConnId> {
+        self.unanswered.get(&qpn).copied()
+    }
+
+    /// A connection begins in the state that it has.
+    pub(super) fn begun(&mut self, connection: &Connection) {
+        self.enter(connection);
+        self.sources.changed(connection.route.remote, None, connection.state.cost());
+    }
+
+    /// A connection was in a state, and is in another now.
+    pub(super) fn moved(&mut self, connection: &Connection, from: &State) {
+        self.leave(connection, from);
+        self.enter(connection);
+        self.sources.changed(connection.route.remote, from.cost(), connection.state.cost());
+    }
+
+    /// A connection is forgotten.
+    pub(super) fn ended(&mut self, connection: &Connection) {
+        self.leave(connection, &connection.state);
+        self.sources.changed(connection.route.remote, connection.state.cost(), None);
+    }
+
+    fn enter(&mut self, connection: &Connection) {
+        match connection.state {
+            State::Established { .. } => {
+                self.established.insert(remote_qp(connection), connection.id);
+            }
+            State::RepSent(_) => {
+                self.unanswered.insert(connection.local_qpn, connection.id);
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, connection: &Connection, state: &State) {
+        match state {
+            State::Established { .. } => {
+                remove(&mut self.established, &remote_qp(connection), connection.id);
+            }
+            State::RepSent(_) => {
+                remove(&mut self.unanswered, &connection.local_qpn, connection.id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether there is nothing in it.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.established.is_empty() && self.unanswered.is_empty() && self.sources.is_empty()
+    }
+}
+
+fn remote_qp(connection: &Connection) -> RemoteQp {
+    (connection.route.remote, connection.remote_guid, connection.remote_qpn)
+}
+
+/// Removes a key, unless another connection has taken its place.
+fn remove<K: Hash + Eq>(map: &mut HashMap<K, ConnId>, key: &K, id: ConnId) {
+    if map.get(key) == Some(&id) {
+        map.remove(key);
+    }
+}
