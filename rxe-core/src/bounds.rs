@@ -31,4 +31,4 @@ pub const fn max_peer_bytes(max_dest_rd_atomic: u8) -> usize {
 }
 
 /// Bytes of the events.
-pub const MAX_EVENT_BYTES: usize = 64 * MAX_EVENTS;
+pub const MAX_EVENT_BYTES: usize = 80 * MAX_EVENTS;

@@ -10,7 +10,7 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 
 use rxe_core::VerbsError;
-use rxe_core::mem::{Access, Buffer, RegionChange, Span, WritableSpan};
+use rxe_core::mem::{Access, AccessError, Buffer, RegionChange, Span, WritableSpan};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
@@ -81,7 +81,8 @@ impl MemoryRegion {
     /// # Errors
     /// They do not fit; or the memory is the program's own, registered to be read only.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.writable(offset, bytes.len(), |span| span.write(bytes))
+        let written = self.writable(offset, bytes.len(), |span| span.write(bytes))?;
+        written.map_err(|why| unusable(offset, why))
     }
 
     /// Copies bytes out, as many as `out` has room for.
@@ -89,7 +90,8 @@ impl MemoryRegion {
     /// # Errors
     /// There are not as many.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
-        self.readable(offset, out.len(), |span| span.read(out))
+        let read = self.readable(offset, out.len(), |span| span.read(out))?;
+        read.map_err(|why| unusable(offset, why))
     }
 
     /// Copies bytes out.
@@ -100,7 +102,8 @@ impl MemoryRegion {
         let (offset, len) = self.resolve(&range);
         let mut bytes = Vec::new();
         // Checked before anything is allocated.
-        self.readable(offset, len, |span| span.append_to(&mut bytes))?;
+        let read = self.readable(offset, len, |span| span.append_to(&mut bytes))?;
+        read.map_err(|why| unusable(offset, why))?;
         Ok(bytes)
     }
 
@@ -109,7 +112,7 @@ impl MemoryRegion {
     /// # Errors
     /// They are not inside the region or not at a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> Result<u64> {
-        self.readable(offset, 8, |span| span.load())?.ok_or_else(|| misaligned(offset))
+        self.readable(offset, 8, |span| span.load())?.map_err(|why| unusable(offset, why))
     }
 
     /// Writes 8 bytes at once, in the machine's byte order.
@@ -119,7 +122,7 @@ impl MemoryRegion {
     /// registered to be read only.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
         let stored = self.writable(offset, 8, |span| span.store(value.to_ne_bytes()))?;
-        stored.ok_or_else(|| misaligned(offset))
+        stored.map_err(|why| unusable(offset, why))
     }
 
     /// Names some of its bytes for a work request. What is not inside the region shows when the
@@ -350,7 +353,11 @@ pub(crate) fn check_access(access: Access) -> Result<()> {
     Ok(())
 }
 
-fn misaligned(offset: usize) -> crate::Error {
-    let why = format!("{offset}: an atomic word must be at a multiple of 8");
+/// Why bytes that are inside the region could not be used.
+fn unusable(offset: usize, why: AccessError) -> Error {
+    let why = match why {
+        AccessError::Misaligned => format!("{offset}: an atomic word must be at a multiple of 8"),
+        other => format!("{offset}: {}", other.explain()),
+    };
     VerbsError::InvalidAttribute { name: "offset", why }.into()
 }

@@ -39,7 +39,7 @@ fn our_responder_answers_connectx_as_connectx_does() {
     let table = end.register(CX_TABLE, reads[0].va, size);
     // What the READ found was there.
     let found = talk.iter().find(|t| t.packet().info().kind == OpKind::ReadResponse).unwrap();
-    table.span(0, 64).unwrap().write(found.packet().payload());
+    table.span(0, 64).unwrap().write(found.packet().payload()).unwrap();
 
     let mut answers = Vec::new();
     for request in talk.iter().filter(|t| t.net.dst == CX_RESPONDER.0) {
@@ -53,8 +53,8 @@ fn our_responder_answers_connectx_as_connectx_does() {
     assert_eq!(ours.len(), 5);
     // The last of their requests, behind the NAK, got no answer from either.
     assert_eq!(end.qp.state(), QpState::Err);
-    assert_eq!(locks.span(0, 8).unwrap().fetch_add(0), Some(0), "locked and unlocked again");
-    assert_eq!(table.span(0, 8).unwrap().fetch_add(0), Some(1), "0 was swapped for 1");
+    assert_eq!(locks.span(0, 8).unwrap().load(), Ok(0), "locked and unlocked again");
+    assert_eq!(table.span(0, 8).unwrap().load(), Ok(1), "0 was swapped for 1");
 }
 
 /// The request, or where it is a masked COMPARE AND SWAP (opcode 0x18, an extension of ConnectX that
@@ -83,7 +83,7 @@ fn a_masked_atomic_itself_is_refused_as_a_request_that_does_not_exist() {
     let aeth = answers[0].packet().aeth().unwrap();
     assert_eq!(aeth.syndrome, Syndrome::Nak(NakCode::InvalidRequest));
     assert_eq!((answers[0].packet().psn(), answers.len()), (talk[0].packet().psn(), 1));
-    assert_eq!(locks.span(0, 8).unwrap().fetch_add(0), Some(0));
+    assert_eq!(locks.span(0, 8).unwrap().load(), Ok(0));
 }
 
 #[test]
@@ -125,9 +125,9 @@ fn our_requester_asks_and_understands_as_connectx_does() {
     assert_eq!(ended, [(Status::Success, 64), (Status::Success, 8)]);
     let data = talk.iter().find(|t| t.packet().info().kind == OpKind::ReadResponse).unwrap();
     let mut there = [0; 64];
-    memory.span(0, 64).unwrap().read(&mut there);
+    memory.span(0, 64).unwrap().read(&mut there).unwrap();
     assert_eq!(there, data.packet().payload());
-    assert_eq!(memory.span(64, 8).unwrap().fetch_add(0), Some(0), "what the atomic found");
+    assert_eq!(memory.span(64, 8).unwrap().load(), Ok(0), "what the atomic found");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn our_responder_acknowledges_huawei_as_huawei_does() {
     assert_eq!(received.len(), 13);
     assert!(received.iter().all(|c| (c.byte_len, c.imm) == (2048, Some(Immediate::Data(1)))));
     let mut there = vec![0; sent.len()];
-    memory.span(0, sent.len() as u64).unwrap().read(&mut there);
+    memory.span(0, sent.len() as u64).unwrap().read(&mut there).unwrap();
     assert_eq!(there, sent);
 }
 
@@ -172,7 +172,7 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
     let requests: Vec<_> = talk.iter().filter(is_request).collect();
     for (id, pair) in (0..).zip(requests.chunks(2)) {
         let data = [pair[0].packet().payload(), pair[1].packet().payload()].concat();
-        memory.span(id * 2048, 2048).unwrap().write(&data);
+        memory.span(id * 2048, 2048).unwrap().write(&data).unwrap();
         let sge = Sge { addr: id * 2048, length: 2048, lkey: key };
         end.send(SendOp::Send { imm: pair[1].packet().imm() }, sge);
     }

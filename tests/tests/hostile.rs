@@ -80,7 +80,7 @@ fn is_refused(end: &mut End, memory: &Buffer, said: &Said, code: NakCode) {
 
 fn bytes(memory: &Buffer) -> [u8; LEN] {
     let mut all = [0; LEN];
-    memory.span(0, LEN as u64).unwrap().read(&mut all);
+    memory.span(0, LEN as u64).unwrap().read(&mut all).unwrap();
     all
 }
 

@@ -222,7 +222,7 @@ impl Capture {
             let seeds = self.of(end, "fill").filter(|f| f["request"]["mr"] == got["mr"]);
             for fill in seeds {
                 let seed = word(&fill["request"]["seed"]);
-                memory.span(0, size as u64).unwrap().write(&pattern(seed, size));
+                memory.span(0, size as u64).unwrap().write(&pattern(seed, size)).unwrap();
             }
             let key = Key::new(word(&got["rkey"]));
             let rights = access(&asked["access"]);

@@ -108,6 +108,7 @@ impl Counters {
             Event::CongestionSeen { .. } => self.cnp_sent += 1,
             Event::CongestionNotified { .. } => self.cnp_received += 1,
             Event::CommunicationEstablished { .. }
+            | Event::MemoryFaulted { .. }
             | Event::SqDrained { .. }
             | Event::ResponderFailed { .. }
             | Event::SrqLimitReached { .. }

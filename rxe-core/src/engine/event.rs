@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::counters::Counters;
 use crate::bounds::{MAX_EVENT_BYTES, MAX_EVENTS};
-use crate::mem::AccessError;
+use crate::mem::{AccessError, MemoryFault};
 use crate::queue::{CompletionOp, Status};
 use crate::types::{Key, Psn, Qpn};
 use crate::wire::{DropReason, NakCode};
@@ -110,6 +110,14 @@ pub enum Event {
         /// The own QP.
         qpn: Qpn,
     },
+    /// Memory that is registered was not there when a copy was made. What becomes of the QP is told
+    /// by other events.
+    MemoryFaulted {
+        /// The own QP.
+        qpn: Qpn,
+        /// Where, and why.
+        fault: MemoryFault,
+    },
     /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); all QPs that complete there go into the
     /// error state.
     CqOverflow {
@@ -207,6 +215,7 @@ impl Event {
             | Self::CongestionSeen { qpn }
             | Self::CongestionNotified { qpn }
             | Self::ResponderFailed { qpn, .. }
+            | Self::MemoryFaulted { qpn, .. }
             | Self::CqOverflow { qpn, .. } => Some(qpn),
             Self::SrqLimitReached { .. } => None,
         }
@@ -239,6 +248,12 @@ impl fmt::Display for Event {
             Self::CongestionNotified { .. } => {
                 f.write_str("told of congestion on the way to the peer: sending slower")
             }
+            Self::MemoryFaulted { fault, .. } => write!(
+                f,
+                "no access to registered memory at {:#x}: {}",
+                fault.addr,
+                AccessError::Faulted(*fault).explain()
+            ),
             Self::CqOverflow { .. } => f.write_str("completion queue overflowed"),
         }
     }

@@ -18,9 +18,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::copy;
+use super::{AccessError, guarded};
 
 /// Memory to be registered: either its own allocation or a range that the caller vouches for.
 ///
@@ -158,45 +157,49 @@ impl Span<'_> {
 
     /// Fills `out` from the span's start.
     ///
+    /// # Errors
+    /// The memory is not there ([`AccessError::Faulted`]). What `out` holds then means nothing.
+    ///
     /// # Panics
     /// If the span is shorter than `out`.
-    pub fn read(&self, out: &mut [u8]) {
+    pub fn read(&self, out: &mut [u8]) -> Result<(), AccessError> {
         assert!(out.len() <= self.len, "a copy must fit its span");
         // SAFETY: the span's bytes are valid for reads while it lives; `out` is exclusive memory,
         // which registered memory is not.
-        unsafe { copy::load(self.ptr.as_ptr(), out.as_mut_ptr(), out.len()) }
+        Ok(unsafe { guarded::load(self.ptr.as_ptr(), out.as_mut_ptr(), out.len()) }?)
     }
 
     /// Appends all of its bytes to `out`.
-    pub fn append_to(&self, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// The memory is not there; `out` is as it was.
+    pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
         out.reserve(self.len);
         let end = out.len();
         // SAFETY: the span's bytes are valid for reads while it lives; `reserve` has made room for
         // as many behind the vector's end, which is private memory, and once they are copied there
         // the first `end + len` bytes are initialised.
         unsafe {
-            copy::load(self.ptr.as_ptr(), out.as_mut_ptr().add(end), self.len);
+            guarded::load(self.ptr.as_ptr(), out.as_mut_ptr().add(end), self.len)?;
             out.set_len(end + self.len);
         }
+        Ok(())
     }
 
-    /// The 8 bytes at once, in the machine's byte order. `None` if they are not 8 or misaligned. Whoever
-    /// finds what a peer wrote there finds all that the peer wrote before.
-    pub fn load(&self) -> Option<u64> {
-        if !self.is_word() {
-            return None;
-        }
-        // SAFETY: 8 bytes that are valid for reads, and aligned. A relaxed load may be made of memory
-        // that is mapped for reading only (std::sync::atomic, "Atomic accesses to read-only memory");
-        // the fence makes it an acquiring one.
-        let value =
-            unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().cast()).load(Ordering::Relaxed) };
-        fence(Ordering::Acquire);
-        Some(value)
+    /// The 8 bytes at once, in the machine's byte order. Whoever finds what a peer wrote there finds all
+    /// that the peer wrote before.
+    ///
+    /// # Errors
+    /// They are not 8, or misaligned; or the memory is not there.
+    pub fn load(&self) -> Result<u64, AccessError> {
+        // SAFETY: an aligned word of the span, which may be read while it lives.
+        Ok(unsafe { guarded::load_word(self.word()?) }?)
     }
 
-    fn is_word(&self) -> bool {
-        self.len == 8 && self.ptr.as_ptr().addr().is_multiple_of(8)
+    /// The 8 bytes as a word that one instruction can read or change.
+    fn word(&self) -> Result<*mut u64, AccessError> {
+        let is_word = self.len == 8 && self.ptr.as_ptr().addr().is_multiple_of(8);
+        if is_word { Ok(self.ptr.as_ptr().cast()) } else { Err(AccessError::Misaligned) }
     }
 }
 
@@ -215,38 +218,45 @@ impl<'b> WritableSpan<'b> {
     /// Copies all of `bytes` to the span's start, the first byte first. Whoever sees the last one
     /// (with an acquiring load) sees all of them.
     ///
+    /// # Errors
+    /// The memory is not there. Some of the bytes may have been written.
+    ///
     /// # Panics
     /// If the span is shorter than `bytes`: callers size the span by what they copy.
-    pub fn write(&self, bytes: &[u8]) {
+    pub fn write(&self, bytes: &[u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.0.len, "a copy must fit its span");
         // SAFETY: the span's bytes are valid for writes while it lives; `bytes` is a Rust slice of
         // private memory and so does not overlap registered memory.
-        unsafe { copy::store(bytes.as_ptr(), self.0.ptr.as_ptr(), bytes.len()) }
+        Ok(unsafe { guarded::store(bytes.as_ptr(), self.0.ptr.as_ptr(), bytes.len()) }?)
     }
 
-    /// The 8 bytes as a CPU atomic, or `None` if they are not aligned to 8 or not 8.
-    fn as_atomic(&self) -> Option<&AtomicU64> {
-        // SAFETY: valid for reads and writes and aligned. Every access that is made to registered
-        // memory here is atomic; of the program's own, its author must take care.
-        self.0.is_word().then(|| unsafe { AtomicU64::from_ptr(self.0.ptr.as_ptr().cast()) })
+    /// COMPARE-AND-SWAP on the 8 bytes; the value before. IBTA 9.4.5.1.
+    ///
+    /// # Errors
+    /// They are not 8, or misaligned; or the memory is not there.
+    pub fn compare_swap(&self, compare: u64, swap: u64) -> Result<u64, AccessError> {
+        // SAFETY: an aligned word of the span, which may be written while it lives. Every access that
+        // is made to registered memory here is atomic; of the program's own, its author must take
+        // care.
+        Ok(unsafe { guarded::compare_swap(self.0.word()?, compare, swap) }?)
     }
 
-    /// COMPARE-AND-SWAP on the 8 bytes; the value before. `None` if misaligned. IBTA 9.4.5.1.
-    pub fn compare_swap(&self, compare: u64, swap: u64) -> Option<u64> {
-        let (acq, rel) = (Ordering::SeqCst, Ordering::SeqCst);
-        let word = self.as_atomic()?;
-        Some(word.compare_exchange(compare, swap, acq, rel).unwrap_or_else(|before| before))
+    /// Stores the 8 bytes at once: nobody sees half of them. ATOMIC WRITE.
+    ///
+    /// # Errors
+    /// They are not 8, or misaligned; or the memory is not there.
+    pub fn store(&self, bytes: [u8; 8]) -> Result<(), AccessError> {
+        // SAFETY: as above.
+        Ok(unsafe { guarded::store_word(self.0.word()?, u64::from_ne_bytes(bytes)) }?)
     }
 
-    /// Stores the 8 bytes at once: nobody sees half of them. `None` if misaligned. ATOMIC WRITE.
-    pub fn store(&self, bytes: [u8; 8]) -> Option<()> {
-        self.as_atomic()?.store(u64::from_ne_bytes(bytes), Ordering::Release);
-        Some(())
-    }
-
-    /// FETCH-AND-ADD on the 8 bytes, wrapping; the value before. `None` if misaligned.
-    pub fn fetch_add(&self, add: u64) -> Option<u64> {
-        Some(self.as_atomic()?.fetch_add(add, Ordering::SeqCst))
+    /// FETCH-AND-ADD on the 8 bytes, wrapping; the value before.
+    ///
+    /// # Errors
+    /// They are not 8, or misaligned; or the memory is not there.
+    pub fn fetch_add(&self, add: u64) -> Result<u64, AccessError> {
+        // SAFETY: as above.
+        Ok(unsafe { guarded::fetch_add(self.0.word()?, add) }?)
     }
 }
 
@@ -286,26 +296,26 @@ mod tests {
     fn atomics_work_on_aligned_words_only() {
         let buffer = Buffer::zeroed(32);
         let word = buffer.span(8, 8).unwrap();
-        assert_eq!(word.fetch_add(5), Some(0));
-        assert_eq!(word.compare_swap(5, 9), Some(5));
-        assert_eq!(word.compare_swap(5, 1), Some(9), "no match, no swap");
-        assert_eq!(word.fetch_add(u64::MAX), Some(9));
-        assert_eq!(word.load(), Some(8), "adding wraps");
-        assert_eq!(buffer.span(4, 8).unwrap().load(), None);
-        assert_eq!(buffer.span(8, 4).unwrap().load(), None);
-        assert_eq!(buffer.span(4, 8).unwrap().fetch_add(1), None);
+        assert_eq!(word.fetch_add(5), Ok(0));
+        assert_eq!(word.compare_swap(5, 9), Ok(5));
+        assert_eq!(word.compare_swap(5, 1), Ok(9), "no match, no swap");
+        assert_eq!(word.fetch_add(u64::MAX), Ok(9));
+        assert_eq!(word.load(), Ok(8), "adding wraps");
+        assert_eq!(buffer.span(4, 8).unwrap().load(), Err(AccessError::Misaligned));
+        assert_eq!(buffer.span(8, 4).unwrap().load(), Err(AccessError::Misaligned));
+        assert_eq!(buffer.span(4, 8).unwrap().fetch_add(1), Err(AccessError::Misaligned));
     }
 
     #[test]
     fn bytes_go_in_and_come_out() {
         let buffer = Buffer::zeroed(10);
-        buffer.span(3, 4).unwrap().write(b"abcd");
+        buffer.span(3, 4).unwrap().write(b"abcd").unwrap();
         let mut out = [0; 10];
-        buffer.span(0, 10).unwrap().read(&mut out);
+        buffer.span(0, 10).unwrap().read(&mut out).unwrap();
         assert_eq!(&out, b"\0\0\0abcd\0\0\0");
         assert!(buffer.span(7, 4).is_none());
         let mut all = b"> ".to_vec();
-        buffer.span(2, 6).unwrap().append_to(&mut all);
+        buffer.span(2, 6).unwrap().append_to(&mut all).unwrap();
         assert_eq!(&all, b"> \0abcd\0");
     }
 }

@@ -8,7 +8,15 @@
 //! - every span lies inside one region, in the right protection domain, with the rights asked for.
 
 mod access;
+#[cfg(any(
+    test,
+    miri,
+    fuzzing,
+    sanitized,
+    not(any(target_arch = "x86_64", target_arch = "aarch64"))
+))]
 mod copy;
+mod guarded;
 mod rights;
 mod sge;
 #[cfg(test)]
@@ -20,8 +28,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub use access::{Buffer, Span, WritableSpan};
+pub use guarded::{FaultCause, MemoryFault, recovery};
 pub use rights::Access;
-pub(crate) use sge::{Spans, read_spans, write_spans};
+pub(crate) use sge::{Spans, append_spans, write_spans};
 pub use window::{Binding, WindowError, WindowType};
 
 use access::Unchecked;
@@ -49,6 +58,14 @@ pub enum AccessError {
     NotPermitted,
     /// An atomic's address is not a multiple of 8.
     Misaligned,
+    /// The region is registered, but the memory behind it is not there any more.
+    Faulted(MemoryFault),
+}
+
+impl From<MemoryFault> for AccessError {
+    fn from(fault: MemoryFault) -> Self {
+        Self::Faulted(fault)
+    }
 }
 
 impl AccessError {
@@ -60,6 +77,12 @@ impl AccessError {
             Self::OutOfBounds => "the address range reaches outside the memory region",
             Self::NotPermitted => "the memory region was not registered with this access right",
             Self::Misaligned => "the address of an atomic must be a multiple of 8",
+            Self::Faulted(fault) => match fault.cause {
+                FaultCause::Unmapped => "the registered memory is not mapped any more",
+                FaultCause::Protected => "the protection of the registered memory has changed",
+                FaultCause::BeyondFile => "the file that is mapped as registered memory was cut",
+                FaultCause::Other => "the registered memory can not be accessed",
+            },
         }
     }
 }

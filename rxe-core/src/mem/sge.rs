@@ -94,22 +94,25 @@ fn for_each_piece(
     if left > 0 { Err(AccessError::OutOfBounds) } else { Ok(()) }
 }
 
-/// Fills `out` from the pieces, which hold at least as much.
-pub(crate) fn read_spans(spans: &[Span<'_>], mut out: &mut [u8]) {
-    for span in spans {
-        let (head, rest) = out.split_at_mut(span.len().min(out.len()));
-        span.read(head);
-        out = rest;
-    }
+/// Appends all bytes of the pieces to `out`.
+///
+/// # Errors
+/// Some of the memory is not there.
+pub(crate) fn append_spans(spans: &[Span<'_>], out: &mut Vec<u8>) -> Result<(), AccessError> {
+    spans.iter().try_for_each(|span| span.append_to(out))
 }
 
 /// Copies `bytes` into the pieces, which hold at least as much.
-pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) {
+///
+/// # Errors
+/// Some of the memory is not there. What comes before it has been written.
+pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) -> Result<(), AccessError> {
     for span in spans {
         let (head, rest) = bytes.split_at(span.len().min(bytes.len()));
-        span.write(head);
+        span.write(head)?;
         bytes = rest;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -131,11 +134,11 @@ mod tests {
         guard.check_list(PD, &list, Access::LOCAL_WRITE).unwrap();
         let spans = guard.scatter(PD, &list, 2, 6).unwrap();
         assert_eq!(spans.iter().map(|span| span.len()).collect::<Vec<_>>(), [1, 4, 1]);
-        write_spans(&spans, b"abcdef");
-        let mut out = [0; 7];
+        write_spans(&spans, b"abcdef").unwrap();
+        let mut out = Vec::new();
         let spans = guard.gather(PD, &list, 1, 7).unwrap();
-        read_spans(&spans, &mut out);
-        assert_eq!(&out, b"\0abcdef");
+        append_spans(&spans, &mut out).unwrap();
+        assert_eq!(out, b"\0abcdef");
         let beyond = guard.gather(PD, &list, 10, 8).unwrap_err();
         assert_eq!(beyond, AccessError::OutOfBounds);
         let missing = [sge(95, 6)];

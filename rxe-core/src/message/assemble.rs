@@ -112,7 +112,7 @@ impl Assembly {
             let invalidated = ctx.mem.invalidate(link.qpn(), Key::new(key));
             invalidated.map_err(|_| Fault::InvalidateRefused)?;
         }
-        write_spans(&spans, bytes);
+        write_spans(&spans, bytes).map_err(Fault::BadReceiveBuffer)?;
         *received = total;
         if !info.ends {
             return Ok(Delivered::Part);
@@ -157,13 +157,14 @@ impl Assembly {
             place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
         }
         // The receive is taken before the packet changes anything: a WRITE that was carried out is
-        // acknowledged, and then its completion is owed. Nothing fails from here on.
+        // acknowledged, and then its completion is owed. Nothing fails from here on but memory that is not there.
         let mut receive = None;
         if info.completes_recv {
             receive = Some(self.take_receive(link, ctx).ok_or(Fault::ReceiverNotReady)?);
         }
-        if let Some(place) = place {
-            place.write(bytes);
+        if let Some(Err(why)) = place.map(|place| place.write(bytes)) {
+            self.spare = receive.map(Box::new);
+            return Err(Fault::RemoteAccess(why));
         }
         self.message = Message::Write { va, rkey, len, received: total };
         if !info.ends {

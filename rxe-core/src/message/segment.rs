@@ -1,6 +1,6 @@
 //! One packet of a request: opcode, headers and which bytes. IBTA 9.4, 9.7.2.
 
-use crate::mem::{AccessError, MemoryGuard, PdId, Span, Spans};
+use crate::mem::{AccessError, MemoryGuard, PdId, Span, Spans, append_spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
@@ -154,19 +154,31 @@ impl<'a> Segment<'a> {
     }
 
     /// Appends it to the batch.
-    pub(crate) fn emit(mut self, batch: &mut TxBatch, net: NetHeader, ack_req: bool) {
+    ///
+    /// # Errors
+    /// The program's memory is not there any more. The batch is as it was.
+    pub(crate) fn emit(
+        mut self,
+        batch: &mut TxBatch,
+        net: NetHeader,
+        ack_req: bool,
+    ) -> Result<(), AccessError> {
         self.bth.ack_req = ack_req;
         let total = emit::len(self.bth.opcode, self.len);
-        batch.push_to(net, self.bth.dest_qp, total, |net, buf| {
+        batch.try_push_to(net, self.bth.dest_qp, total, |net, buf| {
             let start = buf.len();
             emit::packet_with(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
-                Data::None => {}
-                Data::Inline(bytes) => out.extend_from_slice(bytes),
-                Data::Memory(spans) => spans.iter().for_each(|span| span.append_to(out)),
-            });
+                Data::None => Ok(()),
+                Data::Inline(bytes) => {
+                    out.extend_from_slice(bytes);
+                    Ok(())
+                }
+                Data::Memory(spans) => append_spans(spans, out),
+            })?;
             if self.doubled {
                 net.double(buf, start);
             }
-        });
+            Ok(())
+        })
     }
 }

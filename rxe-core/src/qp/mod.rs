@@ -190,6 +190,13 @@ impl<'a> Ctx<'a> {
         self.mem.remote_writable(link.pd(), link.qpn(), rkey, addr, len, need)
     }
 
+    /// Tells why a copy of the program's memory failed, if the memory itself was not there.
+    pub(crate) fn faulted(&mut self, link: &Link<'_>, why: AccessError) {
+        if let AccessError::Faulted(fault) = why {
+            self.events.emit(Event::MemoryFaulted { qpn: link.qpn(), fault });
+        }
+    }
+
     /// Drops the packet being handled.
     pub(crate) fn drop_packet(&mut self, link: &Link<'_>, reason: DropReason) {
         let psn = self.events.psn;

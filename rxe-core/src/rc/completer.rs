@@ -174,11 +174,10 @@ impl Requester {
             && !bytes.is_empty()
         {
             let pd = link.made.pd;
-            match ctx.mem.scatter(pd, list, offset, bytes.len()) {
-                Ok(spans) => write_spans(&spans, bytes),
-                Err(why) => {
-                    return Err(self.fail_front(link, ctx, Status::LocalProtection, Some(why)));
-                }
+            let spans = ctx.mem.scatter(pd, list, offset, bytes.len());
+            if let Err(why) = spans.and_then(|spans| write_spans(&spans, bytes)) {
+                ctx.faulted(link, why);
+                return Err(self.fail_front(link, ctx, Status::LocalProtection, Some(why)));
             }
         }
         let una = self.inflight.una();

@@ -37,6 +37,8 @@ pub(crate) struct Requester {
     pub(super) doubled: bool,
     /// Whether the peer has ever answered.
     pub(super) answered: bool,
+    /// Why the memory of a request could not be read when it was sent.
+    unreadable: Option<AccessError>,
 }
 
 /// Packets after which an answer is asked for at the latest.
@@ -179,9 +181,11 @@ impl Requester {
         let ask = !awaits_data && self.asks(last);
         let memory = (ctx.mem, link.made.pd);
         let segment = Segment::new(wqe.outgoing(link), index, count, memory);
-        let sent = segment.map(|segment| segment.doubled(self.doubled).emit(batch, link.net, ask));
-        if sent.is_err() {
-            // The region went away under the request.
+        let sent =
+            segment.and_then(|segment| segment.doubled(self.doubled).emit(batch, link.net, ask));
+        if let Err(why) = sent {
+            // The region, or its memory, went away under the request.
+            self.unreadable = Some(why);
             self.inflight.fail_current(Status::LocalProtection);
             return false;
         }
@@ -233,7 +237,13 @@ impl Requester {
     pub(crate) fn reap(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
         self.reap_local(link, ctx);
         match self.inflight.front().and_then(|wqe| wqe.failed) {
-            Some(status) => Err(self.fail_front(link, ctx, status, None)),
+            Some(status) => {
+                let detail = self.unreadable.take();
+                if let Some(why) = detail {
+                    ctx.faulted(link, why);
+                }
+                Err(self.fail_front(link, ctx, status, detail))
+            }
             None => Ok(()),
         }
     }

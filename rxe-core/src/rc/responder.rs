@@ -6,7 +6,7 @@
 
 use crate::bounds::max_answers;
 use crate::engine::{Event, Fault, MemoryRange};
-use crate::mem::{Access, AccessError, read_spans};
+use crate::mem::{Access, AccessError, append_spans};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::qp::{Ctx, Dead, Link, QpHandle};
 use crate::types::Psn;
@@ -210,7 +210,7 @@ impl Responder {
             _ => span.fetch_add(operands.swap_add),
         };
         // The region may name its bytes by addresses that are aligned otherwise than they are.
-        let value = value.ok_or(Fault::RemoteAccess(AccessError::Misaligned))?;
+        let value = value.map_err(Fault::RemoteAccess)?;
         self.message_done();
         let kind = SavedKind::Atomic { value };
         self.save(link, Saved { first: packet.psn(), packets: 1, kind });
@@ -237,7 +237,7 @@ impl Responder {
         let need = check::right(OpKind::AtomicWrite);
         let span = ctx.remote_writable(link, reth.rkey, reth.va, 8, need);
         let span = span.map_err(Fault::RemoteAccess)?;
-        span.store(bytes).ok_or(Fault::RemoteAccess(AccessError::Misaligned))?;
+        span.store(bytes).map_err(Fault::RemoteAccess)?;
         self.answer_empty(link, packet.psn());
         Ok(())
     }
@@ -365,6 +365,9 @@ impl Responder {
     fn end(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
         let Some(refused) = self.ending.take() else { return Ok(()) };
         let Refused { fault, asked } = *refused;
+        if let Fault::RemoteAccess(why) | Fault::BadReceiveBuffer(why) = fault {
+            ctx.faulted(link, why);
+        }
         ctx.events.emit(Event::ResponderFailed { qpn: link.qpn(), fault, asked });
         if let Some(status) = effect(fault, link.attr.min_rnr_timer).fatal {
             self.message.fail(link, ctx, status);
@@ -386,13 +389,13 @@ impl Responder {
             match *reply {
                 Reply::Ack { psn, syndrome, msn } => {
                     let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
-                    answer(link, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
+                    answer(link, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
                     self.replies.pop();
                 }
                 Reply::Atomic { psn, msn, value, .. } => {
                     let aeth = Some(Aeth::ack(msn));
                     let ext = Ext { aeth, atomic_ack: Some(value), ..Ext::default() };
-                    answer(link, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext, 0, |_| {});
+                    answer(link, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
                     self.replies.pop();
                 }
                 Reply::Read(_) if budget == 0 => break,
@@ -406,7 +409,8 @@ impl Responder {
                         }
                     }
                     Err(why) => {
-                        // The region went away under the READ.
+                        // The region, or its memory, went away under the READ.
+                        ctx.faulted(link, why);
                         let (qpn, psn) = (link.qpn(), read.first.add(read.sent));
                         self.replies.clear();
                         let fault = Fault::RemoteAccess(why);
@@ -491,25 +495,19 @@ fn send_data(
         Some(ctx.mem.remote(read.pd, link.qpn(), read.rkey, at, len as u64, need)?)
     };
     let psn = read.first.add(read.sent);
-    answer(link, batch, Opcode::read_response(position), psn, &ext, len, |out| {
-        read_spans(span.as_slice(), out);
-    });
+    let opcode = Opcode::read_response(position).in_connected(link.service());
+    let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
+    batch.try_push_to(link.net, bth.dest_qp, emit::len(opcode, len), |net, buf| {
+        emit::packet_with(net, buf, &bth, &ext, len, |out| append_spans(span.as_slice(), out))
+    })?;
     read.sent += 1;
     Ok(last)
 }
 
-fn answer(
-    link: &Link<'_>,
-    batch: &mut TxBatch,
-    opcode: Opcode,
-    psn: Psn,
-    ext: &Ext,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]),
-) {
+fn answer(link: &Link<'_>, batch: &mut TxBatch, opcode: Opcode, psn: Psn, ext: &Ext) {
     let opcode = opcode.in_connected(link.service());
     let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
-    batch.push_to(link.net, bth.dest_qp, emit::len(opcode, len), |net, buf| {
-        emit::packet(net, buf, &bth, ext, len, fill);
+    batch.push_to(link.net, bth.dest_qp, emit::len(opcode, 0), |net, buf| {
+        emit::packet(net, buf, &bth, ext, 0, |_| {});
     });
 }

@@ -319,7 +319,7 @@ fn after_deregistration_the_memory_is_the_owners_alone() {
             thread::spawn(move || {
                 let guard = memory.guard();
                 if let Ok(span) = guard.writable(PdId(1), key, 0, 8, Access::LOCAL_WRITE) {
-                    bytes.with_mut(|_| span.write(&[1; 8]));
+                    bytes.with_mut(|_| span.write(&[1; 8]).unwrap());
                 }
             })
         };

@@ -98,12 +98,12 @@ impl Side {
     }
 
     pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
-        self.buffer.span(offset, bytes.len() as u64).unwrap().write(bytes);
+        self.buffer.span(offset, bytes.len() as u64).unwrap().write(bytes).unwrap();
     }
 
     pub(crate) fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
-        self.buffer.span(offset, len as u64).unwrap().read(&mut out);
+        self.buffer.span(offset, len as u64).unwrap().read(&mut out).unwrap();
         out
     }
 

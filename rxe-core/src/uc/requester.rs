@@ -55,13 +55,14 @@ impl Requester {
                 dest_qp: link.attr.dest_qp_num,
             };
             let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, link.made.pd));
-            let emitted = segment.map(|segment| segment.emit(batch, link.net, false));
+            let emitted = segment.and_then(|segment| segment.emit(batch, link.net, false));
             *sent += 1;
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();
                 let Some((message, _)) = done else { return Ok(false) };
-                if emitted.is_err() {
-                    // The region went away under the request.
+                if let Err(why) = emitted {
+                    // The region, or its memory, went away under the request.
+                    ctx.faulted(link, why);
                     complete_send(link, ctx, &message.request, Status::LocalProtection);
                     return Err(SendError);
                 }

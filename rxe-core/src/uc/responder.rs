@@ -65,6 +65,9 @@ impl Responder {
                 Ok(())
             }
             Err(fault) => {
+                if let Fault::RemoteAccess(why) | Fault::BadReceiveBuffer(why) = fault {
+                    ctx.faulted(link, why);
+                }
                 let (reason, status) = consequence(fault);
                 match status {
                     Some(status) => self.message.fail(link, ctx, status),

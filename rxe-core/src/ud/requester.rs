@@ -1,6 +1,6 @@
 //! The requester: one packet a request, complete when it has left. IBTA 9.8.3.1.
 
-use crate::mem::{Spans, read_spans};
+use crate::mem::{Spans, append_spans};
 use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
 use crate::types::{Psn, Qkey};
@@ -46,7 +46,7 @@ impl Requester {
     fn send(
         &mut self,
         link: &Link<'_>,
-        ctx: &Ctx<'_>,
+        ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         request: &SendRequest,
     ) -> Result<(), Status> {
@@ -74,12 +74,19 @@ impl Requester {
         bth.solicited = request.flags.contains(SendFlags::SOLICITED);
         let deth = Deth::new(qkey_sent(to.qkey, link.attr.qkey), link.qpn());
         let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
-        batch.push_to(to.ah.net, to.qpn, emit::len(opcode, len), |net, buf| {
-            emit::packet(net, buf, &bth, &ext, len, |out| match &request.payload {
-                Payload::Inline(bytes) => out.copy_from_slice(bytes),
-                Payload::Sges(_) => read_spans(&spans, out),
-            });
+        let sent = batch.try_push_to(to.ah.net, to.qpn, emit::len(opcode, len), |net, buf| {
+            emit::packet_with(net, buf, &bth, &ext, len, |out| match &request.payload {
+                Payload::Inline(bytes) => {
+                    out.extend_from_slice(bytes);
+                    Ok(())
+                }
+                Payload::Sges(_) => append_spans(&spans, out),
+            })
         });
+        sent.map_err(|why| {
+            ctx.faulted(link, why);
+            Status::LocalProtection
+        })?;
         self.next = self.next.next();
         Ok(())
     }

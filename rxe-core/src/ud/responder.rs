@@ -37,11 +37,11 @@ fn deliver(
     let scatter = |offset, len| ctx.mem.scatter(pd, &receive.sges, offset, len);
     let spans = scatter(0, grh::LEN).and_then(|head| {
         let body = scatter(grh::LEN as u64, bytes.len())?;
-        write_spans(&head, &grh::of(net, packet.bytes()));
-        write_spans(&body, bytes);
-        Ok(())
+        write_spans(&head, &grh::of(net, packet.bytes()))?;
+        write_spans(&body, bytes)
     });
-    if spans.is_err() {
+    if let Err(why) = spans {
+        ctx.faulted(link, why);
         complete_receive_failed(link, ctx, &receive, Status::LocalProtection);
         return Err(DropReason::AccessDenied);
     }

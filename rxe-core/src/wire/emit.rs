@@ -1,5 +1,7 @@
 //! Packets from values: the only way out. IBTA 9.1 and A17.3.
 
+use std::convert::Infallible;
+
 use super::bth::Bth;
 use super::icrc::{self, Prefix};
 use super::opcode::{OpInfo, Opcode};
@@ -26,36 +28,41 @@ pub fn packet(
     payload_len: usize,
     fill: impl FnOnce(&mut [u8]),
 ) {
-    packet_with(net, buf, bth, ext, payload_len, |buf| {
+    let Ok(()) = packet_with(net, buf, bth, ext, payload_len, |buf| {
         let payload = buf.len();
         buf.resize(payload + payload_len, 0);
         fill(&mut buf[payload..]);
+        Ok::<(), Infallible>(())
     });
 }
 
 /// The same, with a payload that `append` puts at the end of the buffer: nothing is zeroed first,
 /// and there is room for it. Where it appends fewer bytes than `payload_len`, zeros make up for
 /// them, and what is beyond is cut off: either is the caller's mistake.
+///
+/// # Errors
+/// That of `append`. What stands in the buffer behind its old end is no packet then.
 #[inline]
-pub fn packet_with(
+pub fn packet_with<E>(
     net: impl Into<Prefix>,
     buf: &mut Vec<u8>,
     bth: &Bth,
     ext: &Ext,
     payload_len: usize,
-    append: impl FnOnce(&mut Vec<u8>),
-) {
+    append: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
     let start = buf.len();
     buf.reserve(len(bth.opcode, payload_len));
     header(buf, bth, ext, payload_len);
     let payload_end = buf.len() + payload_len;
-    append(buf);
+    append(buf)?;
     debug_assert_eq!(buf.len(), payload_end, "a payload of the announced length");
     if buf.len() != payload_end {
         buf.resize(payload_end, 0);
     }
     buf.extend_from_slice(&[0; 3][..pad(payload_len)]);
     net.into().append(buf, start);
+    Ok(())
 }
 
 /// The same, with a payload that already stands somewhere.
@@ -67,7 +74,10 @@ pub fn packet_from(
     ext: &Ext,
     payload: &[u8],
 ) {
-    packet_with(net, buf, bth, ext, payload.len(), |buf| buf.extend_from_slice(payload));
+    let Ok(()) = packet_with(net, buf, bth, ext, payload.len(), |buf| {
+        buf.extend_from_slice(payload);
+        Ok::<(), Infallible>(())
+    });
 }
 
 /// Appends the packet that [`Packet::to_repr`](super::Packet::to_repr) took apart.

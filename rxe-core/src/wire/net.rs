@@ -4,6 +4,7 @@
 //! A buffer in either direction may hold several packets of equal size, back to back (the last may
 //! be shorter): that is how UDP_SEGMENT and UDP_GRO carry up to 64 packets in a call.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
@@ -258,7 +259,7 @@ impl TxBatch {
     /// be computed for. It joins the last run where destination, size and limits let
     /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
     pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
-        self.append(net, None, len, write);
+        let Ok(()) = self.append(net, None, len, infallible(write));
     }
 
     /// The same for a packet to this QP: what goes to different processes of a host, which share its
@@ -271,16 +272,30 @@ impl TxBatch {
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>),
     ) {
-        self.append(net, Some(dest_qp.block()), len, write);
+        let Ok(()) = self.append(net, Some(dest_qp.block()), len, infallible(write));
     }
 
-    fn append(
+    /// The same, with a packet that may turn out not to exist.
+    ///
+    /// # Errors
+    /// That of `write`; the batch is as it was.
+    pub fn try_push_to<E>(
+        &mut self,
+        net: NetHeader,
+        dest_qp: Qpn,
+        len: usize,
+        write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.append(net, Some(dest_qp.block()), len, write)
+    }
+
+    fn append<E>(
         &mut self,
         net: NetHeader,
         block: Option<u8>,
         len: usize,
-        write: impl FnOnce(&Prefix, &mut Vec<u8>),
-    ) {
+        write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
         /// Where [`Qpn::block`] of the destination stands in a BTH.
         const BLOCK: usize = 5;
         let start = self.buf.len();
@@ -301,11 +316,30 @@ impl TxBatch {
         }
         let run = self.runs.last_mut().expect("a run was just made or found");
         let index = run.bytes.len() / run.segment;
-        write(&self.prefix.nth(id_step(index)), &mut self.buf);
+        if let Err(e) = write(&self.prefix.nth(id_step(index)), &mut self.buf) {
+            self.buf.truncate(start);
+            if !joins {
+                self.runs.pop();
+                self.end = self.runs.len();
+                self.prefix = Prefix::new(&self.runs.last().map_or(net, |run| run.net));
+            }
+            return Err(e);
+        }
         debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
         run.bytes.end = self.buf.len();
         self.total.0 += 1;
         self.total.1 += len as u64;
+        Ok(())
+    }
+}
+
+/// What always writes its packet.
+fn infallible(
+    write: impl FnOnce(&Prefix, &mut Vec<u8>),
+) -> impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), Infallible> {
+    |prefix, buf| {
+        write(prefix, buf);
+        Ok(())
     }
 }
 
@@ -372,6 +406,28 @@ mod tests {
         assert!(batch.is_empty());
         push(&mut batch, 100);
         assert_eq!(batch.pending().len(), 1);
+    }
+
+    #[test]
+    fn a_packet_that_can_not_be_written_leaves_no_trace() {
+        let elsewhere = NetHeader { src_port: 7, ..net() };
+        for net_of_failed in [net(), elsewhere] {
+            let mut batch = TxBatch::new(TxLimits::default());
+            push(&mut batch, 100);
+            let failed = batch.try_push_to(net_of_failed, Qpn::from_wire(0), 50, |_, buf| {
+                buf.extend([1; 20]);
+                Err("no memory")
+            });
+            assert_eq!((failed, batch.total()), (Err("no memory"), (1, 100)));
+            push(&mut batch, 100);
+            let [run] = batch.pending() else { panic!("one run: {:?}", batch.pending()) };
+            let packets: Vec<_> = batch.bytes(run).chunks(100).collect();
+            assert_eq!(packets.len(), 2);
+            for (index, packet) in packets.into_iter().enumerate() {
+                let net = net().nth(id_step(index));
+                assert_eq!(crate::wire::icrc::check(&net, packet), Ok(()));
+            }
+        }
     }
 
     #[test]

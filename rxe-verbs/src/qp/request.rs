@@ -233,9 +233,7 @@ impl QueuePair {
             let span = guard
                 .span(self.pd.id(), sge.lkey, sge.addr, len, Access::empty())
                 .map_err(|e| invalid(e.explain()))?;
-            let before = bytes.len();
-            bytes.resize(before + span.len(), 0);
-            span.read(&mut bytes[before..]);
+            span.append_to(&mut bytes).map_err(|e| invalid(e.explain()))?;
         }
         Ok(Payload::Inline(bytes.into()))
     }

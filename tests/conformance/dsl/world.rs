@@ -157,7 +157,7 @@ impl World {
         let memory = Arc::new(Memory::new());
         let size = usize::try_from(MEMORY).expect("a small number");
         let buffer = Buffer::zeroed(size);
-        buffer.span(0, MEMORY).expect("all of it").write(&vec![FILL; size]);
+        buffer.span(0, MEMORY).expect("all of it").write(&vec![FILL; size]).expect("mapped");
         let all = Access::LOCAL_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_WRITE
@@ -433,7 +433,7 @@ impl World {
         let size = usize::try_from(MEMORY).expect("a small number");
         let mut want = vec![FILL; size];
         let mut got = vec![0; size];
-        self.buffer.span(0, MEMORY).expect("all of it").read(&mut got);
+        self.buffer.span(0, MEMORY).expect("all of it").read(&mut got).expect("mapped");
         let range = |offset: u64, len: usize| {
             let start = usize::try_from(offset).expect("inside");
             start..start + len
@@ -488,7 +488,7 @@ impl World {
         self.arrive(&packet);
         self.transmit();
         let mut got = [0; 4];
-        self.buffer.span(PROBE, 4).expect("inside").read(&mut got);
+        self.buffer.span(PROBE, 4).expect("inside").read(&mut got).expect("mapped");
         if got[..] != packet::pattern(4) {
             wrong.push("afterwards: a good WRITE is not carried out".into());
         }

@@ -187,7 +187,7 @@ impl Arena {
     /// Memory for the layout, filled with `initial`, its areas registered with `memory`.
     pub fn new(layout: &Layout, initial: &[u8], memory: &Memory) -> Self {
         let whole = Buffer::zeroed(layout.total());
-        whole.span(0, initial.len() as u64).expect("as large").write(initial);
+        whole.span(0, initial.len() as u64).expect("as large").write(initial).expect("mapped");
         let arena = Self { whole };
         for area in Area::ALL {
             let range = layout.area_range(area);
@@ -217,6 +217,6 @@ impl Arena {
 
     /// Fills `out` with the bytes from `at` on.
     pub fn read(&self, at: usize, out: &mut [u8]) {
-        self.whole.span(at as u64, out.len() as u64).expect("inside").read(out);
+        self.whole.span(at as u64, out.len() as u64).expect("inside").read(out).expect("mapped");
     }
 }

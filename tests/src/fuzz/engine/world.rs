@@ -126,7 +126,7 @@ impl World {
         for area in Area::ALL {
             // Behind the exact number of bytes: what goes further, AddressSanitizer sees.
             let buffer = Buffer::zeroed(LEN as usize);
-            buffer.span(0, LEN).expect("all of it").write(&[FILL; LEN as usize]);
+            buffer.span(0, LEN).expect("all of it").write(&[FILL; LEN as usize]).expect("mapped");
             let (pd, access) = match area {
                 Area::Open | Area::Victim => (PD, open),
                 Area::ReadOnly => (PD, Access::REMOTE_READ),
@@ -439,7 +439,7 @@ impl World {
         self.poll();
         for (area, buffer) in Area::ALL.into_iter().zip(&self.buffers) {
             let mut bytes = [0; LEN as usize];
-            buffer.span(0, LEN).expect("all of it").read(&mut bytes);
+            buffer.span(0, LEN).expect("all of it").read(&mut bytes).expect("mapped");
             let changed = (0..).zip(&bytes).find(|&(at, &b)| b != FILL && area.is_sealed(at));
             assert_eq!(changed, None, "a byte of {area:?} has changed");
         }

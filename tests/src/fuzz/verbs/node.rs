@@ -61,7 +61,7 @@ pub(super) struct Region {
 impl Region {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.buffer.len()];
-        self.buffer.span(0, self.len).expect("all of it").read(&mut bytes);
+        self.buffer.span(0, self.len).expect("all of it").read(&mut bytes).expect("mapped");
         bytes
     }
 }

@@ -1,0 +1,827 @@
+//! Copies of the program's memory that survive a memory fault. One of the few files with `unsafe` in
+//! it.
+//!
+//! A program may unmap memory while it is registered, make it read-only, or cut off the file behind
+//! it. A load or store there raises SIGSEGV or SIGBUS, in whichever thread makes the copy. All loads
+//! and stores of registered memory are therefore made by the few routines of this file, which are
+//! written in assembly so that their extent is known. Each is a leaf that leaves the stack alone: at
+//! any of its instructions, a jump to the `ret` behind the last of them returns to its caller.
+//!
+//! That is what a signal handler does: it asks [`recovery`] whether the fault was here and, if so,
+//! goes on at the address that it gets, with the [`FaultCause`] in the first result register and the
+//! address that faulted in the second. The routine then returns an error to its caller. The engine
+//! makes no system calls, so the handler is installed by whoever embeds it; without one, a fault
+//! ends the process. Copies that do not fault cost what they would cost anyway.
+//!
+//! What `copy` says of atomic accesses and of their order holds here too: an aligned word of up to 8
+//! bytes is never torn, [`store`] writes from the first byte to the last, and the last store is one of
+//! an aligned word.
+//! - On x86-64 stores become visible in program order, so the wide stores of the loop do too. (A
+//!   `memcpy` may store the head last, and `rep movsb` in any order.) A wide access that crosses a
+//!   cache line is split there, between aligned words.
+//! - On AArch64 every store is a release store.
+//!
+//! On other architectures, and where a tool watches memory accesses (it does not see what assembly
+//! does), the copies are those of `copy`, and a fault is fatal.
+
+/// A part of the program's memory could not be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryFault {
+    /// The address at which it happened.
+    pub addr: u64,
+    /// What is wrong with the memory there.
+    pub cause: FaultCause,
+}
+
+/// What is wrong with memory that faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum FaultCause {
+    /// Nothing is mapped at the address.
+    Unmapped = 1,
+    /// The page's protection does not allow the access.
+    Protected = 2,
+    /// The page lies behind the end of the file that is mapped.
+    BeyondFile = 3,
+    /// Another reason, such as a memory error.
+    Other = 4,
+}
+
+/// What a routine returns, in two registers: 0 and a value, or a [`FaultCause`] and an address.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Outcome {
+    cause: usize,
+    value: usize,
+}
+
+impl Outcome {
+    #[inline]
+    fn result(self) -> Result<u64, MemoryFault> {
+        let cause = match self.cause {
+            0 => return Ok(self.value as u64),
+            1 => FaultCause::Unmapped,
+            2 => FaultCause::Protected,
+            3 => FaultCause::BeyondFile,
+            _ => FaultCause::Other,
+        };
+        Err(MemoryFault { addr: self.value as u64, cause })
+    }
+}
+
+/// Where a thread can go on that faulted at `pc`, if that is in a routine of this file. There, the
+/// first two registers of a C function's result must hold a [`FaultCause`] and the address that
+/// faulted: `rax` and `rdx` on x86-64, `x0` and `x1` on AArch64.
+///
+/// May be called in a signal handler.
+pub fn recovery(pc: usize) -> Option<usize> {
+    let (begin, end) = arch::extent();
+    (begin..end).contains(&pc).then_some(end)
+}
+
+/// Copies private bytes into shared memory, first to last.
+///
+/// # Safety
+/// `from..from + len` must be valid for reads and nobody else's; `to..to + len` must be the program's
+/// to be written, though it may fault; they must not overlap.
+#[inline]
+pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::store(to, from, len, arch::wide()) }.result().map(|_| ())
+}
+
+/// Copies shared memory to where nobody else looks. What others write meanwhile arrives or not.
+///
+/// # Safety
+/// `from..from + len` must be the program's to be read, though it may fault; `to..to + len` must be
+/// valid for writes and nobody else's; they must not overlap.
+#[inline]
+pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::load(to, from, len, arch::wide()) }.result().map(|_| ())
+}
+
+/// Replaces the word by `swap` if it is `compare`, in one step; the value before.
+///
+/// # Safety
+/// The word is the program's to be written, and aligned. It may fault.
+#[inline]
+pub(super) unsafe fn compare_swap(
+    word: *mut u64,
+    compare: u64,
+    swap: u64,
+) -> Result<u64, MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::compare_swap(word, compare, swap) }.result()
+}
+
+/// Adds to the word in one step, wrapping; the value before.
+///
+/// # Safety
+/// As for [`compare_swap`].
+#[inline]
+pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::fetch_add(word, add) }.result()
+}
+
+/// Stores the word in one step, with release ordering.
+///
+/// # Safety
+/// As for [`compare_swap`].
+#[inline]
+pub(super) unsafe fn store_word(word: *mut u64, value: u64) -> Result<(), MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::store_word(word, value) }.result().map(|_| ())
+}
+
+/// Loads the word in one step, with acquire ordering.
+///
+/// # Safety
+/// The word is the program's to be read, and aligned. It may fault.
+#[inline]
+pub(super) unsafe fn load_word(word: *const u64) -> Result<u64, MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::load_word(word) }.result()
+}
+
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, fuzzing, sanitized))
+))]
+mod arch {
+    use super::Outcome;
+
+    #[cfg(target_arch = "x86_64")]
+    std::arch::global_asm!(
+        ".pushsection .text.rxe_core_copy,\"ax\",@progbits",
+        ".globl rxe_core_store",
+        ".hidden rxe_core_store",
+        ".globl rxe_core_load",
+        ".hidden rxe_core_load",
+        ".globl rxe_core_store_word",
+        ".hidden rxe_core_store_word",
+        ".globl rxe_core_load_word",
+        ".hidden rxe_core_load_word",
+        ".globl rxe_core_compare_swap",
+        ".hidden rxe_core_compare_swap",
+        ".globl rxe_core_fetch_add",
+        ".hidden rxe_core_fetch_add",
+        ".globl rxe_core_copy_end",
+        ".hidden rxe_core_copy_end",
+        ".p2align 6",
+        // rdi: to, rsi: from, rdx: length, cl: whether there is AVX. First up to a multiple of 8 of
+        // the shared side, as far as there are bytes; from 128 bytes on then to one of 32, since wide
+        // stores that cross a cache line cost twice as much.
+        "rxe_core_store:",
+        ".cfi_startproc",
+        "test edi, 1",
+        "jz 3f",
+        "cmp rdx, 1",
+        "jb 3f",
+        "movzx eax, byte ptr [rsi]",
+        "mov [rdi], al",
+        "add rsi, 1",
+        "add rdi, 1",
+        "sub rdx, 1",
+        "3:",
+        "test edi, 2",
+        "jz 3f",
+        "cmp rdx, 2",
+        "jb 3f",
+        "movzx eax, word ptr [rsi]",
+        "mov [rdi], ax",
+        "add rsi, 2",
+        "add rdi, 2",
+        "sub rdx, 2",
+        "3:",
+        "test edi, 4",
+        "jz 3f",
+        "cmp rdx, 4",
+        "jb 3f",
+        "mov eax, [rsi]",
+        "mov [rdi], eax",
+        "add rsi, 4",
+        "add rdi, 4",
+        "sub rdx, 4",
+        "3:",
+        "cmp rdx, 128",
+        "jae 4f",
+        "jmp rxe_core_copy_rest",
+        "4:",
+        "test edi, 31",
+        "jz rxe_core_copy_bulk",
+        "mov rax, [rsi]",
+        "mov [rdi], rax",
+        "add rsi, 8",
+        "add rdi, 8",
+        "sub rdx, 8",
+        "jmp 4b",
+        ".cfi_endproc",
+        "rxe_core_load:",
+        ".cfi_startproc",
+        "test esi, 1",
+        "jz 3f",
+        "cmp rdx, 1",
+        "jb 3f",
+        "movzx eax, byte ptr [rsi]",
+        "mov [rdi], al",
+        "add rsi, 1",
+        "add rdi, 1",
+        "sub rdx, 1",
+        "3:",
+        "test esi, 2",
+        "jz 3f",
+        "cmp rdx, 2",
+        "jb 3f",
+        "movzx eax, word ptr [rsi]",
+        "mov [rdi], ax",
+        "add rsi, 2",
+        "add rdi, 2",
+        "sub rdx, 2",
+        "3:",
+        "test esi, 4",
+        "jz 3f",
+        "cmp rdx, 4",
+        "jb 3f",
+        "mov eax, [rsi]",
+        "mov [rdi], eax",
+        "add rsi, 4",
+        "add rdi, 4",
+        "sub rdx, 4",
+        "3:",
+        "cmp rdx, 128",
+        "jae 4f",
+        "jmp rxe_core_copy_rest",
+        "4:",
+        "test esi, 31",
+        "jz rxe_core_copy_bulk",
+        "mov rax, [rsi]",
+        "mov [rdi], rax",
+        "add rsi, 8",
+        "add rdi, 8",
+        "sub rdx, 8",
+        "jmp 4b",
+        ".cfi_endproc",
+        "rxe_core_copy_bulk:",
+        ".cfi_startproc",
+        // Something is left for the last store.
+        "lea rax, [rdx - 1]",
+        "shr rax, 6",
+        "mov r8, rax",
+        "shl r8, 6",
+        "sub rdx, r8",
+        "test cl, cl",
+        "jz 4f",
+        "3:",
+        "vmovdqu ymm0, [rsi]",
+        "vmovdqu ymm1, [rsi + 32]",
+        "vmovdqu [rdi], ymm0",
+        "vmovdqu [rdi + 32], ymm1",
+        "add rsi, 64",
+        "add rdi, 64",
+        "dec rax",
+        "jnz 3b",
+        "vzeroupper",
+        "jmp rxe_core_copy_rest",
+        "4:",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi + 16]",
+        "movups xmm2, [rsi + 32]",
+        "movups xmm3, [rsi + 48]",
+        "movups [rdi], xmm0",
+        "movups [rdi + 16], xmm1",
+        "movups [rdi + 32], xmm2",
+        "movups [rdi + 48], xmm3",
+        "add rsi, 64",
+        "add rdi, 64",
+        "dec rax",
+        "jnz 4b",
+        ".cfi_endproc",
+        // Up to 127 bytes: by words, so that the last store is one of an aligned word.
+        "rxe_core_copy_rest:",
+        ".cfi_startproc",
+        "3:",
+        "cmp rdx, 8",
+        "jb 4f",
+        "mov rax, [rsi]",
+        "mov [rdi], rax",
+        "add rsi, 8",
+        "add rdi, 8",
+        "sub rdx, 8",
+        "jmp 3b",
+        "4:",
+        "test dl, 4",
+        "jz 3f",
+        "mov eax, [rsi]",
+        "mov [rdi], eax",
+        "add rsi, 4",
+        "add rdi, 4",
+        "3:",
+        "test dl, 2",
+        "jz 3f",
+        "movzx eax, word ptr [rsi]",
+        "mov [rdi], ax",
+        "add rsi, 2",
+        "add rdi, 2",
+        "3:",
+        "test dl, 1",
+        "jz 3f",
+        "movzx eax, byte ptr [rsi]",
+        "mov [rdi], al",
+        "3:",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+        // rdi: word, rsi: value
+        "rxe_core_store_word:",
+        ".cfi_startproc",
+        "mov [rdi], rsi",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+        // rdi: word
+        "rxe_core_load_word:",
+        ".cfi_startproc",
+        "mov rdx, [rdi]",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+        // rdi: word, rsi: compare, rdx: swap
+        "rxe_core_compare_swap:",
+        ".cfi_startproc",
+        "mov rax, rsi",
+        "lock cmpxchg [rdi], rdx",
+        "mov rdx, rax",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+        // rdi: word, rsi: what to add
+        "rxe_core_fetch_add:",
+        ".cfi_startproc",
+        "mov rdx, rsi",
+        "lock xadd [rdi], rdx",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+        // Here a thread goes on after a fault.
+        "rxe_core_copy_end:",
+        ".cfi_startproc",
+        "ret",
+        ".cfi_endproc",
+        ".popsection",
+    );
+
+    #[cfg(target_arch = "aarch64")]
+    std::arch::global_asm!(
+        ".pushsection .text.rxe_core_copy,\"ax\",@progbits",
+        ".globl rxe_core_store",
+        ".hidden rxe_core_store",
+        ".globl rxe_core_load",
+        ".hidden rxe_core_load",
+        ".globl rxe_core_store_word",
+        ".hidden rxe_core_store_word",
+        ".globl rxe_core_load_word",
+        ".hidden rxe_core_load_word",
+        ".globl rxe_core_compare_swap",
+        ".hidden rxe_core_compare_swap",
+        ".globl rxe_core_fetch_add",
+        ".hidden rxe_core_fetch_add",
+        ".globl rxe_core_copy_end",
+        ".hidden rxe_core_copy_end",
+        ".p2align 6",
+        // x0: to, x1: from, x2: length
+        "rxe_core_store:",
+        ".cfi_startproc",
+        "tbz x0, #0, 3f",
+        "cmp x2, #1",
+        "b.lo 3f",
+        "ldrb w3, [x1], #1",
+        "stlrb w3, [x0]",
+        "add x0, x0, #1",
+        "sub x2, x2, #1",
+        "3:",
+        "tbz x0, #1, 3f",
+        "cmp x2, #2",
+        "b.lo 3f",
+        "ldrh w3, [x1], #2",
+        "stlrh w3, [x0]",
+        "add x0, x0, #2",
+        "sub x2, x2, #2",
+        "3:",
+        "tbz x0, #2, 3f",
+        "cmp x2, #4",
+        "b.lo 3f",
+        "ldr w3, [x1], #4",
+        "stlr w3, [x0]",
+        "add x0, x0, #4",
+        "sub x2, x2, #4",
+        "3:",
+        "4:",
+        "cmp x2, #8",
+        "b.lo 4f",
+        "ldr x3, [x1], #8",
+        "stlr x3, [x0]",
+        "add x0, x0, #8",
+        "sub x2, x2, #8",
+        "b 4b",
+        "4:",
+        "tbz x2, #2, 3f",
+        "ldr w3, [x1], #4",
+        "stlr w3, [x0]",
+        "add x0, x0, #4",
+        "3:",
+        "tbz x2, #1, 3f",
+        "ldrh w3, [x1], #2",
+        "stlrh w3, [x0]",
+        "add x0, x0, #2",
+        "3:",
+        "tbz x2, #0, 3f",
+        "ldrb w3, [x1], #1",
+        "stlrb w3, [x0]",
+        "add x0, x0, #1",
+        "3:",
+        "mov x0, #0",
+        "ret",
+        ".cfi_endproc",
+        "rxe_core_load:",
+        ".cfi_startproc",
+        "tbz x1, #0, 3f",
+        "cmp x2, #1",
+        "b.lo 3f",
+        "ldrb w3, [x1], #1",
+        "strb w3, [x0]",
+        "add x0, x0, #1",
+        "sub x2, x2, #1",
+        "3:",
+        "tbz x1, #1, 3f",
+        "cmp x2, #2",
+        "b.lo 3f",
+        "ldrh w3, [x1], #2",
+        "strh w3, [x0]",
+        "add x0, x0, #2",
+        "sub x2, x2, #2",
+        "3:",
+        "tbz x1, #2, 3f",
+        "cmp x2, #4",
+        "b.lo 3f",
+        "ldr w3, [x1], #4",
+        "str w3, [x0]",
+        "add x0, x0, #4",
+        "sub x2, x2, #4",
+        "3:",
+        "4:",
+        "cmp x2, #8",
+        "b.lo 4f",
+        "ldr x3, [x1], #8",
+        "str x3, [x0]",
+        "add x0, x0, #8",
+        "sub x2, x2, #8",
+        "b 4b",
+        "4:",
+        "tbz x2, #2, 3f",
+        "ldr w3, [x1], #4",
+        "str w3, [x0]",
+        "add x0, x0, #4",
+        "3:",
+        "tbz x2, #1, 3f",
+        "ldrh w3, [x1], #2",
+        "strh w3, [x0]",
+        "add x0, x0, #2",
+        "3:",
+        "tbz x2, #0, 3f",
+        "ldrb w3, [x1], #1",
+        "strb w3, [x0]",
+        "add x0, x0, #1",
+        "3:",
+        "mov x0, #0",
+        "ret",
+        ".cfi_endproc",
+        // x0: word, x1: value
+        "rxe_core_store_word:",
+        ".cfi_startproc",
+        "stlr x1, [x0]",
+        "mov x0, #0",
+        "ret",
+        ".cfi_endproc",
+        // x0: word
+        "rxe_core_load_word:",
+        ".cfi_startproc",
+        "ldar x1, [x0]",
+        "mov x0, #0",
+        "ret",
+        ".cfi_endproc",
+        // x0: word, x1: compare, x2: swap
+        "rxe_core_compare_swap:",
+        ".cfi_startproc",
+        "2:",
+        "ldaxr x3, [x0]",
+        "cmp x3, x1",
+        "b.ne 3f",
+        "stlxr w4, x2, [x0]",
+        "cbnz w4, 2b",
+        "3:",
+        "dmb ish",
+        "mov x1, x3",
+        "mov x0, #0",
+        "ret",
+        ".cfi_endproc",
+        // x0: word, x1: what to add
+        "rxe_core_fetch_add:",
+        ".cfi_startproc",
+        "2:",
+        "ldaxr x3, [x0]",
+        "add x4, x3, x1",
+        "stlxr w5, x4, [x0]",
+        "cbnz w5, 2b",
+        "dmb ish",
+        "mov x1, x3",
+        "mov x0, #0",
+        "ret",
+        ".cfi_endproc",
+        // Here a thread goes on after a fault.
+        "rxe_core_copy_end:",
+        ".cfi_startproc",
+        "ret",
+        ".cfi_endproc",
+        ".popsection",
+    );
+
+    unsafe extern "C" {
+        #[link_name = "rxe_core_store"]
+        pub(super) fn store(to: *mut u8, from: *const u8, len: usize, wide: bool) -> Outcome;
+        #[link_name = "rxe_core_load"]
+        pub(super) fn load(to: *mut u8, from: *const u8, len: usize, wide: bool) -> Outcome;
+        #[link_name = "rxe_core_store_word"]
+        pub(super) fn store_word(word: *mut u64, value: u64) -> Outcome;
+        #[link_name = "rxe_core_load_word"]
+        pub(super) fn load_word(word: *const u64) -> Outcome;
+        #[link_name = "rxe_core_compare_swap"]
+        pub(super) fn compare_swap(word: *mut u64, compare: u64, swap: u64) -> Outcome;
+        #[link_name = "rxe_core_fetch_add"]
+        pub(super) fn fetch_add(word: *mut u64, add: u64) -> Outcome;
+        #[link_name = "rxe_core_copy_end"]
+        fn end();
+    }
+
+    /// Whether the processor has AVX.
+    #[inline]
+    pub(super) fn wide() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return std::arch::is_x86_feature_detected!("avx");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
+    /// Where the routines begin, and the `ret` behind them.
+    pub(super) fn extent() -> (usize, usize) {
+        let begin: unsafe extern "C" fn(*mut u8, *const u8, usize, bool) -> Outcome = store;
+        let end: unsafe extern "C" fn() = end;
+        (begin as usize, end as usize)
+    }
+}
+
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, fuzzing, sanitized))
+)))]
+mod arch {
+    use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+    use super::Outcome;
+    use crate::mem::copy;
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "values of 32 bits where words are shorter"
+    )]
+    const fn done(value: u64) -> Outcome {
+        Outcome { cause: 0, value: value as usize }
+    }
+
+    pub(super) const fn wide() -> bool {
+        false
+    }
+
+    pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { copy::store(from, to, len) };
+        done(0)
+    }
+
+    pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { copy::load(from, to, len) };
+        done(0)
+    }
+
+    pub(super) unsafe fn store_word(word: *mut u64, value: u64) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Release);
+        done(0)
+    }
+
+    pub(super) unsafe fn load_word(word: *const u64) -> Outcome {
+        // SAFETY: the caller's promise. A relaxed load may be made of memory that is mapped for
+        // reading only; the fence makes it an acquiring one.
+        let value = unsafe { AtomicU64::from_ptr(word.cast_mut()) }.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        done(value)
+    }
+
+    pub(super) unsafe fn compare_swap(word: *mut u64, compare: u64, swap: u64) -> Outcome {
+        let order = Ordering::SeqCst;
+        // SAFETY: the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        done(word.compare_exchange(compare, swap, order, order).unwrap_or_else(|before| before))
+    }
+
+    pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Outcome {
+        // SAFETY: the caller's promise.
+        done(unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst))
+    }
+
+    /// There are no routines of a known extent.
+    pub(super) const fn extent() -> (usize, usize) {
+        (0, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+    use super::*;
+    use crate::mem::copy;
+
+    type Copy = unsafe fn(*const u8, *mut u8, usize) -> Result<(), MemoryFault>;
+
+    /// What other builds use.
+    mod by_words {
+        use super::*;
+
+        pub(super) unsafe fn store(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
+            // SAFETY: the caller's promise.
+            unsafe { copy::store(a, b, n) };
+            Ok(())
+        }
+
+        pub(super) unsafe fn load(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
+            // SAFETY: the caller's promise.
+            unsafe { copy::load(a, b, n) };
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_length_at_every_alignment_is_copied_and_nothing_beside_it() {
+        let source: Vec<u8> = (1..=255).cycle().take(600).collect();
+        for len in (0..200).chain([255, 256, 257, 400]) {
+            for (a, b) in (0..33).map(|n| (n, n * 7 % 33)) {
+                for copy in [store as Copy, load, by_words::store, by_words::load] {
+                    let mut out = [0; 600];
+                    // SAFETY: both ranges lie inside their arrays, which nobody else uses.
+                    unsafe { copy(source[a..].as_ptr(), out[b..].as_mut_ptr(), len) }.unwrap();
+                    assert_eq!(out[b..b + len], source[a..a + len], "{len} from {a} to {b}");
+                    let beside = out[..b].iter().chain(&out[b + len..]);
+                    assert!(beside.copied().all(|byte| byte == 0), "{len} from {a} to {b}");
+                }
+            }
+        }
+    }
+
+    /// A thread polls the last byte, as programs do, and then looks at all the others.
+    #[test]
+    fn who_sees_the_last_byte_sees_all_before_it() {
+        const ROUNDS: u8 = 120;
+        for (offset, len) in [(0, 4096), (0, 1024), (8, 1000), (3, 1021), (1, 100), (5, 9)] {
+            let memory: Vec<AtomicU8> = (0..offset + len).map(|_| AtomicU8::new(0)).collect();
+            let shared = &memory[offset..];
+            let seen = AtomicU8::new(0);
+            let broken = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for round in 1..=ROUNDS {
+                        while shared[len - 1].load(Ordering::Acquire) != round {
+                            std::hint::spin_loop();
+                        }
+                        let whole = shared.iter().all(|b| b.load(Ordering::Relaxed) == round);
+                        broken.fetch_or(!whole, Ordering::Relaxed);
+                        seen.store(round, Ordering::Release);
+                    }
+                });
+                for round in 1..=ROUNDS {
+                    let bytes = vec![round; len];
+                    // SAFETY: the source is private, and as long as the atomics, which are never
+                    // touched other than by atomic accesses.
+                    unsafe { store(bytes.as_ptr(), shared.as_ptr().cast_mut().cast(), len) }
+                        .unwrap();
+                    while seen.load(Ordering::Acquire) != round {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            assert!(!broken.into_inner(), "{len} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn the_extent_holds_the_routines_and_nothing_else() {
+        let (begin, end) = arch::extent();
+        assert_eq!((recovery(begin), recovery(end)), ((begin < end).then_some(end), None));
+        assert_eq!(recovery(end.wrapping_sub(1)), (begin < end).then_some(end));
+        assert_eq!(recovery(begin.wrapping_sub(1)), None);
+        assert_eq!(recovery(recovery as fn(usize) -> Option<usize> as usize), None);
+    }
+
+    #[test]
+    fn words_change_in_one_step() {
+        let mut word = 5;
+        // SAFETY: a word of our own.
+        unsafe {
+            assert_eq!(compare_swap(&raw mut word, 4, 9), Ok(5), "no match, no swap");
+            assert_eq!(compare_swap(&raw mut word, 5, u64::MAX), Ok(5));
+            assert_eq!(fetch_add(&raw mut word, 3), Ok(u64::MAX));
+            assert_eq!(load_word(&raw const word), Ok(2));
+            store_word(&raw mut word, 1 << 63).unwrap();
+        }
+        assert_eq!(word, 1 << 63);
+    }
+
+    /// What an embedder installs, for the registers of x86-64.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
+    mod handler {
+        use std::ptr;
+
+        use super::*;
+
+        extern "C" fn on_fault(
+            signal: libc::c_int,
+            info: *mut libc::siginfo_t,
+            context: *mut libc::c_void,
+        ) {
+            // SAFETY: the kernel gives a handler with SA_SIGINFO these two; nobody else has them.
+            let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
+            let registers = &mut context.uc_mcontext.gregs;
+            let pc = registers[libc::REG_RIP as usize].cast_unsigned();
+            let Some(to) = recovery(usize::try_from(pc).unwrap_or(0)) else {
+                // SAFETY: the fault happens again, and ends the process as it would have.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+                return;
+            };
+            registers[libc::REG_RIP as usize] = (to as u64).cast_signed();
+            registers[libc::REG_RAX as usize] = FaultCause::Unmapped as i64;
+            // SAFETY: the signal is SIGSEGV, which has an address.
+            registers[libc::REG_RDX as usize] = (unsafe { info.si_addr() } as u64).cast_signed();
+        }
+
+        #[test]
+        fn a_routine_returns_where_memory_is_missing() {
+            const PAGE: usize = 4096;
+            let none = ptr::null_mut();
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a new mapping, of which the second page is taken away again; the handler
+            // leaves all faults alone that are not of this module.
+            let page: *mut u8 = unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = on_fault as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, ptr::null_mut()), 0);
+                let page = libc::mmap(none, 2 * PAGE, prot, flags, -1, 0);
+                assert_ne!(page, libc::MAP_FAILED);
+                assert_eq!(libc::munmap(page.byte_add(PAGE), PAGE), 0);
+                page.cast()
+            };
+            let missing = page.addr() + PAGE;
+            let fault =
+                |addr: usize| MemoryFault { addr: addr as u64, cause: FaultCause::Unmapped };
+            let mut out = [0; 200];
+            // SAFETY: memory that is there or faults, and a buffer of 200 bytes.
+            unsafe {
+                for at in [PAGE - 100, PAGE - 8, PAGE - 1, PAGE, PAGE + 3] {
+                    // The first byte that is missing, or the first of the copy.
+                    let first = fault(missing.max(page.addr() + at));
+                    let read = load(page.add(at), out.as_mut_ptr(), 200).unwrap_err();
+                    let written = store([7; 200].as_ptr(), page.add(at), 200).unwrap_err();
+                    for got in [read, written] {
+                        // An access that crosses into the page may be told of by the page's start.
+                        assert!(got == first || got == fault(missing), "{got:?} {first:?}");
+                    }
+                }
+                assert_eq!(*page.add(PAGE - 100), 7, "what comes before has been written");
+                let word = page.add(PAGE + 16).cast();
+                let expected = Err(fault(missing + 16));
+                assert_eq!(compare_swap(word, 0, 1), expected);
+                assert_eq!(fetch_add(word, 1), expected);
+                assert_eq!(load_word(word), expected);
+                assert_eq!(store_word(word, 1).map(|()| 0), expected);
+                for len in [8, 4, 2, 1] {
+                    let stored = store([1; 8].as_ptr(), word.cast(), len);
+                    assert_eq!(stored.map(|()| 0), expected);
+                }
+                libc::munmap(page.cast(), PAGE);
+            }
+        }
+    }
+}
