@@ -4,7 +4,8 @@
 //! order, as long as any of it did something:
 //!
 //! 1. [`Engine::handle_frame`] with everything that has arrived,
-//! 2. [`Engine::handle_timeout`] with the time,
+//! 2. [`Engine::handle_timeout`] with the time (after [`Engine::excuse_silence`], if the driver
+//!    itself did not run when something was due),
 //! 3. [`Engine::poll_transmit`] and sends what it gives, until the batch stays empty,
 //! 4. [`Engine::poll_event`] until there is none,
 //!
@@ -257,6 +258,18 @@ impl Engine {
     /// The state of a QP, if there is such a one.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         self.qps.get(qpn).map(|qp| qp.state())
+    }
+
+    /// The caller did not run for a while, until `now`. What was sent before gets its whole time for
+    /// an answer again, each try once at most. Called when everything that has arrived was handled,
+    /// and before [`Engine::handle_timeout`].
+    pub fn excuse_silence(&mut self, now: Time) {
+        let window = self.window();
+        for qpn in self.timers.qps() {
+            let Some(qp) = self.qps.get_mut(qpn) else { continue };
+            let guard = self.memory.guard();
+            qp.excuse(&Ctx::new(now, &guard, &mut self.events, window));
+        }
     }
 
     /// Does everything that is due at `now`.

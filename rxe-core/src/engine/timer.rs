@@ -39,6 +39,11 @@ impl Timers {
         self.entries.pop_first().map(|(_, qpn)| qpn)
     }
 
+    /// All QPs that have an entry.
+    pub(super) fn qps(&self) -> Vec<Qpn> {
+        self.entries.iter().map(|&(_, qpn)| qpn).collect()
+    }
+
     /// The earliest entry.
     pub(super) fn next(&self) -> Option<Time> {
         self.entries.first().map(|&(at, _)| at)

@@ -375,6 +375,11 @@ impl Qp {
         self.settle(ctx, result);
     }
 
+    /// This host did not run for a while: the peer's silence since then says nothing.
+    pub(crate) fn excuse(&mut self, ctx: &Ctx<'_>) {
+        self.send.excuse(&link_of!(self, ctx), ctx);
+    }
+
     /// When it next wants to be called.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let deadlines = [self.send.deadline(), self.congestion.deadline()];

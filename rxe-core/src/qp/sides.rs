@@ -137,6 +137,13 @@ impl SendSide {
         }
     }
 
+    /// This host did not run for a while.
+    pub(super) fn excuse(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+        if let Self::Rc(requester) = self {
+            requester.excuse(link, ctx);
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(requester) => requester.deadline(),

@@ -346,6 +346,11 @@ impl Requester {
         self.retry.restart(ctx.now, link.attr);
     }
 
+    /// This host did not run for a while: see [`Retry::excuse`].
+    pub(crate) fn excuse(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+        self.retry.excuse(ctx.now, link.attr);
+    }
+
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.retry.deadline()
     }

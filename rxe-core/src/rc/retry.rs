@@ -14,6 +14,8 @@ pub(super) struct Retry {
     rnr_left: u8,
     /// An answer must have come by then.
     ack_deadline: Option<Time>,
+    /// This try has been given its time once more, because this host did not run.
+    excused: bool,
     /// Nothing is sent before then.
     pause: Option<Pause>,
 }
@@ -49,16 +51,27 @@ impl Retry {
         self.left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
         self.ack_deadline = None;
+        self.excused = false;
         if outstanding {
             self.on_sent(now, attr);
         }
     }
 
-    /// Something was sent that wants an answer.
+    /// Something was sent that wants an answer. The peer gets the time that the attributes say: a
+    /// program that sets a limit means it.
     pub(super) fn on_sent(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.is_none() {
-            let patience = self.patience(attr);
-            self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout * patience);
+            self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout);
+        }
+    }
+
+    /// This host did not run for a while: neither could it take an answer, nor, perhaps, the peer
+    /// give one. The try gets its whole time again, but only once, so that retries run out on a
+    /// host that is always late.
+    pub(super) fn excuse(&mut self, now: Time, attr: &QpAttr) {
+        if !self.excused && self.ack_deadline.take().is_some() {
+            self.excused = true;
+            self.on_sent(now, attr);
         }
     }
 
@@ -73,6 +86,7 @@ impl Retry {
     pub(super) fn again(&mut self) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;
         self.ack_deadline = None;
+        self.excused = false;
         Ok(())
     }
 
@@ -87,6 +101,7 @@ impl Retry {
             self.rnr_left = self.rnr_left.checked_sub(1).ok_or(Exhausted)?;
         }
         self.ack_deadline = None;
+        self.excused = false;
         // A peer that says "at once" would be asked in a tight loop.
         let until = now + timer.duration().max(Duration::from_micros(10));
         self.pause = Some(Pause { until, rnr: true });
@@ -111,18 +126,6 @@ impl Retry {
     /// Tries since something new was answered.
     fn tries(&self, attr: &QpAttr) -> u8 {
         attr.retry_cnt.saturating_sub(self.left).min(7)
-    }
-
-    /// How many times the timeout of the attributes this try may take. Up to four are allowed (9.7.6.1.3): the
-    /// first two tries take one, so that a loss is made up for quickly; later ones take more, so
-    /// that a peer that is only slow (a machine with more to do than it has processors) is not given
-    /// up for dead.
-    fn patience(&self, attr: &QpAttr) -> u32 {
-        match self.tries(attr) {
-            0 | 1 => 1,
-            2 => 2,
-            _ => 4,
-        }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -158,8 +161,9 @@ mod tests {
     use super::*;
     use crate::types::AckTimeout;
 
-    #[test]
-    fn later_tries_are_given_more_time_up_to_four_times_the_timeout() {
+    /// How long each try waits, in timeouts, until retries run out. `excused`: the host is late each
+    /// time, by half a timeout.
+    fn waits(excused: bool) -> Vec<f64> {
         let attr =
             QpAttr { retry_cnt: 7, timeout: AckTimeout::new(14).unwrap(), ..QpAttr::default() };
         let unit = attr.timeout.duration().unwrap();
@@ -167,18 +171,36 @@ mod tests {
         let mut now = Time::ZERO;
         let mut waits = Vec::new();
         loop {
+            let sent = now;
             retry.on_sent(now, &attr);
-            let due = retry.deadline().unwrap();
-            waits.push((due - now).as_nanos() / unit.as_nanos());
-            now = due;
+            loop {
+                now = retry.deadline().unwrap();
+                if !excused {
+                    break;
+                }
+                now = now + unit / 2;
+                let before = retry.deadline();
+                retry.excuse(now, &attr);
+                if retry.deadline() == before {
+                    break;
+                }
+            }
             assert_eq!(retry.due(now), Some(Due::AckTimeout));
+            waits.push((now - sent).as_secs_f64() / unit.as_secs_f64());
             if retry.again().is_err() {
-                break;
+                return waits;
             }
         }
-        assert_eq!(waits, [1, 1, 2, 4, 4, 4, 4, 4]);
-        retry.on_progress(now, &attr, true);
-        assert_eq!(retry.deadline(), Some(now + unit), "an answer makes the peer alive again");
+    }
+
+    #[test]
+    fn each_try_takes_the_timeout_of_the_attributes() {
+        assert_eq!(waits(false), [1.0; 8]);
+    }
+
+    #[test]
+    fn a_try_is_excused_once_for_time_in_which_the_host_did_not_run() {
+        assert_eq!(waits(true), [3.0; 8]);
     }
 
     #[test]

@@ -931,3 +931,25 @@ fn reset_and_destroy_take_back_the_completions_of_their_queue_pair() {
         assert_eq!(pair.b.outcomes(), [(9, Status::WorkRequestFlushed)], "{destroyed}");
     }
 }
+
+#[test]
+fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
+    let attr = QpAttr { retry_cnt: 0, ..attributes() };
+    for excused in [true, false] {
+        let mut pair = Pair::with(&attr, QpCap::default());
+        // The answer waits in the socket of a host that is stopped.
+        pair.fate = Box::new(|sent| usize::from(sent.forward));
+        pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: None }, 0, 10);
+        pair.settle();
+        let answer = pair.log.pop().unwrap();
+        assert!(!answer.forward);
+        pair.now = pair.now + Duration::from_millis(300);
+        if excused {
+            pair.a.engine.excuse_silence(pair.now);
+        }
+        pair.a.engine.handle_timeout(pair.now);
+        let status = if excused { Status::Success } else { Status::RetryExceeded };
+        pair.inject(&answer);
+        assert_eq!(pair.a.outcomes(), [(1, status)], "excused: {excused}");
+    }
+}

@@ -89,7 +89,7 @@ fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
         }
         let mut packets = 0;
         loop {
-            match core.receive(BUDGET)? {
+            match core.receive(BUDGET, &shard.watch)? {
                 0 => break,
                 n => packets += n,
             }

@@ -129,7 +129,7 @@ impl Shard {
         self.check()?;
         if let Some(mut core) = self.try_lock() {
             core.watchers.turned_inline();
-            let received = core.receive(CALLER_BUDGET);
+            let received = core.receive(CALLER_BUDGET, &self.watch);
             let few = matches!(received, Ok(1..=FEW));
             let busy = core.waiting || core.blocked || core.congested;
             let later = few && !busy && core.engine.can_wait();
@@ -151,7 +151,7 @@ impl Shard {
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
         let result = self.with(|core| {
             core.watchers.turned_inline();
-            core.receive(budget)
+            core.receive(budget, &self.watch)
         })?;
         self.fail_on(result)
     }

@@ -7,7 +7,7 @@ use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, NetError, SendStatus, Sharing};
 
-use super::policy::{Interest, TurnLimit, Watchers};
+use super::policy::{Interest, TimerGate, Timers, TurnLimit, Watchers};
 use super::watch::{Armed, Watch};
 use crate::cm::Agent;
 use crate::device::WeakDevice;
@@ -31,6 +31,7 @@ pub(crate) struct Core {
     pub(super) armed: Armed,
     /// What this turn has used up.
     pub(super) limit: TurnLimit,
+    timers: TimerGate,
     /// The turn was cut short: there is more to send, and room for it.
     pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
@@ -55,6 +56,7 @@ impl Core {
             watchers: Watchers::default(),
             armed: Armed::default(),
             limit: TurnLimit::default(),
+            timers: TimerGate::default(),
             unfinished: false,
             cm: None,
             watched: false,
@@ -140,16 +142,27 @@ impl Core {
     }
 
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
-    /// comes of them is sent by [`Core::transmit`].
-    pub(super) fn receive(&mut self, budget: usize) -> Result<usize, NetError> {
+    /// comes of them is sent by [`Core::transmit`]. Timers that are due run after it, if `watch`
+    /// shows no more input.
+    pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
         let mut time = None;
         let Self { engine, backend, events, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
             engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);
         })?;
-        if self.engine.poll_timeout().is_some() {
-            self.engine.handle_timeout(time.unwrap_or_else(now));
+        let deadline = self.engine.poll_timeout();
+        if deadline.is_some() {
+            let time = time.unwrap_or_else(now);
+            let drained = || packets < budget && !watch.has_input();
+            match self.timers.decide(deadline, time, drained) {
+                Timers::None | Timers::Wait => {}
+                Timers::Run => self.engine.handle_timeout(time),
+                Timers::ExcuseAndRun => {
+                    self.engine.excuse_silence(time);
+                    self.engine.handle_timeout(time);
+                }
+            }
         }
         Ok(packets)
     }

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rxe_core::types::Time;
 use rxe_net::{Backend, EventFd, TimerFd};
@@ -99,6 +100,13 @@ impl Watch {
             self.timer.clear();
         }
         Ok(Woken { timer: has(TIMER), interface: has(INTERFACE) })
+    }
+
+    /// Whether a socket has something to receive.
+    pub(super) fn has_input(&self) -> bool {
+        let mut fds: Vec<_> = self.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)).collect();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Ends a sleep.

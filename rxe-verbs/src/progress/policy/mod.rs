@@ -4,12 +4,15 @@
 //!
 //! - [`watchers`]: who looks at the sockets: a poller, a waiting thread (the leader) or the driver.
 //! - [`turn`]: how long a turn may be.
+//! - [`timers`]: what runs before timers, and when silence is not the peer's.
 //! - [`polling`]: when the driver polls instead of sleeping.
 
 mod polling;
+mod timers;
 mod turn;
 mod watchers;
 
 pub(super) use polling::AdaptivePolling;
+pub(super) use timers::{TimerGate, Timers};
 pub(super) use turn::TurnLimit;
 pub(super) use watchers::{Interest, Plan, TICK, Watchers};

@@ -1,0 +1,106 @@
+//! When timers run: after the input, and not for time in which this process did not run.
+//!
+//! The driver's timer is always armed no later than the engine's next deadline. If a deadline is
+//! first seen long after it has passed, then neither the driver nor anybody else ran: the process
+//! was stopped, or the host had no processor for it. What arrived meanwhile waits in the sockets.
+//! It is read first; then what is still unanswered gets its time again.
+
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+/// A thread that is ready runs within this time, on a host that is not overloaded.
+pub(super) const SLACK: Duration = Duration::from_millis(4);
+
+/// For this time timers wait for input to be read. A flood must not stop them for ever, and within
+/// this time everything is read that was there at first.
+pub(super) const MAX_WAIT: Duration = Duration::from_millis(20);
+
+/// What to do about timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::progress) enum Timers {
+    /// None is due.
+    None,
+    /// One is due, but there may be input: look at timers in the next turn.
+    Wait,
+    /// Run those that are due.
+    Run,
+    /// First give answers their time again: this process did not run.
+    ExcuseAndRun,
+}
+
+/// Lets timers run at the right time.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct TimerGate {
+    /// When a timer was first seen to be due, and whether that was late.
+    seen: Option<(Time, bool)>,
+}
+
+impl TimerGate {
+    /// `deadline` is the earliest. `drained` is called if it is due, and says whether everything
+    /// that has arrived was read.
+    pub(in crate::progress) fn decide(
+        &mut self,
+        deadline: Option<Time>,
+        now: Time,
+        drained: impl FnOnce() -> bool,
+    ) -> Timers {
+        let Some(deadline) = deadline.filter(|&deadline| deadline <= now) else {
+            self.seen = None;
+            return Timers::None;
+        };
+        let (since, late) = *self.seen.get_or_insert((now, now.since(deadline) > SLACK));
+        if now.since(since) < MAX_WAIT && !drained() {
+            return Timers::Wait;
+        }
+        self.seen = None;
+        if late { Timers::ExcuseAndRun } else { Timers::Run }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::ZERO + Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn a_timer_runs_when_it_is_due_and_the_input_is_read() {
+        let mut gate = TimerGate::default();
+        assert_eq!(gate.decide(None, at(5), || true), Timers::None);
+        let deadline = Some(at(1_000));
+        assert_eq!(gate.decide(deadline, at(999), || true), Timers::None);
+        assert_eq!(gate.decide(deadline, at(1_000), || false), Timers::Wait);
+        // The reading takes long; that is not the host's absence.
+        assert_eq!(gate.decide(deadline, at(9_000), || true), Timers::Run);
+    }
+
+    #[test]
+    fn a_timer_that_is_seen_late_means_that_this_process_did_not_run() {
+        let mut gate = TimerGate::default();
+        let deadline = Some(at(1_000));
+        assert_eq!(gate.decide(deadline, at(300_000), || false), Timers::Wait);
+        assert_eq!(gate.decide(deadline, at(300_050), || true), Timers::ExcuseAndRun);
+        assert_eq!(gate.decide(Some(at(400_000)), at(400_100), || true), Timers::Run);
+    }
+
+    #[test]
+    fn an_answer_that_comes_while_the_input_is_read_moves_the_deadline() {
+        let mut gate = TimerGate::default();
+        assert_eq!(gate.decide(Some(at(1_000)), at(300_000), || false), Timers::Wait);
+        assert_eq!(gate.decide(Some(at(367_000)), at(300_010), || true), Timers::None);
+        assert_eq!(gate.decide(Some(at(367_000)), at(367_001), || true), Timers::Run);
+    }
+
+    #[test]
+    fn a_flood_does_not_stop_timers() {
+        let mut gate = TimerGate::default();
+        let mut now = at(1_000);
+        while gate.decide(Some(at(1_000)), now, || false) == Timers::Wait {
+            now = now + Duration::from_micros(100);
+        }
+        assert_eq!(now, at(1_000) + MAX_WAIT);
+    }
+}
