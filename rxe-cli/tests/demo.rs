@@ -3,6 +3,7 @@
 mod util;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -102,6 +103,21 @@ fn several_demos_at_once_find_addresses() {
     ";
     let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
     assert!(out.status.success(), "{out:?}");
+}
+
+#[test]
+fn a_demo_that_is_refused_leaves_the_last_capture_as_it_was() {
+    let name = "a_demo_that_is_refused_leaves_the_last_capture_as_it_was";
+    let dir = Dir::new();
+    let capture = dir.file("rxe-demo.pcapng");
+    fs::write(&capture, "yesterday's").unwrap();
+    for refused in ["demo -m 9000", "pingpong -d lo -m 9000 --pcap rxe-demo.pcapng"] {
+        let script = format!("timeout 60 \"$RXE\" {refused}");
+        let Some(out) = in_namespace(name, LOOPBACK, &script, &dir.file("")) else { return };
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(said.contains("9000 is no path MTU"), "{said}");
+        assert_eq!(fs::read_to_string(&capture).unwrap(), "yesterday's", "{refused}");
+    }
 }
 
 #[test]

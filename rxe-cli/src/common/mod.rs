@@ -1,6 +1,7 @@
 //! What the commands share.
 
 mod error;
+mod new_file;
 mod output;
 pub(crate) mod rendezvous;
 mod select;
@@ -9,6 +10,7 @@ pub(crate) mod units;
 mod wire;
 
 pub(crate) use error::Error;
+pub(crate) use new_file::NewFile;
 pub(crate) use output::{print, print_bytes, print_json};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};
 pub(crate) use table::{Align, TabTable, Table, tab_to};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{BackendKind, NetError};
-use rxe_verbs::device::{DeviceError, DeviceInfo};
+use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
 use rxe_verbs::{Device, OpenOptions};
 
 use super::select::check_port;
@@ -44,7 +44,15 @@ pub(crate) struct Opened {
 impl WireArgs {
     /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
     /// what no option says is chosen so that it leads there.
-    pub(crate) fn open(&self, device: &DeviceArgs, peer: Option<IpAddr>) -> Result<Opened, Error> {
+    ///
+    /// What can be refused is refused before the device is opened, since that empties the capture
+    /// file: `mtu` is the path MTU that the user asked for.
+    pub(crate) fn open(
+        &self,
+        device: &DeviceArgs,
+        peer: Option<IpAddr>,
+        mtu: Option<usize>,
+    ) -> Result<Opened, Error> {
         let (info, ip) = match self.address {
             Some(ip) => (device_with(ip, device)?, ip),
             None => {
@@ -53,11 +61,14 @@ impl WireArgs {
                 (chosen.device, ip)
             }
         };
-        self.open_at(&info, ip)
+        self.open_at(&info, ip, mtu)
     }
 
     /// Opens `info` on `ip` alone.
-    pub(crate) fn open_at(&self, info: &DeviceInfo, ip: IpAddr) -> Result<Opened, Error> {
+    fn open_at(&self, info: &DeviceInfo, ip: IpAddr, mtu: Option<usize>) -> Result<Opened, Error> {
+        if let Some(asked) = mtu {
+            check_mtu(info, asked)?;
+        }
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
         options = options.shared_memory(!self.no_shm);
         if let Some(path) = &self.pcap {
@@ -82,30 +93,31 @@ impl WireArgs {
         device: &DeviceArgs,
         local: IpAddr,
         peer: IpAddr,
+        mtu: Option<usize>,
     ) -> Result<Opened, Error> {
         let named = device.ib_dev.is_some() || device.gid_idx.is_some() || self.address.is_some();
         match device_with(local, device) {
             Ok(info) if !named => {
                 check_port(&info, device.ib_port)?;
-                self.open_at(&info, local)
+                self.open_at(&info, local, mtu)
             }
-            _ => self.open(device, Some(peer)),
+            _ => self.open(device, Some(peer), mtu),
         }
     }
 }
 
 /// The path MTU that was asked for, if the device's link carries it.
-pub(crate) fn check_mtu(device: &Device, asked: usize) -> Result<Mtu, Error> {
+pub(crate) fn check_mtu(info: &DeviceInfo, asked: usize) -> Result<Mtu, Error> {
     let Some(mtu) = Mtu::from_bytes(asked) else {
         let what = format!("{asked} is no path MTU");
         return Err(Error::new(what, "choose 256, 512, 1024, 2048 or 4096"));
     };
-    let most = device.active_mtu();
+    let most = PortAttr::of(info.interface()).active_mtu;
     if mtu <= most {
         return Ok(mtu);
     }
-    let what = format!("path MTU {mtu} does not fit the link of {}", device.name());
-    let netdev = &device.info().interface().name;
+    let what = format!("path MTU {mtu} does not fit the link of {}", info.name());
+    let netdev = &info.interface().name;
     let todo =
         format!("use -m {most}, or raise the MTU of {netdev} to {} or more", mtu.bytes() + 80);
     Err(Error::new(what, todo))

@@ -38,6 +38,8 @@ impl End {
         let lo = lo.filter(|d| d.interface().up).ok_or_else(|| {
             Error::new("there is no loopback interface that is up", "`ip link set lo up`")
         })?;
+        // Before anything is opened or written.
+        let mtu = check_mtu(&lo, mtu)?;
         let mut last = None;
         for &ip in addresses {
             let mut options = OpenOptions::new(lo.name()).address(ip);
@@ -53,8 +55,7 @@ impl End {
         Err(last.map_or_else(|| Error::new("no address to use", "this is a bug"), Error::from))
     }
 
-    fn on(device: Device, ip: IpAddr, mtu: usize) -> Result<Self, Error> {
-        let mtu = check_mtu(&device, mtu)?;
+    fn on(device: Device, ip: IpAddr, mtu: Mtu) -> Result<Self, Error> {
         let gid = Gid::from(ip);
         let index = device.gids().iter().position(|g| *g == gid);
         let index = index.and_then(|i| u16::try_from(i).ok()).unwrap_or(0);

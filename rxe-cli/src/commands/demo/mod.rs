@@ -11,12 +11,10 @@ mod report;
 mod steps;
 mod talk;
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
 
-use crate::common::{Error, print, print_json};
+use crate::common::{Error, NewFile, print, print_json};
 
 /// Show all of it in a few seconds: two processes talk RDMA over loopback
 ///
@@ -50,7 +48,12 @@ impl Args {
             return peer::run();
         }
         let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
-        let shown = lead::run(self.mtu, pcap)?;
+        let shown = lead::run(self.mtu, pcap.as_ref().map(NewFile::path))?;
+        let capture = match pcap {
+            Some(file) => Some(file.finish().map_err(|e| cannot_write(&self.pcap, &e))?),
+            None => None,
+        };
+        let shown = shown.captured(capture);
         if self.json {
             print_json(&shown)?
         } else {
@@ -61,24 +64,19 @@ impl Args {
 
     /// Where the capture goes: a directory that can not be written to is no reason to show nothing,
     /// unless the user named it.
-    fn capture(&self) -> Result<PathBuf, Error> {
-        let create = |path: &PathBuf| OpenOptions::new().create(true).append(true).open(path);
-        match create(&self.pcap) {
-            Ok(_) => Ok(self.pcap.clone()),
+    fn capture(&self) -> Result<NewFile, Error> {
+        match NewFile::new(&self.pcap) {
+            Ok(file) => Ok(file),
             Err(_) if self.pcap.as_os_str() == CAPTURE => elsewhere(),
             Err(e) => Err(cannot_write(&self.pcap, &e)),
         }
     }
 }
 
-/// A new file in the directory for temporary ones. Others can write there too: it must not be one
-/// that somebody has put there, nor a link to one.
-fn elsewhere() -> Result<PathBuf, Error> {
-    let path = std::env::temp_dir().join(format!("rxe-demo-{}.pcapng", process::id()));
-    match OpenOptions::new().create_new(true).write(true).open(&path) {
-        Ok(_) => Ok(path),
-        Err(e) => Err(cannot_write(&path, &e)),
-    }
+/// A file in the directory for temporary ones.
+fn elsewhere() -> Result<NewFile, Error> {
+    let failed = |e| cannot_write(&std::env::temp_dir(), &e);
+    NewFile::unique("rxe-demo-", ".pcapng").map_err(failed)
 }
 
 fn cannot_write(path: &Path, e: &io::Error) -> Error {

@@ -1,6 +1,7 @@
 //! What the demo shows in the end, as text and as JSON.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rxe_verbs::Endpoint;
@@ -76,6 +77,11 @@ impl From<(Seen, Seen)> for Mistake {
 }
 
 impl Shown {
+    /// With the capture's file, once that is complete.
+    pub(super) fn captured(self, file: Option<PathBuf>) -> Self {
+        Self { pcap: file.map(|path| path.display().to_string()), ..self }
+    }
+
     /// Whether all went as it must.
     pub(super) fn verdict(&self) -> Result<(), Error> {
         let wrong = self.operations.iter().find_map(|d| Some((d, d.wrong.as_ref()?)));

@@ -131,7 +131,7 @@ impl Args {
         let plan = self.plan()?;
         let hosts = rendezvous::resolve(host, self.port)?;
         let peer = hosts.first().map(|a| a.ip().to_canonical());
-        let opened = self.wire.open(&self.device(), peer)?;
+        let opened = self.wire.open(&self.device(), peer, self.mtu)?;
         let limit = self.mtu_limit(&opened)?;
         let plan = plan.fitted(limit)?;
         let hello = Hello::new(limit.bytes(), self.mtu.is_some(), plan.clone());
@@ -184,7 +184,7 @@ impl Args {
         let device = self.device();
         // What was named is looked at before anybody comes.
         let named = self.ib_dev.is_some() || self.gid_idx.is_some() || self.wire.address.is_some();
-        let early = if named { Some(self.wire.open(&device, None)?) } else { None };
+        let early = if named { Some(self.wire.open(&device, None, self.mtu)?) } else { None };
         if early.is_none() {
             DeviceInfo::first()?;
         }
@@ -217,7 +217,7 @@ impl Args {
         hello.plan.check()?;
         let opened = match early {
             Some(opened) => opened,
-            None => self.wire.open_reached(device, own, peer)?,
+            None => self.wire.open_reached(device, own, peer, self.mtu)?,
         };
         let mtu = self.agree_on_mtu(&hello, &opened)?;
         let plan = hello.plan.fitted(mtu)?;
@@ -321,7 +321,7 @@ impl Args {
     /// The path MTU asked for, else the largest that the link carries.
     fn mtu_limit(&self, opened: &Opened) -> Result<Mtu, Error> {
         match self.mtu {
-            Some(asked) => check_mtu(&opened.device, asked),
+            Some(asked) => check_mtu(opened.device.info(), asked),
             None => Ok(opened.device.active_mtu()),
         }
     }
@@ -334,7 +334,7 @@ impl Args {
                 let what = format!("the server wants path MTU {own}, the client {}", hello.mtu);
                 return Err(Error::new(what, "give the same -m on both ends, or on one alone"));
             }
-            return check_mtu(&opened.device, hello.mtu);
+            return check_mtu(opened.device.info(), hello.mtu);
         }
         Ok(own.min(mtu_of(hello.mtu)?))
     }

@@ -100,9 +100,9 @@ impl Args {
             None => Vec::new(),
         };
         let peer = hosts.first().map(|a| a.ip().to_canonical());
-        let opened = self.wire.open(&self.device, peer)?;
+        let opened = self.wire.open(&self.device, peer, self.mtu)?;
         let mtu = match self.mtu {
-            Some(asked) => check_mtu(&opened.device, asked)?,
+            Some(asked) => check_mtu(opened.device.info(), asked)?,
             None => opened.device.active_mtu().min(Mtu::M1024),
         };
         if self.transport == Transport::Xrc {
