@@ -1,11 +1,14 @@
 //! One file a chore.
 
 pub(crate) mod bench;
+mod checkout;
 pub(crate) mod deps;
+mod fresh;
 pub(crate) mod interop;
 pub(crate) mod kernel;
 pub(crate) mod libs;
 pub(crate) mod pcaps;
 pub(crate) mod programs;
+mod quick;
 pub(crate) mod sanitize;
 pub(crate) mod test;

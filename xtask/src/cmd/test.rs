@@ -4,7 +4,7 @@
 //! `SKIPPED: name: why` lines (see [`xtask::or_skip`]), and, from programs that are no libtest, a
 //! line `N passed, N failed, N skipped`.
 
-use super::{deps, sanitize};
+use super::{deps, fresh, quick, sanitize};
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -22,6 +22,12 @@ pub(crate) struct Args {
     /// Also what `cargo xtask sanitize` runs; `--all` means that too
     #[arg(long)]
     sanitize: bool,
+    /// Only what a warm build runs in about three minutes: no VMs, no programs, no packages
+    #[arg(long, conflicts_with_all = ["all", "sanitize", "filter"])]
+    quick: bool,
+    /// As on a new machine: a clone of the last commit with nothing beside it, and empty caches
+    #[arg(long)]
+    fresh: bool,
     /// Only tests whose name contains this; leaves out formatting and lints
     filter: Option<String>,
 }
@@ -29,17 +35,31 @@ pub(crate) struct Args {
 /// The kernels that the tests boot without `--all`.
 const KERNELS: [&str; 2] = ["6.1", "7.2"];
 
+impl Args {
+    /// The same but for `--fresh`, as words.
+    fn words(&self) -> Vec<&str> {
+        let flags = [("--all", self.all), ("--sanitize", self.sanitize), ("--quick", self.quick)];
+        let flags = flags.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag);
+        flags.chain(self.filter.as_deref()).collect()
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.fresh {
+        return fresh::run(&args.words());
+    }
     let mut all = Run::default();
+    if args.quick {
+        quick::stages(&mut all)?;
+        return Ok(all.report());
+    }
     let whole = args.filter.is_none();
     all.stage("deps", |count| match deps::ensure() {
         None => {}
         Some(why) => count.skipped.push(format!("some outer tests: {why}")),
     });
     if whole {
-        all.lint("fmt", &["fmt", "--all", "--check"]);
-        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-        all.lint("clippy", &clippy);
+        all.lints();
     }
     all.stage("build", |count| {
         let built = count.watch(cargo().args(["build", "--workspace", "--all-targets", "--quiet"]));
@@ -69,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(all.report())
 }
 
-fn cargo() -> Command {
+pub(super) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
@@ -85,6 +105,13 @@ impl Run {
         let start = Instant::now();
         f(&mut self.count);
         self.times.push((name.to_owned(), start.elapsed()));
+    }
+
+    /// Formatting and lints.
+    pub(super) fn lints(&mut self) {
+        self.lint("fmt", &["fmt", "--all", "--check"]);
+        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+        self.lint("clippy", &clippy);
     }
 
     /// A stage whose program may not be installed with Rust.

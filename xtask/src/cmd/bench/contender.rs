@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::{Command, Stdio};
 
 use super::link::Link;
+use super::versions::Version;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +67,8 @@ pub(super) struct Contender {
     how: How,
     /// Our own program.
     rxe: String,
+    /// Which of two, if two versions are compared.
+    version: Option<Version>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -84,16 +87,36 @@ impl Contender {
     /// All there may be: first our own.
     pub(super) fn all(rxe: &str) -> Vec<Self> {
         let all = [How::Rxe("udp"), How::Rxe("packet"), How::Ucx, How::Libfabric];
-        all.into_iter().map(|how| Self { how, rxe: rxe.to_owned() }).collect()
+        all.into_iter().map(|how| Self { how, rxe: rxe.to_owned(), version: None }).collect()
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        match self.how {
+    /// Two versions of our own program, on the same backend.
+    pub(super) fn versions(before: &str, after: &str, backend: &'static str) -> Vec<Self> {
+        let of = |rxe: &str, version| Self {
+            how: How::Rxe(backend),
+            rxe: rxe.to_owned(),
+            version: Some(version),
+        };
+        vec![of(before, Version::Before), of(after, Version::After)]
+    }
+
+    pub(super) fn name(&self) -> String {
+        let name = match self.how {
             How::Rxe("packet") => "rxe packet",
             How::Rxe(_) => "rxe udp",
             How::Ucx => "UCX tcp",
             How::Libfabric => "libfabric udp;ofi_rxd",
+        };
+        match self.version {
+            None => name.into(),
+            Some(Version::Before) => format!("{name}, before"),
+            Some(Version::After) => format!("{name}, after"),
         }
+    }
+
+    /// Whether the others are what it is compared with.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.how, How::Rxe(_)) && self.version != Some(Version::Before)
     }
 
     /// Whether its program is installed.

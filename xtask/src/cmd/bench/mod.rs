@@ -7,14 +7,15 @@
 mod contender;
 mod link;
 mod report;
+mod versions;
 
-use std::process::{Command, ExitCode};
-use std::{env, fs};
-use xtask::vm::{Error, Result};
+use std::process::ExitCode;
+use xtask::vm::Result;
 
+use super::checkout;
 use contender::{Contender, Test};
 use link::Link;
-use report::{Round, Table};
+use report::{Column, Round, Table};
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -35,48 +36,80 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Put the results into docs/performance.md
-    #[arg(long)]
+    #[arg(long, conflicts_with = "compare")]
     write: bool,
+    /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
+    /// revision of git, which is built in a directory of its own, or the directory of a checkout
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2)]
+    compare: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let rxe = build()?;
-    let (there, missing): (Vec<_>, Vec<_>) =
-        Contender::all(&rxe).into_iter().partition(|c| c.is_there());
-    for contender in &missing {
-        eprintln!("xtask: {} is left out: {}", contender.name(), contender.lacks());
-    }
+    let groups = groups(args)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let mut tables = Vec::new();
     for test in tests(args) {
         // A link of its own for each: nothing is left over from the one before.
         let link = Link::new(test.link_mtu())?;
-        let taking: Vec<_> = there.iter().filter(|c| c.can(test)).collect();
-        let mut table = Table::new(test, taking.iter().map(|c| c.name()).collect());
-        for round in 1..=rounds {
-            let mut results = Vec::new();
-            for contender in &taking {
-                if !args.json {
-                    eprint!("\r\x1b[K{test}: round {round} of {rounds}, {}", contender.name());
-                }
-                results.push(contender.measure(&link, test, args.quick));
+        for group in &groups {
+            let table = measure(group, &link, test, rounds, args);
+            if !args.json {
+                eprint!("\r\x1b[K");
+                println!("{table}");
             }
-            table.push(Round(results));
+            tables.push(table);
         }
-        if !args.json {
-            eprint!("\r\x1b[K");
-            println!("{table}");
-        }
-        tables.push(table);
     }
     if args.json {
         println!("{:#}", report::json(&tables));
+    } else if !args.compare.is_empty() {
+        println!("{}", report::verdict(&tables));
     }
     if args.write {
         report::write(&tables, rounds)?;
     }
     let broken = tables.iter().any(Table::has_failures);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Who competes with whom.
+fn groups(args: &Args) -> Result<Vec<Vec<Contender>>> {
+    if !args.compare.is_empty() {
+        let (before, after) = versions::programs(&args.compare)?;
+        let groups = ["udp", "packet"].map(|kind| Contender::versions(&before, &after, kind));
+        return Ok(groups.into());
+    }
+    let rxe = versions::build(&checkout::root()?)?;
+    let (there, missing): (Vec<_>, Vec<_>) =
+        Contender::all(&rxe).into_iter().partition(|c| c.is_there());
+    for contender in &missing {
+        eprintln!("xtask: {} is left out: {}", contender.name(), contender.lacks());
+    }
+    Ok(vec![there])
+}
+
+/// All rounds of a test. Every other round begins with the last, so that nobody always comes first.
+fn measure(group: &[Contender], link: &Link, test: Test, rounds: u32, args: &Args) -> Table {
+    let taking: Vec<_> = group.iter().filter(|c| c.can(test)).collect();
+    let columns = taking.iter().map(|c| Column { name: c.name(), ours: c.is_ours() });
+    let mut table = Table::new(test, columns.collect());
+    for round in 1..=rounds {
+        let turn = |contender: &&Contender| {
+            if !args.json {
+                eprint!("\r\x1b[K{test}: round {round} of {rounds}, {}", contender.name());
+            }
+            contender.measure(link, test, args.quick)
+        };
+        let results: Vec<_> = if round % 2 == 1 {
+            taking.iter().map(turn).collect()
+        } else {
+            let mut backwards: Vec<_> = taking.iter().rev().map(turn).collect();
+            backwards.reverse();
+            backwards
+        };
+        table.push(Round(results));
+    }
+    table
 }
 
 fn tests(args: &Args) -> Vec<Test> {
@@ -102,31 +135,4 @@ fn tests(args: &Args) -> Vec<Test> {
         tests.retain(|test| test.to_string().contains(&**only));
     }
     tests
-}
-
-/// Builds the program to measure, as a user would, and tells where it is.
-fn build() -> Result<String> {
-    let failed = |what: String| Error::Failed(format!("cargo build: {what}"));
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let out = cargo
-        .args([
-            "build",
-            "--release",
-            "-p",
-            "rxe-cli",
-            "--message-format",
-            "json-render-diagnostics",
-        ])
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .map_err(|e| failed(e.to_string()))?;
-    if !out.status.success() {
-        return Err(failed("see above".into()));
-    }
-    String::from_utf8_lossy(&out.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| Some(message.get("executable")?.as_str()?.to_owned()))
-        .find(|path| fs::metadata(path).is_ok())
-        .ok_or_else(|| failed("it made no program".into()))
 }

@@ -10,8 +10,16 @@ use super::contender::{Kind, Test};
 /// One test, all contenders.
 pub(super) struct Table {
     test: Test,
-    names: Vec<&'static str>,
+    columns: Vec<Column>,
     rounds: Vec<Round>,
+}
+
+/// A contender.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    /// Whether it is compared with the others, or one of those that it is compared with.
+    pub(super) ours: bool,
 }
 
 /// Every contender's result, one after the other.
@@ -36,8 +44,16 @@ impl Spread {
 }
 
 impl Table {
-    pub(super) fn new(test: Test, names: Vec<&'static str>) -> Self {
-        Self { test, names, rounds: Vec::new() }
+    pub(super) fn new(test: Test, columns: Vec<Column>) -> Self {
+        Self { test, columns, rounds: Vec::new() }
+    }
+
+    /// The ratio of two versions, and a name for it.
+    pub(super) fn compared(&self) -> Option<(String, f64)> {
+        let (ours, others) = self.sides();
+        let (&after, &before) = (ours.first()?, others.first()?);
+        let name = format!("{}, {}", self.columns[after].name.replace(", after", ""), self.test);
+        Some((name, self.ratio(after, before)?.median))
     }
 
     pub(super) fn push(&mut self, round: Round) {
@@ -67,14 +83,13 @@ impl Table {
 
     /// Which are ours, which are others.
     fn sides(&self) -> (Vec<usize>, Vec<usize>) {
-        (0..self.names.len()).partition(|&at| self.names[at].starts_with("rxe"))
+        (0..self.columns.len()).partition(|&at| self.columns[at].ours)
     }
 
-    fn failures(&self) -> impl Iterator<Item = (&'static str, &String)> {
-        let of_round = |round: &'static str, why| (round, why);
-        self.rounds.iter().flat_map(move |round| {
-            let failed = self.names.iter().zip(&round.0);
-            failed.filter_map(move |(name, r)| Some(of_round(name, r.as_ref().err()?)))
+    fn failures(&self) -> impl Iterator<Item = (&str, &String)> {
+        self.rounds.iter().flat_map(|round| {
+            let all = self.columns.iter().zip(&round.0);
+            all.filter_map(|(column, r)| Some((&*column.name, r.as_ref().err()?)))
         })
     }
 }
@@ -83,15 +98,15 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({})", self.test, self.test.unit())?;
         let (ours, others) = self.sides();
-        for at in 0..self.names.len() {
-            write!(f, "  {:<22}", self.names[at])?;
+        for at in 0..self.columns.len() {
+            write!(f, "  {:<22}", self.columns[at].name)?;
             match self.values(at) {
                 Some(v) => write!(f, " {:>8.2}  ({:.2} to {:.2})", v.median, v.min, v.max)?,
                 None => write!(f, "   failed")?,
             }
             for &other in others.iter().filter(|_| ours.contains(&at)) {
                 if let Some(r) = self.ratio(at, other) {
-                    let name = self.names[other];
+                    let name = &self.columns[other].name;
                     write!(f, "   {:.2}x {name} ({:.2} to {:.2})", r.median, r.min, r.max)?;
                 }
             }
@@ -104,6 +119,19 @@ impl fmt::Display for Table {
     }
 }
 
+/// What two versions differ in, in a line: which tests are more than 2 % slower, by the median.
+pub(super) fn verdict(tables: &[Table]) -> String {
+    let compared = tables.iter().filter_map(Table::compared);
+    let slower: Vec<_> = compared
+        .filter(|(_, ratio)| *ratio < 0.98)
+        .map(|(name, ratio)| format!("\n  {ratio:.2}x {name}"))
+        .collect();
+    if slower.is_empty() {
+        return "nothing is more than 2 % slower (medians of the ratios)".into();
+    }
+    format!("more than 2 % slower (medians of the ratios):{}", slower.concat())
+}
+
 /// All as one object.
 pub(super) fn json(tables: &[Table]) -> serde_json::Value {
     let spread = |s: Option<Spread>| {
@@ -111,13 +139,13 @@ pub(super) fn json(tables: &[Table]) -> serde_json::Value {
     };
     let tests = tables.iter().map(|table| {
         let (ours, others) = table.sides();
-        let results = table.names.iter().enumerate().map(|(at, &name)| {
+        let results = table.columns.iter().enumerate().map(|(at, column)| {
             let ratio = |&other: &usize| {
-                (table.names[other].to_owned(), serde_json::json!(spread(table.ratio(at, other))))
+                (table.columns[other].name.clone(), serde_json::json!(spread(table.ratio(at, other))))
             };
             let ratios: serde_json::Map<_, _> =
                 others.iter().filter(|_| ours.contains(&at)).map(ratio).collect();
-            serde_json::json!({ "name": name, "value": spread(table.values(at)), "times": ratios })
+            serde_json::json!({ "name": column.name, "value": spread(table.values(at)), "times": ratios })
         });
         serde_json::json!({
             "test": table.test.to_string(),
@@ -165,7 +193,7 @@ fn markdown(tables: &[Table], rounds: u32) -> String {
         let (ours, others) = table.sides();
         for &us in &ours {
             if others.is_empty() {
-                let (name, value) = (table.names[us], spread(table.values(us), &unit));
+                let (name, value) = (&table.columns[us].name, spread(table.values(us), &unit));
                 let _ = writeln!(out, "| {} | {name} | | | {value} | |", table.test);
             }
             for &them in &others {
@@ -173,8 +201,8 @@ fn markdown(tables: &[Table], rounds: u32) -> String {
                     out,
                     "| {} | {} | {} | {} | {} | {} |",
                     table.test,
-                    table.names[us],
-                    table.names[them],
+                    table.columns[us].name,
+                    table.columns[them].name,
                     spread(table.ratio(us, them), ""),
                     spread(table.values(us), &unit),
                     spread(table.values(them), &unit),
@@ -206,7 +234,9 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_rounds_and_more_is_better() {
         let table = |test| {
-            let mut table = Table::new(test, vec!["rxe udp", "UCX tcp"]);
+            let column = |name: &str, ours| Column { name: name.into(), ours };
+            let mut table =
+                Table::new(test, vec![column("rxe udp", true), column("UCX tcp", false)]);
             // The machine was twice as fast in the second round.
             for (ours, theirs) in [(2.0, 1.0), (4.0, 2.0), (1.0, 1.0)] {
                 table.push(Round(vec![Ok(ours), Ok(theirs)]));
@@ -223,6 +253,23 @@ mod tests {
         let text = markdown(&[latency], 4);
         assert!(
             text.contains("| 8 B WRITE latency, one way | rxe udp | UCX tcp | 0.50 "),
+            "{text}"
+        );
+    }
+    #[test]
+    fn what_is_slower_than_before_is_named() {
+        let table = |ratios: &[f64]| {
+            let column = |name: &str, ours| Column { name: name.into(), ours };
+            let columns = vec![column("rxe udp, before", false), column("rxe udp, after", true)];
+            let mut table = Table::new(Test::bandwidth("WRITE", 65536, 1024), columns);
+            ratios.iter().for_each(|ratio| table.push(Round(vec![Ok(2.0), Ok(2.0 * ratio)])));
+            table
+        };
+        let even = table(&[0.97, 0.99, 1.2]);
+        assert!(verdict(&[even]).starts_with("nothing"));
+        let text = verdict(&[table(&[0.9, 0.95, 1.2])]);
+        assert!(
+            text.ends_with("\n  0.95x rxe udp, 64 KiB WRITE bandwidth, link MTU 1500"),
             "{text}"
         );
     }

@@ -1,0 +1,61 @@
+//! The checkout that this program was built from, and clones of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use xtask::vm::{Error, Result};
+
+/// Its directory.
+pub(super) fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::canonicalize(&root).map_err(|e| Error::Failed(format!("{}: {e}", root.display())))
+}
+
+/// The full name of a commit.
+pub(super) fn commit(root: &Path, revision: &str) -> Result<String> {
+    git(root, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
+        .map_err(|_| Error::Failed(format!("{revision} is no directory and no revision of git")))
+}
+
+/// Clones `root` at `commit`, without what is not committed.
+pub(super) fn clone(root: &Path, clone: &Path, commit: &str) -> Result<()> {
+    let (from, to) = (root.to_string_lossy(), clone.to_string_lossy());
+    git(root, &["clone", "--quiet", "--no-checkout", &from, &to])?;
+    git(clone, &["checkout", "--quiet", "--detach", commit]).map(drop)
+}
+
+/// What a command of git prints.
+pub(super) fn git(dir: &Path, args: &[&str]) -> Result<String> {
+    let out = Command::new("git").arg("-C").arg(dir).args(args).output();
+    let out = out.map_err(|e| Error::Missing(format!("git: {e}")))?;
+    if out.status.success() {
+        return Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned());
+    }
+    let said = String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; ");
+    Err(Error::Failed(format!("git {}: {said}", args[0])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_has_the_last_commit_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, copy) = (dir.path().join("root"), dir.path().join("copy"));
+        fs::create_dir(&root).unwrap();
+        if let Err(Error::Missing(why)) = git(&root, &["init", "--quiet"]) {
+            return xtask::skipped("checkout::clone", &why);
+        }
+        fs::write(root.join("kept"), "1").unwrap();
+        git(&root, &["add", "kept"]).unwrap();
+        let who = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"];
+        git(&root, &[&who[..], &["commit", "--quiet", "-m", "m"]].concat()).unwrap();
+        fs::write(root.join("kept"), "2").unwrap();
+        fs::write(root.join("new"), "").unwrap();
+        clone(&root, &copy, &commit(&root, "HEAD").unwrap()).unwrap();
+        assert_eq!(fs::read_to_string(copy.join("kept")).unwrap(), "1");
+        assert!(!copy.join("new").exists());
+        assert!(commit(&root, "no-such-branch").is_err());
+    }
+}

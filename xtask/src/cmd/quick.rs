@@ -1,0 +1,105 @@
+//! `cargo xtask test --quick`: what a warm build runs in about three minutes on two processors.
+//!
+//! Formatting, lints, unit and property tests, the simulation, the hostile packets, captures and the
+//! fuzzers' corpora. Left out are test programs that boot VMs, run other people's programs or take
+//! minutes; each is named with its reason.
+
+use super::test::{Run, cargo};
+use serde_json::Value;
+use xtask::vm::{Error, Result};
+
+/// Test programs that are left out: package, name, and why.
+const LEFT_OUT: &[(&str, &str, &str)] = &[
+    ("xtask", "vm", KERNELS),
+    ("rxe-cli", "devices_kernel", KERNELS),
+    ("rxe-tests", "interop", KERNELS),
+    ("rxe-tests", "programs_kernel", KERNELS),
+    ("rxe-tests", "fabric", PROGRAMS),
+    ("rxe-tests", "mistakes", PROGRAMS),
+    ("rxe-tests", "mpi", PROGRAMS),
+    ("rxe-tests", "programs", PROGRAMS),
+    ("rxe-tests", "rdmacm", PROGRAMS),
+    ("rxe-tests", "run_options", PROGRAMS),
+    ("rxe-tests", "symbols", PROGRAMS),
+    ("rxe-tests", "ucx", PROGRAMS),
+    ("rxe-cli", "perf", HOSTS),
+    ("rxe-cli", "pingpong", HOSTS),
+    ("rxe-verbs", "crowded", HOSTS),
+    ("rxe-verbs", "interface", HOSTS),
+    ("rxe-verbs", "sharing", HOSTS),
+];
+
+const KERNELS: &str = "real kernels in VMs";
+const PROGRAMS: &str = "unmodified programs";
+const HOSTS: &str = "several processes and hosts, minutes";
+
+pub(super) fn stages(all: &mut Run) -> Result<()> {
+    let tests = test_programs()?;
+    all.lints();
+    all.stage("test", |count| {
+        let mut cmd = cargo();
+        cmd.args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
+        for (package, name) in &tests {
+            if why_left_out(package, name).is_none() {
+                cmd.args(["--test", name]);
+            }
+        }
+        count.check_tests("cargo test", &mut cmd);
+        for why in [KERNELS, PROGRAMS, HOSTS] {
+            let names = LEFT_OUT.iter().filter(|(_, _, w)| *w == why).map(|(_, name, _)| *name);
+            count.skip(&format!("{why}: {}", names.collect::<Vec<_>>().join(", ")));
+        }
+        count.skip("examples in the documentation, benchmarks");
+    });
+    Ok(())
+}
+
+fn why_left_out(package: &str, name: &str) -> Option<&'static str> {
+    let of =
+        |(p, n, why): &(&str, &str, &'static str)| (*p == package && *n == name).then_some(*why);
+    LEFT_OUT.iter().find_map(of)
+}
+
+/// Package and name of each test program of the workspace.
+fn test_programs() -> Result<Vec<(String, String)>> {
+    let out =
+        cargo().args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).output();
+    let out = out.map_err(|e| Error::Failed(format!("cargo metadata: {e}")))?;
+    let json: Value = serde_json::from_slice(&out.stdout)
+        .map_err(|e| Error::Failed(format!("cargo metadata: {e}")))?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut found = Vec::new();
+    for package in list(&json["packages"]) {
+        let tests = list(&package["targets"]);
+        let tests = tests.iter().filter(|t| list(&t["kind"]).contains(&"test".into()));
+        found.extend(tests.map(|t| (text(&package["name"]), text(&t["name"]))));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_program_that_is_left_out_is_there() {
+        let there = test_programs().unwrap();
+        for &(package, name, _) in LEFT_OUT {
+            let wanted = (package.to_owned(), name.to_owned());
+            assert!(there.contains(&wanted), "{package} has no test program {name}");
+        }
+        assert!(why_left_out("rxe-tests", "simulation").is_none());
+    }
+
+    #[test]
+    fn names_of_test_programs_are_unique() {
+        // `cargo test --test NAME` runs those of all packages.
+        let mut names: Vec<_> =
+            test_programs().unwrap().into_iter().map(|(_, name)| name).collect();
+        names.sort();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "two test programs have the same name");
+    }
+}
