@@ -22,8 +22,20 @@ pub enum NetError {
     OtherUser {
         /// The address asked for.
         address: IpAddr,
+        /// The user.
+        uid: u32,
         /// One of them, if that can be found out.
         owner: Option<PortOwner>,
+    },
+    /// A process of this user has this address, and can not be asked to share it: the two see
+    /// different directories.
+    NotShared {
+        /// The address asked for.
+        address: IpAddr,
+        /// The process, if that can be found out.
+        owner: Option<PortOwner>,
+        /// Where this process looks for others, or why it has nowhere to look.
+        directory: String,
     },
     /// A process of another version of rxe has this address, and can not share it with this one.
     OtherVersion {
@@ -161,10 +173,17 @@ impl fmt::Display for NetError {
                     ),
                 }
             }
-            Self::OtherUser { address, owner } => write!(
+            Self::OtherUser { address, uid, owner } => write!(
                 f,
-                "{address} is in use by {} of another user: processes on one address must have \
-                 the same user; stop it or use another address",
+                "{address} is in use by {} of another user (uid {uid}): processes on one address \
+                 must have the same user; stop it or use another address",
+                who(owner)
+            ),
+            Self::NotShared { address, owner, directory } => write!(
+                f,
+                "{address} is in use by {} of this user, which can not be asked to share it: it \
+                 does not use this process's directory for that, {directory}. Stop it, use another \
+                 address, or let both see the same /dev/shm (containers: --ipc=host)",
                 who(owner)
             ),
             Self::OtherVersion { address, owner, newer } => write!(

@@ -30,7 +30,7 @@ use self::headers::Headers;
 use self::link::Link;
 use self::route::{Path, Paths};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Blocks, Member, Share, Station};
+use crate::lease::{Blocks, Endpoint, Handle, Share};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
@@ -67,12 +67,12 @@ pub struct PacketBackend {
     /// Where the kernel routes: IPv4 and IPv6.
     raw: RawSockets,
     paths: Paths,
-    /// Keeps the ports.
-    share: Member,
     /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
     /// host sends, which a packet socket does not hear. So does what all processes on an address
     /// share.
     sockets: Sockets,
+    /// Keeps the ports. Given back last, when what others know it by is gone.
+    share: Handle,
     device: NetDev,
     config: PacketConfig,
     addresses: Vec<IpAddr>,
@@ -97,9 +97,10 @@ impl PacketBackend {
         if config.addresses.is_empty() {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
-        let (share, stations) = Share::open(&config.addresses, device.index)?;
-        let addresses: Vec<_> = stations.iter().map(Station::address).collect();
-        stations.iter().try_for_each(|station| keep_port(station, &device))?;
+        let (share, endpoints) = Share::open(&config.addresses, device.index)?;
+        let forwarding = share.forwarding()?;
+        let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
+        endpoints.iter().try_for_each(|endpoint| keep_port(endpoint, &device))?;
         let block = share.block();
         let blocks = Blocks::from_iter([block]);
         let mut links = vec![Link::open(&device, &addresses, blocks, config.buffer)?];
@@ -124,7 +125,7 @@ impl PacketBackend {
             raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
             share,
-            sockets: Sockets::new(Vec::new(), stations, device.index, config.buffer)?,
+            sockets: Sockets::new(Vec::new(), endpoints, forwarding, device.index, config.buffer)?,
             device,
             config: config.clone(),
             addresses,
@@ -358,8 +359,8 @@ impl Sharing for PacketBackend {
         let Self { share, sockets, .. } = self;
         for address in share.addresses() {
             if !addresses.contains(&address) {
-                share.leave(address);
                 sockets.leave(address);
+                share.leave(address);
             }
         }
         share.enter_rest(addresses);
@@ -377,9 +378,9 @@ impl Sharing for PacketBackend {
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { share, device, sockets, .. } = self;
         let mut result = Ok(());
-        for station in share.take_ready() {
+        for endpoint in share.take_ready() {
             let entered =
-                keep_port(&station, device).and_then(|()| sockets.enter(station, device.index));
+                keep_port(&endpoint, device).and_then(|()| sockets.enter(endpoint, device.index));
             result = result.and(entered);
         }
         let blocks = share.blocks().into_iter().collect();
@@ -404,8 +405,8 @@ impl Sharing for PacketBackend {
 
 /// Lets this process's socket on a shared address hear nothing: it is there only so that the host
 /// does not answer with "port unreachable".
-fn keep_port(station: &Station, device: &NetDev) -> Result<(), NetError> {
-    UdpSocket::adopt(station.own(), station.address(), device.index).deafen()
+fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
+    UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index).deafen()
 }
 
 /// Sockets that take whole IP packets and let the kernel find their way. raw(7).

@@ -39,21 +39,19 @@ use self::link::{Incoming, Outgoing, Pushed};
 use self::ring::{Broken, MAX_RECORD};
 use self::watched::{Watched, watch};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
-use crate::lease::name::Place;
-use crate::lease::{Share, letter};
-use crate::sys::netdev::NetDev;
-use crate::sys::unix::{UnixSocket, own_uid};
+use crate::lease::{Share, message};
+use crate::sys::unix::{Rights, UnixSocket};
 use crate::{EventFd, NetError, Sharing, TimerFd};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
+    /// Where rings are offered: for each block of this process on each of its addresses.
+    listeners: Vec<(Destination, Watched<UnixSocket>)>,
+    /// After the listeners: it gives back the leases that they belong to.
     inner: B,
     capabilities: Capabilities,
     counters: Counters,
-    scope: u32,
     addresses: Vec<IpAddr>,
-    /// Where rings are offered: for each block of this process on each of its addresses.
-    listeners: Vec<(Destination, Watched<UnixSocket>)>,
     /// Those that have connected and offered nothing yet, the oldest first.
     callers: Vec<(IpAddr, Watched<UnixSocket>)>,
     /// Given up for a moment when there are no other descriptors left.
@@ -62,7 +60,7 @@ pub struct Shm<B> {
     routes: HashMap<Destination, Route>,
     /// Whose rings have got something in this call of `send`.
     touched: SmallVec<[Destination; 4]>,
-    /// What this device sends to itself, as letters.
+    /// What this device sends to itself, as messages.
     own: VecDeque<Vec<u8>>,
     own_bytes: usize,
     /// [`RECEIVER_TIMEOUT`].
@@ -131,19 +129,18 @@ const LOOK_INTERVAL: u32 = 8;
 const CALLERS: usize = 256;
 
 impl<B: Backend + Sharing> Shm<B> {
-    /// Puts shared memory in front of a backend on these addresses of an interface. A backend whose
+    /// Puts shared memory in front of a backend on these addresses. A backend whose
     /// QPNs are not leased ([`Capabilities::qpn_block`]) stays as it is.
     ///
     /// # Errors
-    /// The system has no descriptors or no memory left, or there is no such interface.
-    pub fn new(inner: B, netdev: &str, addresses: &[IpAddr]) -> Result<Self, NetError> {
+    /// The system has no descriptors or no memory left.
+    pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
         let os = |e: io::Error| NetError::os("set up shared memory", e);
         let create = || epoll::create(CreateFlags::CLOEXEC).map(Arc::new).map_err(|e| os(e.into()));
         let capabilities = inner.capabilities().clone();
         let mut shm = Self {
             capabilities,
             counters: Counters::default(),
-            scope: NetDev::lookup(netdev)?.index,
             inner,
             addresses: Vec::new(),
             listeners: Vec::new(),
@@ -196,9 +193,9 @@ impl<B: Backend + Sharing> Shm<B> {
         let missing = all.filter(|own| share.has(own.0, own.1) && !self.is_own(*own));
         let missing = missing.collect::<Vec<_>>();
         for (address, block) in missing {
-            let name = Place::new(address, self.scope).memory(block);
+            let Some(path) = share.memory(address, block) else { continue };
             // Who had the block before may still be about to go. Then others use the wire.
-            if let Ok(socket) = UnixSocket::listen(&name)
+            if let Ok(socket) = UnixSocket::listen(&path, Rights::Accepted)
                 && let Ok(socket) = Watched::new(socket, &self.control)
             {
                 self.listeners.push(((address, block), socket));
@@ -242,8 +239,8 @@ impl<B: Backend + Sharing> Shm<B> {
         if self.is_own((address, block)) {
             return Route::Own;
         }
-        let name = Place::new(address, self.scope).memory(block);
-        match Outgoing::open(&name) {
+        let path = self.inner.share().and_then(|share| share.memory(address, block));
+        match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
             Ok(Some(link)) => match Watched::new(link, &self.control) {
                 Ok(link) => Route::Ring(Box::new(link)),
                 Err(_) => Route::Wire(LOOK_AGAIN),
@@ -293,7 +290,7 @@ impl<B: Backend + Sharing> Shm<B> {
             return Pushed::Lost;
         }
         self.own_bytes += frame.payload.len();
-        self.own.push_back([&letter::emit(frame)[..], frame.payload].concat());
+        self.own.push_back([&message::emit(frame)[..], frame.payload].concat());
         Pushed::Sent
     }
 
@@ -313,8 +310,8 @@ impl<B: Backend + Sharing> Shm<B> {
 
     fn receive_here(&mut self, budget: usize, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
         let mut packets = 0;
-        for letter in self.own.drain(..) {
-            if let Some(frame) = letter::parse(&letter) {
+        for message in self.own.drain(..) {
+            if let Some(frame) = message::parse(&message) {
                 packets += frame.payloads().count();
                 self.counters.rx_bytes += frame.payload.len() as u64;
                 sink(&frame);
@@ -381,12 +378,12 @@ impl<B: Backend + Sharing> Shm<B> {
             // Others than this user may connect as fast as they are turned away: not for ever.
             for _ in 0..CALLERS {
                 match listener.accept() {
-                    Ok(caller) if caller.peer_uid().is_ok_and(|uid| uid == own_uid()) => {
+                    Ok(caller) => {
                         if let Ok(caller) = Watched::new(caller, &self.control) {
                             self.callers.push((*address, caller));
                         }
                     }
-                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                     // Who is not taken would wait for ever, and the listener stay readable. Told
                     // that it is not wanted, it uses the wire.
                     Err(e) if is_out_of_files(&e) && self.spare.take().is_some() => {

@@ -29,7 +29,7 @@ use self::apart::Apart;
 use self::socket::UdpSocket;
 use self::sockets::Sockets;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Member, Share, Station};
+use crate::lease::{Endpoint, Handle, Share};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -65,8 +65,9 @@ impl UdpConfig {
 
 /// RoCEv2 over UDP sockets.
 pub struct UdpBackend {
-    share: Member,
     sockets: Sockets,
+    /// Given back last, when what others know it by is gone.
+    share: Handle,
     config: UdpConfig,
     device: NetDev,
     /// Destinations that the system does not segment for.
@@ -97,8 +98,9 @@ impl UdpBackend {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
         let device = NetDev::lookup(netdev)?;
-        let (share, stations) = Share::open(&config.addresses, device.index)?;
-        let sockets: Vec<_> = stations.iter().map(|s| adopt(s, &device, config)).collect();
+        let (share, endpoints) = Share::open(&config.addresses, device.index)?;
+        let forwarding = share.forwarding()?;
+        let sockets: Vec<_> = endpoints.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);
         let capabilities = Capabilities {
             name: "udp",
@@ -116,7 +118,13 @@ impl UdpBackend {
         };
         Ok(Self {
             share,
-            sockets: Sockets::new(sockets, stations, device.index, config.recv_buffer)?,
+            sockets: Sockets::new(
+                sockets,
+                endpoints,
+                forwarding,
+                device.index,
+                config.recv_buffer,
+            )?,
             config: config.clone(),
             device,
             apart: Apart::default(),
@@ -305,8 +313,8 @@ impl Sharing for UdpBackend {
         });
         for address in self.share.addresses() {
             if self.sockets.of(address).is_none() && !addresses.contains(&address) {
-                self.share.leave(address);
                 self.sockets.leave(address);
+                self.share.leave(address);
             }
         }
         self.share.enter_rest(addresses);
@@ -322,10 +330,10 @@ impl Sharing for UdpBackend {
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { share, sockets, device, config, .. } = self;
         let mut result = Ok(());
-        for station in share.take_ready() {
+        for endpoint in share.take_ready() {
             let added = sockets
-                .add(adopt(&station, device, config))
-                .and_then(|()| sockets.enter(station, device.index));
+                .add(adopt(&endpoint, device, config))
+                .and_then(|()| sockets.enter(endpoint, device.index));
             result = result.and(added);
         }
         result
@@ -345,8 +353,8 @@ impl Sharing for UdpBackend {
 }
 
 /// The socket of this process on an address that is shared.
-fn adopt(station: &Station, device: &NetDev, config: &UdpConfig) -> UdpSocket {
-    let mut socket = UdpSocket::adopt(station.own(), station.address(), device.index);
+fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket {
+    let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
     socket.renew();
     socket.set_buffers(config.recv_buffer, config.send_buffer);
     socket

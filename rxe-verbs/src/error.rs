@@ -68,6 +68,7 @@ impl Error {
             Self::Net(
                 NetError::PortInUse { .. }
                 | NetError::OtherUser { .. }
+                | NetError::NotShared { .. }
                 | NetError::OtherVersion { .. }
                 | NetError::BlockTaken { .. }
                 | NetError::ServiceTaken { .. },

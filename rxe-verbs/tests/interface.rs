@@ -234,25 +234,39 @@ fn the_same_over_packet_sockets() {
     in_namespace(SETUP, || a_link_that_goes_down(BackendKind::Packet));
 }
 
+/// Where processes that share an address of this network namespace find each other.
+fn directory_of(address: &str) -> std::path::PathBuf {
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let control = sockets.lines().find_map(|line| {
+        let path = line.split_ascii_whitespace().last()?;
+        path.ends_with(&format!("/{address}/1")).then_some(path)
+    });
+    std::path::Path::new(control.expect("a device on this address")).with_file_name("")
+}
+
 #[test]
 fn an_address_whose_holder_is_stopped_stalls_nothing() {
-    // One that shares the address to come, and answers nobody: a door with nobody behind it.
-    const HOLDER: &str = "rxe/127.0.0.5/9";
     in_namespace("", || {
         let a = Side::new(Device::open("lo").unwrap());
         let b = Side::new(open("127.0.0.9".parse().unwrap()));
         connect(&a.qp, &b.qp);
-        let socket = rustix::net::socket_with(
+        // One that shares the address to come, and answers nobody: nobody lets callers in.
+        let directory = directory_of("127.0.0.9").with_file_name("127.0.0.5");
+        std::fs::create_dir(&directory).unwrap();
+        let holder = rustix::net::socket_with(
             rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::DGRAM,
+            rustix::net::SocketType::SEQPACKET,
             rustix::net::SocketFlags::CLOEXEC,
             None,
         )
         .unwrap();
-        let name = rustix::net::SocketAddrUnix::new_abstract_name(HOLDER.as_bytes()).unwrap();
-        rustix::net::bind(&socket, &name).unwrap();
-        let asked =
-            || std::fs::read_to_string("/proc/net/unix").unwrap().contains("@rxe/127.0.0.5/lock");
+        let name = rustix::net::SocketAddrUnix::new(directory.join("9")).unwrap();
+        rustix::net::bind(&holder, &name).unwrap();
+        rustix::net::listen(&holder, 1).unwrap();
+        let asked = || {
+            let lock = std::fs::File::open(directory.join("lock"));
+            lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
+        };
         sh("ip address add 127.0.0.5/8 dev lo");
         while !asked() {
             thread::yield_now();

@@ -1,9 +1,10 @@
 //! How a process comes to the sockets of an address's group: from those who have them, and by adding
 //! its own. The caller holds the address's lock.
 
-use std::io::IoSlice;
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,36 +13,49 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::UDP_PORT;
 
 use super::BLOCKS;
-use super::door::{Message, VERSION};
-use super::name::Place;
-use super::patience::{PATIENCE, Patience};
+use super::control::{ControlMessage, VERSION};
+use super::deadline::{Deadline, TIMEOUT};
+use super::directory::{Directory, ScopedAddr};
 use crate::NetError;
-use crate::sys::fork::Held;
+use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::attach_steering;
-use crate::sys::unix::{UnixSocket, abstract_name, exists, own_uid};
+use crate::sys::unix::{UnixSocket, exists, own_uid};
 use crate::udp::owner;
+
+/// Where a group is: the address, and the directory in which its processes find each other.
+#[derive(Clone, Copy)]
+pub(super) struct Meeting<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) addr: ScopedAddr,
+}
 
 /// The sockets of the group up to the one of `block`, which is free, or further; `have` are those
 /// that this process has already.
 pub(super) fn enter(
-    place: &Place,
+    at: Meeting<'_>,
     block: u8,
-    have: &[Arc<Held>],
+    have: &[Arc<ForkGuarded>],
     make: &Make<'_>,
-    patience: Patience<'_>,
-) -> Result<Vec<Arc<Held>>, NetError> {
+    deadline: Deadline<'_>,
+) -> Result<Vec<Arc<ForkGuarded>>, NetError> {
     if have.len() > usize::from(block) {
         return Ok(have.to_vec());
     }
-    let mut group = fetch(place, block, have, patience)?;
-    if group.len() <= usize::from(block) {
-        settle(place, &group, make, patience)?;
+    let mut group = fetch(at, block, have, deadline)?;
+    if group.len() > usize::from(block) {
+        return Ok(group);
     }
+    settle(at, &group, make, deadline)?;
     while group.len() <= usize::from(block) {
-        let socket = make(place.address)?;
+        let socket = make(at.addr.address)?;
         attach_steering(socket.as_fd(), &STEERING)
             .map_err(|e| NetError::os("attach a program to a UDP socket", e))?;
-        group.push(Arc::new(Held::new(socket)));
+        group.push(Arc::new(ForkGuarded::new(socket)));
+    }
+    // A process that does not know this directory may have done the same in the same moment. Each
+    // adds its sockets before it looks, so at least one of the two finds out.
+    if let Some(other) = stranger(at, &group) {
+        return Err(not_shared(at, other));
     }
     Ok(group)
 }
@@ -62,30 +76,30 @@ const STEERING: [libc::sock_filter; 2] = {
 /// Asks the one who has most of the group for the sockets up to `last`, but those that this process
 /// has; fewer if the group has fewer. If that one is stopped, any other that has so many will do.
 fn fetch(
-    place: &Place,
+    at: Meeting<'_>,
     last: u8,
-    have: &[Arc<Held>],
-    patience: Patience<'_>,
-) -> Result<Vec<Arc<Held>>, NetError> {
+    have: &[Arc<ForkGuarded>],
+    deadline: Deadline<'_>,
+) -> Result<Vec<Arc<ForkGuarded>>, NetError> {
     const ALL: u16 = 256;
     let mut below = ALL;
     'anew: loop {
         let mut group = have.to_vec();
-        if below < ALL && next(place, below, last).is_none_or(|(block, _)| block < last) {
+        if below < ALL && next(at, below, last).is_none_or(|(block, _)| block < last) {
             // Who could have answered instead has gone.
             below = ALL;
         }
         // The last block is held by who holds all. Blocks below those that this process has sockets
         // up to are no better than its own.
-        let more = next(place, below, last).filter(|(block, _)| usize::from(*block) >= have.len());
+        let more = next(at, below, last).filter(|(block, _)| usize::from(*block) >= have.len());
         let Some((block, holder)) = more else {
             return Ok(group);
         };
-        let instead = next(place, block.into(), last).filter(|(block, _)| *block > last);
-        let until = patience.anew(if instead.is_some() { PATIENCE / 5 } else { PATIENCE });
+        let instead = next(at, block.into(), last).filter(|(block, _)| *block > last);
+        let until = deadline.anew(if instead.is_some() { TIMEOUT / 5 } else { TIMEOUT });
         loop {
             let from = u8::try_from(group.len()).unwrap_or(u8::MAX);
-            let (mut fds, most) = match ask(place, &holder, from, last, until) {
+            let (mut fds, most) = match ask(at.addr.address, &holder, from, last, until) {
                 Ok(Some(answer)) => answer,
                 // It died: who has most of the rest?
                 Ok(None) => continue 'anew,
@@ -95,7 +109,7 @@ fn fetch(
                 }
                 Err(e) => return Err(e),
             };
-            group.extend(fds.drain(..).map(|fd| Arc::new(Held::new(fd))));
+            group.extend(fds.drain(..).map(|fd| Arc::new(ForkGuarded::new(fd))));
             if group.len() > usize::from(last.min(most)) {
                 return Ok(group);
             }
@@ -103,102 +117,133 @@ fn fetch(
     }
 }
 
-/// The highest block below this that somebody else than the holder of `last` has, and its door.
-fn next(place: &Place, below: u16, last: u8) -> Option<(u8, String)> {
+/// The highest block below this that somebody else than the holder of `last` has, and its control
+/// socket.
+fn next(at: Meeting<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
     BLOCKS.rev().filter(|b| u16::from(*b) < below && *b != last).find_map(|block| {
-        let name = place.door(block);
-        exists(&name).unwrap_or(false).then_some((block, name))
+        let path = at.directory.control(&at.addr, block)?;
+        exists(&path).unwrap_or(false).then_some((block, path))
     })
 }
 
 /// Asks once and waits for the answer: sockets, and the last that the one asked has. `None` if it is
 /// gone.
 fn ask(
-    place: &Place,
-    holder: &str,
+    address: IpAddr,
+    holder: &Path,
     from: u8,
     to: u8,
-    patience: Patience<'_>,
+    deadline: Deadline<'_>,
 ) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
-    let address = place.address;
+    crate::may_block("asking another process for its sockets");
     let os = |e| NetError::os("ask another process for its sockets", e);
-    let socket = UnixSocket::anonymous().map_err(os)?;
-    let name = abstract_name(holder).map_err(os)?;
-    let question = Message::Ask { from, to }.emit();
-    let mut asked = false;
-    loop {
-        if !asked {
-            match socket.send(&name, &[IoSlice::new(&question)], &[]) {
-                Ok(()) => asked = true,
-                Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(None),
-                // Others ask too.
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(os(e)),
-            }
+    let line = loop {
+        match UnixSocket::connect(holder) {
+            Ok(line) => break line,
+            Err(e) => match e.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => return Ok(None),
+                // Others wait to be let in. Is it stopped?
+                io::ErrorKind::WouldBlock if !deadline.is_over() => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                io::ErrorKind::WouldBlock => {
+                    return Err(NetError::NoAnswer { address, owner: owner::of_unix(holder) });
+                }
+                _ => return Err(os(e)),
+            },
         }
+    };
+    let owner = || line.peer().ok().and_then(|peer| owner::of_pid(peer.pid?));
+    if line.send(&ControlMessage::Ask { from, to }.emit(), &[]).is_err() {
+        return Ok(None);
+    }
+    loop {
         let tick = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&tick));
+        let _ = poll(&mut [PollFd::new(&line, PollFlags::IN)], Some(&tick));
         let mut buf = [0; 64];
-        while let Some(letter) = socket.receive(&mut buf).map_err(os)? {
-            match Message::parse(&buf[..letter.len]) {
-                // Nobody else's sockets are worth anything here.
-                Some(Message::Give { count, last }) if letter.uid == Some(own_uid()) => {
-                    if letter.fds.len() != usize::from(count) || letter.fds.is_empty() {
+        let received = match line.receive(&mut buf) {
+            // It has died with the question unread.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            received => received.map_err(os)?,
+        };
+        if let Some(received) = received {
+            return match ControlMessage::parse(&buf[..received.len]) {
+                Some(ControlMessage::Give { count, last }) => {
+                    if received.fds.len() != usize::from(count) || received.fds.is_empty() {
                         // This process may not have so many descriptors.
                         return Err(NetError::TooManyFiles);
                     }
-                    return Ok(Some((letter.fds, last)));
+                    Ok(Some((received.fds, last)))
                 }
-                Some(Message::OtherVersion(version)) => {
-                    let owner = letter.pid.and_then(owner::of_pid);
+                Some(ControlMessage::OtherVersion(version)) => {
                     let newer = version > VERSION;
-                    return Err(NetError::OtherVersion { address, owner, newer });
+                    Err(NetError::OtherVersion { address, owner: owner(), newer })
                 }
-                Some(Message::Give { .. } | Message::OtherUser) => {
-                    let owner = letter.pid.and_then(owner::of_pid);
-                    return Err(NetError::OtherUser { address, owner });
-                }
-                Some(Message::Ask { .. }) | None => {}
-            }
+                // It has closed the connection, or talks nonsense, which is as good as gone.
+                Some(ControlMessage::Ask { .. }) | None => Ok(None),
+            };
         }
-        if !exists(holder).map_err(os)? {
-            return Ok(None);
-        }
-        if patience.is_over() {
-            let owner = owner::of_abstract(holder);
-            return Err(NetError::NoAnswer { address, owner });
+        if deadline.is_over() {
+            return Err(NetError::NoAnswer { address, owner: owner() });
         }
     }
 }
 
 /// Waits until the group holds no socket but `ours`: those of processes that have just died are
-/// closed a moment after their doors.
+/// closed a moment after their control sockets.
 fn settle(
-    place: &Place,
-    ours: &[Arc<Held>],
+    at: Meeting<'_>,
+    ours: &[Arc<ForkGuarded>],
     make: &Make<'_>,
-    patience: Patience<'_>,
+    deadline: Deadline<'_>,
 ) -> Result<(), NetError> {
-    let inode = |fd: &Arc<Held>| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
-    let ours: Vec<u64> = ours.iter().map(inode).collect();
+    let address = at.addr.address;
     // What /proc says of link-local addresses does not tell interfaces apart.
-    let time = if place.is_link_local() { PATIENCE / 50 } else { PATIENCE / 2 };
-    let patience = patience.anew(time);
+    let link_local = at.addr.is_link_local();
+    let deadline = deadline.anew(if link_local { TIMEOUT / 50 } else { TIMEOUT / 2 });
     let mut tried = false;
-    while let Some(other) = owner::inodes(place.address, UDP_PORT).find(|i| !ours.contains(i)) {
+    while let Some(other) = not_among(address, ours) {
         if !tried {
             // A program that does not share the port will not go away soon: say so now.
-            drop(make(place.address)?);
+            drop(make(address).map_err(|e| whose(e, other))?);
             tried = true;
         }
-        if patience.is_over() {
-            if place.is_link_local() {
-                break;
-            }
-            let owner = Some(owner::of_inode(other));
-            return Err(NetError::PortInUse { address: place.address, owner });
+        if deadline.is_over() {
+            return if link_local { Ok(()) } else { Err(not_shared(at, other)) };
         }
         thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// A socket on the address that is none of these, where that can be told.
+fn stranger(at: Meeting<'_>, ours: &[Arc<ForkGuarded>]) -> Option<owner::Bound> {
+    if at.addr.is_link_local() { None } else { not_among(at.addr.address, ours) }
+}
+
+fn not_among(address: IpAddr, ours: &[Arc<ForkGuarded>]) -> Option<owner::Bound> {
+    let inode = |fd: &Arc<ForkGuarded>| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
+    let ours: Vec<u64> = ours.iter().map(inode).collect();
+    owner::bound(address, UDP_PORT).find(|bound| !ours.contains(&bound.inode))
+}
+
+/// A port that is in use by another user's process says so.
+fn whose(error: NetError, other: owner::Bound) -> NetError {
+    match error {
+        // The kernel's own socket has no inode.
+        NetError::PortInUse { address, .. } if other.inode != 0 && other.uid != own_uid() => {
+            let owner = Some(owner::of_inode(other.inode));
+            NetError::OtherUser { address, uid: other.uid, owner }
+        }
+        other => other,
+    }
+}
+
+/// A process of this user that could share the port is not to be found in the directory.
+fn not_shared(at: Meeting<'_>, other: owner::Bound) -> NetError {
+    NetError::NotShared {
+        address: at.addr.address,
+        owner: Some(owner::of_inode(other.inode)),
+        directory: at.directory.describe(),
+    }
 }

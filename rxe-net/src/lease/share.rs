@@ -8,21 +8,22 @@
 //!   those that were not there when it was leased.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::door::{Door, Doors};
-use super::group;
-use super::name::Place;
-use super::patience::{PATIENCE, Patience};
-use super::{BLOCKS, Blocks, Group, Station};
+use super::control::{ControlSocket, ControlSockets};
+use super::deadline::{Deadline, TIMEOUT};
+use super::directory::{Directory, Lock, ScopedAddr};
+use super::group::{self, Meeting};
+use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::NetError;
-use crate::sys::unix::UnixSocket;
-use crate::udp::owner;
+use crate::sys::unix::{Rights, UnixSocket};
 use crate::udp::socket::UdpSocket;
 
 /// What a device shares with other processes: its addresses, and the queue pair numbers on them.
@@ -33,7 +34,8 @@ use crate::udp::socket::UdpSocket;
 #[derive(Debug)]
 pub struct Share {
     scope: u32,
-    doors: Doors,
+    directory: Arc<Directory>,
+    control: ControlSockets,
     /// One at a time enters addresses or leases blocks.
     adding: Mutex<()>,
     state: Mutex<State>,
@@ -47,7 +49,7 @@ struct State {
     entered: BTreeMap<IpAddr, Entered>,
     /// The backend has not taken them up yet. What is here is complete: nothing takes it back but
     /// leaving the address.
-    ready: Vec<Station>,
+    ready: Vec<Endpoint>,
     /// What could not be entered, and the backend has not been told of.
     failed: Vec<(IpAddr, NetError)>,
 }
@@ -61,10 +63,10 @@ struct Entered {
 
 impl State {
     /// The backend may have these, but those on addresses that were left meanwhile.
-    fn make_ready(&mut self, stations: impl Iterator<Item = Station>) {
+    fn make_ready(&mut self, endpoints: impl Iterator<Item = Endpoint>) {
         let Self { entered, ready, .. } = self;
-        let has = |s: &Station| entered.get(&s.address()).is_some_and(|e| e.blocks.has(s.block));
-        ready.extend(stations.filter(has));
+        let has = |e: &Endpoint| entered.get(&e.address()).is_some_and(|on| on.blocks.has(e.block));
+        ready.extend(endpoints.filter(has));
     }
 }
 
@@ -77,17 +79,18 @@ impl Share {
     pub(crate) fn open(
         addresses: &[IpAddr],
         scope: u32,
-    ) -> Result<(Member, Vec<Station>), NetError> {
-        let share = Member(Arc::new(Self {
+    ) -> Result<(Handle, Vec<Endpoint>), NetError> {
+        let share = Handle(Arc::new(Self {
             scope,
-            doors: Doors::new()?,
+            directory: Arc::new(Directory::open()),
+            control: ControlSockets::new()?,
             adding: Mutex::default(),
             state: Mutex::default(),
             closed: AtomicBool::new(false),
         }));
         share.lease_on(Some(addresses))?;
-        let stations = share.take_ready();
-        Ok((share, stations))
+        let endpoints = share.take_ready();
+        Ok((share, endpoints))
     }
 
     /// Leases one more block, on all addresses.
@@ -118,21 +121,22 @@ impl Share {
         let _adding = self.adding();
         let blocks = self.blocks();
         for (address, missing) in self.lacks(addresses) {
-            let place = Place::new(address, self.scope);
+            let addr = self.scoped(address);
             let is_new = !self.addresses().contains(&address);
-            let entered = self.lock(&place).and_then(|_lock| {
+            let entered = self.lock(&addr).and_then(|_lock| {
                 let missing = blocks.iter().filter(|block| missing.has(**block));
                 let joined = missing.copied().map(|block| {
-                    let leased = Leased::bind(&place, block).map_err(|e| match e.kind() {
-                        std::io::ErrorKind::AddrInUse => NetError::BlockTaken { address, block },
+                    let leased = Leased::bind(&self.directory, &addr, block);
+                    let leased = leased.map_err(|e| match e.kind() {
+                        io::ErrorKind::AddrInUse => NetError::BlockTaken { address, block },
                         _ => NetError::os("bind a unix socket", e),
                     })?;
-                    self.join(place, block, leased, is_new && block == blocks[0])
+                    self.join(addr, block, leased, is_new && block == blocks[0])
                 });
                 joined.collect::<Result<Vec<_>, _>>()
             });
             match entered {
-                Ok(stations) => self.state().make_ready(stations.into_iter().flatten()),
+                Ok(endpoints) => self.state().make_ready(endpoints.into_iter().flatten()),
                 Err(e) => {
                     if is_new {
                         self.leave(address);
@@ -161,14 +165,14 @@ impl Share {
         // In the same order in all processes, so that none waits for one that waits for it.
         addresses.sort_unstable();
         addresses.dedup();
-        let places: Vec<_> = addresses.iter().map(|a| Place::new(*a, self.scope)).collect();
-        let locks = places.iter().map(|place| self.lock(place)).collect::<Result<Vec<_>, _>>()?;
-        let (block, leased) = lease(&places)?;
+        let addrs: Vec<_> = addresses.iter().map(|a| self.scoped(*a)).collect();
+        let locks = addrs.iter().map(|addr| self.lock(addr)).collect::<Result<Vec<_>, _>>()?;
+        let (block, leased) = lease(&self.directory, &addrs)?;
         let mut not_there = None;
         let mut joined = Vec::new();
-        for (place, leased) in places.into_iter().zip(leased) {
-            match self.join(place, block, leased, new.is_some()) {
-                Ok(station) => joined.push(station),
+        for (addr, leased) in addrs.into_iter().zip(leased) {
+            match self.join(addr, block, leased, new.is_some()) {
+                Ok(endpoint) => joined.push(endpoint),
                 Err(e @ NetError::NoSuchAddress { .. }) => not_there = Some(e),
                 Err(e) => {
                     self.take_back(block);
@@ -192,24 +196,25 @@ impl Share {
     /// been left meanwhile.
     fn join(
         &self,
-        place: Place,
+        addr: ScopedAddr,
         block: u8,
         leased: Leased,
         new: bool,
-    ) -> Result<Option<Station>, NetError> {
-        let address = place.address;
+    ) -> Result<Option<Endpoint>, NetError> {
+        let address = addr.address;
         let have = match self.state().entered.get(&address) {
             Some(entered) => Arc::clone(&entered.group),
             None => Arc::from([]),
         };
         let make = |address| UdpSocket::make(address, self.scope);
-        let all = group::enter(&place, block, &have, &make, self.patience(PATIENCE))?;
+        let at = Meeting { directory: &self.directory, addr };
+        let all = group::enter(at, block, &have, &make, self.deadline(TIMEOUT))?;
         let group: Group = all[..=usize::from(block)].into();
         let mut state = self.state();
         if self.closed.load(Ordering::Relaxed) || !(new || state.entered.contains_key(&address)) {
             return Ok(None);
         }
-        self.doors.add(Door::new(place, block, leased.door, Arc::clone(&group)));
+        self.control.add(ControlSocket::new(addr, block, leased.control, Arc::clone(&group)));
         let entered = state
             .entered
             .entry(address)
@@ -218,7 +223,7 @@ impl Share {
         if group.len() > entered.group.len() {
             entered.group = Arc::clone(&group);
         }
-        Ok(Some(Station { place, block, group, letterbox: leased.letterbox }))
+        Ok(Some(Endpoint { addr, block, group, inbox: leased.inbox }))
     }
 
     /// Undoes what [`Share::join`] has done for a block.
@@ -232,20 +237,21 @@ impl Share {
             sockets > 0
         });
         drop(state);
-        self.doors.remove(|door| door.block() == block);
+        self.control.remove(|socket| socket.block() == block);
     }
 
     /// Leaves the group of an address.
     pub(crate) fn leave(&self, address: IpAddr) {
         let mut state = self.state();
         state.entered.remove(&address);
-        state.ready.retain(|station| station.address() != address);
+        state.ready.retain(|endpoint| endpoint.address() != address);
         drop(state);
-        self.doors.remove(|door| door.address() == address);
+        self.control.remove(|socket| socket.address() == address);
+        self.directory.tidy(&self.scoped(address));
     }
 
-    /// The places in groups that are new since this was last asked.
-    pub(crate) fn take_ready(&self) -> Vec<Station> {
+    /// The endpoints that are new since this was last asked.
+    pub(crate) fn take_ready(&self) -> Vec<Endpoint> {
         std::mem::take(&mut self.state().ready)
     }
 
@@ -278,32 +284,49 @@ impl Share {
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        state.entered.clear();
+        let entered = std::mem::take(&mut state.entered);
         state.ready.clear();
         drop(state);
-        self.doors.close();
-    }
-
-    /// Waits until nobody else is about to join this address's group.
-    fn lock(&self, place: &Place) -> Result<UnixSocket, NetError> {
-        let name = place.lock();
-        let patience = self.patience(2 * PATIENCE);
-        loop {
-            match UnixSocket::bind(&name) {
-                Ok(lock) => return Ok(lock),
-                Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {}
-                Err(e) => return Err(NetError::os("bind a unix socket", e)),
-            }
-            if patience.is_over() {
-                let owner = owner::of_abstract(&name);
-                return Err(NetError::NoAnswer { address: place.address, owner });
-            }
-            thread::sleep(Duration::from_millis(1));
+        self.control.close();
+        for address in entered.into_keys() {
+            self.directory.tidy(&self.scoped(address));
         }
     }
 
-    fn patience(&self, time: Duration) -> Patience<'_> {
-        Patience::new(&self.closed, time)
+    /// Waits until nobody else is about to join this address's group.
+    fn lock(&self, addr: &ScopedAddr) -> Result<Lock, NetError> {
+        crate::may_block("waiting for an address's lock");
+        let deadline = self.deadline(2 * TIMEOUT);
+        loop {
+            let locked = self.directory.lock(addr);
+            match locked.map_err(|e| NetError::os("lock an address", e))? {
+                Some(lock) => return Ok(lock),
+                None if deadline.is_over() => {
+                    let owner = self.directory.lock_owner(addr);
+                    return Err(NetError::NoAnswer { address: addr.address, owner });
+                }
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// What others forward to this device, and what it forwards to them.
+    pub(crate) fn forwarding(&self) -> Result<Forwarding, NetError> {
+        Forwarding::new(Arc::clone(&self.directory), self.scope)
+    }
+
+    /// Where the process that has leased this block is offered shared memory; `None` if this one can
+    /// share with nobody.
+    pub(crate) fn memory(&self, address: IpAddr, block: u8) -> Option<PathBuf> {
+        self.directory.memory(&self.scoped(address), block)
+    }
+
+    fn scoped(&self, address: IpAddr) -> ScopedAddr {
+        ScopedAddr::new(address, self.scope)
+    }
+
+    fn deadline(&self, time: Duration) -> Deadline<'_> {
+        Deadline::new(&self.closed, time)
     }
 
     fn adding(&self) -> MutexGuard<'_, ()> {
@@ -316,17 +339,17 @@ impl Share {
     }
 }
 
-/// A backend's hold on a [`Share`]: gives everything back when dropped, whoever else has it.
-pub(crate) struct Member(Arc<Share>);
+/// A backend's handle of a [`Share`]: gives everything back when dropped, whoever else has it.
+pub(crate) struct Handle(Arc<Share>);
 
-impl Member {
+impl Handle {
     /// For those who enter and lease.
     pub(crate) fn share(&self) -> Arc<Share> {
         Arc::clone(&self.0)
     }
 }
 
-impl Deref for Member {
+impl Deref for Handle {
     type Target = Share;
 
     fn deref(&self) -> &Share {
@@ -334,36 +357,40 @@ impl Deref for Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for Handle {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-/// The sockets whose names make a lease on one address.
+/// The sockets that make a lease on one address.
 struct Leased {
-    door: UnixSocket,
-    letterbox: UnixSocket,
+    control: Option<UnixSocket>,
+    inbox: Option<UnixSocket>,
 }
 
 impl Leased {
-    fn bind(place: &Place, block: u8) -> std::io::Result<Self> {
-        let door = UnixSocket::bind(&place.door(block))?;
-        Ok(Self { door, letterbox: UnixSocket::bind(&place.letterbox(block))? })
+    /// The address is locked. [`io::ErrorKind::AddrInUse`] if another process has the block.
+    fn bind(directory: &Directory, addr: &ScopedAddr, block: u8) -> io::Result<Self> {
+        let control = directory.control(addr, block);
+        let control = control.map(|path| UnixSocket::listen(&path, Rights::Refused)).transpose()?;
+        let inbox = directory.inbox(addr, block);
+        let inbox = inbox.map(|path| UnixSocket::inbox(&path)).transpose()?;
+        Ok(Self { control, inbox })
     }
 }
 
 /// Takes the lowest block that is free on all of these addresses, which are locked.
-fn lease(places: &[Place]) -> Result<(u8, Vec<Leased>), NetError> {
+fn lease(directory: &Directory, addrs: &[ScopedAddr]) -> Result<(u8, Vec<Leased>), NetError> {
     for block in BLOCKS {
-        let leased: std::io::Result<Vec<_>> =
-            places.iter().map(|place| Leased::bind(place, block)).collect();
+        let leased: io::Result<Vec<_>> =
+            addrs.iter().map(|addr| Leased::bind(directory, addr, block)).collect();
         match leased {
             Ok(leased) => return Ok((block, leased)),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
             Err(e) => return Err(NetError::os("bind a unix socket", e)),
         }
     }
-    let address = places.first().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |p| p.address);
+    let address = addrs.first().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |a| a.address);
     Err(NetError::NoBlock { address })
 }

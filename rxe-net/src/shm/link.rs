@@ -8,6 +8,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rxe_core::wire::Frame;
@@ -15,8 +16,8 @@ use rxe_core::wire::Frame;
 use super::ring::{Broken, CAPACITY, Consumer, MAX_RECORD, Producer};
 use super::wake::WakeUp;
 use super::watched::Watched;
-use crate::lease::letter;
-use crate::sys::unix::{UnixSocket, own_uid};
+use crate::lease::message;
+use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
 const OFFER: [u8; 4] = *b"rxm\x01";
@@ -60,16 +61,13 @@ pub(super) enum Pushed {
 }
 
 impl Outgoing {
-    /// Offers a ring to the process that listens by this name; `None` if no process of this user
+    /// Offers a ring to the process that listens on this path; `None` if no process of this user
     /// does.
-    pub(super) fn open(name: &str) -> io::Result<Option<Self>> {
-        let line = match UnixSocket::connect(name) {
-            Ok(line) if line.peer_uid()? == own_uid() => line,
-            _ => return Ok(None),
-        };
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let Ok(line) = UnixSocket::connect(path) else { return Ok(None) };
         let (ring, memory) = Producer::create()?;
         let wake = WakeUp::new()?;
-        line.send_connected(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
+        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
         Ok(Some(Self { ring, wake, line, fresh: false, congestion: Congestion::None }))
     }
 
@@ -78,7 +76,7 @@ impl Outgoing {
     /// it sends while the other does not run. A receiver that lets the time pass is not waited for
     /// again until it has made progress.
     pub(super) fn push(&mut self, frame: &Frame<'_>, timeout: Duration) -> Result<Pushed, Broken> {
-        let header = letter::emit(frame);
+        let header = message::emit(frame);
         let sent = self.ring.push([&header, frame.payload])?;
         self.fresh |= sent;
         if sent && matches!(self.congestion, Congestion::None) {
@@ -141,12 +139,12 @@ impl Incoming {
     /// Takes the offer that has come over this connection; `None` if there is none yet.
     pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<(Consumer, WakeUp)>> {
         let mut buf = [0; 16];
-        let Some(letter) = line.receive(&mut buf)? else { return Ok(None) };
+        let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
-        if buf[..letter.len] != OFFER || letter.uid != Some(own_uid()) {
+        if buf[..offer.len] != OFFER {
             return Err(refuse());
         }
-        let [memory, wake] = <[OwnedFd; 2]>::try_from(letter.fds).map_err(|_| refuse())?;
+        let [memory, wake] = <[OwnedFd; 2]>::try_from(offer.fds).map_err(|_| refuse())?;
         Ok(Some((Consumer::open(&memory)?, WakeUp::adopt(wake)?)))
     }
 
@@ -174,7 +172,7 @@ impl Incoming {
         let (mut packets, mut bytes) = (0, 0);
         while packets < budget {
             let Some(len) = self.ring.pop(buf)? else { break };
-            let frame = letter::parse(&buf[..len]).ok_or(Broken)?;
+            let frame = message::parse(&buf[..len]).ok_or(Broken)?;
             packets += frame.payloads().count();
             bytes += frame.payload.len();
             sink(&frame);

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +12,7 @@ use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 use super::Shm;
 use super::ring::Producer;
 use super::wake::WakeUp;
-use crate::lease::name::Place;
+use crate::lease::directory::{Directory, ScopedAddr};
 use crate::sys::unix::UnixSocket;
 use crate::testing::{in_namespace, send_all};
 use crate::{Backend, SendStatus, Sharing, UdpBackend, UdpConfig};
@@ -22,7 +23,7 @@ fn ip(s: &str) -> IpAddr {
 
 fn open(address: &str) -> Shm<UdpBackend> {
     let udp = UdpBackend::open(&UdpConfig::new("lo", [ip(address)])).unwrap();
-    Shm::new(udp, "lo", &[ip(address)]).unwrap()
+    Shm::new(udp, &[ip(address)]).unwrap()
 }
 
 fn block(backend: &impl Backend) -> u8 {
@@ -266,17 +267,22 @@ fn a_receiver_is_given_time_to_make_room() {
     });
 }
 
+/// Where the first process on an address is offered shared memory.
+fn memory(address: &str) -> PathBuf {
+    Directory::open().memory(&ScopedAddr::new(ip(address), 0), 1).unwrap()
+}
+
 #[test]
-fn strangers_at_the_door_do_no_harm() {
+fn callers_that_talk_nonsense_do_no_harm() {
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
-        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let name = memory("127.0.0.2");
         let callers: Vec<_> = (0..20).map(|_| UnixSocket::connect(&name).unwrap()).collect();
         for (i, caller) in callers.iter().enumerate() {
             let null = std::fs::File::open("/dev/null").unwrap();
             let fds = [std::os::fd::AsFd::as_fd(&null); 2];
             let words: [&[u8]; 4] = [b"", b"rxm\x01", b"rxm\x02", b"nonsense that is long enough"];
-            caller.send_connected(words[i % 4], &fds[..i % 3]).unwrap();
+            caller.send(words[i % 4], &fds[..i % 3]).unwrap();
         }
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
         receive(&mut to, 20);
@@ -292,7 +298,7 @@ fn strangers_at_the_door_do_no_harm() {
 fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
-        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let name = memory("127.0.0.2");
         let mut callers = Vec::new();
         for _ in 0..super::CALLERS + 20 {
             callers.push(UnixSocket::connect(&name).unwrap());
@@ -308,11 +314,11 @@ fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
 fn a_wake_up_that_others_hold_open_is_watched_no_longer_than_its_ring() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
-        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let name = memory("127.0.0.2");
         let line = UnixSocket::connect(&name).unwrap();
         let (_ring, memory) = Producer::create().unwrap();
         let wake = WakeUp::new().unwrap();
-        line.send_connected(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
         to.look_around();
         assert_eq!(to.incoming.len(), 1);
         drop(line);
@@ -327,13 +333,13 @@ fn a_wake_up_that_others_hold_open_is_watched_no_longer_than_its_ring() {
 fn a_wake_up_that_could_block_is_refused() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
-        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let name = memory("127.0.0.2");
         let blocking = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let (pipe, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         for wake in [blocking, pipe] {
             let line = UnixSocket::connect(&name).unwrap();
             let (_ring, memory) = Producer::create().unwrap();
-            line.send_connected(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+            line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
             to.look_around();
             assert!(to.incoming.is_empty() && to.callers.is_empty());
         }
@@ -344,11 +350,11 @@ fn a_wake_up_that_could_block_is_refused() {
 fn a_wake_up_that_the_other_end_makes_blocking_blocks_nobody() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
-        let name = Place::new(ip("127.0.0.2"), 0).memory(1);
+        let name = memory("127.0.0.2");
         let line = UnixSocket::connect(&name).unwrap();
         let (mut ring, memory) = Producer::create().unwrap();
         let wake = WakeUp::new().unwrap();
-        line.send_connected(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
         to.look_around();
         // The flag belongs to the open file description, which both ends have.
         rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::empty()).unwrap();

@@ -5,7 +5,7 @@
 //! of each: their numbers stay in use, and what they stood for is let go. A device that was open at
 //! the fork is of no use in the child, whose threads are gone anyway.
 //!
-//! Invariant: a bit of [`HELD`] is set only while its descriptor belongs to a [`Held`].
+//! Invariant: a bit of [`GUARDED`] is set only while its descriptor belongs to a [`ForkGuarded`].
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Once;
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::checked_fd::CheckedFd;
 
-/// Words of [`HELD`]: descriptors of higher numbers than these have bits stay open in children.
+/// Words of [`GUARDED`]: descriptors of higher numbers than these have bits stay open in children.
 const WORDS: usize = 1024;
-static HELD: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+static GUARDED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 static ONCE: Once = Once::new();
 
 /// A descriptor that a forked child loses.
 #[derive(Debug)]
-pub(crate) struct Held(CheckedFd);
+pub(crate) struct ForkGuarded(CheckedFd);
 
-impl Held {
+impl ForkGuarded {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         ONCE.call_once(|| {
             // SAFETY: `let_go` does only what is allowed in a forked child. If there is no memory
@@ -35,9 +35,14 @@ impl Held {
         }
         Self(fd)
     }
+
+    /// Whether the number still is its own.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.0.is_intact()
+    }
 }
 
-impl Drop for Held {
+impl Drop for ForkGuarded {
     fn drop(&mut self) {
         // Before it is closed: the number may be another's at once.
         if let Some((word, bit)) = place(&self.0) {
@@ -46,7 +51,7 @@ impl Drop for Held {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for ForkGuarded {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -54,16 +59,16 @@ impl AsFd for Held {
 
 fn place(fd: &CheckedFd) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd.as_raw_fd()).ok()?;
-    Some((HELD.get(number / 64)?, 1 << (number % 64)))
+    Some((GUARDED.get(number / 64)?, 1 << (number % 64)))
 }
 
 /// In a forked child: puts an empty event descriptor in the place of each. Async-signal-safe.
 unsafe extern "C" fn let_go() {
-    // SAFETY: only system calls; the numbers are of descriptors that `Held`s of the parent owned,
+    // SAFETY: only system calls; the numbers are of descriptors that `ForkGuarded`s of the parent owned,
     // whose copies here own them still.
     unsafe {
         let other = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-        for (word, number) in HELD.iter().zip((0..).step_by(64)) {
+        for (word, number) in GUARDED.iter().zip((0..).step_by(64)) {
             let mut bits = word.swap(0, Ordering::Relaxed);
             while bits != 0 {
                 let bit = bits.trailing_zeros();

@@ -2,9 +2,11 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 
 use super::addr::RawAddr;
+use super::unix::Peer;
 
 /// Sets an option whose value is an `int`.
 pub(crate) fn set_int(
@@ -52,6 +54,40 @@ pub(crate) fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, to, &mut len)
     };
     check(rc).map(|()| value)
+}
+
+/// A name for the network namespace of this thread, the same for all processes in it.
+pub(crate) fn network_namespace() -> String {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    );
+    let cookie = socket.map_err(io::Error::from).and_then(|fd| namespace_cookie(fd.as_fd()));
+    cookie.map_or_else(
+        |_| {
+            // Linux before 5.14. An inode is given again, but not to two at a time.
+            let namespace = std::fs::metadata("/proc/thread-self/ns/net");
+            format!("inode-{}", namespace.map_or(0, |found| found.ino()))
+        },
+        |cookie| format!("{cookie:x}"),
+    )
+}
+
+/// Who is at the other end of a connection between processes of this host.
+pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut value = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let to = (&raw mut value).cast();
+    // SAFETY: `value` has room for the `len` bytes that the kernel may write.
+    let rc = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &mut len)
+    };
+    // A process outside of this process namespace has number 0 here.
+    let pid = u32::try_from(value.pid).ok().filter(|pid| *pid != 0);
+    check(rc).map(|()| Peer { uid: value.uid, pid })
 }
 
 /// Datagrams that this socket has lost because its receive buffer was full. 0 where the system does

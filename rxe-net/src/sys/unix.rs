@@ -1,178 +1,302 @@
-//! Datagrams between processes of a host over abstract unix sockets, connected or not: with
-//! descriptors, and with what the kernel says of their sender. unix(7).
+//! Sockets between processes of one user, by path: datagrams, and connections that carry packets.
+//! unix(7).
 //!
-//! An abstract name belongs to a network namespace, and is free again as soon as its socket is
-//! closed, whatever its process died of.
+//! What protects them is the directory that they stand in: nobody else can address them. Each
+//! socket's own mode (0600) says so once more. And whoever connects, or is connected to, must have
+//! the same effective user, which the kernel tells (SO_PEERCRED) before anything is received.
+//!
+//! Where no descriptors are expected none are accepted (SO_PASSRIGHTS, Linux 6.16): the sender of
+//! some is refused.
 
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny, SocketAddrUnix,
-    SocketFlags, SocketType,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use super::fork::Held;
+use super::fork::ForkGuarded;
+use super::sockopt;
 
 /// Descriptors in a message at most. The kernel's limit is 253.
 pub(crate) const MAX_FDS: usize = 64;
 
-/// A socket for datagrams; it does not block.
+/// A socket; it does not block.
 #[derive(Debug)]
-pub(crate) struct UnixSocket(Held);
+pub(crate) struct UnixSocket {
+    fd: ForkGuarded,
+    name: Mutex<Option<Name>>,
+}
 
-/// A datagram that has arrived.
-pub(crate) struct Letter {
+/// The file that stands for a bound socket. Removed when dropped.
+#[derive(Debug)]
+struct Name {
+    path: PathBuf,
+    inode: u64,
+    /// Who has bound it. A forked child must not remove it.
+    pid: u32,
+}
+
+/// What has arrived.
+pub(crate) struct Received {
     /// Bytes, at the front of the buffer given.
     pub(crate) len: usize,
     pub(crate) fds: Vec<OwnedFd>,
-    /// The sender's user, if it is one of this user namespace.
-    pub(crate) uid: Option<u32>,
-    /// The sender, if it is of this process namespace.
+}
+
+/// Whether descriptors may come with what is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    Accepted,
+    Refused,
+}
+
+/// The process at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its effective user.
+    pub(crate) uid: u32,
+    /// Its number, if it has one in this process namespace.
     pub(crate) pid: Option<u32>,
-    /// Whom to answer; `None` if the sender has no name.
-    pub(crate) from: Option<SocketAddrUnix>,
 }
 
 impl UnixSocket {
-    /// One that has this name; [`io::ErrorKind::AddrInUse`] if another has it.
-    pub(crate) fn bind(name: &str) -> io::Result<Self> {
-        let socket = Self::open()?;
-        rustix::net::bind(&socket.0, &abstract_name(name)?)?;
+    /// An inbox for datagrams. The caller alone may bind this path: what a dead process has left
+    /// there is removed.
+    pub(crate) fn inbox(path: &Path) -> io::Result<Self> {
+        let socket = Self::open(SocketType::DGRAM)?;
+        refuse_rights(socket.as_fd());
+        remove(path)?;
+        socket.bind(path)?;
         Ok(socket)
     }
 
-    /// One that has a name of the kernel's choice, so that it can be answered.
-    pub(crate) fn anonymous() -> io::Result<Self> {
-        let socket = Self::open()?;
-        rustix::net::bind(&socket.0, &SocketAddrUnix::new_unnamed())?;
+    /// One that others can connect to; [`io::ErrorKind::AddrInUse`] if another process is there. Two
+    /// callers must not try the same path at once: what a dead process has left is removed.
+    pub(crate) fn listen(path: &Path, rights: Rights) -> io::Result<Self> {
+        let socket = Self::open(SocketType::SEQPACKET)?;
+        if rights == Rights::Refused {
+            refuse_rights(socket.as_fd());
+        }
+        if exists(path)? {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        remove(path)?;
+        socket.bind(path)?;
+        rustix::net::listen(&socket.fd, 128)?;
         Ok(socket)
     }
 
-    /// One that others can connect to by this name.
-    pub(crate) fn listen(name: &str) -> io::Result<Self> {
-        let socket = Self::open_as(SocketType::SEQPACKET)?;
-        rustix::net::bind(&socket.0, &abstract_name(name)?)?;
-        rustix::net::listen(&socket.0, 128)?;
+    /// One that sends datagrams. It has no name, so nothing can be sent to it.
+    pub(crate) fn sender() -> io::Result<Self> {
+        Self::open(SocketType::DGRAM)
+    }
+
+    /// One connected to who listens on this path, who must be of this user
+    /// ([`io::ErrorKind::PermissionDenied`]). Either end is told at once when the other is gone.
+    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+        let socket = Self::open(SocketType::SEQPACKET)?;
+        rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?)?;
+        if socket.peer()?.uid != own_uid() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         Ok(socket)
     }
 
-    /// One connected to who listens by this name. Either end is told at once when the other is gone.
-    pub(crate) fn connect(name: &str) -> io::Result<Self> {
-        let socket = Self::open_as(SocketType::SEQPACKET)?;
-        rustix::net::connect(&socket.0, &abstract_name(name)?)?;
-        Ok(socket)
-    }
-
-    /// The next that has connected.
+    /// The next that has connected, if it is of this user ([`io::ErrorKind::PermissionDenied`] if it
+    /// is not). [`io::ErrorKind::WouldBlock`] if there is none.
     pub(crate) fn accept(&self) -> io::Result<Self> {
+        if !self.fd.is_intact() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Self(Held::new(rustix::net::accept_with(&self.0, flags)?)))
+        let fd = ForkGuarded::new(rustix::net::accept_with(&self.fd, flags)?);
+        let caller = Self { fd, name: Mutex::new(None) };
+        if caller.peer()?.uid != own_uid() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(caller)
     }
 
-    /// The user at the other end of a connection.
-    pub(crate) fn peer_uid(&self) -> io::Result<u32> {
-        Ok(rustix::net::sockopt::socket_peercred(&self.0)?.uid.as_raw())
+    /// Who is at the other end of a connection.
+    pub(crate) fn peer(&self) -> io::Result<Peer> {
+        sockopt::peer_credentials(self.as_fd())
     }
 
-    fn open() -> io::Result<Self> {
-        Self::open_as(SocketType::DGRAM)
+    /// Nobody finds it any more, and who is connected or waits to be is told that it is gone.
+    pub(crate) fn close(&self) {
+        drop(self.name().take());
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 
-    fn open_as(kind: SocketType) -> io::Result<Self> {
+    fn name(&self) -> MutexGuard<'_, Option<Name>> {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        rustix::net::sockopt::set_socket_passcred(&fd, true)?;
-        Ok(Self(Held::new(fd)))
+        Ok(Self { fd: ForkGuarded::new(fd), name: Mutex::new(None) })
     }
 
-    /// Sends a datagram, with descriptors, over a connection.
-    pub(crate) fn send_connected(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn bind(&self, path: &Path) -> io::Result<()> {
+        // The mode of the file to be.
+        rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&self.fd, &SocketAddrUnix::new(path)?)?;
+        let inode = fs::symlink_metadata(path)?.ino();
+        *self.name() = Some(Name { path: path.to_owned(), inode, pid: std::process::id() });
+        Ok(())
+    }
+
+    /// Sends over a connection, with descriptors.
+    pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, flags)?;
+        rustix::net::sendmsg(&self.fd, &[IoSlice::new(bytes)], &mut control, flags)?;
         Ok(())
     }
 
-    /// Sends the parts as one datagram, with descriptors.
-    pub(crate) fn send(
-        &self,
-        to: &SocketAddrUnix,
-        parts: &[IoSlice<'_>],
-        fds: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+    /// Sends the parts as one datagram.
+    pub(crate) fn send_to(&self, to: &SocketAddrUnix, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg_addr(&self.0, to, parts, &mut control, flags)?;
+        rustix::net::sendmsg_addr(&self.fd, to, parts, &mut control, flags)?;
         Ok(())
     }
 
-    /// Receives a datagram, if there is one. What does not fit into the buffer is lost, the whole of
-    /// it.
-    pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Letter>> {
-        let mut space =
-            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
+    /// Receives a datagram or a packet, if there is one; of length 0 when the other end of a
+    /// connection is gone. What does not fit into the buffer is lost, the whole of it.
+    pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let mut parts = [IoSliceMut::new(buf)];
-        let got = match rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags) {
+        let got = match rustix::net::recvmsg(&self.fd, &mut parts, &mut control, flags) {
             Ok(got) => got,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        let mut letter =
-            Letter { len: got.bytes, fds: Vec::new(), uid: None, pid: None, from: None };
+        let mut received = Received { len: got.bytes, fds: Vec::new() };
         for message in control.drain() {
-            match message {
-                RecvAncillaryMessage::ScmRights(fds) => letter.fds.extend(fds),
-                RecvAncillaryMessage::ScmCredentials(who) => {
-                    letter.uid = Some(who.uid.as_raw());
-                    letter.pid = u32::try_from(who.pid.as_raw_nonzero().get()).ok();
-                }
-                _ => {}
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                received.fds.extend(fds);
             }
         }
         if got.flags.contains(ReturnFlags::TRUNC) {
-            letter.len = 0;
+            received.len = 0;
         }
-        letter.from = got.address.and_then(|from: SocketAddrAny| from.try_into().ok());
-        Ok(Some(letter))
+        Ok(Some(received))
     }
 }
 
 impl AsFd for UnixSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
-/// Whether some socket has this name.
-pub(crate) fn exists(name: &str) -> io::Result<bool> {
-    let socket = UnixSocket::open()?;
-    match rustix::net::connect(&socket.0, &abstract_name(name)?) {
-        // EPERM: it is connected to another, but there.
-        Ok(()) | Err(rustix::io::Errno::PERM) => Ok(true),
-        Err(rustix::io::Errno::CONNREFUSED) => Ok(false),
+impl Drop for Name {
+    fn drop(&mut self) {
+        // The path may have been given to another since, and a forked child has only a copy.
+        if self.pid == std::process::id()
+            && fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
+        {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a process listens on this path. It is not told of the question.
+pub(crate) fn exists(path: &Path) -> io::Result<bool> {
+    // A socket of another type can not connect, but only a socket that is there says so.
+    let socket = UnixSocket::open(SocketType::DGRAM)?;
+    match rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::PROTOTYPE | Errno::PERM) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
         Err(e) => Err(e.into()),
     }
 }
 
-/// The address of an abstract name.
-pub(crate) fn abstract_name(name: &str) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+/// The user of this process for the kernel: the effective one.
+pub(crate) fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
-/// The user that the kernel says a message of this process is from.
-pub(crate) fn own_uid() -> u32 {
-    rustix::process::getuid().as_raw()
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Lets nobody hand over descriptors, where the system knows of that.
+fn refuse_rights(fd: BorrowedFd<'_>) {
+    /// Of `<asm-generic/socket.h>`.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let _ = sockopt::set_int(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_found_until_it_is_closed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("socket");
+        assert!(!exists(&path).unwrap());
+        let listener = UnixSocket::listen(&path, Rights::Refused).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(exists(&path).unwrap());
+        let error = UnixSocket::listen(&path, Rights::Refused).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let caller = UnixSocket::connect(&path).unwrap();
+        let own = Peer { uid: own_uid(), pid: Some(std::process::id()) };
+        assert_eq!(caller.peer().unwrap(), own);
+        assert_eq!(listener.accept().unwrap().peer().unwrap(), own);
+        listener.close();
+        assert!(!path.exists() && !exists(&path).unwrap());
+        assert!(UnixSocket::listen(&path, Rights::Refused).is_ok());
+    }
+
+    #[test]
+    fn what_a_dead_process_has_left_is_in_nobody_s_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("socket");
+        let listener = UnixSocket::listen(&path, Rights::Refused).unwrap();
+        // As if it had been killed.
+        std::mem::forget(listener.name().take());
+        drop(listener);
+        assert!(path.exists() && !exists(&path).unwrap());
+        let heir = UnixSocket::listen(&path, Rights::Refused).unwrap();
+        assert!(exists(&path).unwrap());
+        drop(heir);
+    }
+
+    #[test]
+    fn a_name_that_another_has_taken_over_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("inbox");
+        let before = UnixSocket::inbox(&path).unwrap();
+        let after = UnixSocket::inbox(&path).unwrap();
+        drop(before);
+        let sender = UnixSocket::sender().unwrap();
+        let to = SocketAddrUnix::new(&path).unwrap();
+        sender.send_to(&to, &[IoSlice::new(b"a"), IoSlice::new(b"b")]).unwrap();
+        let mut buf = [0; 4];
+        assert_eq!(after.receive(&mut buf).unwrap().unwrap().len, 2);
+        assert_eq!(&buf[..2], b"ab");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use crate::PortOwner;
 
@@ -20,20 +21,51 @@ pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     Some(process.unwrap_or(PortOwner::Hidden))
 }
 
-/// The sockets bound to this address, and no other, and port; by inode.
-pub(crate) fn inodes(address: IpAddr, port: u16) -> impl Iterator<Item = u64> {
-    TABLES.into_iter().filter_map(|table| fs::read_to_string(table).ok()).flat_map(move |table| {
-        let lines = table.lines().skip(1).filter_map(parse_line);
-        let here = lines.filter(|(ip, p, _)| (*ip, *p) == (address, port));
-        here.map(|(_, _, inode)| inode).collect::<Vec<_>>()
+/// The owner of a unix socket bound to this path; `None` if there is no such socket (or no `/proc`).
+pub(crate) fn of_unix(path: &Path) -> Option<PortOwner> {
+    let table = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
+    table.lines().find_map(|line| {
+        // Those that wait to be let in have its path too, and inode 0.
+        let inode: u64 = line.split_ascii_whitespace().nth(6)?.parse().ok()?;
+        (line.ends_with(path.to_str()?) && inode != 0).then(|| of_inode(inode))
     })
 }
 
-/// The owner of an abstract unix socket; `None` if there is no such socket (or no `/proc`).
-pub(crate) fn of_abstract(name: &str) -> Option<PortOwner> {
-    let table = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
-    let line = table.lines().find(|line| line.rsplit(' ').next() == Some(&format!("@{name}")))?;
-    Some(of_inode(line.split_ascii_whitespace().nth(6)?.parse().ok()?))
+/// A UDP socket as `/proc` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) inode: u64,
+    /// Whose it is.
+    pub(crate) uid: u32,
+}
+
+/// The sockets bound to this address, and no other, and port.
+pub(crate) fn bound(address: IpAddr, port: u16) -> impl Iterator<Item = Bound> {
+    TABLES.into_iter().filter_map(|table| fs::read_to_string(table).ok()).flat_map(move |table| {
+        let lines = table.lines().skip(1).filter_map(parse_line);
+        let here = lines.filter(|(ip, p, _)| (*ip, *p) == (address, port));
+        here.map(|(_, _, bound)| bound).collect::<Vec<_>>()
+    })
+}
+
+/// The process that has locked a file with flock(2).
+pub(crate) fn of_flock(device: u64, inode: u64) -> Option<PortOwner> {
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    of_pid(table.lines().find_map(|line| flock_pid(line, device, inode))?)
+}
+
+/// The process in a line such as `1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF`.
+fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    if fields.next()? != "FLOCK" {
+        return None;
+    }
+    let (pid, file) = (fields.nth(2)?, fields.next()?);
+    let mut numbers = file.split(':');
+    let mut hex = || u32::from_str_radix(numbers.next()?, 16).ok();
+    let named = rustix::fs::makedev(hex()?, hex()?);
+    let same = named == device && numbers.next()?.parse() == Ok(inode);
+    pid.parse().ok().filter(|_| same)
 }
 
 /// The process of this number, `None` if it is none that is seen here.
@@ -50,19 +82,21 @@ pub(crate) fn of_inode(inode: u64) -> PortOwner {
 /// The inode in a line of `/proc/net/udp` or `udp6`, if the socket stands on this address (or on
 /// any) and port.
 fn inode_if_in_the_way(line: &str, address: IpAddr, port: u16) -> Option<u64> {
-    let (ip, line_port, inode) = parse_line(line)?;
+    let (ip, line_port, Bound { inode, .. }) = parse_line(line)?;
     let in_the_way = ip == address
         || ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
         || (ip == IpAddr::V4(Ipv4Addr::UNSPECIFIED) && address.is_ipv4());
     (line_port == port && in_the_way).then_some(inode)
 }
 
-/// Address, port and inode in a line of such a table.
-fn parse_line(line: &str) -> Option<(IpAddr, u16, u64)> {
+/// Address, port and socket in a line of such a table.
+fn parse_line(line: &str) -> Option<(IpAddr, u16, Bound)> {
     let mut fields = line.split_ascii_whitespace();
     let (ip, port) = fields.nth(1)?.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    Some((parse_address(ip)?, port, fields.nth(7)?.parse().ok()?))
+    let uid = fields.nth(5)?.parse().ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
+    Some((parse_address(ip)?, port, Bound { inode, uid }))
 }
 
 /// An address as `/proc/net` writes it: 32-bit words in hexadecimal, each in the machine's order.
@@ -105,6 +139,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_of_proc_locks_are_understood() {
+        let device = rustix::fs::makedev(0, 0x1a);
+        let line = "1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF";
+        assert_eq!(flock_pid(line, device, 42), Some(4711));
+        assert_eq!(flock_pid(line, device, 43), None);
+        assert_eq!(flock_pid(&line.replace("1a", "1b"), device, 42), None);
+        assert_eq!(flock_pid(&line.replace("FLOCK", "POSIX"), device, 42), None);
+        assert_eq!(flock_pid("1: FLOCK", device, 42), None);
+    }
+
+    #[test]
     #[cfg(target_endian = "little")]
     fn lines_of_proc_net_udp_are_understood() {
         let line = "  96: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
@@ -113,6 +158,8 @@ mod tests {
         assert_eq!(at("127.0.0.1"), Some(4711));
         assert_eq!(at("127.0.0.2"), None);
         assert_eq!(inode_if_in_the_way(line, "127.0.0.1".parse().unwrap(), 53), None);
+        let bound = Bound { inode: 4711, uid: 1000 };
+        assert_eq!(parse_line(line).unwrap().2, bound);
         assert_eq!(parse_address("00000000000000000000000001000000"), Some("::1".parse().unwrap()));
         assert_eq!(parse_address("nonsense"), None);
     }

@@ -14,7 +14,7 @@ use super::owner;
 use crate::NetError;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::{self, Control};
-use crate::sys::fork::Held;
+use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
 
 const UDP_SEGMENT: c_int = 103;
@@ -30,7 +30,7 @@ const DEFAULT_TTL: u8 = 64;
 /// [`NetHeader::outgoing`] says; a connected socket would count.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
-    fd: Arc<Held>,
+    fd: Arc<ForkGuarded>,
     address: IpAddr,
     scope: u32,
     /// The system can segment what is sent.
@@ -66,7 +66,7 @@ impl UdpSocket {
     }
 
     /// Takes a socket that [`UdpSocket::make`] made, perhaps for another process.
-    pub(crate) fn adopt(fd: Arc<Held>, address: IpAddr, scope: u32) -> Self {
+    pub(crate) fn adopt(fd: Arc<ForkGuarded>, address: IpAddr, scope: u32) -> Self {
         // Asking says whether the system knows of segmentation at all.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
         Self { fd, address, scope, segments, recv_buffer: 0 }
@@ -97,7 +97,7 @@ impl UdpSocket {
             .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
             .map_err(|source| NetError::Join { group, source })?;
         Ok(Self {
-            fd: Arc::new(Held::new(fd)),
+            fd: Arc::new(ForkGuarded::new(fd)),
             address: group,
             scope,
             segments: false,

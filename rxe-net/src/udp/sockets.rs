@@ -3,7 +3,7 @@
 //! A backend's descriptors must not change ([`crate::Backend::for_each_fd`]), but groups are joined
 //! and addresses added at any time. So sockets that come later stand behind one epoll descriptor,
 //! which is there from the start and readable when one of them is. What all processes on an address
-//! share, and their post, stand behind it too; it comes so seldom that these are looked at only when
+//! share, and what they forward, stand behind it too; it comes so seldom that these are looked at only when
 //! several calls in a row have found nothing else.
 //!
 //! Invariant: a socket behind it is watched for room to send only from a send that found none until
@@ -19,7 +19,7 @@ use rxe_core::wire::Frame;
 use super::socket::UdpSocket;
 use crate::NetError;
 use crate::backend::Counters;
-use crate::lease::{Post, Station};
+use crate::lease::{Endpoint, Forwarding};
 use crate::loss::Loss;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::sockopt::drops;
@@ -42,7 +42,7 @@ pub(crate) struct Sockets {
     gsi: bool,
     /// Bytes of receive buffer to ask the system for, for `qp1`.
     recv_buffer: usize,
-    post: Post,
+    forwarding: Forwarding,
     /// Calls of `receive` in a row that found nothing.
     idle: u32,
 }
@@ -62,7 +62,8 @@ impl Sockets {
     /// Begins with the sockets `first`, and takes part in QP1 on these addresses.
     pub(crate) fn new(
         first: Vec<UdpSocket>,
-        stations: Vec<Station>,
+        endpoints: Vec<Endpoint>,
+        forwarding: Forwarding,
         scope: u32,
         recv_buffer: usize,
     ) -> Result<Self, NetError> {
@@ -77,27 +78,27 @@ impl Sockets {
             qp1: Vec::new(),
             gsi: false,
             recv_buffer,
-            post: Post::new(scope)?,
+            forwarding,
             idle: 0,
         };
-        for station in stations {
-            sockets.enter(station, scope)?;
+        for endpoint in endpoints {
+            sockets.enter(endpoint, scope)?;
         }
-        sockets.watch_post();
+        sockets.watch_forwarding();
         Ok(sockets)
     }
 
-    /// Packets to QP1 of this address, and its post, come here too; or, of an address that is known,
-    /// the post of one more block.
-    pub(crate) fn enter(&mut self, station: Station, scope: u32) -> Result<(), NetError> {
-        if !self.post.has(station.address()) {
-            let mut socket = UdpSocket::adopt(station.first(), station.address(), scope);
+    /// Packets to QP1 of this address, and what is forwarded on it, come here too; or, of an address that is known,
+    /// what is forwarded for one more block.
+    pub(crate) fn enter(&mut self, endpoint: Endpoint, scope: u32) -> Result<(), NetError> {
+        if !self.forwarding.has(endpoint.address()) {
+            let mut socket = UdpSocket::adopt(endpoint.first(), endpoint.address(), scope);
             // Many connections may be set up at once.
             socket.set_buffers(self.recv_buffer, 0);
             self.qp1.push(Slot::new(socket, true));
         }
-        let added = self.post.add(station);
-        self.watch_post();
+        let added = self.forwarding.add(endpoint);
+        self.watch_forwarding();
         added
     }
 
@@ -105,7 +106,7 @@ impl Sockets {
     pub(crate) fn leave(&mut self, address: IpAddr) {
         self.watch_qp1(false);
         self.qp1.retain(|slot| slot.socket.address() != address);
-        self.post.remove(address);
+        self.forwarding.remove(address);
         self.watch_qp1(self.gsi);
     }
 
@@ -120,24 +121,24 @@ impl Sockets {
 
     /// Takes what is sent to a service.
     pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.post.listen(service, address)?;
-        self.watch_post();
+        self.forwarding.listen(service, address)?;
+        self.watch_forwarding();
         Ok(())
     }
 
     /// Takes it no more.
     pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.post.unlisten(service, address);
+        self.forwarding.unlisten(service, address);
     }
 
     /// Hands over a frame that has arrived in another way.
     pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
-        self.post.deliver(frame, sink);
+        self.forwarding.deliver(frame, sink);
     }
 
     /// Sees to it that the epoll descriptor watches all that there is.
-    fn watch_post(&self) {
-        self.post.for_each_box(&mut |fd| self.watch_for_packets(fd.as_fd()));
+    fn watch_forwarding(&self) {
+        self.forwarding.for_each_fd(&mut |fd| self.watch_for_packets(fd.as_fd()));
         self.watch_qp1(self.gsi);
     }
 
@@ -222,13 +223,13 @@ impl Sockets {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        let Self { all, post, .. } = self;
+        let Self { all, forwarding, .. } = self;
         let count = all.len();
         self.turn = self.turn.wrapping_add(1);
         // Whoever was busy is asked first, and alone if it still is; but not forever.
         let first = if self.turn.is_multiple_of(16) { self.hot + 1 } else { self.hot };
         for index in (0..count).map(|i| (first + i) % count) {
-            let got = all[index].receive(arena, counters, budget, post, sink)?;
+            let got = all[index].receive(arena, counters, budget, forwarding, sink)?;
             if got > 0 {
                 self.hot = index;
                 self.idle = 0;
@@ -246,7 +247,7 @@ impl Sockets {
         self.receive_seldom(arena, counters, budget, sink)
     }
 
-    /// Receives what all processes share, and the post.
+    /// Receives what all processes share, and what they forward.
     fn receive_seldom(
         &mut self,
         arena: &mut RecvArena,
@@ -259,10 +260,10 @@ impl Sockets {
         if epoll::wait(&self.epoll, &mut event[..], Some(&at_once)).is_ok_and(|n| n == 0) {
             return Ok(0);
         }
-        let mut packets = self.post.collect(counters, sink);
+        let mut packets = self.forwarding.collect(counters, sink);
         if self.gsi {
             for slot in &mut self.qp1 {
-                packets += slot.receive(arena, counters, budget, &mut self.post, sink)?;
+                packets += slot.receive(arena, counters, budget, &mut self.forwarding, sink)?;
             }
         }
         Ok(packets)
@@ -289,7 +290,7 @@ impl Slot {
         arena: &mut RecvArena,
         counters: &mut Counters,
         budget: usize,
-        post: &mut Post,
+        forwarding: &mut Forwarding,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
         let mut packets = 0;
@@ -323,7 +324,7 @@ impl Slot {
                 counters.rx_bytes += payload.len() as u64;
                 let later = i + Frame::AHEAD;
                 let later = if later < got { arena.get(later).payload } else { &[] };
-                post.deliver(&Frame { net: arrived.net, payload, segment, later }, sink);
+                forwarding.deliver(&Frame { net: arrived.net, payload, segment, later }, sink);
             }
             if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);

@@ -247,12 +247,12 @@ impl OpenOptions {
             BackendKind::Udp => {
                 let mut config = UdpConfig::new(netdev, addresses);
                 config.recv_buffer = self.recv_buffer.unwrap_or(config.recv_buffer);
-                self.with_memory(UdpBackend::open(&config)?, &config.netdev, &config.addresses)?
+                self.with_memory(UdpBackend::open(&config)?, &config.addresses)?
             }
             BackendKind::Packet => {
                 let mut config = PacketConfig::new(netdev, addresses);
                 config.buffer = self.recv_buffer.unwrap_or(config.buffer);
-                self.with_memory(PacketBackend::open(&config)?, &config.netdev, &config.addresses)?
+                self.with_memory(PacketBackend::open(&config)?, &config.addresses)?
             }
         })
     }
@@ -260,14 +260,9 @@ impl OpenOptions {
     fn with_memory(
         &self,
         wire: impl Backend + Sharing + 'static,
-        netdev: &str,
         addresses: &[IpAddr],
     ) -> Result<Box<dyn Backend>, NetError> {
-        Ok(if self.shared_memory {
-            Box::new(Shm::new(wire, netdev, addresses)?)
-        } else {
-            Box::new(wire)
-        })
+        Ok(if self.shared_memory { Box::new(Shm::new(wire, addresses)?) } else { Box::new(wire) })
     }
 }
 

@@ -198,15 +198,14 @@ fn killing_a_process_frees_all_its_blocks() {
 
 /// Whether somebody is at this address's group.
 fn somebody_enters(address: &str) -> bool {
-    let name = Place::new(ip(address), 0).lock();
-    crate::sys::unix::exists(&name).unwrap()
+    Directory::open().lock(&ScopedAddr::new(ip(address), 0)).unwrap().is_none()
 }
 
 #[test]
 fn who_waits_for_one_that_is_stopped_goes_on_working() {
     in_namespace("", || {
         // It never answers.
-        let _door = UnixSocket::bind(&Place::new(ip("127.0.0.2"), 0).door(9)).unwrap();
+        let _holder = stopped("127.0.0.2", 9);
         let (mut from, mut a) = (sender(), open());
         let share = a.share().unwrap();
         let addresses = [ip(ADDRESS), ip("127.0.0.2")];
@@ -230,7 +229,7 @@ fn who_waits_for_one_that_is_stopped_goes_on_working() {
 fn a_closed_device_waits_for_nobody() {
     in_namespace("", || {
         // Somebody is at the group of another address, and does not come to an end.
-        let _lock = UnixSocket::bind(&Place::new(ip("127.0.0.2"), 0).lock()).unwrap();
+        let _lock = lock("127.0.0.2");
         let a = open();
         let share = a.share().unwrap();
         let held = Arc::clone(&share);
@@ -265,7 +264,9 @@ fn a_place_on_an_address_is_ready_when_all_are() {
         let mut a = open();
         assert_eq!(lease(&mut a), 2);
         // The second block of the address to come is another's.
-        let _door = UnixSocket::bind(&Place::new(ip("127.0.0.2"), 0).letterbox(2)).unwrap();
+        let other = || UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
+        let (first, _second) = (other(), other());
+        drop(first);
         let share = a.share().unwrap();
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -4,21 +4,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long to wait for other processes to do what takes them no time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits until then, unless it is called off.
 #[derive(Clone, Copy)]
-pub(super) struct Patience<'a> {
+pub(super) struct Deadline<'a> {
     until: Instant,
     called_off: &'a AtomicBool,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> Deadline<'a> {
     pub(super) fn new(called_off: &'a AtomicBool, time: Duration) -> Self {
         Self { until: Instant::now() + time, called_off }
     }
 
-    /// Patience for something else.
+    /// Another time for the same purpose.
     pub(super) fn anew(self, time: Duration) -> Self {
         Self::new(self.called_off, time)
     }

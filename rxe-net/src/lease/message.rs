@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rxe_core::wire::{Frame, IpId, NetHeader};
 
-use super::door::VERSION;
+use super::control::VERSION;
 
 /// Bytes in front of the packets.
 pub(crate) const LEN: usize = 60;

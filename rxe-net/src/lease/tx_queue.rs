@@ -1,8 +1,9 @@
-//! Letters to other processes' boxes, and those that wait because a box is full.
+//! The transmit queue of what is forwarded: messages to other processes' inboxes, and those that
+//! wait because an inbox is full.
 //!
-//! A box takes `net.unix.max_dgram_qlen` letters, 10 in a network namespace that nobody has tuned:
+//! An inbox takes `net.unix.max_dgram_qlen` messages, 10 in a network namespace that nobody has tuned:
 //! fewer than there are when many connections are made at once, and what is lost then is lost again
-//! when all repeat it at the same time. So some letters wait a little. Nobody says when a box has
+//! when all repeat it at the same time. So some messages wait a little. Nobody says when an inbox has
 //! room: a timer tells when to try again.
 
 use std::collections::{HashSet, VecDeque};
@@ -15,16 +16,16 @@ use crate::sys::unix::UnixSocket;
 use crate::{NetError, TimerFd};
 
 /// Bytes that wait at most, whatever peers send.
-const ROOM: usize = 1 << 20;
-/// Letters that wait at most.
-const LETTERS: usize = 1024;
-/// How long a letter waits: less than it takes until somebody sends it again.
-const WAIT: Duration = Duration::from_millis(200);
+const CAPACITY: usize = 1 << 20;
+/// Messages that wait at most.
+const MAX_MESSAGES: usize = 1024;
+/// How long a message waits: less than it takes until somebody sends it again.
+const TIMEOUT: Duration = Duration::from_millis(200);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// See the module's opening.
-pub(super) struct Outbox {
+pub(super) struct TxQueue {
     out: UnixSocket,
     waiting: VecDeque<Waiting>,
     bytes: usize,
@@ -34,41 +35,41 @@ pub(super) struct Outbox {
 
 struct Waiting {
     to: SocketAddrUnix,
-    letter: Vec<u8>,
+    message: Vec<u8>,
     until: Instant,
 }
 
-impl Outbox {
+impl TxQueue {
     pub(super) fn new() -> Result<Self, NetError> {
-        let out = UnixSocket::anonymous().map_err(|e| NetError::os("open a unix socket", e))?;
+        let out = UnixSocket::sender().map_err(|e| NetError::os("open a unix socket", e))?;
         let timer = TimerFd::new()?;
-        Ok(Self { out, waiting: VecDeque::new(), bytes: 0, wait: WAIT, timer })
+        Ok(Self { out, waiting: VecDeque::new(), bytes: 0, wait: TIMEOUT, timer })
     }
 
-    /// Readable when it is time for [`Outbox::try_again`].
+    /// Readable when it is time for [`TxQueue::try_again`].
     pub(super) fn timer(&self) -> &TimerFd {
         &self.timer
     }
 
-    /// Sends a letter, or lets it wait; `false` if there is no such box. What finds neither room
+    /// Sends a message, or lets it wait; `false` if there is no such inbox. What finds neither room
     /// there nor here is lost, as on a wire.
     pub(super) fn send(&mut self, to: SocketAddrUnix, head: &[u8], body: &[u8]) -> bool {
-        // Behind those that wait for the same box.
+        // Behind those that wait for the same inbox.
         if !self.waiting.iter().any(|w| w.to == to) {
-            match self.out.send(&to, &[IoSlice::new(head), IoSlice::new(body)], &[]) {
+            match self.out.send_to(&to, &[IoSlice::new(head), IoSlice::new(body)]) {
                 Ok(()) => return true,
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => return false,
                 Err(_) => {}
             }
         }
         let len = head.len() + body.len();
-        if self.waiting.len() < LETTERS && self.bytes + len <= ROOM {
+        if self.waiting.len() < MAX_MESSAGES && self.bytes + len <= CAPACITY {
             if self.waiting.is_empty() {
                 self.timer.set_after(Some(AGAIN));
             }
             self.bytes += len;
             let until = Instant::now() + self.wait;
-            self.waiting.push_back(Waiting { to, letter: [head, body].concat(), until });
+            self.waiting.push_back(Waiting { to, message: [head, body].concat(), until });
         }
         true
     }
@@ -85,13 +86,13 @@ impl Outbox {
             let stays = now < w.until
                 && (full.contains(&w.to)
                     || out
-                        .send(&w.to, &[IoSlice::new(&w.letter)], &[])
+                        .send_to(&w.to, &[IoSlice::new(&w.message)])
                         .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock));
             if stays && !full.contains(&w.to) {
                 full.insert(w.to.clone());
             }
             if !stays {
-                *bytes -= w.letter.len();
+                *bytes -= w.message.len();
             }
             stays
         });
@@ -102,53 +103,56 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::unix::abstract_name;
     use rustix::event::{PollFd, PollFlags, poll};
 
     fn take(from: &UnixSocket, got: &mut Vec<u16>) {
         let mut buf = [0; 8];
-        while let Some(letter) = from.receive(&mut buf).unwrap() {
-            assert_eq!(letter.len, 2);
+        while let Some(received) = from.receive(&mut buf).unwrap() {
+            assert_eq!(received.len, 2);
             got.push(u16::from_le_bytes([buf[0], buf[1]]));
         }
     }
 
     #[test]
-    fn a_full_box_gets_its_letters_later_and_in_order() {
-        let name = format!("rxe-outbox-{}", std::process::id());
-        let letterbox = UnixSocket::bind(&name).unwrap();
-        let mut outbox = Outbox::new().unwrap();
-        outbox.wait = Duration::from_secs(3600);
+    fn a_full_inbox_gets_its_messages_later_and_in_order() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("inbox");
+        let inbox = UnixSocket::inbox(&path).unwrap();
+        let to = SocketAddrUnix::new(&path).unwrap();
+        let mut queue = TxQueue::new().unwrap();
+        queue.wait = Duration::from_secs(3600);
         const COUNT: u16 = 700;
         for i in 0..COUNT {
             let [low, high] = i.to_le_bytes();
-            assert!(outbox.send(abstract_name(&name).unwrap(), &[low], &[high]));
+            assert!(queue.send(to.clone(), &[low], &[high]));
         }
         let mut got = Vec::new();
         while got.len() < usize::from(COUNT) {
-            take(&letterbox, &mut got);
-            if !outbox.waiting.is_empty() {
-                poll(&mut [PollFd::new(&outbox.timer, PollFlags::IN)], None).unwrap();
-                outbox.try_again();
+            take(&inbox, &mut got);
+            if !queue.waiting.is_empty() {
+                poll(&mut [PollFd::new(&queue.timer, PollFlags::IN)], None).unwrap();
+                queue.try_again();
             }
         }
         assert!(got.iter().copied().eq(0..COUNT));
-        assert_eq!((outbox.waiting.len(), outbox.bytes), (0, 0));
+        assert_eq!((queue.waiting.len(), queue.bytes), (0, 0));
     }
 
     #[test]
     fn what_waits_is_bounded_and_not_for_ever() {
-        let name = format!("rxe-outbox-full-{}", std::process::id());
-        let letterbox = UnixSocket::bind(&name).unwrap();
-        let mut outbox = Outbox::new().unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("inbox");
+        let inbox = UnixSocket::inbox(&path).unwrap();
+        let to = SocketAddrUnix::new(&path).unwrap();
+        let mut queue = TxQueue::new().unwrap();
         for _ in 0..3000 {
-            assert!(outbox.send(abstract_name(&name).unwrap(), &[0; 2000], &[]));
+            assert!(queue.send(to.clone(), &[0; 2000], &[]));
         }
-        assert!(outbox.bytes <= ROOM && outbox.waiting.len() <= LETTERS);
-        outbox.waiting.iter_mut().for_each(|w| w.until = Instant::now());
-        outbox.try_again();
-        assert_eq!((outbox.waiting.len(), outbox.bytes), (0, 0), "none waits for ever");
-        drop(letterbox);
-        assert!(!outbox.send(abstract_name(&name).unwrap(), &[0; 2], &[]), "nobody has it");
+        assert!(queue.bytes <= CAPACITY && queue.waiting.len() <= MAX_MESSAGES);
+        queue.waiting.iter_mut().for_each(|w| w.until = Instant::now());
+        queue.try_again();
+        assert_eq!((queue.waiting.len(), queue.bytes), (0, 0), "none waits for ever");
+        drop(inbox);
+        assert!(!queue.send(to.clone(), &[0; 2], &[]), "nobody has it");
     }
 }

@@ -1,0 +1,280 @@
+//! The control sockets of a device: each says which block of queue pair numbers it has leased on an
+//! address, and newcomers ask there for the UDP sockets that are shared. A thread answers them, so
+//! that a newcomer waits for nothing that this process does. Without newcomers it sleeps.
+//!
+//! Only processes of the same user are let in, by what the kernel says of them, before anything is
+//! received. Descriptors are never received. Each caller is good for one question; those that ask
+//! nothing are turned away when [`CALLERS`] others have come. Should the thread be lost all the
+//! same, the device goes on and newcomers are told that it does not answer: nobody waits for it.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::Group;
+use super::directory::ScopedAddr;
+use crate::sys::fork::ForkGuarded;
+use crate::sys::thread::spawn_thread;
+use crate::sys::unix::{MAX_FDS, UnixSocket};
+use crate::{EventFd, NetError};
+
+/// What is asked and answered: eight bytes, of which the first five never change their meaning, so
+/// that versions can refuse each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ControlMessage {
+    /// "Give me the sockets from this place in the group on, and up to that one."
+    Ask { from: u8, to: u8 },
+    /// "Here are so many of them, and of the group I hold those up to this."
+    Give { count: u8, last: u8 },
+    /// "No: I speak this version."
+    OtherVersion(u8),
+}
+
+/// Of what [`ControlMessage`] says, of what the directory has in it, and of what a group is.
+pub(super) const VERSION: u8 = 2;
+const MAGIC: [u8; 3] = *b"rxe";
+
+impl ControlMessage {
+    pub(super) fn emit(self) -> [u8; 8] {
+        let (kind, a, b) = match self {
+            Self::Ask { from, to } => (1, from, to),
+            Self::Give { count, last } => (2, count, last),
+            Self::OtherVersion(_) => (4, 0, 0),
+        };
+        let [m0, m1, m2] = MAGIC;
+        [m0, m1, m2, VERSION, kind, a, b, 0]
+    }
+
+    /// `None` if it is nothing of ours.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        match *rest {
+            [version, ..] if version != VERSION => Some(Self::OtherVersion(version)),
+            [_, 1, from, to, ..] => Some(Self::Ask { from, to }),
+            [_, 2, count, last, ..] => Some(Self::Give { count, last }),
+            [version, 4, ..] => Some(Self::OtherVersion(version)),
+            _ => None,
+        }
+    }
+}
+
+/// The control socket of one block on one address.
+#[derive(Debug)]
+pub(super) struct ControlSocket {
+    addr: ScopedAddr,
+    block: u8,
+    /// `None` where there is no directory for it: then the device has the address for itself.
+    listener: Option<Arc<UnixSocket>>,
+    group: Group,
+}
+
+impl ControlSocket {
+    pub(super) fn new(
+        addr: ScopedAddr,
+        block: u8,
+        listener: Option<UnixSocket>,
+        group: Group,
+    ) -> Self {
+        Self { addr, block, listener: listener.map(Arc::new), group }
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        self.addr.address
+    }
+
+    pub(super) fn block(&self) -> u8 {
+        self.block
+    }
+}
+
+/// All control sockets of a device. Closed when dropped.
+#[derive(Debug)]
+pub(super) struct ControlSockets(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Readable when `state` has changed.
+    wake: EventFd,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sockets: Vec<ControlSocket>,
+    stop: bool,
+}
+
+/// One that has connected to a listener and asked nothing yet.
+struct Caller {
+    connection: UnixSocket,
+    listener: Arc<UnixSocket>,
+}
+
+/// Callers that are waited for at most. They ask at once, or never.
+const CALLERS: usize = 32;
+/// How long the thread rests when it can not let callers in for want of descriptors.
+const REST: Duration = Duration::from_millis(100);
+
+impl ControlSockets {
+    pub(super) fn new() -> Result<Self, NetError> {
+        let shared = Arc::new(Shared { wake: EventFd::new()?, state: Mutex::default() });
+        let theirs = Arc::clone(&shared);
+        spawn_thread("rxe-lease", move || theirs.serve())
+            .map_err(|e| NetError::os("start a thread", e))?;
+        Ok(Self(shared))
+    }
+
+    pub(super) fn add(&self, socket: ControlSocket) {
+        self.0.lock().sockets.push(socket);
+        self.0.wake.set();
+    }
+
+    /// Closes some. Their names are free at once, and their groups given up.
+    pub(super) fn remove(&self, which: impl Fn(&ControlSocket) -> bool) {
+        self.0.lock().sockets.retain(|socket| {
+            let goes = which(socket);
+            if goes && let Some(listener) = &socket.listener {
+                // The thread may sleep on it, and have it a moment longer.
+                listener.close();
+            }
+            !goes
+        });
+        self.0.wake.set();
+    }
+
+    /// Closes all, for ever. The thread ends by itself. If the program has closed the descriptor
+    /// that wakes it, it sleeps for ever instead, so nobody waits for its end.
+    pub(super) fn close(&self) {
+        self.remove(|_| true);
+        self.0.lock().stop = true;
+        self.0.wake.set();
+    }
+}
+
+impl Drop for ControlSockets {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// The state is whole whatever panicked. Nothing that may take time happens under this lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        let mut callers = Vec::new();
+        // Until the program has closed descriptors that are not its own, these among them.
+        while self.wake.is_intact() {
+            self.wake.clear();
+            let listeners: Vec<Arc<UnixSocket>> = {
+                let state = self.lock();
+                if state.stop {
+                    return;
+                }
+                state.sockets.iter().filter_map(|socket| socket.listener.clone()).collect()
+            };
+            for listener in &listeners {
+                let_in(listener, &mut callers);
+            }
+            callers.retain(|caller| !self.answer(caller));
+            let surplus = callers.len().saturating_sub(CALLERS);
+            callers.drain(..surplus);
+
+            let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
+            let sockets = listeners.iter().map(|listener| &**listener);
+            let sockets = sockets.chain(callers.iter().map(|caller| &caller.connection));
+            fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+            // Only a signal ends it with an error.
+            let _ = poll(&mut fds, None);
+        }
+    }
+
+    /// Whether a caller is done with: it has asked and was answered, or is gone.
+    fn answer(&self, caller: &Caller) -> bool {
+        let mut buf = [0; 64];
+        let asked = match caller.connection.receive(&mut buf) {
+            Ok(None) => return false,
+            Ok(Some(received)) => ControlMessage::parse(&buf[..received.len]),
+            Err(_) => None,
+        };
+        let is = |s: &&ControlSocket| {
+            s.listener.as_ref().is_some_and(|l| Arc::ptr_eq(l, &caller.listener))
+        };
+        let group = self.lock().sockets.iter().find(is).map(|s| Arc::clone(&s.group));
+        if let (Some(question), Some(group)) = (asked, group)
+            && let Some((message, sockets)) = reply(question, &group)
+        {
+            let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            // Who does not wait for the answer needs none.
+            let _ = caller.connection.send(&message.emit(), &fds);
+        }
+        true
+    }
+}
+
+/// Lets those in who have connected, so many at a time.
+fn let_in(listener: &Arc<UnixSocket>, callers: &mut Vec<Caller>) {
+    for _ in 0..CALLERS {
+        match listener.accept() {
+            Ok(connection) => callers.push(Caller { connection, listener: Arc::clone(listener) }),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            // They stay, so the listener stays readable.
+            Err(_) => return thread::sleep(REST),
+        }
+    }
+}
+
+/// The answer to a question and the sockets that go with it; `None` if it was no question.
+fn reply(
+    question: ControlMessage,
+    group: &[Arc<ForkGuarded>],
+) -> Option<(ControlMessage, &[Arc<ForkGuarded>])> {
+    match question {
+        ControlMessage::OtherVersion(_) => Some((ControlMessage::OtherVersion(VERSION), &[])),
+        ControlMessage::Ask { from, to } => {
+            let asked = usize::from(from)..usize::from(to) + 1;
+            let end = asked.end.min(group.len()).min(asked.start + MAX_FDS);
+            let sockets = group.get(asked.start..end).unwrap_or_default();
+            let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+            let (count, last) = (byte(sockets.len()), byte(group.len().saturating_sub(1)));
+            Some((ControlMessage::Give { count, last }, sockets))
+        }
+        ControlMessage::Give { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_way_there_and_back() {
+        for message in [
+            ControlMessage::Ask { from: 3, to: 9 },
+            ControlMessage::Give { count: 7, last: 20 },
+            ControlMessage::OtherVersion(VERSION),
+        ] {
+            assert_eq!(ControlMessage::parse(&message.emit()), Some(message));
+        }
+    }
+
+    #[test]
+    fn another_version_is_known_whatever_it_says() {
+        assert_eq!(ControlMessage::parse(b"rxe\x03"), Some(ControlMessage::OtherVersion(3)));
+        assert_eq!(
+            ControlMessage::parse(b"rxe\x07\x01\x02\x03"),
+            Some(ControlMessage::OtherVersion(7))
+        );
+        assert_eq!(ControlMessage::parse(b"rxe\x02\x63\0\0\0"), None);
+        assert_eq!(ControlMessage::parse(b"rx"), None);
+        assert_eq!(ControlMessage::parse(b"nonsense"), None);
+    }
+}

@@ -1,0 +1,452 @@
+//! The directory through which processes of one user find each other.
+//!
+//! Sockets in a directory that only its owner may enter can not even be addressed by another user:
+//! the kernel looks at the directory's mode before it looks for the socket. Abstract names, which
+//! any user of a network namespace can connect to or take, would let a stranger hand over
+//! descriptors whose closing takes long, fill queues, or keep a name from its owner.
+//!
+//! ```text
+//! /dev/shm/rxe-UID/                 mode 0700, owned by the user
+//!     NETNS/                        the network namespace: its cookie
+//!         ADDRESS/                  and %INTERFACE for a link-local address
+//!             lock                  flock(2): whoever enters the address holds it
+//!             BLOCK                 control socket of the process that has leased this block
+//!             BLOCK.inbox           where it gets packets that have reached another process
+//!             BLOCK.memory          where it is offered shared memory
+//!             service-ID            flock(2): held by who listens to the service; its block
+//! ```
+//!
+//! All processes of a user must come to the same directory, so nothing of their environment
+//! decides: neither XDG_RUNTIME_DIR, which cron, `su` and batch systems do not set, nor the working
+//! directory. `/dev/shm` is first because containers that share a network for MPI or NCCL share it
+//! too (`--ipc=host`), and services with a private `/tmp` do.
+//!
+//! The names never change. What is said through the sockets carries a version.
+
+use std::fmt::{self, Display};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+
+use crate::PortOwner;
+use crate::sys::fork::ForkGuarded;
+use crate::sys::sockopt::network_namespace;
+use crate::sys::unix::own_uid;
+use crate::udp::owner;
+
+/// An address as something to be shared. A link-local one is another on each interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ScopedAddr {
+    pub(crate) address: IpAddr,
+    /// The interface's index, 0 where the address is the same on all.
+    scope: u32,
+}
+
+impl ScopedAddr {
+    /// An address of the interface with index `scope`.
+    pub(crate) fn new(address: IpAddr, scope: u32) -> Self {
+        let local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        Self { address, scope: if local { scope } else { 0 } }
+    }
+
+    /// Whether the same address may be on another interface too.
+    pub(super) fn is_link_local(&self) -> bool {
+        self.scope != 0
+    }
+}
+
+impl Display for ScopedAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scope {
+            0 => write!(f, "{}", self.address),
+            scope => write!(f, "{}%{scope}", self.address),
+        }
+    }
+}
+
+/// See the module's opening.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    /// Of this network namespace. `None` if no directory can be used: then the process has its
+    /// addresses for itself, and others are told so.
+    path: Option<PathBuf>,
+    /// Why directories can not be used.
+    refused: Vec<String>,
+}
+
+impl Directory {
+    /// Finds the user's directory, or makes it.
+    pub(crate) fn open() -> Self {
+        let user = outer_uid(own_uid());
+        Self::first_of([
+            format!("/dev/shm/rxe-{user}").into(),
+            format!("/tmp/rxe-{user}").into(),
+            format!("/run/user/{user}/rxe").into(),
+        ])
+    }
+
+    /// The first of these that is the user's alone.
+    pub(super) fn first_of(candidates: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut refused = Vec::new();
+        for candidate in candidates {
+            match private(&candidate).and_then(|()| {
+                let path = candidate.join(network_namespace());
+                make_directory(&path).map_err(|e| e.to_string()).map(|()| path)
+            }) {
+                Ok(path) => return Self { path: Some(path), refused },
+                Err(why) => refused.push(format!("{}: {why}", candidate.display())),
+            }
+        }
+        Self { path: None, refused }
+    }
+
+    /// Why directories can not be used, and which one is; for an error.
+    pub(super) fn describe(&self) -> String {
+        match &self.path {
+            Some(path) => path.display().to_string(),
+            None => format!("none ({})", self.refused.join("; ")),
+        }
+    }
+
+    /// Where the process that has leased the block is asked for its sockets.
+    pub(super) fn control(&self, addr: &ScopedAddr, block: u8) -> Option<PathBuf> {
+        self.at(addr, &block.to_string())
+    }
+
+    /// Where it gets packets that have reached another process.
+    pub(super) fn inbox(&self, addr: &ScopedAddr, block: u8) -> Option<PathBuf> {
+        self.at(addr, &format!("{block}.inbox"))
+    }
+
+    /// Where it is offered shared memory.
+    pub(crate) fn memory(&self, addr: &ScopedAddr, block: u8) -> Option<PathBuf> {
+        self.at(addr, &format!("{block}.memory"))
+    }
+
+    /// Takes the address's lock; `None` if another process or thread has it.
+    pub(super) fn lock(&self, addr: &ScopedAddr) -> io::Result<Option<Lock>> {
+        let Some(path) = self.at(addr, LOCK) else { return Ok(Some(Lock { file: None })) };
+        Ok(LockedFile::open(path)?.map(|file| Lock { file: Some(file) }))
+    }
+
+    /// Who holds the address's lock, as far as the system tells.
+    pub(super) fn lock_owner(&self, addr: &ScopedAddr) -> Option<PortOwner> {
+        let file = fs::metadata(self.at(addr, LOCK)?).ok()?;
+        owner::of_flock(file.dev(), file.ino())
+    }
+
+    /// Claims a service on an address for the process that has leased `block` there; `None` if
+    /// another has claimed it.
+    pub(super) fn claim(
+        &self,
+        addr: &ScopedAddr,
+        service: u64,
+        block: u8,
+    ) -> io::Result<Option<Claim>> {
+        let Some(path) = self.service(addr, service) else { return Ok(Some(Claim { file: None })) };
+        let Some(file) = LockedFile::open(path)? else { return Ok(None) };
+        rustix::io::pwrite(&file.fd, &[block], 0)?;
+        Ok(Some(Claim { file: Some(file) }))
+    }
+
+    /// The block of the process that has claimed this service. If that has died meanwhile, the block
+    /// may be nobody's, or another's that does not know the service.
+    pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
+        let block = fs::read(self.service(addr, service)?).ok()?;
+        block.first().copied().filter(|block| *block != 0)
+    }
+
+    /// Removes what is left of an address that nobody uses.
+    pub(super) fn tidy(&self, addr: &ScopedAddr) {
+        // Letting go of the lock does it.
+        if self.at(addr, LOCK).is_some_and(|lock| lock.exists()) {
+            drop(self.lock(addr));
+        }
+    }
+
+    fn service(&self, addr: &ScopedAddr, service: u64) -> Option<PathBuf> {
+        self.at(addr, &format!("service-{service:016x}"))
+    }
+
+    fn at(&self, addr: &ScopedAddr, name: &str) -> Option<PathBuf> {
+        Some(self.path.as_ref()?.join(addr.to_string()).join(name))
+    }
+}
+
+const LOCK: &str = "lock";
+
+/// Whoever has this may add to an address's group. Without a directory there is nothing to lock.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: Option<LockedFile>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let Some(file) = self.file.as_mut().filter(|file| file.is_own()) else { return };
+        let Some(directory) = file.path.parent() else { return };
+        // Where only the lock is left, nobody is on the address.
+        if fs::read_dir(directory).is_ok_and(|entries| entries.count() == 1) {
+            let _ = fs::remove_file(&file.path);
+            let _ = fs::remove_dir(directory);
+            let _ = directory.parent().map(fs::remove_dir);
+        }
+    }
+}
+
+/// A service on an address is this process's as long as it has this.
+#[derive(Debug)]
+pub(super) struct Claim {
+    file: Option<LockedFile>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.as_ref().filter(|file| file.is_own()) {
+            let _ = fs::remove_file(&file.path);
+        }
+    }
+}
+
+/// A file with an exclusive flock(2), which ends with the process at the latest.
+#[derive(Debug)]
+struct LockedFile {
+    fd: ForkGuarded,
+    path: PathBuf,
+    pid: u32,
+}
+
+impl LockedFile {
+    /// `None` if another has it.
+    fn open(path: PathBuf) -> io::Result<Option<Self>> {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        // Who lets go of such a file may remove it, and its directory: then it is made anew. With
+        // others coming and going all the time it is at some point taken.
+        for _ in 0..1000 {
+            match make_directory(directory) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                made => made?,
+            }
+            let flags = OFlags::NOFOLLOW.bits().cast_signed();
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(flags)
+                .open(&path);
+            let file = match opened {
+                Ok(file) => file,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+            let locked = file.metadata()?;
+            if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == locked.ino()) {
+                let fd = ForkGuarded::new(OwnedFd::from(file));
+                return Ok(Some(Self { fd, path, pid: std::process::id() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Not a forked child's copy.
+    fn is_own(&self) -> bool {
+        self.pid == std::process::id()
+    }
+}
+
+/// Makes a directory that only this user may enter, and those above it that are the user's.
+fn make_directory(path: &Path) -> io::Result<()> {
+    let make = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    match make(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            make(path.parent().unwrap_or(Path::new("/")))?;
+            make(path)
+        }
+        made => made,
+    }
+}
+
+/// Makes sure that this directory is there, is this user's, and lets nobody else in.
+fn private(path: &Path) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        // Whatever the umask has taken away.
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(text)?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(text(e)),
+    }
+    let found = fs::symlink_metadata(path).map_err(text)?;
+    if !found.is_dir() {
+        return Err("is no directory".into());
+    }
+    if found.uid() != own_uid() {
+        return Err(format!("belongs to user {}, not {}", found.uid(), own_uid()));
+    }
+    match found.mode() & 0o777 {
+        0o700 => Ok(()),
+        mode => Err(format!("has mode {mode:o}, not 700")),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn text(e: io::Error) -> String {
+    e.to_string()
+}
+
+/// The user's number outside of this user namespace, where it has one, so that a program inside of
+/// `unshare -U` or of a rootless container and one outside find each other.
+fn outer_uid(uid: u32) -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map_uid(&map, uid).unwrap_or(uid)
+}
+
+/// Lines of `/proc/PID/uid_map`: first number inside, first number outside, how many.
+fn map_uid(map: &str, uid: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let numbers = line.split_ascii_whitespace().map(|n| n.parse::<u32>().ok());
+        let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
+        let [inside, outside, count] = *numbers.as_slice() else { return None };
+        let offset = uid.checked_sub(inside).filter(|offset| *offset < count)?;
+        outside.checked_add(offset)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn directory() -> (tempfile::TempDir, Directory) {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = Directory::first_of([scratch.path().join("rxe")]);
+        (scratch, directory)
+    }
+
+    fn addr(ip: &str) -> ScopedAddr {
+        ScopedAddr::new(ip.parse().unwrap(), 7)
+    }
+
+    #[test]
+    fn names_are_for_ever() {
+        let (_scratch, directory) = directory();
+        let root = directory.path.clone().unwrap();
+        let name = |path: Option<PathBuf>| {
+            path.unwrap().strip_prefix(&root).unwrap().display().to_string()
+        };
+        assert_eq!(name(directory.control(&addr("10.0.0.1"), 3)), "10.0.0.1/3");
+        assert_eq!(name(directory.inbox(&addr("10.0.0.1"), 3)), "10.0.0.1/3.inbox");
+        assert_eq!(name(directory.memory(&addr("10.0.0.1"), 3)), "10.0.0.1/3.memory");
+        let service = directory.service(&addr("10.0.0.1"), 0x0106_1234);
+        assert_eq!(name(service), "10.0.0.1/service-0000000001061234");
+        assert_eq!(name(directory.at(&addr("2001:db8::1"), LOCK)), "2001:db8::1/lock");
+        assert_eq!(name(directory.control(&addr("fe80::1"), 255)), "fe80::1%7/255");
+    }
+
+    #[test]
+    fn the_longest_name_fits_into_a_socket_s_address() {
+        let longest = "/dev/shm/rxe-4294967295/ffffffffffffffff/\
+                       2001:db81:1111:2222:3333:4444:5555:6666/255.memory";
+        assert!(rustix::net::SocketAddrUnix::new(longest).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_or_own_or_have_linked_is_not_used() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [open, link, file] = ["open", "link", "file"].map(|name| scratch.path().join(name));
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o770)).unwrap();
+        symlink(scratch.path(), &link).unwrap();
+        fs::write(&file, "").unwrap();
+        let missing = scratch.path().join("missing/rxe");
+        let refused = Directory::first_of([open, link, file, missing]);
+        assert!(refused.path.is_none());
+        let text = refused.describe();
+        for why in ["open: has mode 770, not 700", "link: is no dir", "file: is no dir", "missing"]
+        {
+            assert!(text.contains(why), "{text}");
+        }
+        let good = scratch.path().join("good");
+        let found = Directory::first_of([scratch.path().join("open"), good.clone()]);
+        assert!(found.path.unwrap().starts_with(&good));
+        assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_lock_has_one_holder_and_leaves_nothing() {
+        let (scratch, directory) = directory();
+        let a = addr("10.0.0.1");
+        let lock = directory.lock(&a).unwrap();
+        assert!(lock.is_some());
+        assert!(directory.lock(&a).unwrap().is_none());
+        let owner = directory.lock_owner(&a);
+        assert!(
+            matches!(owner, Some(PortOwner::Process { pid, .. }) if pid == std::process::id()),
+            "{owner:?}"
+        );
+        assert!(directory.lock(&addr("10.0.0.2")).unwrap().is_some());
+        drop(lock);
+        assert_eq!(fs::read_dir(scratch.path().join("rxe")).unwrap().count(), 0);
+        assert!(directory.lock(&a).unwrap().is_some());
+    }
+
+    #[test]
+    fn many_take_and_remove_a_lock_at_once() {
+        let (_scratch, directory) = directory();
+        let holders = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        if let Some(lock) = directory.lock(&addr("10.0.0.1")).unwrap() {
+                            use std::sync::atomic::Ordering::SeqCst;
+                            assert_eq!(holders.fetch_add(1, SeqCst), 0);
+                            holders.fetch_sub(1, SeqCst);
+                            drop(lock);
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_service_has_one_listener() {
+        let (_scratch, directory) = directory();
+        let a = addr("10.0.0.1");
+        assert_eq!(directory.claimed_by(&a, 7), None);
+        let claim = directory.claim(&a, 7, 3).unwrap();
+        assert!(claim.is_some() && directory.claim(&a, 7, 4).unwrap().is_none());
+        assert_eq!(directory.claimed_by(&a, 7), Some(3));
+        drop(claim);
+        assert_eq!(directory.claimed_by(&a, 7), None);
+        // What a process leaves that was killed is worth nothing.
+        fs::write(directory.service(&a, 7).unwrap(), [9]).unwrap();
+        let claim = directory.claim(&a, 7, 4).unwrap();
+        assert!(claim.is_some());
+        assert_eq!(directory.claimed_by(&a, 7), Some(4));
+    }
+
+    #[test]
+    fn users_have_one_number_inside_and_outside_of_a_namespace() {
+        assert_eq!(map_uid("         0          0 4294967295\n", 1000), Some(1000));
+        assert_eq!(map_uid("0 1000 1\n1 100000 65536\n", 0), Some(1000));
+        assert_eq!(map_uid("0 1000 1\n1 100000 65536\n", 33), Some(100_032));
+        assert_eq!(map_uid("0 1000 1\n", 5), None);
+        assert_eq!(map_uid("nonsense", 5), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Forwarding between the processes of an address: packets that reached one of them and are for
+//! another.
+//!
+//! They are few. Packets to QP1 reach whichever process looks first. And a receiving interface merges
+//! packets from one sender into one buffer before anybody looks for whom they are: if they are for
+//! two processes, one gets both. If an inbox is full, packets wait a little ([`TxQueue`]). What can
+//! not be forwarded is lost, or left to this process's own engine, which counts it.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::net::SocketAddrUnix;
+use rxe_core::wire::Frame;
+
+use super::directory::{Claim, Directory, ScopedAddr};
+use super::mad::{self, For};
+use super::message;
+use super::tx_queue::TxQueue;
+use super::{Blocks, Endpoint};
+use crate::NetError;
+use crate::backend::Counters;
+use crate::sharing::CLOSED_SERVICE;
+use crate::sys::unix::UnixSocket;
+
+/// What others forward to this process, and what it forwards to them.
+pub(crate) struct Forwarding {
+    /// This process's.
+    own: Blocks,
+    directory: Arc<Directory>,
+    scope: u32,
+    out: TxQueue,
+    inboxes: Vec<Inbox>,
+    /// What this process listens to, and on which addresses (see [`covers`]).
+    services: Vec<(u64, Option<IpAddr>)>,
+    /// What of that it has claimed, address by address.
+    claims: Vec<(u64, IpAddr, Claim)>,
+    buf: Box<[u8]>,
+}
+
+/// Where packets come in that reached another process and are for this block.
+struct Inbox {
+    address: IpAddr,
+    block: u8,
+    /// `None` where this process has the address for itself.
+    socket: Option<UnixSocket>,
+}
+
+impl Forwarding {
+    /// On the interface with index `scope`.
+    pub(super) fn new(directory: Arc<Directory>, scope: u32) -> Result<Self, NetError> {
+        Ok(Self {
+            own: Blocks::default(),
+            directory,
+            scope,
+            out: TxQueue::new()?,
+            inboxes: Vec::new(),
+            services: Vec::new(),
+            claims: Vec::new(),
+            buf: vec![0; message::LEN + (64 << 10)].into(),
+        })
+    }
+
+    /// Receives what is forwarded to this endpoint too.
+    pub(crate) fn add(&mut self, endpoint: Endpoint) -> Result<(), NetError> {
+        let (address, block) = (endpoint.addr.address, endpoint.block);
+        let is_new = !self.has(address);
+        self.own.insert(block);
+        self.inboxes.push(Inbox { address, block, socket: endpoint.inbox });
+        for (service, at) in self.services.clone() {
+            if is_new && at.is_none_or(|at| at.is_unspecified()) && covers(at, address) {
+                self.claim(service, address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it receives what is forwarded on this address.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.inboxes.iter().any(|inbox| inbox.address == address)
+    }
+
+    /// Receives nothing on this address any more.
+    pub(crate) fn remove(&mut self, address: IpAddr) {
+        self.inboxes.retain(|inbox| inbox.address != address);
+        self.claims.retain(|(_, at, _)| *at != address);
+    }
+
+    /// Takes what is sent to a service: on this address, on all of a family, or on all.
+    pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        let mut addresses: Vec<_> = self.inboxes.iter().map(|inbox| inbox.address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses.retain(|own| covers(address, *own));
+        let before = self.claims.len();
+        for address in addresses {
+            if let Err(e) = self.claim(service, address) {
+                self.claims.truncate(before);
+                return Err(e);
+            }
+        }
+        self.services.push((service, address));
+        Ok(())
+    }
+
+    /// Undoes [`Forwarding::listen`].
+    pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
+        self.services.retain(|listened| *listened != (service, address));
+        self.claims.retain(|(claimed, at, _)| *claimed != service || !covers(address, *at));
+    }
+
+    fn claim(&mut self, service: u64, address: IpAddr) -> Result<(), NetError> {
+        let taken = NetError::ServiceTaken { service, address };
+        if self.claims.iter().any(|(claimed, at, _)| (*claimed, *at) == (service, address)) {
+            return Err(taken);
+        }
+        let inbox = self.inboxes.iter().find(|inbox| inbox.address == address);
+        let Some(block) = inbox.map(|inbox| inbox.block) else { return Ok(()) };
+        let addr = ScopedAddr::new(address, self.scope);
+        let claim = self.directory.claim(&addr, service, block);
+        let claim = claim.map_err(|e| NetError::os("claim a service", e))?.ok_or(taken)?;
+        self.claims.push((service, address, claim));
+        Ok(())
+    }
+
+    /// The descriptors that become readable when something has been forwarded, or can be.
+    pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&dyn AsFd)) {
+        f(self.out.timer());
+        self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()).for_each(|socket| f(socket));
+    }
+
+    /// Hands over what has been forwarded to this process; how many packets.
+    pub(crate) fn collect(
+        &mut self,
+        counters: &mut Counters,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> usize {
+        /// Messages from one inbox before the next one's turn.
+        const TURN: usize = 16;
+        self.out.try_again();
+        let mut packets = 0;
+        for socket in self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()) {
+            for _ in 0..TURN {
+                let Ok(Some(received)) = socket.receive(&mut self.buf) else { break };
+                let Some(frame) = message::parse(&self.buf[..received.len]) else {
+                    counters.rx_unusable += 1;
+                    continue;
+                };
+                let count = frame.payloads().count();
+                packets += count;
+                counters.rx_packets += count as u64;
+                counters.rx_bytes += frame.payload.len() as u64;
+                sink(&frame);
+            }
+        }
+        packets
+    }
+
+    /// Hands over what is this process's of a frame that has arrived, and forwards the rest.
+    pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
+        let own = self.own;
+        if frame.net.dst.is_multicast() || frame.payloads().all(|p| own.has(block(p))) {
+            return sink(frame);
+        }
+        let mut start = 0;
+        let blocks: Vec<u8> = frame.payloads().map(block).collect();
+        for stretch in blocks.chunk_by(|a, b| a == b && *a != 0) {
+            let bytes = start * frame.segment..(start + stretch.len()) * frame.segment;
+            let bytes = bytes.start..bytes.end.min(frame.payload.len());
+            let net = frame.net.nth(u16::try_from(start).unwrap_or(0));
+            let payload = &frame.payload[bytes];
+            let segment = frame.segment.min(payload.len());
+            let part = Frame { net, payload, segment, later: &[] };
+            let forwarded = match stretch[0] {
+                0 => self.forward_mad(&part),
+                block => self.forward(&part, block),
+            };
+            if !forwarded {
+                sink(&part);
+            }
+            start += stretch.len();
+        }
+    }
+
+    /// Whether a packet to QP1 is another process's, and on its way there.
+    fn forward_mad(&mut self, frame: &Frame<'_>) -> bool {
+        match mad::destination(frame.payload) {
+            For::Block(block) => self.forward(frame, block),
+            For::Service(service) => {
+                let addr = ScopedAddr::new(frame.net.dst, self.scope);
+                for service in [service, service | CLOSED_SERVICE] {
+                    match self.directory.claimed_by(&addr, service) {
+                        Some(block) if self.own.has(block) => return false,
+                        Some(block) if self.forward(frame, block) => return true,
+                        _ => {}
+                    }
+                }
+                false
+            }
+            For::Anybody => false,
+        }
+    }
+
+    /// Whether a frame for this block is another process's, and on its way there.
+    fn forward(&mut self, frame: &Frame<'_>, block: u8) -> bool {
+        if block == 0 || self.own.has(block) {
+            return false;
+        }
+        let addr = ScopedAddr::new(frame.net.dst, self.scope);
+        let Some(inbox) = self.directory.inbox(&addr, block) else { return false };
+        let Ok(inbox) = SocketAddrUnix::new(inbox) else { return false };
+        self.out.send(inbox, &message::emit(frame), frame.payload)
+    }
+}
+
+/// Whether who listens `at` this does so on an own address: `None` is all, an unspecified address all
+/// of its family.
+fn covers(at: Option<IpAddr>, own: IpAddr) -> bool {
+    at.is_none_or(|at| at == own || (at.is_unspecified() && at.is_ipv4() == own.is_ipv4()))
+}
+
+/// The block of a packet's destination QPN; 0 where it is too short to have one.
+fn block(packet: &[u8]) -> u8 {
+    packet.get(5).copied().unwrap_or(0)
+}
