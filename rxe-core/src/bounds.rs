@@ -7,7 +7,10 @@
 //! communication manager keeps the requests that its listeners have room for, and datagrams that
 //! wait to be sent.
 
-pub use crate::cm::{MAX_CONNECTIONS, MAX_OUTBOX};
+/// Connections and questions of a device, all states counted.
+pub const MAX_CONNECTIONS: usize = 1 << 16;
+/// Datagrams that wait to be sent; more are lost as in the network.
+pub const MAX_OUTBOX: usize = 4096;
 
 /// Events that nobody has taken yet: the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;

@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crate::mem::AccessError;
-use crate::qp::{AttrMask, QpState};
+use crate::types::{AccessError, AttrMask, QpState};
 
 /// Why a verb was refused. Nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,14 +14,17 @@
 
 pub mod bounds;
 pub mod cm;
+mod config;
 pub mod engine;
 mod error;
+mod event;
 pub mod mem;
 mod message;
 mod prefetch;
 pub mod qp;
 pub mod queue;
 mod rc;
+mod service;
 mod sync;
 #[cfg(test)]
 mod testing;

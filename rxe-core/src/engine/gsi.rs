@@ -10,8 +10,8 @@ use super::rx::check_pkey;
 use super::{Config, Engine};
 use crate::cm::mad::{self, Mad};
 use crate::error::VerbsError;
-use crate::qp::{AddressVector, address};
-use crate::types::{Gid, Psn, Qkey, Qpn};
+use crate::qp::address;
+use crate::types::{AddressVector, Gid, Psn, Qkey, Qpn};
 use crate::wire::{Bth, Deth, DropReason, Ext, NetHeader, Opcode, Packet, Service, TxBatch, emit};
 
 /// A management datagram that queue pair 1 received.

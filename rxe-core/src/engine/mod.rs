@@ -13,9 +13,6 @@
 //! longer empty), or the moment that [`Engine::poll_timeout`] tells. Completions go straight to the
 //! completion queues. Acknowledgements are made in step 3, so one answers all frames of step 1.
 
-mod config;
-mod counters;
-mod event;
 mod gsi;
 mod rx;
 mod table;
@@ -25,20 +22,17 @@ mod tx;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use config::{Config, Limits, SourcePort};
-pub use counters::Counters;
-pub(crate) use event::EventSink;
-pub use event::{Event, FailedRequest, Fault, MemoryRange, RetryCause};
+pub use crate::config::{Config, Limits, SourcePort};
+pub use crate::event::{Counters, Event, FailedRequest, Fault, MemoryRange, RetryCause};
 pub use gsi::ReceivedMad;
 
 use crate::error::VerbsError;
+use crate::event::EventSink;
 use crate::mem::{Memory, PdId};
-use crate::qp::{
-    AddressVector, AttrMask, Ctx, Doorbells, Qp, QpAttr, QpHandle, QpInit, QpState, QpType, Window,
-    address,
-};
+use crate::qp::{Qp, address};
 use crate::queue::AddressHandle;
-use crate::types::{Gid, Qpn, Time};
+use crate::service::{Ctx, Doorbells, QpHandle, QpInit, Window};
+use crate::types::{AddressVector, AttrMask, Gid, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
 
 use table::QpTable;
@@ -372,8 +366,8 @@ fn unknown(qpn: Qpn) -> VerbsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qp::QpCap;
     use crate::queue::{CompletionQueue, RecvRequest};
+    use crate::types::QpCap;
 
     #[test]
     fn one_overflow_that_leads_to_another_stops_all_behind_both() {

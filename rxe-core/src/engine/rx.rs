@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use super::table::QpTable;
 use super::{AHEAD, Config, Engine, Event, schedule};
 use crate::prefetch;
-use crate::qp::{Ctx, Qp, QpState, QpType};
-use crate::types::{Gid, Pkey, Qpn, Time};
+use crate::qp::Qp;
+use crate::service::Ctx;
+use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
 use crate::wire::icrc::Prefix;
 use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service};
 

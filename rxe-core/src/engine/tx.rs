@@ -4,7 +4,8 @@
 use smallvec::SmallVec;
 
 use super::{AHEAD, Engine};
-use crate::qp::{Ctx, Qp};
+use crate::qp::Qp;
+use crate::service::Ctx;
 use crate::types::{Qpn, Time};
 use crate::wire::TxBatch;
 

@@ -24,28 +24,7 @@
 //! On other architectures, and where a tool watches memory accesses (it does not see what assembly
 //! does), the copies are those of `copy`, and a fault is fatal.
 
-/// A part of the program's memory could not be read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MemoryFault {
-    /// The address at which it happened.
-    pub addr: u64,
-    /// What is wrong with the memory there.
-    pub cause: FaultCause,
-}
-
-/// What is wrong with memory that faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(usize)]
-pub enum FaultCause {
-    /// Nothing is mapped at the address.
-    Unmapped = 1,
-    /// The page's protection does not allow the access.
-    Protected = 2,
-    /// The page lies behind the end of the file that is mapped.
-    BeyondFile = 3,
-    /// Another reason, such as a memory error.
-    Other = 4,
-}
+use crate::types::{FaultCause, MemoryFault};
 
 /// What a routine returns, in two registers: 0 and a value, or a [`FaultCause`] and an address.
 #[derive(Clone, Copy)]

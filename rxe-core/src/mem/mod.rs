@@ -27,9 +27,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
+pub use crate::types::{Access, AccessError, FaultCause, MemoryFault};
 pub use access::{Buffer, Span, WritableSpan};
-pub use guarded::{FaultCause, MemoryFault, recovery};
-pub use rights::Access;
+pub use guarded::recovery;
+pub use sge::{Sge, SgeList};
 pub(crate) use sge::{Spans, append_spans, write_spans};
 pub use window::{Binding, WindowError, WindowType};
 
@@ -43,49 +44,6 @@ use crate::types::{Key, Qpn};
 /// Names a protection domain of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u32);
-
-/// Why memory may not be used as asked. The same reasons serve local keys (a completion with
-/// `LocalProtection`) and remote ones (a NAK "remote access error").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AccessError {
-    /// No region has this key: never registered, or deregistered since.
-    UnknownKey,
-    /// The region belongs to another protection domain than the QP.
-    OtherPd,
-    /// Some of the bytes lie outside the region.
-    OutOfBounds,
-    /// The region was not registered for this kind of access.
-    NotPermitted,
-    /// An atomic's address is not a multiple of 8.
-    Misaligned,
-    /// The region is registered, but the memory behind it is not there any more.
-    Faulted(MemoryFault),
-}
-
-impl From<MemoryFault> for AccessError {
-    fn from(fault: MemoryFault) -> Self {
-        Self::Faulted(fault)
-    }
-}
-
-impl AccessError {
-    /// The reason as part of a sentence.
-    pub const fn explain(self) -> &'static str {
-        match self {
-            Self::UnknownKey => "no memory region has this key (wrong key, or deregistered)",
-            Self::OtherPd => "the memory region belongs to another protection domain than the QP",
-            Self::OutOfBounds => "the address range reaches outside the memory region",
-            Self::NotPermitted => "the memory region was not registered with this access right",
-            Self::Misaligned => "the address of an atomic must be a multiple of 8",
-            Self::Faulted(fault) => match fault.cause {
-                FaultCause::Unmapped => "the registered memory is not mapped any more",
-                FaultCause::Protected => "the protection of the registered memory has changed",
-                FaultCause::BeyondFile => "the file that is mapped as registered memory was cut",
-                FaultCause::Other => "the registered memory can not be accessed",
-            },
-        }
-    }
-}
 
 /// What a key names.
 #[derive(Debug)]

@@ -1,34 +1,7 @@
-//! Rights to memory, of regions, windows and queue pairs. IBTA 10.6.3.
-
-use bitflags::bitflags;
+//! Rights as programs write them. IBTA 10.6.3.
 
 use crate::error::VerbsError;
-
-bitflags! {
-    /// What may be done to a memory region, or through a QP. The bits are those of
-    /// `ibv_access_flags`. Local read is always allowed.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Access: u32 {
-        /// The own adapter may write: needed for receives, and for the data of READ and atomics.
-        const LOCAL_WRITE = 1;
-        /// Peers may WRITE.
-        const REMOTE_WRITE = 1 << 1;
-        /// Peers may READ.
-        const REMOTE_READ = 1 << 2;
-        /// Peers may do atomics.
-        const REMOTE_ATOMIC = 1 << 3;
-        /// Memory windows may be bound to the region.
-        const MW_BIND = 1 << 4;
-        /// Addresses count from 0 at the region's start.
-        const ZERO_BASED = 1 << 5;
-        /// Peers may FLUSH to global visibility.
-        const FLUSH_GLOBAL = 1 << 8;
-        /// Peers may FLUSH to persistence.
-        const FLUSH_PERSISTENT = 1 << 9;
-        /// Accepted and without effect, as for an adapter that always orders.
-        const RELAXED_ORDERING = 1 << 20;
-    }
-}
+use crate::types::Access;
 
 impl Access {
     /// The flags of a verbs program.

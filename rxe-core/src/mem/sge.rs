@@ -3,8 +3,21 @@
 use smallvec::SmallVec;
 
 use super::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
-use crate::queue::Sge;
 use crate::types::Key;
+
+/// A scatter/gather element: bytes of one registered region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// Address of the first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The region's local key.
+    pub lkey: Key,
+}
+
+/// Most requests have one or two elements; those need no allocation.
+pub type SgeList = SmallVec<[Sge; 2]>;
 
 /// The pieces of registered memory that hold some bytes of a message, in order.
 pub(crate) type Spans<S> = SmallVec<[S; 2]>;

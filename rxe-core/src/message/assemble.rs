@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::Fault;
+use crate::event::Fault;
 use crate::mem::write_spans;
-use crate::qp::{Ctx, Link, QpHandle};
 use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, SharedReceiveQueue, Status};
+use crate::service::{Ctx, Link, QpHandle};
 use crate::types::Key;
 use crate::wire::{OpKind, Packet};
 

@@ -1,7 +1,7 @@
 //! The checks of a request, in the order that the specification gives them. IBTA 9.7.4.1, figure 91
 //! and following. Each says what is wrong as a [`Fault`]; what follows from it is in `fault`.
 
-use crate::engine::Fault;
+use crate::event::Fault;
 use crate::mem::Access;
 use crate::queue::Placement;
 use crate::wire::{OpInfo, OpKind, Packet, Position};

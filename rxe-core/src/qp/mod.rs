@@ -3,30 +3,23 @@
 //! A queue pair has a send side (a requester) and a receive side (a responder) that share nothing
 //! but the link: what both need to know and neither changes.
 
-mod attr;
 mod congestion;
-mod handle;
 mod modify;
-mod receives;
-mod sends;
 mod sides;
 mod state;
 
 use std::sync::Arc;
 
-pub use attr::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
-pub use handle::{Doorbells, QpHandle, QpInit};
+pub use crate::service::{Doorbells, QpHandle, QpInit};
+pub use crate::types::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub(crate) use modify::address;
-pub(crate) use receives::{Receives, take_shared};
-pub(crate) use sends::{Drain, bad_memory, check_memory, complete_send, completion_op, do_local};
 pub use state::check_modify;
 
-use crate::engine::{Event, EventSink};
-use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
+use crate::event::Event;
 use crate::prefetch;
-use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
-use crate::types::{Key, Mtu, Qpn, Time};
-use crate::wire::{DropReason, Ext, NetHeader, OpKind, Packet, Service, TxBatch, cnp, emit};
+use crate::service::{Ctx, Dead, Link, Made, Window};
+use crate::types::Time;
+use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
 use sides::{RecvSide, SendSide, Stop};
@@ -53,16 +46,6 @@ pub(crate) struct Qp {
     pub(crate) scheduled: Scheduled,
 }
 
-/// What never changes of a QP: a copy of what its handle says.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Made {
-    pub(crate) qpn: Qpn,
-    pub(crate) pd: PdId,
-    pub(crate) service: QpType,
-    /// The most bytes in a message.
-    pub(crate) max_message: u64,
-}
-
 /// Where a QP stands in the engine's lists.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Scheduled {
@@ -71,156 +54,6 @@ pub(crate) struct Scheduled {
     /// Its entry among the timers.
     pub(crate) timer: Option<Time>,
 }
-
-/// What both sides of a QP need to know and neither changes.
-#[derive(Clone, Copy)]
-pub(crate) struct Link<'a> {
-    pub(crate) handle: &'a QpHandle,
-    pub(crate) made: &'a Made,
-    pub(crate) attr: &'a QpAttr,
-    pub(crate) net: NetHeader,
-    pub(crate) window: Window,
-    /// The shared queue that the XRC request being handled names.
-    pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
-}
-
-impl Link<'_> {
-    pub(crate) fn qpn(&self) -> Qpn {
-        self.made.qpn
-    }
-
-    /// Under which service packets travel.
-    pub(crate) fn service(&self) -> Service {
-        match self.made.service {
-            QpType::Rc => Service::Rc,
-            QpType::Uc => Service::Uc,
-            QpType::Ud => Service::Ud,
-            QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
-        }
-    }
-
-    /// The protection domain that a peer's keys must belong to. For XRC that of the queue named.
-    pub(crate) fn pd(&self) -> PdId {
-        self.target.map_or(self.made.pd, |srq| srq.pd())
-    }
-
-    /// The protection domain of the receives' buffers: for a shared queue, its own. IBTA 10.2.9.3.
-    pub(crate) fn receive_pd(&self) -> PdId {
-        match (self.target, &self.handle.rq) {
-            (Some(srq), _) | (None, Receives::Shared(srq)) => srq.pd(),
-            (None, Receives::Own(_) | Receives::None) => self.made.pd,
-        }
-    }
-
-    /// The next receive for a message from the peer.
-    pub(crate) fn take_receive(&self, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
-        match self.target {
-            Some(srq) => take_shared(srq, ctx),
-            None => self.handle.rq.take(ctx),
-        }
-    }
-
-    /// Whether no receive is posted.
-    pub(crate) fn has_no_receive(&self) -> bool {
-        self.target.map_or_else(|| self.handle.rq.is_empty(), |srq| srq.is_empty())
-    }
-
-    /// Where receives complete.
-    pub(crate) fn recv_cq(&self) -> &CompletionQueue {
-        let named = self.target.and_then(|srq| srq.cq());
-        named.unwrap_or(&self.handle.init.recv_cq)
-    }
-
-    /// The largest payload that the device's link carries.
-    pub(crate) fn max_mtu(&self) -> Mtu {
-        self.window.max_mtu
-    }
-}
-
-/// How much one QP may leave unacknowledged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub(crate) packets: u32,
-    pub(crate) bytes: u32,
-    /// The largest payload that the link carries.
-    pub(crate) max_mtu: Mtu,
-}
-
-/// The surroundings in which a QP works for the length of one call.
-pub(crate) struct Ctx<'a> {
-    pub(crate) now: Time,
-    pub(crate) mem: &'a MemoryGuard<'a>,
-    pub(crate) events: &'a mut EventSink,
-    pub(crate) window: Window,
-    /// A completion did not find room.
-    pub(crate) overflow: bool,
-}
-
-impl<'a> Ctx<'a> {
-    pub(crate) fn new(
-        now: Time,
-        mem: &'a MemoryGuard<'a>,
-        events: &'a mut EventSink,
-        window: Window,
-    ) -> Self {
-        Self { now, mem, events, window, overflow: false }
-    }
-
-    /// Memory that a peer names, for a QP.
-    pub(crate) fn remote(
-        &self,
-        link: &Link<'_>,
-        rkey: Key,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<Span<'a>, AccessError> {
-        self.mem.remote(link.pd(), link.qpn(), rkey, addr, len, need)
-    }
-
-    /// The same to be written.
-    pub(crate) fn remote_writable(
-        &self,
-        link: &Link<'_>,
-        rkey: Key,
-        addr: u64,
-        len: u64,
-        need: Access,
-    ) -> Result<WritableSpan<'a>, AccessError> {
-        self.mem.remote_writable(link.pd(), link.qpn(), rkey, addr, len, need)
-    }
-
-    /// Tells why a copy of the program's memory failed, if the memory itself was not there.
-    pub(crate) fn faulted(&mut self, link: &Link<'_>, why: AccessError) {
-        if let AccessError::Faulted(fault) = why {
-            self.events.emit(Event::MemoryFaulted { qpn: link.qpn(), fault });
-        }
-    }
-
-    /// Drops the packet being handled.
-    pub(crate) fn drop_packet(&mut self, link: &Link<'_>, reason: DropReason) {
-        let psn = self.events.psn;
-        self.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
-    }
-
-    /// Adds a completion; the QP notices an overflow when its call ends.
-    pub(crate) fn complete(&mut self, cq: &CompletionQueue, completion: Completion) {
-        let Err(overflow) = cq.push(completion) else { return };
-        self.overflow = true;
-        if overflow.first {
-            self.events.overflowed = true;
-            self.events.emit(Event::CqOverflow { cq: cq.id(), qpn: completion.qpn });
-        }
-    }
-}
-
-/// The QP can not go on: the failing request has its completion, the rest must be flushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dead;
-
-/// Only the send side can not go on (UC, UD): likewise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SendError;
 
 /// The link of a QP, leaving its sides free to be changed.
 macro_rules! link_of {
@@ -461,5 +294,17 @@ impl Qp {
         self.attr.qp_state = state;
         self.attr.cur_qp_state = state;
         self.handle.set_state(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_message_needs_of_a_queue_pair_takes_few_cache_lines() {
+        // Each costs some nanoseconds a message where there are thousands: docs/performance.md.
+        assert!(size_of::<Qp>() <= 10 * 64, "{} bytes", size_of::<Qp>());
+        assert_eq!(align_of::<Qp>(), 64);
     }
 }

@@ -3,12 +3,12 @@
 
 use super::congestion::Congestion;
 use super::sides::{RecvSide, SendSide};
-use super::{AddressVector, AttrMask, Ctx, Qp, QpAttr, QpState, check_modify, link_of};
-use crate::engine::{Config, SourcePort};
+use super::{Qp, check_modify, link_of};
+use crate::config::{Config, SourcePort};
 use crate::error::VerbsError;
+use crate::service::{Ctx, Link};
+use crate::types::{AddressVector, AttrMask, QpAttr, QpState};
 use crate::wire::{NetHeader, UDP_PORT};
-
-use super::Link;
 
 impl Qp {
     /// Changes the attributes that `mask` names.

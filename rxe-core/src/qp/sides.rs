@@ -1,7 +1,7 @@
 //! The send and receive side of a queue pair, by transport service: one place that chooses.
 
-use super::{Ctx, Dead, Link, QpHandle, QpType, SendError};
-use crate::types::{Psn, Time};
+use crate::service::{Ctx, Dead, Link, QpHandle, SendError};
+use crate::types::{Psn, QpType, Time};
 use crate::wire::{NetHeader, Packet, TxBatch};
 use crate::{rc, uc, ud};
 

@@ -1,8 +1,8 @@
 //! Which transitions there are and which attributes each needs and allows, as a table.
 //! IBTA 10.3.1 and table 91 (11.2.5.2).
 
-use super::attr::{AttrMask, QpState, QpType};
 use crate::error::VerbsError;
+use crate::types::{AttrMask, QpState, QpType};
 
 /// One transition of one service.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,12 @@ mod ring;
 mod srq;
 mod xrc;
 
-pub use completion::{Arm, Completion, CompletionOp, CompletionQueue, Immediate, Notify, Status};
+pub use crate::mem::{Sge, SgeList};
+pub use crate::types::{CompletionOp, Status};
+pub use completion::{Arm, Completion, CompletionQueue, Immediate, Notify};
 pub use request::{
     AddressHandle, Datagram, Payload, Placement, RecvRequest, Remote, SendFlags, SendOp,
-    SendRequest, Sge, SgeList,
+    SendRequest,
 };
 pub use ring::{PostError, WorkRing};
 pub use srq::SharedReceiveQueue;

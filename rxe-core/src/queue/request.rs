@@ -5,23 +5,9 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use smallvec::SmallVec;
 
-use crate::mem::{Binding, PdId};
+use crate::mem::{Binding, PdId, SgeList};
 use crate::types::{Key, Qkey, Qpn};
 use crate::wire::NetHeader;
-
-/// A scatter/gather element: bytes of one registered region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sge {
-    /// Address of the first byte.
-    pub addr: u64,
-    /// Bytes.
-    pub length: u32,
-    /// The region's local key.
-    pub lkey: Key,
-}
-
-/// Most requests have one or two elements; those need no allocation.
-pub type SgeList = SmallVec<[Sge; 2]>;
 
 /// The bytes of a send request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! What an answer means for the requests outstanding. IBTA 9.7.5.
 
-use crate::engine::{Event, RetryCause};
+use crate::event::{Event, RetryCause};
 use crate::mem::write_spans;
-use crate::qp::{Ctx, Dead, Link, complete_send};
 use crate::queue::{Payload, SendOp, Status};
+use crate::service::{Ctx, Dead, Link, complete_send};
 use crate::types::Psn;
 use crate::wire::{DropReason, NakCode, OpKind, Packet, Syndrome};
 

@@ -1,6 +1,6 @@
 //! What follows from a request that is wrong: one table. IBTA 9.7.4.1, 9.9.3 (table 59).
 
-use crate::engine::Fault;
+use crate::event::Fault;
 use crate::queue::Status;
 use crate::types::RnrTimer;
 use crate::wire::{NakCode, Syndrome};

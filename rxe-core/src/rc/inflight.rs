@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 
 use crate::message::Outgoing;
 use crate::prefetch;
-use crate::qp::Link;
 use crate::queue::{SendRequest, Status};
+use crate::service::Link;
 use crate::types::Psn;
 
 /// A send request on its way.

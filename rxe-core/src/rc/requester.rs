@@ -1,12 +1,12 @@
 //! The requester: what may be sent now, and when to ask the peer for an answer. IBTA 9.7.2 to 9.7.4.
 
-use crate::engine::{Event, FailedRequest, MemoryRange};
+use crate::event::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;
-use crate::qp::{
+use crate::queue::{SendFlags, SendOp, SendRequest, Status};
+use crate::service::{
     Ctx, Dead, Drain, Link, QpHandle, bad_memory, check_memory, complete_send, completion_op,
     do_local,
 };
-use crate::queue::{SendFlags, SendOp, SendRequest, Status};
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
 

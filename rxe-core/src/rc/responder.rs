@@ -5,10 +5,10 @@
 //! carried out only at the expected PSN, once; answers leave in the order of PSNs.
 
 use crate::bounds::max_answers;
-use crate::engine::{Event, Fault, MemoryRange};
+use crate::event::{Event, Fault, MemoryRange};
 use crate::mem::{Access, AccessError, append_spans};
 use crate::message::{Assembly, Delivered, check, packets};
-use crate::qp::{Ctx, Dead, Link, QpHandle};
+use crate::service::{Ctx, Dead, Link, QpHandle};
 use crate::types::Psn;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,

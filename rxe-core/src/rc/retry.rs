@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::qp::QpAttr;
-use crate::types::{RnrTimer, Time};
+use crate::types::{QpAttr, RnrTimer, Time};
 
 /// The timers and counts of one requester.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //! grown again with every window that arrives whole. A peer whose socket buffer overflows would
 //! otherwise lose the same packets again and again, since go-back-N sends them all again.
 
-use crate::qp::Link;
+use crate::service::Link;
 use crate::types::Psn;
 
 #[derive(Debug, Default)]

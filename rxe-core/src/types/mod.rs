@@ -1,18 +1,24 @@
 //! The small values that everything else is made of. Each is a newtype, so that a packet sequence
 //! number can not be handed over where a queue pair number is meant.
 
+mod access;
+mod attr;
 mod gid;
 mod key;
 mod mtu;
 mod psn;
 mod qpn;
+mod status;
 mod time;
 mod timeout;
 
+pub use access::{Access, AccessError, FaultCause, MemoryFault};
+pub use attr::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub use gid::Gid;
 pub use key::{Key, Pkey, Qkey};
 pub use mtu::Mtu;
 pub use psn::Psn;
 pub use qpn::Qpn;
+pub use status::{CompletionOp, Status};
 pub use time::Time;
 pub use timeout::{AckTimeout, RnrTimer};

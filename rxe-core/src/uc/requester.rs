@@ -1,8 +1,10 @@
 //! The requester: a request is complete when its last packet has left. IBTA 9.8.2.1.
 
 use crate::message::{Outgoing, Segment, packets};
-use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send, do_local};
 use crate::queue::{SendRequest, Status};
+use crate::service::{
+    Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send, do_local,
+};
 use crate::types::Psn;
 use crate::wire::{Service, TxBatch};
 

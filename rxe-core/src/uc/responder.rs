@@ -1,10 +1,10 @@
 //! The responder: a packet that is not the expected one ends the message that it belongs to; the
 //! next First or Only begins anew, whatever its PSN. IBTA 9.8.2.2.
 
-use crate::engine::Fault;
+use crate::event::Fault;
 use crate::message::{Assembly, Delivered, check};
-use crate::qp::{Ctx, Link, QpHandle};
 use crate::queue::Status;
+use crate::service::{Ctx, Link, QpHandle};
 use crate::types::Psn;
 use crate::wire::{DropReason, OpKind, Packet};
 

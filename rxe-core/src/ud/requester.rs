@@ -1,8 +1,8 @@
 //! The requester: one packet a request, complete when it has left. IBTA 9.8.3.1.
 
 use crate::mem::{Spans, append_spans};
-use crate::qp::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
+use crate::service::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
 use crate::types::{Psn, Qkey};
 use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch, emit};
 

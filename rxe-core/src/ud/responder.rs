@@ -2,8 +2,8 @@
 
 use crate::mem::write_spans;
 use crate::message::{complete_receive, complete_receive_failed};
-use crate::qp::{Ctx, Link};
 use crate::queue::{CompletionOp, Status};
+use crate::service::{Ctx, Link};
 use crate::wire::{DropReason, NetHeader, Packet, grh};
 
 /// Takes a datagram.

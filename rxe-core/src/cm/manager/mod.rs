@@ -34,16 +34,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub use event::CmEvent;
 pub use held::{CLOSED_FOR, HELD_FOR};
 
+pub use crate::bounds::{MAX_CONNECTIONS, MAX_OUTBOX};
+
 use super::mad::{self, Message, Mra, RejReason, Subject};
 use crate::types::{Gid, Time};
 use connection::{Connection, State};
 use held::Held;
 use index::Index;
-
-/// Connections and questions of a device, all states counted.
-pub const MAX_CONNECTIONS: usize = 1 << 16;
-/// Datagrams that wait to be sent; more are lost as in the network.
-pub const MAX_OUTBOX: usize = 4096;
 
 /// A connection or question: the local communication ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

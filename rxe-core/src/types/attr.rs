@@ -2,8 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::mem::Access;
-use crate::types::{AckTimeout, Gid, Mtu, Psn, Qkey, Qpn, RnrTimer};
+use super::{Access, AckTimeout, Gid, Mtu, Psn, Qkey, Qpn, RnrTimer};
 
 /// The state of a queue pair. The numbers are those of `ibv_qp_state`. IBTA 10.3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

@@ -1,15 +1,16 @@
 //! Everything worth knowing that happens in an engine, as one typed value. It feeds the counters,
 //! captures' comments, traces, the verbs' asynchronous events and what is explained to a person.
 
+mod counters;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::counters::Counters;
+pub use counters::Counters;
+
 use crate::bounds::{MAX_EVENT_BYTES, MAX_EVENTS};
-use crate::mem::{AccessError, MemoryFault};
-use crate::queue::{CompletionOp, Status};
-use crate::types::{Key, Psn, Qpn};
+use crate::types::{AccessError, CompletionOp, Key, MemoryFault, Psn, Qpn, Status};
 use crate::wire::{DropReason, NakCode};
 
 /// Something happened.

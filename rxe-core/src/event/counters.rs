@@ -1,7 +1,7 @@
 //! Counters, made from events and packets. Names follow the hw_counters that kernel rxe shows
 //! where it has such a one.
 
-use super::event::{Event, RetryCause};
+use super::{Event, RetryCause};
 use crate::wire::DropReason;
 
 /// What an engine has counted since it was made.
@@ -85,7 +85,7 @@ impl Counters {
     }
 
     pub(crate) fn count(&mut self, event: &Event) {
-        use super::event::Fault;
+        use super::Fault;
         match event {
             Event::Dropped { reason, .. } => self.dropped[reason.index()] += 1,
             Event::NakSent { fault, .. } => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Ctx;
-use crate::engine::Event;
 use crate::error::VerbsError;
+use crate::event::Event;
 use crate::queue::{RecvRequest, SharedReceiveQueue, WorkRing};
 
 /// The source of a queue pair's receives.

@@ -1,0 +1,178 @@
+//! What a transport service sees of its queue pair and its engine: the surroundings of a call, the view
+//! of its queue pair, the handle that programs post to, and what the services do alike.
+
+mod handle;
+mod receives;
+mod sends;
+
+use std::sync::Arc;
+
+pub use handle::{Doorbells, QpHandle, QpInit};
+pub(crate) use receives::{Receives, take_shared};
+pub(crate) use sends::{Drain, bad_memory, check_memory, complete_send, completion_op, do_local};
+
+use crate::event::{Event, EventSink};
+use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
+use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
+use crate::types::{Key, Mtu, QpAttr, QpType, Qpn, Time};
+use crate::wire::{DropReason, NetHeader, Service};
+
+/// What never changes of a QP: a copy of what its handle says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) service: QpType,
+    /// The most bytes in a message.
+    pub(crate) max_message: u64,
+}
+
+/// What both sides of a QP need to know and neither changes.
+#[derive(Clone, Copy)]
+pub(crate) struct Link<'a> {
+    pub(crate) handle: &'a QpHandle,
+    pub(crate) made: &'a Made,
+    pub(crate) attr: &'a QpAttr,
+    pub(crate) net: NetHeader,
+    pub(crate) window: Window,
+    /// The shared queue that the XRC request being handled names.
+    pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
+}
+
+impl Link<'_> {
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.made.qpn
+    }
+
+    /// Under which service packets travel.
+    pub(crate) fn service(&self) -> Service {
+        match self.made.service {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+            QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
+        }
+    }
+
+    /// The protection domain that a peer's keys must belong to. For XRC that of the queue named.
+    pub(crate) fn pd(&self) -> PdId {
+        self.target.map_or(self.made.pd, |srq| srq.pd())
+    }
+
+    /// The protection domain of the receives' buffers: for a shared queue, its own. IBTA 10.2.9.3.
+    pub(crate) fn receive_pd(&self) -> PdId {
+        match (self.target, &self.handle.rq) {
+            (Some(srq), _) | (None, Receives::Shared(srq)) => srq.pd(),
+            (None, Receives::Own(_) | Receives::None) => self.made.pd,
+        }
+    }
+
+    /// The next receive for a message from the peer.
+    pub(crate) fn take_receive(&self, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
+        match self.target {
+            Some(srq) => take_shared(srq, ctx),
+            None => self.handle.rq.take(ctx),
+        }
+    }
+
+    /// Whether no receive is posted.
+    pub(crate) fn has_no_receive(&self) -> bool {
+        self.target.map_or_else(|| self.handle.rq.is_empty(), |srq| srq.is_empty())
+    }
+
+    /// Where receives complete.
+    pub(crate) fn recv_cq(&self) -> &CompletionQueue {
+        let named = self.target.and_then(|srq| srq.cq());
+        named.unwrap_or(&self.handle.init.recv_cq)
+    }
+
+    /// The largest payload that the device's link carries.
+    pub(crate) fn max_mtu(&self) -> Mtu {
+        self.window.max_mtu
+    }
+}
+
+/// How much one QP may leave unacknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) packets: u32,
+    pub(crate) bytes: u32,
+    /// The largest payload that the link carries.
+    pub(crate) max_mtu: Mtu,
+}
+
+/// The surroundings in which a QP works for the length of one call.
+pub(crate) struct Ctx<'a> {
+    pub(crate) now: Time,
+    pub(crate) mem: &'a MemoryGuard<'a>,
+    pub(crate) events: &'a mut EventSink,
+    pub(crate) window: Window,
+    /// A completion did not find room.
+    pub(crate) overflow: bool,
+}
+
+impl<'a> Ctx<'a> {
+    pub(crate) fn new(
+        now: Time,
+        mem: &'a MemoryGuard<'a>,
+        events: &'a mut EventSink,
+        window: Window,
+    ) -> Self {
+        Self { now, mem, events, window, overflow: false }
+    }
+
+    /// Memory that a peer names, for a QP.
+    pub(crate) fn remote(
+        &self,
+        link: &Link<'_>,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<Span<'a>, AccessError> {
+        self.mem.remote(link.pd(), link.qpn(), rkey, addr, len, need)
+    }
+
+    /// The same to be written.
+    pub(crate) fn remote_writable(
+        &self,
+        link: &Link<'_>,
+        rkey: Key,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<WritableSpan<'a>, AccessError> {
+        self.mem.remote_writable(link.pd(), link.qpn(), rkey, addr, len, need)
+    }
+
+    /// Tells why a copy of the program's memory failed, if the memory itself was not there.
+    pub(crate) fn faulted(&mut self, link: &Link<'_>, why: AccessError) {
+        if let AccessError::Faulted(fault) = why {
+            self.events.emit(Event::MemoryFaulted { qpn: link.qpn(), fault });
+        }
+    }
+
+    /// Drops the packet being handled.
+    pub(crate) fn drop_packet(&mut self, link: &Link<'_>, reason: DropReason) {
+        let psn = self.events.psn;
+        self.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
+    }
+
+    /// Adds a completion; the QP notices an overflow when its call ends.
+    pub(crate) fn complete(&mut self, cq: &CompletionQueue, completion: Completion) {
+        let Err(overflow) = cq.push(completion) else { return };
+        self.overflow = true;
+        if overflow.first {
+            self.events.overflowed = true;
+            self.events.emit(Event::CqOverflow { cq: cq.id(), qpn: completion.qpn });
+        }
+    }
+}
+
+/// The QP can not go on: the failing request has its completion, the rest must be flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dead;
+
+/// Only the send side can not go on (UC, UD): likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SendError;
