@@ -3,6 +3,7 @@
 
 pub mod c;
 pub mod interop;
+pub mod layers;
 pub mod libs;
 pub mod peer;
 pub mod programs;

@@ -24,6 +24,8 @@ enum Chore {
     Pcaps(cmd::pcaps::Args),
     /// Show what works between our engine and real kernels, and write docs/interop.md
     Interop(cmd::interop::Args),
+    /// Show which module of a crate stands on which, and whether they keep to it
+    Layers(cmd::layers::Args),
     /// Make versioned libraries beside rxe, for programs that load libibverbs by themselves
     Libs(cmd::libs::Args),
     /// Show which unmodified programs run, with themselves and with real kernels, and write docs/programs.md
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Interop(args) => cmd::interop::run(&args),
+        Chore::Layers(args) => cmd::layers::run(&args),
         Chore::Libs(args) => cmd::libs::run(&args),
         Chore::Programs(args) => cmd::programs::run(&args),
         Chore::Sanitize(args) => cmd::sanitize::run(&args),

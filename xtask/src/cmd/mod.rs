@@ -6,6 +6,7 @@ pub(crate) mod deps;
 mod fresh;
 pub(crate) mod interop;
 pub(crate) mod kernel;
+pub(crate) mod layers;
 pub(crate) mod libs;
 pub(crate) mod pcaps;
 pub(crate) mod programs;

@@ -1,0 +1,28 @@
+//! `cargo xtask layers`: which module stands on which, as `xtask/src/layers.rs` keeps it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use xtask::layers::{Graph, LAYERS, check, mermaid, text};
+use xtask::vm::{Error, Result};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print a diagram for Markdown instead of text
+    #[arg(long)]
+    mermaid: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let mut code = ExitCode::SUCCESS;
+    for layers in LAYERS {
+        let graph = Graph::read(top, layers).map_err(Error::Failed)?;
+        print!("{}", if args.mermaid { mermaid(layers, &graph) } else { text(layers, &graph) });
+        if let Err(wrong) = check(layers, &graph) {
+            eprint!("{wrong}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,240 @@
+//! Which modules of a crate may use which: a table of floors, and what the sources really do.
+//!
+//! A crate (or a module of it, `within`) is a list of floors from top to bottom. A module may use
+//! those on floors below its own and nothing else, so there are no circles. [`check`] reads the
+//! sources, follows every `mod`, and looks at each path that begins with `crate`, `super` or `self`, in
+//! `use` items, in code and in macros. Tests may use what they like.
+
+mod picture;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+pub use picture::{mermaid, text};
+use read::Reader;
+
+/// The floors of a crate, or of one of its modules.
+#[derive(Clone, Copy, Debug)]
+pub struct Layers {
+    /// The crate, by its directory.
+    pub name: &'static str,
+    /// The module whose children are meant, as in `ibverbs` or `a::b`; empty for the whole crate.
+    pub within: &'static str,
+    /// The children, floor by floor, the highest first.
+    pub floors: &'static [&'static [&'static str]],
+}
+
+/// All that is kept. A crate is added with its floors; [`check`] says what is missing.
+pub const LAYERS: &[Layers] = &[Layers {
+    name: "rxe-core",
+    within: "",
+    floors: &[
+        &["engine"],
+        &["cm", "qp"],
+        &["rc", "uc", "ud"],
+        &["message"],
+        &["service"],
+        &["queue"],
+        &["mem"],
+        &["config", "error", "event"],
+        &["wire"],
+        &["bounds", "prefetch", "sync", "types"],
+    ],
+}];
+
+/// A module uses another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrow {
+    /// Who.
+    pub from: String,
+    /// Whom.
+    pub to: String,
+    /// The file, from the top of the workspace, and the line.
+    pub place: (String, usize),
+    /// The path as it resolves.
+    pub path: String,
+}
+
+/// The modules of a crate and what uses what.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// The modules in question.
+    pub modules: BTreeSet<String>,
+    /// Every use of one by another.
+    pub arrows: Vec<Arrow>,
+}
+
+impl Graph {
+    /// Reads a crate.
+    ///
+    /// # Errors
+    /// A file is missing or is no Rust.
+    pub fn read(top: &Path, layers: &Layers) -> Result<Self, String> {
+        let within = layers.within.split("::").filter(|name| !name.is_empty());
+        let mut reader = Reader::new(top, within.map(str::to_owned).collect());
+        reader.file(Path::new(layers.name).join("src/lib.rs").as_path(), &[])?;
+        Ok(reader.finish())
+    }
+
+    /// Who uses whom, once each.
+    pub fn edges(&self) -> BTreeSet<(&str, &str)> {
+        self.arrows.iter().map(|arrow| (&*arrow.from, &*arrow.to)).collect()
+    }
+}
+
+/// Checks a crate against its floors.
+///
+/// # Errors
+/// Each arrow that does not go down, by file and line; each module that is on no floor; each name on a
+/// floor that is no module.
+pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
+    let mut wrong = String::new();
+    let mut floors = BTreeMap::new();
+    for (floor, names) in layers.floors.iter().enumerate() {
+        for &name in *names {
+            if floors.insert(name, floor).is_some() {
+                let _ = writeln!(wrong, "{}: {name} is on two floors", layers.name);
+            }
+            if !graph.modules.contains(name) {
+                let _ = writeln!(
+                    wrong,
+                    "{}: there is no module {name}: take it off its floor",
+                    layers.name
+                );
+            }
+        }
+    }
+    for name in &graph.modules {
+        if !floors.contains_key(&**name) {
+            let _ = writeln!(
+                wrong,
+                "{}: {name} is on no floor: add it to the table in xtask/src/layers.rs",
+                layers.name
+            );
+        }
+    }
+    for Arrow { from, to, place: (file, line), path } in &graph.arrows {
+        let (Some(own), Some(other)) = (floors.get(&**from), floors.get(&**to)) else { continue };
+        if own >= other {
+            let how = if own == other { "beside" } else { "above" };
+            let _ = writeln!(wrong, "{file}:{line}: {from} uses {path}, but {to} is {how} {from}");
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The top of the workspace.
+    fn top() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+    }
+
+    #[test]
+    fn every_arrow_goes_down() {
+        for layers in LAYERS {
+            let graph = Graph::read(top(), layers).unwrap();
+            assert!(graph.edges().len() > layers.floors.len(), "{}: nothing was read", layers.name);
+            if let Err(wrong) = check(layers, &graph) {
+                panic!("{wrong}");
+            }
+        }
+    }
+
+    /// A crate of these files.
+    fn graph(within: &'static str, files: &[(&str, &str)]) -> Graph {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, source) in files {
+            let path = dir.path().join("it/src").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, source).unwrap();
+        }
+        Graph::read(dir.path(), &Layers { name: "it", within, floors: &[] }).unwrap()
+    }
+
+    #[test]
+    fn uses_are_found_wherever_they_stand() {
+        let files = [
+            ("lib.rs", "mod a; mod b; pub mod c; mod d; mod e; pub use d::{Named as Other};"),
+            ("a.rs", "use crate::{b::{x, y}, c};\nfn f() {}"),
+            ("b/mod.rs", "mod deep;\nfn f() -> super::c::T { todo!() }"),
+            (
+                "b/deep.rs",
+                "use super::super::e::T;\nuse super::f;\nmod inner { use super::super::super::d; }",
+            ),
+            ("c.rs", "macro_rules! m { () => { $crate::e::f() } }\nfn f() { vec![crate::d::X]; }"),
+            ("d.rs", "#[cfg(test)]\nmod tests { use crate::a; }\n#[cfg(test)]\nuse crate::b;"),
+            ("e.rs", "fn f(_: crate::Other) { self::f(); }"),
+        ];
+        let graph = graph("", &files);
+        let expected = [
+            ("a", "b"),
+            ("a", "c"),
+            ("b", "c"),
+            ("b", "d"),
+            ("b", "e"),
+            ("c", "d"),
+            ("c", "e"),
+            ("e", "d"),
+        ];
+        assert_eq!(graph.edges(), expected.into_iter().collect());
+        let place = |from: &str, to: &str| {
+            let arrow = graph.arrows.iter().find(|a| a.from == from && a.to == to).unwrap();
+            arrow.place.clone()
+        };
+        assert_eq!(place("b", "d"), ("it/src/b/deep.rs".into(), 3));
+        assert_eq!(place("c", "d"), ("it/src/c.rs".into(), 2));
+    }
+
+    #[test]
+    fn a_part_of_a_crate_is_looked_at_alone() {
+        let files = [
+            ("lib.rs", "mod part; mod other;"),
+            ("other.rs", ""),
+            ("part.rs", "mod a; mod b;"),
+            ("part/a.rs", "use super::b; use crate::other; use crate::part::b::x;"),
+            ("part/b.rs", ""),
+        ];
+        let graph = graph("part", &files);
+        assert_eq!(graph.modules, ["a", "b"].map(str::to_owned).into());
+        assert_eq!(graph.edges(), [("a", "b")].into());
+    }
+
+    #[test]
+    fn what_does_not_go_down_is_named_by_file_and_line() {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", ""),
+            ("b.rs", "\nuse crate::a;"),
+            ("c.rs", "use crate::b;"),
+        ];
+        let graph = graph("", &files);
+        let check = |floors| check(&Layers { name: "it", within: "", floors }, &graph);
+        assert_eq!(check(&[&["c"], &["b"], &["a"]]), Ok(()));
+        let wrong = check(&[&["a"], &["b", "c"]]).unwrap_err();
+        assert!(wrong.contains("it/src/b.rs:2: b uses crate::a, but a is above b"), "{wrong}");
+        assert!(wrong.contains("it/src/c.rs:1: c uses crate::b, but b is beside c"), "{wrong}");
+        let wrong = check(&[&["a"], &["b", "z"]]).unwrap_err();
+        assert!(wrong.contains("c is on no floor") && wrong.contains("no module z"), "{wrong}");
+    }
+
+    #[test]
+    fn pictures_leave_out_what_a_longer_way_says() {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "use crate::{b, c};"),
+            ("b.rs", "use crate::c;"),
+            ("c.rs", ""),
+        ];
+        let graph = graph("", &files);
+        let layers = Layers { name: "it", within: "", floors: &[&["a"], &["b"], &["c"]] };
+        assert_eq!(text(&layers, &graph), "it\n  a -> b\n  b -> c\n  c\n");
+        let mermaid = mermaid(&layers, &graph);
+        assert!(mermaid.contains("a --> b") && mermaid.contains("b --> c"));
+        assert!(!mermaid.contains("a --> c"), "{mermaid}");
+    }
+}

@@ -1,0 +1,61 @@
+//! The floors of a crate as a picture. An arrow that a longer way of arrows says as well is left out.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::{Graph, Layers};
+
+/// A line for each module, floor by floor, with what it uses directly.
+pub fn text(layers: &Layers, graph: &Graph) -> String {
+    let arrows = reduced(graph);
+    let mut out = format!("{}\n", title(layers));
+    for &name in layers.floors.iter().copied().flatten() {
+        let used: Vec<_> = arrows.iter().filter(|(from, _)| *from == name).map(|a| a.1).collect();
+        let arrow = if used.is_empty() { "" } else { " -> " };
+        let _ = writeln!(out, "  {name}{arrow}{}", used.join(", "));
+    }
+    out
+}
+
+/// The same as a diagram for Markdown.
+pub fn mermaid(layers: &Layers, graph: &Graph) -> String {
+    let mut out = String::from("```mermaid\nflowchart TD\n");
+    for (at, names) in layers.floors.iter().enumerate() {
+        let _ = writeln!(out, "  subgraph floor{at}[\" \"]\n    {}\n  end", names.join("\n    "));
+    }
+    for (from, to) in reduced(graph) {
+        let _ = writeln!(out, "  {from} --> {to}");
+    }
+    out + "```\n"
+}
+
+fn title(layers: &Layers) -> String {
+    if layers.within.is_empty() {
+        layers.name.to_owned()
+    } else {
+        format!("{}, {}", layers.name, layers.within)
+    }
+}
+
+/// The arrows that no longer way says as well. Right only where there are no circles.
+fn reduced(graph: &Graph) -> Vec<(&str, &str)> {
+    let edges = graph.edges();
+    let longer = |from: &str, to: &str| {
+        let via = edges.iter().filter(|edge| edge.0 == from && edge.1 != to);
+        via.into_iter().any(|&(_, via)| reaches(&edges, via, to))
+    };
+    edges.iter().copied().filter(|&(from, to)| !longer(from, to)).collect()
+}
+
+fn reaches(edges: &BTreeSet<(&str, &str)>, from: &str, to: &str) -> bool {
+    let mut seen = BTreeSet::from([from]);
+    let mut next = vec![from];
+    while let Some(at) = next.pop() {
+        if at == to {
+            return true;
+        }
+        let used = edges.iter().filter(|edge| edge.0 == at).map(|edge| edge.1);
+        next.extend(used.filter(|&used| seen.insert(used)));
+    }
+    false
+}
