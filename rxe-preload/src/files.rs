@@ -15,7 +15,6 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::fs::FileType;
 
@@ -58,16 +57,15 @@ unsafe fn redirect(path: *const c_char) -> Option<CString> {
 
 /// Defines functions of the C library that take the path as the parameter named `path`.
 macro_rules! hooks {
-    ($(fn $name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $result:ty = $failed:expr;)*) => {$(
+    ($(fn $name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $result:ty = $failed:expr;)*) => {
+    $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($before: $before_type,)* path: *const c_char $(, $after: $after_type)*) -> $result {
             type Function = unsafe extern "C-unwind" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result;
-            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            let next = next(&NEXT, concat!(stringify!($name), "\0"));
-            if next.is_null() {
+            let Some(next) = behind::$name.get() else {
                 set_errno(libc::ENOSYS);
                 return $failed;
-            }
+            };
             // SAFETY: the C library's function of this name, which has this type.
             let next: Function = unsafe { std::mem::transmute(next) };
             // SAFETY: the caller's arguments, as they came but for the path.
@@ -78,19 +76,26 @@ macro_rules! hooks {
                 }
             }
         }
-    )*};
-}
+    )*
 
-/// The C library's function behind ours.
-fn next(known: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
-    let found = known.load(Ordering::Relaxed);
-    if !found.is_null() {
-        return found;
-    }
-    // SAFETY: a C string; RTLD_NEXT is whatever follows this library.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
-    known.store(found, Ordering::Relaxed);
-    found
+        /// The C library's functions behind ours.
+        #[allow(non_upper_case_globals, reason = "each has the name of its function")]
+        mod behind {
+            use crate::next::Next;
+            $(pub(super) static $name: Next = {
+                let name = concat!(stringify!($name), "\0");
+                match std::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
+                    Ok(name) => Next::new(name),
+                    Err(_) => panic!("a name without a NUL"),
+                }
+            };)*
+        }
+
+        /// Finds the C library's functions: at load, so that no signal handler has to.
+        pub(crate) fn resolve() {
+            $(behind::$name.get();)*
+        }
+    };
 }
 
 const NULL: *mut c_void = std::ptr::null_mut();

@@ -7,6 +7,8 @@
 //!   other.
 //! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
 //! - `ffi`: errno, failures, fork. `per_process`: what a child does not inherit. `explain`: what a program that gets it wrong is told.
+//! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
+//!   the C library's functions behind those that are defined here.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `sleepers`: threads that sleep in what another thread destroys.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
@@ -26,9 +28,11 @@
 mod c_header;
 mod config;
 mod explain;
+mod fault_guard;
 mod ffi;
 mod files;
 mod ibverbs;
+mod next;
 mod per_process;
 mod rdmacm;
 mod sleepers;

@@ -1,7 +1,7 @@
 //! What is said of queue pairs, in words: what was wrong, where, and what to do.
 
 use rxe_core::engine::{FailedRequest, Fault, MemoryRange};
-use rxe_core::mem::{Access, AccessError};
+use rxe_core::mem::{Access, AccessError, FaultCause, MemoryFault};
 use rxe_core::queue::CompletionOp;
 use rxe_core::wire::DropReason;
 use rxe_verbs::{Completion, QpState, QpType, Qpn, Status};
@@ -31,6 +31,10 @@ pub(super) fn request_failed(
     let to = format!("QP {peer_qp} at {peer}");
     let begin = format!("QP {qpn}: {what} to {to} failed");
     match (status, range) {
+        (Status::LocalProtection, _) if matches!(detail, Some(AccessError::Faulted(_))) => {
+            let why = detail.map_or("", AccessError::explain);
+            format!("{begin}: {why}")
+        }
         (Status::LocalProtection, Some(range)) => {
             let why = detail.map_or("the memory is not usable", AccessError::explain);
             let more = near(detail, range, regions, "lkey", false);
@@ -130,6 +134,42 @@ pub(super) fn responder_failed(
         _ => "the peer must not send this",
     };
     format!("QP {qpn}: the peer's request was refused: {fault}; {todo}; {end}")
+}
+
+/// A copy found that registered memory is not there.
+pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) -> String {
+    let MemoryFault { addr, cause } = fault;
+    let inside = |region: &&Region| {
+        let offset = addr.checked_sub(region.at as u64);
+        offset.is_some_and(|offset| offset < region.len)
+    };
+    let of = regions.values().find(inside).map_or(String::new(), |region| {
+        format!(
+            ", byte {} of the {} that were registered at {:#x},",
+            addr - region.at as u64,
+            region.len,
+            region.at
+        )
+    });
+    let (what, todo) = match cause {
+        FaultCause::Unmapped => (
+            "is not mapped any more (munmap, free, the end of a thread)",
+            "call ibv_dereg_mr before the memory is given back",
+        ),
+        FaultCause::Protected => (
+            "does not allow the access any more (mprotect)",
+            "call ibv_dereg_mr before its protection is changed",
+        ),
+        FaultCause::BeyondFile => (
+            "lies behind the end of the file that is mapped there (ftruncate)",
+            "call ibv_dereg_mr before the file is cut",
+        ),
+        FaultCause::Other => ("can not be accessed", "see the kernel's log for memory errors"),
+    };
+    format!(
+        "QP {qpn}: the memory at {addr:#x}{of} {what}: {todo}. An adapter would go on with the old \
+         pages; here the queue pair ends"
+    )
 }
 
 /// What there is here instead of the memory that was named.

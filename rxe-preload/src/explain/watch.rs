@@ -35,6 +35,8 @@ pub(super) struct Region {
     /// The address by which requests name its first byte.
     pub(super) start: u64,
     pub(super) len: u64,
+    /// Where its first byte is in this process.
+    pub(super) at: usize,
     pub(super) access: Access,
 }
 
@@ -112,8 +114,8 @@ impl Watch {
     }
 
     /// Memory has been registered, or registered anew, under this key.
-    pub(crate) fn registered(&self, key: u32, start: u64, len: u64, access: Access) {
-        self.regions.lock().insert(key, Region { start, len, access });
+    pub(crate) fn registered(&self, key: u32, start: u64, len: u64, at: usize, access: Access) {
+        self.regions.lock().insert(key, Region { start, len, at, access });
     }
 
     /// The key stands for nothing more.
@@ -175,6 +177,11 @@ impl Watch {
                 drop(regions);
                 once("the peer's request", &told);
                 self.tell_flushed(qpn);
+            }
+            Event::MemoryFaulted { qpn, fault } => {
+                self.set_cause(qpn, "memory that is registered was not there");
+                let told = text::memory_faulted(qpn, fault, &self.regions.lock());
+                once("registered memory", &told);
             }
             Event::CqOverflow { qpn, cq } => {
                 once("completion queue overflow", &text::overflow(qpn));

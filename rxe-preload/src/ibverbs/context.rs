@@ -23,6 +23,7 @@ use super::xrcd::FileId;
 use super::{cq, cq_ex, device, mw, pd, post, qp, query, srq, xrcd};
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
+use crate::fault_guard;
 use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
 use crate::per_process::PerProcess;
 use crate::sleepers::Life;
@@ -124,6 +125,7 @@ impl Context {
             options = options.pcap(path);
         }
         let device = options.open()?;
+        fault_guard::install();
         if let Some(capture) = device.capture() {
             flush_at_exit(capture.clone());
         }

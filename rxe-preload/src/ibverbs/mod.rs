@@ -15,6 +15,7 @@ mod handle;
 mod lid;
 mod mr;
 mod mw;
+mod pages;
 mod pd;
 mod post;
 pub(crate) mod qp;

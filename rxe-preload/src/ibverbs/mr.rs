@@ -8,7 +8,9 @@ use rxe_verbs::{Access, MemoryRegion, Reregistration};
 use super::abi::{ibv_context, ibv_mr, ibv_pd};
 use super::context::Context;
 use super::handle::Handle;
+use super::pages;
 use super::pd::Pd;
+use crate::fault_guard;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 /// A memory region as programs hold it.
@@ -60,7 +62,9 @@ pub(super) unsafe fn register(
     if addr.is_null() && length > 0 {
         return Err(Failure::new(libc::EFAULT, "memory at address 0 can not be registered"));
     }
-    check_mapped(addr, length)?;
+    pages::check(addr, length, access)?;
+    // What the program has installed since the device was opened is known from here on.
+    fault_guard::install();
     // SAFETY: `ibv_reg_mr`'s own contract: the memory stays until the region is deregistered. No
     // Rust reference to a program's memory exists.
     let region = unsafe { owner.domain.register_raw(first, length, start, access) }?;
@@ -76,7 +80,7 @@ pub(super) unsafe fn register(
     };
     // SAFETY: its context is open.
     let watch = unsafe { &Context::of(context).watch };
-    watch.registered(verbs.rkey, start, length as u64, access);
+    watch.registered(verbs.rkey, start, length as u64, addr.addr(), access);
     Ok(Box::into_raw(Box::new(Mr { verbs, made, region })).cast())
 }
 
@@ -89,26 +93,6 @@ fn access(flags: c_uint) -> Outcome<Access> {
     Access::from_bits(flags & !without_effect).ok_or_else(|| {
         Failure::new(libc::EINVAL, format!("access flags {flags:#x}: there are no such flags"))
     })
-}
-
-/// As the kernel does when it pins the pages: memory that is not there is refused now, and does not
-/// end the program when a peer writes to it.
-fn check_mapped(addr: *mut c_void, length: usize) -> Outcome {
-    if length == 0 {
-        return Ok(());
-    }
-    let page = rustix::param::page_size();
-    let start = addr.addr() & !(page - 1);
-    let Some(end) = addr.addr().checked_add(length) else {
-        return Err(Failure::new(libc::EINVAL, "the memory passes the end of the address space"));
-    };
-    // SAFETY: MS_ASYNC changes nothing; the kernel checks the range and says ENOMEM where it is not
-    // mapped.
-    let result = unsafe { libc::msync(addr.map_addr(|_| start), end - start, libc::MS_ASYNC) };
-    if result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM) {
-        return Ok(());
-    }
-    Err(Failure::new(libc::EFAULT, "not all of the memory is mapped: is the length right?"))
 }
 
 #[unsafe(no_mangle)]
@@ -235,19 +219,25 @@ unsafe fn reregister(
     // SAFETY: its context is open.
     unsafe { Context::of(mr.verbs.context) }.check()?;
     let mut change = Reregistration::new();
+    let mut rights = mr.region.access();
     if flags & PD != 0 {
         // SAFETY: a protection domain.
         change = change.pd(&unsafe { Pd::known(pd) }?.domain);
     }
     if flags & ACCESS != 0 {
-        change = change.access(access(flags_of_access.cast_unsigned())?);
+        rights = access(flags_of_access.cast_unsigned())?;
+        change = change.access(rights);
     }
     if flags & TRANSLATION != 0 {
         let first = NonNull::new(addr.cast::<u8>());
         let first = first.ok_or_else(|| Failure::new(libc::EINVAL, "the memory is missing"))?;
-        check_mapped(addr, length)?;
         // SAFETY: `ibv_rereg_mr`'s own contract, as for registering.
         change = unsafe { change.raw_memory(first, length, addr.addr() as u64) };
+    }
+    if flags & (ACCESS | TRANSLATION) != 0 {
+        let memory = (flags & TRANSLATION != 0).then_some((addr, length));
+        let (addr, length) = memory.unwrap_or((mr.verbs.addr, mr.verbs.length));
+        pages::check(addr, length, rights)?;
     }
     let old = mr.verbs.rkey;
     mr.region.reregister(change)?;
@@ -262,7 +252,7 @@ unsafe fn reregister(
     let watch = unsafe { &Context::of(mr.verbs.context).watch };
     watch.deregistered(old);
     let (start, len) = (mr.region.addr(), mr.region.len() as u64);
-    watch.registered(mr.verbs.rkey, start, len, mr.region.access());
+    watch.registered(mr.verbs.rkey, start, len, mr.verbs.addr.addr(), rights);
     Ok(())
 }
 

@@ -1,0 +1,214 @@
+//! Whether the memory that a program registers is there.
+//!
+//! A kernel's driver pins the pages, which fails where there are none. Here the pages are populated
+//! (MADV_POPULATE_READ, or _WRITE if the region may be written), which fails alike: the mistake then
+//! shows at its place, and not when a peer writes.
+//!
+//! Pinning takes memory for the whole region. Populating a region that a program never fills would
+//! take as much, so of regions larger than [`WHOLE`] only the last page of each mapping is populated:
+//! a mapping has one protection, and a file that is too short lacks its last page.
+//!
+//! Kernels before 5.14 can not populate. There, what `/proc/self/maps` says decides.
+
+use std::ffi::c_void;
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+use rxe_verbs::Access;
+
+use crate::ffi::{Failure, Outcome};
+
+/// Regions of up to so many bytes are populated as a whole.
+const WHOLE: usize = 4 << 20;
+
+/// Refuses memory that can not be used as `access` says.
+pub(super) fn check(addr: *mut c_void, length: usize, access: Access) -> Outcome {
+    if length == 0 {
+        return Ok(());
+    }
+    let page = rustix::param::page_size();
+    let start = addr.addr() & !(page - 1);
+    let end = addr.addr().checked_add(length).and_then(|end| end.checked_next_multiple_of(page));
+    let Some(end) = end else {
+        return Err(Failure::new(libc::EINVAL, "the memory passes the end of the address space"));
+    };
+    let write = access.intersects(
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND,
+    );
+    if end - start <= WHOLE {
+        return match populate(addr, start, end, write) {
+            Ok(()) => Ok(()),
+            Err(e) => explain(e, &mappings(), start, end, write),
+        };
+    }
+    let mappings = mappings();
+    missing(&mappings, start, end, write)?;
+    for mapping in mappings.iter().filter(|mapping| mapping.start < end && start < mapping.end) {
+        let last = mapping.end.min(end) - page;
+        if let Err(e) = populate(addr, last, last + page, write) {
+            return explain(e, &mappings, start, end, write);
+        }
+    }
+    Ok(())
+}
+
+fn populate(addr: *mut c_void, start: usize, end: usize, write: bool) -> Result<(), Errno> {
+    let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    // SAFETY: touches pages of the program as a load or store would, and changes none of them.
+    unsafe { madvise(addr.map_addr(|_| start), end - start, advice) }
+}
+
+/// What it means that the pages could not be populated.
+fn explain(e: Errno, mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outcome {
+    missing(mappings, start, end, write)?;
+    match e {
+        Errno::FAULT => Err(Failure::new(
+            libc::EFAULT,
+            "the file that is mapped there is shorter than the mapping: extend it (ftruncate) before \
+             it is registered",
+        )),
+        Errno::HWPOISON => Err(Failure::new(libc::EFAULT, "a page of the memory is damaged")),
+        Errno::NOMEM if mappings.is_empty() => Err(not_mapped(start)),
+        Errno::NOMEM => Err(Failure::new(libc::ENOMEM, "there is no memory for all of its pages")),
+        // An old kernel, or memory of a device, which can be copied though not pinned.
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a range that is not mapped, or not so that it can be used.
+fn missing(mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outcome {
+    if mappings.is_empty() {
+        return Ok(());
+    }
+    let mut at = start;
+    for mapping in mappings.iter().filter(|mapping| mapping.end > start && mapping.start < end) {
+        if mapping.start > at {
+            return Err(not_mapped(at));
+        }
+        let refused = match (mapping.read, mapping.write) {
+            (false, _) => "can not be read (PROT_NONE)",
+            (_, false) if write => {
+                "is read-only: map it with PROT_WRITE, or register it without \
+                 IBV_ACCESS_LOCAL_WRITE and rights of peers to write"
+            }
+            _ => {
+                at = mapping.end;
+                continue;
+            }
+        };
+        return Err(Failure::new(libc::EFAULT, format!("the memory at {at:#x} {refused}")));
+    }
+    if at < end { Err(not_mapped(at)) } else { Ok(()) }
+}
+
+fn not_mapped(at: usize) -> Failure {
+    let why =
+        format!("not all of the memory is mapped: nothing is at {at:#x}; is the length right?");
+    Failure::new(libc::EFAULT, why)
+}
+
+/// A line of `/proc/self/maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapping {
+    start: usize,
+    end: usize,
+    read: bool,
+    write: bool,
+}
+
+/// What is mapped, by rising addresses. Empty where that can not be read.
+fn mappings() -> Vec<Mapping> {
+    let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+fn parse(line: &str) -> Option<Mapping> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let (read, write) = (rest.starts_with('r'), rest.as_bytes().get(1) == Some(&b'w'));
+    Some(Mapping { start: number(start)?, end: number(end)?, read, write })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+    const ALL: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+    fn map(len: usize, protection: i32, fd: i32) -> *mut c_void {
+        let kind = if fd < 0 {
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE
+        } else {
+            libc::MAP_SHARED
+        };
+        // SAFETY: a new mapping.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, kind, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        at
+    }
+
+    fn refusal(at: *mut c_void, len: usize, access: Access) -> (i32, String) {
+        let failure = check(at, len, access).unwrap_err();
+        (failure.errno, failure.text.unwrap_or_default())
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_refused_in_small_and_large_regions() {
+        for len in [4 * PAGE, WHOLE + 4 * PAGE] {
+            let at = map(len, ALL, -1);
+            check(at, len, Access::LOCAL_WRITE).unwrap();
+            // SAFETY: of the mapping just made.
+            unsafe { libc::mprotect(at.byte_add(2 * PAGE), PAGE, libc::PROT_READ) };
+            let (errno, why) = refusal(at, len, Access::LOCAL_WRITE);
+            assert!(errno == libc::EFAULT && why.contains("is read-only"), "{errno} {why}");
+            check(at, len, Access::REMOTE_READ).unwrap();
+            // SAFETY: as above.
+            unsafe { libc::mprotect(at.byte_add(2 * PAGE), PAGE, libc::PROT_NONE) };
+            let (errno, why) = refusal(at, len, Access::REMOTE_READ);
+            assert!(errno == libc::EFAULT && why.contains("PROT_NONE"), "{errno} {why}");
+            // SAFETY: as above.
+            unsafe { libc::munmap(at.byte_add(2 * PAGE), PAGE) };
+            let (errno, why) = refusal(at, len, Access::LOCAL_WRITE);
+            assert!(
+                errno == libc::EFAULT && why.contains("not all of the memory"),
+                "{errno} {why}"
+            );
+            // SAFETY: as above.
+            unsafe { libc::munmap(at, len) };
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused() {
+        use std::os::fd::AsRawFd;
+        for len in [4 * PAGE, WHOLE + 4 * PAGE] {
+            let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&file, len as u64).unwrap();
+            let at = map(len, ALL, file.as_raw_fd());
+            check(at, len, Access::LOCAL_WRITE).unwrap();
+            rustix::fs::ftruncate(&file, (len - PAGE) as u64).unwrap();
+            let (errno, why) = refusal(at, len, Access::LOCAL_WRITE);
+            assert!(errno == libc::EFAULT && why.contains("is shorter"), "{errno} {why}");
+            // SAFETY: the mapping just made.
+            unsafe { libc::munmap(at, len) };
+        }
+    }
+
+    #[test]
+    fn a_huge_region_takes_no_memory() {
+        const HUGE: usize = 64 << 30;
+        let resident = || {
+            let statm = fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+        };
+        let at = map(HUGE, ALL, -1);
+        let before = resident();
+        check(at, HUGE, Access::LOCAL_WRITE).unwrap();
+        assert!(resident() < before + (64 << 20) / PAGE);
+        // SAFETY: the mapping just made.
+        unsafe { libc::munmap(at, HUGE) };
+    }
+}

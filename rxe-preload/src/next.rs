@@ -1,0 +1,43 @@
+//! The C library's functions behind those that are defined here under the same names.
+//!
+//! They are all looked up when this library is loaded: `dlsym` may take locks and allocate, which a
+//! signal handler must not. What is called even before that looks for itself.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::{fault_guard, files};
+
+/// One function.
+pub(crate) struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Where it is, if the C library has it.
+    pub(crate) fn get(&self) -> Option<*mut c_void> {
+        let mut found = self.found.load(Ordering::Relaxed);
+        if found.is_null() {
+            // SAFETY: a C string; RTLD_NEXT is whatever follows this library.
+            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            self.found.store(found, Ordering::Relaxed);
+        }
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// The loader calls this before the program starts.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    fault_guard::resolve();
+    files::resolve();
+}

@@ -1,0 +1,442 @@
+/*
+ * What a program may do that has a device in its process: take registered memory away, use signals
+ * and descriptors of its own. The first argument is the device, the second names what is done. The
+ * two ends are two contexts of this process, so each has its own threads of the library.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { PAGE = 4096, SIZE = 2 * PAGE, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+
+/* One end of a connection, and the context that it is of. */
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *memory;
+	int file;
+};
+
+static const char *device;
+static int gid_index = -1;
+static union ibv_gid gid;
+
+static void open_end(struct end *e)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	CHECK(list);
+	for (int i = 0; list[i]; i++)
+		if (strcmp(ibv_get_device_name(list[i]), device) == 0)
+			e->context = ibv_open_device(list[i]);
+	CHECK(e->context);
+	ibv_free_device_list(list);
+	for (int i = 0; gid_index < 0 && ibv_query_gid(e->context, 1, i, &gid) == 0; i++)
+		if (gid.raw[10] == 0xff && gid.raw[11] == 0xff && gid.raw[0] == 0)
+			gid_index = i;
+	CHECK(gid_index >= 0);
+	CHECK(e->pd = ibv_alloc_pd(e->context));
+}
+
+/* A queue pair with two pages of a file. */
+static void make(struct end *e)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 4, .max_recv_wr = 4,
+						  .max_send_sge = 1, .max_recv_sge = 1 } };
+
+	CHECK(e->cq = ibv_create_cq(e->context, 16, NULL, NULL, 0));
+	attr.send_cq = attr.recv_cq = e->cq;
+	CHECK(e->qp = ibv_create_qp(e->pd, &attr));
+	CHECK((e->file = memfd_create("memory", MFD_CLOEXEC)) >= 0);
+	CHECK(ftruncate(e->file, SIZE) == 0);
+	e->memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, e->file, 0);
+	CHECK(e->memory != MAP_FAILED);
+	memset(e->memory, 'm', SIZE);
+	CHECK(e->mr = ibv_reg_mr(e->pd, e->memory, SIZE, RIGHTS));
+}
+
+static void connect_to(struct end *e, struct end *peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = RIGHTS };
+
+	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						  IBV_QP_ACCESS_FLAGS) == 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
+				     .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 1,
+				     .min_rnr_timer = 1,
+				     .ah_attr = { .is_global = 1, .port_num = 1,
+						  .grh = { .dgid = gid, .sgid_index = gid_index,
+							   .hop_limit = 64 } } };
+	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						  IBV_QP_MAX_DEST_RD_ATOMIC |
+						  IBV_QP_MIN_RNR_TIMER) == 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7,
+				     .rnr_retry = 7, .max_rd_atomic = 1 };
+	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+						  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+						  IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static void make_both(struct end *a, struct end *b)
+{
+	make(a);
+	make(b);
+	connect_to(a, b);
+	connect_to(b, a);
+}
+
+static void post(struct end *a, struct end *b, enum ibv_wr_opcode opcode, size_t at, uint32_t length)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)a->memory + at, .length = length, .lkey = a->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = opcode,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = (uintptr_t)b->memory + at;
+		wr.wr.atomic.rkey = b->mr->rkey;
+		wr.wr.atomic.compare_add = 1;
+	} else {
+		wr.wr.rdma.remote_addr = (uintptr_t)b->memory + at;
+		wr.wr.rdma.rkey = b->mr->rkey;
+	}
+	CHECK(ibv_post_send(a->qp, &wr, &bad) == 0);
+}
+
+static enum ibv_wc_status wait_for(struct end *e)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while ((n = ibv_poll_cq(e->cq, 1, &wc)) == 0)
+		usleep(1000);
+	CHECK(n == 1);
+	return wc.status;
+}
+
+static void receive(struct end *e, size_t at)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)e->memory + at, .length = PAGE, .lkey = e->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	CHECK(ibv_post_recv(e->qp, &wr, &bad) == 0);
+}
+
+static void destroy(struct end *e)
+{
+	CHECK(ibv_destroy_qp(e->qp) == 0);
+	CHECK(ibv_destroy_cq(e->cq) == 0);
+	CHECK(ibv_dereg_mr(e->mr) == 0);
+	munmap(e->memory, SIZE);
+	close(e->file);
+}
+
+/* Takes the second page away. */
+static void vanish(struct end *e, int way)
+{
+	switch (way) {
+	case 0:
+		CHECK(munmap(e->memory + PAGE, PAGE) == 0);
+		break;
+	case 1:
+		CHECK(mprotect(e->memory + PAGE, PAGE, PROT_NONE) == 0);
+		break;
+	default:
+		CHECK(ftruncate(e->file, PAGE) == 0);
+	}
+}
+
+static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
+					      IBV_WR_ATOMIC_FETCH_AND_ADD };
+
+/* Each way, each operation, at either end; what else the process does with its devices goes on. */
+static void memory(void)
+{
+	struct end a = { 0 }, b = { 0 }, c, d;
+
+	open_end(&a);
+	open_end(&b);
+	c = a;
+	d = b;
+	make_both(&c, &d);
+	for (int way = 0; way < 3; way++)
+		for (int i = 0; i < 4; i++)
+			for (int local = 0; local < 2; local++) {
+				enum ibv_wr_opcode opcode = opcodes[i];
+				enum ibv_wc_status want = local ? IBV_WC_LOC_PROT_ERR :
+							  opcode == IBV_WR_SEND ? IBV_WC_REM_OP_ERR :
+										  IBV_WC_REM_ACCESS_ERR,
+						   got;
+
+				make_both(&a, &b);
+				vanish(local ? &a : &b, way);
+				if (opcode == IBV_WR_SEND)
+					receive(&b, PAGE);
+				post(&a, &b, opcode, PAGE, i == 3 ? 8 : 2000);
+				got = wait_for(&a);
+				if (got != want)
+					printf("way %d, operation %d, local %d: %s\n", way, i, local,
+					       ibv_wc_status_str(got));
+				CHECK(got == want);
+				destroy(&a);
+				destroy(&b);
+				memset(c.memory, 'x' + way, SIZE);
+				post(&c, &d, IBV_WR_RDMA_WRITE, 0, SIZE);
+				CHECK(wait_for(&c) == IBV_WC_SUCCESS);
+				CHECK(d.memory[SIZE - 1] == 'x' + way);
+			}
+	destroy(&c);
+	destroy(&d);
+	printf("memory: done\n");
+}
+
+static sigjmp_buf back;
+static volatile sig_atomic_t handled;
+static char *volatile last;
+static volatile int on_alternate;
+static char alternate[1 << 16];
+
+static void on_fault(int signal, siginfo_t *info, void *context)
+{
+	char here;
+
+	(void)context;
+	CHECK(signal == SIGSEGV);
+	handled++;
+	last = info->si_addr;
+	on_alternate = &here >= alternate && &here < alternate + sizeof alternate;
+	siglongjmp(back, 1);
+}
+
+/* A fault of the program's own, which its handler gets. */
+static void fault(void)
+{
+	int before = handled;
+	char *volatile nowhere = (char *)16;
+
+	if (sigsetjmp(back, 1) == 0)
+		*nowhere = 1;
+	CHECK(handled == before + 1 && last == nowhere && on_alternate);
+}
+
+static void use(struct sigaction *old)
+{
+	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK };
+
+	sigaddset(&action.sa_mask, SIGUSR1);
+	CHECK(sigaction(SIGSEGV, &action, old) == 0);
+}
+
+/* A child that ends by this signal. */
+static void dies_by(int signal, void (*how)(void))
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		how();
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signal);
+}
+
+static void fault_without_handler(void)
+{
+	char *volatile nowhere = (char *)16;
+
+	*nowhere = 1;
+}
+
+static void send_itself_a_fault(void)
+{
+	kill(getpid(), SIGSEGV);
+}
+
+/* The program has a handler of its own: installed before the device is opened, and after. */
+static void handlers(void)
+{
+	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof alternate };
+	struct end a = { 0 }, b = { 0 };
+	struct sigaction now, old;
+
+	CHECK(sigaltstack(&stack, NULL) == 0);
+	use(NULL);
+	fault();
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	fault();
+	CHECK(sigaction(SIGSEGV, NULL, &now) == 0);
+	CHECK(now.sa_sigaction == on_fault && now.sa_flags & SA_ONSTACK && sigismember(&now.sa_mask, SIGUSR1));
+	CHECK((void *)signal(SIGSEGV, SIG_DFL) == (void *)on_fault);
+	dies_by(SIGSEGV, fault_without_handler);
+	dies_by(SIGSEGV, send_itself_a_fault);
+	use(&old);
+	CHECK(old.sa_handler == SIG_DFL);
+	fault();
+	vanish(&b, 0);
+	post(&a, &b, IBV_WR_RDMA_WRITE, PAGE, 8);
+	CHECK(wait_for(&a) == IBV_WC_REM_ACCESS_ERR);
+	vanish(&a, 0);
+	CHECK(handled == 3);
+	fault();
+	printf("handlers: done\n");
+}
+
+static pthread_t main_thread;
+static volatile sig_atomic_t elsewhere, seen;
+
+static void on_usr1(int signal)
+{
+	(void)signal;
+	seen++;
+	if (!pthread_equal(pthread_self(), main_thread))
+		elsewhere++;
+}
+
+/* Signals reach threads of the program only: a handler runs on none of the library's, and what the
+ * program blocks after it has opened a device waits for its signalfd. */
+static void signals(void)
+{
+	struct end a = { 0 }, b = { 0 };
+	struct signalfd_siginfo info;
+	sigset_t set;
+	int fd;
+
+	main_thread = pthread_self();
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	signal(SIGUSR1, on_usr1);
+	for (int i = 0; i < 100; i++) {
+		/* While the main thread has it blocked, any other thread that does not would run it. */
+		sigemptyset(&set);
+		sigaddset(&set, SIGUSR1);
+		CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+		CHECK(kill(getpid(), SIGUSR1) == 0);
+		post(&a, &b, IBV_WR_RDMA_WRITE, 0, SIZE);
+		CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+		CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
+		CHECK(seen == i + 1 && elsewhere == 0);
+	}
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+	CHECK((fd = signalfd(-1, &set, SFD_CLOEXEC)) >= 0);
+	/* Its default action ends the process. */
+	CHECK(kill(getpid(), SIGUSR2) == 0);
+	CHECK(read(fd, &info, sizeof info) == sizeof info && info.ssi_signo == SIGUSR2);
+	printf("signals: done\n");
+}
+
+/* The program closes every descriptor and opens files of its own, which get the same numbers. */
+static void descriptors(void)
+{
+	enum { FILES = 64 };
+	struct end a = { 0 }, b = { 0 };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE }, *bad;
+	int files[FILES];
+	char path[32];
+
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
+	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	CHECK(close_range(3, ~0U, 0) == 0);
+	for (int i = 0; i < FILES; i++) {
+		snprintf(path, sizeof path, "file-%d", i);
+		CHECK((files[i] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
+		CHECK(write(files[i], "mine", 4) == 4 && lseek(files[i], 0, SEEK_SET) == 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		struct ibv_sge sge = { .addr = (uintptr_t)a.memory, .length = 64, .lkey = a.mr->lkey };
+		struct ibv_wc wc;
+
+		wr.sg_list = &sge;
+		wr.num_sge = 1;
+		wr.wr.rdma.remote_addr = (uintptr_t)b.memory;
+		wr.wr.rdma.rkey = b.mr->rkey;
+		/* May fail, must not hang. */
+		ibv_post_send(a.qp, &wr, &bad);
+		ibv_poll_cq(a.cq, 1, &wc);
+		usleep(10000);
+	}
+	ibv_destroy_qp(a.qp);
+	ibv_destroy_qp(b.qp);
+	ibv_destroy_cq(a.cq);
+	ibv_destroy_cq(b.cq);
+	ibv_dereg_mr(a.mr);
+	ibv_dereg_mr(b.mr);
+	ibv_dealloc_pd(a.pd);
+	ibv_dealloc_pd(b.pd);
+	ibv_close_device(a.context);
+	ibv_close_device(b.context);
+	for (int i = 0; i < FILES; i++) {
+		char text[16] = "";
+
+		snprintf(path, sizeof path, "file-%d", i);
+		int again = open(path, O_RDONLY);
+
+		CHECK(again >= 0 && read(again, text, sizeof text) == 4 && memcmp(text, "mine", 4) == 0);
+		close(again);
+		/* Nothing of it was closed either. */
+		CHECK(fcntl(files[i], F_GETFD) >= 0);
+	}
+	printf("descriptors: done\n");
+}
+
+/* Opens, carries something out, and closes. */
+static void plain(void)
+{
+	struct end a = { 0 }, b = { 0 };
+
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	for (int i = 0; i < 4; i++) {
+		if (opcodes[i] == IBV_WR_SEND)
+			receive(&b, PAGE);
+		post(&a, &b, opcodes[i], 0, i == 3 ? 8 : 4000);
+		CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	}
+	destroy(&a);
+	destroy(&b);
+	printf("plain: done\n");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} all[] = { { "memory", memory }, { "handlers", handlers }, { "signals", signals },
+		    { "descriptors", descriptors }, { "plain", plain } };
+
+	CHECK(argc == 3);
+	setvbuf(stdout, NULL, _IONBF, 0);
+	device = argv[1];
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		if (strcmp(argv[2], all[i].name) == 0) {
+			all[i].run();
+			return 0;
+		}
+	return 2;
+}
