@@ -328,6 +328,29 @@ static void registering_anew(void)
 	free(other);
 }
 
+/* Both clocks tell one order: the wall clock's time is always as far from the other's. */
+static void times(void)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);
+	uint64_t apart = 0;
+
+	for (int i = 0; i < 200; i++) {
+		ibv_wr_start(qp);
+		qp->wr_id = i;
+		qp->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_rdma_write(qp, mr->rkey, address(2048));
+		ibv_wr_set_sge(qp, mr->lkey, address(1024), 8);
+		CHECK(ibv_wr_complete(qp) == 0);
+		while (ibv_start_poll(cq, &attr) == ENOENT)
+			;
+		if (i == 0)
+			apart = ibv_wc_read_completion_wallclock_ns(cq) - ibv_wc_read_completion_ts(cq);
+		CHECK(ibv_wc_read_completion_wallclock_ns(cq) - ibv_wc_read_completion_ts(cq) == apart);
+		ibv_end_poll(cq);
+	}
+}
+
 /* What devices allow, although it seems to have no use. */
 static void empty_regions_and_long_lists(void)
 {
@@ -640,6 +663,7 @@ int main(int count, char **arguments)
 	lists_and_the_bad_one();
 	windows();
 	registering_anew();
+	times();
 	empty_regions_and_long_lists();
 	overwritten_handles();
 	what_is_in_use_stays();

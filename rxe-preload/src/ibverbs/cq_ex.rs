@@ -3,9 +3,7 @@
 //! Between `start_poll` and `end_poll` the queue belongs to one thread, as verbs demand.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
 use rxe_verbs::{Completion, Status};
 
 use super::abi::{
@@ -13,6 +11,7 @@ use super::abi::{
     ibv_cq_init_attr_ex,
 };
 use super::cq::{self, Cq};
+use super::wall_clock::WallClock;
 use crate::explain;
 use crate::ffi::{Failure, Outcome, pointer_of};
 
@@ -179,11 +178,10 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     unsafe { current(cq, |c| c.timestamp.as_nanos()) }
 }
 
+/// Nanoseconds since 1970.
 unsafe extern "C" fn read_wallclock(cq: *mut ibv_cq_ex) -> u64 {
+    /// The same for all queues: programs compare the times of several.
+    static CLOCK: WallClock = WallClock::new();
     // SAFETY: a queue.
-    let at = unsafe { current(cq, |c| c.timestamp.as_nanos()) };
-    let now = clock_gettime(ClockId::Monotonic);
-    let now = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    u64::try_from(wall).unwrap_or(u64::MAX).saturating_sub(now.saturating_sub(at))
+    unsafe { current(cq, |c| CLOCK.time_of(c.timestamp.as_nanos())) }
 }

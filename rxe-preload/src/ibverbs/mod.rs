@@ -10,7 +10,7 @@ mod channel;
 pub(crate) mod context;
 mod cq;
 mod cq_ex;
-mod device;
+pub(crate) mod device;
 mod handle;
 mod lid;
 mod mr;
@@ -23,6 +23,7 @@ pub(crate) mod qp_attr;
 mod query;
 pub(crate) mod srq;
 mod text;
+mod wall_clock;
 pub(crate) mod xrcd;
 
 pub(crate) use asynchronous::Unacknowledged;

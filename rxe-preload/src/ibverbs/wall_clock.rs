@@ -1,0 +1,95 @@
+//! The wall clock's time of a completion.
+//!
+//! Completions are stamped with CLOCK_MONOTONIC when they are made. Their wall-clock time is that stamp
+//! plus an offset, which is the same for all of them: so times are in the order of the stamps. Two
+//! clocks can not be read at the same instant. An offset that was measured anew for each completion
+//! differed by what lies between the two reads, and times went backwards by up to microseconds.
+//!
+//! NTP slews both clocks alike, so the offset stays right until somebody sets the wall clock.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds by which the wall clock must differ to have been set.
+const STEP: i64 = 1_000_000;
+
+/// How the wall clock stands to CLOCK_MONOTONIC.
+#[derive(Debug)]
+pub(super) struct WallClock {
+    /// Nanoseconds from one to the other; [`UNKNOWN`] at first.
+    offset: AtomicI64,
+}
+
+const UNKNOWN: i64 = i64::MIN;
+
+/// A measurement of the offset, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    offset: i64,
+    /// How far it may be off: half of what the reads took.
+    error: i64,
+}
+
+impl WallClock {
+    pub(super) const fn new() -> Self {
+        Self { offset: AtomicI64::new(UNKNOWN) }
+    }
+
+    /// The wall-clock time, in nanoseconds since 1970, of a stamp of CLOCK_MONOTONIC.
+    pub(super) fn time_of(&self, stamp: u64) -> u64 {
+        stamp.saturating_add_signed(self.offset(Sample::take))
+    }
+
+    fn offset(&self, mut sample: impl FnMut() -> Sample) -> i64 {
+        let known = self.offset.load(Ordering::Relaxed);
+        let now = sample();
+        if known != UNKNOWN && known.abs_diff(now.offset) <= (now.error + STEP).unsigned_abs() {
+            return known;
+        }
+        // The first time, or the clock was set: the best of some, since a thread may be preempted
+        // between its reads.
+        let best = [now, sample(), sample(), sample()].into_iter().min_by_key(|s| s.error);
+        let offset = best.unwrap_or(now).offset;
+        match self.offset.compare_exchange(known, offset, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => offset,
+            // Another thread has just measured it.
+            Err(theirs) => theirs,
+        }
+    }
+}
+
+impl Sample {
+    fn take() -> Self {
+        let read = |clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+        };
+        let before = read(ClockId::Monotonic);
+        let wall = read(ClockId::Realtime);
+        let error = (read(ClockId::Monotonic) - before) / 2;
+        Self { offset: wall - (before + error), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_that_differ_a_little_change_no_time() {
+        let clock = WallClock::new();
+        let hour = 3_600_000_000_000;
+        let mut samples = [(-300, 900), (120, 50), (7, 40), (2_000, 2_500)]
+            .into_iter()
+            .map(|(off, error)| Sample { offset: hour + off, error });
+        let first = clock.offset(|| samples.next().unwrap());
+        assert_eq!(first, hour + 7, "the most exact");
+        for (off, error) in [(-1000, 1500), (2000, 2100), (1, 30), (40_000_000, 41_000_000)] {
+            assert_eq!(clock.offset(|| Sample { offset: hour + off, error }), first);
+        }
+        // The wall clock is set back.
+        assert_eq!(clock.offset(|| Sample { offset: 5, error: 40 }), 5);
+        assert_eq!(clock.offset(|| Sample { offset: 25, error: 40 }), 5);
+    }
+}
