@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rxe_core::VerbsError;
@@ -49,6 +50,13 @@ pub enum Error {
         /// How many it holds.
         depth: usize,
     },
+    /// Somebody listens there already.
+    ListenedTo {
+        /// What was asked for.
+        asked: SocketAddr,
+        /// The address on which another process listens; `None` if it is this process that does.
+        taken: Option<IpAddr>,
+    },
     /// A text that should describe an endpoint does not.
     Endpoint {
         /// The text.
@@ -73,6 +81,7 @@ impl Error {
                 | NetError::BlockTaken { .. }
                 | NetError::ServiceTaken { .. },
             ) => libc::EADDRINUSE,
+            Self::ListenedTo { .. } => libc::EADDRINUSE,
             Self::Net(NetError::NoBlock { .. }) => libc::ENOMEM,
             Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
             Self::Net(NetError::TooManyFiles) => libc::EMFILE,
@@ -118,6 +127,17 @@ impl fmt::Display for Error {
                 f,
                 "the completion queue overflowed: make it deeper than {depth}, or poll it more often"
             ),
+            Self::ListenedTo { asked, taken } => {
+                let (ip, port) = (asked.ip(), asked.port());
+                let all = if ip.is_unspecified() { "all addresses, " } else { "" };
+                write!(f, "port {port} of {all}{ip} is listened to already")?;
+                match taken {
+                    None => f.write_str(" by this program")?,
+                    Some(taken) if *taken == ip => f.write_str(" by another program")?,
+                    Some(taken) => write!(f, ": another program does so on {taken}")?,
+                }
+                f.write_str("; end that listener or choose another port")
+            }
             Self::Endpoint { text } => write!(
                 f,
                 "{text:?} is no endpoint: it looks like \
@@ -137,6 +157,7 @@ impl std::error::Error for Error {
             | Self::TimedOut { .. }
             | Self::DeviceFailed { .. }
             | Self::CqOverflow { .. }
+            | Self::ListenedTo { .. }
             | Self::Endpoint { .. } => None,
         }
     }

@@ -1,21 +1,20 @@
 //! The connection manager of a device, turned with its engine under the shard's lock.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rxe_core::cm::mad::{Mad, Recipient, RejReason};
-use rxe_core::cm::service::IpCmHeader;
+use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::cm::{self, CLOSED_FOR, CmConfig, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::{CLOSED_SERVICE, Sharing};
+use rxe_net::{CLOSED_SERVICE, NetError, Sharing};
 
 use super::connect::refused;
-use super::id::os;
 use super::queue::{Mailbox, What};
 use crate::device::WeakDevice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// See the module's opening.
 pub(crate) struct Agent {
@@ -139,14 +138,21 @@ impl Agent {
     ) -> Result<ListenerId> {
         let Listen { service_id, address, afonly, backlog } = wanted;
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
+        let port = PortSpace::of_service(service_id).map_or(0, |(_, port)| port);
         let listener = self.services.get(&service_id).copied();
         let taken = listener.and_then(|l| self.listeners.get(&l));
         if taken.is_some_and(|entries| entries.iter().any(|e| e.address == address)) {
-            return Err(os("listen there", libc::EADDRINUSE));
+            return Err(Error::ListenedTo { asked: SocketAddr::new(address, port), taken: None });
         }
         // Requests to other processes on this address go elsewhere.
         if let Some(sharing) = &mut sharing {
-            sharing.listen(service_id, at(address, afonly))?;
+            sharing.listen(service_id, at(address, afonly)).map_err(|e| match e {
+                NetError::ServiceTaken { address: taken, .. } => {
+                    let asked = SocketAddr::new(address, port);
+                    Error::ListenedTo { asked, taken: Some(taken) }
+                }
+                e => e.into(),
+            })?;
         }
         self.forget_closed(sharing, |_, service| service == service_id);
         let listener = match listener {
