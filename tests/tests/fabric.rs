@@ -8,12 +8,9 @@ use common::{Where, alone, in_namespace, installed};
 #[test]
 fn fi_info_lists_the_devices() {
     let Some(out) = alone("fi_info", "fi_info", "$RXE run -- fi_info 2> said") else { return };
-    for (domain, kind) in [
-        ("rxe_veth0", "FI_EP_MSG"),
-        ("rxe_veth0", "FI_EP_RDM"),
-        ("rxe_veth0-dgram", "FI_EP_DGRAM"),
-        ("rxe_lo-dgram", "FI_EP_DGRAM"),
-    ] {
+    for (domain, kind) in
+        [("rxe_veth0", "FI_EP_MSG"), ("rxe_veth0", "FI_EP_RDM"), ("rxe_veth0-dgram", "FI_EP_DGRAM")]
+    {
         let entry = out.split("provider: ").find(|entry| {
             let has = |line: &str| entry.lines().any(|l| l.trim() == line);
             entry.starts_with("verbs")

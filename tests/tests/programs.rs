@@ -20,6 +20,7 @@ const VERBS: [&str; 2] = ["-libverbs", "-lpthread"];
 fn devices_are_listed_and_described() {
     let Some(out) = alone("devices", "ibv_devices", "$RXE run -- ibv_devices") else { return };
     assert!(out.contains("rxe_veth0       \t505400fffe000001"), "{out}");
+    assert!(!out.contains("rxe_lo"), "loopback leads to no other host: {out}");
     let script = "$RXE run --device veth0 -- ibv_devinfo -v";
     let Some(out) = alone("devinfo", "ibv_devinfo", script) else { return };
     for line in [
@@ -32,6 +33,29 @@ fn devices_are_listed_and_described() {
         assert!(out.contains(line), "{line}: {out}");
     }
     assert!(!out.contains("rxe_lo"), "{out}");
+}
+
+#[test]
+fn loopback_is_offered_where_nothing_else_is_or_where_it_is_asked_for() {
+    let script = r#"
+        export XDG_RUNTIME_DIR="$PWD"
+        ls="ls /sys/class/infiniband"
+        for options in '' '--device lo' '--device lo,veth0'; do
+            $RXE run $options -- ibv_devices
+            $RXE run $options -- $ls
+            $RXE run $options -- rdma link
+        done
+        echo no other is up
+        ip link set veth0 down
+        $RXE run -- ibv_devices
+        $RXE run -- $ls
+    "#;
+    let Some(out) = alone("loopback", "ibv_devices", script) else { return };
+    let (up, down) = out.split_once("no other is up\n").unwrap();
+    let count = |out: &str, name: &str| out.matches(name).count();
+    assert_eq!([count(up, "rxe_veth0"), count(up, "rxe_lo")], [6, 6], "{out}");
+    assert!(up.find("rxe_lo") > up.find("link rxe_veth0/1"), "not by default: {out}");
+    assert_eq!([count(down, "rxe_veth0"), count(down, "rxe_lo")], [2, 2], "{out}");
 }
 
 #[test]
@@ -69,12 +93,11 @@ fn a_program_that_runs_rdma_link_sees_the_devices() {
     let Some(out) = alone("rdma link", "ibv_devices", script) else { return };
     let lines: Vec<_> = out.lines().collect();
     let rxe0 = "link rxe0/1 state ACTIVE physical_state LINK_UP netdev veth0 ";
-    let lo = "link rxe_lo/1 state ACTIVE physical_state LINK_UP netdev lo ";
-    assert_eq!(lines[..2], [rxe0, lo], "{out}");
+    assert_eq!(lines[0], rxe0, "{out}");
     let json = "\"ifname\":\"rxe0\",\"port\":1,\"state\":\"ACTIVE\",\"physical_state\":\"LINK_UP\"";
-    assert!(lines[2].starts_with("[{") && lines[2].contains(json), "{out}");
-    assert!(!lines[2].contains("lo") && lines[3] == lines[2], "{out}");
-    assert_eq!(lines[4..], [rxe0, "the real one: -j dev show link"], "{out}");
+    assert!(lines[1].starts_with("[{") && lines[1].contains(json), "{out}");
+    assert!(!lines[1].contains("lo") && lines[2] == lines[1], "{out}");
+    assert_eq!(lines[3..], [rxe0, "the real one: -j dev show link"], "{out}");
 }
 
 #[test]
@@ -228,7 +251,7 @@ fn what_programs_read_in_sysfs_is_there() {
             "veth0",
         ]
     );
-    assert_eq!(lines[6..], ["rxe_lo", "rxe_veth0"]);
+    assert_eq!(lines[6..], ["rxe_veth0"]);
 }
 
 #[test]
@@ -310,7 +333,7 @@ fn a_program_that_loads_the_library_by_itself() {
     let (rxe, program) = (bin.0.join("rxe"), c.path("tests/c/loaded.c"));
     let script = format!("{} run -- {}", rxe.display(), program.display());
     let Some(out) = alone("loaded", "cc", &script) else { return };
-    assert_eq!(out, "rxe_veth0\nrxe_lo\n");
+    assert_eq!(out, "rxe_veth0\n");
     // A program that is linked with other parts of rdma-core, which have their own ways into it.
     let script = format!("{} run -- ib_write_bw --version 2>&1 || true", rxe.display());
     let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };

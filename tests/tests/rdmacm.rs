@@ -16,6 +16,23 @@ fn rping() {
     on_one_address("rping", "-s -C 10 -V", "-c -a 10.9.0.1 -C 10 -V");
 }
 
+/// Loopback's device is not in the list that programs get, but an address leads to it.
+#[test]
+fn a_loopback_address_leads_to_a_device_that_is_not_listed() {
+    on_one_address("rping", "-s -C 3 -V", "-c -a 127.0.0.1 -C 3 -V");
+    let script = "
+        timeout 60 $RXE run -- rping -s -a 127.0.0.1 -C 3 -V > server 2>&1 & server=$!
+        until grep -q rxe/127.0.0.1/service/ /proc/net/unix; do kill -0 $server; sleep 0.05; done
+        timeout 60 $RXE run -- rping -c -a 127.0.0.1 -C 3 -V
+        wait $server
+        timeout 60 $RXE run -- rping -s -a ::1 -C 3 -V > server 2>&1 & server=$!
+        until grep -q rxe/::1/service/ /proc/net/unix; do kill -0 $server; sleep 0.05; done
+        timeout 60 $RXE run -- rping -c -a ::1 -C 3 -V
+        wait $server
+    ";
+    alone("rping on loopback", "rping", script);
+}
+
 #[test]
 fn ucmatose() {
     both("ucmatose", "-c 5 -C 10 -S 3000", "-s 10.9.0.1 -c 5 -C 10 -S 3000");
@@ -120,6 +137,26 @@ fn perftest_changes_listeners_and_its_client_need_not_know() {
             return;
         }
     }
+}
+
+#[test]
+fn a_second_listener_is_told_what_it_asked_for() {
+    let script = "
+        set +e
+        timeout 60 $RXE run -- rping -s -p 7001 > first 2>&1 & first=$!
+        until grep -q rxe/10.9.0.1/service/ /proc/net/unix; do sleep 0.05; done
+        timeout 60 $RXE run -- rping -s -p 7001 2>&1
+        timeout 60 $RXE run -- rping -s -a 10.9.0.1 -p 7001 2>&1
+        kill $first
+        true
+    ";
+    let Some(out) = alone("listeners", "rping", script) else { return };
+    let said: Vec<_> = out.lines().filter(|line| line.starts_with("rxe: rdma_listen: ")).collect();
+    let told =
+        "port 7001 of all addresses, 0.0.0.0 is listened to already: another program does so on";
+    assert!(said.first().is_some_and(|line| line.contains(told)), "{out}");
+    let told = "port 7001 of 10.9.0.1 is listened to already by another program; end that listener";
+    assert!(said.get(1).is_some_and(|line| line.contains(told)), "{out}");
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Show only these devices
     #[arg(long, value_name = "DEV", value_delimiter = ',', hide = true)]
     only: Vec<String>,
+    /// Without `--only`: show the devices that programs are offered, not all that can be named
+    #[arg(long, hide = true)]
+    offered: bool,
 }
 
 #[derive(Subcommand)]
@@ -64,13 +67,14 @@ impl Args {
     }
 
     fn show(&self, dev: Option<&str>) -> Result<(), Error> {
+        let only: Vec<_> = self.only.iter().filter(|name| !name.is_empty()).collect();
+        let named = !only.is_empty();
         let mut devices = match dev {
+            None if self.offered && !named => DeviceInfo::offered()?,
             None => DeviceInfo::list()?,
             Some(dev) => one(dev)?,
         };
-        let mut only = self.only.iter().filter(|name| !name.is_empty()).peekable();
-        if only.peek().is_some() {
-            let only: Vec<_> = only.collect();
+        if named {
             devices.retain(|device| only.iter().any(|name| device.is_called(name)));
         }
         let rows: Vec<_> = devices.iter().map(Row::of).collect();

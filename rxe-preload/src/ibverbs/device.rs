@@ -70,10 +70,24 @@ impl DeviceEntry {
     }
 }
 
-/// The devices there are now. Those listed before keep their places in memory.
-fn entries() -> Vec<&'static DeviceEntry> {
+/// Which devices are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those in the list of `ibv_get_device_list`: what the program is offered.
+    Offered,
+    /// Those too that an address leads to, as 127.0.0.1 does to loopback's.
+    Addressed,
+}
+
+/// The devices there are now. Those listed before keep their places in memory. `RXE_DEVICE` names all
+/// that the program may use.
+fn entries(which: Which) -> Vec<&'static DeviceEntry> {
     static ALL: PerProcess<Mutex<BTreeMap<String, &'static DeviceEntry>>> = PerProcess::new();
-    let infos = DeviceInfo::list().unwrap_or_else(|e| {
+    let list = match (&CONFIG.devices, which) {
+        (None, Which::Offered) => DeviceInfo::offered(),
+        _ => DeviceInfo::list(),
+    };
+    let infos = list.unwrap_or_else(|e| {
         explain::once("ibv_get_device_list", &e.to_string());
         Vec::new()
     });
@@ -106,12 +120,17 @@ fn entries() -> Vec<&'static DeviceEntry> {
 
 /// The names of the devices there are.
 pub(super) fn names() -> Vec<String> {
-    entries().iter().map(|entry| entry.name.clone()).collect()
+    entries(Which::Offered).iter().map(|entry| entry.name.clone()).collect()
+}
+
+/// The same devices, for librdmacm.
+pub(crate) fn devices(which: Which) -> Vec<*mut ibv_device> {
+    entries(which).iter().map(|entry| entry.as_ptr()).collect()
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    let entries = entries();
+    let entries = entries(Which::Offered);
     if entries.is_empty() {
         explain::once(
             "ibv_get_device_list",

@@ -10,12 +10,11 @@ use parking_lot::Mutex;
 use rxe_verbs::cm::DeviceSource;
 use rxe_verbs::{Device, Error, Gid, Result};
 
-use super::verbs::{
-    ibv_alloc_pd, ibv_free_device_list, ibv_get_device_list, ibv_get_device_name, ibv_open_device,
-};
+use super::verbs::{ibv_alloc_pd, ibv_get_device_name, ibv_open_device};
 use crate::ffi::{self, pointer_of};
-use crate::ibverbs::abi::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
+use crate::ibverbs::abi::{ibv_context, ibv_device, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::ibverbs::context::Context;
+use crate::ibverbs::device::{Which, devices};
 use crate::ibverbs::xrcd::open_xrcd;
 use crate::per_process::PerProcess;
 
@@ -30,7 +29,7 @@ struct Opened {
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for Opened {}
 
-/// With the device's name, in the order of [`ibv_get_device_list`], then what is there no more.
+/// With the device's name, in the order of [`devices`], then what is there no more.
 type All = Vec<(String, Opened)>;
 
 /// Those of a parent process are not touched.
@@ -40,31 +39,28 @@ static OPENED: PerProcess<Mutex<All>> = PerProcess::new();
 fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
     let mut all = OPENED.get().lock();
     let mut place = 0;
-    let mut count: c_int = 0;
-    // SAFETY: a list of `count` devices, whose entries are never freed.
-    unsafe {
-        let list = ibv_get_device_list(&raw mut count);
-        for at in 0..usize::try_from(count).unwrap_or(0) {
-            let device = *list.add(at);
-            let name = CStr::from_ptr(ibv_get_device_name(device)).to_string_lossy().into_owned();
-            if let Some(found) = all.iter().position(|(known, _)| *known == name) {
-                let known = all.remove(found);
-                all.insert(place.min(found), known);
-            } else {
-                let context = ibv_open_device(device);
-                if context.is_null() {
-                    continue;
-                }
-                let opened = Opened { context, pd: ptr::null_mut(), xrcd: ptr::null_mut() };
-                all.insert(place, (name, opened));
+    for device in devices(Which::Addressed) {
+        let name = name(device);
+        if let Some(found) = all.iter().position(|(known, _)| *known == name) {
+            let known = all.remove(found);
+            all.insert(place.min(found), known);
+        } else {
+            // SAFETY: a device, which is never freed.
+            let context = unsafe { ibv_open_device(device) };
+            if context.is_null() {
+                continue;
             }
-            place += 1;
+            let opened = Opened { context, pd: ptr::null_mut(), xrcd: ptr::null_mut() };
+            all.insert(place, (name, opened));
         }
-        if !list.is_null() {
-            ibv_free_device_list(list);
-        }
+        place += 1;
     }
     f(&mut all)
+}
+
+fn name(device: *mut ibv_device) -> String {
+    // SAFETY: a device, which is never freed, nor is its name.
+    unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
 }
 
 /// The context of a device.
@@ -150,7 +146,11 @@ fn none() -> Error {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
-    let contexts = with_all(|all| all.iter().map(|(_, opened)| *opened).collect::<Vec<_>>());
+    let offered: Vec<String> = devices(Which::Offered).into_iter().map(name).collect();
+    let contexts: Vec<Opened> = with_all(|all| {
+        let shown = all.iter().filter(|(name, _)| offered.contains(name));
+        shown.map(|(_, opened)| *opened).collect()
+    });
     // SAFETY: calloc of pointers; freed by rdma_free_devices.
     let list: *mut *mut ibv_context =
         unsafe { libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>()) }.cast();

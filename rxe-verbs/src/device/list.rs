@@ -34,6 +34,18 @@ impl DeviceInfo {
         Ok(from_interfaces(Interface::list().map_err(DeviceError::Os)?, &Links::read()))
     }
 
+    /// The devices that a program is offered that names none: as [`DeviceInfo::list`], but loopback
+    /// only where it has been given a name (`rxe link add`), or where no other port is up. Programs
+    /// that use all devices at once, as UCX does, would take it for one more way to other hosts.
+    ///
+    /// # Errors
+    /// [`DeviceError::Os`].
+    pub fn offered() -> Result<Vec<Self>, DeviceError> {
+        let links = Links::read();
+        let interfaces = Interface::list().map_err(DeviceError::Os)?;
+        Ok(offered(from_interfaces(interfaces, &links), &links))
+    }
+
     /// The device with this name, or on the interface with this name.
     ///
     /// # Errors
@@ -164,6 +176,14 @@ fn from_interfaces(interfaces: Vec<Interface>, links: &Links) -> Vec<DeviceInfo>
     devices
 }
 
+fn offered(mut all: Vec<DeviceInfo>, links: &Links) -> Vec<DeviceInfo> {
+    let leads_elsewhere = |d: &DeviceInfo| !d.interface.loopback && d.interface.running;
+    if all.iter().any(leads_elsewhere) {
+        all.retain(|d| !d.interface.loopback || links.name_of(d.interface.index).is_some());
+    }
+    all
+}
+
 fn named(interface: Interface, links: &Links) -> DeviceInfo {
     let link = links.name_of(interface.index).map(str::to_owned);
     let mut device = DeviceInfo::from(interface);
@@ -253,6 +273,20 @@ mod tests {
         let names: Vec<_> =
             from_interfaces(host(), &Links::default()).into_iter().map(|d| d.name).collect();
         assert_eq!(names, ["rxe_eth1", "rxe_eth0", "rxe_lo"]);
+    }
+
+    #[test]
+    fn loopback_is_offered_where_nothing_else_is_up_or_where_it_was_named() {
+        let offered = |interfaces, links: &str| {
+            let links = Links::parse(links);
+            let all = offered(from_interfaces(interfaces, &links), &links);
+            all.into_iter().map(|d| d.name).collect::<Vec<_>>()
+        };
+        assert_eq!(offered(host(), ""), ["rxe_eth1", "rxe_eth0"]);
+        assert_eq!(offered(host(), "1 rxe0\n"), ["rxe_eth1", "rxe_eth0", "rxe0"]);
+        let without_eth1 = || host().into_iter().filter(|i| i.index != 3).collect::<Vec<_>>();
+        assert_eq!(offered(without_eth1(), ""), ["rxe_eth0", "rxe_lo"], "eth0 is down");
+        assert_eq!(offered(vec![interface(1, "lo", Some("127.0.0.1"))], ""), ["rxe_lo"]);
     }
 
     #[test]

@@ -63,9 +63,10 @@ impl Settings {
         if self.no_shm {
             variables.push(("RXE_SHM", "off".into()));
         }
-        let mut shown = DeviceInfo::list()?;
+        let mut shown = DeviceInfo::offered()?;
         let devices = self.devices();
         if !devices.is_empty() {
+            shown = DeviceInfo::list()?;
             let chosen: Result<Vec<_>, Error> =
                 devices.iter().map(|d| Ok(DeviceInfo::find(d)?.name().to_owned())).collect();
             let chosen = chosen?;

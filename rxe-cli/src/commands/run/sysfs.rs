@@ -36,7 +36,7 @@ pub(super) fn programs(tree: &Path) -> PathBuf {
 /// What programs run to ask for links (`rdma link show -j`).
 const RDMA: &str = "bin/rdma";
 
-/// `rdma`, whose links are those of `rxe link`; all else is for the system's own. Its options may
+/// `rdma`, whose links are those of the devices that programs are offered; all else is for the system's own. Its options may
 /// stand before `link`, too.
 fn rdma_wrapper(rxe: &Path) -> String {
     let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
@@ -66,7 +66,7 @@ while [ "$left" -gt 0 ]; do
     shift
     left=$((left - 1))
 done
-exec '{rxe}' link --only "$RXE_DEVICE" "$@"
+exec '{rxe}' link --offered --only "$RXE_DEVICE" "$@"
 "#
     )
 }
