@@ -8,6 +8,10 @@ use crate::ibverbs::abi::{
 };
 
 unsafe extern "C" {
+    #[cfg(test)]
+    pub(super) fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
+    #[cfg(test)]
+    pub(super) fn ibv_free_device_list(list: *mut *mut ibv_device);
     pub(super) fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     pub(super) fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char;
     pub(super) fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
