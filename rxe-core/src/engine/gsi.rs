@@ -60,7 +60,7 @@ impl Engine {
         let net = address(&self.config, &av, Qpn::GSI.value())?;
         if self.gsi.outbox.len() < CAPACITY {
             self.gsi.outbox.push_back((net, Box::new(*mad)));
-            self.hurry = true;
+            self.urgent = true;
         }
         Ok(())
     }

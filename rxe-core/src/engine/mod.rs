@@ -54,7 +54,7 @@ pub struct Engine {
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
     /// One of them has more to send than acknowledgements.
-    hurry: bool,
+    urgent: bool,
     timers: Timers,
     events: EventSink,
 }
@@ -71,7 +71,7 @@ impl Engine {
             gsi: gsi::Gsi::default(),
             hints: rx::Hints::default(),
             ready: VecDeque::new(),
-            hurry: false,
+            urgent: false,
             timers: Timers::default(),
             events: EventSink::default(),
         }
@@ -200,7 +200,7 @@ impl Engine {
     /// groups, or QPs in this one, as the device allows.
     pub fn attach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), VerbsError> {
         let qp = self.qps.get(qpn).ok_or_else(|| unknown(qpn))?;
-        if qp.made.service != QpType::Ud {
+        if qp.identity.service != QpType::Ud {
             return Err(VerbsError::InvalidRequest { why: "only UD QPs can join groups" });
         }
         if !group.to_ip().is_multicast() {
@@ -269,7 +269,7 @@ impl Engine {
     /// Does everything that is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         let window = self.window();
-        let Self { qps, memory, events, timers, ready, hurry, .. } = self;
+        let Self { qps, memory, events, timers, ready, urgent, .. } = self;
         // Mostly nothing is due.
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
@@ -280,7 +280,7 @@ impl Engine {
                 let guard = guard.get_or_insert_with(|| memory.guard());
                 qp.handle_timeout(&mut Ctx::new(now, guard, events, window));
             }
-            *hurry |= schedule(qp, window, ready, timers);
+            *urgent |= schedule(qp, window, ready, timers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
@@ -291,7 +291,7 @@ impl Engine {
     /// together, and do not hold up the program that the completion is for. Not for longer than a
     /// peer's patience, of some milliseconds.
     pub fn can_wait(&self) -> bool {
-        !self.hurry && self.doorbells.is_empty() && !self.gsi.has_mail()
+        !self.urgent && self.doorbells.is_empty() && !self.gsi.has_mail()
     }
 
     /// The next moment at which [`Engine::handle_timeout`] must be called, if any. It may turn out
@@ -335,7 +335,7 @@ impl Engine {
     fn schedule(&mut self, qpn: Qpn) {
         let window = self.window();
         if let Some(qp) = self.qps.get_mut(qpn) {
-            self.hurry |= schedule(qp, window, &mut self.ready, &mut self.timers);
+            self.urgent |= schedule(qp, window, &mut self.ready, &mut self.timers);
         }
     }
 }
@@ -345,10 +345,10 @@ impl Engine {
 fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) -> bool {
     if !qp.scheduled.ready && qp.has_work(window) {
         qp.scheduled.ready = true;
-        ready.push_back(qp.made.qpn);
+        ready.push_back(qp.identity.qpn);
     }
     if let Some(deadline) = qp.deadline() {
-        timers.arm(&mut qp.scheduled.timer, deadline, qp.made.qpn);
+        timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
     }
     !qp.can_wait(window)
 }

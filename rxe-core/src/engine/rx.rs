@@ -24,7 +24,7 @@ impl Engine {
             let reason = DropReason::Truncated;
             self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
         }
-        let Self { config, qps, groups, memory, events, ready, hurry, timers, gsi, hints, .. } =
+        let Self { config, qps, groups, memory, events, ready, urgent, timers, gsi, hints, .. } =
             self;
         hints.take(frame, qps);
         let guard = memory.guard();
@@ -46,9 +46,9 @@ impl Engine {
                 }
             };
             let qpn = packet.dest_qp();
-            if current.as_ref().is_none_or(|qp| qp.made.qpn != qpn) {
+            if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
-                    *hurry |= schedule(before, window, ready, timers);
+                    *urgent |= schedule(before, window, ready, timers);
                 }
                 ahead.walk(index, qps);
                 let crowded = qps.is_crowded();
@@ -103,7 +103,7 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            *hurry |= schedule(last, window, ready, timers);
+            *urgent |= schedule(last, window, ready, timers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
@@ -188,7 +188,7 @@ fn group<'g>(
 
 /// Whether a packet may reach this QP at all.
 fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Result<(), DropReason> {
-    let service = qp.made.service;
+    let service = qp.identity.service;
     let fits = matches!(
         (service, packet.info().service),
         (QpType::Rc, Service::Rc) | (QpType::Uc, Service::Uc) | (QpType::Ud, Service::Ud)
@@ -232,7 +232,7 @@ fn is_open(qp: &Qp, info: &OpInfo) -> bool {
 /// Whether a QP that does not want to hear itself has sent this datagram to a group.
 fn is_own(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> bool {
     qp.handle.blocks_own_multicast()
-        && packet.deth().is_some_and(|deth| deth.src_qp == qp.made.qpn)
+        && packet.deth().is_some_and(|deth| deth.src_qp == qp.identity.qpn)
         && config.gids.contains(&Gid::from(net.src))
 }
 

@@ -13,11 +13,11 @@ use crate::types::Qpn;
 /// Queue pairs of a block.
 const BLOCK: usize = 32;
 /// Of so many queue pairs a near cache holds all that is used.
-const FEW: usize = 64;
+const CACHED: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct QpTable {
-    index: Vec<Place>,
+    index: Vec<Entry>,
     blocks: Vec<Box<[Option<Qp>]>>,
     /// Where a queue pair has been destroyed.
     free: Vec<usize>,
@@ -26,7 +26,7 @@ pub(super) struct QpTable {
 
 /// A place of the index.
 #[derive(Debug, Default, Clone, Copy)]
-struct Place {
+struct Entry {
     /// 0 if it is free: no queue pair has that number.
     number: u32,
     slot: u32,
@@ -62,15 +62,15 @@ impl QpTable {
     /// Whether there are so many that one which was not used a moment ago is in no near cache.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
-        self.len > FEW
+        self.len > CACHED
     }
 
     /// Asks the processor for the index where it tells of this number, if there is a crowd.
     pub(super) fn prefetch_index(&self, qpn: Qpn) {
         if self.is_crowded()
-            && let Some(place) = self.index.get(self.home(qpn.value()))
+            && let Some(entry) = self.index.get(self.home(qpn.value()))
         {
-            prefetch::value(place);
+            prefetch::value(entry);
         }
     }
 
@@ -88,8 +88,8 @@ impl QpTable {
         debug_assert!(!self.contains(qpn) && qpn.value() != 0, "the engine has looked");
         if 4 * (self.len + 1) > 3 * self.index.len() {
             let old = std::mem::take(&mut self.index);
-            self.index = vec![Place::default(); (2 * old.len()).max(8)];
-            old.into_iter().filter(|place| place.number != 0).for_each(|place| self.enter(place));
+            self.index = vec![Entry::default(); (2 * old.len()).max(8)];
+            old.into_iter().filter(|entry| entry.number != 0).for_each(|entry| self.enter(entry));
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = self.blocks.len() * BLOCK;
@@ -98,7 +98,7 @@ impl QpTable {
             slot
         });
         self.blocks[slot / BLOCK][slot % BLOCK] = Some(qp);
-        self.enter(Place { number: qpn.value(), slot: u32::try_from(slot).expect("24 bits") });
+        self.enter(Entry { number: qpn.value(), slot: u32::try_from(slot).expect("24 bits") });
         self.len += 1;
     }
 
@@ -110,24 +110,24 @@ impl QpTable {
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let place = self.index[at];
-            if place.number == 0 {
+            let entry = self.index[at];
+            if entry.number == 0 {
                 break;
             }
-            let home = self.home(place.number);
+            let home = self.home(entry.number);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
-                self.index[hole] = place;
+                self.index[hole] = entry;
                 hole = at;
             }
         }
-        self.index[hole] = Place::default();
+        self.index[hole] = Entry::default();
         self.free.push(slot);
         self.len -= 1;
         self.blocks[slot / BLOCK][slot % BLOCK].take()
     }
 
     /// Writes into the index what is not in it.
-    fn enter(&mut self, new: Place) {
+    fn enter(&mut self, new: Entry) {
         let mask = self.index.len() - 1;
         let mut at = self.home(new.number);
         while self.index[at].number != 0 {
@@ -149,11 +149,11 @@ impl QpTable {
         let number = qpn.value();
         let mut at = self.home(number);
         loop {
-            let place = self.index.get(at)?;
-            if place.number == number {
+            let entry = self.index.get(at)?;
+            if entry.number == number {
                 return (number != 0).then_some(at);
             }
-            if place.number == 0 {
+            if entry.number == 0 {
                 return None;
             }
             at = (at + 1) & (self.index.len() - 1);
@@ -208,15 +208,15 @@ mod tests {
             if state >> 31 == 0 && model.insert(qpn) {
                 table.insert(qpn, qp(qpn, &cq, &doorbells));
             } else if state >> 31 == 1 {
-                assert_eq!(table.remove(qpn).map(|qp| qp.made.qpn), model.take(&qpn));
+                assert_eq!(table.remove(qpn).map(|qp| qp.identity.qpn), model.take(&qpn));
             }
-            assert_eq!(table.get(qpn).map(|qp| qp.made.qpn), model.get(&qpn).copied());
+            assert_eq!(table.get(qpn).map(|qp| qp.identity.qpn), model.get(&qpn).copied());
             assert_eq!(table.get_mut(qpn).is_some(), table.contains(qpn));
             assert_eq!(table.len(), model.len());
         }
-        let all: HashSet<_> = table.values_mut().map(|qp| qp.made.qpn).collect();
+        let all: HashSet<_> = table.values_mut().map(|qp| qp.identity.qpn).collect();
         assert_eq!(all, model);
-        assert!(all.iter().all(|&qpn| table.get(qpn).is_some_and(|qp| qp.made.qpn == qpn)));
+        assert!(all.iter().all(|&qpn| table.get(qpn).is_some_and(|qp| qp.identity.qpn == qpn)));
         assert!(table.blocks.len() <= 400_usize.div_ceil(BLOCK), "slots are used again");
         assert!(table.get(Qpn::from_wire(0)).is_none(), "what marks a free place is no number");
     }
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn numbers_of_any_stride_are_found_at_once() {
         for stride in [1, 2, 16, 256, 4096, 0x1_0000] {
-            let mut table = QpTable { index: vec![Place::default(); 512], ..QpTable::default() };
+            let mut table = QpTable { index: vec![Entry::default(); 512], ..QpTable::default() };
             let numbers = || (1..=200_u32).map(|i| (i * stride + 0x11) & 0xff_ffff);
-            numbers().for_each(|number| table.enter(Place { number, slot: 0 }));
+            numbers().for_each(|number| table.enter(Entry { number, slot: 0 }));
             let steps: usize = numbers()
                 .map(|number| {
                     let found = table.find(Qpn::from_wire(number)).unwrap();

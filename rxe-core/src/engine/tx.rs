@@ -12,18 +12,18 @@ use crate::wire::TxBatch;
 /// Packets that a QP may send before it is the next one's turn: as many as go in one call.
 const BUDGET: usize = 64;
 /// So many doorbells are answered at a time.
-const SOME: usize = 16;
+const DOORBELL_BATCH: usize = 16;
 
 impl Engine {
     /// Whether [`Engine::poll_transmit`] may have something to do. While it has not, a caller that
     /// polls need not call it.
     pub fn has_transmit_work(&self) -> bool {
-        self.hurry || !self.ready.is_empty() || !self.doorbells.is_empty() || self.gsi.has_work()
+        self.urgent || !self.ready.is_empty() || !self.doorbells.is_empty() || self.gsi.has_work()
     }
 
     /// Appends packets to `batch`, until it is full or nobody has anything to send.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) {
-        self.answer_doorbells();
+        self.take_doorbells();
         let before = batch.total();
         self.gsi.transmit(batch);
         self.count_sent(before, batch.total());
@@ -31,7 +31,7 @@ impl Engine {
             self.transmit_ready(now, batch);
             self.fail_behind_overflow(now);
         }
-        self.hurry = !self.ready.is_empty() || self.gsi.has_work();
+        self.urgent = !self.ready.is_empty() || self.gsi.has_work();
     }
 
     /// Lets queue pairs send, in turn. The memory is locked once for all of them.
@@ -40,7 +40,7 @@ impl Engine {
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop_front() else { break };
-            if self.ready.len() > SOME
+            if self.ready.len() > DOORBELL_BATCH
                 && let Some(&later) = self.ready.get(AHEAD)
             {
                 self.qps.prefetch(later);
@@ -65,11 +65,11 @@ impl Engine {
 
     /// Puts those that were posted to into the ready list. Of several at a time all that they need is
     /// asked for before the first is looked at.
-    fn answer_doorbells(&mut self) {
-        let mut rung = SmallVec::<[Qpn; SOME]>::new();
+    fn take_doorbells(&mut self) {
+        let mut rung = SmallVec::<[Qpn; DOORBELL_BATCH]>::new();
         while let Some(qpn) = self.doorbells.take() {
             rung.push(qpn);
-            if rung.len() == SOME {
+            if rung.len() == DOORBELL_BATCH {
                 self.serve(&rung);
                 rung.clear();
             }

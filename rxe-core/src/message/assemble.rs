@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::event::Fault;
 use crate::mem::write_spans;
 use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, SharedReceiveQueue, Status};
-use crate::service::{Ctx, Link, QpHandle};
+use crate::service::{Ctx, QpHandle, QpView};
 use crate::types::Key;
 use crate::wire::{OpKind, Packet};
 
@@ -63,21 +63,21 @@ impl Assembly {
     /// Takes a packet of a SEND whose order and length have been checked.
     pub(crate) fn send(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
         if packet.info().starts {
-            let receive = self.take_receive(link, ctx).ok_or(Fault::ReceiverNotReady)?;
-            let target = link.target.cloned();
+            let receive = self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?;
+            let target = view.target.cloned();
             self.message = Message::Send { receive, received: 0, target };
         }
-        self.fill(link, ctx, packet)
+        self.fill(view, ctx, packet)
     }
 
     /// The receive whose turn it is.
-    fn take_receive(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
-        self.take_spare().or_else(|| link.take_receive(ctx))
+    fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
+        self.take_spare().or_else(|| view.take_receive(ctx))
     }
 
     fn take_spare(&mut self) -> Option<RecvRequest> {
@@ -86,7 +86,7 @@ impl Assembly {
 
     fn fill(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
@@ -95,7 +95,7 @@ impl Assembly {
             return Err(Fault::OpcodeOutOfSequence);
         };
         // All packets of an XRC message name the same queue: its receive is of that one's domain.
-        if target.as_ref().map(|srq| srq.number()) != link.target.map(|srq| srq.number()) {
+        if target.as_ref().map(|srq| srq.number()) != view.target.map(|srq| srq.number()) {
             return Err(Fault::OpcodeOutOfSequence);
         }
         let bytes = packet.payload();
@@ -103,13 +103,13 @@ impl Assembly {
         if total > receive.capacity() {
             return Err(Fault::MessageTooLong);
         }
-        let pd = link.receive_pd();
+        let pd = view.receive_pd();
         let spans = ctx
             .mem
             .scatter(pd, &receive.sges, *received, bytes.len())
             .map_err(Fault::BadReceiveBuffer)?;
         if let Some(key) = packet.ieth() {
-            let invalidated = ctx.mem.invalidate(link.qpn(), Key::new(key));
+            let invalidated = ctx.mem.invalidate(view.qpn(), Key::new(key));
             invalidated.map_err(|_| Fault::InvalidateRefused)?;
         }
         write_spans(&spans, bytes).map_err(Fault::BadReceiveBuffer)?;
@@ -118,7 +118,7 @@ impl Assembly {
             return Ok(Delivered::Part);
         }
         if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            complete_receive(link, ctx, &receive, CompletionOp::Recv, total, packet, false);
+            complete_receive(view, ctx, &receive, CompletionOp::Recv, total, packet, false);
         }
         Ok(Delivered::Whole)
     }
@@ -126,7 +126,7 @@ impl Assembly {
     /// Takes a packet of a WRITE whose order and length have been checked.
     pub(crate) fn write(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
@@ -140,19 +140,19 @@ impl Assembly {
         };
         // Resources come before length and rkey: a peer that must wait learns it first. What is seen
         // here may be gone a moment later, so nothing but the order of the faults depends on it.
-        if info.completes_recv && self.spare.is_none() && link.has_no_receive() {
+        if info.completes_recv && self.spare.is_none() && view.has_no_receive() {
             return Err(Fault::ReceiverNotReady);
         }
         let total = received.checked_add(size).ok_or(Fault::BadLength)?;
         let fits = if info.ends { total == len } else { total < len };
-        if !fits || u64::from(len) > link.made.max_message {
+        if !fits || u64::from(len) > view.identity.max_message {
             return Err(Fault::BadLength);
         }
         let mut place = None;
         if len > 0 {
             // The whole range at the first packet, and again at each: the region may go away.
             let need = check::right(OpKind::Write);
-            let whole = ctx.remote_writable(link, rkey, va, u64::from(len), need);
+            let whole = ctx.remote_writable(view, rkey, va, u64::from(len), need);
             let whole = whole.map_err(Fault::RemoteAccess)?;
             place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
         }
@@ -160,7 +160,7 @@ impl Assembly {
         // acknowledged, and then its completion is owed. Nothing fails from here on but memory that is not there.
         let mut receive = None;
         if info.completes_recv {
-            receive = Some(self.take_receive(link, ctx).ok_or(Fault::ReceiverNotReady)?);
+            receive = Some(self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?);
         }
         if let Some(Err(why)) = place.map(|place| place.write(bytes)) {
             self.spare = receive.map(Box::new);
@@ -173,16 +173,16 @@ impl Assembly {
         self.message = Message::None;
         if let Some(receive) = receive {
             let op = CompletionOp::RecvRdmaWithImm;
-            complete_receive(link, ctx, &receive, op, u64::from(len), packet, false);
+            complete_receive(view, ctx, &receive, op, u64::from(len), packet, false);
         }
         Ok(Delivered::Whole)
     }
 
     /// Gives the message up. A receive that it had taken completes with `status`.
-    pub(crate) fn fail(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, status: Status) {
+    pub(crate) fn fail(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, status: Status) {
         if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
-            let link = Link { target: target.as_ref(), ..*link };
-            complete_receive_failed(&link, ctx, &receive, status);
+            let view = QpView { target: target.as_ref(), ..*view };
+            complete_receive_failed(&view, ctx, &receive, status);
         }
     }
 
@@ -195,10 +195,10 @@ impl Assembly {
     }
 
     /// Completes everything as flushed: the receive in use and those of the QP's own queue.
-    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
-        self.fail(link, ctx, Status::WorkRequestFlushed);
-        while let Some(receive) = self.take_spare().or_else(|| link.handle.rq.take_own()) {
-            complete_receive_failed(link, ctx, &receive, Status::WorkRequestFlushed);
+    pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        self.fail(view, ctx, Status::WorkRequestFlushed);
+        while let Some(receive) = self.take_spare().or_else(|| view.handle.rq.take_own()) {
+            complete_receive_failed(view, ctx, &receive, Status::WorkRequestFlushed);
         }
     }
 
@@ -213,7 +213,7 @@ impl Assembly {
 
 /// A receive is done. `ipv4` is for datagrams: how this one came.
 pub(crate) fn complete_receive(
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     receive: &RecvRequest,
     op: CompletionOp,
@@ -221,33 +221,33 @@ pub(crate) fn complete_receive(
     packet: &Packet<'_>,
     ipv4: bool,
 ) {
-    link.handle.rq.release();
+    view.handle.rq.release();
     let invalidated = packet.ieth().map(|key| Immediate::Invalidated(Key::new(key)));
     let completion = Completion {
         op,
         byte_len: u32::try_from(len).unwrap_or(u32::MAX),
         imm: packet.imm().map(Immediate::Data).or(invalidated),
-        src_qp: packet.deth().map_or(link.attr.dest_qp_num, |deth| deth.src_qp),
+        src_qp: packet.deth().map_or(view.attr.dest_qp_num, |deth| deth.src_qp),
         grh: packet.deth().is_some(),
         ipv4,
         solicited: packet.solicited(),
-        ..Completion::new(receive.id, Status::Success, link.qpn(), ctx.now)
+        ..Completion::new(receive.id, Status::Success, view.qpn(), ctx.now)
     };
-    ctx.complete(link.recv_cq(), completion);
+    ctx.complete(view.recv_cq(), completion);
 }
 
 /// A receive ends without a message.
 pub(crate) fn complete_receive_failed(
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     receive: &RecvRequest,
     status: Status,
 ) {
-    link.handle.rq.release();
+    view.handle.rq.release();
     let completion = Completion {
         op: CompletionOp::Recv,
-        src_qp: link.attr.dest_qp_num,
-        ..Completion::new(receive.id, status, link.qpn(), ctx.now)
+        src_qp: view.attr.dest_qp_num,
+        ..Completion::new(receive.id, status, view.qpn(), ctx.now)
     };
-    ctx.complete(link.recv_cq(), completion);
+    ctx.complete(view.recv_cq(), completion);
 }

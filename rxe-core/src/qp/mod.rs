@@ -1,7 +1,7 @@
 //! Queue pairs: attributes, the state machine, and what one is composed of. IBTA 10.2.4, 10.3, 11.2.5.
 //!
 //! A queue pair has a send side (a requester) and a receive side (a responder) that share nothing
-//! but the link: what both need to know and neither changes.
+//! but a view of it: what both need to know and neither changes.
 
 mod congestion;
 mod modify;
@@ -17,12 +17,12 @@ pub use state::check_modify;
 
 use crate::event::Event;
 use crate::prefetch;
-use crate::service::{Ctx, Dead, Link, Made, Window};
+use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
 use crate::types::Time;
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
-use sides::{RecvSide, SendSide, Stop};
+use sides::{RecvSide, SendFailure, SendSide};
 
 /// A queue pair as its engine holds it: all in one piece, of as many cache lines as a message needs,
 /// so that one of ten thousand costs no chain of cache misses. What a packet need not touch stands
@@ -31,7 +31,7 @@ use sides::{RecvSide, SendSide, Stop};
 #[repr(align(64))]
 pub(crate) struct Qp {
     pub(crate) handle: Arc<QpHandle>,
-    pub(crate) made: Made,
+    pub(crate) identity: QpIdentity,
     attr: QpAttr,
     /// How packets to the peer are addressed; known from RTR on.
     net: NetHeader,
@@ -55,12 +55,12 @@ pub(crate) struct Scheduled {
     pub(crate) timer: Option<Time>,
 }
 
-/// The link of a QP, leaving its sides free to be changed.
-macro_rules! link_of {
+/// The view of a QP, leaving its sides free to be changed.
+macro_rules! view_of {
     ($qp:expr, $ctx:expr) => {
-        Link {
+        QpView {
             handle: &$qp.handle,
-            made: &$qp.made,
+            identity: &$qp.identity,
             attr: &$qp.attr,
             net: $qp.net,
             window: $ctx.window,
@@ -68,7 +68,7 @@ macro_rules! link_of {
         }
     };
 }
-use link_of;
+use view_of;
 
 impl Qp {
     pub(crate) fn new(handle: Arc<QpHandle>) -> Self {
@@ -76,7 +76,7 @@ impl Qp {
         let (qpn, pd, max_message) = (handle.qpn, handle.init.pd, handle.max_message());
         Self {
             handle,
-            made: Made { qpn, pd, service, max_message },
+            identity: QpIdentity { qpn, pd, service, max_message },
             attr: QpAttr::default(),
             net: NetHeader::default(),
             send: SendSide::idle(service),
@@ -106,29 +106,29 @@ impl Qp {
         if !self.established {
             self.established = true;
             if self.state() == QpState::Rtr {
-                ctx.events.emit(Event::CommunicationEstablished { qpn: self.made.qpn });
+                ctx.events.emit(Event::CommunicationEstablished { qpn: self.identity.qpn });
             }
         }
         if packet.info().kind == OpKind::Cnp {
             // Marked or not: a notification is not answered with another.
-            ctx.events.emit(Event::CongestionNotified { qpn: self.made.qpn });
+            ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
             return self.congestion.notified(ctx.now);
         }
-        let connected = self.made.service != QpType::Ud;
+        let connected = self.identity.service != QpType::Ud;
         if connected && self.congestion.observe(ctx.now, net) {
-            ctx.events.emit(Event::CongestionSeen { qpn: self.made.qpn });
+            ctx.events.emit(Event::CongestionSeen { qpn: self.identity.qpn });
         }
         let target = packet.xrc_srq().and_then(|srq| {
             // The 8 bits above the number are reserved.
             self.handle.init.xrcd.as_ref()?.find(srq & 0xff_ffff)
         });
-        let link = Link { target: target.as_ref(), ..link_of!(self, ctx) };
+        let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
         let result = if packet.info().is_request {
-            self.recv.receive(&link, ctx, net, packet)
+            self.recv.receive(&view, ctx, net, packet)
         } else {
-            self.send.receive(&link, ctx, packet)
+            self.send.receive(&view, ctx, packet)
         };
-        self.settle(ctx, result);
+        self.apply_outcome(ctx, result);
     }
 
     /// Sends what it can, at most about `budget` packets. Whether more could be sent at once.
@@ -141,11 +141,11 @@ impl Qp {
         match self.state() {
             // What was posted since.
             QpState::Err => self.flush(ctx),
-            QpState::Sqe => self.send.flush(&link_of!(self, ctx), ctx),
+            QpState::Sqe => self.send.flush(&view_of!(self, ctx), ctx),
             _ => {}
         }
         let before = batch.total().1;
-        let connected = self.made.service != QpType::Ud;
+        let connected = self.identity.service != QpType::Ud;
         if connected {
             self.net.tos = self.congestion.mark(self.attr.ah_attr.traffic_class);
             if self.congestion.take_cnp() {
@@ -160,28 +160,28 @@ impl Qp {
         // Requests first: an acknowledgement is smaller than most of them, and so leaves in the same
         // run as the last of them, in one call.
         if budget > 0 && matches!(self.state(), QpState::Rts | QpState::Sqd) {
-            let link = link_of!(self, ctx);
-            let result = match self.send.transmit(&link, ctx, batch, budget) {
+            let view = view_of!(self, ctx);
+            let result = match self.send.transmit(&view, ctx, batch, budget) {
                 Ok(unfinished) => {
                     more |= unfinished;
                     Ok(())
                 }
-                Err(Stop::Sending) => {
+                Err(SendFailure::SendQueue) => {
                     self.set_state(QpState::Sqe);
-                    self.send.flush(&link_of!(self, ctx), ctx);
+                    self.send.flush(&view_of!(self, ctx), ctx);
                     Ok(())
                 }
-                Err(Stop::Everything) => Err(Dead),
+                Err(SendFailure::QueuePair) => Err(ConnectionError),
             };
-            self.settle(ctx, result);
+            self.apply_outcome(ctx, result);
         }
-        let link = link_of!(self, ctx);
-        let (unfinished, result) = self.recv.transmit(&link, ctx, batch, budget);
-        self.settle(ctx, result);
+        let view = view_of!(self, ctx);
+        let (unfinished, result) = self.recv.transmit(&view, ctx, batch, budget);
+        self.apply_outcome(ctx, result);
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
-            self.send.restart_timer(&link_of!(self, ctx), ctx);
+            self.send.restart_timer(&view_of!(self, ctx), ctx);
         }
         if budget > 0 { more | unfinished } else { self.recv.has_small_work() }
     }
@@ -199,18 +199,18 @@ impl Qp {
 
     /// Does what is due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        let link = link_of!(self, ctx);
+        let view = view_of!(self, ctx);
         if self.congestion.is_held() {
-            self.send.restart_timer(&link, ctx);
+            self.send.restart_timer(&view, ctx);
         }
         self.congestion.release(ctx.now);
-        let result = self.send.handle_timeout(&link, ctx);
-        self.settle(ctx, result);
+        let result = self.send.handle_timeout(&view, ctx);
+        self.apply_outcome(ctx, result);
     }
 
     /// This host did not run for a while: the peer's silence since then says nothing.
     pub(crate) fn excuse(&mut self, ctx: &Ctx<'_>) {
-        self.send.excuse(&link_of!(self, ctx), ctx);
+        self.send.excuse(&view_of!(self, ctx), ctx);
     }
 
     /// When it next wants to be called.
@@ -227,7 +227,7 @@ impl Qp {
 
     /// The program may have posted requests: its doorbell rang.
     pub(crate) fn posted(&mut self) {
-        self.handle.answered();
+        self.handle.doorbell_seen();
         self.send.posted();
     }
 
@@ -251,19 +251,19 @@ impl Qp {
     }
 
     fn has_requests(&self, window: Window) -> bool {
-        let (handle, made, attr, net) = (&self.handle, &self.made, &self.attr, self.net);
-        let link = Link { handle, made, attr, net, window, target: None };
-        matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&link)
+        let (handle, identity, attr, net) = (&self.handle, &self.identity, &self.attr, self.net);
+        let view = QpView { handle, identity, attr, net, window, target: None };
+        matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view)
     }
 
     /// After every call: the error state where the call ended in it, the drained event where due.
-    fn settle(&mut self, ctx: &mut Ctx<'_>, result: Result<(), Dead>) {
+    fn apply_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
         if (result.is_err() || ctx.overflow) && self.state() != QpState::Err {
             self.enter_error(ctx);
         }
         if self.state() == QpState::Sqd && self.send.take_drained() && self.attr.en_sqd_async_notify
         {
-            ctx.events.emit(Event::SqDrained { qpn: self.made.qpn });
+            ctx.events.emit(Event::SqDrained { qpn: self.identity.qpn });
         }
     }
 
@@ -280,14 +280,14 @@ impl Qp {
         self.set_state(QpState::Err);
         self.flush(ctx);
         if self.handle.rq.is_shared() {
-            ctx.events.emit(Event::LastWqeReached { qpn: self.made.qpn });
+            ctx.events.emit(Event::LastWqeReached { qpn: self.identity.qpn });
         }
     }
 
     fn flush(&mut self, ctx: &mut Ctx<'_>) {
-        let link = link_of!(self, ctx);
-        self.send.flush(&link, ctx);
-        self.recv.flush(&link, ctx);
+        let view = view_of!(self, ctx);
+        self.send.flush(&view, ctx);
+        self.recv.flush(&view, ctx);
     }
 
     fn set_state(&mut self, state: QpState) {

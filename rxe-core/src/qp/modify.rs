@@ -3,10 +3,10 @@
 
 use super::congestion::Congestion;
 use super::sides::{RecvSide, SendSide};
-use super::{Qp, check_modify, link_of};
+use super::{Qp, check_modify, view_of};
 use crate::config::{Config, SourcePort};
 use crate::error::VerbsError;
-use crate::service::{Ctx, Link};
+use crate::service::{Ctx, QpView};
 use crate::types::{AddressVector, AttrMask, QpAttr, QpState};
 use crate::wire::{NetHeader, UDP_PORT};
 
@@ -48,7 +48,7 @@ impl Qp {
                 self.set_state(to);
             }
             (QpState::Rtr, QpState::Rts) => {
-                self.send = SendSide::start(self.attr.sq_psn, &link_of!(self, ctx));
+                self.send = SendSide::start(self.attr.sq_psn, &view_of!(self, ctx));
                 self.set_state(to);
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
@@ -58,7 +58,7 @@ impl Qp {
             (QpState::Rts, QpState::Sqd) => {
                 self.set_state(to);
                 self.send.drain();
-                self.settle(ctx, Ok(()));
+                self.apply_outcome(ctx, Ok(()));
             }
             _ => self.set_state(to),
         }
@@ -177,7 +177,7 @@ fn check_values(config: &Config, new: &QpAttr, mask: AttrMask) -> Result<(), Ver
     })?;
     check(AttrMask::PATH_MTU, "path_mtu", new.path_mtu <= config.max_mtu, &|| {
         format!(
-            "{} does not fit the link, whose largest path MTU is {} (active_mtu of ibv_query_port): use \
+            "{} does not fit the view, whose largest path MTU is {} (active_mtu of ibv_query_port): use \
              at most that, the same at both ends, or give the interface a larger MTU",
             new.path_mtu.bytes(),
             config.max_mtu.bytes()

@@ -1,6 +1,6 @@
 //! The send and receive side of a queue pair, by transport service: one place that chooses.
 
-use crate::service::{Ctx, Dead, Link, QpHandle, SendError};
+use crate::service::{ConnectionError, Ctx, QpHandle, QpView, SendError};
 use crate::types::{Psn, QpType, Time};
 use crate::wire::{NetHeader, Packet, TxBatch};
 use crate::{rc, uc, ud};
@@ -21,12 +21,12 @@ pub(super) enum RecvSide {
     Ud,
 }
 
-/// How a send side ended its queue.
-pub(super) enum Stop {
+/// What can not go on after a send side failed.
+pub(super) enum SendFailure {
     /// Only sending has stopped: the QP goes to SQE.
-    Sending,
+    SendQueue,
     /// Nothing goes on: the QP goes to ERR.
-    Everything,
+    QueuePair,
 }
 
 /// The same call on whichever side it is.
@@ -51,10 +51,10 @@ impl SendSide {
     }
 
     /// In RTS.
-    pub(super) fn start(sq_psn: Psn, link: &Link<'_>) -> Self {
-        match link.made.service {
+    pub(super) fn start(sq_psn: Psn, view: &QpView<'_>) -> Self {
+        match view.identity.service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
-                Self::Rc(rc::Requester::new(sq_psn, link))
+                Self::Rc(rc::Requester::new(sq_psn, view))
             }
             QpType::Uc => Self::Uc(uc::Requester::new(sq_psn)),
             QpType::Ud => Self::Ud(ud::Requester::new(sq_psn)),
@@ -64,12 +64,12 @@ impl SendSide {
     /// Takes a response. Only RC has such.
     pub(super) fn receive(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Dead> {
+    ) -> Result<(), ConnectionError> {
         match self {
-            Self::Rc(requester) => requester.receive(link, ctx, packet),
+            Self::Rc(requester) => requester.receive(view, ctx, packet),
             Self::Uc(_) | Self::Ud(_) => Ok(()),
         }
     }
@@ -77,23 +77,23 @@ impl SendSide {
     /// Sends up to about `budget` packets. Whether it stopped although more may be sent.
     pub(super) fn transmit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         budget: usize,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, SendFailure> {
         match self {
             Self::Rc(requester) => {
-                let more = requester.transmit(link, ctx, batch, budget);
-                requester.reap(link, ctx).map_err(|Dead| Stop::Everything)?;
+                let more = requester.transmit(view, ctx, batch, budget);
+                requester.reap(view, ctx).map_err(|ConnectionError| SendFailure::QueuePair)?;
                 Ok(more)
             }
-            Self::Uc(requester) => {
-                requester.transmit(link, ctx, batch, budget).map_err(|SendError| Stop::Sending)
-            }
-            Self::Ud(requester) => {
-                requester.transmit(link, ctx, batch, budget).map_err(|SendError| Stop::Sending)
-            }
+            Self::Uc(requester) => requester
+                .transmit(view, ctx, batch, budget)
+                .map_err(|SendError| SendFailure::SendQueue),
+            Self::Ud(requester) => requester
+                .transmit(view, ctx, batch, budget)
+                .map_err(|SendError| SendFailure::SendQueue),
         }
     }
 
@@ -111,36 +111,36 @@ impl SendSide {
         }
     }
 
-    pub(super) fn has_work(&self, link: &Link<'_>) -> bool {
+    pub(super) fn has_work(&self, view: &QpView<'_>) -> bool {
         match self {
             Self::Rc(requester) => requester.has_work(),
-            Self::Uc(requester) => requester.has_work(link),
-            Self::Ud(requester) => requester.has_work(link),
+            Self::Uc(requester) => requester.has_work(view),
+            Self::Ud(requester) => requester.has_work(view),
         }
     }
 
     pub(super) fn handle_timeout(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
-    ) -> Result<(), Dead> {
+    ) -> Result<(), ConnectionError> {
         match self {
-            Self::Rc(requester) => requester.handle_timeout(link, ctx),
+            Self::Rc(requester) => requester.handle_timeout(view, ctx),
             Self::Uc(_) | Self::Ud(_) => Ok(()),
         }
     }
 
     /// Requests were held up on this side: the peer has the whole time to answer again.
-    pub(super) fn restart_timer(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+    pub(super) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if let Self::Rc(requester) = self {
-            requester.restart_timer(link, ctx);
+            requester.restart_timer(view, ctx);
         }
     }
 
     /// This host did not run for a while.
-    pub(super) fn excuse(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+    pub(super) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if let Self::Rc(requester) = self {
-            requester.excuse(link, ctx);
+            requester.excuse(view, ctx);
         }
     }
 
@@ -151,8 +151,8 @@ impl SendSide {
         }
     }
 
-    pub(super) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
-        each!(Self, self, it => it.flush(link, ctx));
+    pub(super) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        each!(Self, self, it => it.flush(view, ctx));
     }
 
     pub(super) fn forget(&mut self, handle: &QpHandle) {
@@ -190,15 +190,15 @@ impl RecvSide {
     /// Takes a request.
     pub(super) fn receive(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         net: &NetHeader,
         packet: &Packet<'_>,
-    ) -> Result<(), Dead> {
+    ) -> Result<(), ConnectionError> {
         match self {
-            Self::Rc(responder) => return responder.receive(link, ctx, packet),
-            Self::Uc(responder) => responder.receive(link, ctx, packet),
-            Self::Ud => ud::receive(link, ctx, net, packet),
+            Self::Rc(responder) => return responder.receive(view, ctx, packet),
+            Self::Uc(responder) => responder.receive(view, ctx, packet),
+            Self::Ud => ud::receive(view, ctx, net, packet),
         }
         Ok(())
     }
@@ -207,13 +207,13 @@ impl RecvSide {
     /// Only RC has such.
     pub(super) fn transmit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         budget: usize,
-    ) -> (bool, Result<(), Dead>) {
+    ) -> (bool, Result<(), ConnectionError>) {
         match self {
-            Self::Rc(responder) => responder.transmit(link, ctx, batch, budget),
+            Self::Rc(responder) => responder.transmit(view, ctx, batch, budget),
             Self::Uc(_) | Self::Ud => (false, Ok(())),
         }
     }
@@ -231,11 +231,11 @@ impl RecvSide {
         !matches!(self, Self::Rc(responder) if !responder.can_wait())
     }
 
-    pub(super) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+    pub(super) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         match self {
-            Self::Rc(responder) => responder.flush(link, ctx),
-            Self::Uc(responder) => responder.flush(link, ctx),
-            Self::Ud => crate::message::Assembly::default().flush(link, ctx),
+            Self::Rc(responder) => responder.flush(view, ctx),
+            Self::Uc(responder) => responder.flush(view, ctx),
+            Self::Ud => crate::message::Assembly::default().flush(view, ctx),
         }
     }
 

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use crate::message::Outgoing;
 use crate::prefetch;
 use crate::queue::{SendRequest, Status};
-use crate::service::Link;
+use crate::service::QpView;
 use crate::types::Psn;
 
 /// A send request on its way.
@@ -43,15 +43,15 @@ impl Wqe {
     }
 
     /// The message, for cutting packets off.
-    pub(super) fn outgoing(&self, link: &Link<'_>) -> Outgoing<'_> {
+    pub(super) fn outgoing(&self, view: &QpView<'_>) -> Outgoing<'_> {
         Outgoing {
-            service: link.service(),
+            service: view.service(),
             request: &self.request,
             len: self.len,
             first: self.first,
             packets: self.packets,
-            mtu: link.attr.path_mtu.bytes(),
-            dest_qp: link.attr.dest_qp_num,
+            mtu: view.attr.path_mtu.bytes(),
+            dest_qp: view.attr.dest_qp_num,
         }
     }
 

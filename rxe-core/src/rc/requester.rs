@@ -4,8 +4,8 @@ use crate::event::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;
 use crate::queue::{SendFlags, SendOp, SendRequest, Status};
 use crate::service::{
-    Ctx, Dead, Drain, Link, QpHandle, bad_memory, check_memory, complete_send, completion_op,
-    do_local,
+    ConnectionError, Ctx, Drain, QpHandle, QpView, bad_memory, check_memory, complete_send,
+    completion_op, do_local,
 };
 use crate::types::{Psn, Time};
 use crate::wire::TxBatch;
@@ -46,12 +46,12 @@ const ASK_EVERY: u32 = 32;
 
 impl Requester {
     /// A requester in RTS.
-    pub(crate) fn new(sq_psn: Psn, link: &Link<'_>) -> Self {
+    pub(crate) fn new(sq_psn: Psn, view: &QpView<'_>) -> Self {
         Self {
             inflight: Inflight::new(sq_psn),
-            retry: Retry::new(link.attr),
-            window: SendWindow::new(link),
-            posted: !link.handle.sq.is_empty(),
+            retry: Retry::new(view.attr),
+            window: SendWindow::new(view),
+            posted: !view.handle.sq.is_empty(),
             ..Self::default()
         }
     }
@@ -59,7 +59,7 @@ impl Requester {
     /// Sends up to about `budget` packets. Whether it stopped although more may be sent.
     pub(crate) fn transmit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         budget: usize,
@@ -68,7 +68,7 @@ impl Requester {
             if batch.is_full() {
                 return true;
             }
-            if self.retry.is_waiting() || !self.send_one(link, ctx, batch) {
+            if self.retry.is_waiting() || !self.send_one(view, ctx, batch) {
                 if self.is_unasked() {
                     self.unasked = 0;
                     self.inflight.rewind();
@@ -105,9 +105,9 @@ impl Requester {
     }
 
     /// Sends one packet, if one may be sent.
-    fn send_one(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, batch: &mut TxBatch) -> bool {
+    fn send_one(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, batch: &mut TxBatch) -> bool {
         if self.inflight.current().is_none() {
-            self.take(link, ctx);
+            self.take(view, ctx);
         }
         let Some((wqe, started)) = self.inflight.current() else { return false };
         if wqe.failed.is_some() {
@@ -118,20 +118,20 @@ impl Requester {
                 return false;
             }
             if wqe.request.op.is_local() {
-                return self.do_local(link, ctx);
+                return self.do_local(view, ctx);
             }
-            let mtu = link.attr.path_mtu.bytes();
-            let chunk = self.window.read_chunk(link.attr.max_rd_atomic);
+            let mtu = view.attr.path_mtu.bytes();
+            let chunk = self.window.read_chunk(view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
-        let Some(count) = self.admitted(link) else { return false };
-        self.emit(link, ctx, batch, count)
+        let Some(count) = self.admitted(view) else { return false };
+        self.emit(view, ctx, batch, count)
     }
 
     /// Carries out a request that sends nothing; it completes when all before it have.
-    fn do_local(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) -> bool {
+    fn do_local(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) -> bool {
         let Some((wqe, _)) = self.inflight.current() else { return false };
-        match do_local(&wqe.request, link, ctx) {
+        match do_local(&wqe.request, view, ctx) {
             Ok(()) => {
                 self.inflight.start(0, 1);
                 true
@@ -144,12 +144,12 @@ impl Requester {
     }
 
     /// How many PSNs the next packet may use: one, or for a READ request those of its answer.
-    fn admitted(&self, link: &Link<'_>) -> Option<u32> {
+    fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
         let room = self.window.limit().saturating_sub(used);
         let op = &wqe.request.op;
-        if op.is_answered() && self.inflight.reads() >= usize::from(link.attr.max_rd_atomic) {
+        if op.is_answered() && self.inflight.reads() >= usize::from(view.attr.max_rd_atomic) {
             return None;
         }
         if matches!(op, SendOp::Read { .. }) {
@@ -164,7 +164,7 @@ impl Requester {
 
     fn emit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         count: u32,
@@ -174,15 +174,15 @@ impl Requester {
         let last = index + count == wqe.packets;
         if last && self.inflight.following().is_none() {
             // Whether to ask for an answer depends on what follows.
-            self.take(link, ctx);
+            self.take(view, ctx);
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
         let ask = !awaits_data && self.asks(last);
-        let memory = (ctx.mem, link.made.pd);
-        let segment = Segment::new(wqe.outgoing(link), index, count, memory);
+        let memory = (ctx.mem, view.identity.pd);
+        let segment = Segment::new(wqe.outgoing(view), index, count, memory);
         let sent =
-            segment.and_then(|segment| segment.doubled(self.doubled).emit(batch, link.net, ask));
+            segment.and_then(|segment| segment.doubled(self.doubled).emit(batch, view.net, ask));
         if let Err(why) = sent {
             // The region, or its memory, went away under the request.
             self.unreadable = Some(why);
@@ -191,7 +191,7 @@ impl Requester {
         }
         self.inflight.sent(count, awaits_data);
         self.unasked = if ask || awaits_data { 0 } else { self.unasked + 1 };
-        self.retry.on_sent(ctx.now, link.attr);
+        self.retry.on_sent(ctx.now, view.attr);
         true
     }
 
@@ -214,14 +214,14 @@ impl Requester {
         last && !more
     }
 
-    fn take(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
+    fn take(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if !self.posted {
             return;
         }
-        match link.handle.sq.take() {
+        match view.handle.sq.take() {
             Some(request) => {
                 let mut wqe = Wqe::new(request);
-                wqe.failed = check(&wqe, link, ctx).err();
+                wqe.failed = check(&wqe, view, ctx).err();
                 self.inflight.push(wqe);
             }
             None => self.posted = false,
@@ -234,56 +234,60 @@ impl Requester {
     }
 
     /// Completes the oldest requests, as far as they sent nothing, or can not be carried out.
-    pub(crate) fn reap(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
-        self.reap_local(link, ctx);
+    pub(crate) fn reap(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<(), ConnectionError> {
+        self.reap_local(view, ctx);
         match self.inflight.front().and_then(|wqe| wqe.failed) {
             Some(status) => {
                 let detail = self.unreadable.take();
                 if let Some(why) = detail {
-                    ctx.faulted(link, why);
+                    ctx.faulted(view, why);
                 }
-                Err(self.fail_front(link, ctx, status, detail))
+                Err(self.fail_front(view, ctx, status, detail))
             }
             None => Ok(()),
         }
     }
 
-    fn reap_local(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+    fn reap_local(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         while let Some(wqe) = self.inflight.pop_local() {
-            complete_send(link, ctx, &wqe.request, Status::Success);
+            complete_send(view, ctx, &wqe.request, Status::Success);
         }
     }
 
     /// The oldest request that is not complete ends with `status`, and the queue pair with it.
     pub(super) fn fail_front(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         status: Status,
         detail: Option<AccessError>,
-    ) -> Dead {
+    ) -> ConnectionError {
         // What sent nothing has no part in it.
-        self.reap_local(link, ctx);
+        self.reap_local(view, ctx);
         if let Some(wqe) = self.inflight.pop() {
-            let (detail, request) = self.describe(link, ctx, &wqe.request, status, detail);
-            ctx.events.emit(Event::RequestFailed { qpn: link.qpn(), status, detail, request });
-            complete_send(link, ctx, &wqe.request, status);
+            let (detail, request) = self.describe(view, ctx, &wqe.request, status, detail);
+            ctx.events.emit(Event::RequestFailed { qpn: view.qpn(), status, detail, request });
+            complete_send(view, ctx, &wqe.request, status);
         }
         self.retry.stop();
-        Dead
+        ConnectionError
     }
 
     /// What a person wants to know of a request that failed, with what was wrong with its memory.
     fn describe(
         &self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &Ctx<'_>,
         request: &SendRequest,
         status: Status,
         detail: Option<AccessError>,
     ) -> (Option<AccessError>, FailedRequest) {
         let local = match status {
-            Status::LocalProtection => bad_memory(request, link, ctx),
+            Status::LocalProtection => bad_memory(request, view, ctx),
             _ => None,
         };
         let own =
@@ -299,21 +303,21 @@ impl Requester {
         let failed = FailedRequest {
             op: completion_op(&request.op),
             range: own.or_else(theirs),
-            peer: link.net.dst,
-            peer_qp: link.attr.dest_qp_num,
+            peer: view.net.dst,
+            peer_qp: view.attr.dest_qp_num,
             answered: self.answered,
         };
         (detail.or(local.map(|(_, why)| why)), failed)
     }
 
     /// Completes everything, begun or not, as flushed. IBTA 10.3.1.6.
-    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+    pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.retry.stop();
         while let Some(wqe) = self.inflight.pop() {
-            complete_send(link, ctx, &wqe.request, Status::WorkRequestFlushed);
+            complete_send(view, ctx, &wqe.request, Status::WorkRequestFlushed);
         }
-        while let Some(request) = link.handle.sq.take() {
-            complete_send(link, ctx, &request, Status::WorkRequestFlushed);
+        while let Some(request) = view.handle.sq.take() {
+            complete_send(view, ctx, &request, Status::WorkRequestFlushed);
         }
     }
 
@@ -342,13 +346,13 @@ impl Requester {
     }
 
     /// Requests were held up on this side: the peer has the whole time to answer again.
-    pub(crate) fn restart_timer(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
-        self.retry.restart(ctx.now, link.attr);
+    pub(crate) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
+        self.retry.restart(ctx.now, view.attr);
     }
 
     /// This host did not run for a while: see [`Retry::excuse`].
-    pub(crate) fn excuse(&mut self, link: &Link<'_>, ctx: &Ctx<'_>) {
-        self.retry.excuse(ctx.now, link.attr);
+    pub(crate) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
+        self.retry.excuse(ctx.now, view.attr);
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -357,9 +361,9 @@ impl Requester {
 }
 
 /// Whether the request can be carried out at all, before its first packet.
-fn check(wqe: &Wqe, link: &Link<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
-    if wqe.request.op.is_answered() && link.attr.max_rd_atomic == 0 {
+fn check(wqe: &Wqe, view: &QpView<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
+    if wqe.request.op.is_answered() && view.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);
     }
-    check_memory(&wqe.request, link, ctx)
+    check_memory(&wqe.request, view, ctx)
 }

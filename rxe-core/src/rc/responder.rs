@@ -8,7 +8,7 @@ use crate::bounds::max_answers;
 use crate::event::{Event, Fault, MemoryRange};
 use crate::mem::{Access, AccessError, append_spans};
 use crate::message::{Assembly, Delivered, check, packets};
-use crate::service::{Ctx, Dead, Link, QpHandle};
+use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
 use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
@@ -59,29 +59,29 @@ impl Responder {
     /// Takes a request.
     pub(crate) fn receive(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Dead> {
+    ) -> Result<(), ConnectionError> {
         if self.ending.is_some() {
-            ctx.drop_packet(link, DropReason::WrongQpState);
+            ctx.drop_packet(view, DropReason::WrongQpState);
             return Ok(());
         }
         let ahead = packet.psn().diff(self.expected);
         if ahead < 0 {
-            self.duplicate(link, ctx, packet);
+            self.duplicate(view, ctx, packet);
             return Ok(());
         }
         if ahead > 0 && self.refused {
             // Reported already; one NAK a gap. C9-113.
             self.note_dropped(packet.psn());
-            ctx.drop_packet(link, DropReason::GapAlreadyReported);
+            ctx.drop_packet(view, DropReason::GapAlreadyReported);
             return Ok(());
         }
         // What was reported is out of date if the packet that was missing has come after all.
         let waiting = self.refused && self.replies.take_resend();
         let result =
-            if ahead > 0 { Err(Fault::SequenceGap) } else { self.execute(link, ctx, packet) };
+            if ahead > 0 { Err(Fault::SequenceGap) } else { self.execute(view, ctx, packet) };
         match result {
             Ok(()) => {
                 self.refused = false;
@@ -95,7 +95,7 @@ impl Responder {
                     self.dropped_to = self.expected;
                 }
                 self.note_dropped(packet.psn());
-                self.refuse(link, ctx, fault, asked(packet))
+                self.refuse(view, ctx, fault, asked(packet))
             }
         }
     }
@@ -122,32 +122,32 @@ impl Responder {
     /// The checks, in order, and the operation if they pass. The packet's PSN is the expected one.
     fn execute(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let info = packet.info();
-        if info.has_xrceth && link.target.is_none() {
+        if info.has_xrceth && view.target.is_none() {
             return Err(Fault::UnknownXrcSrq);
         }
         check::sequence(self.message.assembling(), info)?;
-        check::enabled(packet, link.attr.qp_access_flags)?;
-        check::length(packet, link.attr.path_mtu.bytes())?;
+        check::enabled(packet, view.attr.qp_access_flags)?;
+        check::length(packet, view.attr.path_mtu.bytes())?;
         match info.kind {
             OpKind::Send => {
-                let delivered = self.message.send(link, ctx, packet)?;
+                let delivered = self.message.send(view, ctx, packet)?;
                 self.delivered(packet, delivered);
                 Ok(())
             }
             OpKind::Write => {
-                let delivered = self.message.write(link, ctx, packet)?;
+                let delivered = self.message.write(view, ctx, packet)?;
                 self.delivered(packet, delivered);
                 Ok(())
             }
-            OpKind::ReadRequest => self.read(link, ctx, packet),
-            OpKind::AtomicWrite => self.atomic_write(link, ctx, packet),
-            OpKind::Flush => self.flush_memory(link, ctx, packet),
-            _ => self.atomic(link, ctx, packet),
+            OpKind::ReadRequest => self.read(view, ctx, packet),
+            OpKind::AtomicWrite => self.atomic_write(view, ctx, packet),
+            OpKind::Flush => self.flush_memory(view, ctx, packet),
+            _ => self.atomic(view, ctx, packet),
         }
     }
 
@@ -164,26 +164,26 @@ impl Responder {
 
     fn read(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let reth = packet.reth().ok_or(Fault::BadLength)?;
-        self.check_room(link)?;
-        if u64::from(reth.dma_len) > link.made.max_message {
+        self.check_room(view)?;
+        if u64::from(reth.dma_len) > view.identity.max_message {
             return Err(Fault::BadLength);
         }
         if reth.dma_len > 0 {
             let need = check::right(OpKind::ReadRequest);
-            let span = ctx.remote(link, reth.rkey, reth.va, u64::from(reth.dma_len), need);
+            let span = ctx.remote(view, reth.rkey, reth.va, u64::from(reth.dma_len), need);
             span.map_err(Fault::RemoteAccess)?;
         }
-        let count = packets(reth.dma_len, link.attr.path_mtu.bytes());
+        let count = packets(reth.dma_len, view.attr.path_mtu.bytes());
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let kind = SavedKind::Read { va, rkey, len };
         self.message_done();
-        self.save(link, Saved { first: packet.psn(), packets: count, kind });
-        let (first, pd, msn) = (packet.psn(), link.pd(), self.msn);
+        self.save(view, Saved { first: packet.psn(), packets: count, kind });
+        let (first, pd, msn) = (packet.psn(), view.pd(), self.msn);
         let again = false;
         let read = ReadReply { first, packets: count, sent: 0, pd, va, rkey, len, msn, again };
         self.replies.push(Reply::Read(read));
@@ -193,17 +193,17 @@ impl Responder {
 
     fn atomic(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let operands = packet.atomic().ok_or(Fault::BadLength)?;
-        self.check_room(link)?;
+        self.check_room(view)?;
         if !operands.va.is_multiple_of(8) {
             return Err(Fault::MisalignedAtomic);
         }
         let need = Access::REMOTE_ATOMIC;
-        let span = ctx.remote_writable(link, operands.rkey, operands.va, 8, need);
+        let span = ctx.remote_writable(view, operands.rkey, operands.va, 8, need);
         let span = span.map_err(Fault::RemoteAccess)?;
         let value = match packet.info().kind {
             OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
@@ -213,7 +213,7 @@ impl Responder {
         let value = value.map_err(Fault::RemoteAccess)?;
         self.message_done();
         let kind = SavedKind::Atomic { value };
-        self.save(link, Saved { first: packet.psn(), packets: 1, kind });
+        self.save(view, Saved { first: packet.psn(), packets: 1, kind });
         self.replies.push(Reply::Atomic { psn: packet.psn(), msn: self.msn, value, again: false });
         self.advance_by(1);
         Ok(())
@@ -221,13 +221,13 @@ impl Responder {
 
     fn atomic_write(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let reth = packet.reth().ok_or(Fault::BadLength)?;
         let bytes = <[u8; 8]>::try_from(packet.payload()).map_err(|_| Fault::BadLength)?;
-        self.check_room(link)?;
+        self.check_room(view)?;
         if reth.dma_len != 8 {
             return Err(Fault::BadLength);
         }
@@ -235,51 +235,51 @@ impl Responder {
             return Err(Fault::MisalignedAtomic);
         }
         let need = check::right(OpKind::AtomicWrite);
-        let span = ctx.remote_writable(link, reth.rkey, reth.va, 8, need);
+        let span = ctx.remote_writable(view, reth.rkey, reth.va, 8, need);
         let span = span.map_err(Fault::RemoteAccess)?;
         span.store(bytes).map_err(Fault::RemoteAccess)?;
-        self.answer_empty(link, packet.psn());
+        self.answer_empty(view, packet.psn());
         Ok(())
     }
 
     fn flush_memory(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         const WHOLE_REGION: u32 = 1;
         let (reth, feth) = packet.reth().zip(packet.feth()).ok_or(Fault::BadLength)?;
-        self.check_room(link)?;
+        self.check_room(view)?;
         let need = check::flush_right(packet)?;
         let checked = match feth >> 4 & 0x3 {
-            WHOLE_REGION => ctx.mem.remote_region(link.pd(), reth.rkey, need),
-            0 => ctx.remote(link, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),
+            WHOLE_REGION => ctx.mem.remote_region(view.pd(), reth.rkey, need),
+            0 => ctx.remote(view, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),
             _ => return Err(Fault::OperationNotEnabled),
         };
         checked.map_err(Fault::RemoteAccess)?;
         // What was written before is in memory already; this orders it before the answer.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.answer_empty(link, packet.psn());
+        self.answer_empty(view, packet.psn());
         Ok(())
     }
 
     /// The request at `psn` is done; its answer is a READ response without data.
-    fn answer_empty(&mut self, link: &Link<'_>, psn: Psn) {
+    fn answer_empty(&mut self, view: &QpView<'_>, psn: Psn) {
         self.message_done();
-        self.save(link, Saved { first: psn, packets: 1, kind: SavedKind::Nothing });
+        self.save(view, Saved { first: psn, packets: 1, kind: SavedKind::Nothing });
         self.replies.push(Reply::Read(ReadReply::empty(psn, self.msn)));
         self.advance_by(1);
     }
 
     /// The peer may have `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
-    fn check_room(&self, link: &Link<'_>) -> Result<(), Fault> {
-        let limit = usize::from(link.attr.max_dest_rd_atomic);
+    fn check_room(&self, view: &QpView<'_>) -> Result<(), Fault> {
+        let limit = usize::from(view.attr.max_dest_rd_atomic);
         if self.replies.reads() < limit { Ok(()) } else { Err(Fault::TooManyReads) }
     }
 
-    fn save(&mut self, link: &Link<'_>, saved: Saved) {
-        self.replay.save(saved, link.attr.max_dest_rd_atomic);
+    fn save(&mut self, view: &QpView<'_>, saved: Saved) {
+        self.replay.save(saved, view.attr.max_dest_rd_atomic);
     }
 
     fn message_done(&mut self) {
@@ -291,7 +291,7 @@ impl Responder {
     }
 
     /// A request that was carried out already: the answer must have been lost. IBTA 9.7.5.1.5.
-    fn duplicate(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+    fn duplicate(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         ctx.events.counters.duplicate_request += 1;
         let (psn, msn) = (packet.psn(), self.msn);
         let reply = match packet.info().kind {
@@ -299,7 +299,7 @@ impl Responder {
                 self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, msn);
                 return;
             }
-            OpKind::ReadRequest => self.read_again(link, packet),
+            OpKind::ReadRequest => self.read_again(view, packet),
             OpKind::CompareSwap | OpKind::FetchAdd => {
                 match self.replay.find(psn).map(|saved| saved.kind) {
                     Some(SavedKind::Atomic { value }) => {
@@ -318,23 +318,23 @@ impl Responder {
             }
             _ => None,
         };
-        let limit = usize::from(link.attr.max_dest_rd_atomic);
+        let limit = usize::from(view.attr.max_dest_rd_atomic);
         match reply {
-            None => ctx.drop_packet(link, DropReason::DuplicateUnanswerable),
+            None => ctx.drop_packet(view, DropReason::DuplicateUnanswerable),
             Some(reply) if self.replies.repeat(reply, limit) => {}
             // No peer has so many outstanding: most of them are copies.
-            Some(_) => ctx.drop_packet(link, DropReason::NoRoom),
+            Some(_) => ctx.drop_packet(view, DropReason::NoRoom),
         }
     }
 
     /// The answer to a READ that was answered before, whole or from some packet on.
-    fn read_again(&self, link: &Link<'_>, packet: &Packet<'_>) -> Option<Reply> {
-        let (first, mtu) = (packet.psn(), link.attr.path_mtu.bytes());
+    fn read_again(&self, view: &QpView<'_>, packet: &Packet<'_>) -> Option<Reply> {
+        let (first, mtu) = (packet.psn(), view.attr.path_mtu.bytes());
         let reth = packet.reth()?;
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let saved = self.replay.find(first)?;
         let packets = packets(len, mtu);
-        let (pd, msn) = (link.pd(), self.msn);
+        let (pd, msn) = (view.pd(), self.msn);
         let read = ReadReply { first, packets, sent: 0, pd, va, rkey, len, msn, again: true };
         saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
     }
@@ -344,13 +344,13 @@ impl Responder {
     /// it again and never learns the reason.
     fn refuse(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         fault: Fault,
         asked: Option<MemoryRange>,
-    ) -> Result<(), Dead> {
-        let effect = effect(fault, link.attr.min_rnr_timer);
-        let (qpn, psn) = (link.qpn(), self.expected);
+    ) -> Result<(), ConnectionError> {
+        let effect = effect(fault, view.attr.min_rnr_timer);
+        let (qpn, psn) = (view.qpn(), self.expected);
         self.refused = true;
         ctx.events.emit(Event::NakSent { qpn, psn, fault });
         self.replies.acknowledge(psn, effect.syndrome, self.msn);
@@ -358,48 +358,48 @@ impl Responder {
             return Ok(());
         }
         self.ending = Some(Box::new(Refused { fault, asked }));
-        if self.replies.has_data() { Ok(()) } else { self.end(link, ctx) }
+        if self.replies.has_data() { Ok(()) } else { self.end(view, ctx) }
     }
 
     /// Ends the queue pair if a request was refused for good.
-    fn end(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<(), Dead> {
+    fn end(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<(), ConnectionError> {
         let Some(refused) = self.ending.take() else { return Ok(()) };
         let Refused { fault, asked } = *refused;
         if let Fault::RemoteAccess(why) | Fault::BadReceiveBuffer(why) = fault {
-            ctx.faulted(link, why);
+            ctx.faulted(view, why);
         }
-        ctx.events.emit(Event::ResponderFailed { qpn: link.qpn(), fault, asked });
-        if let Some(status) = effect(fault, link.attr.min_rnr_timer).fatal {
-            self.message.fail(link, ctx, status);
+        ctx.events.emit(Event::ResponderFailed { qpn: view.qpn(), fault, asked });
+        if let Some(status) = effect(fault, view.attr.min_rnr_timer).fatal {
+            self.message.fail(view, ctx, status);
         }
-        Err(Dead)
+        Err(ConnectionError)
     }
 
     /// Sends answers, of these at most `budget` packets with READ data. Whether more are waiting.
     pub(crate) fn transmit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         budget: usize,
-    ) -> (bool, Result<(), Dead>) {
+    ) -> (bool, Result<(), ConnectionError>) {
         let mut budget = budget;
         while !batch.is_full() {
             let Some(reply) = self.replies.front_mut() else { break };
             match *reply {
                 Reply::Ack { psn, syndrome, msn } => {
                     let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
-                    answer(link, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
+                    answer(view, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
                     self.replies.pop();
                 }
                 Reply::Atomic { psn, msn, value, .. } => {
                     let aeth = Some(Aeth::ack(msn));
                     let ext = Ext { aeth, atomic_ack: Some(value), ..Ext::default() };
-                    answer(link, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
+                    answer(view, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
                     self.replies.pop();
                 }
                 Reply::Read(_) if budget == 0 => break,
-                Reply::Read(mut read) => match send_data(link, ctx, batch, &mut read) {
+                Reply::Read(mut read) => match send_data(view, ctx, batch, &mut read) {
                     Ok(last) => {
                         budget -= 1;
                         if last {
@@ -410,24 +410,24 @@ impl Responder {
                     }
                     Err(why) => {
                         // The region, or its memory, went away under the READ.
-                        ctx.faulted(link, why);
-                        let (qpn, psn) = (link.qpn(), read.first.add(read.sent));
+                        ctx.faulted(view, why);
+                        let (qpn, psn) = (view.qpn(), read.first.add(read.sent));
                         self.replies.clear();
                         let fault = Fault::RemoteAccess(why);
                         ctx.events.emit(Event::NakSent { qpn, psn, fault });
-                        let syndrome = effect(fault, link.attr.min_rnr_timer).syndrome;
+                        let syndrome = effect(fault, view.attr.min_rnr_timer).syndrome;
                         self.replies.acknowledge(psn, syndrome, self.msn);
                         let asked =
                             Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
                         ctx.events.emit(Event::ResponderFailed { qpn, fault, asked });
                         self.ending = None;
-                        return (true, Err(Dead));
+                        return (true, Err(ConnectionError));
                     }
                 },
             }
         }
         let more = !self.replies.is_empty();
-        (more, if more { Ok(()) } else { self.end(link, ctx) })
+        (more, if more { Ok(()) } else { self.end(view, ctx) })
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -448,11 +448,11 @@ impl Responder {
     /// Completes every receive as flushed. IBTA 10.3.1.6. READ data and atomic values are not sent
     /// any more. Acknowledgements still leave, and so does the NAK to a request that was refused: the
     /// peer must learn what became of its requests.
-    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+    pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         // The program was faster than the end that a refusal brings.
-        let _ = self.end(link, ctx);
+        let _ = self.end(view, ctx);
         self.replies.drop_data();
-        self.message.flush(link, ctx);
+        self.message.flush(view, ctx);
     }
 
     /// Drops everything without completions, for RESET.
@@ -469,12 +469,12 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
 
 /// Sends the next packet of a READ's data. Whether that was the last.
 fn send_data(
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadReply,
 ) -> Result<bool, AccessError> {
-    let mtu = link.attr.path_mtu.bytes();
+    let mtu = view.attr.path_mtu.bytes();
     let offset = u64::from(read.sent) * mtu as u64;
     let left = u64::from(read.len) - offset.min(u64::from(read.len));
     let len = usize::try_from(left.min(mtu as u64)).unwrap_or(mtu);
@@ -492,22 +492,22 @@ fn send_data(
     } else {
         let at = read.va.wrapping_add(offset);
         let need = check::right(OpKind::ReadRequest);
-        Some(ctx.mem.remote(read.pd, link.qpn(), read.rkey, at, len as u64, need)?)
+        Some(ctx.mem.remote(read.pd, view.qpn(), read.rkey, at, len as u64, need)?)
     };
     let psn = read.first.add(read.sent);
-    let opcode = Opcode::read_response(position).in_connected(link.service());
-    let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
-    batch.try_push_to(link.net, bth.dest_qp, emit::len(opcode, len), |net, buf| {
+    let opcode = Opcode::read_response(position).in_connected(view.service());
+    let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
+    batch.try_push_to(view.net, bth.dest_qp, emit::len(opcode, len), |net, buf| {
         emit::packet_with(net, buf, &bth, &ext, len, |out| append_spans(span.as_slice(), out))
     })?;
     read.sent += 1;
     Ok(last)
 }
 
-fn answer(link: &Link<'_>, batch: &mut TxBatch, opcode: Opcode, psn: Psn, ext: &Ext) {
-    let opcode = opcode.in_connected(link.service());
-    let bth = Bth::new(opcode, link.attr.dest_qp_num, psn);
-    batch.push_to(link.net, bth.dest_qp, emit::len(opcode, 0), |net, buf| {
+fn answer(view: &QpView<'_>, batch: &mut TxBatch, opcode: Opcode, psn: Psn, ext: &Ext) {
+    let opcode = opcode.in_connected(view.service());
+    let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
+    batch.push_to(view.net, bth.dest_qp, emit::len(opcode, 0), |net, buf| {
         emit::packet(net, buf, &bth, ext, 0, |_| {});
     });
 }

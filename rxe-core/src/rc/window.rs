@@ -2,7 +2,7 @@
 //! grown again with every window that arrives whole. A peer whose socket buffer overflows would
 //! otherwise lose the same packets again and again, since go-back-N sends them all again.
 
-use crate::service::Link;
+use crate::service::QpView;
 use crate::types::Psn;
 
 #[derive(Debug, Default)]
@@ -16,9 +16,9 @@ pub(super) struct SendWindow {
 }
 
 impl SendWindow {
-    pub(super) fn new(link: &Link<'_>) -> Self {
-        let mtu = u32::try_from(link.attr.path_mtu.bytes()).unwrap_or(4096);
-        let max = link.window.packets.min(link.window.bytes / mtu).max(1);
+    pub(super) fn new(view: &QpView<'_>) -> Self {
+        let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
+        let max = view.window.packets.min(view.window.bytes / mtu).max(1);
         Self { limit: max, max, acknowledged: 0, recover: None }
     }
 

@@ -37,7 +37,7 @@ impl Doorbells {
     /// then (4) sees (1), and the holder comes back for the request. Is it the holder's, then (2) sees
     /// (3) or something later: the lock is free and the poster takes it, or a later holder has it, of
     /// whom the same is true.
-    pub fn see_to(&self, mut turn: impl FnMut() -> bool) {
+    pub fn drain(&self, mut turn: impl FnMut() -> bool) {
         loop {
             fence(Ordering::SeqCst);
             if self.is_empty() || !turn() {
@@ -81,7 +81,7 @@ pub struct QpHandle {
     /// Whether the QP is among the rung doorbells already.
     rung: AtomicBool,
     /// Whether it does not hear what it sends to groups that it is attached to.
-    deaf_to_itself: AtomicBool,
+    blocks_loopback: AtomicBool,
     pub(crate) qpn: Qpn,
     doorbells: Arc<Doorbells>,
     pub(crate) init: QpInit,
@@ -112,7 +112,7 @@ impl QpHandle {
             init,
             state: AtomicU8::new(QpState::Reset as u8),
             rung: AtomicBool::new(false),
-            deaf_to_itself: AtomicBool::new(false),
+            blocks_loopback: AtomicBool::new(false),
             doorbells,
             max_message,
         })
@@ -131,11 +131,11 @@ impl QpHandle {
     /// Lets none of its own datagrams back in that it sends to groups it is attached to
     /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Other QPs hear them as ever.
     pub fn block_own_multicast(&self) {
-        self.deaf_to_itself.store(true, Ordering::Relaxed);
+        self.blocks_loopback.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn blocks_own_multicast(&self) -> bool {
-        self.deaf_to_itself.load(Ordering::Relaxed)
+        self.blocks_loopback.load(Ordering::Relaxed)
     }
 
     /// Its state, as of a moment ago.
@@ -216,7 +216,7 @@ impl QpHandle {
     }
 
     /// Says that the engine has seen the doorbell; what is posted from now on rings again.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn doorbell_seen(&self) {
         // Not a store: to read what a poster wrote, who then did not ring again, is to see what it
         // had put into the ring before.
         self.rung.swap(false, Ordering::SeqCst);

@@ -19,7 +19,7 @@ use crate::wire::{DropReason, NetHeader, Service};
 
 /// What never changes of a QP: a copy of what its handle says.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Made {
+pub(crate) struct QpIdentity {
     pub(crate) qpn: Qpn,
     pub(crate) pd: PdId,
     pub(crate) service: QpType,
@@ -29,9 +29,9 @@ pub(crate) struct Made {
 
 /// What both sides of a QP need to know and neither changes.
 #[derive(Clone, Copy)]
-pub(crate) struct Link<'a> {
+pub(crate) struct QpView<'a> {
     pub(crate) handle: &'a QpHandle,
-    pub(crate) made: &'a Made,
+    pub(crate) identity: &'a QpIdentity,
     pub(crate) attr: &'a QpAttr,
     pub(crate) net: NetHeader,
     pub(crate) window: Window,
@@ -39,14 +39,14 @@ pub(crate) struct Link<'a> {
     pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
 }
 
-impl Link<'_> {
+impl QpView<'_> {
     pub(crate) fn qpn(&self) -> Qpn {
-        self.made.qpn
+        self.identity.qpn
     }
 
     /// Under which service packets travel.
     pub(crate) fn service(&self) -> Service {
-        match self.made.service {
+        match self.identity.service {
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
@@ -56,14 +56,14 @@ impl Link<'_> {
 
     /// The protection domain that a peer's keys must belong to. For XRC that of the queue named.
     pub(crate) fn pd(&self) -> PdId {
-        self.target.map_or(self.made.pd, |srq| srq.pd())
+        self.target.map_or(self.identity.pd, |srq| srq.pd())
     }
 
     /// The protection domain of the receives' buffers: for a shared queue, its own. IBTA 10.2.9.3.
     pub(crate) fn receive_pd(&self) -> PdId {
         match (self.target, &self.handle.rq) {
             (Some(srq), _) | (None, Receives::Shared(srq)) => srq.pd(),
-            (None, Receives::Own(_) | Receives::None) => self.made.pd,
+            (None, Receives::Own(_) | Receives::None) => self.identity.pd,
         }
     }
 
@@ -124,38 +124,38 @@ impl<'a> Ctx<'a> {
     /// Memory that a peer names, for a QP.
     pub(crate) fn remote(
         &self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         rkey: Key,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<Span<'a>, AccessError> {
-        self.mem.remote(link.pd(), link.qpn(), rkey, addr, len, need)
+        self.mem.remote(view.pd(), view.qpn(), rkey, addr, len, need)
     }
 
     /// The same to be written.
     pub(crate) fn remote_writable(
         &self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         rkey: Key,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<WritableSpan<'a>, AccessError> {
-        self.mem.remote_writable(link.pd(), link.qpn(), rkey, addr, len, need)
+        self.mem.remote_writable(view.pd(), view.qpn(), rkey, addr, len, need)
     }
 
     /// Tells why a copy of the program's memory failed, if the memory itself was not there.
-    pub(crate) fn faulted(&mut self, link: &Link<'_>, why: AccessError) {
+    pub(crate) fn faulted(&mut self, view: &QpView<'_>, why: AccessError) {
         if let AccessError::Faulted(fault) = why {
-            self.events.emit(Event::MemoryFaulted { qpn: link.qpn(), fault });
+            self.events.emit(Event::MemoryFaulted { qpn: view.qpn(), fault });
         }
     }
 
     /// Drops the packet being handled.
-    pub(crate) fn drop_packet(&mut self, link: &Link<'_>, reason: DropReason) {
+    pub(crate) fn drop_packet(&mut self, view: &QpView<'_>, reason: DropReason) {
         let psn = self.events.psn;
-        self.events.emit(Event::Dropped { reason, qpn: Some(link.qpn()), psn });
+        self.events.emit(Event::Dropped { reason, qpn: Some(view.qpn()), psn });
     }
 
     /// Adds a completion; the QP notices an overflow when its call ends.
@@ -171,7 +171,7 @@ impl<'a> Ctx<'a> {
 
 /// The QP can not go on: the failing request has its completion, the rest must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dead;
+pub(crate) struct ConnectionError;
 
 /// Only the send side can not go on (UC, UD): likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What the requesters of all services do alike: check a request's memory, complete it, drain.
 
-use super::{Ctx, Link};
+use super::{Ctx, QpView};
 use crate::mem::{Access, AccessError};
 use crate::queue::{
     Completion, CompletionOp, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
@@ -9,30 +9,30 @@ use crate::queue::{
 /// Whether the request's local memory may be used as it says.
 pub(crate) fn check_memory(
     request: &SendRequest,
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &Ctx<'_>,
 ) -> Result<(), Status> {
-    bad_memory(request, link, ctx).map_or(Ok(()), |_| Err(Status::LocalProtection))
+    bad_memory(request, view, ctx).map_or(Ok(()), |_| Err(Status::LocalProtection))
 }
 
 /// The first element of the request's list that may not be used as it says, and why.
 pub(crate) fn bad_memory(
     request: &SendRequest,
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &Ctx<'_>,
 ) -> Option<(Sge, AccessError)> {
     let Payload::Sges(list) = &request.payload else { return None };
     let need = if request.op.fetches() { Access::LOCAL_WRITE } else { Access::empty() };
-    ctx.mem.find_bad(link.made.pd, list, need)
+    ctx.mem.find_bad(view.identity.pd, list, need)
 }
 
 /// Carries out a request that sends nothing.
 pub(crate) fn do_local(
     request: &SendRequest,
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &Ctx<'_>,
 ) -> Result<(), Status> {
-    let (pd, qpn) = (link.made.pd, link.qpn());
+    let (pd, qpn) = (view.identity.pd, view.qpn());
     match request.op {
         SendOp::BindWindow { window, new_key, binding } => {
             let bound = ctx.mem.bind(pd, qpn, window, new_key, binding);
@@ -47,13 +47,13 @@ pub(crate) fn do_local(
 
 /// Gives back the request's place and, where the program wants it, a completion.
 pub(crate) fn complete_send(
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     request: &SendRequest,
     status: Status,
 ) {
-    link.handle.sq.release();
-    let init = &link.handle.init;
+    view.handle.sq.release();
+    let init = &view.handle.init;
     let wanted = init.sq_sig_all || request.flags.contains(SendFlags::SIGNALED);
     if status == Status::Success && !wanted {
         return;
@@ -61,8 +61,8 @@ pub(crate) fn complete_send(
     let completion = Completion {
         op: completion_op(&request.op),
         byte_len: request.message_len(),
-        src_qp: link.attr.dest_qp_num,
-        ..Completion::new(request.id, status, link.qpn(), ctx.now)
+        src_qp: view.attr.dest_qp_num,
+        ..Completion::new(request.id, status, view.qpn(), ctx.now)
     };
     ctx.complete(&init.send_cq, completion);
 }

@@ -122,7 +122,7 @@ fn request(id: u64) -> SendRequest {
 fn serve(doorbells: &Doorbells, qp: &QpHandle) -> usize {
     let mut served = 0;
     while doorbells.take().is_some() {
-        qp.answered();
+        qp.doorbell_seen();
         while qp.sq.take().is_some() {
             qp.sq.release();
             served += 1;
@@ -166,7 +166,7 @@ impl Lock {
     }
 }
 
-/// Fails without the fence in `Doorbells::see_to`, if who has held the lock does not look again, or if
+/// Fails without the fence in `Doorbells::drain`, if who has held the lock does not look again, or if
 /// `QpHandle::post_send` rings before it posts.
 #[test]
 fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
@@ -174,7 +174,7 @@ fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
         let doorbells = StdArc::new(Doorbells::default());
         let shared = Arc::new((handle(&doorbells), Lock::default(), UnsafeCell::new(0_usize)));
         let work = |shared: &(QpHandle, Lock, UnsafeCell<usize>), doorbells: &Doorbells| {
-            doorbells.see_to(|| {
+            doorbells.drain(|| {
                 let (qp, lock, turns) = shared;
                 if !lock.try_lock() {
                     return false;

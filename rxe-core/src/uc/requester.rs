@@ -3,7 +3,7 @@
 use crate::message::{Outgoing, Segment, packets};
 use crate::queue::{SendRequest, Status};
 use crate::service::{
-    Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send, do_local,
+    Ctx, Drain, QpHandle, QpView, SendError, check_memory, complete_send, do_local,
 };
 use crate::types::Psn;
 use crate::wire::{Service, TxBatch};
@@ -34,7 +34,7 @@ impl Requester {
     /// Sends up to `budget` packets. Whether it stopped although more may be sent.
     pub(crate) fn transmit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         budget: usize,
@@ -43,7 +43,7 @@ impl Requester {
             if batch.is_full() {
                 return Ok(true);
             }
-            if self.sending.is_none() && !self.begin(link, ctx)? {
+            if self.sending.is_none() && !self.begin(view, ctx)? {
                 return Ok(false);
             }
             let Some((message, sent)) = &mut self.sending else { return Ok(false) };
@@ -53,63 +53,63 @@ impl Requester {
                 len: message.len,
                 first: message.first,
                 packets: message.packets,
-                mtu: link.attr.path_mtu.bytes(),
-                dest_qp: link.attr.dest_qp_num,
+                mtu: view.attr.path_mtu.bytes(),
+                dest_qp: view.attr.dest_qp_num,
             };
-            let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, link.made.pd));
-            let emitted = segment.and_then(|segment| segment.emit(batch, link.net, false));
+            let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, view.identity.pd));
+            let emitted = segment.and_then(|segment| segment.emit(batch, view.net, false));
             *sent += 1;
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();
                 let Some((message, _)) = done else { return Ok(false) };
                 if let Err(why) = emitted {
                     // The region, or its memory, went away under the request.
-                    ctx.faulted(link, why);
-                    complete_send(link, ctx, &message.request, Status::LocalProtection);
+                    ctx.faulted(view, why);
+                    complete_send(view, ctx, &message.request, Status::LocalProtection);
                     return Err(SendError);
                 }
-                complete_send(link, ctx, &message.request, Status::Success);
+                complete_send(view, ctx, &message.request, Status::Success);
             }
         }
         Ok(true)
     }
 
     /// Takes the next request. Whether there is one.
-    fn begin(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) -> Result<bool, SendError> {
+    fn begin(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<bool, SendError> {
         if self.drain != Drain::No {
             return Ok(false);
         }
         let request = loop {
-            let Some(request) = link.handle.sq.take() else { return Ok(false) };
+            let Some(request) = view.handle.sq.take() else { return Ok(false) };
             if !request.op.is_local() {
                 break request;
             }
-            let result = do_local(&request, link, ctx);
-            complete_send(link, ctx, &request, result.err().unwrap_or(Status::Success));
+            let result = do_local(&request, view, ctx);
+            complete_send(view, ctx, &request, result.err().unwrap_or(Status::Success));
             result.map_err(|_| SendError)?;
         };
-        if let Err(status) = check_memory(&request, link, ctx) {
-            complete_send(link, ctx, &request, status);
+        if let Err(status) = check_memory(&request, view, ctx) {
+            complete_send(view, ctx, &request, status);
             return Err(SendError);
         }
         let len = u32::try_from(request.payload.len()).unwrap_or(u32::MAX);
-        let packets = packets(len, link.attr.path_mtu.bytes());
+        let packets = packets(len, view.attr.path_mtu.bytes());
         self.sending = Some((Message { request, len, first: self.next, packets }, 0));
         self.next = self.next.add(packets);
         Ok(true)
     }
 
     /// Whether [`Requester::transmit`] may find something to send.
-    pub(crate) fn has_work(&self, link: &Link<'_>) -> bool {
-        self.sending.is_some() || (self.drain == Drain::No && !link.handle.sq.is_empty())
+    pub(crate) fn has_work(&self, view: &QpView<'_>) -> bool {
+        self.sending.is_some() || (self.drain == Drain::No && !view.handle.sq.is_empty())
     }
 
     /// Completes everything, begun or not, as flushed.
-    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
+    pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         let begun = self.sending.take().map(|(message, _)| message.request);
-        let rest = std::iter::from_fn(|| link.handle.sq.take());
+        let rest = std::iter::from_fn(|| view.handle.sq.take());
         for request in begun.into_iter().chain(rest) {
-            complete_send(link, ctx, &request, Status::WorkRequestFlushed);
+            complete_send(view, ctx, &request, Status::WorkRequestFlushed);
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::event::Fault;
 use crate::message::{Assembly, Delivered, check};
 use crate::queue::Status;
-use crate::service::{Ctx, Link, QpHandle};
+use crate::service::{Ctx, QpHandle, QpView};
 use crate::types::Psn;
 use crate::wire::{DropReason, OpKind, Packet};
 
@@ -24,7 +24,7 @@ impl Responder {
     }
 
     /// Takes a request. Nothing is ever answered.
-    pub(crate) fn receive(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+    pub(crate) fn receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         let info = packet.info();
         let in_sequence = packet.psn() == self.expected;
         self.expected = packet.psn().next();
@@ -35,27 +35,27 @@ impl Responder {
         } else if !in_sequence || self.skipping {
             self.message.give_up();
             self.skipping = true;
-            return ctx.drop_packet(link, DropReason::MessageBroken);
+            return ctx.drop_packet(view, DropReason::MessageBroken);
         }
-        if let Err(reason) = self.execute(link, ctx, packet) {
+        if let Err(reason) = self.execute(view, ctx, packet) {
             self.skipping = true;
-            ctx.drop_packet(link, reason);
+            ctx.drop_packet(view, reason);
         }
     }
 
     fn execute(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
         let info = packet.info();
         let checks = check::sequence(self.message.assembling(), info)
-            .and_then(|()| check::enabled(packet, link.attr.qp_access_flags))
-            .and_then(|()| check::length(packet, link.attr.path_mtu.bytes()));
+            .and_then(|()| check::enabled(packet, view.attr.qp_access_flags))
+            .and_then(|()| check::length(packet, view.attr.path_mtu.bytes()));
         let result = checks.and_then(|()| match info.kind {
-            OpKind::Send => self.message.send(link, ctx, packet),
-            OpKind::Write => self.message.write(link, ctx, packet),
+            OpKind::Send => self.message.send(view, ctx, packet),
+            OpKind::Write => self.message.write(view, ctx, packet),
             _ => Err(Fault::OperationNotEnabled),
         });
         match result {
@@ -66,11 +66,11 @@ impl Responder {
             }
             Err(fault) => {
                 if let Fault::RemoteAccess(why) | Fault::BadReceiveBuffer(why) = fault {
-                    ctx.faulted(link, why);
+                    ctx.faulted(view, why);
                 }
                 let (reason, status) = consequence(fault);
                 match status {
-                    Some(status) => self.message.fail(link, ctx, status),
+                    Some(status) => self.message.fail(view, ctx, status),
                     None => self.message.give_up(),
                 }
                 Err(reason)
@@ -79,8 +79,8 @@ impl Responder {
     }
 
     /// Completes every receive as flushed.
-    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
-        self.message.flush(link, ctx);
+    pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        self.message.flush(view, ctx);
     }
 
     /// Drops everything without completions, for RESET.

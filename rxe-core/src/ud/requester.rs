@@ -2,7 +2,7 @@
 
 use crate::mem::{Spans, append_spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
-use crate::service::{Ctx, Drain, Link, QpHandle, SendError, check_memory, complete_send};
+use crate::service::{Ctx, Drain, QpHandle, QpView, SendError, check_memory, complete_send};
 use crate::types::{Psn, Qkey};
 use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch, emit};
 
@@ -22,7 +22,7 @@ impl Requester {
     /// Sends up to `budget` datagrams. Whether it stopped although more may be sent.
     pub(crate) fn transmit(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         budget: usize,
@@ -34,10 +34,10 @@ impl Requester {
             if self.drain != Drain::No {
                 return Ok(false);
             }
-            let Some(request) = link.handle.sq.take() else { return Ok(false) };
-            let result = self.send(link, ctx, batch, &request);
+            let Some(request) = view.handle.sq.take() else { return Ok(false) };
+            let result = self.send(view, ctx, batch, &request);
             let status = result.err().unwrap_or(Status::Success);
-            complete_send(link, ctx, &request, status);
+            complete_send(view, ctx, &request, status);
             result.map_err(|_| SendError)?;
         }
         Ok(true)
@@ -45,20 +45,20 @@ impl Requester {
 
     fn send(
         &mut self,
-        link: &Link<'_>,
+        view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         request: &SendRequest,
     ) -> Result<(), Status> {
         let SendOp::Send { imm } = request.op else { return Err(Status::LocalQpOperation) };
-        let pd = link.made.pd;
+        let pd = view.identity.pd;
         let to = request.to.as_ref().filter(|to| to.ah.pd == pd);
         let to = to.ok_or(Status::LocalQpOperation)?;
         let len = usize::try_from(request.payload.len()).map_err(|_| Status::LocalLength)?;
-        if len > link.max_mtu().bytes() {
+        if len > view.max_mtu().bytes() {
             return Err(Status::LocalLength);
         }
-        check_memory(request, link, ctx)?;
+        check_memory(request, view, ctx)?;
         let spans = match &request.payload {
             Payload::Sges(list) => {
                 let spans = ctx.mem.gather(pd, list, 0, len);
@@ -72,7 +72,7 @@ impl Requester {
         };
         let mut bth = Bth::new(opcode, to.qpn, self.next);
         bth.solicited = request.flags.contains(SendFlags::SOLICITED);
-        let deth = Deth::new(qkey_sent(to.qkey, link.attr.qkey), link.qpn());
+        let deth = Deth::new(qkey_sent(to.qkey, view.attr.qkey), view.qpn());
         let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
         let sent = batch.try_push_to(to.ah.net, to.qpn, emit::len(opcode, len), |net, buf| {
             emit::packet_with(net, buf, &bth, &ext, len, |out| match &request.payload {
@@ -84,7 +84,7 @@ impl Requester {
             })
         });
         sent.map_err(|why| {
-            ctx.faulted(link, why);
+            ctx.faulted(view, why);
             Status::LocalProtection
         })?;
         self.next = self.next.next();
@@ -92,14 +92,14 @@ impl Requester {
     }
 
     /// Whether [`Requester::transmit`] may find something to send.
-    pub(crate) fn has_work(&self, link: &Link<'_>) -> bool {
-        self.drain == Drain::No && !link.handle.sq.is_empty()
+    pub(crate) fn has_work(&self, view: &QpView<'_>) -> bool {
+        self.drain == Drain::No && !view.handle.sq.is_empty()
     }
 
     /// Completes everything as flushed.
-    pub(crate) fn flush(&mut self, link: &Link<'_>, ctx: &mut Ctx<'_>) {
-        while let Some(request) = link.handle.sq.take() {
-            complete_send(link, ctx, &request, Status::WorkRequestFlushed);
+    pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        while let Some(request) = view.handle.sq.take() {
+            complete_send(view, ctx, &request, Status::WorkRequestFlushed);
         }
     }
 

@@ -3,37 +3,37 @@
 use crate::mem::write_spans;
 use crate::message::{complete_receive, complete_receive_failed};
 use crate::queue::{CompletionOp, Status};
-use crate::service::{Ctx, Link};
+use crate::service::{Ctx, QpView};
 use crate::wire::{DropReason, NetHeader, Packet, grh};
 
 /// Takes a datagram.
-pub(crate) fn receive(link: &Link<'_>, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
-    if let Err(reason) = deliver(link, ctx, net, packet) {
-        ctx.drop_packet(link, reason);
+pub(crate) fn receive(view: &QpView<'_>, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
+    if let Err(reason) = deliver(view, ctx, net, packet) {
+        ctx.drop_packet(view, reason);
     }
 }
 
 fn deliver(
-    link: &Link<'_>,
+    view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     net: &NetHeader,
     packet: &Packet<'_>,
 ) -> Result<(), DropReason> {
     let deth = packet.deth().ok_or(DropReason::WrongService)?;
-    if deth.qkey != link.attr.qkey {
+    if deth.qkey != view.attr.qkey {
         return Err(DropReason::WrongQkey);
     }
     let bytes = packet.payload();
-    if bytes.len() > link.max_mtu().bytes() {
+    if bytes.len() > view.max_mtu().bytes() {
         return Err(DropReason::WrongLength);
     }
-    let receive = link.take_receive(ctx).ok_or(DropReason::ReceiveQueueEmpty)?;
+    let receive = view.take_receive(ctx).ok_or(DropReason::ReceiveQueueEmpty)?;
     let len = grh::LEN + bytes.len();
     if (len as u64) > receive.capacity() {
-        complete_receive_failed(link, ctx, &receive, Status::LocalLength);
+        complete_receive_failed(view, ctx, &receive, Status::LocalLength);
         return Err(DropReason::ReceiveTooSmall);
     }
-    let pd = link.receive_pd();
+    let pd = view.receive_pd();
     let scatter = |offset, len| ctx.mem.scatter(pd, &receive.sges, offset, len);
     let spans = scatter(0, grh::LEN).and_then(|head| {
         let body = scatter(grh::LEN as u64, bytes.len())?;
@@ -41,11 +41,11 @@ fn deliver(
         write_spans(&body, bytes)
     });
     if let Err(why) = spans {
-        ctx.faulted(link, why);
-        complete_receive_failed(link, ctx, &receive, Status::LocalProtection);
+        ctx.faulted(view, why);
+        complete_receive_failed(view, ctx, &receive, Status::LocalProtection);
         return Err(DropReason::AccessDenied);
     }
     let ipv4 = net.dst.is_ipv4();
-    complete_receive(link, ctx, &receive, CompletionOp::Recv, len as u64, packet, ipv4);
+    complete_receive(view, ctx, &receive, CompletionOp::Recv, len as u64, packet, ipv4);
     Ok(())
 }

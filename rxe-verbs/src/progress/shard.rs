@@ -160,11 +160,11 @@ impl Shard {
     /// holds the lock.
     ///
     /// Every thread that posts calls this after it has rung, and every thread that held the lock
-    /// calls this after it has unlocked: [`Doorbells::see_to`] says why nothing is stranded then. A
+    /// calls this after it has unlocked: [`Doorbells::drain`] says why nothing is stranded then. A
     /// thread that has served others for long enough wakes the driver to go on.
     pub(crate) fn answer_doorbells(&self) {
         let mut turns = 0;
-        self.doorbells.see_to(|| {
+        self.doorbells.drain(|| {
             if self.failed.get().is_some() {
                 return false;
             }
