@@ -213,7 +213,7 @@ impl End {
             }
             while let Some(c) = self.cq.poll() {
                 if c.status != Status::Success {
-                    return Err(c.status.explain().into());
+                    return Err(c.status.verbs_str().into());
                 }
                 out -= 1;
                 done += 1;
@@ -244,7 +244,7 @@ impl End {
                 idle = if self.turn()? > 0 { 0 } else { self.idle(idle) };
                 while let Some(c) = self.cq.poll() {
                     if c.status != Status::Success {
-                        return Err(c.status.explain().into());
+                        return Err(c.status.verbs_str().into());
                     }
                     if c.op == CompletionOp::Recv {
                         self.receive()?;

@@ -16,7 +16,8 @@
 //! - [`AddressHandle`], [`QueuePair::activate`], [`QueuePair::attach_multicast`]: datagrams.
 //! - [`cm`]: connections by address and port, as librdmacm's programs make them.
 //! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
-//! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why.
+//! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
+//!   [`words`]: what a status means, in a sentence.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
 //! while the program does something else.
@@ -62,6 +63,7 @@ mod pd;
 mod progress;
 mod qp;
 mod srq;
+pub mod words;
 mod xrc;
 
 pub use ah::AddressHandle;

@@ -125,11 +125,8 @@ pub(crate) fn address(
     let bad = |name, why: String| VerbsError::InvalidAttribute { name, why };
     let local = config.gids.get(usize::from(av.sgid_index)).filter(|gid| !gid.is_zero());
     let Some(local) = local else {
-        let why = format!(
-            "the GID table has no entry {}: it has {} (see `rxe gids`)",
-            av.sgid_index,
-            config.gids.len()
-        );
+        let why =
+            format!("the GID table has no entry {}: it has {}", av.sgid_index, config.gids.len());
         return Err(bad("ah_attr.grh.sgid_index", why));
     };
     if av.dgid.is_zero() {

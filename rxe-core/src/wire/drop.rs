@@ -43,7 +43,6 @@ reasons! {
     // Not for us at all.
     NotIp "not_ip" "The frame is neither IPv4 nor IPv6.";
     NotRoce "not_roce" "The packet is not UDP to port 4791.";
-    NotForUs "not_for_us" "The destination address is not one of this device's.";
     BadIpHeader "bad_ip_header" "The IP or UDP header contradicts itself or the frame's length.";
     Fragment "fragment" "The packet is a fragment; RoCEv2 packets are never fragmented.";
 
@@ -69,9 +68,7 @@ reasons! {
     BadMulticast "bad_multicast" "A multicast packet is not a UD SEND to QP 0xffffff, or one to that QP is not multicast.";
 
     // Responder.
-    PsnOutOfWindow "psn_out_of_window" "The PSN is neither the expected one nor a recent one.";
     GapAlreadyReported "gap_already_reported" "The packet follows a gap for which a sequence NAK is already on its way.";
-    AfterNak "after_nak" "The packet follows a request that was refused or postponed, and will be sent again.";
     DuplicateUnanswerable "duplicate_unanswerable" "The request is a duplicate, and its answer is no longer kept.";
     MessageBroken "message_broken" "An unreliable message lost a packet; the rest of it is skipped.";
     WrongLength "wrong_length" "An unreliable packet's payload does not fit its opcode and the path MTU.";
@@ -88,7 +85,6 @@ reasons! {
 
     // Management.
     BadMad "bad_mad" "The management datagram is malformed or of an unknown class.";
-    UnknownConnection "unknown_connection" "The connection manager knows no such connection.";
 
     // Local limits.
     NoRoom "no_room" "A local queue was full.";

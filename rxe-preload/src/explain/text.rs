@@ -4,7 +4,7 @@ use rxe_core::engine::{FailedRequest, Fault, MemoryRange};
 use rxe_core::mem::{Access, AccessError, FaultCause, MemoryFault};
 use rxe_core::queue::CompletionOp;
 use rxe_core::wire::DropReason;
-use rxe_verbs::{Completion, QpState, QpType, Qpn, Status};
+use rxe_verbs::{Completion, QpState, QpType, Qpn, Status, words};
 
 use super::watch::{Region, Regions};
 
@@ -61,7 +61,7 @@ pub(super) fn request_failed(
              try: it must call ibv_post_recv before this side sends, or this side sets rnr_retry to 7 \
              (for ever)"
         ),
-        _ => format!("{begin} with \"{status}\": {}", status.explain()),
+        _ => format!("{begin} with \"{status}\": {}", words::status(status)),
     }
 }
 
@@ -292,7 +292,7 @@ pub(super) fn completion(failed: &Completion, service: QpType) -> String {
             "the datagram is longer than the receive that was posted for it: a receive needs 40 bytes \
              more than the payload, for the GRH in front of it"
         }
-        _ => status.explain(),
+        _ => words::status(status),
     };
     format!("QP {qpn}: {} with wr_id {id:#x} failed: {why}", name(op))
 }

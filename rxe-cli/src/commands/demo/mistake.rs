@@ -45,7 +45,7 @@ fn seen(end: &End, request: &str, done: &Completion, before: &[u8]) -> Result<Se
         request: request.into(),
         status: done.status.to_string(),
         code: done.status.code(),
-        meaning: done.status.explain().into(),
+        meaning: rxe_verbs::words::status(done.status).into(),
         events: end.device.explain(),
         qp_state: end.qp.state().name().into(),
         memory_unchanged: end.difference(before)?.is_none(),

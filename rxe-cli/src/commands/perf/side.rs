@@ -215,7 +215,10 @@ impl Side {
         // Packets that came too late are no news.
         let last = self.device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
         let last = last.map(|l| format!("; last seen here: {l}"));
-        Err(Error::new(what, format!("{}{}", done.status.explain(), last.unwrap_or_default())))
+        Err(Error::new(
+            what,
+            format!("{}{}", rxe_verbs::words::status(done.status), last.unwrap_or_default()),
+        ))
     }
 
     pub(super) fn is_latency_by_memory(plan: &Plan) -> bool {

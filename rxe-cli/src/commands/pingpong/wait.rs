@@ -149,7 +149,7 @@ pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
         }
         _ => "",
     };
-    let error = Error::new(what, format!("{}{alike}", status.explain()));
+    let error = Error::new(what, format!("{}{alike}", rxe_verbs::words::status(*status)));
     // Packets that came too late are no news.
     let news = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
     Err(match news {

@@ -58,15 +58,11 @@ fn status(status: Status) -> &'static str {
         Status::WorkRequestFlushed => "WR_FLUSH_ERR",
         Status::MemoryWindowBind => "MW_BIND_ERR",
         Status::BadResponse => "BAD_RESP_ERR",
-        Status::LocalAccess => "LOC_ACCESS_ERR",
         Status::RemoteInvalidRequest => "REM_INV_REQ_ERR",
         Status::RemoteAccess => "REM_ACCESS_ERR",
         Status::RemoteOperation => "REM_OP_ERR",
         Status::RetryExceeded => "RETRY_EXC_ERR",
         Status::RnrRetryExceeded => "RNR_RETRY_EXC_ERR",
-        Status::RemoteAborted => "REM_ABORT_ERR",
-        Status::Fatal => "FATAL_ERR",
-        Status::General => "GENERAL_ERR",
     }
 }
 
