@@ -12,11 +12,12 @@ mod tests;
 mod write;
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -68,12 +69,36 @@ pub struct PcapStatus {
     pub stopped: Option<String>,
 }
 
+/// Makes the file, for this user alone: a capture holds what others have in their memory. It is not
+/// made through a link, nor written into a file of another user, who may have put either there.
+fn create(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::other("is a symbolic link: name the file itself"),
+            _ => e,
+        })?;
+    let found = file.metadata()?;
+    if found.is_file() {
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("belongs to another user: name another file"));
+        }
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
 impl<B: Backend> Pcap<B> {
     /// Begins a capture of what goes through `inner`.
     pub fn new(inner: B, options: &PcapOptions) -> Result<Self, NetError> {
         let path = &options.path;
         let error = |source| NetError::File { path: path.display().to_string(), source };
-        let file = File::create(path).map_err(error)?;
+        let file = create(path).map_err(error)?;
         Self::to_writer(inner, Box::new(BufWriter::with_capacity(256 << 10, file)), options)
             .map_err(error)
     }

@@ -211,6 +211,43 @@ fn a_file_that_can_not_be_made_is_an_error() {
     assert!(error.to_string().starts_with(said), "{error}");
 }
 
+#[test]
+fn a_capture_is_the_user_s_alone() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("new.pcapng");
+    std::fs::write(&path, vec![b'x'; 100_000]).unwrap();
+    let (a, b) = ports();
+    drop(Pcap::new(a, &PcapOptions::new(&path)).unwrap());
+    assert!(std::fs::metadata(&path).unwrap().len() < 1000, "what was there before is gone");
+    let path = scratch.path().join("other.pcapng");
+    drop(Pcap::new(b, &PcapOptions::new(&path)).unwrap());
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_capture_goes_through_no_link_and_into_no_file_of_another_user() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [link, other] = ["link", "other"].map(|name| scratch.path().join(name));
+    let target = scratch.path().join("precious");
+    std::fs::write(&target, "precious").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let (a, b) = ports();
+    let error = Pcap::new(a, &PcapOptions::new(&link)).err().unwrap().to_string();
+    assert!(error.contains("is a symbolic link"), "{error}");
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    std::fs::write(&other, "other").unwrap();
+    if std::os::unix::fs::chown(&other, Some(65534), None).is_err() {
+        println!(
+            "SKIPPED: a_capture_goes_through_no_link_and_into_no_file_of_another_user: not root"
+        );
+        return;
+    }
+    let error = Pcap::new(b, &PcapOptions::new(&other)).err().unwrap().to_string();
+    assert!(error.contains("belongs to another user"), "{error}");
+    assert_eq!(std::fs::read(&other).unwrap(), b"other");
+}
+
 /// Takes one run per call.
 struct Slow(Capabilities);
 
