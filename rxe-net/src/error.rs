@@ -217,8 +217,12 @@ impl fmt::Display for NetError {
             ),
             Self::TooManyFiles => write!(
                 f,
-                "too many open files to share the address with other processes: raise the limit \
-                 (`ulimit -n`)"
+                "too many open files to share the address with other processes: this one may have \
+                 {}, raise the limit (`ulimit -n`). Each block of queue pair numbers takes as many \
+                 on each address as its number says, and a few more",
+                rustix::process::getrlimit(rustix::process::Resource::Nofile)
+                    .current
+                    .unwrap_or(u64::MAX)
             ),
             Self::NoSuchAddress { address } => write!(
                 f,

@@ -26,7 +26,7 @@ mod watched;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ use self::ring::{Broken, MAX_RECORD};
 use self::watched::{Watched, watch};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::lease::{Share, message};
+use crate::sys::checked_fd::CheckedFd;
 use crate::sys::unix::{Rights, UnixSocket};
 use crate::{EventFd, NetError, Sharing, TimerFd};
 
@@ -55,7 +56,7 @@ pub struct Shm<B> {
     /// Those that have connected and offered nothing yet, the oldest first.
     callers: Vec<(IpAddr, Watched<UnixSocket>)>,
     /// Given up for a moment when there are no other descriptors left.
-    spare: Option<OwnedFd>,
+    spare: Option<CheckedFd>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
     /// Whose rings have got something in this call of `send`.
@@ -72,9 +73,9 @@ pub struct Shm<B> {
     own_wake: EventFd,
     own_signalled: bool,
     /// Watches the wake-ups, `retry` and `control`.
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<CheckedFd>,
     /// Watches listeners and connections.
-    control: Arc<OwnedFd>,
+    control: Arc<CheckedFd>,
     /// Somebody sleeps on the descriptors.
     watching: bool,
     /// Calls of `receive` since a ring had something, and since the wire was last looked at.
@@ -136,7 +137,10 @@ impl<B: Backend + Sharing> Shm<B> {
     /// The system has no descriptors or no memory left.
     pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
         let os = |e: io::Error| NetError::os("set up shared memory", e);
-        let create = || epoll::create(CreateFlags::CLOEXEC).map(Arc::new).map_err(|e| os(e.into()));
+        let create = || match epoll::create(CreateFlags::CLOEXEC) {
+            Ok(fd) => Ok(Arc::new(CheckedFd::internal(fd))),
+            Err(e) => Err(os(e.into())),
+        };
         let capabilities = inner.capabilities().clone();
         let mut shm = Self {
             capabilities,
@@ -434,8 +438,8 @@ fn is_gone(line: &UnixSocket) -> bool {
 }
 
 /// A descriptor to give up.
-fn spare(any: &OwnedFd) -> Option<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(any, 0).ok()
+fn spare(any: &CheckedFd) -> Option<CheckedFd> {
+    rustix::io::fcntl_dupfd_cloexec(any, 0).ok().map(CheckedFd::new)
 }
 
 /// Whether this process or the system has no descriptors left.

@@ -66,7 +66,27 @@ fn wide(ip: IpAddr) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::lease::control::ControlMessage;
+    use crate::lease::mad;
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_is_parsed_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+            ours in any::<bool>(),
+        ) {
+            let with = |magic: &[u8]| [if ours { magic } else { &[] }, &bytes].concat();
+            if let Some(frame) = parse(&with(&MAGIC)) {
+                prop_assert!(!frame.payload.is_empty() && frame.segment > 0);
+                prop_assert!(frame.segment <= frame.payload.len());
+            }
+            let _ = ControlMessage::parse(&with(b"rxe\x02"));
+            let _ = mad::destination(&bytes);
+        }
+    }
 
     #[test]
     fn frames_survive_the_way_there_and_back() {

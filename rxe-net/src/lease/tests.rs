@@ -1,5 +1,6 @@
 //! Several backends on one address, in one process and in several.
 
+mod attacks;
 mod blocks;
 
 use std::net::IpAddr;

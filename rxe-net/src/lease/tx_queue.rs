@@ -26,7 +26,8 @@ const AGAIN: Duration = Duration::from_millis(1);
 
 /// See the module's opening.
 pub(super) struct TxQueue {
-    out: UnixSocket,
+    /// Made when there is something to send.
+    out: Option<UnixSocket>,
     waiting: VecDeque<Waiting>,
     bytes: usize,
     wait: Duration,
@@ -41,9 +42,8 @@ struct Waiting {
 
 impl TxQueue {
     pub(super) fn new() -> Result<Self, NetError> {
-        let out = UnixSocket::sender().map_err(|e| NetError::os("open a unix socket", e))?;
         let timer = TimerFd::new()?;
-        Ok(Self { out, waiting: VecDeque::new(), bytes: 0, wait: TIMEOUT, timer })
+        Ok(Self { out: None, waiting: VecDeque::new(), bytes: 0, wait: TIMEOUT, timer })
     }
 
     /// Readable when it is time for [`TxQueue::try_again`].
@@ -54,9 +54,13 @@ impl TxQueue {
     /// Sends a message, or lets it wait; `false` if there is no such inbox. What finds neither room
     /// there nor here is lost, as on a wire.
     pub(super) fn send(&mut self, to: SocketAddrUnix, head: &[u8], body: &[u8]) -> bool {
+        if self.out.is_none() {
+            self.out = UnixSocket::sender().ok();
+        }
+        let Some(out) = &self.out else { return false };
         // Behind those that wait for the same inbox.
         if !self.waiting.iter().any(|w| w.to == to) {
-            match self.out.send_to(&to, &[IoSlice::new(head), IoSlice::new(body)]) {
+            match out.send_to(&to, &[IoSlice::new(head), IoSlice::new(body)]) {
                 Ok(()) => return true,
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => return false,
                 Err(_) => {}
@@ -81,7 +85,7 @@ impl TxQueue {
         }
         let now = Instant::now();
         let mut full = HashSet::new();
-        let (out, bytes) = (&self.out, &mut self.bytes);
+        let (Some(out), bytes) = (&self.out, &mut self.bytes) else { return };
         self.waiting.retain(|w| {
             let stays = now < w.until
                 && (full.contains(&w.to)

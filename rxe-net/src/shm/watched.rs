@@ -6,19 +6,21 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use crate::sys::checked_fd::CheckedFd;
+
 #[derive(Debug)]
 pub(super) struct Watched<T: AsFd> {
     fd: T,
-    by: Arc<OwnedFd>,
+    by: Arc<CheckedFd>,
 }
 
 impl<T: AsFd> Watched<T> {
-    pub(super) fn new(fd: T, by: &Arc<OwnedFd>) -> io::Result<Self> {
+    pub(super) fn new(fd: T, by: &Arc<CheckedFd>) -> io::Result<Self> {
         watch(by, &fd)?;
         Ok(Self { fd, by: Arc::clone(by) })
     }
@@ -46,7 +48,7 @@ impl<T: AsFd> DerefMut for Watched<T> {
 }
 
 /// Watches a descriptor that lives as long as the epoll descriptor does.
-pub(super) fn watch(epoll: &OwnedFd, fd: &impl AsFd) -> io::Result<()> {
+pub(super) fn watch(epoll: &CheckedFd, fd: &impl AsFd) -> io::Result<()> {
     let flags = EventFlags::IN | EventFlags::RDHUP;
     Ok(epoll::add(epoll, fd, EventData::new_u64(0), flags)?)
 }

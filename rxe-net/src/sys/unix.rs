@@ -299,4 +299,23 @@ mod tests {
         assert_eq!(after.receive(&mut buf).unwrap().unwrap().len, 2);
         assert_eq!(&buf[..2], b"ab");
     }
+
+    #[test]
+    fn descriptors_are_refused_where_none_are_expected() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [refused, accepted] = ["refused", "accepted"].map(|name| scratch.path().join(name));
+        let _refuses = UnixSocket::listen(&refused, Rights::Refused).unwrap();
+        let _accepts = UnixSocket::listen(&accepted, Rights::Accepted).unwrap();
+        let hand_over = |path: &Path| {
+            let line = UnixSocket::connect(path).unwrap();
+            line.send(b"here", &[line.as_fd()])
+        };
+        hand_over(&accepted).unwrap();
+        match hand_over(&refused) {
+            Err(e) => assert_eq!(e.kind(), io::ErrorKind::PermissionDenied),
+            Ok(()) => println!(
+                "SKIPPED: descriptors_are_refused_where_none_are_expected: Linux before 6.16"
+            ),
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //! the next one; else the descriptor would be readable all the time.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -21,6 +21,7 @@ use crate::NetError;
 use crate::backend::Counters;
 use crate::lease::{Endpoint, Forwarding};
 use crate::loss::Loss;
+use crate::sys::checked_fd::CheckedFd;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::sockopt::drops;
 
@@ -28,7 +29,7 @@ use crate::sys::sockopt::drops;
 pub(crate) struct Sockets {
     all: Vec<Slot>,
     /// Watches those that came later.
-    epoll: OwnedFd,
+    epoll: CheckedFd,
     /// One of those has no room to send.
     blocked: bool,
     /// Where the last frame came from: asked first.
@@ -71,7 +72,7 @@ impl Sockets {
             .map_err(|e| NetError::os("make an epoll descriptor", e))?;
         let mut sockets = Self {
             all: first.into_iter().map(|socket| Slot::new(socket, false)).collect(),
-            epoll,
+            epoll: CheckedFd::internal(epoll),
             blocked: false,
             hot: 0,
             turn: 0,
