@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// The engine, if there is one.
-    pub(super) fn opened(&self) -> Option<&Device> {
+    pub(crate) fn opened(&self) -> Option<&Device> {
         self.device.get()
     }
 

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_verbs::cm::DeviceSource;
@@ -61,6 +62,19 @@ fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
 fn name(device: *mut ibv_device) -> String {
     // SAFETY: a device, which is never freed, nor is its name.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
+}
+
+/// Says the last word to all peers of all devices, also to those of identifiers that were destroyed. At
+/// exit: each lock is waited for as long as this.
+pub(super) fn hang_up_devices(patience: Duration) {
+    let Some(all) = OPENED.get().try_lock_for(patience) else { return };
+    for (_, opened) in all.iter() {
+        // SAFETY: never closed.
+        let device = unsafe { Context::of(opened.context) }.opened();
+        if device.is_some_and(|device| !device.hang_up(patience)) {
+            return;
+        }
+    }
 }
 
 /// The context of a device.

@@ -16,7 +16,7 @@ use super::abi::{
 };
 use super::addrinfo::Resolving;
 use super::channel::{Channel, rdma_ack_cm_event};
-use super::devices::{context_of, default_pd, source};
+use super::devices::{context_of, default_pd, hang_up_devices, source};
 use crate::explain;
 use crate::ffi::{self, Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
@@ -320,9 +320,10 @@ fn hang_up_at_exit() {
             let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
             if !this.cm.hang_up(AT_EXIT) {
                 // Others would have to wait as long.
-                break;
+                return;
             }
         }
+        hang_up_devices(AT_EXIT);
     }
     ONCE.call_once(|| {
         // SAFETY: registers a function that may be called at any exit.

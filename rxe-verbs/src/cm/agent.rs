@@ -228,6 +228,12 @@ impl Agent {
         self.manager.destroy(now, id);
     }
 
+    /// Says the last word to all peers.
+    pub(crate) fn farewell(&mut self, now: Time) {
+        self.ids.clear();
+        self.manager.farewell(now);
+    }
+
     /// Refuses a request or an answer that the program hears no more of.
     pub(super) fn refuse(&mut self, id: ConnId, reason: RejReason) {
         // If it is over already, there is nobody to tell.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use rxe_core::VerbsError;
 use rxe_core::cm::CmConfig;
@@ -248,6 +249,21 @@ impl Device {
         let gid = Gid::from(ip);
         let at = self.gids().iter().position(|g| *g == gid)?;
         u16::try_from(at).ok()
+    }
+
+    /// Tells the peers of all connections made by address that it is over, and answers once more those
+    /// that have ended theirs: for programs that end without dropping what they have. No events follow.
+    /// `false` if the device was busy for longer than `patience`: a program may end in the middle of a
+    /// call.
+    pub fn hang_up(&self, patience: Duration) -> bool {
+        if !self.shard().is_free_within(patience) {
+            return false;
+        }
+        if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
+            // If the device has failed, nobody can be told.
+            let _ = self.with_cm(|agent, now| agent.farewell(now));
+        }
+        true
     }
 
     /// Does something with its connection manager, which begins with this if there was none.

@@ -135,6 +135,11 @@ impl Core {
         Ok(f(agent, self.backend.sharing(), now()))
     }
 
+    /// Whether there is a connection manager.
+    pub(crate) fn has_cm(&self) -> bool {
+        self.cm.is_some()
+    }
+
     /// When [`Core::transmit`] must be called, if nothing else happens.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let of_cm = self.cm.as_ref().and_then(|cm| cm.poll_timeout());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::connection::{Connection, Retry, State, timeout};
-use super::{CmError, ConnId, Listener, ListenerId, Manager, Route, fill};
+use super::{CmError, ConnId, Listener, ListenerId, Manager, Outgoing, Route, fill};
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
 use crate::types::{Qpn, Time};
 
@@ -292,6 +292,23 @@ impl Manager {
         self.listeners.clear();
         self.services.clear();
         self.held.clear();
+    }
+
+    /// Says the last word to all peers, before the process ends. As [`Manager::close`]; and who has ended
+    /// a connection a moment ago is answered once more: if the DREP was lost, the peer asks again, and
+    /// then there is nobody to answer.
+    pub fn farewell(&mut self, now: Time) {
+        let answers = self.connections.values().filter_map(|c| match &c.state {
+            State::TimeWait { drep: Some(drep), .. } => {
+                Some(Outgoing { route: c.route, mad: drep.clone() })
+            }
+            _ => None,
+        });
+        let answers: Vec<_> = answers.collect();
+        self.close(now);
+        for answer in answers {
+            self.push(answer);
+        }
     }
 
     fn get(&mut self, id: ConnId) -> Result<&mut Connection, CmError> {

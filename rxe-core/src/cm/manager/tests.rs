@@ -300,6 +300,34 @@ fn a_lost_drep_is_sent_again_and_an_unknown_dreq_answered() {
 }
 
 #[test]
+fn a_process_that_ends_says_the_last_word_to_all_its_peers() {
+    let (mut two, a, b) = Two::connected();
+    // One connection stands; another was ended by the peer a moment ago, and the answer was lost.
+    two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
+    two.settle();
+    let second = two.event(1).id();
+    two.sides[1].accept(two.now, second, rep(0x23)).unwrap();
+    two.settle();
+    let ended = two.event(0).id();
+    two.sides[0].establish(ended, &[]).unwrap();
+    two.settle();
+    two.event(1);
+    two.sides[0].disconnect(two.now, ended, &[]).unwrap();
+    two.settle();
+    assert_eq!(two.event(1), CmEvent::DisconnectRequest { id: second });
+    two.sides[1].destroy(two.now, second);
+    assert_eq!(two.names(1), ["DREP"], "and is lost");
+    let now = two.now;
+    two.sides[1].farewell(now);
+    two.settle();
+    let mut told = [two.event(0), two.event(0)];
+    told.sort_by_key(|event| event.id() == ended);
+    assert_eq!(told[0], CmEvent::DisconnectRequest { id: a });
+    assert_eq!(told[1], CmEvent::Disconnected { id: ended, answered: true });
+    assert!(!two.sides[1].events.iter().any(|event| event.id() == b));
+}
+
+#[test]
 fn a_dreq_must_name_the_queue_pair_and_come_from_the_peer() {
     let (mut two, a, b) = Two::connected();
     let ids = Dreq { local_comm_id: a.0, remote_comm_id: b.0, ..Dreq::default() };
