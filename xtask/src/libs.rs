@@ -6,8 +6,9 @@
 //! have not, by which rdma-core's own parts talk with each other, and rsockets, fail with ENOSYS.
 
 use crate::vm::{Error, Result};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use object::Object;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,8 +27,7 @@ const LIBRARIES: [(&str, &str, &str); 2] = [
 /// # Errors
 /// [`Error::Missing`] without a C compiler.
 pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
-    let preload = fs::read(bin.join("librxe_preload.so"))
-        .map_err(|e| Error::Failed(format!("librxe_preload.so: {e}")))?;
+    let exported = exported(&bin.join("librxe_preload.so"))?;
     let dir = bin.join(DIRECTORY);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
     // Several tests may make them at the same time, and programs may have the old ones mapped: so each
@@ -38,9 +38,7 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
     for (name, soname, function) in LIBRARIES {
         let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-preload/symbols").join(name);
         let Ok(list) = fs::read_to_string(list) else { continue };
-        // A name in the library's table of strings.
-        let exported = [b"\0", function.as_bytes(), b"\0"].concat();
-        if preload.windows(exported.len()).any(|bytes| bytes == exported) {
+        if exported.contains(function) {
             for file in make(scratch.path(), name, soname, &list)? {
                 let (from, to) = (scratch.path().join(&file), dir.join(&file));
                 let failed = |e| Error::Failed(format!("{}: {e}", to.display()));
@@ -50,6 +48,15 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(made)
+}
+
+/// The names that a library exports.
+fn exported(library: &Path) -> Result<BTreeSet<String>> {
+    let failed = |why: &dyn fmt::Display| Error::Failed(format!("{}: {why}", library.display()));
+    let bytes = fs::read(library).map_err(|e| failed(&e))?;
+    let file = object::File::parse(&*bytes).map_err(|e| failed(&e))?;
+    let exports = file.exports().map_err(|e| failed(&e))?;
+    Ok(exports.iter().map(|e| String::from_utf8_lossy(e.name()).into_owned()).collect())
 }
 
 /// Makes a library in `dir`. Returns the names of all files made, the library last.
@@ -261,11 +268,15 @@ mod tests {
     #[test]
     fn whoever_reads_a_library_while_others_make_it_gets_it_whole() {
         let bin = tempfile::tempdir().unwrap();
-        fs::write(bin.path().join("librxe_preload.so"), b"\0ibv_open_device\0").unwrap();
-        let library = match build(bin.path()) {
-            Err(Error::Missing(why)) => return crate::skipped("libs::whole", &why),
-            made => made.unwrap().remove(0),
-        };
+        let (source, preload) = (bin.path().join("p.c"), bin.path().join("librxe_preload.so"));
+        fs::write(&source, "int ibv_open_device(void) { return 0; }").unwrap();
+        let mut cc = Command::new("cc");
+        match cc.args(["-shared", "-fPIC", "-o"]).args([&preload, &source]).status() {
+            Ok(status) => assert!(status.success()),
+            Err(e) => return crate::skipped("libs::whole", &format!("cc: {e}")),
+        }
+        fs::remove_file(source).unwrap();
+        let library = build(bin.path()).unwrap().remove(0);
         let whole = fs::read(&library).unwrap();
         std::thread::scope(|scope| {
             let makers: Vec<_> = (0..3)

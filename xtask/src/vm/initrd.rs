@@ -2,6 +2,9 @@
 
 use super::kernel::{Kernel, cache};
 use super::{Error, Result};
+use object::Endianness;
+use object::elf::PT_INTERP;
+use object::read::elf::{ElfFile64, ProgramHeader};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -45,12 +48,15 @@ fn busybox() -> Result<Vec<u8>> {
     Err(Error::Missing("a static busybox is not installed (package busybox-static)".into()))
 }
 
-/// Whether a 64-bit little-endian ELF file has a program header of type `PT_INTERP`.
-fn asks_for_a_loader(elf: &[u8]) -> bool {
-    let half =
-        |at: usize| elf.get(at..at + 2).map_or(0, |b| usize::from(b[0]) | usize::from(b[1]) << 8);
-    let (headers, size, count) = (half(0x20), half(0x36), half(0x38));
-    (0..count).any(|i| half(headers + i * size) == 3)
+/// Whether a program is dynamically linked: it names the loader that starts it.
+fn asks_for_a_loader(program: &[u8]) -> bool {
+    let interpreter = || -> object::read::Result<bool> {
+        let elf = ElfFile64::<Endianness>::parse(program)?;
+        let mut headers = elf.elf_program_headers().iter();
+        Ok(headers.any(|header| header.p_type(elf.endian()) == PT_INTERP))
+    };
+    // What is no program of this kind cannot be started either.
+    interpreter().unwrap_or(true)
 }
 
 fn store(dir: &Path, data: &[u8]) -> Result<PathBuf> {
@@ -117,6 +123,20 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
     use std::thread;
+
+    #[test]
+    fn a_program_that_is_dynamically_linked_asks_for_a_loader() {
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(asks_for_a_loader(&own));
+        // Without the program header that names the loader it is taken for a static one.
+        let mut changed = own.clone();
+        let at = u64::from_le_bytes(own[0x20..0x28].try_into().unwrap());
+        let headers = &mut changed[usize::try_from(at).unwrap()..];
+        let interp = headers.chunks_mut(56).find(|header| header[..4] == [3, 0, 0, 0]).unwrap();
+        interp[0] = 4;
+        assert!(!asks_for_a_loader(&changed));
+        assert!(asks_for_a_loader(b"#!/bin/sh"));
+    }
 
     #[test]
     fn threads_that_fill_an_empty_cache_together_get_the_whole_file() {
