@@ -15,7 +15,7 @@ const BYTES_A_MICROSECOND: usize = 1250;
 /// From a sender to the switch, from the switch to a receiver, and half of the way back.
 const DELAY: u64 = 2;
 /// What the switch can hold, and above which it marks.
-const ROOM: usize = 150_000;
+const CAPACITY: usize = 150_000;
 const THRESHOLD: usize = 40_000;
 /// Ethernet, IP and UDP around a packet, and the gap after it.
 const AROUND: usize = 66;
@@ -169,7 +169,7 @@ fn run(marks: bool) -> (Seen, u64) {
             while flow.to_switch.front().is_some_and(|(at, _)| *at <= now) {
                 let (_, mut said) = flow.to_switch.pop_front().expect("just seen");
                 let size = said.bytes.len() + AROUND;
-                if queued + size > ROOM {
+                if queued + size > CAPACITY {
                     seen.dropped += 1;
                     continue;
                 }
@@ -211,7 +211,7 @@ fn where_the_network_marks_senders_slow_down_before_it_drops() {
     assert!(drops.dropped > 0 && drops.retries > 0, "the bottleneck is one");
     assert!(marks.marked > 0);
     assert_eq!((marks.dropped, marks.retries), (0, 0));
-    assert!(marks.max_queue < ROOM);
+    assert!(marks.max_queue < CAPACITY);
     assert!(marking >= 70, "{marking} % of the link are used");
     let [a, b] = marks.done;
     assert!(a.min(b) * 3 >= a.max(b), "neither starves: {a} and {b} messages");

@@ -178,7 +178,7 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
 const LINK_MTU: u32 = 4200;
 
 /// How long one run may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The rows as a table of Markdown; what several kernels said goes together.
 pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
@@ -276,9 +276,9 @@ impl World<'_> {
         self.listening(PORT, server_is_ours, &mut server)?;
         let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
         let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
-        let (client_good, client_said) = client.end(PATIENCE)?;
+        let (client_good, client_said) = client.end(TIMEOUT)?;
         // A server whose client has failed may wait for ever.
-        let left = if client_good { PATIENCE } else { Duration::from_secs(2) };
+        let left = if client_good { TIMEOUT } else { Duration::from_secs(2) };
         let (server_good, server_said) = server.end(left)?;
         if client_good && server_good {
             return Ok(());
@@ -330,7 +330,7 @@ impl World<'_> {
         server: &mut Running,
         otherwise: &str,
     ) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while Instant::now() < end {
             let seen = if ours {
                 let mut shell: Command = self.net.command("sh");

@@ -2,7 +2,7 @@
 //! have different options, or different names, and find each other by address and port.
 
 use crate::c::TUTORIALS;
-use crate::programs::{PATIENCE, Row, Running, Sides, World, failed};
+use crate::programs::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::vm::{HOST_V4, HOST_V6, Result};
 use std::time::{Duration, Instant};
 
@@ -128,8 +128,8 @@ pub(crate) const ALL: &[Program] = &[
 const REFUSED: [&str; 2] = ["RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_UNREACHABLE"];
 
 /// How often both begin anew, and how long a client may take that may have lost its way.
-const RACES: u32 = 20;
-const RACE: Duration = Duration::from_secs(60);
+const ATTEMPTS: u32 = 20;
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a server may still say when its client has ended.
 const GRACE: Duration = Duration::from_millis(300);
@@ -164,7 +164,7 @@ impl Program {
             let refused = REFUSED.iter().any(|word| client.contains(word));
             // A server on a kernel refuses what comes while it changes listeners.
             let races = self.kind == Kind::Races && sides == Sides::KernelOurs;
-            if !races || !refused || tries == RACES {
+            if !races || !refused || tries == ATTEMPTS {
                 let both = format!("try {tries}: server: {server}; client: {client}");
                 return Err(failed(both.replace('\n', " | ")));
             }
@@ -186,7 +186,7 @@ impl Program {
         if self.kind != Kind::Hears {
             listening(world, server_is_ours, &address, &mut server)?;
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let (client_good, client) = loop {
             let args = words(self.client.1, client_is_ours);
             let (good, said) =
@@ -198,7 +198,7 @@ impl Program {
         };
         // A server whose client has failed may wait for ever.
         let stays = !client_good || self.kind == Kind::Stays;
-        let (server_good, server) = server.end(if stays { GRACE } else { PATIENCE })?;
+        let (server_good, server) = server.end(if stays { GRACE } else { TIMEOUT })?;
         let good = match self.kind {
             // Its clients succeed whatever happens, and say what has failed.
             Kind::Stays => client_good && !client.contains("error"),
@@ -208,7 +208,7 @@ impl Program {
     }
 
     fn patience(&self) -> Duration {
-        if self.kind == Kind::Races { RACE } else { PATIENCE }
+        if self.kind == Kind::Races { ATTEMPT_TIMEOUT } else { TIMEOUT }
     }
 
     fn address(&self, world: &World<'_>, ours: bool) -> String {

@@ -1,7 +1,7 @@
 //! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
 //! TCP, and then choose devices and connect by themselves.
 
-use crate::programs::{PATIENCE, Row, Running, Sides, World, failed};
+use crate::programs::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::skipped;
 use crate::vm::{Error, HOST_V4, Result};
 use std::process::Command;
@@ -87,9 +87,9 @@ fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<(
     let options = program.options.trim_end_matches("ADDRESS");
     let mut server = side.serve(FABRIC, options)?;
     world.listening(47592, side.server_is_ours, &mut server)?;
-    let client = side.ask(FABRIC, program.options)?.end(PATIENCE)?;
+    let client = side.ask(FABRIC, program.options)?.end(TIMEOUT)?;
     // A server whose client has failed may wait for ever.
-    let left = if client.0 { PATIENCE } else { Duration::from_secs(2) };
+    let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
     both(server.end(left)?, client)
 }
 
@@ -101,13 +101,13 @@ fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let mut client = (false, String::new());
     // It tells its client the port before it listens there: whoever is too fast is refused.
     for _ in 0..20 {
-        client = side.ask(QPERF, program.options)?.end(PATIENCE)?;
+        client = side.ask(QPERF, program.options)?.end(TIMEOUT)?;
         if !client.1.contains("Event rejected") {
             break;
         }
     }
-    let quit = side.ask(QPERF, "ADDRESS quit")?.end(PATIENCE)?;
-    let left = if quit.0 { PATIENCE } else { Duration::ZERO };
+    let quit = side.ask(QPERF, "ADDRESS quit")?.end(TIMEOUT)?;
+    let left = if quit.0 { TIMEOUT } else { Duration::ZERO };
     both(server.end(left)?, client)
 }
 

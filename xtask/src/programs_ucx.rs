@@ -1,7 +1,7 @@
 //! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by itself
 //! and is told in variables which transports to use.
 
-use crate::programs::{PATIENCE, Row, Sides, World, failed};
+use crate::programs::{Row, Sides, TIMEOUT, World, failed};
 use crate::skipped;
 use crate::vm::{HOST_V4, Result};
 use std::process::Command;
@@ -63,9 +63,9 @@ impl Program {
         world.listening(PORT, server_is_ours, &mut server)?;
         let client_is_ours = sides != Sides::OursKernel;
         let words = self.words(client_is_ours, Some(&address));
-        let client = world.spawn("env", &words, client_is_ours)?.end(PATIENCE)?;
+        let client = world.spawn("env", &words, client_is_ours)?.end(TIMEOUT)?;
         // A server whose client has failed may wait for ever.
-        let left = if client.0 { PATIENCE } else { Duration::from_secs(2) };
+        let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
         let server = server.end(left)?;
         if client.0 && server.0 {
             return Ok(());

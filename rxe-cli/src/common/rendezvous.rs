@@ -10,7 +10,7 @@ use super::Error;
 pub(crate) const PORT: u16 = 18515;
 
 /// How long the other end may take for one step of an exchange that waits for nobody.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A host's addresses, IPv4 first where it is this host itself: loopback has many of those.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
@@ -34,7 +34,7 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
 pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStream, Error> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
-        match TcpStream::connect_timeout(address, PATIENCE) {
+        match TcpStream::connect_timeout(address, TIMEOUT) {
             Ok(stream) => return ready(stream),
             Err(e) => last = e,
         }
@@ -47,7 +47,7 @@ pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStre
             format!("start `{command}` there first, and see that -p is the same"),
         ),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => (
-            format!("no answer within {} s", PATIENCE.as_secs()),
+            format!("no answer within {} s", TIMEOUT.as_secs()),
             "is the address right, is the host up, and does no firewall keep the port?".into(),
         ),
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => (
@@ -104,7 +104,7 @@ pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
 pub(crate) fn broken(e: &io::Error) -> Error {
     match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            let what = format!("the peer said nothing for {} s", PATIENCE.as_secs());
+            let what = format!("the peer said nothing for {} s", TIMEOUT.as_secs());
             Error::new(what, "is the right program listening there?")
         }
         _ => hung_up(e),
@@ -123,8 +123,8 @@ fn hung_up(e: &io::Error) -> Error {
 fn ready(stream: TcpStream) -> Result<TcpStream, Error> {
     let set = stream
         .set_nodelay(true)
-        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
+        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
     set.map_err(|e| Error::new("can not set up the connection to the peer", e))?;
     Ok(stream)
 }

@@ -2,7 +2,7 @@
 //! with it the 40 bytes before it that say where it came from.
 
 use super::Asks;
-use super::end::{End, GUARD, Make, PATIENCE, Pair, Qp, all_equal, completions, failed, number};
+use super::end::{End, GUARD, Make, Pair, Qp, TIMEOUT_MS, all_equal, completions, failed, number};
 use super::exchange::{LOCAL, Op, REMOTE};
 use super::features::{Feature, feature};
 use super::world::{Setting, World};
@@ -321,7 +321,7 @@ impl Way {
 
     fn complete(&self, pair: &mut Pair<'_>, n: u64, wr: Value) -> Result<()> {
         let cq = pair.req.send_cq;
-        let poll = json!({"cq": cq, "count": 1, "timeout_ms": PATIENCE});
+        let poll = json!({"cq": cq, "count": 1, "timeout_ms": TIMEOUT_MS});
         let answers = pair.req.batch(vec![("post_send", wr), ("poll", poll)])?;
         let wcs = completions(&answers[1]);
         let Some(wc) = wcs.first() else {

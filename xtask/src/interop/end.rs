@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub(super) const MEMORY: u64 = (1 << 20) + (64 << 10);
 
 /// How long a completion may take that must come, in milliseconds. Emulated processors are slow.
-pub(super) const PATIENCE: u64 = 60_000;
+pub(super) const TIMEOUT_MS: u64 = 60_000;
 
 /// All that a region or a queue pair can allow.
 pub(super) const ALL_ACCESS: [&str; 4] =
@@ -203,12 +203,12 @@ impl End {
 
     /// The next `count` completions, which must come.
     pub(super) fn wait(&mut self, cq: u64, count: usize) -> Result<Vec<Wc>> {
-        let wcs = self.poll(cq, count, PATIENCE)?;
+        let wcs = self.poll(cq, count, TIMEOUT_MS)?;
         if wcs.len() == count {
             return Ok(wcs);
         }
         let queue = if cq == self.send_cq { "send" } else { "receive" };
-        let s = PATIENCE / 1000;
+        let s = TIMEOUT_MS / 1000;
         let have = wcs.len();
         Err(failed(format!("{}: {have} of {count} {queue} completions in {s} s", self.who)))
     }

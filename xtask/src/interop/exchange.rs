@@ -1,7 +1,7 @@
 //! One operation, with everything about it compared: every byte at both ends and around, and every
 //! field of the completions that verbs define.
 
-use super::end::{Conn, End, GUARD, PATIENCE, Pair, all_equal, completions, failed};
+use super::end::{Conn, End, GUARD, Pair, TIMEOUT_MS, all_equal, completions, failed};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -188,10 +188,10 @@ pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u6
 
 /// Waits until a check finds what it should.
 fn arrived(end: &mut End, check: &[(&'static str, Value)]) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_millis(PATIENCE);
+    let deadline = Instant::now() + Duration::from_millis(TIMEOUT_MS);
     while end.batch(check.to_vec())?.iter().any(|a| a["equal"] == false) {
         if Instant::now() > deadline {
-            return Err(failed(format!("{}: nothing came in {} s", end.who, PATIENCE / 1000)));
+            return Err(failed(format!("{}: nothing came in {} s", end.who, TIMEOUT_MS / 1000)));
         }
     }
     Ok(())
@@ -233,11 +233,11 @@ fn complete(
     wr: Value,
 ) -> Result<()> {
     let cq = pair.req.send_cq;
-    let poll = json!({"cq": cq, "count": 1, "timeout_ms": PATIENCE});
+    let poll = json!({"cq": cq, "count": 1, "timeout_ms": TIMEOUT_MS});
     let answers = pair.req.batch(vec![("post_send", wr), ("poll", poll)])?;
     let wcs = completions(&answers[1]);
     let Some(wc) = wcs.first() else {
-        return Err(failed(format!("{}: no completion in {} s", pair.req.who, PATIENCE / 1000)));
+        return Err(failed(format!("{}: no completion in {} s", pair.req.who, TIMEOUT_MS / 1000)));
     };
     // Of SEND and WRITE verbs do not say what byte_len is.
     let byte_len = if matches!(op, Op::Read) || op.is_atomic() { size } else { None };

@@ -1,7 +1,7 @@
 //! What the table of operations does not show: path MTUs, IPv6, bad links, late receives, many
 //! queue pairs, long queues, lists and flags.
 
-use super::end::{Conn, End, Link, PATIENCE, Pair, Qp, all_equal, failed};
+use super::end::{Conn, End, Link, Pair, Qp, TIMEOUT_MS, all_equal, failed};
 use super::exchange::{Op, exchange, request};
 use super::world::{Setting, World};
 use super::{datagram, placed, shared, unreliable, windows};
@@ -413,7 +413,7 @@ fn flags(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let conn = pair.connect(&Link { sq_sig_all: true, ..Link::default() })?;
     let quiet = wr(9, "write", local.sge(0, 10), &[], to(0));
     pair.req.post_send(conn.req, quiet)?;
-    let wc = pair.req.poll(pair.req.send_cq, 1, PATIENCE)?;
+    let wc = pair.req.poll(pair.req.send_cq, 1, TIMEOUT_MS)?;
     let Some(wc) = wc.first() else { return Err(failed("sq_sig_all: no completion")) };
     wc.expect(pair.req.who, conn.req, 9, "RDMA_WRITE", None, None)?;
     pair.disconnect(conn)

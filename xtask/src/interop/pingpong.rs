@@ -93,7 +93,7 @@ pub(super) const ALL: &[Pingpong] = &[
 ];
 
 /// How long one run may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Pingpong {
     pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<()> {
@@ -134,7 +134,7 @@ impl Pingpong {
         };
         // Who has failed leaves the other waiting.
         let ours = wait(child, || !matches!(proc.wait_timeout(Duration::ZERO), Ok(None | Some(0))));
-        let left = if ours.0 { PATIENCE } else { Duration::from_secs(1) };
+        let left = if ours.0 { TIMEOUT } else { Duration::from_secs(1) };
         if proc.wait_timeout(left)?.is_none() {
             proc.kill("KILL");
         }
@@ -154,7 +154,7 @@ impl Pingpong {
 
 /// Waits until a server listens, or has ended.
 fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !ready()? {
         if Instant::now() > end {
             return Err(failed("the server does not listen on port 18515"));
@@ -167,7 +167,7 @@ fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
 /// Waits for the end of our program, not for long once the other has `failed`: whether it was a good
 /// one, and what it said.
 fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
-    let mut end = Instant::now() + PATIENCE;
+    let mut end = Instant::now() + TIMEOUT;
     while Instant::now() < end && child.try_wait().is_ok_and(|s| s.is_none()) {
         if failed() {
             end = end.min(Instant::now() + Duration::from_secs(1));

@@ -1,6 +1,6 @@
 //! Shared receive queues at the end that answers.
 
-use super::end::{Conn, End, Link, PATIENCE, Pair, all_equal, failed, number};
+use super::end::{Conn, End, Link, Pair, TIMEOUT_MS, all_equal, failed, number};
 use super::exchange::LOCAL;
 use super::features::{Feature, feature};
 use super::world::{Setting, World};
@@ -93,7 +93,7 @@ fn limit(world: &mut World<'_>, setting: Setting) -> Result<()> {
         seen.retain(|e| e != "COMM_EST");
         // After the fifth message there are three left.
         if n == 4 && seen.is_empty() {
-            seen = events(&mut pair, PATIENCE)?;
+            seen = events(&mut pair, TIMEOUT_MS)?;
         }
         let want: &[&str] = if n == 4 { &["SRQ_LIMIT_REACHED"] } else { &[] };
         if seen != want {

@@ -2,7 +2,9 @@
 //! the peer by SEND with invalidate.
 
 use super::Asks;
-use super::end::{ALL_ACCESS, Conn, End, Link, Mr, PATIENCE, Pair, Wc, all_equal, failed, number};
+use super::end::{
+    ALL_ACCESS, Conn, End, Link, Mr, Pair, TIMEOUT_MS, Wc, all_equal, failed, number,
+};
 use super::exchange::{LOCAL, Op};
 use super::features::{Feature, Needs, feature};
 use super::world::{Setting, World};
@@ -205,7 +207,7 @@ impl Window {
             "sge": [pair.req.mr.sge(LOCAL, size)], "remote_addr": self.mr.addr + offset,
         });
         pair.req.call("post_send", wr)?;
-        let wcs = pair.req.poll(pair.req.send_cq, 1, PATIENCE)?;
+        let wcs = pair.req.poll(pair.req.send_cq, 1, TIMEOUT_MS)?;
         wcs.into_iter().next().ok_or_else(|| failed(format!("{} does not complete", op.name())))
     }
 
@@ -255,7 +257,7 @@ impl Window {
 
 /// Fails unless the access was refused as it should.
 fn refused(pair: &mut Pair<'_>, conn: Conn, wc: &Wc) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_millis(PATIENCE);
+    let deadline = Instant::now() + Duration::from_millis(TIMEOUT_MS);
     let states = loop {
         let states = [pair.req.state(conn.req)?, pair.resp.state(conn.resp)?];
         // A responder may send its NAK first.

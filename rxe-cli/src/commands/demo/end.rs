@@ -25,7 +25,7 @@ pub(super) struct End {
 }
 
 /// More than anything takes here, unless something is wrong.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl End {
     /// Opens loopback on the first of `addresses` whose UDP port 4791 is free.

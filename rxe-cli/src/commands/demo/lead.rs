@@ -8,7 +8,7 @@ use rxe_core::queue::{CompletionOp, Remote, Sge, Status};
 use rxe_core::types::Key;
 use rxe_verbs::Endpoint;
 
-use super::end::{End, PATIENCE, addresses};
+use super::end::{End, TIMEOUT, addresses};
 use super::mistake;
 use super::report::{Done, Process, Shown};
 use super::steps::{Op, START, Step, background};
@@ -127,7 +127,7 @@ impl Lead {
         };
         let start = Instant::now();
         request.post()?;
-        let done = end.cq.spin_one(PATIENCE)?;
+        let done = end.cq.spin_one(TIMEOUT)?;
         let time = start.elapsed();
         let wrong = if done.status != Status::Success {
             Some(format!("it ended with {}", done.status))

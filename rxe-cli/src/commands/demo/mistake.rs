@@ -3,7 +3,7 @@
 
 use rxe_core::queue::{Completion, Remote, Status};
 
-use super::end::{End, PATIENCE};
+use super::end::{End, TIMEOUT};
 use super::steps::{REGION, START, background};
 use super::talk::Seen;
 use crate::common::Error;
@@ -30,13 +30,13 @@ pub(super) fn make(end: &End, region: Remote) -> Result<Seen, Error> {
     let beyond = (REGION + OUTSIDE - BYTES) as u64;
     let to = Remote { addr: region.addr + beyond, rkey: region.rkey };
     end.qp.write(WRITE, &[end.mr.slice(START..START + BYTES)], to).post()?;
-    let done = end.cq.wait_one(PATIENCE)?;
+    let done = end.cq.wait_one(TIMEOUT)?;
     seen(end, "its WRITE", &done, &before)
 }
 
 /// At the peer, after.
 pub(super) fn aftermath(end: &End) -> Result<Seen, Error> {
-    let done = end.cq.wait_one(PATIENCE)?;
+    let done = end.cq.wait_one(TIMEOUT)?;
     seen(end, "a receive it had posted", &done, &background())
 }
 

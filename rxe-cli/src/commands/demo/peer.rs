@@ -6,7 +6,7 @@ use std::process;
 use rxe_core::queue::{CompletionOp, Immediate, Status};
 use rxe_verbs::Endpoint;
 
-use super::end::{End, PATIENCE};
+use super::end::{End, TIMEOUT};
 use super::mistake;
 use super::steps::{Op, START, Step, background};
 use super::talk::{Answer, Ask, hear, say};
@@ -67,7 +67,7 @@ fn prepare(end: &End, step: Step) -> Result<(), Error> {
 /// What is wrong with what came of a step, if anything.
 fn verify(end: &End, step: Step) -> Result<Option<String>, Error> {
     if step.op.takes_receive() {
-        let done = end.cq.wait_one(PATIENCE)?;
+        let done = end.cq.wait_one(TIMEOUT)?;
         if done.status != Status::Success {
             return Ok(Some(format!("the receive ended with {}", done.status)));
         }

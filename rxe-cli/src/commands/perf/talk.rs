@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::plan::Plan;
 use super::stats::Row;
 use crate::common::Error;
-use crate::common::rendezvous::{self, PATIENCE};
+use crate::common::rendezvous::{self, TIMEOUT};
 
 /// Raise it with every change that an older side would misunderstand.
 const VERSION: u64 = 2;
@@ -208,7 +208,7 @@ impl Talk {
     }
 
     fn line(&mut self) -> Result<String, Error> {
-        match self.receive(PATIENCE) {
+        match self.receive(TIMEOUT) {
             Ok(Ok(line)) => Ok(line),
             Ok(Err(e)) if e.kind() == ErrorKind::InvalidData => Err(stranger(&e.to_string())),
             Ok(Err(e)) => Err(rendezvous::broken(&e)),

@@ -269,7 +269,7 @@ impl World {
     /// Sends what there is to send, and learns from it as a peer would.
     fn transmit(&mut self) {
         // A window from every requester, and every READ that responders may owe, whole.
-        const MOST: usize = 6 * 256 + 2 * 6 * 4 * 8 + 100;
+        const LIMIT: usize = 6 * 256 + 2 * 6 * 4 * 8 + 100;
         let mut packets = 0;
         loop {
             self.engine.poll_transmit(self.now, &mut self.batch);
@@ -284,7 +284,7 @@ impl World {
                 }
             }
             self.batch.clear();
-            assert!(packets <= MOST, "{packets} packets for one step");
+            assert!(packets <= LIMIT, "{packets} packets for one step");
         }
         let events = std::iter::from_fn(|| self.engine.poll_event()).count();
         assert!(events <= 1024);

@@ -301,8 +301,8 @@ impl<'s> Stage<'s> {
 
     /// Ends queue pairs that still ask for a receive that will not come while others are not done.
     fn give_up_waiting(&mut self) -> Result<(), String> {
-        const PATIENCE: Duration = Duration::from_millis(200);
-        if self.now < Time::ZERO + self.script.closing + PATIENCE {
+        const TIMEOUT: Duration = Duration::from_millis(200);
+        if self.now < Time::ZERO + self.script.closing + TIMEOUT {
             return Ok(());
         }
         for qp in 0..self.script.qps.len() {
