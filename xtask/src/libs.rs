@@ -1,9 +1,9 @@
 //! `cargo xtask libs`: libraries with the names and symbol versions of rdma-core's, for programs that
 //! load libibverbs by themselves (dlopen, dlvsym) and for hosts without rdma-core.
 //!
-//! Each function in them jumps to the one of the same name in `librxe_preload.so`, so that there is
-//! one engine in a process however its functions were found. Those that we
-//! have not, by which rdma-core's own parts talk with each other, and rsockets, fail with ENOSYS.
+//! Each function in them jumps to the function of the same name in `librxe_preload.so`, so a process
+//! has one engine however it found its functions. Functions that we do not have (rsockets, and what
+//! rdma-core's own parts use among themselves) fail with ENOSYS.
 
 use crate::vm::{Error, Result};
 use object::Object;

@@ -12,14 +12,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Who serves and who asks.
+/// Which side is the server and which the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sides {
-    /// Both ours, on one address.
+    /// Both are ours, on one address.
     OursOurs,
-    /// Ours serves, the kernel asks.
+    /// Our server, the kernel's client.
     OursKernel,
-    /// The kernel serves, ours asks.
+    /// The kernel's server, our client.
     KernelOurs,
 }
 
@@ -27,7 +27,7 @@ impl Sides {
     /// All, in the order of the table.
     pub const ALL: [Self; 3] = [Self::OursOurs, Self::OursKernel, Self::KernelOurs];
 
-    /// As the table and filters name it: who serves, who asks.
+    /// The name in the table and in filters: server, client.
     pub fn name(self) -> &'static str {
         match self {
             Self::OursOurs => "ours–ours",
@@ -41,7 +41,7 @@ impl Sides {
 struct Program {
     name: &'static str,
     options: &'static str,
-    /// Not with a kernel: mostly what kernel rxe can not do.
+    /// Runs between two of ours only, mostly because kernel rxe cannot do it.
     ours_only: bool,
 }
 
@@ -73,7 +73,7 @@ const ALL: &[Program] = &[
     with("ib_send_bw", "-n 100 -q 8"),
     with("ib_send_bw", "-D 2"),
     with("ib_send_lat", "-n 100"),
-    // With a kernel of 7.2 it hangs, as it does between two of them.
+    // It hangs with a 7.2 kernel, and also between two 7.2 kernels.
     ours("ib_send_lat", "-n 100 -e"),
     with("ib_send_lat", "-n 100 -I 64 -s 64"),
     with("ib_send_lat", "-n 100 -c UC"),
@@ -108,12 +108,11 @@ const ALL: &[Program] = &[
 pub enum Which {
     /// All.
     All,
-    /// Those with a kernel on one side: with both sides ours they are the same beside every kernel.
+    /// Rows with a kernel on one side. Rows with both sides ours do not depend on the kernel.
     WithKernel,
-    /// Every other, and with [`Which::Odd`] the rest: a kernel that has one role in a row has the
-    /// other role in the next.
+    /// Every other row; [`Which::Odd`] has the rest. The kernel's role changes from row to row.
     Even,
-    /// The rest of [`Which::Even`].
+    /// The rows that [`Which::Even`] leaves out.
     Odd,
 }
 
@@ -126,18 +125,18 @@ pub struct Options {
     pub which: Which,
     /// The command `rxe`, with the library beside it.
     pub rxe: PathBuf,
-    /// Whether to say of each how it went, on standard error.
+    /// Whether to report each row on standard error.
     pub verbose: bool,
 }
 
-/// How one went.
+/// The outcome of one row.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The program and its options.
     pub what: String,
-    /// Who served and who asked.
+    /// Which side was the server and which the client.
     pub sides: Sides,
-    /// What went wrong.
+    /// Why it failed.
     pub failed: Option<String>,
 }
 
@@ -174,13 +173,13 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Room for path MTU 4096.
+/// The link's MTU, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
 
-/// How long one run may take.
+/// The most time that one run may take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The rows as a table of Markdown; what several kernels said goes together.
+/// The rows as a Markdown table; results with several kernels are merged.
 pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
     let mut out = "| program | options |".to_owned();
     for sides in Sides::ALL {
@@ -215,7 +214,7 @@ pub(crate) struct World<'a> {
     net: &'a Net,
     options: &'a Options,
     kernel_gid: u32,
-    /// Programs that are named by their sources, where they could be compiled.
+    /// The compiled C programs, if this machine can compile them.
     c: Option<Compiled>,
     /// Of the next row.
     number: Cell<usize>,
@@ -227,13 +226,13 @@ pub(crate) enum Running {
     Theirs(Proc),
 }
 
-/// What ours says of a kernel that has to send a message again, as 6.1 does where a busy machine
-/// answers late: now and then it begins it at the packet before (SEND ONLY in place of SEND FIRST,
-/// and FIRST in place of the first MIDDLE). The only answer to that is a NAK.
+/// What our end reports when kernel 6.1 resends a message wrongly. On a busy machine the kernel
+/// sometimes has to resend, and now and then starts one packet too early (SEND ONLY in place of SEND
+/// FIRST, FIRST in place of the first MIDDLE). The only answer to that is a NAK.
 const SHIFTED: &str = "this packet does not continue the message before it";
 
 impl World<'_> {
-    /// Plays one, if it is among those that are wanted, and notes how it went.
+    /// Runs a row if it is wanted, and records its outcome.
     pub(crate) fn row(
         &self,
         what: String,
@@ -277,7 +276,7 @@ impl World<'_> {
         let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
         let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
         let (client_good, client_said) = client.end(TIMEOUT)?;
-        // A server whose client has failed may wait for ever.
+        // If the client failed, the server may wait forever.
         let left = if client_good { TIMEOUT } else { Duration::from_secs(2) };
         let (server_good, server_said) = server.end(left)?;
         if client_good && server_good {
@@ -322,7 +321,7 @@ impl World<'_> {
         self.until(&look, ours, server, &format!("the server does not listen on port {port}"))
     }
 
-    /// Waits until a shell's command succeeds on one side, or `server` has ended.
+    /// Waits until a shell command succeeds on one side, or `server` has ended.
     pub(crate) fn until(
         &self,
         look: &str,
@@ -347,13 +346,13 @@ impl World<'_> {
     }
 }
 
-/// Where the servers of the pingpongs and perftest listen.
+/// The TCP port of the pingpongs and perftest.
 const PORT: u16 = 18515;
 
-/// Of [`HOST_V4`] in our device's table: behind the one made of the hardware address.
+/// The GID index of [`HOST_V4`] on our device: index 0 is made of the hardware address.
 const OUR_GID: u32 = 1;
 
-/// The index of the VM's IPv4 address in its device's table.
+/// The GID index of the VM's IPv4 address on its device.
 fn gid_in_vm(vm: &Vm) -> Result<u32> {
     let [a, b, c, d] = vm.v4().octets();
     let gid = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");

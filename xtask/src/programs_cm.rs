@@ -6,8 +6,8 @@ use crate::programs::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::vm::{HOST_V4, HOST_V6, Result};
 use std::time::{Duration, Instant};
 
-/// A server and its client. `ADDRESS` in their options stands for the server's, `OWN` for that of
-/// the side which the program is on.
+/// A server and its client. In their options `ADDRESS` stands for the server's address and `OWN` for
+/// the address of the program's own side.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) options: &'static str,
@@ -15,23 +15,23 @@ pub(crate) struct Program {
     client: (&'static str, &'static str),
     v6: bool,
     kind: Kind,
-    /// Not with a kernel: what kernel rxe can not do.
+    /// Kernel rxe cannot do this, so it runs between two of ours only.
     ours_only: bool,
 }
 
-/// When a client may begin, and what its server does then.
+/// How a server behaves, which decides when its client may start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Listens, and ends with its client.
+    /// It listens, and ends with its client.
     Ends,
-    /// As that; but both agree to connect anew, without a word of the server when it listens again.
-    /// A client that is faster is refused, and goes on with an identifier that it has destroyed: then
-    /// both begin from the start.
+    /// The same, but client and server connect a second time, and the server does not say when it
+    /// listens again. A client that is faster is refused, and then uses an identifier that it has
+    /// destroyed. In that case both are started again.
     Races,
-    /// Listens for ever.
+    /// It listens until it is killed.
     Stays,
-    /// Hears a multicast group, and ends when it has heard enough. A sender does not know who hears
-    /// it: there is one after the other until it was heard.
+    /// It receives from a multicast group and ends when it has received enough. A sender does not
+    /// know who receives, so senders are started one after the other until the receiver ends.
     Hears,
 }
 
@@ -124,17 +124,17 @@ pub(crate) const ALL: &[Program] = &[
     with(TUTORIALS[2], "ADDRESS", "-c ADDRESS"),
 ];
 
-/// What clients say that came before their server listened.
+/// What a client prints that came before its server listened.
 const REFUSED: [&str; 2] = ["RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_UNREACHABLE"];
 
-/// How often both begin anew, and how long a client may take that may have lost its way.
+/// How often both are started again, and how long one attempt may take.
 const ATTEMPTS: u32 = 20;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server may still say when its client has ended.
+/// How long a server may still print after its client has ended.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What came of one try.
+/// The outcome of one attempt.
 struct Said {
     good: bool,
     server: String,
@@ -162,7 +162,7 @@ impl Program {
                 return Ok(());
             }
             let refused = REFUSED.iter().any(|word| client.contains(word));
-            // A server on a kernel refuses what comes while it changes listeners.
+            // A server on a kernel refuses requests while it changes listeners.
             let races = self.kind == Kind::Races && sides == Sides::KernelOurs;
             if !races || !refused || tries == ATTEMPTS {
                 let both = format!("try {tries}: server: {server}; client: {client}");
@@ -191,16 +191,16 @@ impl Program {
             let args = words(self.client.1, client_is_ours);
             let (good, said) =
                 world.spawn(self.client.0, &args, client_is_ours)?.end(self.patience())?;
-            // A sender has succeeded whether it was heard or not.
+            // A sender succeeds whether anybody received or not.
             if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
                 break (good, said);
             }
         };
-        // A server whose client has failed may wait for ever.
+        // If the client failed, the server may wait forever.
         let stays = !client_good || self.kind == Kind::Stays;
         let (server_good, server) = server.end(if stays { GRACE } else { TIMEOUT })?;
         let good = match self.kind {
-            // Its clients succeed whatever happens, and say what has failed.
+            // Its clients always exit with 0 and print what failed.
             Kind::Stays => client_good && !client.contains("error"),
             _ => client_good && server_good,
         };
@@ -221,11 +221,11 @@ impl Program {
     }
 }
 
-/// Waits until a server listens, or has ended. Not every client survives that it does not: perftest's
-/// goes on with an identifier that it has destroyed.
+/// Waits until a server listens, or has ended. A client must not come earlier: perftest's then uses an
+/// identifier that it has destroyed.
 fn listening(world: &World<'_>, ours: bool, address: &str, server: &mut Running) -> Result<()> {
     let look = match ours {
-        // The name of ours is made under the lock under which requests are looked at.
+        // Our listener's name appears under the same lock that incoming requests are handled under.
         true => format!("grep -q rxe/{address}/service/ /proc/net/unix"),
         false => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
     };

@@ -55,7 +55,7 @@ pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     }
 }
 
-/// Whether this machine, whose programs the VM runs too, has it.
+/// Whether this machine has it; the VM runs the same programs.
 fn installed(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|out| out.status.success())
@@ -119,7 +119,7 @@ fn both(server: (bool, String), client: (bool, String)) -> Result<()> {
     Err(failed(said.replace('\n', " | ")))
 }
 
-/// Who serves whom, and where.
+/// Which side is the server, and where it runs.
 struct Side<'a> {
     world: &'a World<'a>,
     server_is_ours: bool,

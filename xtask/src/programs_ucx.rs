@@ -29,8 +29,8 @@ const ALL: &[Program] = &[
 /// How often, and before that without being measured: an emulated machine takes its time.
 const TIMES: [&str; 4] = ["-n", "100", "-w", "10"];
 
-/// What only UCX on a kernel's device needs. To know whether a datagram came over IPv4 it looks into
-/// the completion's service level, where kernel rxe does not say so, and drops what came for nobody.
+/// An option that UCX needs on a kernel's device only. UCX reads in a completion's service level
+/// whether a datagram came over IPv4. Kernel rxe does not set that, so UCX would drop all of them.
 const ON_KERNEL: &str = "UCX_UD_VERBS_ETH_DGID_CHECK=n";
 
 const PORT: u16 = 13337;
@@ -64,7 +64,7 @@ impl Program {
         let client_is_ours = sides != Sides::OursKernel;
         let words = self.words(client_is_ours, Some(&address));
         let client = world.spawn("env", &words, client_is_ours)?.end(TIMEOUT)?;
-        // A server whose client has failed may wait for ever.
+        // If the client failed, the server may wait forever.
         let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
         let server = server.end(left)?;
         if client.0 && server.0 {

@@ -9,7 +9,7 @@ use super::Error;
 /// The TCP port of ibv_rc_pingpong and of perftest.
 pub(crate) const PORT: u16 = 18515;
 
-/// How long the other end may take for one step of an exchange that waits for nobody.
+/// The most time that the other end may take for one step of the exchange.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A host's addresses, IPv4 first where it is this host itself: loopback has many of those.

@@ -127,12 +127,12 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
     None
 }
 
-/// The command `rxe`, with the library beside it: of other packages, so cargo does not tell where
-/// they are.
+/// The command `rxe`, with the library beside it. Both belong to other packages, so cargo does not
+/// tell a test where they are.
 ///
-/// Not those that cargo has built but links to them: while another cargo builds the library anew, it
-/// is not there for a moment, and a program that starts in that moment runs without it, sees no
-/// device, and does not say why.
+/// These are hard links to the files that cargo built. Another cargo may rebuild the library at any
+/// time; it then disappears for a moment, and a program that starts in that moment runs without it
+/// and sees no device.
 pub(crate) fn rxe() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

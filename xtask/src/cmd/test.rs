@@ -114,7 +114,7 @@ impl Run {
         self.lint("clippy", &clippy);
     }
 
-    /// A stage whose program may not be installed with Rust.
+    /// A stage that is skipped if this Rust lacks its program.
     fn lint(&mut self, name: &str, args: &[&str]) {
         self.stage(name, |count| {
             let mut cmd = cargo();
@@ -183,7 +183,7 @@ impl Count {
         }
     }
 
-    /// Says what is not run here, and why.
+    /// Records something that is not run, and why.
     pub(super) fn skip(&mut self, why: &str) {
         self.skipped.push(why.to_owned());
     }

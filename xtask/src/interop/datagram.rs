@@ -1,5 +1,5 @@
-//! Datagrams: UD and multicast groups. A datagram is compared as a message of a connection is, and
-//! with it the 40 bytes before it that say where it came from.
+//! Datagrams: UD and multicast groups. Each datagram is compared like a message of a connection, and
+//! so are the 40 bytes before it (the GRH), which say where it came from.
 
 use super::Asks;
 use super::end::{End, GUARD, Make, Pair, Qp, TIMEOUT_MS, all_equal, completions, failed, number};
@@ -122,7 +122,7 @@ fn own_qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let kernel_asks = setting.asks == Asks::Kernel;
     let mut pair = world.pair(setting)?;
     let way = Way::make(&mut pair)?;
-    // The receive of the datagram after it: who gets the first is seen by the number.
+    // The receive of the next datagram; the number shows which receive took the first.
     let sge = json!([pair.resp.mr.sge(AT, GRH + 8)]);
     pair.resp.post_recv(way.resp, 70, sge)?;
     way.send(&mut pair, 1, 0x8000_0000)?;
@@ -153,7 +153,7 @@ fn no_receive(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
     let way = Way::make(&mut pair)?;
     way.send(&mut pair, 1, QKEY)?;
-    // On the way of datagrams to another queue pair nothing overtakes it.
+    // Datagrams are not reordered, so it cannot be overtaken by those to another queue pair.
     let other = Way::make(&mut pair)?;
     other.exchange(&mut pair, Op::Send, 10, 2)?;
     way.exchange(&mut pair, Op::Send, 100, 3)?;
@@ -208,7 +208,7 @@ fn group(world: &mut World<'_>, setting: Setting, group: IpAddr) -> Result<()> {
     for qp in [way.resp, second.resp] {
         pair.resp.call("detach", json!({"qp": qp.qp, "gid": gid}))?;
     }
-    // Nobody gets this one: there is one completion for what follows it.
+    // Nobody receives this one, so the next completion belongs to what follows it.
     to_group.send(&mut pair, 30, QKEY)?;
     way.exchange(&mut pair, Op::Send, 100, 33)?;
     pair.req.close("ah", ah)?;
@@ -281,7 +281,7 @@ impl Way {
         })
     }
 
-    /// Looks at what stands before a datagram of `size` bytes; says what is wrong with it.
+    /// Checks the GRH in front of a datagram of `size` bytes; returns what is wrong with it.
     fn grh(&self, grh: &[u8], size: u64) -> std::result::Result<(), &'static str> {
         // UDP, BTH and DETH; at the end padding and ICRC. Whether there is immediate data the
         // caller need not say: it is 4 bytes more.

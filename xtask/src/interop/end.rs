@@ -1,5 +1,5 @@
-//! One end of a conversation: a peer with its device open and what every conversation needs made
-//! once, so that a connection costs no more than a queue pair.
+//! One end of a conversation: a peer with its device open. What every conversation needs is made
+//! once, so a connection costs only a queue pair.
 
 use crate::peer::Peer;
 use crate::vm::{Error, Result};
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Bytes of each end's memory: the longest message and room around it.
 pub(super) const MEMORY: u64 = (1 << 20) + (64 << 10);
 
-/// How long a completion may take that must come, in milliseconds. Emulated processors are slow.
+/// The most time that an expected completion may take, in milliseconds. Emulated processors are slow.
 pub(super) const TIMEOUT_MS: u64 = 60_000;
 
 /// All that a region or a queue pair can allow.
@@ -115,8 +115,7 @@ impl End {
         self.peer.call(cmd, fields)
     }
 
-    /// Sends requests one after the other and then takes their answers: one way there and back for
-    /// all of them.
+    /// Sends several requests and then reads their answers, which costs one round trip for all.
     pub(super) fn batch(&mut self, requests: Vec<(&str, Value)>) -> Result<Vec<Value>> {
         let count = requests.len();
         for (cmd, fields) in requests {
@@ -125,7 +124,8 @@ impl End {
         self.finish(count)
     }
 
-    /// Sends a request whose answer [`End::finish`] takes: so both ends work at the same time.
+    /// Sends a request and does not wait for its answer, which [`End::finish`] reads. Both ends can
+    /// then work at the same time.
     pub(super) fn begin(&mut self, cmd: &str, fields: Value) -> Result<()> {
         self.peer.send(cmd, fields)
     }
@@ -194,7 +194,7 @@ impl End {
         self.call("post_recv", json!({"qp": qp.qp, "wr_id": wr_id, "sge": sge})).map(drop)
     }
 
-    /// What completes within `timeout_ms`, at most `count`.
+    /// The completions that come within `timeout_ms`, at most `count`.
     pub(super) fn poll(&mut self, cq: u64, count: usize, timeout_ms: u64) -> Result<Vec<Wc>> {
         let answer =
             self.call("poll", json!({"cq": cq, "count": count, "timeout_ms": timeout_ms}))?;
@@ -355,7 +355,7 @@ impl Default for Link {
             srq: None,
             extended: false,
             path_mtu: 1024,
-            // 1 s: nothing is lost, and a slow machine must not seem to lose.
+            // 1 s: nothing is lost here, and a slow machine must not look like a lossy one.
             timeout: 18,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -432,7 +432,7 @@ impl Pair<'_> {
     }
 }
 
-/// Bytes around a message that nothing may touch.
+/// Guard bytes around a message, which must not change.
 pub(super) const GUARD: u64 = 64;
 
 pub(super) fn number(value: &Value) -> u64 {

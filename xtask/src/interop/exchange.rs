@@ -86,7 +86,7 @@ impl Op {
         matches!(self, Self::AtomicWrite | Self::Flush)
     }
 
-    /// Whether it is about one word.
+    /// Whether it works on one 8-byte word.
     pub(super) fn is_word(self) -> bool {
         self.is_atomic() || self == Self::AtomicWrite
     }
@@ -174,7 +174,7 @@ pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u6
     };
     let source = |end: &End, offset: u64| vec![end.mr.check(seed, offset, size, 0)];
     if op == Op::Write && !conn.reliable {
-        // Nothing tells when it has arrived.
+        // No completion tells the responder when it has arrived.
         arrived(pair.resp, &source(pair.resp, REMOTE))?;
     }
     let (at_req, at_resp) = if op == Op::Read {
@@ -186,7 +186,7 @@ pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u6
     all_equal(pair.resp.who, "responder's memory", &pair.resp.batch(at_resp)?)
 }
 
-/// Waits until a check finds what it should.
+/// Repeats a check until it succeeds.
 fn arrived(end: &mut End, check: &[(&'static str, Value)]) -> Result<()> {
     let deadline = Instant::now() + Duration::from_millis(TIMEOUT_MS);
     while end.batch(check.to_vec())?.iter().any(|a| a["equal"] == false) {
@@ -223,7 +223,7 @@ pub(super) fn request(
     wr
 }
 
-/// Posts a request and waits for its good end.
+/// Posts a request and waits until it completes successfully.
 fn complete(
     pair: &mut Pair<'_>,
     conn: Conn,
@@ -239,7 +239,7 @@ fn complete(
     let Some(wc) = wcs.first() else {
         return Err(failed(format!("{}: no completion in {} s", pair.req.who, TIMEOUT_MS / 1000)));
     };
-    // Of SEND and WRITE verbs do not say what byte_len is.
+    // Verbs do not define byte_len for SEND and WRITE.
     let byte_len = if matches!(op, Op::Read) || op.is_atomic() { size } else { None };
     wc.expect(pair.req.who, conn.req, n, op.completes_as(), byte_len, None)
 }

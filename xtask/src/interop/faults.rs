@@ -1,5 +1,5 @@
-//! What must go wrong, and how: each fault is played between two kernels as well, and with one of
-//! them replaced both ends must see the same completions and end in the same states.
+//! Faults. Each is first played between two kernels. With one of them replaced by our engine, both
+//! ends must see the same completions and end in the same states.
 
 use super::Asks;
 use super::end::{ALL_ACCESS, Conn, Link, Pair, Wc, all_equal, failed};
@@ -156,7 +156,7 @@ impl fmt::Display for Seen {
 const SIZE: u64 = 3000;
 
 impl Fault {
-    /// Makes it happen and says what both ends see.
+    /// Plays the fault and returns what both ends see.
     pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Seen> {
         let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
         let mute =
@@ -185,7 +185,7 @@ impl Fault {
         pair.req.post_recv(conn.req, 50, json!([local.sge(0x8000, SIZE)]))?;
         self.receives(&mut pair, conn)?;
 
-        // What is under way when the peer ends must not be lost either.
+        // What is on its way when the peer ends must not be lost either.
         match self.lie {
             Lie::Destroyed => pair.resp.close("qp", conn.resp.qp)?,
             Lie::Killed => world.crash_responder(setting),
@@ -222,12 +222,12 @@ impl Fault {
         Ok(Seen { req: at_req, resp: at_resp, states })
     }
 
-    /// Whether whoever asks can be brought to it: our end refuses an ATOMIC WRITE to no word.
+    /// Whether the requester can be made to do it: our end refuses an unaligned ATOMIC WRITE.
     pub(super) fn is_possible(&self, asks: Asks) -> bool {
         self.lie != Lie::Unaligned || asks != Asks::Ours
     }
 
-    /// What not every kernel has.
+    /// A feature that it needs and not every kernel has.
     pub(super) fn needs(&self) -> Needs {
         match (self.op, self.lie) {
             (op, _) if op.is_placed() => Needs::Placed,
@@ -246,8 +246,8 @@ impl Fault {
         }
     }
 
-    /// Compares what is seen beside such a kernel with what the specification says; where it is the
-    /// kernel that should answer, with what follows from its silence. Gives a remark.
+    /// Compares what is seen beside such a kernel with what the specification says or, where the
+    /// kernel should have answered, with what follows from its silence. Returns a remark.
     pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {
         let list = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
         let (status, remark) = match (asks, self.lie) {
@@ -258,7 +258,7 @@ impl Fault {
         };
         let (resp, state) = match self.lie {
             Lie::SendLkey => (list(&[]), "RTS"),
-            // It goes into the error state as it should, even if it says nothing.
+            // It enters the error state as it should, although it sends nothing.
             _ => (list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]), "ERR"),
         };
         let req = list(&[status, "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"]);
@@ -338,7 +338,7 @@ impl Fault {
     }
 }
 
-/// How long the flush behind a failed request may take, in milliseconds.
+/// The most time that flushing behind a failed request may take, in milliseconds.
 const FLUSH: u64 = 5000;
 
 /// How long to look for a completion that may not come, in milliseconds.
@@ -348,14 +348,14 @@ fn named(wcs: &[Wc]) -> Vec<String> {
     wcs.iter().map(|w| format!("#{} {}", w.wr_id, w.status)).collect()
 }
 
-/// Where the kernel does not do what the specification says, and we do what it says.
+/// A place where the kernel deviates from the specification and our engine does not.
 struct Deviation {
     fault: &'static str,
-    /// Who asks when the end that does otherwise is ours.
+    /// The requester's side in the conversation in which our end behaves differently.
     asks: Asks,
-    /// A status of the kernel's, and ours in its place.
+    /// A status that the kernel gives, and the one that we give.
     instead: &'static [(&'static str, &'static str)],
-    /// Or all that the requester sees, and its state.
+    /// Or everything that the requester sees, and its state.
     requester: Option<(&'static [&'static str], &'static str)>,
     why: &'static str,
 }
@@ -399,7 +399,7 @@ const DEVIATIONS: &[Deviation] = &[
 /// Compares what was seen with what two kernels see.
 ///
 /// # Errors
-/// The difference. Where it is ours to differ, the remark that it is.
+/// The difference. If the difference is expected, `Ok` has a remark that says so.
 pub(super) fn compare(
     fault: &Fault,
     asks: Asks,

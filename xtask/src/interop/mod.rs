@@ -32,13 +32,13 @@ use world::{Setting, World};
 pub struct Options {
     /// The backends of our side.
     pub backends: Vec<Backend>,
-    /// Who asks: [`Asks::BOTH`], but for a try of the harness itself.
+    /// Which side is the requester: [`Asks::BOTH`], except to try the harness itself.
     pub asks: Vec<Asks>,
-    /// Only cells whose name contains this; with a `$` at its end, only those that end with it.
+    /// Only cells whose name contains this or, if it ends with `$`, whose name ends with it.
     pub filter: Option<String>,
-    /// Whether to say of each cell how it went, on standard error.
+    /// Whether to report each cell on standard error.
     pub verbose: bool,
-    /// Where to write what passes the link.
+    /// Where to write a capture of the link.
     pub capture: Option<PathBuf>,
     /// Our peer: the program `rxe-peer`.
     pub peer: PathBuf,
@@ -68,14 +68,14 @@ impl Backend {
     }
 }
 
-/// Who asks.
+/// Which side is the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// Our engine asks, the kernel answers.
+    /// Our engine requests, the kernel responds.
     Ours,
-    /// The kernel asks, our engine answers.
+    /// The kernel requests, our engine responds.
     Kernel,
-    /// A kernel asks and a kernel answers.
+    /// A kernel on both sides.
     Baseline,
 }
 
@@ -99,17 +99,17 @@ pub const KERNELS: [&str; 2] = ["6.1", "7.2"];
 /// Sizes of the table of operations.
 pub const SIZES: [u64; 7] = [0, 1, 1023, 1024, 1025, 65536, (1 << 20) + 3];
 
-/// Sizes over UC: there is no resending what a queue on the way has no room for.
+/// Sizes over UC, which does not resend what a full queue on the way drops.
 pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 
 /// Sizes over UD: a datagram is a packet.
 pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
 
-/// The remark where the quirk [`world::Quirks::mute_atomics`] is gone round.
+/// The remark in cells that work around the quirk [`world::Quirks::mute_atomics`].
 const MUTE_ATOMICS: &str = "over IPv6: over IPv4 this kernel's answers to atomics do not leave it, \
                             whoever asks";
 
-/// The link's MTU: room for path MTU 4096.
+/// The link's MTU, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
 
 /// Runs everything that the options choose with one kernel, such as `6.1`.
@@ -191,7 +191,7 @@ impl Run<'_> {
             });
         }
         for fault in faults::ALL {
-            // It is played between two kernels first: one answers.
+            // It is played between two kernels first.
             if !quirks.have(fault.needs(), Asks::Ours) || !fault.is_possible(setting.asks) {
                 continue;
             }
@@ -224,7 +224,7 @@ impl Run<'_> {
         Ok(seen)
     }
 
-    /// Shows the last lines of the kernel's log, for a person who looks for the reason of a failure.
+    /// Prints the last lines of the kernel's log, to help explain a failure.
     fn kernel_says(&self) {
         if !self.world.options.verbose {
             return;
@@ -235,7 +235,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs a cell if it is chosen. What it returns is a remark.
+    /// Runs a cell if it is chosen. `f` returns a remark.
     fn cell(
         &mut self,
         setting: Setting,
@@ -251,7 +251,7 @@ impl Run<'_> {
         let outcome = match f(self) {
             Ok(remark) => Outcome::Good(remark),
             Err(why) => {
-                // An end may be in the middle of anything.
+                // The ends are in an unknown state.
                 self.world.forget();
                 self.kernel_says();
                 match why {

@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A run of the two programs. Who "asks" is who is the client.
+/// A run of the two programs; the client is the side that "asks".
 pub(super) struct Pingpong {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
@@ -92,14 +92,14 @@ pub(super) const ALL: &[Pingpong] = &[
     },
 ];
 
-/// How long one run may take.
+/// The most time that one run may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Pingpong {
     pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<()> {
         let gid = |v4: std::net::Ipv4Addr, v6| if self.v6 { IpAddr::V6(v6) } else { v4.into() };
         let index = world.kernel_gid(gid(world.vm.v4(), world.vm.v6()))?;
-        // It has the address that the command needs.
+        // Our end holds the address that the command needs.
         world.stop_ours();
         let program = format!("ibv_{}_pingpong", self.service);
         let theirs = Cmd::new(&program).args(["-g", &index.to_string()]);
@@ -132,7 +132,7 @@ impl Pingpong {
             })?;
             (server, world.vm.spawn(theirs.arg(HOST_V4.to_string()))?)
         };
-        // Who has failed leaves the other waiting.
+        // If one has failed, the other may wait forever.
         let ours = wait(child, || !matches!(proc.wait_timeout(Duration::ZERO), Ok(None | Some(0))));
         let left = if ours.0 { TIMEOUT } else { Duration::from_secs(1) };
         if proc.wait_timeout(left)?.is_none() {
@@ -164,8 +164,8 @@ fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the end of our program, not for long once the other has `failed`: whether it was a good
-/// one, and what it said.
+/// Waits for our program to end, but not for long once the other has `failed`. Returns whether it
+/// succeeded, and what it printed.
 fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
     let mut end = Instant::now() + TIMEOUT;
     while Instant::now() < end && child.try_wait().is_ok_and(|s| s.is_none()) {
@@ -184,7 +184,7 @@ fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
     }
 }
 
-/// The index of an address of ours in our device's table.
+/// The GID index of an address on our device.
 fn our_gid(world: &World<'_>, ip: IpAddr) -> Result<u64> {
     let mut cmd = world.net.command(&world.options.rxe);
     let out = cmd.args(["gids", LINK, "--json"]).output();

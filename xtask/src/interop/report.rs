@@ -8,18 +8,18 @@ use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, pingpong
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-/// How a cell went.
+/// The outcome of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should; perhaps with a remark.
+    /// It passed, perhaps with a remark.
     Good(Option<String>),
-    /// Not as it should: why.
+    /// It failed, with the reason.
     Failed(String),
-    /// Not at all: what this machine lacks.
+    /// It was skipped, with what this machine lacks.
     Skipped(String),
 }
 
-/// A cell and how it went.
+/// A cell and its outcome.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Its name: backend, who asks, what.
@@ -27,7 +27,7 @@ pub struct Row {
     pub(super) backend: Backend,
     pub(super) asks: Asks,
     pub(super) name: String,
-    /// How it went.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 

@@ -1,5 +1,5 @@
-//! Unreliable connection, beside its table of operations: path MTUs, IPv6, and what becomes of
-//! messages of which packets are lost.
+//! Unreliable connection, beside its table of operations: path MTUs, IPv6, and messages that lose
+//! packets.
 
 use super::end::{Link, Pair, all_equal, failed};
 use super::exchange::{Op, exchange};
@@ -99,8 +99,8 @@ fn loss(world: &mut World<'_>, setting: Setting) -> Result<()> {
     pair.idle()
 }
 
-/// The immediate data of what arrives, in order: receives are used in order, each for a message that
-/// came whole. The last is that of a message sent afterwards, as often as it takes.
+/// The immediate data of the messages that arrive, in order. Receives are used in order, each for a
+/// complete message. At the end a marker message is sent until it arrives; it is the last in the list.
 fn arrived(
     pair: &mut Pair<'_>,
     conn: super::end::Conn,

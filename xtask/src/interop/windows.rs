@@ -255,7 +255,7 @@ impl Window {
     }
 }
 
-/// Fails unless the access was refused as it should.
+/// Fails unless the access was refused in the expected way.
 fn refused(pair: &mut Pair<'_>, conn: Conn, wc: &Wc) -> Result<()> {
     let deadline = Instant::now() + Duration::from_millis(TIMEOUT_MS);
     let states = loop {

@@ -7,7 +7,7 @@ use crate::peer::Peer;
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
 use std::net::IpAddr;
 
-/// What of a run a conversation needs.
+/// The options of a run that a conversation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) asks: Asks,
@@ -29,7 +29,7 @@ pub(super) struct World<'a> {
     steady: Option<(Setting, &'static str, Conn)>,
     connections: u64,
     pub(super) quirks: Quirks,
-    /// What is to be said of the cell that runs.
+    /// Remarks on the cell that runs.
     pub(super) remark: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Ends everything: what is needed next starts anew.
+    /// Ends everything; what is needed next is started again.
     pub(super) fn forget(&mut self) {
         self.steady = None;
         self.kernel = None;

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Debian's releases and the kernel each was made with; backports hold what comes later.
+/// Debian's releases, each with its kernel. Newer kernels are in backports.
 const RELEASES: [(&str, &str); 3] = [("bullseye", "5.10"), ("bookworm", "6.1"), ("trixie", "6.12")];
 
-/// The release whose backports hold kernels that no release was made with.
+/// The suite with kernels newer than those of any release.
 const BACKPORTS: &str = "trixie-backports";
 
 /// A downloaded kernel: the image package's name and the files to unpack.

@@ -14,8 +14,8 @@ use tempfile::NamedTempFile;
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 const INIT: &[u8] = include_bytes!("init.sh");
 
-/// Makes the initramfs for `kernel`, or finds it made. It depends on nothing but its parts, so one
-/// file serves every VM of a kernel.
+/// Returns the initramfs for `kernel`, and makes it if it is not in the cache. It depends only on its
+/// parts, so one file serves every VM of a kernel.
 pub(super) fn build(kernel: &Kernel) -> Result<PathBuf> {
     let busybox = busybox()?;
     let mut cpio = Cpio::default();

@@ -63,10 +63,10 @@ const UNWANTED: &[&str] = &[
     "*/drivers/hid/*",
 ];
 
-/// How long a failure to fetch a kernel is believed.
+/// How long to wait before trying again to fetch a kernel that could not be fetched.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Changes when what is kept of a kernel changes, so that older caches are not used.
+/// Increase this when the content of a cached kernel changes, so that older caches are not used.
 const LAYOUT: &str = "1";
 
 impl Kernel {

@@ -24,7 +24,7 @@ pub(super) struct End {
     mtu: Mtu,
 }
 
-/// More than anything takes here, unless something is wrong.
+/// Longer than any step of the demo takes unless something is wrong.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl End {

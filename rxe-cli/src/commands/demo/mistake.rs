@@ -16,14 +16,15 @@ pub(super) const OUTSIDE: usize = 48;
 const WRITE: u64 = 0xbad;
 const RECEIVE: u64 = 0xcafe;
 
-/// At the peer, before: memory in a known state, and a receive whose fate shows the QP's.
+/// At the peer, before the mistake: puts memory into a known state and posts a receive, whose
+/// completion shows what happened to the QP.
 pub(super) fn prepare(end: &End) -> Result<(), Error> {
     end.device.explain();
     end.set(&background())?;
     Ok(end.qp.recv(RECEIVE, &[end.mr.slice(START..START + BYTES)])?)
 }
 
-/// At the end that makes it: posts the WRITE and waits for what comes of it.
+/// At the end that makes the mistake: posts the WRITE and waits for its completion.
 pub(super) fn make(end: &End, region: Remote) -> Result<Seen, Error> {
     end.device.explain();
     let before = end.mr.to_vec(..)?;

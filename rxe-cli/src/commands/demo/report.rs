@@ -82,7 +82,7 @@ impl Shown {
         Self { pcap: file.map(|path| path.display().to_string()), ..self }
     }
 
-    /// Whether all went as it must.
+    /// Fails unless every operation was verified and the mistake was refused.
     pub(super) fn verdict(&self) -> Result<(), Error> {
         let wrong = self.operations.iter().find_map(|d| Some((d, d.wrong.as_ref()?)));
         if let Some((Done { operation, size, .. }, wrong)) = wrong {

@@ -115,7 +115,7 @@ impl Step {
 
 /// The most data of a step.
 const LARGEST: usize = 1 << 20;
-/// Where in a region the data stands: there is room around, which must stay as it is.
+/// Offset of the data in a region. The bytes around it must not change.
 pub(super) const START: usize = 64;
 /// Bytes of a region.
 pub(super) const REGION: usize = START + LARGEST + START;

@@ -38,7 +38,7 @@ pub(super) struct Lifeline {
 }
 
 impl Lifeline {
-    /// Of a connection whose exchange is over.
+    /// Watches a TCP connection after the exchange of addresses.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
         let set = stream.set_nonblocking(true);
         set.map_err(|e| Error::new("can not watch the connection to the peer", e))?;

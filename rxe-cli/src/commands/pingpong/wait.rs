@@ -13,10 +13,10 @@ use crate::common::Error;
 /// How long to wait for a peer that says nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The same for one that has finished: what is still under way must come now.
+/// The same for a peer that has finished: only what is on its way can still come.
 const AFTER_THE_END: Duration = Duration::from_secs(2);
 
-/// Polls between two looks at the clock, and at who else wants the CPU.
+/// Polls between two checks of the clock, each of which also yields the CPU.
 const POLLS: u32 = 16;
 
 /// Time between two looks at the peers.

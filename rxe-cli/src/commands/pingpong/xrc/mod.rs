@@ -187,8 +187,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Sends outstanding on a connection: one, as each waits for an answer, and room for those whose
-/// acknowledgement comes after that.
+/// Capacity of a send queue. One send is outstanding at a time, since each waits for an answer; the
+/// others are for sends whose acknowledgement comes later than the answer.
 const SENDS: u32 = 4;
 
 impl Connection {
@@ -221,8 +221,8 @@ impl Connection {
 /// How long a client may take to end once it has had all messages.
 const AFTER_ALL: Duration = Duration::from_secs(5);
 
-/// Ends the conversation: each client says so, then the server, so that nobody goes whom somebody
-/// still needs.
+/// Ends the conversation: first each client reports that it has finished, then the server does, so
+/// nobody leaves while the other still needs it.
 fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
     if client {
         lines.iter_mut().for_each(Lifeline::finished);
