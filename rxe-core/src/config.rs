@@ -35,9 +35,8 @@ impl Default for Config {
     }
 }
 
-/// The limits of a device, under the names that verbs give them: what is told, and what holds. At least
-/// kernel rxe's. The engine holds programs to those about queue pairs, requests and groups; the numbers
-/// of other objects are for who makes these.
+/// The limits of a device, by their verbs names; at least kernel rxe's. The engine enforces those
+/// on queue pairs, requests and groups; whoever makes other objects enforces theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// QPs.

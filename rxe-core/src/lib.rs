@@ -7,10 +7,11 @@
 //! - [`queue`]: work requests, the rings they are posted to, completions.
 //! - [`qp`]: queue pairs: attributes, the state machine, the handle that programs post to.
 //! - `rc`, `uc`, `ud`: the transport services, each a requester and a responder; `message`: what
-//!   they share.
+//!   they share; `service`: what they see of their queue pair and their engine.
 //! - [`bounds`]: what peers can make it keep.
 //! - [`cm`]: the communication manager: its messages and its state machine.
-//! - [`engine`]: all queue pairs together; its opening says in which order to call what.
+//! - [`engine`]: all queue pairs together; its opening says in which order to call what. Its events
+//!   and counters are those of `event`, its configuration that of `config`.
 
 pub mod bounds;
 pub mod cm;

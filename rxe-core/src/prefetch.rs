@@ -1,8 +1,8 @@
-//! Asking the processor for memory before it is used, so that with many queue pairs the waits for
-//! memory overlap instead of adding up. It changes nothing but time. One of the few files with
-//! `unsafe` in it.
+//! Prefetching: memory is asked for before it is used, so that with many queue pairs cache misses
+//! overlap instead of adding up. It changes nothing but time. One of the few files with `unsafe` in
+//! it.
 
-/// A line of every cache of the processors that this is made for.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// Asks for all of `value`.

@@ -1,8 +1,8 @@
 //! Queue pair 1, the general services interface: management datagrams to and from the device itself.
 //! IBTA 10.2.5, 13.5.
 //!
-//! It has no receive or send queue of a program's: what arrives waits here until the driver takes it
-//! to the communication manager, and what that wants to say leaves before everything else.
+//! No program has queues on it. What arrives waits here until the driver hands it to the
+//! communication manager; what the manager sends leaves before everything else.
 
 use std::collections::VecDeque;
 

@@ -38,7 +38,7 @@ use crate::wire::Frame;
 use table::QpTable;
 use timer::Timers;
 
-/// So many queue pairs before its turn a queue pair is asked of memory, where it is known.
+/// How many queue pairs ahead of its turn a queue pair is prefetched.
 const AHEAD: usize = Frame::AHEAD / 2;
 
 /// See the module's opening.
@@ -286,10 +286,10 @@ impl Engine {
         self.fail_behind_overflow(now);
     }
 
-    /// Whether [`Engine::poll_transmit`] has acknowledgements at most to send. Who expects to post
-    /// something in a moment, or to call that again, may let them wait for it: they then leave
-    /// together, and do not hold up the program that the completion is for. Not for longer than a
-    /// peer's patience, of some milliseconds.
+    /// Whether [`Engine::poll_transmit`] has acknowledgements at most to send. A caller that is
+    /// about to post, or to call that again, may let them wait: they then leave together with the
+    /// request, and do not delay the program that waits for the completion. They must not wait for
+    /// longer than some milliseconds: the peer has a timeout.
     pub fn can_wait(&self) -> bool {
         !self.urgent && self.doorbells.is_empty() && !self.gsi.has_mail()
     }
@@ -315,8 +315,9 @@ impl Engine {
         Window { packets, bytes, max_mtu }
     }
 
-    /// After every call in which completions were made. Where a completion queue has overflowed, nobody
-    /// can tell any more what became of the requests that complete there.
+    /// Called after completions were made. Once a completion queue has overflowed, nobody can tell
+    /// what became of the requests that complete there, so their queue pairs go into the error
+    /// state.
     fn fail_behind_overflow(&mut self, now: Time) {
         if !self.events.overflowed {
             return;
@@ -331,7 +332,7 @@ impl Engine {
         }
     }
 
-    /// Puts a QP that has just worked where it belongs.
+    /// Enters a QP that has just worked into the ready list and the timers.
     fn schedule(&mut self, qpn: Qpn) {
         let window = self.window();
         if let Some(qp) = self.qps.get_mut(qpn) {
@@ -340,8 +341,8 @@ impl Engine {
     }
 }
 
-/// Puts a QP that has just worked where it belongs: the ready list, the timers. Whether what it has to
-/// send can not wait.
+/// Enters a QP that has just worked into the ready list and the timers. Whether what it has to send
+/// is urgent.
 fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) -> bool {
     if !qp.scheduled.ready && qp.has_work(window) {
         qp.scheduled.ready = true;

@@ -29,8 +29,8 @@ impl Engine {
         hints.take(frame, qps);
         let guard = memory.guard();
         let prefix = Prefix::new(&frame.net);
-        // Packets for the same QP follow one another: it is looked up once, and put where it
-        // belongs after the last of them.
+        // Packets for one QP mostly follow one another: the QP is looked up once, and scheduled
+        // after the last of them.
         let mut current: Option<&mut Qp> = None;
         let mut ahead = Ahead::new(frame);
         for (index, bytes) in (0..).zip(frame.payloads()) {
@@ -58,7 +58,7 @@ impl Engine {
                     prefetch::value(&**qp);
                 }
             }
-            // The identification matters to datagrams alone, which show it to the program.
+            // Only datagrams need the IP identification: the program sees it in their GRH.
             let own;
             let net = if packet.info().service == Service::Ud {
                 own = frame.net.nth(index);
@@ -74,7 +74,7 @@ impl Engine {
                     qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
                 })
             } else if qpn == Qpn::MULTICAST {
-                // It is none: what follows is free to look any up.
+                // No QP is current now: those of the group can be looked up.
                 current = None;
                 let group = group(groups, net, &packet).and_then(|group| icrc().map(|()| group));
                 // A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
@@ -110,7 +110,7 @@ impl Engine {
     }
 }
 
-/// Of buffers that come later, the QPs that their first packets are for.
+/// The QPs that the first packets of later buffers are for.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     qpns: [Option<Qpn>; AHEAD],
@@ -118,8 +118,8 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Asks the processor for what the index says of the QP of a later buffer, and for the QP of one
-    /// that was told of some buffers ago, which comes as many after this.
+    /// Prefetches the index entry of a later buffer's QP, and the QP whose entry was prefetched
+    /// some buffers ago.
     fn take(&mut self, frame: &Frame<'_>, qps: &QpTable) {
         if !qps.is_crowded() {
             return;
@@ -135,8 +135,8 @@ impl Hints {
     }
 }
 
-/// Walks some packets ahead through a frame, and asks the processor for the QPs that they are for; as
-/// far ahead again, for what the index says of them.
+/// Walks some packets ahead through a frame and prefetches the QPs that they are for; as far ahead
+/// again, their index entries.
 struct Ahead<'a> {
     frame: &'a Frame<'a>,
     /// The next packet to look at: the QP of the first is needed at once.
@@ -149,7 +149,7 @@ impl<'a> Ahead<'a> {
         Self { frame, at: 1, last: None }
     }
 
-    /// Walks as far as from packet `index` one should look.
+    /// Walks on to as far as packet `index` needs it.
     fn walk(&mut self, index: u16, qps: &QpTable) {
         if !qps.is_crowded() {
             return;

@@ -12,7 +12,7 @@ use crate::types::Qpn;
 
 /// Queue pairs of a block.
 const BLOCK: usize = 32;
-/// Of so many queue pairs a near cache holds all that is used.
+/// So many queue pairs fit the near caches: prefetching them gains nothing.
 const CACHED: usize = 64;
 
 #[derive(Debug, Default)]
@@ -59,13 +59,13 @@ impl QpTable {
         self.blocks.iter_mut().flatten().flatten()
     }
 
-    /// Whether there are so many that one which was not used a moment ago is in no near cache.
+    /// Whether there are too many for the near caches.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.len > CACHED
     }
 
-    /// Asks the processor for the index where it tells of this number, if there is a crowd.
+    /// Prefetches the index entry of a number, if there are many queue pairs.
     pub(super) fn prefetch_index(&self, qpn: Qpn) {
         if self.is_crowded()
             && let Some(entry) = self.index.get(self.home(qpn.value()))
@@ -74,7 +74,7 @@ impl QpTable {
         }
     }
 
-    /// Asks the processor for a queue pair, if there is a crowd.
+    /// Prefetches a queue pair, if there are many.
     pub(super) fn prefetch(&self, qpn: Qpn) {
         if self.is_crowded()
             && let Some((block, at)) = self.slot(qpn)
@@ -105,7 +105,7 @@ impl QpTable {
     pub(super) fn remove(&mut self, qpn: Qpn) -> Option<Qp> {
         let mut hole = self.find(qpn)?;
         let slot = self.index[hole].slot as usize;
-        // Those behind move up, where that brings none before the place that it hashes to.
+        // Later entries move up, but none before the place that its number hashes to.
         let mask = self.index.len() - 1;
         let mut at = hole;
         loop {
@@ -126,7 +126,7 @@ impl QpTable {
         self.blocks[slot / BLOCK][slot % BLOCK].take()
     }
 
-    /// Writes into the index what is not in it.
+    /// Adds an entry that is not in the index.
     fn enter(&mut self, new: Entry) {
         let mask = self.index.len() - 1;
         let mut at = self.home(new.number);
@@ -143,7 +143,7 @@ impl QpTable {
         Some((slot / BLOCK, slot % BLOCK))
     }
 
-    /// Where the index tells of the queue pair.
+    /// The place of the queue pair's entry in the index.
     #[inline]
     fn find(&self, qpn: Qpn) -> Option<usize> {
         let number = qpn.value();

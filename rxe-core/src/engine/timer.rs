@@ -1,6 +1,6 @@
-//! When QPs next want to be called. Each QP has at most one entry. A deadline that moves back, as
-//! with every acknowledgement, costs nothing: the entry stays, is looked at when it is due, and is
-//! replaced then. Only a deadline that moves forward replaces it at once.
+//! When QPs next want to be called. Each QP has at most one entry. A deadline that moves later, as
+//! with every acknowledgement, costs nothing: the entry stays, and is replaced when it is due. Only
+//! an earlier deadline replaces it at once.
 
 use std::collections::BTreeSet;
 

@@ -11,7 +11,7 @@ use crate::wire::TxBatch;
 
 /// Packets that a QP may send before it is the next one's turn: as many as go in one call.
 const BUDGET: usize = 64;
-/// So many doorbells are answered at a time.
+/// Doorbells that are taken at a time.
 const DOORBELL_BATCH: usize = 16;
 
 impl Engine {
@@ -63,8 +63,8 @@ impl Engine {
         }
     }
 
-    /// Puts those that were posted to into the ready list. Of several at a time all that they need is
-    /// asked for before the first is looked at.
+    /// Moves queue pairs that were posted to into the ready list. They are taken in batches: the
+    /// memory of a whole batch is prefetched before the first is looked at.
     fn take_doorbells(&mut self) {
         let mut rung = SmallVec::<[Qpn; DOORBELL_BATCH]>::new();
         while let Some(qpn) = self.doorbells.take() {

@@ -299,7 +299,7 @@ pub(crate) struct EventSink {
 impl EventSink {
     pub(crate) fn emit(&mut self, event: Event) {
         self.counters.count(&event);
-        // A program that does not look loses the oldest, not its memory.
+        // A program that never takes events loses the oldest ones.
         if self.queue.len() == MAX_EVENTS {
             self.queue.pop_front();
         }

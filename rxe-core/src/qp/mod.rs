@@ -24,8 +24,8 @@ use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 use congestion::Congestion;
 use sides::{RecvSide, SendFailure, SendSide};
 
-/// A queue pair as its engine holds it: all in one piece, of as many cache lines as a message needs,
-/// so that one of ten thousand costs no chain of cache misses. What a packet need not touch stands
+/// A queue pair as its engine holds it. Everything that a packet touches is in one block of few
+/// cache lines, because with ten thousand queue pairs every line is a cache miss. The rest is
 /// behind the handle.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -154,11 +154,11 @@ impl Qp {
         }
         let mtu = self.attr.path_mtu.bytes();
         let budget = budget.min(self.congestion.allowance(ctx.now, mtu));
-        // What acknowledges is small and never held up: the peer would take it for lost.
+        // Pacing does not hold up acknowledgements: the peer would take them for lost.
         self.cut_off = budget == 0;
         let mut more = false;
-        // Requests first: an acknowledgement is smaller than most of them, and so leaves in the same
-        // run as the last of them, in one call.
+        // Requests first: an acknowledgement is smaller than most of them, so it can be the last
+        // segment of the same burst, and both leave in one call.
         if budget > 0 && matches!(self.state(), QpState::Rts | QpState::Sqd) {
             let view = view_of!(self, ctx);
             let result = match self.send.transmit(&view, ctx, batch, budget) {
@@ -256,7 +256,8 @@ impl Qp {
         matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view)
     }
 
-    /// After every call: the error state where the call ended in it, the drained event where due.
+    /// Ends every call: enters the error state if the call failed, and tells that the send queue
+    /// has drained.
     fn apply_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
         if (result.is_err() || ctx.overflow) && self.state() != QpState::Err {
             self.enter_error(ctx);

@@ -103,8 +103,8 @@ impl Reply {
 pub(super) struct Replies {
     /// All but the newest.
     older: VecDeque<Reply>,
-    /// It stands in the queue pair itself: who has one answer at a time needs no other memory. `None`
-    /// only if there is none at all.
+    /// Kept in the queue pair itself: a peer with one request at a time needs no other memory.
+    /// `None` only if there is no answer at all.
     newest: Option<Reply>,
 }
 

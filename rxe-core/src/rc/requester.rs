@@ -23,8 +23,8 @@ pub(crate) struct Requester {
     pub(super) window: SendWindow,
     /// Packets sent since an answer was last asked for.
     unasked: u32,
-    /// The send queue may hold requests: the doorbell rang since it was found empty. Every request
-    /// rings after it is posted, so none is missed, and who only answers need not look there.
+    /// The doorbell rang since the send queue was found empty. Every post rings, so none is missed,
+    /// and a queue pair that only answers does not look into its send queue.
     posted: bool,
     /// The last attempt to send found nothing that may go; cleared by whatever may change that.
     pub(super) blocked: bool,
@@ -81,8 +81,8 @@ impl Requester {
         true
     }
 
-    /// Whether nothing asks the peer to acknowledge what was sent: what was to follow, and would
-    /// have asked, turned out not to be sendable. The peer acknowledges it when it is sent again.
+    /// Whether no packet asked for an acknowledgement of what was sent: the one that was to ask
+    /// could not be sent. Sending again makes the peer acknowledge.
     fn is_unasked(&self) -> bool {
         self.unasked > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
     }

@@ -27,16 +27,16 @@ impl Doorbells {
         self.rung.is_empty()
     }
 
-    /// Sees to it that everything posted until now is begun, by this thread or by another.
+    /// Makes sure that everything posted until now is begun, by this thread or another.
     ///
-    /// `turn` turns the engine if its lock is free, and says whether it was. Every thread that posts
-    /// calls this after it has rung, and every thread that held the lock calls this after it has
-    /// unlocked. So nothing is stranded: the poster writes the doorbell (1), then reads the lock (2);
-    /// the holder writes the lock (3), then reads the doorbells (4); a sequentially consistent fence
-    /// stands between the two steps of each. Of two such fences one comes first. Is it the poster's,
-    /// then (4) sees (1), and the holder comes back for the request. Is it the holder's, then (2) sees
-    /// (3) or something later: the lock is free and the poster takes it, or a later holder has it, of
-    /// whom the same is true.
+    /// `turn` turns the engine if its lock is free, and returns whether it was. A thread calls this
+    /// after it has posted, and after it has released the engine's lock. No request is stranded:
+    /// the poster writes the doorbell (1), then reads the lock (2); the holder releases the lock
+    /// (3), then reads the doorbells (4). A sequentially consistent fence stands between the two
+    /// steps of each, and one of the two fences comes first. If it is the poster's, (4) sees (1)
+    /// and the holder serves the request. If it is the holder's, (2) sees (3) or something later:
+    /// either the lock is free and the poster takes it, or a later holder has it, for whom the same
+    /// holds.
     pub fn drain(&self, mut turn: impl FnMut() -> bool) {
         loop {
             fence(Ordering::SeqCst);
@@ -72,8 +72,8 @@ pub struct QpInit {
     pub sq_sig_all: bool,
 }
 
-/// A queue pair, for those who post to it: all in one piece, down to the first places of the queues,
-/// since who posts to one of ten thousand waits for memory.
+/// The side of a queue pair that programs post to. It is one block of memory, up to the first slots
+/// of its queues: with ten thousand queue pairs every cache line of a post is a miss.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct QpHandle {
@@ -197,9 +197,9 @@ impl QpHandle {
         }
         check_sges(request.sges.len(), self.init.cap.max_recv_sge)?;
         self.rq.post(request)?;
-        // Read again: if the QP went into the error state meanwhile, its flush may have missed this.
-        // Not a load, and writing it is not a store: one of the two comes first, and the other then
-        // sees all that was done before it. Either the flush sees the receive or this the state.
+        // The QP may have gone into the error state meanwhile, and its flush may have missed this
+        // receive. Both sides use a read-modify-write, so whichever comes second sees everything
+        // that the first did: either the flush sees the receive, or this sees the state.
         if self.state.fetch_max(0, Ordering::AcqRel) == QpState::Err as u8 {
             self.ring();
         }
@@ -217,8 +217,8 @@ impl QpHandle {
 
     /// Says that the engine has seen the doorbell; what is posted from now on rings again.
     pub(crate) fn doorbell_seen(&self) {
-        // Not a store: to read what a poster wrote, who then did not ring again, is to see what it
-        // had put into the ring before.
+        // A swap, not a store: it reads what a poster wrote that did not ring again, and so sees
+        // what that poster had put into the ring before.
         self.rung.swap(false, Ordering::SeqCst);
     }
 
