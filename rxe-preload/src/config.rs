@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
+use rxe_verbs::AckPolicy;
 
 use crate::explain;
 
@@ -36,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) devices: Option<Vec<String>>,
     /// `RXE_LIDS`: whether peers may be told by LID.
     pub(crate) lids: bool,
+    /// `RXE_ACK`: when acknowledgements leave.
+    pub(crate) acks: AckPolicy,
 }
 
 /// What applies to this process.
@@ -49,6 +52,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     ),
     devices: var("RXE_DEVICE").map(|names| names.split(',').map(str::to_owned).collect()),
     lids: chosen("RXE_LIDS", &[("off", false), ("on", true)]),
+    acks: chosen("RXE_ACK", &[("adaptive", AckPolicy::Adaptive), ("prompt", AckPolicy::Prompt)]),
 });
 
 impl Config {

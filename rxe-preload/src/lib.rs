@@ -9,6 +9,7 @@
 //! - `ffi`: errno, failures, fork. `per_process`: what a child does not inherit. `explain`: what a program that gets it wrong is told.
 //! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
 //!   the C library's functions behind those that are defined here.
+//! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `sleepers`: threads that sleep in what another thread destroys.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
@@ -27,6 +28,8 @@
 #[cfg(test)]
 mod c_header;
 mod config;
+#[cfg(target_arch = "x86_64")]
+mod exits;
 mod explain;
 mod fault_guard;
 mod ffi;

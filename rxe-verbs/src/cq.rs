@@ -118,13 +118,15 @@ impl CompletionQueue {
     /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
         let queue = &self.inner.queue;
-        if let Some(completion) = queue.poll() {
-            return Ok(Some(completion));
-        }
-        self.inner.device.shard().turn_if_free()?;
-        let completion = queue.poll();
+        let shard = self.inner.device.shard();
+        let mut completion = queue.poll();
         if completion.is_none() {
-            self.check()?;
+            shard.turn_if_free()?;
+            completion = queue.poll();
+        }
+        match completion {
+            Some(_) => shard.acknowledge(),
+            None => self.check()?,
         }
         Ok(completion)
     }
@@ -161,6 +163,9 @@ impl CompletionQueue {
             if taken == 0 {
                 self.check()?;
             }
+        }
+        if taken > 0 {
+            self.inner.device.shard().acknowledge();
         }
         Ok(taken)
     }
@@ -269,7 +274,11 @@ impl CompletionQueue {
     fn take(&self, max: usize, out: &mut Vec<Completion>) -> usize {
         let before = out.len();
         out.extend(std::iter::from_fn(|| self.inner.queue.poll()).take(max));
-        out.len() - before
+        let taken = out.len() - before;
+        if taken > 0 {
+            self.inner.device.shard().acknowledge();
+        }
+        taken
     }
 
     fn check(&self) -> Result<()> {

@@ -1,10 +1,11 @@
-//! System calls that rustix does not have: the only files with `unsafe` are `fork`, `mmsg`, `sockopt`
+//! System calls that rustix does not have: the only files with `unsafe` are `exit`, `fork`, `mmsg`, `sockopt`
 //! and `thread`.
 
 pub(crate) mod addr;
 pub(crate) mod checked_fd;
 pub(crate) mod cmsg;
 pub(crate) mod event_fd;
+pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;

@@ -120,6 +120,7 @@ impl Context {
         let mut options = Device::options(info.name())
             .backend(CONFIG.backend)
             .shared_memory(CONFIG.shared_memory)
+            .ack_policy(CONFIG.acks)
             .on_event(Box::new(move |event| watch.event(event)));
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);

@@ -22,7 +22,7 @@ use super::quota::Quotas;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer};
-use crate::progress::{Driver, Shard, ShardParts};
+use crate::progress::{AckPolicy, Driver, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
@@ -39,6 +39,7 @@ pub struct OpenOptions {
     recv_buffer: Option<usize>,
     shared_memory: bool,
     observer: Option<Observer>,
+    acks: AckPolicy,
     limits: Limits,
 }
 
@@ -58,6 +59,7 @@ impl OpenOptions {
             recv_buffer: None,
             shared_memory: true,
             observer: None,
+            acks: AckPolicy::default(),
             limits: Limits::default(),
         }
     }
@@ -135,6 +137,12 @@ impl OpenOptions {
         self
     }
 
+    /// When acknowledgements of messages leave that the program polls.
+    pub fn ack_policy(mut self, acks: AckPolicy) -> Self {
+        self.acks = acks;
+        self
+    }
+
     /// How many objects there may be, and how large: for a program that must not take more than its
     /// share. [`DeviceAttr`](super::DeviceAttr) tells them.
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -192,6 +200,7 @@ impl OpenOptions {
             backend,
             events: Events::new(Arc::clone(&asyncs), capture.clone(), self.observer.take()),
             asyncs: Arc::clone(&asyncs),
+            acks: self.acks,
         })?);
         let table = (!named).then(|| info.gids().clone());
         let live = Arc::new(Live::new(info.interface().clone(), table, gids.into()));

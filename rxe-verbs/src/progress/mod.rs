@@ -21,8 +21,11 @@ mod policy;
 mod shard;
 mod sleep;
 mod turn;
+mod unsent;
 mod watch;
 
 pub(crate) use driver::Driver;
+pub use policy::AckPolicy;
 pub(crate) use shard::{Shard, ShardParts};
 pub(crate) use sleep::{OnSignal, Waker};
+pub use unsent::flush_before_exit;

@@ -17,8 +17,9 @@ use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
 use rxe_net::{Backend, NetError, NonBlocking};
 
-use super::policy::{Interest, Plan, TICK};
+use super::policy::{AckPolicy, Interest, Plan, TICK};
 use super::turn::Core;
+use super::unsent::{Claim, Unsent};
 use super::watch::Watch;
 use crate::cq::Notifier;
 use crate::error::{Error, Result};
@@ -42,6 +43,9 @@ pub(crate) struct Shard {
     pub(super) watch: Watch,
     pub(super) stop: AtomicBool,
     asyncs: Arc<AsyncEvents>,
+    /// A program is told of no message before it is acknowledged.
+    prompt: bool,
+    unsent: Claim,
     /// Told of events after the lock is released.
     observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
@@ -62,15 +66,18 @@ pub(crate) struct ShardParts {
     pub(crate) events: Events,
     /// The same's end for programs.
     pub(crate) asyncs: Arc<AsyncEvents>,
+    /// When acknowledgements leave.
+    pub(crate) acks: AckPolicy,
 }
 
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
-        let ShardParts { device, engine, backend, events, asyncs } = parts;
+        let ShardParts { device, engine, backend, events, asyncs, acks } = parts;
+        let unsent = Unsent::claim();
         let watch = Watch::new(&*backend)?;
         let doorbells = Arc::clone(engine.doorbells());
         let observers = events.observers();
-        let mut core = Core::new(engine, backend, events);
+        let mut core = Core::new(engine, backend, events, acks, unsent.record());
         core.set_interest(&watch, Interest::Receive);
         Ok(Self {
             device,
@@ -79,6 +86,8 @@ impl Shard {
             watch,
             stop: AtomicBool::new(false),
             asyncs,
+            prompt: acks == AckPolicy::Prompt,
+            unsent,
             observers,
             failed: OnceLock::new(),
             queues: Mutex::default(),
@@ -122,17 +131,14 @@ impl Shard {
 
     /// Turns everything, if nobody else is at it.
     ///
-    /// Where few packets have come and all that is to be sent are acknowledgements, these wait: for
-    /// what the caller now posts, for the next such turn, or, if neither comes, for the driver. So
-    /// sending them does not hold up the answer to a message, and mostly costs no call of its own.
+    /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
+    /// if neither comes, for the driver ([`super::policy::Acks`]).
     pub(crate) fn turn_if_free(&self) -> Result<()> {
         self.check()?;
         if let Some(mut core) = self.try_lock() {
             core.watchers.turned_inline();
             let received = core.receive(CALLER_BUDGET, &self.watch);
-            let few = matches!(received, Ok(1..=FEW));
-            let busy = core.waiting || core.blocked || core.congested;
-            let later = few && !busy && core.engine.can_wait();
+            let later = self.acks_wait(&mut core, &received);
             let ended = self.end_turn(&mut core, later);
             let congested = core.congested;
             drop(core);
@@ -145,6 +151,43 @@ impl Shard {
             self.fail_on(received)?;
         }
         Ok(())
+    }
+
+    /// Whether the acknowledgements of what this poll has received wait for company. On one host they
+    /// never do: putting them into a ring costs no call.
+    fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
+        match received {
+            Ok(0) => core.acks.not_answered(),
+            Ok(1..=FEW) => {
+                let busy = core.waiting || core.blocked || core.congested;
+                let may = !core.local && !busy;
+                return may
+                    && core.engine.can_wait()
+                    && core.engine.has_transmit_work()
+                    && core.acks.wait(now());
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Returns when the acknowledgements of what the program was told of have left, if the device was
+    /// opened so.
+    #[inline]
+    pub(crate) fn acknowledge(&self) {
+        if self.prompt && self.unsent.record().has_acks() {
+            self.send_acks();
+        }
+    }
+
+    #[cold]
+    fn send_acks(&self) {
+        // Another thread is in the middle of a turn, or a turn was cut short.
+        for _ in 0..TURNS_FOR_OTHERS {
+            if !self.unsent.record().has_acks() || self.with(|_| ()).is_err() {
+                return;
+            }
+        }
     }
 
     /// Turns everything.

@@ -7,7 +7,8 @@ use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, NetError, SendStatus, Sharing};
 
-use super::policy::{Interest, TimerGate, Timers, TurnLimit, Watchers};
+use super::policy::{AckPolicy, Acks, Interest, TimerGate, Timers, TurnLimit, Watchers};
+use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
 use crate::cm::Agent;
 use crate::device::WeakDevice;
@@ -32,6 +33,11 @@ pub(crate) struct Core {
     /// What this turn has used up.
     pub(super) limit: TurnLimit,
     timers: TimerGate,
+    pub(super) acks: Acks,
+    /// What other threads see of what has not left.
+    unsent: &'static Unsent,
+    /// The last packets came from this host.
+    pub(super) local: bool,
     /// The turn was cut short: there is more to send, and room for it.
     pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
@@ -43,7 +49,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(engine: Engine, backend: Box<dyn Backend>, events: Events) -> Self {
+    pub(super) fn new(
+        engine: Engine,
+        backend: Box<dyn Backend>,
+        events: Events,
+        acks: AckPolicy,
+        unsent: &'static Unsent,
+    ) -> Self {
         let batch = TxBatch::new(backend.capabilities().tx);
         Self {
             engine,
@@ -57,6 +69,9 @@ impl Core {
             armed: Armed::default(),
             limit: TurnLimit::default(),
             timers: TimerGate::default(),
+            acks: Acks::new(acks),
+            unsent,
+            local: false,
             unfinished: false,
             cm: None,
             watched: false,
@@ -151,8 +166,10 @@ impl Core {
     /// shows no more input.
     pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
         let mut time = None;
-        let Self { engine, backend, events, .. } = self;
+        let Self { engine, backend, events, unsent, local, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
+            unsent.note();
+            *local = engine.config().gids.contains(&frame.net.src.into());
             engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);
         })?;
@@ -175,7 +192,7 @@ impl Core {
     /// The sending half of a turn. It ends when nothing is left, when the socket is full, or when
     /// the turn is long enough ([`TurnLimit`]): then [`Core::unfinished`] says so.
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
-        self.waiting = false;
+        let waited = std::mem::take(&mut self.waiting);
         self.unfinished = false;
         self.congested = false;
         if let Some(cm) = &mut self.cm {
@@ -186,6 +203,11 @@ impl Core {
             // Also when the batch is full: this is where doorbells are taken.
             let time = now();
             self.limit.begin(time);
+            if !self.engine.doorbells().is_empty() {
+                self.acks.posted(time);
+            } else if waited {
+                self.acks.not_answered();
+            }
             self.engine.poll_transmit(time, &mut self.batch);
             self.events.take_all(&mut self.engine);
             if self.batch.is_empty() {
@@ -214,6 +236,9 @@ impl Core {
         }
         self.blocked = false;
         self.events.take_all(&mut self.engine);
+        if !self.unfinished && !self.congested {
+            self.unsent.all_sent();
+        }
         Ok(())
     }
 

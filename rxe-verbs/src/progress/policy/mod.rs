@@ -2,16 +2,20 @@
 //! call, so all of it is tested in virtual time. `docs/decisions/progress-policy.md` gives the
 //! reasons.
 //!
+//! - [`acks`]: when acknowledgements leave.
 //! - [`watchers`]: who looks at the sockets: a poller, a waiting thread (the leader) or the driver.
 //! - [`turn`]: how long a turn may be.
 //! - [`timers`]: what runs before timers, and when silence is not the peer's.
 //! - [`polling`]: when the driver polls instead of sleeping.
 
+mod acks;
 mod polling;
 mod timers;
 mod turn;
 mod watchers;
 
+pub use acks::AckPolicy;
+pub(super) use acks::Acks;
 pub(super) use polling::AdaptivePolling;
 pub(super) use timers::{TimerGate, Timers};
 pub(super) use turn::TurnLimit;

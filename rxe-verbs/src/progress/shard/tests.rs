@@ -67,6 +67,7 @@ fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
         backend: Box::new(Nowhere(capabilities, batches)),
         events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
+        acks: AckPolicy::Adaptive,
     })
     .unwrap()
 }

@@ -1,0 +1,138 @@
+//! When acknowledgements leave.
+//!
+//! A program that polls a message and answers it at once sends the acknowledgement along with its
+//! answer, in one datagram, if the acknowledgement waits that long. In a ping-pong that saves a
+//! system call a message. Anywhere else waiting is a risk: if the program ends meanwhile, its peer
+//! never learns that the message has arrived.
+
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+/// When the acknowledgement of a message leaves that a program learns of by polling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AckPolicy {
+    /// Before the poll returns, unless a ping-pong is seen: then up to a millisecond later, along
+    /// with the program's answer. A program that ends by returning from `main`, by `exit` or by a
+    /// panic sends what still waits.
+    #[default]
+    Adaptive,
+    /// Always before the program is told of the message, as a network card does it: however the
+    /// program ends, what it was told of is acknowledged. A ping-pong costs a system call more.
+    Prompt,
+}
+
+/// This many answers in a row, each to a message that had just come, are a ping-pong.
+const ENOUGH: u32 = 8;
+
+/// An answer that comes later than this was not worth waiting for.
+pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
+
+/// Sees ping-pongs.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct Acks {
+    policy: AckPolicy,
+    /// Answers in a row.
+    streak: u32,
+    /// A message came then, and the program has neither answered it nor polled in vain since.
+    open: Option<Time>,
+}
+
+impl Acks {
+    pub(in crate::progress) fn new(policy: AckPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// A poll has brought a message at `now`, and there is nothing to send but acknowledgements.
+    /// Whether they wait for the program's answer.
+    pub(in crate::progress) fn wait(&mut self, now: Time) -> bool {
+        if self.policy == AckPolicy::Prompt {
+            return false;
+        }
+        if self.open.replace(now).is_some() {
+            // The one before was not answered.
+            self.streak = 0;
+        }
+        self.streak >= ENOUGH
+    }
+
+    /// The program has posted something at `now`.
+    pub(in crate::progress) fn posted(&mut self, now: Time) {
+        if let Some(since) = self.open.take() {
+            let at_once = now.since(since) <= AT_ONCE;
+            self.streak = if at_once { (self.streak + 1).min(ENOUGH) } else { 0 };
+        }
+    }
+
+    /// The program polls and nothing is there, or acknowledgements had to leave alone.
+    pub(in crate::progress) fn not_answered(&mut self) {
+        if self.open.take().is_some() {
+            self.streak = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::ZERO + Duration::from_micros(micros)
+    }
+
+    /// One that has seen a ping-pong.
+    fn seen() -> Acks {
+        let mut acks = Acks::default();
+        for round in 0..u64::from(ENOUGH) {
+            assert!(!acks.wait(at(10 * round)), "round {round}");
+            acks.posted(at(10 * round + 5));
+        }
+        acks
+    }
+
+    #[test]
+    fn acknowledgements_wait_once_a_ping_pong_is_seen() {
+        let mut acks = seen();
+        assert!(acks.wait(at(1_000)));
+        acks.posted(at(1_001));
+        assert!(acks.wait(at(1_010)));
+    }
+
+    #[test]
+    fn a_poll_in_vain_ends_the_ping_pong() {
+        let mut acks = seen();
+        acks.not_answered();
+        assert!(
+            acks.wait(at(1_000)),
+            "a poll between an answer and the next message is part of it"
+        );
+        acks.not_answered();
+        assert!(!acks.wait(at(1_010)));
+    }
+
+    #[test]
+    fn a_stream_is_no_ping_pong() {
+        let mut acks = seen();
+        assert!(acks.wait(at(1_000)));
+        assert!(!acks.wait(at(1_001)), "the message before was not answered");
+        acks.posted(at(1_002));
+        assert!(!acks.wait(at(1_003)));
+    }
+
+    #[test]
+    fn an_answer_that_takes_its_time_is_no_ping_pong() {
+        let mut acks = seen();
+        assert!(acks.wait(at(1_000)));
+        acks.posted(at(1_001) + AT_ONCE);
+        assert!(!acks.wait(at(2_000)));
+    }
+
+    #[test]
+    fn prompt_acknowledgements_never_wait() {
+        let mut acks = Acks::new(AckPolicy::Prompt);
+        for round in 0..100 {
+            assert!(!acks.wait(at(10 * round)));
+            acks.posted(at(10 * round + 1));
+        }
+    }
+}

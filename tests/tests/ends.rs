@@ -1,0 +1,57 @@
+//! Programs that end as soon as they were told of a message: their peers learn that it has arrived.
+
+mod common;
+
+use common::alone;
+use xtask::c::Compiled;
+use xtask::or_skip;
+
+/// Runs `tests/c/ends.c` for each way to end, after a ping-pong of some rounds and without one.
+fn all_end_well(setup: &str, ways: &[&str]) {
+    let Some(c) = or_skip(Compiled::new(&["tests/c/ends.c"])) else { return };
+    let program = c.path("tests/c/ends.c").display().to_string();
+    let ways = ways.join(" ");
+    let script = format!(
+        "for way in {ways}; do
+            for rounds in 0 50; do
+                for again in 1 2; do
+                    said=$({setup} timeout 60 $RXE run -- {program} rxe_veth0 $way $rounds 2>&1) || true
+                    [ \"$(echo \"$said\" | tail -n 1)\" = acknowledged ] || echo $way $rounds: $said
+                done
+            done
+        done"
+    );
+    let Some(said) = alone(setup, "cc", &script) else { return };
+    assert_eq!(said, "", "{setup}");
+}
+
+/// What a library can see, or what runs exit handlers.
+const SEEN: [&str; 11] = [
+    "return",
+    "exit",
+    "_exit",
+    "quick_exit",
+    "abort",
+    "handler",
+    "threads",
+    "execve",
+    "execl",
+    "execlp",
+    "exit",
+];
+const UNSEEN: [&str; 2] = ["SIGKILL", "SIGTERM"];
+
+#[test]
+fn over_sockets() {
+    all_end_well("RXE_SHM=off", &SEEN);
+}
+
+#[test]
+fn on_one_host_however_they_end() {
+    all_end_well("RXE_SHM=on", &[&SEEN[..], &UNSEEN].concat());
+}
+
+#[test]
+fn over_sockets_however_they_end_if_acknowledgements_are_prompt() {
+    all_end_well("RXE_SHM=off RXE_ACK=prompt", &[&SEEN[..], &UNSEEN].concat());
+}
