@@ -245,6 +245,24 @@ fn directory_of(address: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn an_address_that_could_not_be_shared_is_tried_again() {
+    in_namespace("", || {
+        let a = Side::new(Device::open("lo").unwrap());
+        // It has the same block on the address to come.
+        let holder = open("127.0.0.5".parse().unwrap());
+        sh("ip address add 127.0.0.5/8 dev lo");
+        let text = until(&a.device, AsyncKind::GidChange).text;
+        assert!(text.contains("new: 127.0.0.5; another process has"), "{text}");
+        drop(holder);
+        // Nothing changes, and nobody asks.
+        let text = until(&a.device, AsyncKind::GidChange).text;
+        assert_eq!(text, "addresses of lo: all can be used now");
+        let b = Side::new(open("127.0.0.5".parse().unwrap()));
+        assert_eq!(b.qp.qpn().value() >> 16, 2, "the first block is shared");
+    });
+}
+
+#[test]
 fn an_address_whose_holder_is_stopped_stalls_nothing() {
     in_namespace("", || {
         let a = Side::new(Device::open("lo").unwrap());

@@ -6,14 +6,17 @@
 //!
 //! Other processes may have to be waited for before a new address can be shared with them, and one
 //! of them may be stopped. A thread made for it does that; the device goes on with its other
-//! addresses meanwhile, and takes up the new ones when that has ended.
+//! addresses meanwhile, and takes up the new ones when that has ended. Addresses that could not be
+//! shared are tried again after a second, and then less and less often.
 //!
 //! An interface that was removed and made anew is another one, though it has the same name: open its
 //! device again.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
@@ -67,12 +70,24 @@ pub(crate) struct Follow {
     /// What comes when its addresses have been entered.
     coming: Option<State>,
     entered: Arc<Entered>,
+    /// Why not all addresses can be used.
+    trouble: Option<String>,
+    /// How long to wait before they are tried again.
+    pause: Duration,
+    /// It is time to try.
+    retry: bool,
 }
+
+/// How long to wait before addresses are tried again: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
 /// Whether new addresses have been entered.
 #[derive(Debug)]
 struct Entered {
     flag: AtomicBool,
+    /// It is time to try those again that could not be.
+    retry: AtomicBool,
     fd: EventFd,
 }
 
@@ -80,6 +95,22 @@ impl Entered {
     fn tell(&self) {
         self.flag.store(true, Ordering::Release);
         self.fd.set();
+    }
+
+    /// Says at this moment that it is time to try again, unless the device is closed before.
+    fn tell_to_retry(this: &Weak<Self>, at: Instant) {
+        /// A closed device's thread ends after so long.
+        const STEP: Duration = Duration::from_millis(500);
+        loop {
+            let left = at.saturating_duration_since(Instant::now());
+            let Some(entered) = this.upgrade() else { return };
+            if left.is_zero() {
+                entered.retry.store(true, Ordering::Release);
+                return entered.fd.set();
+            }
+            drop(entered);
+            thread::sleep(left.min(STEP));
+        }
     }
 
     /// Whether it was told since this was last asked. The descriptor is readable no more, unless it is
@@ -97,8 +128,23 @@ impl Follow {
         live: Arc<Live>,
         asyncs: Arc<AsyncEvents>,
     ) -> Result<Self> {
-        let entered = Arc::new(Entered { flag: AtomicBool::new(false), fd: EventFd::new()? });
-        Ok(Self { monitor, share, live, asyncs, stale: false, coming: None, entered })
+        let entered = Arc::new(Entered {
+            flag: AtomicBool::new(false),
+            retry: AtomicBool::new(false),
+            fd: EventFd::new()?,
+        });
+        Ok(Self {
+            monitor,
+            share,
+            live,
+            asyncs,
+            stale: false,
+            coming: None,
+            entered,
+            trouble: None,
+            pause: FIRST_PAUSE,
+            retry: false,
+        })
     }
 
     /// Looks whether the interface has changed, and does what follows from it.
@@ -111,6 +157,7 @@ impl Follow {
         self.stale |= changed;
         // Whatever for: what stays readable keeps the driver awake.
         let entered = self.entered.take();
+        self.retry |= self.entered.retry.swap(false, Ordering::Acquire);
         if self.coming.is_some() && !entered {
             // Its port may go down meanwhile; other addresses wait for those that come.
             if changed {
@@ -122,7 +169,14 @@ impl Follow {
             self.move_to(shard, &now)?;
         }
         if std::mem::take(&mut self.stale) {
+            self.pause = FIRST_PAUSE;
             self.look(shard)?;
+        }
+        if self.coming.is_none() && std::mem::take(&mut self.retry) && self.trouble.is_some() {
+            let now = self.live.0.read().clone();
+            if self.begin_to_enter(&now.gids) {
+                self.coming = Some(now);
+            }
         }
         Ok(())
     }
@@ -181,7 +235,7 @@ impl Follow {
     }
 
     /// These are the addresses now.
-    fn move_to(&self, shard: &Shard, now: &State) -> Result<()> {
+    fn move_to(&mut self, shard: &Shard, now: &State) -> Result<()> {
         let before = self.live.gids();
         let trouble = shard.with(|core| core.set_gids(&now.gids))?.err();
         {
@@ -189,10 +243,30 @@ impl Follow {
             live.table.clone_from(&now.table);
             live.gids = Arc::clone(&now.gids);
         }
-        let text =
-            gid_text(&now.interface.name, &before, &now.gids, trouble.map(|e| e.to_string()));
+        let trouble = trouble.map(|e| e.to_string());
+        let was = std::mem::replace(&mut self.trouble, trouble.clone());
+        if trouble.is_some() {
+            self.retry_later();
+        }
+        if before == now.gids && was == trouble {
+            return Ok(());
+        }
+        let text = match &trouble {
+            None if before == now.gids => {
+                format!("addresses of {}: all can be used now", now.interface.name)
+            }
+            _ => gid_text(&now.interface.name, &before, &now.gids, trouble),
+        };
         self.asyncs.of_device(AsyncKind::GidChange, text);
         Ok(())
+    }
+
+    /// After a pause, tries those addresses again that could not be entered.
+    fn retry_later(&mut self) {
+        let (at, entered) = (Instant::now() + self.pause, Arc::downgrade(&self.entered));
+        self.pause = LONGEST_PAUSE.min(2 * self.pause);
+        // Without a thread they are tried when something else changes.
+        let _ = rxe_net::spawn_thread("rxe-retry", move || Entered::tell_to_retry(&entered, at));
     }
 
     /// What it is told by that there may be something to do.
@@ -247,7 +321,11 @@ mod tests {
 
     #[test]
     fn what_was_told_keeps_nobody_awake() {
-        let entered = Entered { flag: AtomicBool::new(false), fd: EventFd::new().unwrap() };
+        let entered = Entered {
+            flag: AtomicBool::new(false),
+            retry: AtomicBool::new(false),
+            fd: EventFd::new().unwrap(),
+        };
         // The driver is awake for another reason, and looks in the middle of the telling.
         entered.flag.store(true, Ordering::Release);
         assert!(entered.take());
