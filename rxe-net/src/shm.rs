@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rxe_core::wire::{Frame, TxBatch};
+use rxe_core::wire::{Frame, TxBatch, qpn_block};
 use smallvec::SmallVec;
 
 use self::link::{Incoming, Outgoing, Pushed};
@@ -262,7 +262,7 @@ impl<B: Backend + Sharing> Shm<B> {
         }
         let bytes = batch.bytes(&run);
         let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1), later: &[] };
-        let to = (run.net.dst, block(bytes));
+        let to = (run.net.dst, qpn_block(bytes));
         let timeout = self.receiver_timeout;
         let pushed = match self.route(to) {
             Route::Wire(_) => return Here::OnWire,
@@ -303,7 +303,7 @@ impl<B: Backend + Sharing> Shm<B> {
         let mut count = 1;
         for run in &batch.pending()[1..] {
             let ours = self.has_address(run.net.src);
-            let block = block(batch.bytes(run));
+            let block = qpn_block(batch.bytes(run));
             if ours && !matches!(self.route((run.net.dst, block)), Route::Wire(_)) {
                 break;
             }
@@ -445,11 +445,6 @@ fn spare(any: &CheckedFd) -> Option<CheckedFd> {
 /// Whether this process or the system has no descriptors left.
 fn is_out_of_files(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-}
-
-/// The block of a packet's destination QPN; 0 where it is too short to have one.
-fn block(packet: &[u8]) -> u8 {
-    packet.get(5).copied().unwrap_or(0)
 }
 
 impl<B: Backend + Sharing> Backend for Shm<B> {

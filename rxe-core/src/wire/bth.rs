@@ -7,6 +7,17 @@ use crate::types::{Pkey, Psn, Qpn};
 /// Bytes of a BTH.
 pub(super) const LEN: usize = 12;
 
+/// Where in a packet the destination QPN's high 8 bits stand, which name its block
+/// ([`Qpn::block`]): for programs that sort packets before they are parsed.
+pub const QPN_BLOCK: usize = 5;
+
+/// The block of a packet's destination QPN; 0, whose packets anybody may take, if the packet is too
+/// short to have one.
+#[inline]
+pub fn qpn_block(packet: &[u8]) -> u8 {
+    packet.get(QPN_BLOCK).copied().unwrap_or(0)
+}
+
 /// A BTH in a packet: reads single fields where they stand.
 #[derive(Clone, Copy, Debug)]
 pub struct BthView<'a>(&'a [u8; LEN]);
@@ -190,6 +201,7 @@ mod tests {
         let view = BthView::new(&bytes).unwrap();
         assert_eq!((view.dest_qp(), view.psn(), view.pad()), (bth.dest_qp, bth.psn, 3));
         assert!(BthView::new(&bytes[..11]).is_none());
+        assert_eq!((qpn_block(&bytes), qpn_block(&bytes[..5])), (bth.dest_qp.block(), 0));
     }
 
     proptest! {

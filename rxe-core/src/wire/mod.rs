@@ -28,7 +28,7 @@ mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::AtomicEth;
-pub use bth::{Bth, BthView};
+pub use bth::{Bth, BthView, QPN_BLOCK, qpn_block};
 pub use deth::Deth;
 pub use drop::DropReason;
 pub use eth::{Ethernet, Mac, VlanTag};

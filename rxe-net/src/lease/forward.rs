@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::net::SocketAddrUnix;
-use rxe_core::wire::Frame;
+use rxe_core::wire::{Frame, qpn_block};
 
 use super::directory::{Claim, Directory, ScopedAddr};
 use super::mad::{self, For};
@@ -159,11 +159,11 @@ impl Forwarding {
     /// Hands over what is this process's of a frame that has arrived, and forwards the rest.
     pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
         let own = self.own;
-        if frame.net.dst.is_multicast() || frame.payloads().all(|p| own.has(block(p))) {
+        if frame.net.dst.is_multicast() || frame.payloads().all(|p| own.has(qpn_block(p))) {
             return sink(frame);
         }
         let mut start = 0;
-        let blocks: Vec<u8> = frame.payloads().map(block).collect();
+        let blocks: Vec<u8> = frame.payloads().map(qpn_block).collect();
         for stretch in blocks.chunk_by(|a, b| a == b && *a != 0) {
             let bytes = start * frame.segment..(start + stretch.len()) * frame.segment;
             let bytes = bytes.start..bytes.end.min(frame.payload.len());
@@ -219,7 +219,3 @@ fn covers(at: Option<IpAddr>, own: IpAddr) -> bool {
     at.is_none_or(|at| at == own || (at.is_unspecified() && at.is_ipv4() == own.is_ipv4()))
 }
 
-/// The block of a packet's destination QPN; 0 where it is too short to have one.
-fn block(packet: &[u8]) -> u8 {
-    packet.get(5).copied().unwrap_or(0)
-}

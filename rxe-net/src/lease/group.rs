@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rxe_core::wire::UDP_PORT;
+use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
 
 use super::BLOCKS;
 use super::control::{ControlMessage, VERSION};
@@ -64,11 +64,12 @@ pub(super) fn enter(
 pub(super) type Make<'a> = dyn Fn(IpAddr) -> Result<OwnedFd, NetError> + 'a;
 
 /// Chooses the socket by the destination QPN's block. What is too short for that goes to the first.
+#[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
 const STEERING: [libc::sock_filter; 2] = {
     const LD_B_ABS: u16 = 0x30;
     const RET_A: u16 = 0x16;
     [
-        libc::sock_filter { code: LD_B_ABS, jt: 0, jf: 0, k: 5 },
+        libc::sock_filter { code: LD_B_ABS, jt: 0, jf: 0, k: QPN_BLOCK as u32 },
         libc::sock_filter { code: RET_A, jt: 0, jf: 0, k: 0 },
     ]
 };

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use libc::sock_filter;
-use rxe_core::wire::UDP_PORT;
+use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
 
 use crate::lease::Blocks;
 
@@ -25,7 +25,8 @@ const PROTOCOL: u32 = 0xffff_f000;
 const WHOLE: u32 = u32::MAX;
 
 /// Where the destination QPN's high 8 bits stand after the IP header: UDP, then BTH.
-const BLOCK: u32 = 8 + 5;
+#[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
+const BLOCK: u32 = 8 + QPN_BLOCK as u32;
 
 /// The program for packets whose IP header begins at `ip`, to QPNs of `blocks`.
 pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
