@@ -157,13 +157,16 @@ impl Assembly {
             place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
         }
         // The receive is taken before the packet changes anything: a WRITE that was carried out is
-        // acknowledged, and then its completion is owed. Nothing fails from here on but memory that is not there.
+        // acknowledged, and then its completion is owed. Nothing fails from here on but memory that is
+        // not there.
         let mut receive = None;
         if info.completes_recv {
             receive = Some(self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?);
         }
         if let Some(Err(why)) = place.map(|place| place.write(bytes)) {
-            self.spare = receive.map(Box::new);
+            if let Some(receive) = receive {
+                self.spare = Some(Box::new(receive));
+            }
             return Err(Fault::RemoteAccess(why));
         }
         self.message = Message::Write { va, rkey, len, received: total };
