@@ -25,6 +25,12 @@ mod testing;
 mod trace;
 mod udp;
 
+/// What other processes can write to, for the fuzzers of this project: no interface.
+#[doc(hidden)]
+pub mod untrusted {
+    pub use crate::shm::ring;
+}
+
 pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 pub use blocking::{NonBlocking, may_block};
 pub use error::{NetError, PortOwner};

@@ -17,7 +17,7 @@
 //!   something to receive. While none does, two ends that poll make no system call.
 
 mod link;
-mod ring;
+pub mod ring;
 #[cfg(test)]
 mod tests;
 mod wake;

@@ -60,22 +60,28 @@ pub fn recovery(pc: usize) -> Option<usize> {
 
 /// Copies private bytes into shared memory, first to last.
 ///
+/// # Errors
+/// The memory is not there, and the embedder's signal handler has said so.
+///
 /// # Safety
 /// `from..from + len` must be valid for reads and nobody else's; `to..to + len` must be the program's
 /// to be written, though it may fault; they must not overlap.
 #[inline]
-pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
     unsafe { arch::store(to, from, len, arch::wide()) }.result().map(|_| ())
 }
 
 /// Copies shared memory to where nobody else looks. What others write meanwhile arrives or not.
 ///
+/// # Errors
+/// The memory is not there, and the embedder's signal handler has said so.
+///
 /// # Safety
 /// `from..from + len` must be the program's to be read, though it may fault; `to..to + len` must be
 /// valid for writes and nobody else's; they must not overlap.
 #[inline]
-pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
     unsafe { arch::load(to, from, len, arch::wide()) }.result().map(|_| ())
 }
@@ -582,13 +588,13 @@ mod arch {
         false
     }
 
-    pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+    pub unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::store(from, to, len) };
         done(0)
     }
 
-    pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+    pub unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::load(from, to, len) };
         done(0)
@@ -639,13 +645,13 @@ mod tests {
     mod by_words {
         use super::*;
 
-        pub(super) unsafe fn store(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
+        pub unsafe fn store(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
             // SAFETY: the caller's promise.
             unsafe { copy::store(a, b, n) };
             Ok(())
         }
 
-        pub(super) unsafe fn load(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
+        pub unsafe fn load(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
             // SAFETY: the caller's promise.
             unsafe { copy::load(a, b, n) };
             Ok(())

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub use crate::types::{Access, AccessError, FaultCause, MemoryFault};
 pub use access::{Buffer, Span, WritableSpan};
-pub use guarded::recovery;
+pub use guarded::{load as load_shared, recovery, store as store_shared};
 pub use sge::{Sge, SgeList};
 pub(crate) use sge::{Spans, append_spans, write_spans};
 pub use window::{Binding, WindowError, WindowType};

@@ -39,7 +39,7 @@ fn a_write_with_immediate_waits_for_a_receive_that_is_still_being_posted() {
 
 #[test]
 fn every_acknowledged_write_with_immediate_completes_a_receive_while_threads_post() {
-    const WRITES: u64 = 20_000;
+    const WRITES: u64 = 4000;
     let mut pair = pair();
     let srq = pair.b.srq.clone().unwrap();
     let op = SendOp::Write { remote: pair.b.remote(100_000), imm: Some(1) };

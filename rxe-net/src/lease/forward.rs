@@ -218,4 +218,3 @@ impl Forwarding {
 fn covers(at: Option<IpAddr>, own: IpAddr) -> bool {
     at.is_none_or(|at| at == own || (at.is_unspecified() && at.is_ipv4() == own.is_ipv4()))
 }
-

@@ -8,7 +8,8 @@
 //! Invariants:
 //! - The other process may write anything anywhere at any time. Of what it writes only `head` or
 //!   `tail` and the lengths are believed, after a check against what this process knows by itself;
-//!   records are copied out before anybody looks at them.
+//!   records are copied out before anybody looks at them, by a copy that others may write under
+//!   ([`rxe_core::mem::load_shared`]).
 //! - The memory can not shrink under the mapping: it is sealed, which the taker checks.
 
 use std::io;
@@ -20,11 +21,15 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rxe_core::mem::{load_shared, store_shared};
 
 /// Bytes of records.
-pub(super) const CAPACITY: usize = 2 << 20;
+pub const CAPACITY: usize = 2 << 20;
 /// Bytes of a record at most.
-pub(super) const MAX_RECORD: usize = (64 << 10) + 64;
+pub const MAX_RECORD: usize = (64 << 10) + 64;
+
+/// Where `head`, `tail`, `asleep` and the records stand.
+pub const LAYOUT: [usize; 4] = [HEAD, TAIL, ASLEEP, RECORDS];
 
 const HEAD: usize = 0;
 const TAIL: usize = 128;
@@ -33,13 +38,14 @@ const RECORDS: usize = 4096;
 const LEN: usize = 4;
 const ALIGN: usize = 64;
 
-/// The other process has written what can not be: the ring is of no more use.
+/// The other process has written what can not be, or the memory is not there: the ring is of no more
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub struct Broken;
 
 /// The end that puts records in.
 #[derive(Debug)]
-pub(super) struct Producer {
+pub struct Producer {
     map: Map,
     /// Bytes ever put in.
     head: u64,
@@ -49,7 +55,7 @@ pub(super) struct Producer {
 
 impl Producer {
     /// Makes a ring, and a descriptor by which another process can open it.
-    pub(super) fn create() -> io::Result<(Self, OwnedFd)> {
+    pub fn create() -> io::Result<(Self, OwnedFd)> {
         let fd = memfd_create("rxe-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, (RECORDS + CAPACITY) as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -57,7 +63,7 @@ impl Producer {
     }
 
     /// Puts in one record made of these parts. `false`: there is no room.
-    pub(super) fn push(&mut self, parts: [&[u8]; 2]) -> Result<bool, Broken> {
+    pub fn push(&mut self, parts: [&[u8]; 2]) -> Result<bool, Broken> {
         let len = parts[0].len() + parts[1].len();
         let size = size_of_record(len);
         if self.free()? < size {
@@ -69,7 +75,7 @@ impl Producer {
         let prefix = u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes();
         let mut at = self.head;
         for part in [&prefix[..], parts[0], parts[1]] {
-            self.map.write(at, part);
+            self.map.write(at, part)?;
             at += part.len() as u64;
         }
         self.head += size as u64;
@@ -78,7 +84,7 @@ impl Producer {
     }
 
     /// Looks how many bytes have been taken out.
-    pub(super) fn look(&mut self) -> Result<(), Broken> {
+    pub fn look(&mut self) -> Result<(), Broken> {
         let tail = self.map.word(TAIL).load(Ordering::Acquire);
         if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
             return Err(Broken);
@@ -88,19 +94,19 @@ impl Producer {
     }
 
     /// Bytes ever taken out, as last seen.
-    pub(super) fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.tail
     }
 
     /// Bytes that are free, as last seen.
-    pub(super) fn free(&self) -> Result<usize, Broken> {
+    pub fn free(&self) -> Result<usize, Broken> {
         let used = usize::try_from(self.head.wrapping_sub(self.tail)).map_err(|_| Broken)?;
         CAPACITY.checked_sub(used).ok_or(Broken)
     }
 
     /// Whether the taker sleeps, and is now to be woken by the caller. To be asked after the last
     /// record.
-    pub(super) fn must_wake(&self) -> bool {
+    pub fn must_wake(&self) -> bool {
         // Either this sees that the taker sleeps, or the taker sees the record before it does: see
         // Consumer::sleeps.
         fence(Ordering::SeqCst);
@@ -111,7 +117,7 @@ impl Producer {
 
 /// The end that takes records out.
 #[derive(Debug)]
-pub(super) struct Consumer {
+pub struct Consumer {
     map: Map,
     /// Bytes ever taken out.
     tail: u64,
@@ -119,7 +125,7 @@ pub(super) struct Consumer {
 
 impl Consumer {
     /// Opens a ring that another process has made.
-    pub(super) fn open(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn open(fd: &OwnedFd) -> io::Result<Self> {
         let size = rustix::fs::fstat(fd)?.st_size;
         let sealed = fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
         if !sealed || usize::try_from(size) != Ok(RECORDS + CAPACITY) {
@@ -129,26 +135,26 @@ impl Consumer {
     }
 
     /// Whether there is a record.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.map.word(HEAD).load(Ordering::Acquire) == self.tail
     }
 
     /// Takes out the oldest record; its length.
-    pub(super) fn pop(&mut self, out: &mut [u8; MAX_RECORD]) -> Result<Option<usize>, Broken> {
+    pub fn pop(&mut self, out: &mut [u8; MAX_RECORD]) -> Result<Option<usize>, Broken> {
         let head = self.map.word(HEAD).load(Ordering::Acquire);
         let there = usize::try_from(head.wrapping_sub(self.tail)).map_err(|_| Broken)?;
         if there == 0 {
             return Ok(None);
         }
         let mut prefix = [0; LEN];
-        self.map.read(self.tail, &mut prefix);
+        self.map.read(self.tail, &mut prefix)?;
         let len = usize::try_from(u32::from_ne_bytes(prefix)).map_err(|_| Broken)?;
         let out = out.get_mut(..len).ok_or(Broken)?;
         let size = size_of_record(len);
         if there > CAPACITY || size > there {
             return Err(Broken);
         }
-        self.map.read(self.tail + LEN as u64, out);
+        self.map.read(self.tail + LEN as u64, out)?;
         self.tail += size as u64;
         self.map.word(TAIL).store(self.tail, Ordering::Release);
         Ok(Some(len))
@@ -156,14 +162,14 @@ impl Consumer {
 
     /// Says that this end sleeps, or does not; whether it was said to sleep until now. Look again
     /// afterwards whether there is a record.
-    pub(super) fn sleeps(&self, asleep: bool) -> bool {
+    pub fn sleeps(&self, asleep: bool) -> bool {
         let before = self.map.flag().swap(asleep.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         before != 0
     }
 
     /// Whether the other end has left this one asleep.
-    pub(super) fn is_asleep(&self) -> bool {
+    pub fn is_asleep(&self) -> bool {
         self.map.flag().load(Ordering::Acquire) != 0
     }
 }
@@ -204,30 +210,32 @@ impl Map {
     }
 
     /// Copies into the records from place `at` on, around the end.
-    fn write(&self, at: u64, bytes: &[u8]) {
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Broken> {
+        assert!(bytes.len() <= CAPACITY);
         let (offset, first) = split(at, bytes.len());
         let (a, b) = bytes.split_at(first);
-        // SAFETY: `split` keeps both parts within the records, as bytes.len() <= CAPACITY: checked here.
-        // What the other process does there meanwhile can only spoil bytes, which nobody relies on.
-        unsafe {
-            assert!(bytes.len() <= CAPACITY);
+        // SAFETY: `split` keeps both parts within the records, as bytes.len() <= CAPACITY. What the
+        // other process does there meanwhile can only spoil bytes, which nobody relies on.
+        let written = unsafe {
             let records = self.0.as_ptr().add(RECORDS);
-            ptr::copy_nonoverlapping(a.as_ptr(), records.add(offset), a.len());
-            ptr::copy_nonoverlapping(b.as_ptr(), records, b.len());
-        }
+            store_shared(a.as_ptr(), records.add(offset), a.len())
+                .and_then(|()| store_shared(b.as_ptr(), records, b.len()))
+        };
+        written.map_err(|_| Broken)
     }
 
     /// Copies out of the records from place `at` on, around the end.
-    fn read(&self, at: u64, bytes: &mut [u8]) {
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Broken> {
         assert!(bytes.len() <= CAPACITY);
         let (offset, first) = split(at, bytes.len());
         let (a, b) = bytes.split_at_mut(first);
         // SAFETY: as for `write`; what comes out is some bytes or other, and taken as such.
-        unsafe {
+        let read = unsafe {
             let records = self.0.as_ptr().add(RECORDS);
-            ptr::copy_nonoverlapping(records.add(offset), a.as_mut_ptr(), a.len());
-            ptr::copy_nonoverlapping(records, b.as_mut_ptr(), b.len());
-        }
+            load_shared(records.add(offset), a.as_mut_ptr(), a.len())
+                .and_then(|()| load_shared(records, b.as_mut_ptr(), b.len()))
+        };
+        read.map_err(|_| Broken)
     }
 }
 
@@ -247,6 +255,8 @@ impl Drop for Map {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     fn pair() -> (Producer, Consumer) {
@@ -308,7 +318,7 @@ mod tests {
             (1, 0), // less than a record
         ] {
             let (from, mut to) = pair();
-            from.map.write(0, &len.to_ne_bytes());
+            from.map.write(0, &len.to_ne_bytes()).unwrap();
             from.map.word(HEAD).store(head, Ordering::Release);
             assert_eq!(pop(&mut to), Err(Broken), "{head} {len}");
         }
@@ -321,6 +331,49 @@ mod tests {
             }
             assert_eq!(result, Err(Broken), "{tail}");
         }
+    }
+
+    /// The other end writes anything anywhere while this one works: it notices or takes what it finds.
+    #[test]
+    fn a_ring_that_is_scribbled_on_breaks_and_nothing_else_does() {
+        let stop = AtomicBool::new(false);
+        let (from, fd) = Producer::create().unwrap();
+        let honest = Consumer::open(&fd).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut rng = crate::rng::Rng::new(1);
+                while !stop.load(Ordering::Relaxed) {
+                    let at = match rng.next() % 8 {
+                        0 => HEAD,
+                        1 => TAIL,
+                        2 => ASLEEP,
+                        3 | 4 => RECORDS + usize::try_from(rng.next() % 64).unwrap() * ALIGN,
+                        _ => usize::try_from(rng.next()).unwrap() % (RECORDS + CAPACITY - 8),
+                    };
+                    let value = rng.next() >> (rng.next() % 64);
+                    rustix::io::pwrite(&fd, &value.to_ne_bytes(), at as u64).unwrap();
+                }
+            });
+            let mut out = [0; MAX_RECORD];
+            // Each side begins anew where it was when it has noticed.
+            let (mut from, mut to) = (from, honest);
+            let mut noticed = [0; 2];
+            let mut n = 0usize;
+            while noticed.iter().any(|&n| n < 200) {
+                n += 1;
+                if from.push([&n.to_ne_bytes(), &out[..n % 2000]]).is_err() {
+                    noticed[0] += 1;
+                    from.tail = from.head;
+                }
+                from.must_wake();
+                if to.pop(&mut out).is_err() {
+                    noticed[1] += 1;
+                    to.tail = from.head;
+                }
+                to.sleeps(n % 3 == 0);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

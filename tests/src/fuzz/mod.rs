@@ -10,16 +10,18 @@ pub mod frame;
 pub mod input;
 mod ladder;
 pub mod mad;
+pub mod ring;
 pub mod verbs;
 
 /// A fuzz target: its name, which is also that of its corpus, and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     ("frame", frame::run),
     ("engine", engine::run),
     ("verbs", verbs::run),
     ("mad", mad::run),
     ("cm", cm::run),
+    ("ring", ring::run),
 ];
