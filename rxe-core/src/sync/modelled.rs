@@ -267,6 +267,10 @@ impl<T> Mutex<T> {
 pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::RwLock::new(value))
+    }
+
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap()
     }

@@ -1,12 +1,14 @@
 //! `cargo xtask sanitize`: the tests of what is unsafe or shared between threads, under tools that
-//! see what a test can not: AddressSanitizer, valgrind, loom.
+//! see what a test can not: AddressSanitizer, ThreadSanitizer, valgrind, loom.
 //!
-//! AddressSanitizer needs an unstable flag, which a stable compiler takes when it is told that it
-//! bootstraps. ThreadSanitizer is left out: it takes the locks of a standard library that was not
-//! built with it for no synchronisation at all.
+//! The sanitizers need unstable flags, which a stable compiler takes when it is told that it
+//! bootstraps. ThreadSanitizer needs a standard library that is built with it too (it would take that
+//! one's locks for no synchronisation at all), and so its source. `--cfg sanitized` lets copies of
+//! registered memory be made in Rust instead of in assembly, which no sanitizer sees.
 
 use super::test::Run;
 use std::env;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use xtask::vm::Result;
 
@@ -42,6 +44,26 @@ pub(super) fn stages(all: &mut Run) {
             count.check_tests("AddressSanitizer", &mut cmd);
         }
     });
+    all.stage("tsan", |count| {
+        if !has_std_source() {
+            return count.skip(
+                "ThreadSanitizer: there is no source of the standard library to build with it \
+                 (rustup component add rust-src)",
+            );
+        }
+        let mut cmd = cargo("tsan");
+        cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=thread --cfg sanitized");
+        // A test asks for more memory than there is, to see it refused.
+        cmd.env("TSAN_OPTIONS", "allocator_may_return_null=1");
+        cmd.args(["test", "-Zbuild-std", "--target", HOST]);
+        cmd.args(["--package", "rxe-core", "--package", "rxe-verbs", "--lib"]);
+        for test in
+            ["completions", "lifetimes", "operations", "shared_receives", "threads", "waiting"]
+        {
+            cmd.args(["--test", test]);
+        }
+        count.check_tests("ThreadSanitizer", &mut cmd);
+    });
     all.stage("valgrind", |count| {
         let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
         if !version.is_ok_and(|status| status.success()) {
@@ -59,6 +81,16 @@ pub(super) fn stages(all: &mut Run) {
         cmd.args(["mem::", "queue::", "qp::", "engine::", "rc::", "uc::", "ud::", "message::"]);
         count.check_tests("valgrind", &mut cmd);
     });
+}
+
+/// Whether the toolchain has the source of its standard library.
+fn has_std_source() -> bool {
+    let rustc = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = rustc.map(|found| String::from_utf8_lossy(&found.stdout).trim().to_owned());
+    let source = |sysroot: String| {
+        Path::new(&sysroot).join("lib/rustlib/src/rust/library/std/Cargo.toml").is_file()
+    };
+    sysroot.is_ok_and(source)
 }
 
 /// Cargo, with a target directory of its own where flags would make it build everything anew.
