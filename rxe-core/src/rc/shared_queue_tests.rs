@@ -39,13 +39,13 @@ fn a_write_with_immediate_waits_for_a_receive_that_is_still_being_posted() {
 
 #[test]
 fn every_acknowledged_write_with_immediate_completes_a_receive_while_threads_post() {
-    const WRITES: u64 = 4000;
+    const WRITES: u64 = 1500;
     let mut pair = pair();
     let srq = pair.b.srq.clone().unwrap();
     let op = SendOp::Write { remote: pair.b.remote(100_000), imm: Some(1) };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     // Nearly always empty: there a receive that is counted and one that can be taken

@@ -357,20 +357,19 @@ mod tests {
             let mut out = [0; MAX_RECORD];
             // Each side begins anew where it was when it has noticed.
             let (mut from, mut to) = (from, honest);
-            let mut noticed = [0; 2];
-            let mut n = 0usize;
-            while noticed.iter().any(|&n| n < 200) {
-                n += 1;
-                if from.push([&n.to_ne_bytes(), &out[..n % 2000]]).is_err() {
-                    noticed[0] += 1;
+            let mut noticed = [false; 2];
+            while noticed != [true; 2] {
+                // Long ones: the producer looks at the tail when the ring seems full.
+                if from.push([&[1; 8], &out[..60_000]]).is_err() {
+                    noticed[0] = true;
                     from.tail = from.head;
                 }
                 from.must_wake();
                 if to.pop(&mut out).is_err() {
-                    noticed[1] += 1;
+                    noticed[1] = true;
                     to.tail = from.head;
                 }
-                to.sleeps(n % 3 == 0);
+                to.sleeps(true);
             }
             stop.store(true, Ordering::Relaxed);
         });
