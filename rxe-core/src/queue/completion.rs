@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::bounded::Bounded;
 use crate::error::VerbsError;
-use crate::sync::{AtomicBool, AtomicU8, Ordering, RwLock};
+use crate::sync::{AtomicBool, AtomicU8, Ordering, RwLock, fence};
 use crate::types::{CompletionOp, Key, Qpn, Status, Time};
 
 /// What came along with a message.
@@ -118,7 +118,12 @@ impl CompletionQueue {
     /// The oldest completion not yet taken.
     pub fn poll(&self) -> Option<Completion> {
         if self.is_empty() {
-            return None;
+            // Who arms and then finds nothing must have looked after arming: either the engine sees
+            // the queue armed or this sees the completion.
+            fence(Ordering::SeqCst);
+            if self.is_empty() {
+                return None;
+            }
         }
         let _reading = self.discarding.read();
         self.list.pop()

@@ -270,6 +270,85 @@ fn of_two_completions_at_once_one_tells() {
     });
 }
 
+/// Would fail if a poll gives the place back by a load and a store: then it is not there for the next.
+#[test]
+fn each_completion_is_polled_once_and_leaves_a_place() {
+    explore(|| {
+        let cq = Arc::new(CompletionQueue::new(2, None));
+        (0..2).for_each(|_| cq.push(completion()).unwrap());
+        let poller = {
+            let cq = Arc::clone(&cq);
+            thread::spawn(move || usize::from(cq.poll().is_some()))
+        };
+        let polled = usize::from(cq.poll().is_some()) + poller.join().unwrap();
+        assert_eq!((polled, cq.len()), (2, 0));
+        (0..2).for_each(|_| cq.push(completion()).unwrap());
+        assert!(cq.push(completion()).is_err() && cq.is_overflowed());
+    });
+}
+
+/// Would fail if `Bounded::resize` sets the places by a load and a store.
+#[test]
+fn a_completion_queue_never_holds_more_than_its_size_while_that_changes() {
+    explore(|| {
+        let cq = Arc::new(CompletionQueue::new(2, None));
+        cq.push(completion()).unwrap();
+        let owner = {
+            let cq = Arc::clone(&cq);
+            thread::spawn(move || cq.resize(1).is_ok())
+        };
+        let pushed = cq.push(completion()).is_ok();
+        let resized = owner.join().unwrap();
+        assert!(pushed != resized, "either there was room or it could be made smaller");
+        assert_eq!((cq.len() <= cq.depth(), cq.is_overflowed()), (true, !pushed));
+    });
+}
+
+/// Would fail if `Bounded::push` looks for a place and counts it in two steps.
+#[test]
+fn of_two_receives_for_one_place_one_is_posted() {
+    explore(|| {
+        let srq = Arc::new(SharedReceiveQueue::new(1, PdId(1), 1, 1));
+        let post = |id| {
+            let srq = Arc::clone(&srq);
+            thread::spawn(move || srq.post_recv(RecvRequest { id, ..Default::default() }).is_ok())
+        };
+        let (a, b) = (post(1), post(2));
+        assert!(a.join().unwrap() != b.join().unwrap());
+        assert_eq!(srq.len(), 1);
+        assert!(srq.take().is_some() && srq.take().is_none());
+    });
+}
+
+/// Would fail if a receive that is taken gives its place back by a load and a store.
+#[test]
+fn each_receive_of_a_shared_queue_is_taken_once_while_others_are_posted() {
+    explore(|| {
+        let srq = Arc::new(SharedReceiveQueue::new(1, PdId(1), 2, 1));
+        let post = |id| srq.post_recv(RecvRequest { id, ..Default::default() });
+        post(1).unwrap();
+        let poster = {
+            let srq = Arc::clone(&srq);
+            thread::spawn(move || {
+                srq.post_recv(RecvRequest { id: 2, ..Default::default() }).unwrap();
+            })
+        };
+        let other = {
+            let srq = Arc::clone(&srq);
+            thread::spawn(move || srq.take().map(|taken| taken.receive.id))
+        };
+        let mut taken = vec![srq.take().map(|taken| taken.receive.id)];
+        taken.push(other.join().unwrap());
+        poster.join().unwrap();
+        taken.extend((0..2).map(|_| srq.take().map(|taken| taken.receive.id)));
+        let mut ids: Vec<_> = taken.into_iter().flatten().collect();
+        ids.sort_unstable();
+        assert_eq!((ids, srq.len()), (vec![1, 2], 0));
+        post(3).unwrap();
+        post(4).unwrap();
+    });
+}
+
 /// Fails if the limit is taken away by a load and a store.
 #[test]
 fn the_limit_of_a_shared_queue_is_told_once_however_many_take_from_it() {
