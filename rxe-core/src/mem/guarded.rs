@@ -588,13 +588,13 @@ mod arch {
         false
     }
 
-    pub unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+    pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::store(from, to, len) };
         done(0)
     }
 
-    pub unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+    pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::load(from, to, len) };
         done(0)
@@ -645,13 +645,13 @@ mod tests {
     mod by_words {
         use super::*;
 
-        pub unsafe fn store(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
+        pub(super) unsafe fn store(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
             // SAFETY: the caller's promise.
             unsafe { copy::store(a, b, n) };
             Ok(())
         }
 
-        pub unsafe fn load(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
+        pub(super) unsafe fn load(a: *const u8, b: *mut u8, n: usize) -> Result<(), MemoryFault> {
             // SAFETY: the caller's promise.
             unsafe { copy::load(a, b, n) };
             Ok(())
