@@ -4,8 +4,14 @@
 //! known, so that the ICRC of each packet is right for the headers in the file (a hidden IPv4 ID is
 //! recovered from the ICRC). Runs and merged frames are split into packets.
 //!
-//! Invariant: trouble with the file ends the capture, never the traffic.
+//! The file belongs to its maker alone (mode 0600), since it holds what the traffic holds. A symbolic
+//! link in its place is refused: someone else may have put it there.
+//!
+//! Invariants: trouble with the file ends the capture, never the traffic. Packets are put into memory;
+//! a thread writes them ([`output`]). Those that come faster than it writes are missing from the
+//! file, which says so.
 
+mod output;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -13,7 +19,7 @@ mod write;
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -26,16 +32,18 @@ use rxe_core::types::Psn;
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, TxBatch, UDP_PORT, icrc};
 
+use self::output::Output;
 pub use read::{CapturedPacket, PcapReader};
 pub use write::{Direction, PacketBlock, PcapWriter};
 
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::blocking::may_block;
 use crate::{NetError, Sharing};
 
 /// Where to and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapOptions {
-    /// The file; one that exists is overwritten.
+    /// The file; one that exists is overwritten. A new one can be read by its owner alone.
     pub path: PathBuf,
     /// The capture ends before the file grows beyond this. 4 GiB by default.
     pub max_bytes: u64,
@@ -65,6 +73,8 @@ pub struct PcapStatus {
     pub packets: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Packets that are missing because the file was written more slowly than they came.
+    pub dropped: u64,
     /// Why nothing more is written, if so.
     pub stopped: Option<String>,
 }
@@ -96,30 +106,33 @@ fn create(path: &Path) -> io::Result<File> {
 impl<B: Backend> Pcap<B> {
     /// Begins a capture of what goes through `inner`.
     pub fn new(inner: B, options: &PcapOptions) -> Result<Self, NetError> {
+        may_block("making a capture file");
         let path = &options.path;
         let error = |source| NetError::File { path: path.display().to_string(), source };
         let file = create(path).map_err(error)?;
-        Self::to_writer(inner, Box::new(BufWriter::with_capacity(256 << 10, file)), options)
-            .map_err(error)
+        Self::to_writer(inner, Box::new(file), options, output::CAPACITY).map_err(error)
     }
 
     fn to_writer(
         inner: B,
         out: Box<dyn Write + Send>,
         options: &PcapOptions,
-    ) -> std::io::Result<Self> {
-        let mut writer = PcapWriter::new(out, inner.capabilities().name)?;
-        writer.flush()?;
-        let capture = Capture {
+        capacity: usize,
+    ) -> io::Result<Self> {
+        let output = Output::start(out, options.path.display().to_string(), capacity)?;
+        let writer = PcapWriter::new(Vec::new(), inner.capabilities().name)?;
+        let mut capture = Capture {
             writer: Some(writer),
+            output: Arc::new(output),
             path: options.path.clone(),
             max_bytes: options.max_bytes,
             held: Vec::new(),
             bytes: Vec::new(),
             announced: VecDeque::new(),
-            dirty: false,
+            dropped: 0,
             status: PcapStatus::default(),
         };
+        capture.submit();
         Ok(Self { inner, handle: PcapHandle(Arc::new(Mutex::new(capture))) })
     }
 
@@ -168,9 +181,17 @@ impl PcapHandle {
         }
     }
 
-    /// Writes all that is still in memory.
+    /// Waits until all that has passed so far is in the file.
     pub fn flush(&self) {
-        self.lock().flush();
+        let output = {
+            let mut capture = self.lock();
+            capture.write_held();
+            capture.submit();
+            Arc::clone(&capture.output)
+        };
+        // Not under the lock, which traffic needs.
+        output.flush();
+        self.lock().look_at_output();
     }
 
     /// How it goes.
@@ -206,7 +227,9 @@ impl<B: Backend> Backend for Pcap<B> {
             sink(frame);
         })?;
         if got == 0 {
-            handle.lock().flush();
+            let mut capture = handle.lock();
+            capture.write_held();
+            capture.submit();
         }
         Ok(got)
     }
@@ -247,6 +270,7 @@ impl<B: Backend> Backend for Pcap<B> {
 
 impl<B> Drop for Pcap<B> {
     fn drop(&mut self) {
+        self.handle.lock().finish();
         self.handle.flush();
     }
 }
@@ -254,9 +278,13 @@ impl<B> Drop for Pcap<B> {
 /// Remarks on packets still to be sent, at most. A packet may never be sent.
 const MAX_ANNOUNCED: usize = 256;
 
+/// Bytes gathered before they go to the thread, unless traffic pauses earlier.
+const GATHERED: usize = 64 << 10;
+
 struct Capture {
-    /// `None` once the capture has ended.
-    writer: Option<PcapWriter<Box<dyn Write + Send>>>,
+    /// Makes blocks in memory; `None` once the capture has ended.
+    writer: Option<PcapWriter<Vec<u8>>>,
+    output: Arc<Output>,
     path: PathBuf,
     max_bytes: u64,
     /// Packets not yet written, since someone may remark on them; their bytes are in `bytes`.
@@ -264,8 +292,8 @@ struct Capture {
     bytes: Vec<u8>,
     /// Remarks on packets to be sent.
     announced: VecDeque<(Psn, String)>,
-    /// The file lacks something that has been written.
-    dirty: bool,
+    /// Packets dropped since the last one that was written.
+    dropped: u64,
     status: PcapStatus,
 }
 
@@ -336,48 +364,90 @@ impl Capture {
                     held.comments.extend(self.announced.remove(at).map(|(_, text)| text));
                 }
             }
-            self.write(&held);
+            self.write(held);
         }
         self.bytes.clear();
     }
 
-    fn write(&mut self, held: &Held) {
+    fn write(&mut self, mut held: Held) {
         let Some(writer) = &mut self.writer else { return };
+        if self.dropped > 0 {
+            held.comments.push(format!(
+                "{} packets before this one are missing: the capture was written more slowly than \
+                 they came",
+                self.dropped
+            ));
+        }
         let frame = &self.bytes[held.from..held.to];
         let comments: usize = held.comments.iter().map(|c| c.len() + 8).sum();
         // A block's fixed parts are 64 bytes at most.
-        if writer.written() + (frame.len() + comments + 64) as u64 > self.max_bytes {
+        let bytes = frame.len() + comments + 64;
+        if writer.written() + bytes as u64 > self.max_bytes {
             let max = self.max_bytes;
             return self.stop(format!("it has reached its limit of {max} bytes"));
+        }
+        if !self.output.has_room(writer.get_ref().len() + bytes) {
+            self.dropped += 1;
+            self.status.dropped += 1;
+            return;
         }
         let block =
             PacketBlock { at: held.at, direction: held.direction, frame, comments: &held.comments };
         match writer.write(&block) {
             Ok(()) => {
-                self.dirty = true;
+                self.dropped = 0;
                 self.status.packets += 1;
                 self.status.bytes = writer.written();
             }
             Err(e) => self.stop(e.to_string()),
         }
+        if self.writer.as_ref().is_some_and(|writer| writer.get_ref().len() >= GATHERED) {
+            self.submit();
+        }
     }
 
-    fn flush(&mut self) {
-        self.write_held();
-        if std::mem::take(&mut self.dirty)
-            && let Some(Err(e)) = self.writer.as_mut().map(PcapWriter::flush)
-        {
-            self.stop(e.to_string());
+    /// Hands what has been gathered to the thread.
+    fn submit(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            let bytes = std::mem::take(writer.get_mut());
+            self.status.bytes = writer.written();
+            if !bytes.is_empty() {
+                self.output.push(bytes);
+                self.look_at_output();
+            }
         }
+    }
+
+    /// Ends the capture if the file could not be written.
+    fn look_at_output(&mut self) {
+        if self.writer.is_some()
+            && let Some(why) = self.output.failed()
+        {
+            self.writer = None;
+            self.status.stopped = Some(why);
+        }
+    }
+
+    /// Ends the capture because nothing more is to come.
+    fn finish(&mut self) {
+        self.write_held();
+        if let Some(writer) = &mut self.writer
+            && self.status.dropped > 0
+        {
+            // It is made in memory, which does not fail.
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let _ = writer.write_statistics(at, self.status.dropped);
+        }
+        self.submit();
+        self.writer = None;
+        self.output.close();
     }
 
     /// Ends the capture, and tells so once.
     fn stop(&mut self, why: String) {
-        if let Some(mut writer) = self.writer.take() {
-            let _ = writer.flush();
-            // Where nobody reads stderr this is lost; the status says it, too.
-            let told = format!("rxe: the capture {} ends: {why}", self.path.display());
-            let _ = writeln!(io::stderr(), "{told}");
+        self.submit();
+        if self.writer.take().is_some() {
+            self.output.say(format!("rxe: the capture {} ends: {why}\n", self.path.display()));
             self.status.stopped = Some(why);
         }
     }

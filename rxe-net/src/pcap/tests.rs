@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rxe_core::engine::{Event, Fault};
@@ -12,9 +13,11 @@ use rxe_core::wire::{
     Bth, DropReason, Ext, Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits, emit, icrc,
 };
 
-use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapReader, PcapWriter};
+use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapReader, PcapStatus, PcapWriter};
 use crate::testing::receive_packets;
-use crate::{Backend, Capabilities, Counters, FabricPort, Faults, Hub, NetError, SendStatus};
+use crate::{
+    Backend, Capabilities, Counters, FabricPort, Faults, Hub, NetError, NonBlocking, SendStatus,
+};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
@@ -193,14 +196,81 @@ impl Write for FullDisk {
 fn a_full_disk_ends_the_capture_and_not_the_traffic() {
     let (mut a, b) = ports();
     let options = PcapOptions::new("full");
-    let mut b = Pcap::to_writer(b, Box::new(FullDisk(1000)), &options).unwrap();
+    let mut b = Pcap::to_writer(b, Box::new(FullDisk(1000)), &options, 1 << 20).unwrap();
     for _ in 0..3 {
         a.send(&mut batch("10.0.0.1", "10.0.0.2", 0..5)).unwrap();
         assert_eq!(receive_packets(&mut b, 5).len(), 5);
         assert_eq!(b.send(&mut batch("10.0.0.2", "10.0.0.1", 0..5)).unwrap(), SendStatus::Done);
     }
+    b.handle().flush();
     assert!(b.handle().status().stopped.is_some());
     assert_eq!(b.counters().tx_packets, 15);
+}
+
+/// A disk that writes nothing until it is let go on.
+#[derive(Clone, Default)]
+struct StuckDisk(Arc<(Mutex<StuckState>, Condvar)>);
+
+#[derive(Default)]
+struct StuckState {
+    goes_on: bool,
+    file: Vec<u8>,
+}
+
+impl Write for StuckDisk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (state, changed) = &*self.0;
+        let mut state = changed.wait_while(state.lock().unwrap(), |s| !s.goes_on).unwrap();
+        state.file.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn traffic_does_not_wait_for_the_disk_and_the_capture_says_what_it_lacks() {
+    let (mut a, b) = ports();
+    let disk = StuckDisk::default();
+    let options = PcapOptions::new("stuck");
+    let mut b = Pcap::to_writer(b, Box::new(disk.clone()), &options, 100_000).unwrap();
+    let handle = b.handle();
+    let mut pass = |b: &mut Pcap<FabricPort>| {
+        // As under a shard's lock.
+        let _mark = NonBlocking::enter();
+        a.send(&mut batch("10.0.0.1", "10.0.0.2", 0..100)).unwrap();
+        let mut got = 0;
+        while got < 100 {
+            got += b.receive(100, &mut |_| {}).unwrap();
+        }
+        while b.receive(1, &mut |_| {}).unwrap() > 0 {}
+    };
+    for _ in 0..10 {
+        pass(&mut b);
+    }
+    let dropped = handle.status().dropped;
+    assert!((1..1000).contains(&dropped), "{dropped}");
+    disk.0.0.lock().unwrap().goes_on = true;
+    disk.0.1.notify_all();
+    handle.flush();
+    pass(&mut b);
+    drop(b);
+    assert_eq!(handle.status(), PcapStatus { dropped, packets: 1100 - dropped, ..handle.status() });
+    assert_eq!(handle.status().stopped, None);
+    let file = &disk.0.0.lock().unwrap().file;
+    let capture = PcapReader::parse(file).unwrap();
+    assert!(!capture.truncated());
+    assert_eq!(capture.packets().len() as u64, 1100 - dropped);
+    let remarks: Vec<_> = capture.packets().iter().flat_map(|p| &p.comments).collect();
+    let expected = format!("{dropped} packets before this one are missing");
+    assert!(matches!(remarks[..], [one] if one.starts_with(&expected)), "{remarks:?}");
+    // And at the end, in the statistics of the interface.
+    let block = [&5u32.to_ne_bytes()[..], &40u32.to_ne_bytes(), &[0; 4]].concat();
+    let at = file.windows(block.len()).rposition(|bytes| bytes == block).unwrap();
+    assert_eq!(file.len() - at, 40);
+    assert_eq!(file[at + 24..at + 32], dropped.to_ne_bytes());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(super) const INTERFACE: u32 = 1;
 pub(super) const SIMPLE_PACKET: u32 = 3;
+const INTERFACE_STATISTICS: u32 = 5;
 pub(super) const ENHANCED_PACKET: u32 = 6;
 pub(super) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
@@ -16,6 +17,7 @@ pub(super) const OPT_EPB_FLAGS: u16 = 2;
 pub(super) const OPT_IF_TSRESOL: u16 = 9;
 const OPT_SHB_USERAPPL: u16 = 4;
 const OPT_IF_NAME: u16 = 2;
+const OPT_ISB_OSDROP: u16 = 7;
 
 /// LINKTYPE_ETHERNET.
 pub(super) const ETHERNET: u16 = 1;
@@ -77,13 +79,10 @@ impl<W: Write> PcapWriter<W> {
 
     /// Appends a packet.
     pub fn write(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
-        let nanos = u64::try_from(packet.at.as_nanos()).unwrap_or(u64::MAX);
         let len = u32::try_from(packet.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         self.write_block(ENHANCED_PACKET, |b| {
             b.extend(0u32.to_ne_bytes());
-            let [high, low] = [nanos >> 32, nanos & 0xffff_ffff];
-            b.extend(u32::try_from(high).unwrap_or(0).to_ne_bytes());
-            b.extend(u32::try_from(low).unwrap_or(0).to_ne_bytes());
+            time(b, packet.at);
             b.extend(len.to_ne_bytes());
             b.extend(len.to_ne_bytes());
             b.extend(packet.frame);
@@ -100,6 +99,17 @@ impl<W: Write> PcapWriter<W> {
         })
     }
 
+    /// Appends the number of packets that are missing because they came too fast. `at` is the time
+    /// since 1970.
+    pub(super) fn write_statistics(&mut self, at: Duration, dropped: u64) -> io::Result<()> {
+        self.write_block(INTERFACE_STATISTICS, |b| {
+            b.extend(0u32.to_ne_bytes());
+            time(b, at);
+            option(b, OPT_ISB_OSDROP, &dropped.to_ne_bytes());
+            option(b, OPT_END, &[]);
+        })
+    }
+
     /// Bytes written so far.
     pub fn written(&self) -> u64 {
         self.written
@@ -108,6 +118,16 @@ impl<W: Write> PcapWriter<W> {
     /// Hands on what is buffered further down.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+
+    /// The writer beneath.
+    pub(super) fn get_ref(&self) -> &W {
+        &self.out
+    }
+
+    /// The writer beneath.
+    pub(super) fn get_mut(&mut self) -> &mut W {
+        &mut self.out
     }
 
     /// The writer beneath.
@@ -127,6 +147,14 @@ impl<W: Write> PcapWriter<W> {
         self.out.write_all(b)?;
         self.written += u64::from(len);
         Ok(())
+    }
+}
+
+/// Appends a time in nanoseconds, its upper half first.
+fn time(b: &mut Vec<u8>, at: Duration) {
+    let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+    for half in [nanos >> 32, nanos & 0xffff_ffff] {
+        b.extend(u32::try_from(half).unwrap_or(0).to_ne_bytes());
     }
 }
 

@@ -1,0 +1,175 @@
+//! The thread that writes a capture's file, so that whoever captures a packet never waits for a disk.
+//!
+//! Invariants: the queue is bounded, and its users ask for room before they make what goes in; bytes
+//! reach the file in the order in which they were queued.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::blocking::may_block;
+use crate::sys::thread::spawn_thread;
+
+/// Bytes that may wait for the file.
+pub(super) const CAPACITY: usize = 32 << 20;
+
+/// The way to the thread. The thread ends when this is closed or dropped, and all is written.
+pub(super) struct Output(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something has been queued, or is to end.
+    queued: Condvar,
+    /// All is written.
+    idle: Condvar,
+    /// Bytes that may wait.
+    capacity: usize,
+    /// The process that the thread is in: a forked child has none.
+    process: u32,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Piece>,
+    /// Bytes in the queue, and those that are being written.
+    bytes: usize,
+    /// The thread is writing.
+    writing: bool,
+    /// The capture has ended: so does the thread, when all is written.
+    closed: bool,
+    /// There is no thread any more.
+    ended: bool,
+    failed: Option<String>,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// A line for the program's user.
+    Say(String),
+}
+
+impl Output {
+    /// Starts the thread. `name` is the capture, for messages; `capacity` is how many bytes may wait.
+    pub(super) fn start(
+        out: Box<dyn Write + Send>,
+        name: String,
+        capacity: usize,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            queued: Condvar::new(),
+            idle: Condvar::new(),
+            capacity,
+            process: std::process::id(),
+        });
+        let theirs = Arc::clone(&shared);
+        // It ends by itself; waiting for it is `flush`.
+        let _ = spawn_thread("rxe-pcap", move || theirs.run(out, &name))?;
+        Ok(Self(shared))
+    }
+
+    /// Whether so many more bytes fit into the queue.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.0.lock().bytes + bytes <= self.0.capacity
+    }
+
+    /// Queues bytes.
+    pub(super) fn push(&self, bytes: Vec<u8>) {
+        let mut state = self.0.lock();
+        state.bytes += bytes.len();
+        state.queue.push_back(Piece::Bytes(bytes));
+        drop(state);
+        self.0.queued.notify_one();
+    }
+
+    /// Writes a line to stderr when what is queued before it is in the file.
+    pub(super) fn say(&self, line: String) {
+        self.0.lock().queue.push_back(Piece::Say(line));
+        self.0.queued.notify_one();
+    }
+
+    /// Why the file could not be written, if so.
+    pub(super) fn failed(&self) -> Option<String> {
+        self.0.lock().failed.clone()
+    }
+
+    /// Waits until all that is queued is in the file.
+    pub(super) fn flush(&self) {
+        if std::process::id() != self.0.process {
+            return;
+        }
+        may_block("writing a capture");
+        let busy = |state: &mut State| !state.ended && (state.writing || !state.queue.is_empty());
+        drop(self.0.idle.wait_while(self.0.lock(), busy));
+    }
+
+    /// Nothing more will be queued.
+    pub(super) fn close(&self) {
+        // A forked child may find the lock held by a thread that it has not.
+        if std::process::id() == self.0.process {
+            self.0.lock().closed = true;
+            self.0.queued.notify_one();
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Marks the end of the thread, whatever ends it.
+struct End<'s>(&'s Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.ended = true;
+        if !state.closed {
+            state.failed.get_or_insert_with(|| "the thread that writes it has ended".into());
+        }
+        self.0.idle.notify_all();
+    }
+}
+
+impl Shared {
+    fn run(&self, mut out: Box<dyn Write + Send>, name: &str) {
+        let _end = End(self);
+        let mut state = self.lock();
+        loop {
+            if let Some(piece) = state.queue.pop_front() {
+                state.writing = true;
+                let skip = state.failed.is_some();
+                drop(state);
+                let (bytes, result) = match &piece {
+                    Piece::Bytes(bytes) if skip => (bytes.len(), Ok(())),
+                    Piece::Bytes(bytes) => (bytes.len(), out.write_all(bytes)),
+                    Piece::Say(line) => {
+                        // Where nobody reads stderr this is lost; the status says it, too.
+                        let _ = io::stderr().write_all(line.as_bytes());
+                        (0, Ok(()))
+                    }
+                };
+                state = self.lock();
+                state.bytes -= bytes;
+                if let Err(e) = result {
+                    let line = format!("rxe: the capture {name} ends: {e}\n");
+                    state.failed = Some(e.to_string());
+                    state.queue.push_back(Piece::Say(line));
+                }
+                continue;
+            }
+            state.writing = false;
+            self.idle.notify_all();
+            if state.closed {
+                return;
+            }
+            state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
