@@ -123,6 +123,16 @@ fn a_capture_that_can_not_be_written() {
         let out = rxe(&[args, &["--pcap", file]].concat());
         refused(&out, &["can not write the capture /nonexistent/capture.pcapng", "--pcap"]);
     }
+    // Before the program is started.
+    for (file, why) in [
+        (file, "capture.pcapng: /nonexistent: No such file"),
+        ("/proc", "/proc: it is a directory"),
+        ("/proc/self/exe", "exe: it is a symbolic link, which is not followed"),
+    ] {
+        for args in [&["run", "--pcap", file, "--", "true"][..], &["env", "--pcap", file]] {
+            refused(&rxe(args), &["can not write the capture", why, "--pcap"]);
+        }
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct UdpConfig {
     pub recv_buffer: usize,
     /// Bytes of send buffer to ask the system for, per address.
     pub send_buffer: usize,
-    /// Let the system segment runs (UDP_SEGMENT) if it can.
+    /// Let the system segment runs (UDP_SEGMENT) and merge what arrives (UDP_GRO) if it can.
     pub segment: bool,
 }
 
@@ -357,6 +357,7 @@ fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket 
     let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
     socket.renew();
     socket.set_buffers(config.recv_buffer, config.send_buffer);
+    socket.merge(config.segment);
     socket
 }
 

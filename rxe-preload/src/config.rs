@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) backend: BackendKind,
     /// `RXE_SHM`: whether shared memory leads to other programs of this host.
     pub(crate) shared_memory: bool,
+    /// `RXE_GSO`: whether the system segments packets (GSO) and merges them (GRO).
+    pub(crate) segmentation: bool,
     /// `RXE_PCAP`: where to capture to; `%p` stands for the process's number.
     pcap: Option<String>,
     /// `RXE_EXPLAIN`.
@@ -45,6 +47,7 @@ pub(crate) struct Config {
 pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     backend: chosen("RXE_BACKEND", &BackendKind::ALL.map(|kind| (kind.name(), kind))),
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
+    segmentation: chosen("RXE_GSO", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),
     explain: chosen(
         "RXE_EXPLAIN",

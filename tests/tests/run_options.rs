@@ -124,10 +124,35 @@ fn shared_memory_leaves_the_wire_alone_unless_it_is_switched_off() {
 }
 
 #[test]
+fn without_gso_each_packet_is_a_frame_of_its_own() {
+    for (chosen, off) in [
+        ("$RXE run --no-shm --", false),
+        ("$RXE run --no-shm --no-gso --", true),
+        ("env RXE_GSO=off $RXE run --no-shm --", true),
+        ("env RXE_GSO=on $RXE run --no-shm --backend packet --no-gso --", true),
+    ] {
+        // 200 messages of 64 packets.
+        let options = "-d rxe_veth0 -x 1 -F -n 200 -s 65536";
+        let script = format!(
+            "{FUNCTIONS}
+            serve server 18515 {chosen} ib_write_bw {options}
+            seen before
+            ask client {chosen} ib_write_bw {options} 10.9.0.1
+            finish server
+            seen after"
+        );
+        let Some(out) = alone(chosen, "ib_write_bw", &script) else { return };
+        let (before, after) = (seen(&out, "before").1, seen(&out, "after").1);
+        assert_eq!(after - before > 200 * 64, off, "{chosen}: {out}");
+    }
+}
+
+#[test]
 fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
     for (variable, said) in [
         ("RXE_BACKEND=ethernet", "RXE_BACKEND=ethernet means nothing: set it to udp or packet"),
         ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
+        ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),
         ("RXE_EXPLAIN=much", "RXE_EXPLAIN=much means nothing: set it to errors or off or all"),
     ] {
         // A queue pair is made, so that all of it is read.

@@ -23,6 +23,9 @@ pub(crate) struct WireArgs {
     /// Go onto the wire to processes of this host too, instead of through shared memory
     #[arg(long, help_heading = OWN)]
     pub(crate) no_shm: bool,
+    /// Hand packets to the system one by one: captures of the interface then show each of them
+    #[arg(long, help_heading = OWN)]
+    pub(crate) no_gso: bool,
     /// Write all that is sent and received to this file, which Wireshark opens
     #[arg(long, value_name = "FILE", help_heading = OWN)]
     pub(crate) pcap: Option<PathBuf>,
@@ -70,7 +73,7 @@ impl WireArgs {
             check_mtu(info, asked)?;
         }
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
-        options = options.shared_memory(!self.no_shm);
+        options = options.shared_memory(!self.no_shm).segmentation(!self.no_gso);
         if let Some(path) = &self.pcap {
             options = options.pcap(path);
         }

@@ -130,6 +130,12 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// Whether the system may merge packets that arrive into one buffer.
+    pub(super) fn merge(&self, on: bool) {
+        // Not known before Linux 5.0: then packets come one by one.
+        let _ = set_int(self.as_fd(), libc::SOL_UDP, UDP_GRO, on.into());
+    }
+
     /// Asks for buffers of these sizes, as far as the system lets this process have them; for
     /// sending, 0 asks for none.
     pub(crate) fn set_buffers(&mut self, receive: usize, send: usize) {

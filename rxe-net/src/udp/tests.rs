@@ -370,6 +370,18 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
 }
 
 #[test]
+fn without_segmentation_packets_arrive_one_by_one_too() {
+    in_namespace("", || {
+        let mut from = open(&["127.0.0.1"]);
+        let config = UdpConfig { segment: false, ..UdpConfig::new("lo", [ip("127.0.0.2")]) };
+        let mut to = UdpBackend::open(&config).unwrap();
+        let mut batch = whole_packets(&from, "127.0.0.1", "127.0.0.2", 40);
+        send_all(&mut from, &mut batch);
+        assert_eq!(ids_received(&mut to, 40).1, 40);
+    });
+}
+
+#[test]
 fn what_is_too_large_for_the_path_to_one_is_lost_and_counted() {
     let route = "ip route add local 127.0.0.2 dev lo table local mtu lock 600";
     in_namespace(route, || {

@@ -121,6 +121,7 @@ impl Context {
             .backend(CONFIG.backend)
             .shared_memory(CONFIG.shared_memory)
             .ack_policy(CONFIG.acks)
+            .segmentation(CONFIG.segmentation)
             .on_event(Box::new(move |event| watch.event(event)));
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);

@@ -38,6 +38,7 @@ pub struct OpenOptions {
     window_bytes: Option<u32>,
     recv_buffer: Option<usize>,
     shared_memory: bool,
+    segmentation: bool,
     observer: Option<Observer>,
     acks: AckPolicy,
     limits: Limits,
@@ -58,6 +59,7 @@ impl OpenOptions {
             window_bytes: None,
             recv_buffer: None,
             shared_memory: true,
+            segmentation: true,
             observer: None,
             acks: AckPolicy::default(),
             limits: Limits::default(),
@@ -154,6 +156,14 @@ impl OpenOptions {
     /// instead of the wire: the same packets, and a capture shows them. On unless switched off.
     pub fn shared_memory(mut self, on: bool) -> Self {
         self.shared_memory = on;
+        self
+    }
+
+    /// Whether many packets are handed to the system in one piece, which it cuts up (GSO), and taken
+    /// from it so (GRO): much faster, but captures of the interface may show such pieces instead of
+    /// packets. On unless switched off.
+    pub fn segmentation(mut self, on: bool) -> Self {
+        self.segmentation = on;
         self
     }
 
@@ -256,11 +266,13 @@ impl OpenOptions {
             BackendKind::Udp => {
                 let mut config = UdpConfig::new(netdev, addresses);
                 config.recv_buffer = self.recv_buffer.unwrap_or(config.recv_buffer);
+                config.segment = self.segmentation;
                 self.with_memory(UdpBackend::open(&config)?, &config.addresses)?
             }
             BackendKind::Packet => {
                 let mut config = PacketConfig::new(netdev, addresses);
                 config.buffer = self.recv_buffer.unwrap_or(config.buffer);
+                config.segment = self.segmentation;
                 self.with_memory(PacketBackend::open(&config)?, &config.addresses)?
             }
         })

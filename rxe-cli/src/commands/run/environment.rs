@@ -2,9 +2,11 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::{PathBuf, absolute};
+use std::io;
+use std::path::{Path, PathBuf, absolute};
 
 use clap::ValueEnum;
+use rustix::fs::{Access, access};
 use rxe_net::BackendKind;
 use rxe_verbs::DeviceInfo;
 
@@ -20,6 +22,9 @@ pub(super) struct Settings {
     /// Go onto the wire to programs of this host too, instead of through shared memory
     #[arg(long)]
     no_shm: bool,
+    /// Hand packets to the system one by one: captures of the interface then show each of them
+    #[arg(long)]
+    no_gso: bool,
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
@@ -50,6 +55,7 @@ enum Explain {
 impl Settings {
     /// What to add to a program's environment.
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
+        let pcap = self.pcap.as_deref().map(capture).transpose()?;
         let library = library::find()?;
         let mut variables =
             vec![("LD_PRELOAD", in_front_of(library.as_os_str(), "LD_PRELOAD", &[':', ' ']))];
@@ -62,6 +68,9 @@ impl Settings {
         }
         if self.no_shm {
             variables.push(("RXE_SHM", "off".into()));
+        }
+        if self.no_gso {
+            variables.push(("RXE_GSO", "off".into()));
         }
         let mut shown = DeviceInfo::offered()?;
         let devices = self.devices();
@@ -80,12 +89,8 @@ impl Settings {
             variables.push(("PATH", in_front_of(programs.as_os_str(), "PATH", &[':'])));
         }
         variables.push(("RXE_SYSFS", tree.into()));
-        if let Some(path) = &self.pcap {
-            // The program may change its directory before it opens a device.
-            let whole = absolute(path).map_err(|e| {
-                Error::new(format!("can not use {} for a capture", path.display()), e)
-            })?;
-            variables.push(("RXE_PCAP", whole.into()));
+        if let Some(path) = pcap {
+            variables.push(("RXE_PCAP", path.into()));
         }
         if self.lids {
             variables.push(("RXE_LIDS", "on".into()));
@@ -104,6 +109,39 @@ impl Settings {
         let names = env::var("RXE_DEVICE").unwrap_or_default();
         names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
+}
+
+/// The whole path of a capture file. Refuses one that can not be made: the program would be told of it
+/// only when it opens a device.
+fn capture(path: &Path) -> Result<PathBuf, Error> {
+    let refuse = |why: String| {
+        let what = format!("can not write the capture {}: {why}", path.display());
+        Err(Error::new(what, "name another file with --pcap"))
+    };
+    // The program may change its directory before it opens a device.
+    let whole = match absolute(path) {
+        Ok(whole) => whole,
+        Err(e) => return refuse(e.to_string()),
+    };
+    match whole.symlink_metadata() {
+        Ok(found) if found.is_dir() => return refuse("it is a directory".into()),
+        Ok(found) if found.is_symlink() => {
+            return refuse("it is a symbolic link, which is not followed".into());
+        }
+        Ok(_) => match access(&whole, Access::WRITE_OK) {
+            Ok(()) => return Ok(whole),
+            Err(e) => return refuse(io::Error::from(e).to_string()),
+        },
+        Err(_) => {}
+    }
+    let dir = whole.parent().unwrap_or(&whole);
+    // The process's number may be part of the directory's name.
+    if !dir.to_string_lossy().contains("%p")
+        && let Err(e) = access(dir, Access::WRITE_OK | Access::EXEC_OK)
+    {
+        return refuse(format!("{}: {}", dir.display(), io::Error::from(e)));
+    }
+    Ok(whole)
 }
 
 /// Ours before what a variable with a list has already.
