@@ -11,6 +11,8 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recvfrom, send, socket_with};
 
+use crate::blocking::may_block;
+
 /// Asks for the whole of a table: `kind` is an `RTM_GET…`, `header` its fixed part.
 pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     for _ in 0..MAX_ATTEMPTS {
@@ -102,6 +104,7 @@ const NLMSG_DONE: u16 = 0x3;
 
 /// Sends a request and gathers the answer. `None`: the table changed meanwhile.
 fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
+    may_block("asking the kernel's routing tables");
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut request = Vec::with_capacity(HEADER + header.len());
     push_message(&mut request, kind, flags, header);

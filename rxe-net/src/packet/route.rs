@@ -1,12 +1,19 @@
-//! How to reach an address: which interface, and whose Ethernet address. Asks the kernel's routing
-//! and neighbour tables (rtnetlink(7)); keeps the answers for a short while.
+//! How to reach an address: which interface, and whose Ethernet address. The kernel's routing and
+//! neighbour tables tell (rtnetlink(7)); the answers are kept for a short while.
+//!
+//! Asking may sleep (the kernel looks while other changes of the network are kept waiting), so a
+//! thread asks ([`Resolver`]). Until it has the answer, packets go through the kernel, which finds the
+//! way itself and keeps some of them until it knows the neighbour.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::netlink::{self, attributes, u16_at, u32_at};
+use crate::sys::thread::spawn_thread;
 
 /// Where to put a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,46 +27,155 @@ pub(super) enum Path {
 /// Paths lately used.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    known: HashMap<IpAddr, (Path, Instant)>,
+    known: HashMap<IpAddr, Known>,
+    resolver: Option<Resolver>,
 }
 
-/// A path is used this long; then one run goes through the kernel, which so notices that the
+#[derive(Debug)]
+struct Known {
+    path: Path,
+    /// It is to be asked for again then.
+    until: Instant,
+    /// It has been asked for.
+    asked: bool,
+}
+
+/// A path is used this long. Then one run goes through the kernel, which so notices that the
 /// neighbour is in use and whether it is still there.
-const FRESH: Duration = Duration::from_secs(1);
+const PATH_TTL: Duration = Duration::from_secs(1);
 /// An answer that there is no neighbour yet is believed this long.
-const UNKNOWN: Duration = Duration::from_millis(2);
+const NO_PATH_TTL: Duration = Duration::from_millis(2);
 /// Destinations kept at most; far more than one engine talks to.
-const MANY: usize = 4096;
+const MAX_DESTINATIONS: usize = 4096;
+/// Questions that wait at most. What is not asked now is asked with the next run.
+const MAX_QUESTIONS: usize = 256;
 
 impl Paths {
-    /// The path to `dst`, whose link-local addresses are on the interface `scope`.
+    /// The path to `dst`, whose link-local addresses are on the interface `scope`. Never waits.
     pub(super) fn to(&mut self, dst: IpAddr, scope: u32) -> Path {
         if dst.is_multicast() {
             // The kernel also brings them to the others on this host.
             return Path::Kernel;
         }
+        self.take_answers();
         let now = Instant::now();
-        match self.known.get(&dst) {
-            Some((path, until)) if now < *until => return *path,
-            Some((Path::Direct { .. }, _)) => {
-                self.known.insert(dst, (Path::Kernel, now));
-                return Path::Kernel;
-            }
+        let known = self.known.get(&dst);
+        match known {
+            Some(known) if now < known.until || known.asked => return known.path,
             _ => {}
         }
-        if self.known.len() >= MANY {
+        let before = known.map(|known| known.path);
+        if before.is_none() && self.known.len() >= MAX_DESTINATIONS {
             self.known.clear();
         }
-        // Not being able to ask is no worse than not being told.
-        let path = resolve(dst, scope).unwrap_or(Path::Kernel);
-        let keep = if path == Path::Kernel { UNKNOWN } else { FRESH };
-        self.known.insert(dst, (path, now + keep));
-        path
+        let asked = self.ask(dst, scope);
+        let path = before.unwrap_or(Path::Kernel);
+        self.known.insert(dst, Known { path, until: now, asked });
+        Path::Kernel
     }
 
     /// What was known of `dst` did not work.
     pub(super) fn forget(&mut self, dst: IpAddr) {
         self.known.remove(&dst);
+    }
+
+    /// Whether the question will be answered.
+    fn ask(&mut self, dst: IpAddr, scope: u32) -> bool {
+        if self.resolver.is_none() {
+            // Without a thread the kernel routes everything.
+            self.resolver = Resolver::start().ok();
+        }
+        self.resolver.as_ref().is_some_and(|resolver| resolver.ask(dst, scope))
+    }
+
+    fn take_answers(&mut self) {
+        let Some(resolver) = &self.resolver else { return };
+        if !resolver.0.answered.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let now = Instant::now();
+        for (dst, path) in std::mem::take(&mut resolver.0.lock().answers) {
+            let keep = if path == Path::Kernel { NO_PATH_TTL } else { PATH_TTL };
+            // What has been forgotten meanwhile is asked for anew.
+            if let Some(known) = self.known.get_mut(&dst) {
+                *known = Known { path, until: now + keep, asked: false };
+            }
+        }
+    }
+}
+
+/// The thread that asks the kernel. It ends when this is dropped.
+#[derive(Debug)]
+struct Resolver(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is a question, or the thread is to end.
+    changed: Condvar,
+    /// There are answers.
+    answered: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Destinations, and the interfaces of link-local ones.
+    questions: VecDeque<(IpAddr, u32)>,
+    answers: Vec<(IpAddr, Path)>,
+    closed: bool,
+}
+
+impl Resolver {
+    fn start() -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        // Nobody waits for its end.
+        let _ = spawn_thread("rxe-resolver", move || theirs.run(resolve))?;
+        Ok(Self(shared))
+    }
+
+    /// `false` if too many questions wait.
+    fn ask(&self, dst: IpAddr, scope: u32) -> bool {
+        let mut state = self.0.lock();
+        if state.questions.len() >= MAX_QUESTIONS {
+            return false;
+        }
+        state.questions.push_back((dst, scope));
+        drop(state);
+        self.0.changed.notify_one();
+        true
+    }
+}
+
+impl Drop for Resolver {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn run(&self, resolve: impl Fn(IpAddr, u32) -> io::Result<Path>) {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return;
+            }
+            let Some((dst, scope)) = state.questions.pop_front() else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            // Not being able to ask is no worse than not being told.
+            let path = resolve(dst, scope).unwrap_or(Path::Kernel);
+            state = self.lock();
+            state.answers.push((dst, path));
+            self.answered.store(true, Ordering::Release);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +295,47 @@ fn address(value: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
+    use crate::NonBlocking;
+
+    #[test]
+    fn nobody_waits_for_an_answer_and_it_is_used_when_it_is_there() {
+        let direct = |last| Path::Direct { interface: 3, mac: [2, 0, 0, 0, 0, last] };
+        let shared = Arc::new(Shared::default());
+        let (answer, answers) = mpsc::channel();
+        let (theirs, resolver) = (Arc::clone(&shared), Resolver(Arc::clone(&shared)));
+        let thread = thread::spawn(move || theirs.run(|_, _| Ok(answers.recv().unwrap())));
+        let mut paths = Paths { known: HashMap::new(), resolver: Some(resolver) };
+        // As under a shard's lock.
+        let _mark = NonBlocking::enter();
+        let dst: IpAddr = "10.0.0.1".parse().unwrap();
+        let until = |paths: &mut Paths, path| {
+            while paths.to(dst, 3) != path {
+                thread::yield_now();
+            }
+        };
+        assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (Path::Kernel, Path::Kernel));
+        answer.send(direct(1)).unwrap();
+        until(&mut paths, direct(1));
+        // When it is old, one run goes through the kernel, and the others as before.
+        paths.known.get_mut(&dst).unwrap().until = Instant::now();
+        assert_eq!(paths.to(dst, 3), Path::Kernel);
+        assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (direct(1), direct(1)));
+        answer.send(direct(2)).unwrap();
+        until(&mut paths, direct(2));
+        // Questions are bounded.
+        for n in 0..5000u32 {
+            paths.to(Ipv4Addr::from(n).into(), 3);
+        }
+        assert!(shared.lock().questions.len() <= MAX_QUESTIONS);
+        assert!(paths.known.len() <= MAX_DESTINATIONS);
+        drop(paths);
+        let _ = answer.send(Path::Kernel);
+        thread.join().unwrap();
+    }
 
     #[test]
     fn routes_and_neighbours_are_read() {
