@@ -44,8 +44,8 @@ pub trait Backend: Send {
     /// What has happened so far.
     fn counters(&self) -> Counters;
 
-    /// Whether a thread sleeps on the descriptors from now on. While none does, a backend may rely on
-    /// calls of `receive` and need not make a descriptor readable.
+    /// Whether a thread sleeps on the descriptors from now on. While none does, a backend may rely
+    /// on calls of `receive` and need not make a descriptor readable.
     fn watch(&mut self, on: bool) {
         let _ = on;
     }
@@ -125,9 +125,9 @@ pub struct Capabilities {
     /// included (about 2.3 times the payload at 1024 bytes when not merged); what comes while it is
     /// full is lost. 0 if there is no such bound.
     pub recv_buffer: usize,
-    /// The high 8 bits of the QPNs whose packets reach this process ([`rxe_core::types::Qpn::block`]):
-    /// other processes on the same addresses have others. ([`crate::Share::lease`] gets further ones.) `None`:
-    /// all reach it.
+    /// The high 8 bits of the QPNs whose packets reach this process
+    /// ([`rxe_core::types::Qpn::block`]): other processes on the same addresses have others.
+    /// ([`crate::Share::lease`] gets further ones.) `None`: all reach it.
     pub qpn_block: Option<u8>,
 }
 

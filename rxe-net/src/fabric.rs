@@ -1,8 +1,9 @@
-//! A network in memory that loses, doubles, reorders, damages, delays and cuts: decisions only, in
-//! virtual time, the same for the same seed and the same calls.
+//! A simulated network in memory. It loses, duplicates, reorders, damages and delays packets, and
+//! cuts links. It only decides, in virtual time: the same seed and the same calls give the same
+//! result.
 //!
-//! Invariants: without a fault packets between two addresses arrive in the order they were sent;
-//! nothing is delivered before the earliest delay has passed.
+//! Invariants: without a fault, packets between two addresses arrive in the order in which they
+//! were sent; no packet is delivered before the least delay has passed.
 
 mod port;
 #[cfg(test)]
@@ -21,22 +22,22 @@ pub use port::{FabricPort, Hub};
 
 use crate::rng::Rng;
 
-/// What befalls packets. The default is a perfect network without delay.
+/// The faults of the network. The default is a perfect network without delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
     /// The probability (0 to 1) that a packet is lost.
     pub loss: f64,
     /// The probability that a packet arrives twice.
     pub duplicate: f64,
-    /// The probability that a packet is overtaken by those after it.
+    /// The probability that a packet is delayed, so that later ones overtake it.
     pub reorder: f64,
-    /// How much later than it would a reordered packet (or the second of a double) arrives at most.
+    /// The most that a reordered packet, or the second copy of a duplicate, is delayed by.
     pub reorder_by: Duration,
     /// The probability that bits of a packet flip, or that its end is cut off.
     pub corrupt: f64,
-    /// How long packets are on their way.
+    /// The time from sending to delivery.
     pub delay: RangeInclusive<Duration>,
-    /// Deliver what stays together of a run as one frame, as UDP_GRO does.
+    /// Deliver consecutive packets of a run as one frame, as UDP_GRO does.
     pub merge: bool,
     /// Deliver IPv4 packets as a UDP socket does, without their ID.
     pub hide_ids: bool,
@@ -57,22 +58,22 @@ impl Default for Faults {
     }
 }
 
-/// What a [`Fabric`] has done, in packets.
+/// Packets that a [`Fabric`] has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricCounters {
-    /// Put in.
+    /// Sent into it.
     pub sent: u64,
-    /// Taken out.
+    /// Delivered.
     pub delivered: u64,
     /// Lost by chance.
     pub lost: u64,
     /// Delivered twice.
     pub duplicated: u64,
-    /// Held back.
+    /// Delayed so that others overtake them.
     pub reordered: u64,
     /// Delivered with flipped bits or cut short.
     pub corrupted: u64,
-    /// Lost because their two ends were cut apart.
+    /// Lost because the link between their addresses was cut.
     pub cut: u64,
 }
 
@@ -85,7 +86,7 @@ pub struct Fabric {
     /// When the last packet in order between two addresses arrives.
     latest: HashMap<(IpAddr, IpAddr), Time>,
     cuts: HashSet<(IpAddr, IpAddr)>,
-    /// Deliveries made so far: what is due at one time leaves in this order.
+    /// Deliveries scheduled so far. Those that are due at the same time leave in this order.
     order: u64,
     counters: FabricCounters,
 }
@@ -100,19 +101,19 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// When it arrives.
+    /// The time of its delivery.
     pub fn at(&self) -> Time {
         self.at
     }
 
-    /// What arrives.
+    /// The packets.
     pub fn frame(&self) -> Frame<'_> {
         Frame { net: self.net, payload: &self.bytes, segment: self.segment.max(1), later: &[] }
     }
 }
 
 impl Fabric {
-    /// A network that makes its decisions by `seed`.
+    /// A network whose random decisions depend on `seed`.
     pub fn new(seed: u64, faults: Faults) -> Self {
         Self {
             rng: Rng::new(seed),
@@ -125,17 +126,18 @@ impl Fabric {
         }
     }
 
-    /// What befalls packets sent from now on.
+    /// Changes the faults for packets sent from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// What befalls packets.
+    /// The present faults.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Cuts the way from `a` to `b` and back: what is sent is lost. What is under way arrives.
+    /// Cuts the link between `a` and `b`: packets sent from now on are lost, in both directions.
+    /// Those that are under way arrive.
     pub fn cut(&mut self, a: IpAddr, b: IpAddr) {
         self.cuts.extend([(a, b), (b, a)]);
     }
@@ -151,7 +153,7 @@ impl Fabric {
         self.counters
     }
 
-    /// Takes all that is pending in the batch.
+    /// Sends all pending packets of the batch.
     pub fn send(&mut self, now: Time, batch: &mut TxBatch) {
         for frame in batch.frames() {
             self.send_frame(now, &frame);
@@ -159,7 +161,7 @@ impl Fabric {
         batch.mark_sent(batch.pending().len());
     }
 
-    /// Takes one frame; each of its packets has its own fate.
+    /// Sends one frame. The fault of each packet is decided separately.
     pub fn send_frame(&mut self, now: Time, frame: &Frame<'_>) {
         // The delivery that the next packet of this frame can join.
         let mut open: Option<Queued> = None;
@@ -222,12 +224,12 @@ impl Fabric {
         self.queue.extend(open);
     }
 
-    /// When the next packet arrives.
+    /// The time of the next delivery.
     pub fn next_delivery(&self) -> Option<Time> {
         self.queue.peek().map(|q| q.0.at)
     }
 
-    /// The next of what has arrived by now.
+    /// The next delivery that is due at `now`.
     pub fn pop(&mut self, now: Time) -> Option<Delivery> {
         if self.next_delivery()? > now {
             return None;
@@ -237,7 +239,7 @@ impl Fabric {
         Some(delivery)
     }
 
-    /// Hands over all that has arrived by now, packet by packet. Returns how many.
+    /// Hands over all packets that are due at `now`, one by one. Returns their number.
     pub fn deliver(&mut self, now: Time, mut sink: impl FnMut(NetHeader, &[u8])) -> usize {
         let mut count = 0;
         while let Some(delivery) = self.pop(now) {
@@ -266,7 +268,7 @@ impl Fabric {
         min + self.up_to(max.saturating_sub(min))
     }
 
-    /// How much later than in order: at least a nanosecond, so that it makes a difference.
+    /// The delay of a reordered packet: at least a nanosecond, so that the order changes.
     fn hold_back(&mut self) -> Duration {
         Duration::from_nanos(1) + self.up_to(self.faults.reorder_by)
     }
@@ -276,7 +278,7 @@ impl Fabric {
         if nanos == 0 { limit } else { Duration::from_nanos(self.rng.below(nanos + 1)) }
     }
 
-    /// When a packet due at `due` arrives if it may not overtake those before it.
+    /// The time at which a packet due at `due` is delivered without overtaking earlier ones.
     fn in_order(&mut self, net: &NetHeader, due: Time) -> Time {
         let latest = self.latest.entry((net.src, net.dst)).or_default();
         *latest = due.max(*latest);
@@ -295,7 +297,7 @@ impl Fabric {
         }
     }
 
-    /// Flips one to four bits; one time in eight cuts the end off instead.
+    /// Flips one to four bits, or, one time in eight, cuts the end off.
     fn damage(&mut self, bytes: &mut Vec<u8>) {
         if self.rng.below(8) == 0 {
             let keep = self.rng.index(bytes.len());
@@ -318,8 +320,8 @@ enum Fate {
     Lost,
 }
 
-/// A delivery in the heap, with its place among those of one time. The heap has its greatest on
-/// top, so what is earlier counts as greater.
+/// A delivery in the heap, with its order among those of the same time. The heap pops its greatest
+/// element first, so earlier deliveries compare as greater.
 #[derive(Debug)]
 struct Queued(Delivery, u64);
 

@@ -1,5 +1,5 @@
-//! A wrapper that makes a real backend as bad as a [`Fabric`]: packets are lost, doubled, reordered,
-//! damaged and delayed by a seed, in either direction.
+//! A wrapper that injects the faults of a [`Fabric`] into any backend: packets are lost,
+//! duplicated, reordered, damaged and delayed, in either direction, as a seed decides.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -21,27 +21,27 @@ pub struct Fault<B> {
     start: Instant,
     inbound: Fabric,
     outbound: Fabric,
-    /// Due, and not yet taken by `inner`.
+    /// Packets that are due and that `inner` has not taken yet.
     ready: TxBatch,
-    /// Readable when what was held back is due.
+    /// Readable when a delayed packet is due.
     timer: TimerFd,
     capabilities: Capabilities,
     packets_received: u64,
     bytes_received: u64,
 }
 
-/// When to try again to send what a full socket did not take.
+/// Time after which packets that a full socket did not take are sent again.
 const RETRY: Duration = Duration::from_millis(1);
 
 impl<B: Backend> Fault<B> {
-    /// Does `inbound` to what `inner` receives and `outbound` to what it sends.
+    /// Applies `inbound` to what `inner` receives and `outbound` to what it sends.
     ///
-    /// Whether IPv4 IDs are hidden is `inner`'s matter: [`Faults::hide_ids`] only ever hides more.
+    /// [`Faults::hide_ids`] hides IPv4 IDs in addition to those that `inner` hides.
     pub fn new(inner: B, seed: u64, inbound: Faults, outbound: Faults) -> Result<Self, NetError> {
         let mut capabilities = inner.capabilities().clone();
         capabilities.tx.run_segments = 1;
         capabilities.sees_ip_id &= !inbound.hide_ids;
-        // Hiding is for receivers.
+        // IDs are hidden from receivers only.
         let outbound = Faults { hide_ids: false, merge: false, ..outbound };
         Ok(Self {
             start: Instant::now(),
@@ -56,7 +56,7 @@ impl<B: Backend> Fault<B> {
         })
     }
 
-    /// What was done to packets on their way in and on their way out.
+    /// What was done to packets that arrived, and to those that left.
     pub fn fault_counters(&self) -> [FabricCounters; 2] {
         [self.inbound.counters(), self.outbound.counters()]
     }
@@ -65,7 +65,7 @@ impl<B: Backend> Fault<B> {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// Passes on what is due.
+    /// Hands packets that are due to `inner`.
     fn pass_out(&mut self, now: Time) -> Result<SendStatus, NetError> {
         loop {
             while !self.ready.is_full()
@@ -116,7 +116,7 @@ impl<B: Backend> Backend for Fault<B> {
         }
         self.packets_received += packets as u64;
         if blocked {
-            // What is due can not go: no use in being woken for it at once.
+            // The packets that are due can not leave: being woken at once would not help.
             self.timer.set_after(Some(RETRY));
         } else {
             self.set_timer(now);
@@ -132,7 +132,7 @@ impl<B: Backend> Backend for Fault<B> {
             return Ok(status);
         }
         self.outbound.send(now, batch);
-        // What does not go now is no longer the caller's: the timer sees to it.
+        // The batch is taken. Packets that can not leave now are sent when the timer expires.
         match self.pass_out(now)? {
             SendStatus::Done => self.set_timer(now),
             SendStatus::Blocked | SendStatus::Congested => self.timer.set_after(Some(RETRY)),

@@ -1,4 +1,4 @@
-//! Which errors of a socket mean no more than that packets are lost, as they may be on any wire.
+//! Which errors of a socket only mean that packets are lost, as on any wire.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// The loss that this error stands for; `None` if the socket itself is no good.
+    /// The loss that this error stands for; `None` if the socket itself can not be used any more.
     pub(crate) fn of(error: &io::Error) -> Option<Self> {
         Some(match error.raw_os_error()? {
             libc::ENOBUFS | libc::ENOMEM => Self::NoBuffer,

@@ -1,8 +1,8 @@
-//! Questions to the kernel's routing tables over a netlink socket (`AF_NETLINK`, `NETLINK_ROUTE`):
-//! enough to list interfaces and addresses, and to look one thing up. RFC 3549 section 2.3.2.
+//! Requests to the kernel's routing tables over a netlink socket (`AF_NETLINK`, `NETLINK_ROUTE`):
+//! list interfaces and addresses, or look up one route or neighbour. RFC 3549 section 2.3.2.
 //!
-//! Needs no privileges and neither /sys nor /proc. Lengths in a reply are checked before they are
-//! used; what does not fit ends the iteration.
+//! It needs no privileges, and neither /sys nor /proc. Lengths in a reply are checked before they
+//! are used; a length that does not fit ends the iteration.
 
 use std::io;
 
@@ -13,10 +13,10 @@ use rustix::net::{recvfrom, send, socket_with};
 
 use crate::blocking::may_block;
 
-/// Asks for the whole of a table: `kind` is an `RTM_GET…`, `header` its fixed part.
+/// Reads a whole table: `kind` is an `RTM_GET…`, `header` its fixed part.
 pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     for _ in 0..MAX_ATTEMPTS {
-        // A table that changes while it is read may come with an entry twice or not at all.
+        // If a table changes while it is read, the reply may repeat an entry or lack one.
         if let Some(reply) = exchange(kind, NLM_F_REQUEST | NLM_F_DUMP, header)? {
             return Ok(reply);
         }
@@ -24,7 +24,7 @@ pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "the network set-up changes all the time"))
 }
 
-/// Looks one thing up: `kind` is an `RTM_GET…`, `request` its fixed part and attributes.
+/// Looks up one entry: `kind` is an `RTM_GET…`, `request` its fixed part and attributes.
 pub(crate) fn get(kind: u16, request: &[u8]) -> io::Result<Reply> {
     exchange(kind, NLM_F_REQUEST, request)?.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
 }
@@ -36,7 +36,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// A reply made of these messages, as a test would have it.
+    /// A reply made of these messages, for tests.
     #[cfg(test)]
     pub(crate) fn from_messages(messages: &[(u16, Vec<u8>)]) -> Self {
         let mut bytes = Vec::new();

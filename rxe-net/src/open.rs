@@ -17,7 +17,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// All there are.
+    /// All of them.
     pub const ALL: [Self; 2] = [Self::Udp, Self::Packet];
 
     /// Its name, as on a command line.

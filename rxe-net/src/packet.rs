@@ -1,14 +1,14 @@
-//! RoCEv2 over packet sockets (AF_PACKET): sees the whole IP header and writes it. Needs
-//! CAP_NET_RAW; in a namespace of one's own (`unshare -Urn`) everyone has it.
+//! RoCEv2 over packet sockets (AF_PACKET): reads and writes the whole IP header. It needs
+//! CAP_NET_RAW, which everyone has in a namespace of their own (`unshare -Urn`).
 //!
-//! Frames leave on the interface's packet socket where the neighbour's Ethernet address is known,
-//! and through a raw IP socket where it is not, so that the kernel finds the neighbour and keeps the
-//! packets meanwhile. What this host sends to itself goes that way too, and comes in over loopback,
-//! so there is a second packet socket there.
+//! If the neighbour's Ethernet address is known, frames leave through the interface's packet
+//! socket. Otherwise they leave through a raw IP socket: the kernel finds the neighbour and keeps
+//! some packets until it has. Packets from this host to itself take that way too. They arrive over
+//! loopback, so there is a second packet socket on it.
 //!
-//! Invariants: packet `i` of a run leaves with the ID of `net.nth(i)`, whichever way it goes; a
-//! bound UDP socket that hears nothing keeps port 4791 of each address, so that the host does not
-//! answer with "port unreachable".
+//! Invariants: packet `i` of a run leaves with the ID of `net.nth(i)`, whichever way it takes. A
+//! bound UDP socket that receives nothing keeps port 4791 of each address, so that the host does
+//! not answer with "port unreachable".
 
 mod filter;
 mod headers;
@@ -64,7 +64,7 @@ impl PacketConfig {
 pub struct PacketBackend {
     /// The interface's socket, then loopback's (if it is not the same).
     links: Vec<Link>,
-    /// Where the kernel routes: IPv4 and IPv6.
+    /// For packets that the kernel routes, IPv4 and IPv6.
     raw: RawSockets,
     paths: Paths,
     /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
@@ -76,16 +76,16 @@ pub struct PacketBackend {
     device: NetDev,
     config: PacketConfig,
     addresses: Vec<IpAddr>,
-    /// The system segments.
+    /// The system segments runs.
     segment: bool,
-    /// Of the run at this place in the batch so many packets are gone already.
+    /// The run at this offset in the batch, and how many of its packets are sent already.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
     counters: Counters,
 }
 
-/// A frame with all that can stand before its payload.
+/// Bytes of a frame with the longest headers.
 const BUFFER: usize = (64 << 10) + 128;
 const BUFFERS: usize = 16;
 
@@ -179,7 +179,7 @@ impl PacketBackend {
         }
     }
 
-    /// Sends as many as possible of the runs in front of the batch that take the same way.
+    /// Sends runs from the front of the batch, as many as take the same way.
     fn send_some(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
         let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
@@ -199,7 +199,7 @@ impl PacketBackend {
                 .map(|link| (link, mac)),
             Path::Kernel => None,
         };
-        // The system's segmentation takes whole runs; else each packet goes alone.
+        // The system segments whole runs. Without it, packets are sent one by one.
         let result = match path {
             Some((link, mac)) if self.segment && skip == 0 => {
                 let same =
@@ -280,7 +280,7 @@ impl PacketBackend {
                 };
                 let left = packets(first) - skip;
                 if loss == Loss::Other && self.segment && left > 1 {
-                    // It does not segment after all: try again without.
+                    // The system does not segment after all: try again without.
                     self.segment = false;
                     return Ok(SendStatus::Done);
                 }
@@ -403,8 +403,8 @@ impl Sharing for PacketBackend {
     }
 }
 
-/// Lets this process's socket on a shared address hear nothing: it is there only so that the host
-/// does not answer with "port unreachable".
+/// Stops this process's socket on a shared address from receiving. It only keeps the port, so that
+/// the host does not answer with "port unreachable".
 fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
     UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index).deafen()
 }

@@ -1,15 +1,15 @@
 //! Captures: a wrapper that writes what goes through any backend to a pcapng file, and a reader.
 //!
-//! Frames are whole: where a backend does not see Ethernet and IP headers they are made from what is
-//! known, so that the ICRC of each packet is right for the headers in the file (a hidden IPv4 ID is
-//! recovered from the ICRC). Runs and merged frames are split into packets.
+//! Frames are complete: headers that a backend does not see are made up from what is known, so that
+//! the ICRC of each packet is right for the headers in the file (a hidden IPv4 ID is recovered from
+//! the ICRC). Runs and merged frames are split into packets.
 //!
-//! The file belongs to its maker alone (mode 0600), since it holds what the traffic holds. A symbolic
-//! link in its place is refused: someone else may have put it there.
+//! The file belongs to its maker alone (mode 0600), since it holds what the traffic holds. A
+//! symbolic link in its place is refused: someone else may have put it there.
 //!
-//! Invariants: trouble with the file ends the capture, never the traffic. Packets are put into memory;
-//! a thread writes them ([`output`]). Those that come faster than it writes are missing from the
-//! file, which says so.
+//! Invariants: trouble with the file ends the capture, never the traffic. Packets are put into
+//! memory; a thread writes them ([`output`]). Those that come faster than it writes are missing
+//! from the file, which says so.
 
 mod output;
 mod read;
@@ -40,7 +40,7 @@ use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::blocking::may_block;
 use crate::{NetError, Sharing};
 
-/// Where to and how much.
+/// The file of a capture and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapOptions {
     /// The file; one that exists is overwritten. A new one can be read by its owner alone.
@@ -62,11 +62,11 @@ pub struct Pcap<B> {
     handle: PcapHandle,
 }
 
-/// What several may hold of one capture: adds remarks to packets, and ends it in good order.
+/// A handle of a capture: adds comments to packets, and flushes the file.
 #[derive(Clone)]
 pub struct PcapHandle(Arc<Mutex<Capture>>);
 
-/// How a capture goes.
+/// The state of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcapStatus {
     /// Packets written.
@@ -136,22 +136,22 @@ impl<B: Backend> Pcap<B> {
         Ok(Self { inner, handle: PcapHandle(Arc::new(Mutex::new(capture))) })
     }
 
-    /// For remarks on packets.
+    /// A handle, for comments on packets.
     pub fn handle(&self) -> PcapHandle {
         self.handle.clone()
     }
 }
 
 impl PcapHandle {
-    /// Remarks on a packet that has arrived since `send` or `receive` was last called: the last one
-    /// with this PSN, or without one the first packet of the last frame.
+    /// Comments on a packet that has arrived since `send` or `receive` was last called: the last
+    /// one with this PSN, or without one the first packet of the last frame.
     ///
     /// Call it from within the sink of `receive`, or after it and before anything is sent.
     pub fn comment_received(&self, psn: Option<Psn>, text: impl Into<String>) {
         self.lock().comment_received(psn, text.into());
     }
 
-    /// Remarks on the next packet with this PSN that will be sent.
+    /// Comments on the next packet with this PSN that will be sent.
     pub fn comment_sending(&self, psn: Psn, text: impl Into<String>) {
         let mut capture = self.lock();
         if capture.announced.len() == MAX_ANNOUNCED {
@@ -160,9 +160,8 @@ impl PcapHandle {
         capture.announced.push_back((psn, text.into()));
     }
 
-    /// Remarks on the packet that an event of the engine is about: why it was dropped, why a NAK
-    /// was sent, why it is sent again. The times to call it are those of
-    /// [`PcapHandle::comment_received`].
+    /// Comments on the packet that an event of the engine is about: why it was dropped, why a NAK
+    /// was sent, why it is sent again. Call it when [`PcapHandle::comment_received`] may be called.
     pub fn event(&self, event: &Event) {
         let text = event.to_string();
         match *event {
@@ -194,7 +193,7 @@ impl PcapHandle {
         self.lock().look_at_output();
     }
 
-    /// How it goes.
+    /// The present state.
     pub fn status(&self) -> PcapStatus {
         self.lock().status.clone()
     }
@@ -223,7 +222,7 @@ impl<B: Backend> Backend for Pcap<B> {
         handle.lock().write_held();
         let got = self.inner.receive(budget, &mut |frame| {
             handle.lock().hold(Direction::Inbound, 0, frame);
-            // Not under the lock: the sink may want to remark on it.
+            // Not under the lock: the sink may comment on it.
             sink(frame);
         })?;
         if got == 0 {
@@ -245,7 +244,7 @@ impl<B: Backend> Backend for Pcap<B> {
         }
         let result = self.inner.send(batch);
         let mut capture = self.handle.lock();
-        // What did not leave will come again.
+        // Runs that were not sent will be passed to `send` again.
         capture.keep_runs(before - batch.pending().len());
         capture.write_held();
         result
@@ -275,7 +274,7 @@ impl<B> Drop for Pcap<B> {
     }
 }
 
-/// Remarks on packets still to be sent, at most. A packet may never be sent.
+/// Most comments on packets still to be sent. Such a packet may never be sent.
 const MAX_ANNOUNCED: usize = 256;
 
 /// Bytes gathered before they go to the thread, unless traffic pauses earlier.
@@ -287,10 +286,10 @@ struct Capture {
     output: Arc<Output>,
     path: PathBuf,
     max_bytes: u64,
-    /// Packets not yet written, since someone may remark on them; their bytes are in `bytes`.
+    /// Packets not written yet, since comments may be added; their bytes are in `bytes`.
     held: Vec<Held>,
     bytes: Vec<u8>,
-    /// Remarks on packets to be sent.
+    /// Comments on packets to be sent.
     announced: VecDeque<(Psn, String)>,
     /// Packets dropped since the last one that was written.
     dropped: u64,
@@ -300,10 +299,10 @@ struct Capture {
 struct Held {
     at: Duration,
     direction: Direction,
-    /// The frame's place in `Capture::bytes`.
+    /// The frame's range in `Capture::bytes`.
     from: usize,
     to: usize,
-    /// Which run of the batch it belongs to.
+    /// The index of its run in the batch.
     run: usize,
     /// It is the first of its frame.
     first: bool,
@@ -350,7 +349,7 @@ impl Capture {
         }
     }
 
-    /// Forgets what is held of runs from this one on.
+    /// Forgets held packets of this run and later ones.
     fn keep_runs(&mut self, runs: usize) {
         self.held.retain(|held| held.direction == Direction::Inbound || held.run < runs);
     }

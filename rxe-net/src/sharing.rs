@@ -26,8 +26,9 @@ pub trait Sharing {
         Ok(())
     }
 
-    /// Replaces the addresses to receive for, after the interface's have changed. A new address that
-    /// other processes have open may have to be waited for, unless [`Share::enter`] has entered it.
+    /// Replaces the addresses to receive for, after the interface's have changed. A new address
+    /// that other processes have open may have to be waited for, unless [`Share::enter`] has
+    /// entered it.
     ///
     /// # Errors
     /// A new address can not be used; the others are.
@@ -75,9 +76,9 @@ pub trait Sharing {
     fn leave(&mut self, group: IpAddr);
 }
 
-/// Set in a service ID that is given to [`Sharing::listen`]: requests for the service without this bit
-/// come, while no process listens to that. A process that has ended a listener takes them for a moment
-/// in case that it makes the next one.
+/// Set in a service ID that is given to [`Sharing::listen`]: requests for the service without this
+/// bit come, while no process listens to that. A process that has ended a listener takes them for a
+/// moment in case that it makes the next one.
 pub const CLOSED_SERVICE: u64 = 1 << 63;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The fabric as a backend: several devices of one process on a network in its memory, in real
-//! time. Each port has a timer descriptor that becomes readable when a packet arrives.
+//! The fabric as a backend: several devices of one process on a simulated network, in real time.
+//! Each port has a timer descriptor, which becomes readable when a packet is due.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
 use crate::{NetError, Sharing, rng::Rng};
 
-/// A network that [`FabricPort`]s are plugged into.
+/// A simulated network that [`FabricPort`]s are attached to.
 #[derive(Clone)]
 pub struct Hub(Arc<Shared>);
 
 struct Shared {
     start: Instant,
-    /// The way to each address: faults happen on it, its end is that address's port.
+    /// The link to each address: faults happen on it, and it ends at the port with that address.
     ways: Mutex<Ways>,
 }
 
@@ -29,7 +29,7 @@ struct Ways {
     rng: Rng,
     faults: Faults,
     to: HashMap<IpAddr, Way>,
-    /// The members of groups: of each port an address of the group's family.
+    /// The members of each multicast group: per port, one address of the group's family.
     groups: HashMap<IpAddr, Vec<IpAddr>>,
 }
 
@@ -45,7 +45,7 @@ impl Hub {
         Self(Arc::new(Shared { start: Instant::now(), ways: Mutex::new(ways) }))
     }
 
-    /// A port with these addresses. An address that another port has moves to this one.
+    /// Makes a port with these addresses. An address that another port has moves to the new one.
     pub fn port(&self, addresses: &[IpAddr]) -> Result<FabricPort, NetError> {
         let timer = Arc::new(TimerFd::new()?);
         let mut ways = self.ways();
@@ -73,7 +73,7 @@ impl Hub {
         })
     }
 
-    /// What befalls packets sent from now on.
+    /// Changes the faults for packets sent from now on.
     pub fn set_faults(&self, faults: &Faults) {
         let mut ways = self.ways();
         ways.faults = faults.clone();
@@ -144,7 +144,7 @@ impl Backend for FabricPort {
             let dst = frame.net.dst;
             let receivers = match ways.groups.get(&dst) {
                 Some(members) => members.clone(),
-                // A group without members is no reason not to send.
+                // Sending to a group without members succeeds.
                 None if dst.is_multicast() => Vec::new(),
                 None if ways.to.contains_key(&dst) => vec![dst],
                 None => {

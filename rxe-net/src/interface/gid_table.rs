@@ -5,9 +5,10 @@
 //! interface has that address. Then each IPv4 address, mapped, and each IPv6 address, as the kernel
 //! lists them; one that equals the default GID is not repeated. Compared with kernels 6.1 and 7.2.
 //!
-//! It differs in two ways. The table of an interface that is no Ethernet (loopback, tunnels) begins
-//! with its addresses, for the kernel's default GID there is of no use to anybody. And point to
-//! point, the kernel lists the other end's IPv4 address; here it is our own, from which we send.
+//! It differs in two ways. If the interface is not Ethernet (loopback, tunnels), the table begins
+//! with its addresses: the kernel's default GID is of no use there. And on a point-to-point
+//! interface the kernel lists the IPv4 address of the other end; this table lists our own, from
+//! which we send.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -56,9 +57,9 @@ impl GidTable {
         Self(entries)
     }
 
-    /// Becomes the table of the interface as it is now, as the kernel does it: a GID that stays keeps
-    /// its index, one that is gone leaves an empty entry (GID zero), a new one takes the first empty
-    /// entry, or else a further one.
+    /// Becomes the table of the interface as it is now, as the kernel does it: a GID that stays
+    /// keeps its index, one that is gone leaves an empty entry (GID zero), a new one takes the
+    /// first empty entry, or else a further one.
     pub fn follow(&mut self, interface: &Interface) {
         let now = Self::of(interface);
         for old in &mut self.0 {

@@ -1,8 +1,8 @@
 //! Notices when an interface or its addresses change, by the multicast groups of rtnetlink.
 //! `rtnetlink(7)`, `netlink(7)`.
 //!
-//! A change is taken as a hint only: what is so now is asked for anew. So nothing is lost when the
-//! kernel has to drop messages, and several changes at once cost one question.
+//! A message is only a hint: the present state is read anew. So nothing is lost if the kernel drops
+//! messages, and several changes at once cost one request.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvf
 use super::{Interface, rtnetlink};
 use crate::netlink::messages;
 
-/// Watches the interfaces of the network namespace that the thread was in which made it.
+/// Watches the interfaces of the network namespace in which it was made.
 #[derive(Debug)]
 pub struct InterfaceMonitor {
     socket: OwnedFd,
@@ -26,10 +26,10 @@ const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 
 impl InterfaceMonitor {
-    /// Begins to watch.
+    /// Starts to watch.
     ///
     /// # Errors
-    /// Whatever the system says where it lets nobody ask.
+    /// The system does not allow netlink sockets.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -42,7 +42,7 @@ impl InterfaceMonitor {
     /// asked. Does not block.
     ///
     /// # Errors
-    /// The socket is of no more use.
+    /// The socket can not be used any more.
     pub fn changed(&mut self, index: u32) -> io::Result<bool> {
         let mut changed = false;
         loop {

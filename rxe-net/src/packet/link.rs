@@ -27,7 +27,7 @@ pub(super) struct Link {
     fd: OwnedFd,
     pub(super) interface: u32,
     mac: [u8; 6],
-    /// Frames have Ethernet headers; else they begin with IP, and sending is the kernel's work.
+    /// Frames have Ethernet headers. Otherwise they begin with IP, and the kernel sends them.
     pub(super) ethernet: bool,
     /// A virtio header goes with each frame, so the kernel can segment and merge.
     pub(super) vnet: bool,
@@ -37,7 +37,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens a socket that hears what comes to the QPNs of `blocks` of `addresses` on `device`.
+    /// Opens a socket that receives packets to the QPNs of `blocks` of `addresses` on `device`.
     pub(super) fn open(
         device: &NetDev,
         addresses: &[IpAddr],
@@ -47,7 +47,7 @@ impl Link {
         let NetDev { index: interface, mac, ethernet, .. } = *device;
         let socket_type = if ethernet { SocketType::RAW } else { SocketType::DGRAM };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // No protocol yet: nothing comes before the filter is there.
+        // Without a protocol, nothing arrives before the filter is attached.
         let fd = rustix::net::socket_with(AddressFamily::PACKET, socket_type, flags, None)
             .map_err(|e| privilege(e.into(), "open a packet socket"))?;
         let vnet = ethernet && kernel_knows_udp_in_vnet();
@@ -57,7 +57,7 @@ impl Link {
             if vnet {
                 set(libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
             }
-            // Before Linux 4.20 these are told apart by their type.
+            // Before Linux 4.20 outgoing frames are recognised by their type.
             let _ = set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
             let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
             let bytes = libc::c_int::try_from(recv_buffer).unwrap_or(libc::c_int::MAX);
@@ -75,7 +75,7 @@ impl Link {
         Ok(Self { fd, interface, mac, ethernet, vnet, recv_buffer, overflow: 0 })
     }
 
-    /// Hears what comes to these QPNs of these addresses from now on.
+    /// Receives packets to these QPNs of these addresses from now on.
     pub(super) fn listen_to(&self, addresses: &[IpAddr], blocks: Blocks) -> Result<(), NetError> {
         attach(self.as_fd(), self.ethernet, addresses, blocks)
             .map_err(|e| NetError::os("attach a filter to a packet socket", e))
@@ -94,7 +94,7 @@ impl Link {
     }
 
     fn frame<'a>(&self, received: &Received<'a>) -> Option<Frame<'a>> {
-        // sll_pkttype: what others are meant to hear, and what we sent, is not for us.
+        // sll_pkttype: skip frames for other hosts and frames that this host has sent.
         const OTHERHOST: u8 = 3;
         if received.truncated || received.addr.bytes[10] >= OTHERHOST {
             return None;
@@ -181,8 +181,8 @@ pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
     }
 }
 
-/// Linux 6.2 learnt to say in a virtio header that a frame is several UDP packets; before, such
-/// frames can not be received at all with the header.
+/// Since Linux 6.2 a virtio header can say that a frame is several UDP packets. Before, such frames
+/// can not be received with the header.
 fn kernel_knows_udp_in_vnet() -> bool {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();

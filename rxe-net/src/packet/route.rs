@@ -2,8 +2,8 @@
 //! neighbour tables tell (rtnetlink(7)); the answers are kept for a short while.
 //!
 //! Asking may sleep (the kernel looks while other changes of the network are kept waiting), so a
-//! thread asks ([`Resolver`]). Until it has the answer, packets go through the kernel, which finds the
-//! way itself and keeps some of them until it knows the neighbour.
+//! thread asks ([`Resolver`]). Until it has the answer, packets go through the kernel, which finds
+//! the way itself and keeps some of them until it knows the neighbour.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -1,7 +1,8 @@
-//! The thread that writes a capture's file, so that whoever captures a packet never waits for a disk.
+//! The thread that writes a capture's file, so that whoever captures a packet never waits for a
+//! disk.
 //!
-//! Invariants: the queue is bounded, and its users ask for room before they make what goes in; bytes
-//! reach the file in the order in which they were queued.
+//! Invariants: the queue is bounded, and its users ask for room before they make what goes in;
+//! bytes reach the file in the order in which they were queued.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -49,7 +50,8 @@ enum Piece {
 }
 
 impl Output {
-    /// Starts the thread. `name` is the capture, for messages; `capacity` is how many bytes may wait.
+    /// Starts the thread. `name` is the capture, for messages; `capacity` is how many bytes may
+    /// wait.
     pub(super) fn start(
         out: Box<dyn Write + Send>,
         name: String,

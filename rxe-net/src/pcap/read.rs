@@ -1,5 +1,5 @@
-//! Captures read back: pcap (microseconds and nanoseconds) and pcapng, in either byte order. Lengths
-//! in the file are not trusted.
+//! Captures read back: pcap (microseconds and nanoseconds) and pcapng, in either byte order.
+//! Lengths in the file are not trusted.
 
 use std::fs;
 use std::path::Path;
