@@ -293,11 +293,7 @@ fn programs_that_do_it_right_are_told_nothing() {
             "ibv_ud_pingpong -d rxe_veth1 -g 1 -e 10.9.0.1",
         ),
         // Which ends by a disconnection, and so with flushes.
-        (
-            "grep -q /service/ /proc/net/unix && sleep 1",
-            "rping -s -C 10 -V",
-            "rping -c -a 10.9.0.1 -C 10 -V",
-        ),
+        ("listens 10.9.0.1 && sleep 1", "rping -s -C 10 -V", "rping -c -a 10.9.0.1 -C 10 -V"),
     ] {
         let script = format!(
             "timeout 60 $RXE run -- {server} > server 2>&1 & server=$!
@@ -361,7 +357,7 @@ fn a_connection_that_fails_is_explained() {
         r#"
         set +e
         timeout 60 ip netns exec far $RXE run -- rping -s -p 7000 > server 2>&1 & server=$!
-        until grep -q /service/ /proc/net/unix || ip netns exec far grep -q /service/ /proc/net/unix; do
+        until listens 10.9.0.2; do
             sleep 0.05
         done
         sleep 1

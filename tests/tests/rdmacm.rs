@@ -22,11 +22,11 @@ fn a_loopback_address_leads_to_a_device_that_is_not_listed() {
     on_one_address("rping", "-s -C 3 -V", "-c -a 127.0.0.1 -C 3 -V");
     let script = "
         timeout 60 $RXE run -- rping -s -a 127.0.0.1 -C 3 -V > server 2>&1 & server=$!
-        until grep -q rxe/127.0.0.1/service/ /proc/net/unix; do kill -0 $server; sleep 0.05; done
+        until listens 127.0.0.1; do kill -0 $server; sleep 0.05; done
         timeout 60 $RXE run -- rping -c -a 127.0.0.1 -C 3 -V
         wait $server
         timeout 60 $RXE run -- rping -s -a ::1 -C 3 -V > server 2>&1 & server=$!
-        until grep -q rxe/::1/service/ /proc/net/unix; do kill -0 $server; sleep 0.05; done
+        until listens ::1; do kill -0 $server; sleep 0.05; done
         timeout 60 $RXE run -- rping -c -a ::1 -C 3 -V
         wait $server
     ";
@@ -123,7 +123,7 @@ fn perftest_changes_listeners_and_its_client_need_not_know() {
             r#"
             for _ in $(seq 12); do
                 timeout 60 $RXE run {options} -- ib_write_bw -R -F -n 200 > server 2>&1 & server=$!
-                until grep -q 'rxe/10.9.0.1/service/' /proc/net/unix; do
+                until listens 10.9.0.1; do
                     kill -0 $server
                     sleep 0.02
                 done
@@ -144,7 +144,7 @@ fn a_second_listener_is_told_what_it_asked_for() {
     let script = "
         set +e
         timeout 60 $RXE run -- rping -s -p 7001 > first 2>&1 & first=$!
-        until grep -q rxe/10.9.0.1/service/ /proc/net/unix; do sleep 0.05; done
+        until listens 10.9.0.1; do sleep 0.05; done
         timeout 60 $RXE run -- rping -s -p 7001 2>&1
         timeout 60 $RXE run -- rping -s -a 10.9.0.1 -p 7001 2>&1
         kill $first
@@ -213,9 +213,9 @@ fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &s
         r#"
         set +e
         timeout 60 $RXE run -- {server} {server_args} > server 2>&1 & server=$!
-        # The name of the service is made under the lock under which requests are looked at.
+        # The claim is made under the lock under which requests are looked at.
         for _ in $(seq 300); do
-            grep -qE 'rxe/(10.9.0.1|fd09::1)/service/' /proc/net/unix && break
+            (listens 10.9.0.1 || listens fd09::1) && break
             kill -0 $server 2> gone || break
             sleep 0.05
         done

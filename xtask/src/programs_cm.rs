@@ -225,8 +225,12 @@ impl Program {
 /// identifier that it has destroyed.
 fn listening(world: &World<'_>, ours: bool, address: &str, server: &mut Running) -> Result<()> {
     let look = match ours {
-        // Our listener's name appears under the same lock that incoming requests are handled under.
-        true => format!("grep -q rxe/{address}/service/ /proc/net/unix"),
+        // Our listener claims the service, a locked file, under the same lock that incoming requests
+        // are handled under.
+        true => format!(
+            "for claim in /dev/shm/rxe-*/*/{address}/service-*; do [ -e $claim ] && \
+             ! flock -n $claim true && exit 0; done; exit 1"
+        ),
         false => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
     };
     world.until(&look, ours, server, "the server does not listen")

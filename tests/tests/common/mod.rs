@@ -19,6 +19,15 @@ use tempfile::TempDir;
 /// either is its IPv4 address.
 const VETH: &str = "
     mount -t tmpfs none /run
+    mount -t tmpfs none /dev/shm
+    # Whether a program listens to a service of rdma_cm on this address. Of one that has ended the file
+    # may be left, but not its lock.
+    listens() {
+        for claim in /dev/shm/rxe-*/*/$1/service-*; do
+            [ -e $claim ] && ! flock -n $claim true && return 0
+        done
+        return 1
+    }
     ip netns add far
     ip link set lo up
     ip link add veth0 address 52:54:00:00:00:01 type veth peer name veth1 \
