@@ -48,6 +48,7 @@ pub use sharing::{CLOSED_SERVICE, Sharing};
 pub use shm::Shm;
 pub use sys::event_fd::EventFd;
 pub use sys::exit::at_exit;
+pub use sys::secure::has_gained_rights;
 pub use sys::thread::spawn_thread;
 pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;

@@ -90,8 +90,12 @@ fn choose<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> Result<T, 
     })
 }
 
-/// A variable that is set to something.
+/// A variable that is set to something. In a program that has more rights than its user (setuid, file
+/// capabilities), no variable counts: they are the user's, and name files to be written.
 pub(crate) fn var(name: &str) -> Option<String> {
+    if rxe_net::has_gained_rights() {
+        return None;
+    }
     let value = env::var_os(name).filter(|value| !value.is_empty())?;
     value
         .into_string()

@@ -16,8 +16,7 @@
 //!
 //! Pointers come from programs, which are trusted as much as with any C library: what verbs says of
 //! them (that they were returned by the right call and not destroyed) is the safety condition of
-//! every function here. A panic ends the process with a message, since these are `extern "C"`
-//! functions; no unwinding reaches a program.
+//! every function here. `panics`: a panic ends the process with a message; no unwinding reaches a program.
 
 #![allow(
     clippy::missing_safety_doc,
@@ -36,6 +35,7 @@ mod ffi;
 mod files;
 mod ibverbs;
 mod next;
+mod panics;
 mod per_process;
 mod rdmacm;
 mod sleepers;

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{fault_guard, files};
+use crate::{fault_guard, files, panics};
 
 /// One function.
 pub(crate) struct Next {
@@ -40,4 +40,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     fault_guard::resolve();
     files::resolve();
+    if !cfg!(test) {
+        panics::install();
+    }
 }

@@ -18,6 +18,9 @@ use crate::ffi::{
 };
 use crate::per_process::PerProcess;
 
+/// After so many pauses (a second) in what is destroyed, the program is told.
+const SILENT_PAUSES: u32 = 5;
+
 /// The objects that threads may sleep in.
 static LIVES: PerProcess<Lives> = PerProcess::new();
 /// The number of the next one's life.
@@ -104,9 +107,15 @@ pub(crate) fn sleep_in(
     life: u64,
     look: impl Fn() -> Option<Outcome> + Copy,
 ) -> c_int {
+    let mut pauses = 0;
     loop {
         cancellation_point();
         let found = visit(life, look).unwrap_or_else(|| {
+            // Programs that end often destroy first and end their threads a moment later.
+            pauses += 1;
+            if pauses <= SILENT_PAUSES {
+                return pause().map(Err);
+            }
             let why = "what this thread waits in was destroyed by another thread: no event comes \
                        any more. End the thread first";
             explain::once(verb, why);

@@ -56,9 +56,15 @@ impl Compiled {
             "rdma/rdma_verbs.h: No such",
             "cannot find -libverbs",
             "cannot find -lrdmacm",
+            "cannot find -lasan",
+            "cannot find -ltsan",
+            "libasan_preinit.o",
+            "libtsan_preinit.o",
         ];
         Err(match missing.iter().find(|part| said.contains(**part)) {
-            Some(part) => Error::Missing(format!("libibverbs-dev, librdmacm-dev ({part})")),
+            Some(part) => Error::Missing(format!(
+                "libibverbs-dev, librdmacm-dev, or the compiler's sanitizers ({part})"
+            )),
             None => Error::Failed(format!("{name}: {said}")),
         })
     }

@@ -1,5 +1,5 @@
-//! System calls that rustix does not have: the only files with `unsafe` are `exit`, `fork`, `mmsg`, `sockopt`
-//! and `thread`.
+//! System calls that rustix does not have: the only files with `unsafe` are `exit`, `fork`, `mmsg`,
+//! `secure`, `sockopt` and `thread`.
 
 pub(crate) mod addr;
 pub(crate) mod checked_fd;
@@ -9,6 +9,7 @@ pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
+pub(crate) mod secure;
 pub(crate) mod sockopt;
 pub(crate) mod thread;
 pub(crate) mod timer_fd;

@@ -5,11 +5,11 @@
 //! - `connect`: how connecting by address and port ends.
 
 mod connect;
+mod stderr;
 mod text;
 mod watch;
 
 use std::collections::HashSet;
-use std::io::Write as _;
 use std::sync::{Mutex, RwLock};
 
 use crate::config::{CONFIG, Explain};
@@ -79,11 +79,9 @@ fn gist(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Writes a line to stderr, if it can be written to: a program may have closed it, and what it loses
-/// by that is this line only.
+/// Writes a line to stderr, if it can be written to without waiting.
 pub(crate) fn say(text: &str) {
-    // At once: several processes, and the program itself, may write to the same place.
-    let _ = std::io::stderr().write_all(format!("rxe: {text}\n").as_bytes());
+    stderr::line(text);
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! time.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -16,7 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{env, process};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;
 use rxe_net::Interface;
 
@@ -47,12 +48,27 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
 }
 
 /// The directory for this user's runtime files, which nobody else can write to. It is made if need
-/// be.
+/// be: below XDG_RUNTIME_DIR, for temporary files, or in shared memory where the file system is
+/// read-only.
 ///
 /// # Errors
 /// It can not be made, or belongs to another user.
 pub fn runtime_dir() -> io::Result<PathBuf> {
-    let dir = runtime_path();
+    let given = env::var_os("XDG_RUNTIME_DIR");
+    let mut first = None;
+    for dir in runtime_paths(given) {
+        match private_dir(dir) {
+            Ok(dir) => return Ok(dir),
+            Err(e) => first = first.or(Some(e)),
+        }
+    }
+    let first = first.unwrap_or_else(|| io::ErrorKind::NotFound.into());
+    let todo = "set XDG_RUNTIME_DIR to a directory of your own";
+    Err(io::Error::new(first.kind(), format!("{first}: {todo}")))
+}
+
+/// Makes a directory that only this user can write to, unless it is there.
+fn private_dir(dir: PathBuf) -> io::Result<PathBuf> {
     match DirBuilder::new().mode(0o700).create(&dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(named(&dir, &e)),
         _ => {}
@@ -61,7 +77,11 @@ pub fn runtime_dir() -> io::Result<PathBuf> {
     let why = match fs::symlink_metadata(&dir) {
         Ok(meta) if !meta.is_dir() => "it is no directory",
         Ok(meta) if meta.uid() != geteuid().as_raw() => "it belongs to another user",
-        Ok(_) => return Ok(dir),
+        // It may be there, on a file system that has become read-only since.
+        Ok(_) => match access(&dir, Access::WRITE_OK) {
+            Ok(()) => return Ok(dir),
+            Err(e) => return Err(named(&dir, &e.into())),
+        },
         Err(e) => return Err(named(&dir, &e)),
     };
     Err(named(&dir, &io::Error::other(why)))
@@ -192,12 +212,12 @@ pub(super) struct Links(BTreeMap<u32, String>);
 impl Links {
     /// As they are now. None where they can not be read.
     pub(super) fn read() -> Self {
-        let path = Interface::namespace().map(|number| runtime_path().join(file_name(number)));
-        match path {
-            // Names from another user's file would be that user's choice.
-            Ok(path) if is_own(&runtime_path()) && is_own(&path) => Self::read_from(&path),
-            _ => Self::default(),
-        }
+        let Ok(number) = Interface::namespace() else { return Self::default() };
+        // The directory that `runtime_dir` finds or would make. Names from another user's file would
+        // be that user's choice.
+        let dir = runtime_paths(env::var_os("XDG_RUNTIME_DIR")).into_iter().find(|dir| is_own(dir));
+        let path = dir.map(|dir| dir.join(file_name(number)));
+        path.filter(|path| is_own(path)).map_or_else(Self::default, |path| Self::read_from(&path))
     }
 
     /// A line for each: the interface's number, and the name.
@@ -317,10 +337,17 @@ fn file_name(namespace: u64) -> String {
     format!("links-{boot}-{namespace}")
 }
 
-fn runtime_path() -> PathBuf {
-    match env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
-        Some(dir) => PathBuf::from(dir).join("rxe"),
-        None => env::temp_dir().join(format!("rxe-{}", geteuid().as_raw())),
+/// Where the directory may be, the best place first. `given` is XDG_RUNTIME_DIR, which may still be
+/// that of the user before `su` or `sudo`: what this user made there would stay there. In a program
+/// with more rights than its user, no variable counts.
+fn runtime_paths(given: Option<OsString>) -> Vec<PathBuf> {
+    let own = format!("rxe-{}", geteuid().as_raw());
+    if rxe_net::has_gained_rights() {
+        return vec![Path::new("/tmp").join(&own), Path::new("/dev/shm").join(&own)];
+    }
+    match given.map(PathBuf::from).filter(|dir| dir.is_dir() && is_own(dir)) {
+        Some(dir) => vec![dir.join("rxe")],
+        None => vec![env::temp_dir().join(&own), Path::new("/dev/shm").join(&own)],
     }
 }
 
@@ -428,5 +455,28 @@ mod tests {
         links.forget_all_but(&host());
         assert_eq!(links.text(), "2 rxe0\n");
         links.add("rxe9", "eth1", &host()).unwrap();
+    }
+
+    #[test]
+    fn a_runtime_directory_of_another_user_is_left_alone() {
+        let own = env::temp_dir().join(format!("rxe-runtime-{}", process::id()));
+        fs::create_dir_all(&own).unwrap();
+        assert_eq!(runtime_paths(Some(own.clone().into())), [own.join("rxe")]);
+        let not = |dir: &Path| {
+            let paths = runtime_paths(Some(dir.into()));
+            assert!(
+                paths.len() == 2 && !paths.iter().any(|path| path.starts_with(dir)),
+                "{paths:?}"
+            );
+        };
+        if geteuid().is_root() {
+            if std::os::unix::fs::chown(&own, Some(1), None).is_ok() {
+                not(&own);
+            }
+        } else {
+            not(Path::new("/"));
+        }
+        not(Path::new("/nonexistent"));
+        fs::remove_dir_all(own).unwrap();
     }
 }

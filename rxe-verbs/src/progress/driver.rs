@@ -50,7 +50,10 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.shard.stop.store(true, Ordering::Release);
         self.shard.watch.wake();
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        // A program may have closed our descriptors. The thread may then sleep for ever, and is left
+        // alone: it keeps the shard, so what it sleeps on is not closed under it.
+        if self.shard.watch.can_wake() {
             // Its panics have been caught.
             let _ = thread.join();
         }

@@ -102,6 +102,11 @@ impl Watch {
         Ok(Woken { timer: has(TIMER), interface: has(INTERFACE) })
     }
 
+    /// Whether [`Watch::wake`] reaches who sleeps: the program may have closed the descriptors.
+    pub(super) fn can_wake(&self) -> bool {
+        self.wake.is_intact()
+    }
+
     /// Whether a socket has something to receive.
     pub(super) fn has_input(&self) -> bool {
         let mut fds: Vec<_> = self.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)).collect();

@@ -13,6 +13,9 @@ use rxe_verbs::DeviceInfo;
 use super::{library, sysfs};
 use crate::common::Error;
 
+/// What the loader loads before a program's own libraries.
+pub(super) const PRELOAD: &str = "LD_PRELOAD";
+
 /// How the program's devices behave.
 #[derive(clap::Args)]
 pub(super) struct Settings {
@@ -57,8 +60,8 @@ impl Settings {
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
         let pcap = self.pcap.as_deref().map(capture).transpose()?;
         let library = library::find()?;
-        let mut variables =
-            vec![("LD_PRELOAD", in_front_of(library.as_os_str(), "LD_PRELOAD", &[':', ' ']))];
+        let preloaded = in_front_of(library.as_os_str(), PRELOAD, &[':', ' ']);
+        let mut variables = vec![(PRELOAD, preloaded)];
         if let Some(dir) = library::versioned(&library) {
             let path = in_front_of(dir.as_os_str(), "LD_LIBRARY_PATH", &[':']);
             variables.push(("LD_LIBRARY_PATH", path));

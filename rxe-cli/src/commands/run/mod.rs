@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::Error;
-use environment::Settings;
+use environment::{PRELOAD, Settings};
 
 /// Run a program that uses libibverbs, with this engine instead of a kernel's devices
 ///
@@ -27,14 +27,31 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
+/// The options of ThreadSanitizer.
+const TSAN: &str = "TSAN_OPTIONS";
+
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let variables = self.settings.variables()?;
+        let mut variables = self.settings.variables()?;
         let (name, arguments) = self.program.split_first().expect("clap requires one");
         // Where the program itself will find others.
         let path = variables.iter().find(|(name, _)| *name == "PATH").map(|(_, value)| value);
         let path = program::find(name, path.map_or(OsStr::new(""), |path| path))?;
         program::check(&path)?;
+        if let Some(runtime) = program::sanitizer(&path) {
+            for (_, preloaded) in variables.iter_mut().filter(|(name, _)| *name == PRELOAD) {
+                let behind = std::mem::replace(preloaded, runtime.clone().into());
+                preloaded.push(":");
+                preloaded.push(behind);
+            }
+            if runtime.starts_with("libtsan") {
+                // It sees no access of a library that was built without it, and would take what that
+                // passes from thread to thread for races. What is set already comes later, and counts.
+                let mut options = OsString::from("ignore_noninstrumented_modules=1:");
+                options.push(env::var_os(TSAN).unwrap_or_default());
+                variables.push((TSAN, options));
+            }
+        }
         let mut command = Command::new(&path);
         command.arg0(name).args(arguments).envs(variables);
         // Returns only when it fails.
@@ -44,6 +61,10 @@ impl Args {
 }
 
 /// Print what makes a shell's programs use this engine: eval "$(rxe env)"
+///
+/// A program built with -fsanitize=address or =thread needs the sanitizer's library first, which
+/// `rxe run` sees to: LD_PRELOAD=libasan.so.8:$LD_PRELOAD program (`ldd program` tells its name). ThreadSanitizer also needs
+/// TSAN_OPTIONS=ignore_noninstrumented_modules=1.
 #[derive(clap::Args)]
 pub(crate) struct EnvArgs {
     #[command(flatten)]

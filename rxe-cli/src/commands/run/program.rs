@@ -8,6 +8,9 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache, ReadRef, elf};
+
 use crate::common::Error;
 
 /// Where a shell with this `PATH` would find it.
@@ -69,6 +72,10 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// The header of a program that can be preloaded into, and its machine.
+type Native = elf::FileHeader64<Endianness>;
+const NATIVE: u16 = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
+
 /// Enough for the headers of any ELF file.
 const HEAD: u64 = 64 << 10;
 
@@ -111,19 +118,32 @@ fn judge(file: &[u8]) -> Verdict {
             None => Verdict::Fine,
         };
     }
-    let Some(elf) = Elf::new(file) else {
-        return Verdict::Bad(
+    let not_a_program = || {
+        Verdict::Bad(
             "is neither a program nor a script with an interpreter (#!)".into(),
             "name a program",
-        );
+        )
     };
-    if !elf.is_native() {
+    let (machine, bits) = match FileKind::parse(file) {
+        Ok(FileKind::Elf64) => match elf::FileHeader64::<Endianness>::parse(file) {
+            Ok(header) => (header.endian().map(|e| (header.e_machine(e), e)), 64),
+            Err(_) => return not_a_program(),
+        },
+        Ok(FileKind::Elf32) => match elf::FileHeader32::<Endianness>::parse(file) {
+            Ok(header) => (header.endian().map(|e| (header.e_machine(e), e)), 32),
+            Err(_) => return not_a_program(),
+        },
+        _ => return not_a_program(),
+    };
+    let Ok((machine, endian)) = machine else { return not_a_program() };
+    if (machine, endian, bits) != (NATIVE, Endianness::Little, 64) {
         return Verdict::Bad(
-            format!("is a program for {}", elf.machine_name()),
+            format!("is a program for {}", machine_name(machine, bits)),
             "this machine and the library are of another architecture: use a program built for it",
         );
     }
-    match elf.loader() {
+    let Ok(elf) = Native::parse(file) else { return not_a_program() };
+    match loader(elf, file) {
         None => Verdict::Bad(
             "is statically linked".into(),
             "nothing can be preloaded into such a program: link it dynamically",
@@ -136,63 +156,52 @@ fn judge(file: &[u8]) -> Verdict {
     }
 }
 
-/// The few fields of an ELF file that matter here (little endian, 64 bits).
-struct Elf<'f> {
-    file: &'f [u8],
+/// What the name of the machine is that a program is for.
+fn machine_name(machine: u16, bits: u8) -> String {
+    let name = match machine {
+        elf::EM_386 => "x86",
+        elf::EM_X86_64 => "x86-64",
+        elf::EM_ARM => "Arm",
+        elf::EM_AARCH64 => "AArch64",
+        elf::EM_RISCV => "RISC-V",
+        elf::EM_PPC | elf::EM_PPC64 => "PowerPC",
+        elf::EM_S390 => "S/390",
+        elf::EM_MIPS => "MIPS",
+        other => return format!("a machine of type {other:#x} ({bits} bit)"),
+    };
+    format!("{name} ({bits} bit)")
 }
 
-impl<'f> Elf<'f> {
-    fn new(file: &'f [u8]) -> Option<Self> {
-        (file.starts_with(b"\x7fELF") && file.len() >= 64).then_some(Self { file })
-    }
+/// The dynamic loader that a program names.
+fn loader<'f, R: ReadRef<'f>>(elf: &Native, file: R) -> Option<String> {
+    let endian = elf.endian().ok()?;
+    let segments = elf.program_headers(endian, file).ok()?;
+    let name = segments.iter().find_map(|s| s.interpreter(endian, file).ok().flatten())?;
+    Some(String::from_utf8_lossy(name).into())
+}
 
-    fn u16(&self, at: usize) -> u16 {
-        let bytes = self.file.get(at..at + 2).and_then(|b| b.try_into().ok());
-        bytes.map_or(0, u16::from_le_bytes)
-    }
+/// The runtime of AddressSanitizer or ThreadSanitizer that a program is linked with. It wants to be
+/// the first library of all, before what is preloaded.
+pub(super) fn sanitizer(path: &Path) -> Option<String> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    needed(&cache)?.into_iter().find(|name| {
+        ["libasan.so", "libtsan.so", "libhwasan.so"].iter().any(|start| name.starts_with(start))
+    })
+}
 
-    fn usize(&self, at: usize) -> Option<usize> {
-        let bytes = self.file.get(at..at.checked_add(8)?)?.try_into().ok()?;
-        usize::try_from(u64::from_le_bytes(bytes)).ok()
-    }
-
-    fn is_native(&self) -> bool {
-        const NATIVE: u16 = if cfg!(target_arch = "x86_64") { 0x3e } else { 0xb7 };
-        // 64 bits, little endian.
-        self.file[4..6] == [2, 1] && self.u16(18) == NATIVE
-    }
-
-    fn machine_name(&self) -> String {
-        let bits = if self.file[4] == 1 { "32 bit" } else { "64 bit" };
-        let machine = if self.file[5] == 1 { self.u16(18) } else { self.u16(18).swap_bytes() };
-        let name = match machine {
-            0x03 => "x86",
-            0x3e => "x86-64",
-            0x28 => "Arm",
-            0xb7 => "AArch64",
-            0xf3 => "RISC-V",
-            0x14 | 0x15 => "PowerPC",
-            0x16 => "S/390",
-            0x08 => "MIPS",
-            other => return format!("a machine of type {other:#x} ({bits})"),
-        };
-        format!("{name} ({bits})")
-    }
-
-    /// The dynamic loader that it names.
-    fn loader(&self) -> Option<String> {
-        const INTERP: u16 = 3;
-        let (table, size, count) = (self.usize(32)?, self.u16(54), self.u16(56));
-        for i in 0..usize::from(count) {
-            let at = table.checked_add(i * usize::from(size))?;
-            if self.u16(at) == INTERP {
-                let (from, len) = (self.usize(at + 8)?, self.usize(at + 32)?);
-                let name = self.file.get(from..from.checked_add(len)?)?;
-                return Some(String::from_utf8_lossy(name).trim_end_matches('\0').into());
-            }
-        }
-        None
-    }
+/// The libraries that a program names (DT_NEEDED).
+fn needed<'f, R: ReadRef<'f>>(file: R) -> Option<Vec<String>> {
+    let elf = Native::parse(file).ok()?;
+    let endian = elf.endian().ok()?;
+    let sections = elf.sections(endian, file).ok()?;
+    let (entries, strings) = sections.dynamic(endian, file).ok()??;
+    let strings = sections.strings(endian, file, strings).ok()?;
+    let names = entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED));
+    let names = names.filter_map(|entry| {
+        let at = u32::try_from(entry.d_val(endian)).ok()?;
+        strings.get(at).ok()
+    });
+    Some(names.map(|name| String::from_utf8_lossy(name).into()).collect())
 }
 
 #[cfg(test)]
@@ -200,9 +209,9 @@ mod tests {
     use super::*;
 
     /// An ELF header with one program header behind it.
-    fn elf(machine: u16, class: u8, loader: Option<&str>) -> Vec<u8> {
+    fn program(machine: u16, class: u8, loader: Option<&str>) -> Vec<u8> {
         let mut file = vec![0; 64];
-        file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+        file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
         file[18..20].copy_from_slice(&machine.to_le_bytes());
         file[32] = 64;
         file[54] = 56;
@@ -210,9 +219,10 @@ mod tests {
         let mut header = vec![0; 56];
         header[0] = if loader.is_some() { 3 } else { 1 };
         header[8] = 120;
-        header[32] = u8::try_from(loader.unwrap_or_default().len()).unwrap();
+        header[32] = u8::try_from(loader.unwrap_or_default().len() + 1).unwrap();
         file.extend(header);
         file.extend(loader.unwrap_or_default().bytes());
+        file.push(0);
         file
     }
 
@@ -227,24 +237,24 @@ mod tests {
 
     #[test]
     fn a_dynamic_program_of_this_machine_is_fine() {
-        assert_eq!(judge(&elf(OWN, 2, Some("/lib/ld-linux.so.2"))), Verdict::Fine);
+        assert_eq!(judge(&program(OWN, 2, Some("/lib/ld-linux.so.2"))), Verdict::Fine);
         let own = fs::read(env::current_exe().unwrap()).unwrap();
         assert_eq!(judge(&own), Verdict::Fine);
     }
 
     #[test]
     fn what_can_not_be_preloaded_into_is_named() {
-        assert_eq!(complaint(&elf(OWN, 2, None)), "is statically linked");
-        assert_eq!(complaint(&elf(0xf3, 2, None)), "is a program for RISC-V (64 bit)");
-        assert_eq!(complaint(&elf(0x03, 1, None)), "is a program for x86 (32 bit)");
-        let musl = complaint(&elf(OWN, 2, Some("/lib/ld-musl-x86_64.so.1")));
+        assert_eq!(complaint(&program(OWN, 2, None)), "is statically linked");
+        assert_eq!(complaint(&program(0xf3, 2, None)), "is a program for RISC-V (64 bit)");
+        assert_eq!(complaint(&program(0x03, 1, None)), "is a program for x86 (32 bit)");
+        let musl = complaint(&program(OWN, 2, Some("/lib/ld-musl-x86_64.so.1")));
         assert!(musl.contains("musl"), "{musl}");
         assert!(complaint(b"hello").contains("neither a program nor a script"));
     }
 
     #[test]
     fn a_cut_off_file_is_judged_without_reading_beyond_it() {
-        let whole = elf(OWN, 2, Some("/lib/ld-linux.so.2"));
+        let whole = program(OWN, 2, Some("/lib/ld-linux.so.2"));
         for len in 0..whole.len() {
             judge(&whole[..len]);
         }

@@ -4,12 +4,13 @@
 //! A tree is named by what is in it, and never changed: programs started at the same time share it,
 //! others get another.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::time::{Duration, SystemTime};
 
 use rxe_verbs::DeviceInfo;
 use rxe_verbs::device::links::runtime_dir;
@@ -22,10 +23,9 @@ pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
     let rdma = rdma_wrapper(&own_path()?);
     let mut files = files(devices);
     files.push((RDMA.into(), rdma));
-    runtime_dir().and_then(|root| write(&root, &files)).map_err(|e| {
-        let what = format!("can not write what programs look for in sysfs: {e}");
-        Error::new(what, "set XDG_RUNTIME_DIR to a directory of your own")
-    })
+    runtime_dir()
+        .and_then(|root| write(&root, &files))
+        .map_err(|e| Error::new("can not write what programs look for in sysfs", e))
 }
 
 /// The directory of a tree whose programs are found before the system's.
@@ -81,8 +81,11 @@ const CHARACTER_DEVICES: &str = "dev/infiniband/";
 fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
-    let done = root.join(format!("sys-{:016x}", hasher.finish()));
+    let done = root.join(format!("{TREE}{:016x}", hasher.finish()));
+    remove_old(root);
     if done.is_dir() {
+        // It is in use again. If the time can not be set, it is removed and written again earlier.
+        let _ = File::open(&done).and_then(|dir| dir.set_modified(SystemTime::now()));
         return Ok(done);
     }
     let new = root.join(format!("new-{}", process::id()));
@@ -108,6 +111,27 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         }
     }
     Ok(done)
+}
+
+/// What the names of trees begin with.
+const TREE: &str = "sys-";
+
+/// Trees that nobody has started a program with for so long are removed: programs look at them when
+/// they start.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Removes trees of devices that are gone.
+fn remove_old(root: &Path) {
+    let Ok(entries) = fs::read_dir(root) else { return };
+    for entry in entries.flatten() {
+        let is_tree = entry.file_name().to_string_lossy().starts_with(TREE);
+        let modified = entry.metadata().and_then(|meta| meta.modified());
+        let age = modified.ok().and_then(|then| then.elapsed().ok());
+        if is_tree && age.is_some_and(|age| age > KEPT) {
+            // Another process may do the same.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn files(devices: &[DeviceInfo]) -> Files {
@@ -177,6 +201,12 @@ mod tests {
         assert_eq!(write(&root, &files).unwrap(), first);
         let other = write(&root, &vec![("a/b".to_owned(), "other\n".to_owned())]).unwrap();
         assert_ne!(other, first);
+        let long_ago = SystemTime::now() - KEPT - Duration::from_secs(60);
+        for tree in [&first, &other] {
+            File::open(tree).unwrap().set_modified(long_ago).unwrap();
+        }
+        assert!(write(&root, &files).unwrap().is_dir(), "what is used is there");
+        assert!(!other.exists(), "what nobody used for long is removed");
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -1,0 +1,69 @@
+//! A bug of ours never unwinds into the program.
+//!
+//! The functions of C are `extern "C"`, out of which no panic gets, and some are `extern "C-unwind"`,
+//! since a thread may be cancelled in them. So the hook, which runs before anything is unwound, says
+//! what happened and ends the process. Only threads of ours go on: they catch their panics, and the
+//! device fails. The standard library is linked into this one, so the hook sees no other panics.
+
+use std::panic::{PanicHookInfo, set_hook};
+use std::{process, thread};
+
+use crate::explain;
+
+/// Installs the hook.
+pub(crate) fn install() {
+    set_hook(Box::new(hook));
+}
+
+fn hook(info: &PanicHookInfo<'_>) {
+    let own = thread::current().name().is_some_and(|name| name.starts_with("rxe-"));
+    let end = if own { "the device fails" } else { "the program ends" };
+    let text = info.payload().downcast_ref::<&str>().copied();
+    let text = text.or_else(|| info.payload().downcast_ref::<String>().map(String::as_str));
+    let what = text.unwrap_or("a panic");
+    let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
+    explain::say(&format!("this is a bug, please report it: {what}{place}; {end}"));
+    if !own {
+        process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    extern "C-unwind" fn entry() {
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_ends_the_process_with_a_word_and_unwinds_nothing() {
+        let (from, to) = rustix::pipe::pipe().unwrap();
+        // SAFETY: the child only calls what follows, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: stderr of the child, which gets no core file.
+            unsafe {
+                libc::dup2(to.as_raw_fd(), 2);
+                libc::prctl(libc::PR_SET_DUMPABLE, 0);
+            }
+            install();
+            let _ = std::panic::catch_unwind(|| entry());
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(7) };
+        }
+        drop(to);
+        let mut said = String::new();
+        File::from(from).read_to_string(&mut said).unwrap();
+        let mut status = 0;
+        // SAFETY: our own child and variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status}");
+        let parts = ["rxe: this is a bug, please report it: on purpose (", "panics.rs"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+}
