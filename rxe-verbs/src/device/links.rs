@@ -75,7 +75,7 @@ fn private_dir(dir: PathBuf) -> io::Result<PathBuf> {
     }
     // In a directory for everybody somebody else may have been first.
     let why = match fs::symlink_metadata(&dir) {
-        Ok(meta) if !meta.is_dir() => "it is no directory",
+        Ok(meta) if !meta.is_dir() => "it is not a directory",
         Ok(meta) if meta.uid() != geteuid().as_raw() => "it belongs to another user",
         // It may be there, on a file system that has become read-only since.
         Ok(_) => match access(&dir, Access::WRITE_OK) {
