@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
 use rxe_core::engine::{Engine, Event, Fault};
@@ -149,6 +149,14 @@ pub(crate) struct Events {
 /// Called with each event, in order, after the turn in which it happened.
 pub(crate) type Observer = Box<dyn Fn(&Event) + Send>;
 
+/// Events of all shards of this process that no observer was told of yet.
+static UNTOLD: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether an observer is yet to be told of something. May be called in a signal handler.
+pub(crate) fn is_any_untold() -> bool {
+    UNTOLD.load(Ordering::Acquire) > 0
+}
+
 /// Events that an observer is yet to be told of. An observer may do anything, such as write to a
 /// terminal that is stopped, so it is called by whoever has just released the shard's lock.
 pub(crate) struct Observers {
@@ -176,6 +184,7 @@ impl Observers {
         let mut events = self.events.lock();
         if events.len() < Self::CAPACITY {
             events.push_back(*event);
+            UNTOLD.fetch_add(1, Ordering::Release);
         }
         self.any.store(true, Ordering::SeqCst);
     }
@@ -199,8 +208,15 @@ impl Observers {
                 let event = self.events.lock().pop_front();
                 let Some(event) = event else { break };
                 observer(&event);
+                UNTOLD.fetch_sub(1, Ordering::Release);
             }
         }
+    }
+}
+
+impl Drop for Observers {
+    fn drop(&mut self) {
+        UNTOLD.fetch_sub(self.events.get_mut().len(), Ordering::Release);
     }
 }
 

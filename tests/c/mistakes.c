@@ -447,8 +447,8 @@ static void no_answer(void)
 static void dest_qpn(void)
 {
 	make(&a, IBV_QPT_RC);
-	/* 67 ms: so long that it is seen not to be a peer that has just ended. */
-	wanted.timeout = 14;
+	/* 268 ms: so long that it is seen not to be a peer that has just ended. */
+	wanted.timeout = 16;
 	CHECK(to_init(a.qp) == 0);
 	CHECK(to_rtr(a.qp, a.qp->qp_num ^ 1, 7) == 0 && to_rts(a.qp) == 0);
 	printf("a is QP 0x%06x\n", a.qp->qp_num);
@@ -460,6 +460,8 @@ static void dest_qpn(void)
 
 static void not_ready(void)
 {
+	/* 67 ms: so long that it is seen not to be a peer that is just getting ready. */
+	wanted.timeout = 14;
 	make(&a, IBV_QPT_RC);
 	make(&b, IBV_QPT_RC);
 	CHECK(to_init(a.qp) == 0 && to_init(b.qp) == 0);

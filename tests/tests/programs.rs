@@ -104,7 +104,7 @@ fn a_program_that_runs_rdma_link_sees_the_devices() {
 fn rxe_devinfo_says_what_ibv_devinfo_does() {
     let script = "
         $RXE devinfo -v > ours
-        $RXE run -- ibv_devinfo -v > c
+        $RXE run --device veth0,lo -- ibv_devinfo -v > c
         # Flags younger than the program have no names there.
         for list in ours c; do
             grep -v 'Unknown flags' $list | grep -vE '^\t{5}[A-Z]' > $list.cut
@@ -289,7 +289,19 @@ fn a_program_that_uses_all_of_verbs() {
 fn threads_that_sleep_in_what_another_destroys() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/sleepers.c"])) else { return };
     let program = c.path("tests/c/sleepers.c");
-    let script = format!("timeout 60 $RXE run -- {} rxe_veth0 2>&1", program.display());
+    let script = format!(
+        "mkfifo told
+        timeout 60 $RXE run -- {} rxe_veth0 < told > out 2>&1 & program=$!
+        exec 3> told
+        until [ $(grep -c 'was destroyed by another thread' out) -ge 3 ]; do
+            kill -0 $program
+            sleep 0.05
+        done
+        echo >&3
+        wait $program
+        cat out",
+        program.display()
+    );
     let Some(out) = alone("sleepers", "cc", &script) else { return };
     assert!(out.ends_with("all slept well\n"), "{out}");
     for verb in ["ibv_get_cq_event", "ibv_get_async_event", "rdma_get_cm_event"] {

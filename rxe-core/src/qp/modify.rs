@@ -174,7 +174,7 @@ fn check_values(config: &Config, new: &QpAttr, mask: AttrMask) -> Result<(), Ver
     })?;
     check(AttrMask::PATH_MTU, "path_mtu", new.path_mtu <= config.max_mtu, &|| {
         format!(
-            "{} does not fit the view, whose largest path MTU is {} (active_mtu of ibv_query_port): use \
+            "{} does not fit the link, whose largest path MTU is {} (active_mtu of ibv_query_port): use \
              at most that, the same at both ends, or give the interface a larger MTU",
             new.path_mtu.bytes(),
             config.max_mtu.bytes()

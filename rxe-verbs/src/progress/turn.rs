@@ -177,7 +177,12 @@ impl Core {
         if deadline.is_some() {
             let time = time.unwrap_or_else(now);
             let drained = || packets < budget && !watch.has_input();
-            match self.timers.decide(deadline, time, drained) {
+            let timers = self.timers.decide(deadline, time, drained);
+            if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
+                // What fails now is explained when this turn has ended.
+                self.unsent.note();
+            }
+            match timers {
                 Timers::None | Timers::Wait => {}
                 Timers::Run => self.engine.handle_timeout(time),
                 Timers::ExcuseAndRun => {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::event::is_any_untold;
 use crate::os::now;
 
 /// How long a process that ends waits at most.
@@ -28,7 +29,7 @@ pub(crate) struct Unsent {
 
 static FIRST: Unsent = Unsent::new(0);
 
-/// Waits until what this process has been told of is acknowledged: for what ends a process without
+/// Waits until what this process has been told of is acknowledged, and what went wrong explained: for what ends a process without
 /// running its exit handlers. It waits 100 ms at most, may be called at any time from any thread, a
 /// signal handler included, and does nothing in a child of fork.
 pub fn flush_before_exit() {
@@ -37,6 +38,13 @@ pub fn flush_before_exit() {
     for record in records().filter(|r| r.process.load(Ordering::Acquire) == process) {
         let before = record.flushes.load(Ordering::Acquire);
         while record.has_acks() && record.flushes.load(Ordering::Acquire) == before {
+            if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        // What went wrong in the last turn is explained after it.
+        while is_any_untold() {
             if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
                 return;
             }
