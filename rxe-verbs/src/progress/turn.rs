@@ -177,16 +177,14 @@ impl Core {
         if deadline.is_some() {
             let time = time.unwrap_or_else(now);
             let drained = || packets < budget && !watch.has_input();
-            let timers = self.timers.decide(deadline, time, drained);
-            if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
-                // What fails now is explained when this turn has ended.
-                self.unsent.note();
-            }
-            match timers {
+            match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
-                Timers::Run => self.engine.handle_timeout(time),
-                Timers::ExcuseAndRun => {
-                    self.engine.excuse_silence(time);
+                due @ (Timers::Run | Timers::ExcuseAndRun) => {
+                    // What fails now is explained when this turn has ended.
+                    self.unsent.note();
+                    if due == Timers::ExcuseAndRun {
+                        self.engine.excuse_silence(time);
+                    }
                     self.engine.handle_timeout(time);
                 }
             }

@@ -29,22 +29,17 @@ pub(crate) struct Unsent {
 
 static FIRST: Unsent = Unsent::new(0);
 
-/// Waits until what this process has been told of is acknowledged, and what went wrong explained: for what ends a process without
-/// running its exit handlers. It waits 100 ms at most, may be called at any time from any thread, a
-/// signal handler included, and does nothing in a child of fork.
+/// Waits until what this process has been told of is acknowledged, and what went wrong explained: for
+/// what ends a process without running its exit handlers. It waits 100 ms at most, may be called at any
+/// time from any thread, a signal handler included, and does nothing in a child of fork.
 pub fn flush_before_exit() {
     let process = std::process::id();
     let mut deadline = None;
     for record in records().filter(|r| r.process.load(Ordering::Acquire) == process) {
         let before = record.flushes.load(Ordering::Acquire);
-        while record.has_acks() && record.flushes.load(Ordering::Acquire) == before {
-            if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(20));
-        }
+        let owes = || record.has_acks() && record.flushes.load(Ordering::Acquire) == before;
         // What went wrong in the last turn is explained after it.
-        while is_any_untold() {
+        while owes() || is_any_untold() {
             if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
                 return;
             }
