@@ -242,7 +242,10 @@ impl Requester {
         }
         let psn = self.inflight.una();
         ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
-        self.window.on_loss(self.inflight.high());
+        match cause {
+            RetryCause::Timeout => self.window.on_timeout(self.inflight.high()),
+            _ => self.window.on_loss(self.inflight.high()),
+        }
         if cause == RetryCause::SequenceNak && self.retry.back_off(ctx.now, view.attr) {
             self.window.on_same_loss();
         }

@@ -1,6 +1,11 @@
 //! How many packets may be unacknowledged: the link's window, halved when something is lost and
 //! grown again with every window that arrives whole. A peer whose socket buffer overflows would
 //! otherwise lose the same packets again and again, since go-back-N sends them all again.
+//!
+//! After a timeout one packet asks, and the window doubles with each answered one up to half of
+//! what it was, as TCP's slow start has it (RFC 5681, 3.1): when many queue pairs fill one queue
+//! before the peer, half a window from each, sent at every timeout, would keep that queue full of
+//! what was sent before, until their retries are used up.
 
 use crate::service::QpView;
 use crate::types::Psn;
@@ -9,6 +14,8 @@ use crate::types::Psn;
 pub(super) struct SendWindow {
     limit: u32,
     max: u32,
+    /// Below this limit, each acknowledged packet lets one more be outstanding.
+    threshold: u32,
     /// Acknowledged since the limit last grew.
     acknowledged: u32,
     /// What was outstanding at the last loss: further losses below are the same one.
@@ -19,7 +26,7 @@ impl SendWindow {
     pub(super) fn new(view: &QpView<'_>) -> Self {
         let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
         let max = view.window.packets.min(view.window.bytes / mtu).max(1);
-        Self { limit: max, max, acknowledged: 0, recover: None }
+        Self { limit: max, max, threshold: max, acknowledged: 0, recover: None }
     }
 
     /// Packets.
@@ -36,7 +43,9 @@ impl SendWindow {
         if self.recover.is_some_and(|recover| !una.before(recover)) {
             self.recover = None;
         }
-        if self.limit < self.max {
+        if self.limit < self.threshold {
+            self.limit = self.limit.saturating_add(packets).min(self.threshold);
+        } else if self.limit < self.max {
             self.acknowledged += packets;
             if self.acknowledged >= self.limit {
                 self.acknowledged = 0;
@@ -48,13 +57,58 @@ impl SendWindow {
     /// What was lost has been lost again, though nothing else was.
     pub(super) fn on_same_loss(&mut self) {
         self.limit = (self.limit / 2).max(1);
+        self.threshold = self.limit;
     }
 
+    /// No answer came in time. `high` is the PSN behind the last packet that was sent.
+    pub(super) fn on_timeout(&mut self, high: Psn) {
+        self.on_loss(high);
+        self.limit = 1;
+    }
+
+    /// The peer misses something. `high` is the PSN behind the last packet that was sent.
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);
             self.limit = (self.limit / 2).max(1);
+            self.threshold = self.limit;
             self.acknowledged = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(max: u32) -> SendWindow {
+        SendWindow { limit: max, max, threshold: max, acknowledged: 0, recover: None }
+    }
+
+    #[test]
+    fn a_gap_halves_the_window_once() {
+        let mut window = window(256);
+        let (sent, later) = (Psn::new(1000), Psn::new(1001));
+        window.on_loss(sent);
+        window.on_loss(sent);
+        assert_eq!(window.limit(), 128);
+        window.on_progress(128, later);
+        assert_eq!(window.limit(), 128 + 16);
+    }
+
+    #[test]
+    fn after_a_timeout_one_packet_asks_however_often() {
+        let mut window = window(256);
+        let (una, sent) = (Psn::new(500), Psn::new(1000));
+        for _ in 0..8 {
+            window.on_timeout(sent);
+            assert_eq!(window.limit(), 1);
+        }
+        let mut limits = Vec::new();
+        for _ in 0..9 {
+            window.on_progress(window.limit(), una);
+            limits.push(window.limit());
+        }
+        assert_eq!(limits, [2, 4, 8, 16, 32, 64, 128, 144, 160]);
     }
 }
