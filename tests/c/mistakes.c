@@ -447,8 +447,6 @@ static void no_answer(void)
 static void dest_qpn(void)
 {
 	make(&a, IBV_QPT_RC);
-	/* 268 ms: so long that it is seen not to be a peer that has just ended. */
-	wanted.timeout = 16;
 	CHECK(to_init(a.qp) == 0);
 	CHECK(to_rtr(a.qp, a.qp->qp_num ^ 1, 7) == 0 && to_rts(a.qp) == 0);
 	printf("a is QP 0x%06x\n", a.qp->qp_num);

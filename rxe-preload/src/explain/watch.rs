@@ -22,8 +22,8 @@ pub(crate) struct Watch {
     device: String,
     stories: Mutex<HashMap<u32, Story>>,
     regions: Mutex<Regions>,
-    /// Packets for a number that no queue pair has, and since when.
-    nobody: Mutex<Option<(Qpn, Instant)>>,
+    /// Packets for numbers that no queue pair has.
+    nobody: Mutex<HashMap<u32, Stray>>,
 }
 
 /// Memory regions by their keys.
@@ -77,10 +77,27 @@ enum Flushed {
     Said,
 }
 
-/// What lasts longer is not the moment in which both sides get ready.
+/// What comes for a number that no queue pair has.
+#[derive(Clone, Copy, Debug)]
+struct Stray {
+    /// When the first packet came.
+    since: Instant,
+    /// The earliest PSN seen, which is where a peer without an answer starts again.
+    psn: Psn,
+    /// How often that one came.
+    tries: u32,
+}
+
+/// What lasts longer is not the moment in which both sides get ready. With the usual timeout of 14
+/// (67 ms) and 7 retries a peer gives up after 540 ms.
 const MOMENT: Duration = Duration::from_millis(200);
-/// The same where a program may have ended a moment ago.
+/// A peer that tries so often has waited two ACK timeouts in vain. With 2 retries it gives up next.
+const TRIES: u32 = 3;
+/// A sender that does not wait for answers (UC, UD) and goes on for longer did not just miss that the
+/// receiver has ended.
 const WHILE: Duration = Duration::from_secs(1);
+/// So many numbers without a queue pair are remembered.
+const STRAYS: usize = 64;
 
 impl Watch {
     /// Of a device on which there is nothing yet.
@@ -204,7 +221,7 @@ impl Watch {
                     story.gaps = true;
                 }
             }
-            Event::Dropped { reason, qpn: Some(qpn), .. } => self.dropped(qpn, reason),
+            Event::Dropped { reason, qpn: Some(qpn), psn } => self.dropped(qpn, reason, psn),
             _ => {}
         }
         if CONFIG.explain == Explain::All {
@@ -257,11 +274,12 @@ impl Watch {
         }
     }
 
-    fn dropped(&self, qpn: Qpn, reason: DropReason) {
+    fn dropped(&self, qpn: Qpn, reason: DropReason, psn: Option<Psn>) {
         let mut stories = self.stories.lock();
         let Some(story) = stories.get_mut(&qpn.value()) else {
             drop(stories);
-            if reason == DropReason::UnknownQp && self.nobody_lasts(qpn) {
+            let unknown = reason == DropReason::UnknownQp;
+            if unknown && psn.is_some_and(|psn| self.nobody_lasts(qpn, psn)) {
                 once("no such queue pair", &text::nobody(qpn));
             }
             return;
@@ -283,15 +301,25 @@ impl Watch {
         }
     }
 
-    fn nobody_lasts(&self, qpn: Qpn) -> bool {
+    /// Whether somebody keeps sending to this number.
+    fn nobody_lasts(&self, qpn: Qpn, psn: Psn) -> bool {
         let mut nobody = self.nobody.lock();
-        match *nobody {
-            Some((same, since)) if same == qpn => since.elapsed() >= WHILE,
-            _ => {
-                *nobody = Some((qpn, Instant::now()));
-                false
-            }
+        if nobody.len() >= STRAYS && !nobody.contains_key(&qpn.value()) {
+            nobody.clear();
         }
+        let new = Stray { since: Instant::now(), psn, tries: 0 };
+        let stray = nobody.entry(qpn.value()).or_insert(new);
+        stray.came(psn);
+        stray.tries >= TRIES || stray.since.elapsed() >= WHILE
+    }
+}
+
+impl Stray {
+    fn came(&mut self, psn: Psn) {
+        if psn.before(self.psn) {
+            (self.psn, self.tries) = (psn, 0);
+        }
+        self.tries += u32::from(psn == self.psn);
     }
 }
 
@@ -308,5 +336,48 @@ impl Story {
             gaps: false,
             dropped: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: Qpn = Qpn::from_wire(0x1234);
+
+    /// How many of these packets come until it is told, if it is.
+    fn told_at(psns: impl IntoIterator<Item = u32>) -> Option<usize> {
+        let watch = Watch::new("rxe_test0");
+        psns.into_iter().position(|psn| watch.nobody_lasts(NOBODY, Psn::new(psn)))
+    }
+
+    #[test]
+    fn a_peer_that_starts_again_twice_is_told_of() {
+        assert_eq!(told_at([7, 7, 7]), Some(2));
+        // A message of several packets, then the first of them alone.
+        assert_eq!(told_at([7, 8, 9, 7, 7]), Some(4));
+        // The first one was lost, or late, once; the sequence numbers wrap.
+        assert_eq!(told_at([0, 1, 0xff_ffff, 0xff_ffff, 0xff_ffff]), Some(4));
+    }
+
+    #[test]
+    fn a_sender_that_does_not_notice_at_once_is_not_told_of() {
+        assert_eq!(told_at(0..1000), None);
+        assert_eq!(told_at([7, 7]), None);
+    }
+
+    #[test]
+    fn numbers_without_a_queue_pair_are_counted_apart_and_bounded() {
+        let watch = Watch::new("rxe_test0");
+        for _ in 0..2 {
+            for qpn in 0..10 {
+                assert!(!watch.nobody_lasts(Qpn::from_wire(qpn), Psn::ZERO));
+            }
+        }
+        assert!(watch.nobody_lasts(Qpn::from_wire(3), Psn::ZERO));
+        for qpn in 0..1000 {
+            watch.nobody_lasts(Qpn::from_wire(qpn), Psn::ZERO);
+        }
+        assert!(watch.nobody.lock().len() <= STRAYS);
     }
 }
