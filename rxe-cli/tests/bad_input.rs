@@ -1,6 +1,7 @@
 //! What a user does wrong is answered with one line that says what and what to do, and an exit code
 //! that is not 0. Each test has an address of its own on loopback.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
@@ -107,8 +108,13 @@ fn nobody_listens() {
         (&["pingpong", "--address", "127.75.0.1"][..], "start `rxe pingpong` there first"),
         (&["perf", "read", "lat", "--address", "127.75.0.2"], "start `rxe perf read lat` there"),
     ] {
-        let args = [args, &["-p", &port, "127.0.0.1"]].concat();
+        let dir = tempfile::tempdir().unwrap();
+        let capture = dir.path().join("capture.pcapng");
+        fs::write(&capture, "yesterday's").unwrap();
+        let pcap = ["--pcap", capture.to_str().unwrap()];
+        let args = [args, &["-p", &port, "127.0.0.1"], &pcap].concat();
         refused(&rxe(&args), &["can not connect to 127.0.0.1, TCP port", start]);
+        assert_eq!(fs::read_to_string(&capture).unwrap(), "yesterday's", "{args:?}");
     }
 }
 

@@ -93,6 +93,25 @@ fn the_table_and_the_line_that_opens_the_capture_are_there() {
 }
 
 #[test]
+fn the_two_processes_go_over_the_interface_packet_by_packet_where_that_is_asked_for() {
+    let name = "the_two_processes_go_over_the_interface_packet_by_packet_where_that_is_asked_for";
+    let dir = Dir::new();
+    let frames = |options: &str| {
+        let script = format!(
+            "\"$RXE\" demo --json --no-pcap {options} > shown
+            awk '$1 == \"lo:\" {{ print $3 }}' /proc/net/dev"
+        );
+        let out = in_namespace(name, LOOPBACK, &script, &dir.file(""))?;
+        assert!(out.status.success(), "{out:?}");
+        Some(String::from_utf8(out.stdout).unwrap().trim().parse::<u32>().unwrap())
+    };
+    let Some(none) = frames("") else { return };
+    // More than 5,000 packets.
+    let (pieces, each) = (frames("--no-shm").unwrap(), frames("--no-shm --no-gso").unwrap());
+    assert!(none < 50 && 50 < pieces && pieces < 2500 && 5000 < each, "{none}, {pieces}, {each}");
+}
+
+#[test]
 fn several_demos_at_once_find_addresses() {
     let name = "several_demos_at_once_find_addresses";
     let dir = Dir::new();

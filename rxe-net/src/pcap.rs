@@ -5,7 +5,9 @@
 //! the ICRC). Runs and merged frames are split into packets.
 //!
 //! The file belongs to its maker alone (mode 0600), since it holds what the traffic holds. A
-//! symbolic link in its place is refused: someone else may have put it there.
+//! symbolic link in its place is refused: someone else may have put it there. What it held before is
+//! replaced with the first packet, not earlier: a program that fails before it sends anything leaves
+//! the last capture as it was.
 //!
 //! Invariants: trouble with the file ends the capture, never the traffic. Packets are put into
 //! memory; a thread writes them ([`output`]). Those that come faster than it writes are missing
@@ -43,7 +45,8 @@ use crate::{NetError, Sharing};
 /// The file of a capture and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapOptions {
-    /// The file; one that exists is overwritten. A new one can be read by its owner alone.
+    /// The file. One that exists is overwritten, once there is a packet to write. A new one can be
+    /// read by its owner alone.
     pub path: PathBuf,
     /// The capture ends before the file grows beyond this. 4 GiB by default.
     pub max_bytes: u64,
@@ -79,9 +82,9 @@ pub struct PcapStatus {
     pub stopped: Option<String>,
 }
 
-/// Makes the file, for this user alone: a capture holds what others have in their memory. It is not
-/// made through a link, nor written into a file of another user, who may have put either there.
-fn create(path: &Path) -> io::Result<File> {
+/// Opens or makes the file, for this user alone: a capture holds what others have in their memory. It
+/// is not made through a link, nor written into a file of another user, who may have put either there.
+fn create(path: &Path) -> io::Result<Overwrite> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -94,13 +97,30 @@ fn create(path: &Path) -> io::Result<File> {
             _ => e,
         })?;
     let found = file.metadata()?;
-    if found.is_file() {
-        if found.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("belongs to another user: name another file"));
-        }
-        file.set_len(0)?;
+    if found.is_file() && found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("belongs to another user: name another file"));
     }
-    Ok(file)
+    Ok(Overwrite { file, has_content: found.is_file() && found.len() > 0 })
+}
+
+/// A file whose content stays until something is written.
+struct Overwrite {
+    file: File,
+    has_content: bool,
+}
+
+impl Write for Overwrite {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.has_content {
+            self.file.set_len(0)?;
+            self.has_content = false;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl<B: Backend> Pcap<B> {
@@ -110,14 +130,17 @@ impl<B: Backend> Pcap<B> {
         let path = &options.path;
         let error = |source| NetError::File { path: path.display().to_string(), source };
         let file = create(path).map_err(error)?;
-        Self::to_writer(inner, Box::new(file), options, output::CAPACITY).map_err(error)
+        let patient = file.has_content;
+        Self::to_writer(inner, Box::new(file), options, output::CAPACITY, patient).map_err(error)
     }
 
+    /// `patient`: nothing is written before there is a packet.
     fn to_writer(
         inner: B,
         out: Box<dyn Write + Send>,
         options: &PcapOptions,
         capacity: usize,
+        patient: bool,
     ) -> io::Result<Self> {
         let output = Output::start(out, options.path.display().to_string(), capacity)?;
         let writer = PcapWriter::new(Vec::new(), inner.capabilities().name)?;
@@ -130,6 +153,7 @@ impl<B: Backend> Pcap<B> {
             bytes: Vec::new(),
             announced: VecDeque::new(),
             dropped: 0,
+            patient,
             status: PcapStatus::default(),
         };
         capture.submit();
@@ -293,6 +317,8 @@ struct Capture {
     announced: VecDeque<(Psn, String)>,
     /// Packets dropped since the last one that was written.
     dropped: u64,
+    /// The file has content of before, which stays until there is a packet.
+    patient: bool,
     status: PcapStatus,
 }
 
@@ -407,6 +433,9 @@ impl Capture {
 
     /// Hands what has been gathered to the thread.
     fn submit(&mut self) {
+        if self.patient && self.status.packets == 0 {
+            return;
+        }
         if let Some(writer) = &mut self.writer {
             let bytes = std::mem::take(writer.get_mut());
             self.status.bytes = writer.written();

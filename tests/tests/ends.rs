@@ -7,7 +7,7 @@ use xtask::c::Compiled;
 use xtask::or_skip;
 
 /// Runs `tests/c/ends.c` for each way to end, after a ping-pong of some rounds and without one.
-fn all_end_well(setup: &str, ways: &[&str]) {
+fn all_end_well(rxe_run: &str, ways: &[&str]) {
     let Some(c) = or_skip(Compiled::new(&["tests/c/ends.c"])) else { return };
     let program = c.path("tests/c/ends.c").display().to_string();
     let ways = ways.join(" ");
@@ -15,14 +15,14 @@ fn all_end_well(setup: &str, ways: &[&str]) {
         "for way in {ways}; do
             for rounds in 0 50; do
                 for again in 1 2; do
-                    said=$({setup} timeout 60 $RXE run -- {program} rxe_veth0 $way $rounds 2>&1) || true
+                    said=$(timeout 60 {rxe_run} -- {program} rxe_veth0 $way $rounds 2>&1) || true
                     [ \"$(echo \"$said\" | tail -n 1)\" = acknowledged ] || echo $way $rounds: $said
                 done
             done
         done"
     );
-    let Some(said) = alone(setup, "cc", &script) else { return };
-    assert_eq!(said, "", "{setup}");
+    let Some(said) = alone(rxe_run, "cc", &script) else { return };
+    assert_eq!(said, "", "{rxe_run}");
 }
 
 /// Ways to end that a library can see, or that run exit handlers.
@@ -43,20 +43,20 @@ const UNSEEN: [&str; 2] = ["SIGKILL", "SIGTERM"];
 
 #[test]
 fn over_sockets() {
-    all_end_well("RXE_SHM=off", &SEEN);
+    all_end_well("$RXE run --no-shm", &SEEN);
 }
 
 #[test]
 fn on_one_host() {
-    all_end_well("RXE_SHM=on", &SEEN);
+    all_end_well("$RXE run", &SEEN);
 }
 
 #[test]
 fn on_one_host_however_they_end_if_acknowledgements_are_prompt() {
-    all_end_well("RXE_SHM=on RXE_ACK=prompt", &[&SEEN[..], &UNSEEN].concat());
+    all_end_well("$RXE run --ack prompt", &[&SEEN[..], &UNSEEN].concat());
 }
 
 #[test]
 fn over_sockets_however_they_end_if_acknowledgements_are_prompt() {
-    all_end_well("RXE_SHM=off RXE_ACK=prompt", &[&SEEN[..], &UNSEEN].concat());
+    all_end_well("env RXE_ACK=prompt $RXE run --no-shm", &[&SEEN[..], &UNSEEN].concat());
 }

@@ -131,10 +131,11 @@ fn without_gso_each_packet_is_a_frame_of_its_own() {
         ("env RXE_GSO=off $RXE run --no-shm --", true),
         ("env RXE_GSO=on $RXE run --no-shm --backend packet --no-gso --", true),
     ] {
-        // 200 messages of 64 packets.
-        let options = "-d rxe_veth0 -x 1 -F -n 200 -s 65536";
+        // 200 messages of 64 packets, over a device that was given a name.
+        let options = "-d rxe0 -x 1 -F -n 200 -s 65536";
         let script = format!(
             "{FUNCTIONS}
+            $RXE link add rxe0 type rxe netdev veth0
             serve server 18515 {chosen} ib_write_bw {options}
             seen before
             ask client {chosen} ib_write_bw {options} 10.9.0.1

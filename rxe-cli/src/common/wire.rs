@@ -48,8 +48,7 @@ impl WireArgs {
     /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
     /// what no option says is chosen so that it leads there.
     ///
-    /// What can be refused is refused before the device is opened, since that empties the capture
-    /// file: `mtu` is the path MTU that the user asked for.
+    /// `mtu` is the path MTU that the user asked for.
     pub(crate) fn open(
         &self,
         device: &DeviceArgs,

@@ -196,7 +196,7 @@ impl Write for FullDisk {
 fn a_full_disk_ends_the_capture_and_not_the_traffic() {
     let (mut a, b) = ports();
     let options = PcapOptions::new("full");
-    let mut b = Pcap::to_writer(b, Box::new(FullDisk(1000)), &options, 1 << 20).unwrap();
+    let mut b = Pcap::to_writer(b, Box::new(FullDisk(1000)), &options, 1 << 20, false).unwrap();
     for _ in 0..3 {
         a.send(&mut batch("10.0.0.1", "10.0.0.2", 0..5)).unwrap();
         assert_eq!(receive_packets(&mut b, 5).len(), 5);
@@ -235,7 +235,7 @@ fn traffic_does_not_wait_for_the_disk_and_the_capture_says_what_it_lacks() {
     let (mut a, b) = ports();
     let disk = StuckDisk::default();
     let options = PcapOptions::new("stuck");
-    let mut b = Pcap::to_writer(b, Box::new(disk.clone()), &options, 100_000).unwrap();
+    let mut b = Pcap::to_writer(b, Box::new(disk.clone()), &options, 100_000, false).unwrap();
     let handle = b.handle();
     let mut pass = |b: &mut Pcap<FabricPort>| {
         // As under a shard's lock.
@@ -287,8 +287,18 @@ fn a_capture_is_the_user_s_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("new.pcapng");
     std::fs::write(&path, vec![b'x'; 100_000]).unwrap();
-    let (a, b) = ports();
-    drop(Pcap::new(a, &PcapOptions::new(&path)).unwrap());
+    let (mut a, b) = ports();
+    for _ in 0..2 {
+        let mut unused = Pcap::new(a, &PcapOptions::new(&path)).unwrap();
+        assert_eq!(unused.receive(64, &mut |_| {}).unwrap(), 0);
+        unused.handle().flush();
+        a = ports().0;
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; 100_000], "nothing has passed");
+    let mut used = Pcap::new(a, &PcapOptions::new(&path)).unwrap();
+    used.send(&mut batch("10.0.0.1", "10.0.0.2", 0..1)).unwrap();
+    drop(used);
+    assert_eq!(PcapReader::open(&path).unwrap().packets().len(), 1);
     assert!(std::fs::metadata(&path).unwrap().len() < 1000, "what was there before is gone");
     let path = scratch.path().join("other.pcapng");
     drop(Pcap::new(b, &PcapOptions::new(&path)).unwrap());

@@ -85,7 +85,7 @@ impl OpenOptions {
         self
     }
 
-    /// Write all traffic to this file (pcapng; one that exists is overwritten), with remarks on why
+    /// Write all traffic to this file (pcapng; one that exists is overwritten with the first packet), with remarks on why
     /// packets were dropped, refused or sent again.
     pub fn pcap(self, path: impl Into<PathBuf>) -> Self {
         self.pcap_options(PcapOptions::new(path))

@@ -8,6 +8,7 @@ use rxe_core::queue::{CompletionOp, Remote, Sge, Status};
 use rxe_core::types::Key;
 use rxe_verbs::Endpoint;
 
+use super::Way;
 use super::end::{End, TIMEOUT, addresses};
 use super::mistake;
 use super::report::{Done, Process, Shown};
@@ -16,11 +17,11 @@ use super::talk::{Answer, Ask, Peer, unexpected};
 use crate::common::Error;
 
 /// Does everything.
-pub(super) fn run(mtu: usize, pcap: Option<&Path>) -> Result<Shown, Error> {
+pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Error> {
     let start = Instant::now();
-    let end = End::open(&addresses(1), mtu, pcap)?;
+    let end = End::open(&addresses(1), mtu, way, pcap)?;
     let mut peer = Peer::start()?;
-    let opened = peer.ask(&Ask::Open { addresses: addresses(2), mtu })?;
+    let opened = peer.ask(&Ask::Open { addresses: addresses(2), mtu, way })?;
     let Answer::Opened { pid, endpoint, addr, rkey } = opened else {
         return Err(unexpected(&opened));
     };

@@ -14,6 +14,8 @@ mod talk;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::common::{Error, NewFile, print, print_json};
 
 /// Show all of it in a few seconds: two processes talk RDMA over loopback
@@ -32,12 +34,26 @@ pub(crate) struct Args {
     /// Write no capture
     #[arg(long, conflicts_with = "pcap")]
     no_pcap: bool,
+    #[command(flatten)]
+    way: Way,
     /// Print JSON
     #[arg(long)]
     json: bool,
     /// Be the other process
     #[arg(long, hide = true)]
     peer: bool,
+}
+
+/// How packets get from one process to the other.
+#[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
+struct Way {
+    /// Go over the loopback interface, where captures of it see the packets, instead of through shared
+    /// memory
+    #[arg(long)]
+    no_shm: bool,
+    /// Hand packets to the system one by one: captures of the interface then show each of them
+    #[arg(long)]
+    no_gso: bool,
 }
 
 const CAPTURE: &str = "rxe-demo.pcapng";
@@ -48,7 +64,7 @@ impl Args {
             return peer::run();
         }
         let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
-        let shown = lead::run(self.mtu, pcap.as_ref().map(NewFile::path))?;
+        let shown = lead::run(self.mtu, self.way, pcap.as_ref().map(NewFile::path))?;
         let capture = match pcap {
             Some(file) => Some(file.finish().map_err(|e| cannot_write(&self.pcap, &e))?),
             None => None,

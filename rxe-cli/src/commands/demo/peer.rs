@@ -26,8 +26,8 @@ pub(super) fn run() -> Result<(), Error> {
 }
 
 fn answer(ask: &Ask, open: &mut Option<End>) -> Result<Answer, Error> {
-    if let Ask::Open { addresses, mtu } = ask {
-        let end = open.insert(End::open(addresses, *mtu, None)?);
+    if let Ask::Open { addresses, mtu, way } = ask {
+        let end = open.insert(End::open(addresses, *mtu, *way, None)?);
         return Ok(Answer::Opened {
             pid: process::id(),
             endpoint: end.qp.endpoint().to_string(),

@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use super::Way;
 use super::steps::Step;
 use crate::common::Error;
 
@@ -15,7 +16,7 @@ use crate::common::Error;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
     /// Open loopback on the first of these addresses that is free, and make a QP.
-    Open { addresses: Vec<IpAddr>, mtu: usize },
+    Open { addresses: Vec<IpAddr>, mtu: usize, way: Way },
     /// Bring the QP to RTS.
     Connect { endpoint: String },
     /// Make memory and receives ready for this step.

@@ -28,6 +28,10 @@ pub(super) struct Settings {
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long)]
     no_gso: bool,
+    /// When messages that the program polls are acknowledged: before it is told of them (prompt), or,
+    /// in a ping-pong, together with its answer (adaptive) [default: adaptive]
+    #[arg(long, value_enum)]
+    ack: Option<Ack>,
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
@@ -55,6 +59,15 @@ enum Explain {
     All,
 }
 
+/// When acknowledgements leave.
+#[derive(Clone, Copy, ValueEnum)]
+enum Ack {
+    /// In a ping-pong with the program's answer
+    Adaptive,
+    /// Before the program is told of the message
+    Prompt,
+}
+
 impl Settings {
     /// What to add to a program's environment.
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
@@ -74,6 +87,9 @@ impl Settings {
         }
         if self.no_gso {
             variables.push(("RXE_GSO", "off".into()));
+        }
+        if let Some(ack) = self.ack.and_then(|ack| ack.to_possible_value()) {
+            variables.push(("RXE_ACK", ack.get_name().into()));
         }
         let mut shown = DeviceInfo::offered()?;
         let devices = self.devices();
