@@ -1,4 +1,4 @@
-//! A message of SENDs or WRITEs as it arrives, packet by packet, and the receive that it takes.
+//! Puts together a SEND or WRITE message as its packets arrive, and takes a receive for it.
 //!
 //! Invariant: a packet changes memory only after all its checks have passed. A fault leaves the
 //! message as it was, so that the same packet can be tried again.
@@ -18,8 +18,8 @@ use super::check::{self, Assembling};
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     message: Message,
-    /// The receive of a message that was given up: the next message that needs one takes it. It is
-    /// seldom there, and takes no room in the queue pair until then.
+    /// The receive of a message that was given up; the next message that needs a receive takes it.
+    /// It is boxed because it is rarely there.
     spare: Option<Box<RecvRequest>>,
 }
 
@@ -44,9 +44,9 @@ enum Message {
 /// What a packet did to its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivered {
-    /// There is more to come.
+    /// The message is not complete.
     Part,
-    /// It is complete, and so is the receive that it took, if any.
+    /// The message is complete, and so is the receive that it took, if any.
     Whole,
 }
 
@@ -75,7 +75,7 @@ impl Assembly {
         self.fill(view, ctx, packet)
     }
 
-    /// The receive whose turn it is.
+    /// Takes the next receive.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         self.take_spare().or_else(|| view.take_receive(ctx))
     }
@@ -94,7 +94,7 @@ impl Assembly {
         let Message::Send { receive, received, target } = &mut self.message else {
             return Err(Fault::OpcodeOutOfSequence);
         };
-        // All packets of an XRC message name the same queue: its receive is of that one's domain.
+        // All packets of an XRC message must name the same queue: the receive was taken from it.
         if target.as_ref().map(|srq| srq.number()) != view.target.map(|srq| srq.number()) {
             return Err(Fault::OpcodeOutOfSequence);
         }
@@ -138,8 +138,8 @@ impl Assembly {
             (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
             _ => return Err(Fault::OpcodeOutOfSequence),
         };
-        // Resources come before length and rkey: a peer that must wait learns it first. What is seen
-        // here may be gone a moment later, so nothing but the order of the faults depends on it.
+        // The order of checks is resources, then length, then rkey. A receive that is seen here may
+        // be gone a moment later, so only the choice of the fault depends on it.
         if info.completes_recv && self.spare.is_none() && view.has_no_receive() {
             return Err(Fault::ReceiverNotReady);
         }
@@ -150,15 +150,14 @@ impl Assembly {
         }
         let mut place = None;
         if len > 0 {
-            // The whole range at the first packet, and again at each: the region may go away.
+            // The whole range is checked at every packet: the region may be deregistered meanwhile.
             let need = check::right(OpKind::Write);
             let whole = ctx.remote_writable(view, rkey, va, u64::from(len), need);
             let whole = whole.map_err(Fault::RemoteAccess)?;
             place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
         }
-        // The receive is taken before the packet changes anything: a WRITE that was carried out is
-        // acknowledged, and then its completion is owed. Nothing fails from here on but memory that is
-        // not there.
+        // The receive is taken before memory changes: a WRITE that was executed is acknowledged, so
+        // it must also complete. From here on only unmapped memory can make it fail.
         let mut receive = None;
         if info.completes_recv {
             receive = Some(self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?);
@@ -189,15 +188,15 @@ impl Assembly {
         }
     }
 
-    /// Gives the message up. A receive that it had taken is that of the next message.
+    /// Gives the message up. The next message gets the receive that it had taken.
     pub(crate) fn give_up(&mut self) {
-        // A message that has a receive has taken the spare one, if there was one.
+        // This overwrites no spare: the message would have taken it.
         if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
             self.spare = Some(Box::new(receive));
         }
     }
 
-    /// Completes everything as flushed: the receive in use and those of the QP's own queue.
+    /// Completes the receive in use and those of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
         while let Some(receive) = self.take_spare().or_else(|| view.handle.rq.take_own()) {
@@ -214,7 +213,7 @@ impl Assembly {
     }
 }
 
-/// A receive is done. `ipv4` is for datagrams: how this one came.
+/// Completes a receive with success. `ipv4`: the datagram came over IPv4.
 pub(crate) fn complete_receive(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -239,7 +238,7 @@ pub(crate) fn complete_receive(
     ctx.complete(view.recv_cq(), completion);
 }
 
-/// A receive ends without a message.
+/// Completes a receive with an error.
 pub(crate) fn complete_receive_failed(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,

@@ -1,12 +1,12 @@
-//! The checks of a request, in the order that the specification gives them. IBTA 9.7.4.1, figure 91
-//! and following. Each says what is wrong as a [`Fault`]; what follows from it is in `fault`.
+//! The checks of a request, in the order of the specification. IBTA 9.7.4.1, figure 91 and
+//! following. Each returns a [`Fault`]; the module `rc::fault` has the consequences.
 
 use crate::event::Fault;
 use crate::mem::Access;
 use crate::queue::Placement;
 use crate::wire::{OpInfo, OpKind, Packet, Position};
 
-/// What the responder is in the middle of.
+/// The kind of message that is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Assembling {
     /// Nothing.
@@ -18,7 +18,7 @@ pub(crate) enum Assembling {
     Write,
 }
 
-/// First and Only begin a message, Middle and Last continue the one begun. C9-89 ff.
+/// Checks the order: First and Only begin a message, Middle and Last continue it. C9-89 ff.
 pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Fault> {
     let fits = match info.kind {
         OpKind::Send if !info.starts => assembling == Assembling::Send,
@@ -28,7 +28,7 @@ pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Faul
     fits.then_some(()).ok_or(Fault::OpcodeOutOfSequence)
 }
 
-/// The operation is one that exists here and that the QP's access flags enable. C9-94, C9-96.
+/// Checks that the operation is supported and that the QP's access flags enable it. C9-94, C9-96.
 pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Fault> {
     let need = match packet.info().kind {
         OpKind::Send => Access::empty(),
@@ -41,8 +41,8 @@ pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Fault> 
     access.contains(need).then_some(()).ok_or(Fault::OperationNotEnabled)
 }
 
-/// The rights that a FLUSH needs, of the queue pair and of the region. One that asks for nothing, or
-/// for what is not defined, is invalid.
+/// The rights that a FLUSH needs from the queue pair and from the region. A FLUSH without a
+/// placement type, or with an undefined one, is invalid.
 pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, Fault> {
     let bits = packet.feth().and_then(|feth| u8::try_from(feth & 0xf).ok());
     let placement = bits.and_then(Placement::from_bits).filter(|placement| !placement.is_empty());
@@ -53,7 +53,7 @@ pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, Fault> {
     Ok(need)
 }
 
-/// The payload's length fits the opcode and the path MTU. C9-103 ff.
+/// Checks that the payload's length fits the opcode and the path MTU. C9-103 ff.
 pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
     let info = packet.info();
     let len = packet.payload().len();

@@ -1,5 +1,5 @@
-//! What reliable and unreliable connection share: a message cut into packets (`segment`), the
-//! checks that a packet fits its message (`check`), and a message put together (`assemble`).
+//! What the services share: cutting a message into packets (`segment`), checking that a packet fits
+//! its message (`check`), and putting a message together (`assemble`).
 
 mod assemble;
 pub(crate) mod check;

@@ -1,4 +1,4 @@
-//! One packet of a request: opcode, headers and which bytes. IBTA 9.4, 9.7.2.
+//! Builds one packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
 
 use crate::mem::{AccessError, MemoryGuard, PdId, Span, Spans, append_spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
@@ -7,7 +7,7 @@ use crate::wire::{
     AtomicEth, Bth, Ext, NetHeader, Opcode, Position, Reth, SendExtra, Service, TxBatch, emit,
 };
 
-/// A message on its way out.
+/// A message to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) service: Service,
@@ -44,7 +44,7 @@ pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
     len.div_ceil(mtu).max(1)
 }
 
-/// Where in its message packet `index` of `packets` stands.
+/// The position of packet `index` in a message of `packets`.
 fn position(index: u32, packets: u32) -> Position {
     match (index == 0, index + 1 == packets) {
         (true, true) => Position::Only,
@@ -55,10 +55,11 @@ fn position(index: u32, packets: u32) -> Position {
 }
 
 impl<'a> Segment<'a> {
-    /// Packet `index` of the message; of a READ, the request for `packets` packets from there on.
+    /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
+    /// there on.
     ///
     /// # Errors
-    /// The program's memory may not be read (any more).
+    /// The program's memory may not be read, or not any more.
     pub(crate) fn new(
         message: Outgoing<'a>,
         index: u32,
@@ -147,7 +148,7 @@ impl<'a> Segment<'a> {
         Ok(Self { bth, ext, data, len, doubled: false })
     }
 
-    /// A FLUSH for a peer that expects `rdma_rxe`'s ICRC of it, if `doubled`.
+    /// If `doubled` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
     pub(crate) fn doubled(mut self, doubled: bool) -> Self {
         self.doubled = doubled && self.bth.opcode == Opcode::RC_FLUSH;
         self
@@ -156,7 +157,7 @@ impl<'a> Segment<'a> {
     /// Appends it to the batch.
     ///
     /// # Errors
-    /// The program's memory is not there any more. The batch is as it was.
+    /// The program's memory is not mapped any more. The batch is not changed.
     pub(crate) fn emit(
         mut self,
         batch: &mut TxBatch,

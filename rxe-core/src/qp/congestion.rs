@@ -1,10 +1,11 @@
-//! Congestion: marks in what arrives are answered with notifications (CNP), and a notification
-//! slows the sender as DCQCN has it. IBTA A17.9; Zhu et al., "Congestion Control for Large-Scale
-//! RDMA Deployments", SIGCOMM 2015.
+//! Congestion control. Packets with a congestion mark are answered with notifications (CNP), and a
+//! notification slows the sender down as in DCQCN. IBTA A17.9; Zhu et al., "Congestion Control for
+//! Large-Scale RDMA Deployments", SIGCOMM 2015.
 //!
-//! Packets are sent as "ECN capable" until the peer has shown that it does not take part: a switch
-//! would mark them instead of dropping, and nobody would slow down. Kernel rxe does not take part.
-//! A queue pair that was never notified pays a comparison for all of this.
+//! Packets are sent as "ECN capable" until the peer has shown that it does not take part. A switch
+//! marks ECN capable packets instead of dropping them; with such a peer nobody would slow down.
+//! Kernel rxe does not take part. All this costs a queue pair that was never notified one
+//! comparison.
 
 use std::time::Duration;
 
@@ -15,12 +16,12 @@ use crate::wire::NetHeader;
 const ECT: u8 = 0b10;
 /// The bits of ECN in the type of service.
 const ECN: u8 = 0b11;
-/// Packets of the peer after which it is clear whether it marks its own as ECN capable.
+/// If none of the peer's first packets, so many, is ECN capable, the peer does not take part.
 const PROBE: u8 = 32;
-/// At most one notification in this time. The notification point's timer of DCQCN.
+/// The least time between two notifications: the notification point's timer of DCQCN.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
-/// What one queue pair knows of congestion, in both directions.
+/// The congestion state of a queue pair, for both directions.
 #[derive(Debug, Default)]
 pub(super) struct Congestion {
     on: bool,
@@ -31,10 +32,10 @@ pub(super) struct Congestion {
     meter: Meter,
 }
 
-/// Whether the peer takes part.
+/// Whether the peer takes part in congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// So many of its packets were not ECN capable, none was.
+    /// Not known yet: so many packets have come, and none was ECN capable.
     Unknown(u8),
     Yes,
     No,
@@ -51,7 +52,7 @@ impl Congestion {
         Self { on, ..Self::default() }
     }
 
-    /// Looks at the headers of a packet from the peer. Whether a notification is now due.
+    /// Looks at the headers of a packet from the peer. Returns whether a notification is now due.
     pub(super) fn observe(&mut self, now: Time, net: &NetHeader) -> bool {
         if !self.on {
             return false;
@@ -70,7 +71,7 @@ impl Congestion {
         false
     }
 
-    /// Whether a notification is to be sent; it is then no longer.
+    /// Returns whether a notification is due, and clears that.
     pub(super) fn take_cnp(&mut self) -> bool {
         std::mem::take(&mut self.cnp_due)
     }
@@ -79,12 +80,12 @@ impl Congestion {
         self.cnp_due
     }
 
-    /// The type of service of what is sent: `tos` with the ECN bits as they should be.
+    /// The type of service of packets to the peer: `tos` with the ECN bits set or cleared.
     pub(super) fn mark(&self, tos: u8) -> u8 {
         if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN }
     }
 
-    /// The peer, or the network through it, asks to send less.
+    /// The peer has sent a notification: reduces the rate.
     pub(super) fn notified(&mut self, now: Time) {
         if !self.on {
             return;
@@ -105,7 +106,7 @@ impl Congestion {
         pace.allowance(now, mtu)
     }
 
-    /// So many bytes were sent.
+    /// Counts bytes that were sent.
     pub(super) fn sent(&mut self, now: Time, bytes: u64) {
         self.meter.add(now, bytes);
         if let Some(pace) = &mut self.pace {
@@ -128,7 +129,7 @@ impl Congestion {
         self.deadline().is_some()
     }
 
-    /// The wait is over, if it is.
+    /// Ends the wait if its deadline has passed.
     pub(super) fn release(&mut self, now: Time) {
         if let Some(pace) = &mut self.pace
             && pace.next <= now
@@ -138,12 +139,12 @@ impl Congestion {
     }
 }
 
-/// What has lately been sent, to know what to reduce.
+/// Measures the present rate: the first notification reduces from there.
 #[derive(Debug, Default)]
 struct Meter {
     since: Option<Time>,
     bytes: u64,
-    /// Bytes in a second, of the last whole period.
+    /// Bytes per second in the last whole period.
     rate: u64,
 }
 
@@ -175,10 +176,10 @@ fn per_second(bytes: u64, time: Duration) -> u64 {
 /// The reaction point of DCQCN: a rate that notifications cut and time restores.
 #[derive(Debug)]
 struct Pace {
-    /// Bytes in a second.
+    /// Bytes per second.
     current: u64,
     target: u64,
-    /// What was sent before the first notification: there is no more to restore.
+    /// The rate before the first notification. When it is reached again, pacing ends.
     full: u64,
     /// How congested the network is believed to be, in 1024ths.
     alpha: u64,
@@ -187,22 +188,22 @@ struct Pace {
     /// Increases since the last cut.
     stage: u32,
     last_cut: Option<Time>,
-    /// The next packet may leave then.
+    /// When the next packet may leave.
     next: Time,
     held: bool,
 }
 
 impl Pace {
     const ONE: u64 = 1024;
-    /// g of the paper, 1/16 of the way each time.
+    /// 1/g of the paper: alpha moves by 1/16 of the distance each time.
     const G: u64 = 16;
     const ALPHA_TIMER: Duration = Duration::from_micros(55);
     const INCREASE_TIMER: Duration = Duration::from_micros(300);
     /// Increases that only restore the target.
     const FAST_RECOVERY: u32 = 5;
-    /// What the target grows by in each increase after that.
+    /// Bytes per second that the target grows by in each increase after that.
     const ADDITIVE: u64 = 5_000_000;
-    /// And in each after as many again.
+    /// Bytes per second that it grows by after as many increases again.
     const HYPER: u64 = 50_000_000;
     const MINIMUM: u64 = 1_250_000;
     /// How far ahead of its pace a QP may send, so that packets still leave in runs.
@@ -225,7 +226,7 @@ impl Pace {
     }
 
     fn cut(&mut self, now: Time) {
-        // A flood of notifications counts once in the time in which an honest peer sends one.
+        // An honest peer sends one notification in this time; a flood counts as one.
         if self.last_cut.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
             return;
         }
@@ -240,7 +241,7 @@ impl Pace {
         self.increase_at = now + Self::INCREASE_TIMER;
     }
 
-    /// What time has restored until now.
+    /// Restores the rate for the time that has passed until now.
     fn recover(&mut self, now: Time) {
         while self.alpha_at <= now && self.alpha > 0 {
             self.alpha -= self.alpha.div_ceil(Self::G).min(self.alpha);
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(Congestion::new(false).mark(0), 0);
     }
 
-    /// Sends packets of 1,000 bytes as fast as it may, for so long; bytes in a second.
+    /// Sends packets of 1,000 bytes as fast as allowed, for `micros`. Returns bytes per second.
     fn rate(congestion: &mut Congestion, start: u64, micros: u64) -> u64 {
         let mut sent = 0;
         for now in start..start + micros {

@@ -1,7 +1,7 @@
-//! Queue pairs: attributes, the state machine, and what one is composed of. IBTA 10.2.4, 10.3, 11.2.5.
+//! Queue pairs: attributes, the state machine and the parts. IBTA 10.2.4, 10.3, 11.2.5.
 //!
-//! A queue pair has a send side (a requester) and a receive side (a responder) that share nothing
-//! but a view of it: what both need to know and neither changes.
+//! A queue pair has a send side (a requester) and a receive side (a responder). All they share is a
+//! read-only view of the queue pair.
 
 mod congestion;
 mod modify;
@@ -38,15 +38,15 @@ pub(crate) struct Qp {
     send: SendSide,
     recv: RecvSide,
     congestion: Congestion,
-    /// The last attempt to send was held up before it was known what there is to send.
+    /// The last attempt to send was stopped by pacing before it looked for something to send.
     cut_off: bool,
     /// Whether the first packet of the peer has been seen.
     established: bool,
-    /// Where the engine has put it.
+    /// Where it is in the engine's lists.
     pub(crate) scheduled: Scheduled,
 }
 
-/// Where a QP stands in the engine's lists.
+/// Where a QP is in the engine's lists.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Scheduled {
     /// In the ready list.
@@ -55,7 +55,7 @@ pub(crate) struct Scheduled {
     pub(crate) timer: Option<Time>,
 }
 
-/// The view of a QP, leaving its sides free to be changed.
+/// Borrows the view of a QP, so that its sides can still be borrowed mutably.
 macro_rules! view_of {
     ($qp:expr, $ctx:expr) => {
         QpView {
@@ -101,7 +101,7 @@ impl Qp {
         &self.net
     }
 
-    /// Takes a packet that is meant for this QP, well-formed and unharmed.
+    /// Takes a packet for this QP. Its headers and its ICRC have been checked.
     pub(crate) fn receive(&mut self, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
         if !self.established {
             self.established = true;
@@ -110,7 +110,7 @@ impl Qp {
             }
         }
         if packet.info().kind == OpKind::Cnp {
-            // Marked or not: a notification is not answered with another.
+            // A notification is never answered with another, even if it carries a mark.
             ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
             return self.congestion.notified(ctx.now);
         }
@@ -131,7 +131,7 @@ impl Qp {
         self.apply_outcome(ctx, result);
     }
 
-    /// Sends what it can, at most about `budget` packets. Whether more could be sent at once.
+    /// Sends at most about `budget` packets. Returns whether more could be sent at once.
     pub(crate) fn transmit(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -139,7 +139,7 @@ impl Qp {
         budget: usize,
     ) -> bool {
         match self.state() {
-            // What was posted since.
+            // Requests that were posted since.
             QpState::Err => self.flush(ctx),
             QpState::Sqe => self.send.flush(&view_of!(self, ctx), ctx),
             _ => {}
@@ -154,7 +154,7 @@ impl Qp {
         }
         let mtu = self.attr.path_mtu.bytes();
         let budget = budget.min(self.congestion.allowance(ctx.now, mtu));
-        // Pacing does not hold up acknowledgements: the peer would take them for lost.
+        // Acknowledgements are not paced: the peer would take them for lost.
         self.cut_off = budget == 0;
         let mut more = false;
         // Requests first: an acknowledgement is smaller than most of them, so it can be the last
@@ -197,7 +197,7 @@ impl Qp {
         });
     }
 
-    /// Does what is due at `ctx.now`.
+    /// Handles the timers that are due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
         let view = view_of!(self, ctx);
         if self.congestion.is_held() {
@@ -208,7 +208,7 @@ impl Qp {
         self.apply_outcome(ctx, result);
     }
 
-    /// This host did not run for a while: the peer's silence since then says nothing.
+    /// This host did not run for a while, so missing answers say nothing about the peer.
     pub(crate) fn excuse(&mut self, ctx: &Ctx<'_>) {
         self.send.excuse(&view_of!(self, ctx), ctx);
     }
@@ -219,7 +219,7 @@ impl Qp {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Asks the processor for what this QP needs to send, beside itself.
+    /// Prefetches what sending needs besides the QP itself.
     pub(crate) fn prefetch(&self) {
         prefetch::value(&*self.handle);
         self.send.prefetch();
@@ -242,7 +242,7 @@ impl Qp {
         self.cut_off || self.recv.has_work() || self.has_requests(window)
     }
 
-    /// Whether `transmit` would send acknowledgements at most, which may as well go later.
+    /// Whether `transmit` would send acknowledgements at most; those may wait.
     pub(crate) fn can_wait(&self, window: Window) -> bool {
         !self.congestion.has_cnp()
             && !self.cut_off
@@ -256,8 +256,8 @@ impl Qp {
         matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view)
     }
 
-    /// Ends every call: enters the error state if the call failed, and tells that the send queue
-    /// has drained.
+    /// Called at the end of every call: enters the error state if the call failed, and reports when
+    /// the send queue has drained.
     fn apply_outcome(&mut self, ctx: &mut Ctx<'_>, result: Result<(), ConnectionError>) {
         if (result.is_err() || ctx.overflow) && self.state() != QpState::Err {
             self.enter_error(ctx);
@@ -304,7 +304,8 @@ mod tests {
 
     #[test]
     fn what_a_message_needs_of_a_queue_pair_takes_few_cache_lines() {
-        // Each costs some nanoseconds a message where there are thousands: docs/performance.md.
+        // With thousands of queue pairs each line costs some nanoseconds per message:
+        // docs/performance.md.
         assert!(size_of::<Qp>() <= 10 * 64, "{} bytes", size_of::<Qp>());
         assert_eq!(align_of::<Qp>(), 64);
     }

@@ -1,4 +1,4 @@
-//! Carrying out a modify call: first everything is checked, then everything is done.
+//! The modify call: everything is checked first, then everything is changed.
 //! IBTA 11.2.5.2.
 
 use super::congestion::Congestion;
@@ -14,7 +14,7 @@ impl Qp {
     /// Changes the attributes that `mask` names.
     ///
     /// # Errors
-    /// Nothing is changed where the transition, the mask or a value is not allowed.
+    /// The transition, the mask or a value is not allowed. Nothing is changed then.
     pub(crate) fn modify(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -65,9 +65,9 @@ impl Qp {
         Ok(())
     }
 
-    /// Forgets everything that was posted and agreed on. No completions are made, and those that
-    /// nobody has polled yet are taken back, as the providers of hardware do it: a program that uses
-    /// the queue pair again must not take them for new ones.
+    /// Drops all posted requests and the whole connection state. No completions are made. Old
+    /// completions that are not polled yet are removed, as hardware providers do: a program that
+    /// uses the queue pair again must not take them for new ones.
     pub(crate) fn reset(&mut self) {
         // First, so that nothing more is posted.
         self.set_state(QpState::Reset);
@@ -112,11 +112,11 @@ impl Qp {
     }
 }
 
-/// How packets to the peer of `av` are addressed. `flow` tells flows apart where source ports may
-/// differ.
+/// The network header of packets to the peer of `av`. The source port is computed from `flow`, if
+/// the configuration asks for one per queue pair.
 ///
 /// # Errors
-/// The GID index, the peer's GID or their families are not right.
+/// The GID index or the peer's GID is not valid, or their address families differ.
 pub(crate) fn address(
     config: &Config,
     av: &AddressVector,
@@ -144,7 +144,7 @@ pub(crate) fn address(
     let src_port = match config.source_port {
         SourcePort::Fixed(port) => port,
         SourcePort::PerQp => {
-            // Switches spread flows by it: any function of the QPN that scatters will do.
+            // Switches spread flows by source port, so any function that scatters will do.
             let hash = flow.wrapping_mul(0x9e37_79b1) >> 18;
             0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
         }

@@ -1,4 +1,5 @@
-//! The send and receive side of a queue pair, by transport service: one place that chooses.
+//! The send and receive side of a queue pair. Here, and only here, calls are dispatched by transport
+//! service.
 
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView, SendError};
 use crate::types::{Psn, QpType, Time};
@@ -13,7 +14,7 @@ pub(super) enum SendSide {
     Ud(ud::Requester),
 }
 
-/// The receive side. That of a datagram QP has no state.
+/// The receive side. For datagrams it has no state.
 #[derive(Debug)]
 pub(super) enum RecvSide {
     Rc(rc::Responder),
@@ -21,15 +22,15 @@ pub(super) enum RecvSide {
     Ud,
 }
 
-/// What can not go on after a send side failed.
+/// What stops after a send side has failed.
 pub(super) enum SendFailure {
     /// Only sending has stopped: the QP goes to SQE.
     SendQueue,
-    /// Nothing goes on: the QP goes to ERR.
+    /// Everything stops: the QP goes to ERR.
     QueuePair,
 }
 
-/// The same call on whichever side it is.
+/// Makes the same call on every kind of side.
 macro_rules! each {
     ($kind:ident, $side:expr, $it:ident => $call:expr) => {
         match $side {
@@ -41,7 +42,7 @@ macro_rules! each {
 }
 
 impl SendSide {
-    /// Not yet ready to send.
+    /// A side that is not yet ready to send.
     pub(super) fn idle(service: QpType) -> Self {
         match service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Requester::default()),
@@ -50,7 +51,7 @@ impl SendSide {
         }
     }
 
-    /// In RTS.
+    /// A side in RTS.
     pub(super) fn start(sq_psn: Psn, view: &QpView<'_>) -> Self {
         match view.identity.service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
@@ -61,7 +62,7 @@ impl SendSide {
         }
     }
 
-    /// Takes a response. Only RC has such.
+    /// Takes a response. Only RC has responses.
     pub(super) fn receive(
         &mut self,
         view: &QpView<'_>,
@@ -74,7 +75,7 @@ impl SendSide {
         }
     }
 
-    /// Sends up to about `budget` packets. Whether it stopped although more may be sent.
+    /// Sends up to about `budget` packets. Returns whether more may be sent.
     pub(super) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -97,7 +98,7 @@ impl SendSide {
         }
     }
 
-    /// Asks the processor for what it needs to send, beside itself.
+    /// Prefetches what sending needs besides the side itself.
     pub(super) fn prefetch(&self) {
         if let Self::Rc(requester) = self {
             requester.prefetch();
@@ -130,7 +131,7 @@ impl SendSide {
         }
     }
 
-    /// Requests were held up on this side: the peer has the whole time to answer again.
+    /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
     pub(super) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if let Self::Rc(requester) = self {
             requester.restart_timer(view, ctx);
@@ -173,12 +174,12 @@ impl SendSide {
 }
 
 impl RecvSide {
-    /// Not yet ready to receive.
+    /// A side that is not yet ready to receive.
     pub(super) fn idle(service: QpType) -> Self {
         Self::start(service, Psn::ZERO)
     }
 
-    /// In RTR.
+    /// A side in RTR.
     pub(super) fn start(service: QpType, rq_psn: Psn) -> Self {
         match service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Responder::new(rq_psn)),
@@ -203,8 +204,8 @@ impl RecvSide {
         Ok(())
     }
 
-    /// Sends answers, of these at most `budget` packets with READ data; whether more are waiting.
-    /// Only RC has such.
+    /// Sends answers, among them at most `budget` packets with READ data. Returns whether more wait.
+    /// Only RC has answers.
     pub(super) fn transmit(
         &mut self,
         view: &QpView<'_>,

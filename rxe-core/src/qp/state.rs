@@ -1,4 +1,4 @@
-//! Which transitions there are and which attributes each needs and allows, as a table.
+//! The state transitions, and the attributes that each requires and allows, as a table.
 //! IBTA 10.3.1 and table 91 (11.2.5.2).
 
 use crate::error::VerbsError;
@@ -13,9 +13,9 @@ struct Transition {
     optional: AttrMask,
 }
 
-/// Checks a modify call's mask: `Ok` if the transition exists, nothing required is missing and
-/// nothing is there that the transition does not allow. Any state may go to RESET and to ERR with
-/// no attribute but the state.
+/// Checks a modify call's mask: `Ok` if the transition exists, no required attribute is missing and
+/// every attribute is allowed. Any state may go to RESET and to ERR, with no attribute but the
+/// state.
 ///
 /// # Errors
 /// [`VerbsError::InvalidTransition`], [`VerbsError::MissingAttributes`] or

@@ -1,8 +1,8 @@
-//! A list with a number of places that can change: what is behind completion queues and shared receive
-//! queues. Lock-free, for any number of threads on both sides; its memory is that of what is in it.
+//! A bounded list whose depth can change, used by completion queues and shared receive queues. It is
+//! lock-free for any number of threads on both sides, and uses memory only for the items in it.
 //!
-//! Invariant: what is in the list has a place counted before it is put there, until after it is taken
-//! out, so there is never more in it than there are places.
+//! Invariant: a place is counted before an item is put into the list, and until after it is taken
+//! out. So there are never more items than places.
 
 use crate::sync::{AtomicU64, Ordering, SegQueue};
 
@@ -10,21 +10,21 @@ use crate::sync::{AtomicU64, Ordering, SegQueue};
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
     list: SegQueue<T>,
-    /// How many places there are (upper half) and are taken (lower half): one word, so that there are
-    /// never made fewer than are taken.
+    /// How many places there are (upper half) and how many are taken (lower half). They share a word
+    /// so that a resize never makes fewer places than are taken.
     places: AtomicU64,
 }
 
 impl<T> Bounded<T> {
-    /// An empty list with so many places.
+    /// An empty list with `depth` places.
     pub(crate) fn new(depth: u32) -> Self {
         Self { list: SegQueue::default(), places: AtomicU64::new(pack(depth, 0)) }
     }
 
-    /// Appends it.
+    /// Appends an item.
     ///
     /// # Errors
-    /// There is no place for it: it comes back.
+    /// There is no free place; the item is returned.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         if !self.count() {
             return Err(item);
@@ -42,22 +42,22 @@ impl<T> Bounded<T> {
         self.places.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
-    /// A push that stops between its two halves, as when its thread is preempted there.
+    /// A push that stops between its two halves, as if its thread were preempted there.
     #[cfg(test)]
     pub(crate) fn begin_push(&self) -> impl FnOnce(T) {
         assert!(self.count(), "there is a place");
         |item| self.list.push(item)
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest item.
     pub(crate) fn pop(&self) -> Option<T> {
         let item = self.list.pop()?;
         self.places.fetch_sub(1, Ordering::AcqRel);
         Some(item)
     }
 
-    /// Takes out everything that `keep` does not want. The caller makes sure that nobody else puts in
-    /// or takes out meanwhile.
+    /// Removes the items for which `keep` returns `false`. The caller makes sure that nobody else
+    /// pushes or pops meanwhile.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&T) -> bool) {
         let all: Vec<_> = std::iter::from_fn(|| self.list.pop()).collect();
         let mut gone = 0;
@@ -71,10 +71,10 @@ impl<T> Bounded<T> {
         self.places.fetch_sub(gone, Ordering::AcqRel);
     }
 
-    /// Makes it so many places. What is in the list stays.
+    /// Changes the number of places to `depth`. Items stay in the list.
     ///
     /// # Errors
-    /// So many more are taken; nothing is changed.
+    /// More places are taken: returns how many. Nothing is changed.
     pub(crate) fn resize(&self, depth: u32) -> Result<(), u32> {
         let resized = |places| {
             let (_, len) = unpack(places);
@@ -84,12 +84,12 @@ impl<T> Bounded<T> {
         result.map(|_| ()).map_err(|places| unpack(places).1)
     }
 
-    /// Places.
+    /// How many places there are.
     pub(crate) fn depth(&self) -> u32 {
         unpack(self.places.load(Ordering::Acquire)).0
     }
 
-    /// Places that are taken.
+    /// How many places are taken.
     pub(crate) fn len(&self) -> u32 {
         unpack(self.places.load(Ordering::Acquire)).1
     }

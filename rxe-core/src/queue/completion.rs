@@ -1,4 +1,4 @@
-//! Completions and the queue they wait in. IBTA 11.4.2, 10.10.
+//! Completions and completion queues. IBTA 11.4.2, 10.10.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::error::VerbsError;
 use crate::sync::{AtomicBool, AtomicU8, Ordering, RwLock, fence};
 use crate::types::{CompletionOp, Key, Qpn, Status, Time};
 
-/// What came along with a message.
+/// The immediate data or the invalidated key that came with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {
     /// Immediate data, as a number in host order.
@@ -20,16 +20,15 @@ pub enum Immediate {
 /// The end of one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The number the program gave the request.
+    /// The number that the program gave the request (`wr_id`).
     pub id: u64,
-    /// How it ended. Where it is not [`Status::Success`], only `id`, `status` and `qpn` mean
-    /// anything.
+    /// How it ended. If this is not [`Status::Success`], only `id`, `status` and `qpn` are valid.
     pub status: Status,
-    /// What it was.
+    /// The kind of request.
     pub op: CompletionOp,
     /// Bytes received; for READ and atomics, bytes fetched.
     pub byte_len: u32,
-    /// What came along.
+    /// Immediate data or an invalidated key, if the message carried one.
     pub imm: Option<Immediate>,
     /// The local QP.
     pub qpn: Qpn,
@@ -37,17 +36,17 @@ pub struct Completion {
     pub src_qp: Qpn,
     /// Whether the receive's first 40 bytes hold a GRH: always so for datagrams.
     pub grh: bool,
-    /// Whether what stands there is an IPv4 header; else it is one of IPv6. IBTA A17.4.5.1.
+    /// Whether these hold an IPv4 header; otherwise it is an IPv6 header. IBTA A17.4.5.1.
     pub ipv4: bool,
-    /// Whether the sender set "solicited" on it, or it is an error: such a completion wakes a
-    /// waiter for solicited ones.
+    /// Whether the sender set "solicited", or this is an error. Such a completion also wakes those
+    /// who wait for solicited completions only.
     pub solicited: bool,
     /// When it was made, on the engine's clock.
     pub timestamp: Time,
 }
 
 impl Completion {
-    /// A completion of which nothing else is known.
+    /// A completion with these values and defaults for the rest.
     pub fn new(id: u64, status: Status, qpn: Qpn, timestamp: Time) -> Self {
         Self {
             id,
@@ -65,20 +64,20 @@ impl Completion {
     }
 }
 
-/// Somebody to be told of a completion, such as a file descriptor that becomes readable.
+/// Receives the notifications of a completion queue, for example to make a file descriptor readable.
 pub trait Notify: Send + Sync + fmt::Debug {
-    /// Called once each time a queue that was armed gets a completion it was armed for. Must not
-    /// block and must not call back into the engine.
+    /// Called once when an armed queue gets a completion that it was armed for. It must not block
+    /// and must not call into the engine.
     fn notify(&self);
 }
 
-/// For which completions a queue wakes its owner.
+/// Which completions make an armed queue notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Arm {
-    /// Errors and those whose sender asked for it.
+    /// Errors, and messages whose sender set "solicited".
     Solicited = 1,
-    /// Any.
+    /// Any completion.
     Any = 2,
 }
 
@@ -88,7 +87,7 @@ pub enum Arm {
 pub struct CompletionQueue {
     id: u64,
     list: Bounded<Completion>,
-    /// Held for reading to take a completion, for writing to take out those of a QP.
+    /// Read-locked to take a completion, write-locked to remove those of a QP.
     discarding: RwLock<()>,
     /// 0, or an [`Arm`].
     armed: AtomicU8,
@@ -97,7 +96,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue for `depth` completions (at least 1), that tells `notify` when armed.
+    /// A queue for `depth` completions (at least 1). When it is armed, it calls `notify`.
     pub fn new(depth: u32, notify: Option<Arc<dyn Notify>>) -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
@@ -110,16 +109,16 @@ impl CompletionQueue {
         }
     }
 
-    /// Tells it from all others of this process.
+    /// A number that no other queue of this process has.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The oldest completion not yet taken.
+    /// Takes the oldest completion.
     pub fn poll(&self) -> Option<Completion> {
         if self.is_empty() {
-            // Who arms and then finds nothing must have looked after arming: either the engine sees
-            // the queue armed or this sees the completion.
+            // A caller that armed the queue and then finds it empty relies on this fence: either the
+            // engine sees that the queue is armed, or this thread sees the completion.
             fence(Ordering::SeqCst);
             if self.is_empty() {
                 return None;
@@ -129,10 +128,10 @@ impl CompletionQueue {
         self.list.pop()
     }
 
-    /// Makes it hold `depth` completions (at least 1) from now on; what it holds stays.
+    /// Changes the depth to `depth` completions (at least 1). Completions in the queue stay.
     ///
     /// # Errors
-    /// It holds more than that; it is as it was.
+    /// More completions than that are in the queue. Nothing is changed.
     pub fn resize(&self, depth: u32) -> Result<(), VerbsError> {
         self.list.resize(depth.max(1)).map_err(|len| VerbsError::InvalidAttribute {
             name: "cqe",
@@ -140,24 +139,24 @@ impl CompletionQueue {
         })
     }
 
-    /// Asks for one notification at the next completion that matters. One that is already in the
-    /// queue does not count (poll again after arming, as with `ibv_req_notify_cq`).
+    /// Asks for one notification, at the next completion of the kind `arm`. Completions that are
+    /// already in the queue do not count: poll again after arming, as with `ibv_req_notify_cq`.
     pub fn arm(&self, arm: Arm) {
         // Arming for any is not weakened by a later arming for solicited ones.
         self.armed.fetch_max(arm as u8, Ordering::SeqCst);
     }
 
-    /// Whether completions were lost because nobody polled: the queue is then of no more use.
+    /// Whether completions were lost because nobody polled. The queue can then not be used any more.
     pub fn is_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Completions waiting.
+    /// How many completions are in the queue.
     pub fn len(&self) -> usize {
         self.list.len() as usize
     }
 
-    /// Whether none waits.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -167,8 +166,8 @@ impl CompletionQueue {
         self.list.depth() as usize
     }
 
-    /// Takes out the completions of a QP that nobody has taken yet, for RESET and destroy. The caller
-    /// holds off whatever else completes here, so that the order of the others stays.
+    /// Removes the completions of a QP, for RESET and destroy. The caller makes sure that nothing
+    /// else completes here meanwhile, so that the other completions keep their order.
     pub(crate) fn discard(&self, qpn: Qpn) {
         if self.is_empty() {
             return;
@@ -177,15 +176,15 @@ impl CompletionQueue {
         self.list.retain(|completion| completion.qpn != qpn);
     }
 
-    /// Adds a completion and wakes who asked for it. On overflow the completion is lost and the
-    /// queue marked; the caller must put the QP into the error state.
+    /// Adds a completion, and notifies if the queue is armed for it. If the queue is full, the
+    /// completion is lost and the queue is marked; the caller must put the QP into the error state.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), Overflow> {
         let wakes = completion.solicited || completion.status != Status::Success;
         let full = self.list.push(completion).is_err();
         let first = full && !self.overflowed.swap(true, Ordering::AcqRel);
         let armed = self.armed.load(Ordering::SeqCst);
         if armed == Arm::Any as u8 || (armed != 0 && (wakes || full)) {
-            // Of several completions at once only one notifies.
+            // Only one of several concurrent completions notifies.
             if self.armed.swap(0, Ordering::SeqCst) != 0
                 && let Some(notify) = &self.notify
             {
@@ -199,7 +198,7 @@ impl CompletionQueue {
 /// The queue was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// It was not before.
+    /// This is the queue's first overflow.
     pub(crate) first: bool,
 }
 

@@ -1,5 +1,4 @@
-//! What programs hand to queue pairs and get back: send and receive work requests, the rings they
-//! wait in, and completions. IBTA 10.7, 11.4.
+//! Send and receive work requests, the rings that they wait in, and completions. IBTA 10.7, 11.4.
 
 mod bounded;
 mod completion;

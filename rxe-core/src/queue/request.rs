@@ -12,9 +12,9 @@ use crate::wire::NetHeader;
 /// The bytes of a send request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Where they are (or, for READ and atomics, where the result goes).
+    /// A list of buffers that hold them. For READ and atomics, the result goes there.
     Sges(SgeList),
-    /// The bytes themselves, copied when the request was posted (`IBV_SEND_INLINE`).
+    /// The bytes themselves, copied when the request is posted (`IBV_SEND_INLINE`).
     Inline(SmallVec<[u8; 32]>),
 }
 
@@ -33,7 +33,7 @@ impl Payload {
     }
 }
 
-/// Where in the peer's memory.
+/// A place in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's address of the first byte.
@@ -50,65 +50,65 @@ pub enum SendOp {
         /// Immediate data, as a number in host order.
         imm: Option<u32>,
     },
-    /// SEND that also takes one of the peer's memory windows from us: RC only.
+    /// SEND that also invalidates a key of the peer's: RC only.
     SendInvalidate {
-        /// The window's key.
+        /// The key of a memory window.
         rkey: Key,
     },
-    /// RDMA WRITE; with immediate data it also consumes a receive of the peer.
+    /// RDMA WRITE. With immediate data it also consumes a receive of the peer.
     Write {
-        /// Where to.
+        /// The destination.
         remote: Remote,
         /// Immediate data, as a number in host order.
         imm: Option<u32>,
     },
     /// RDMA READ into the request's scatter list.
     Read {
-        /// Where from.
+        /// The source.
         remote: Remote,
     },
-    /// Atomic COMPARE AND SWAP of 8 bytes; the value before comes back.
+    /// Atomic COMPARE AND SWAP of 8 bytes; returns the old value.
     CompareSwap {
-        /// Which word.
+        /// The 8-byte word.
         remote: Remote,
-        /// Swap only if the word equals this.
+        /// The word is replaced only if it equals this.
         compare: u64,
         /// The new value.
         swap: u64,
     },
-    /// Writes 8 bytes at once, after everything before it. The payload is the 8 bytes.
+    /// Writes 8 bytes atomically, after everything before it. The payload is the 8 bytes.
     AtomicWrite {
-        /// Which word.
+        /// The 8-byte word.
         remote: Remote,
     },
-    /// Makes sure that what was written before has reached its place. No payload.
+    /// Completes when earlier writes have reached the placement asked for. It has no payload.
     Flush {
-        /// The range.
+        /// The start of the range, and the key.
         remote: Remote,
-        /// Bytes of it; ignored where the whole region is meant.
+        /// Bytes of the range; ignored with `whole_region`.
         length: u32,
         /// How far the bytes must have come.
         placement: Placement,
-        /// All of the region instead of the range.
+        /// Flushes the whole region instead of the range.
         whole_region: bool,
     },
-    /// Binds a memory window of ours. Nothing is sent.
+    /// Binds a local memory window. Nothing is sent.
     BindWindow {
-        /// The window, by any key that it has had.
+        /// Any key that the window has had.
         window: Key,
-        /// The low 8 bits of its key from then on.
+        /// The low 8 bits of its new key.
         new_key: u8,
-        /// What it opens.
+        /// The range and the rights that it gives.
         binding: Binding,
     },
-    /// Takes the binding of a type 2 window of ours away. Nothing is sent.
+    /// Invalidates a local type 2 window. Nothing is sent.
     LocalInvalidate {
         /// The window's key.
         key: Key,
     },
-    /// Atomic FETCH AND ADD on 8 bytes; the value before comes back.
+    /// Atomic FETCH AND ADD on 8 bytes; returns the old value.
     FetchAdd {
-        /// Which word.
+        /// The 8-byte word.
         remote: Remote,
         /// What to add, wrapping.
         add: u64,
@@ -116,7 +116,7 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// READ and atomics: the payload is where the answer goes.
+    /// Whether the answer brings data, which goes into the request's buffers: READ and atomics.
     pub const fn fetches(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
@@ -137,24 +137,24 @@ impl SendOp {
         }
     }
 
-    /// The peer answers with a response of its own, not an acknowledgement; the number of such
-    /// outstanding is limited.
+    /// Whether the peer answers with a response instead of an acknowledgement. `max_rd_atomic` limits
+    /// how many such requests may be outstanding.
     pub const fn is_answered(&self) -> bool {
         self.fetches() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
     }
 
-    /// Nothing is sent.
+    /// Whether the request sends nothing.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::BindWindow { .. } | Self::LocalInvalidate { .. })
     }
 
-    /// COMPARE AND SWAP or FETCH AND ADD.
+    /// Whether this is COMPARE AND SWAP or FETCH AND ADD.
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 }
 
-/// The way to peers at one address, for datagrams. Made by
+/// An address handle: how datagrams to one address are addressed. Made by
 /// [`Engine::create_ah`](crate::engine::Engine::create_ah). IBTA 11.2.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressHandle {
@@ -162,15 +162,15 @@ pub struct AddressHandle {
     pub(crate) net: NetHeader,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// To which address.
+    /// The address.
     pub ah: Arc<AddressHandle>,
-    /// To which QP there; [`Qpn::MULTICAST`] for a group.
+    /// The QP at that address; [`Qpn::MULTICAST`] for a group.
     pub qpn: Qpn,
-    /// The Q_Key that the receiver expects; one with the high bit set stands for the sending QP's
-    /// own. IBTA 10.2.4.
+    /// The Q_Key that the receiver expects. If its high bit is set, the sending QP's own Q_Key is
+    /// sent instead. IBTA 10.2.4.
     pub qkey: Qkey,
 }
 
@@ -180,20 +180,20 @@ bitflags! {
     pub struct Placement: u8 {
         /// Visible to all of the peer's processors and devices.
         const GLOBAL = 1;
-        /// Safe from a loss of power.
+        /// Kept through a loss of power.
         const PERSISTENT = 1 << 1;
     }
 }
 
 bitflags! {
-    /// How a send request is carried out. The bits are those of `ibv_send_flags`.
+    /// Flags of a send request. The bits are those of `ibv_send_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SendFlags: u32 {
-        /// Begin only when all earlier READs and atomics of the queue are complete.
+        /// The request starts only when all earlier READs and atomics of the queue are complete.
         const FENCE = 1;
-        /// Make a completion also on success.
+        /// The request makes a completion also on success.
         const SIGNALED = 1 << 1;
-        /// Wake a receiver that waits for solicited completions.
+        /// The message wakes a receiver that waits for solicited completions.
         const SOLICITED = 1 << 2;
     }
 }
@@ -201,17 +201,17 @@ bitflags! {
 /// A request to the send queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendRequest {
-    /// The program's own number for it, given back in the completion.
+    /// The program's own number (`wr_id`), given back in the completion.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// With which bytes.
+    /// The bytes to send, or the buffers for the answer.
     pub payload: Payload,
-    /// And how.
+    /// Flags.
     pub flags: SendFlags,
-    /// To whom, for datagrams; `None` on connected QPs.
+    /// The destination of a datagram; `None` on connected QPs.
     pub to: Option<Datagram>,
-    /// Into which of the peer's shared receive queues, on XRC QPs.
+    /// On XRC QPs, the number of the peer's shared receive queue.
     pub xrc_srq: Option<u32>,
 }
 
@@ -221,19 +221,19 @@ impl SendRequest {
         Self { id, op, payload, flags: SendFlags::SIGNALED, to: None, xrc_srq: None }
     }
 
-    /// Bytes of the message: those of the payload. An atomic has 8, however long its list is.
+    /// Bytes of the message: the length of the payload. For an atomic 8, however long its list is.
     pub(crate) fn message_len(&self) -> u32 {
         // A longer message is refused when it is posted.
         if self.op.is_atomic() { 8 } else { u32::try_from(self.payload.len()).unwrap_or(u32::MAX) }
     }
 }
 
-/// A request to the receive queue: where the next message may go.
+/// A request to the receive queue: buffers for the next message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecvRequest {
-    /// The program's own number for it, given back in the completion.
+    /// The program's own number (`wr_id`), given back in the completion.
     pub id: u64,
-    /// The memory, filled in this order.
+    /// The buffers, filled in this order.
     pub sges: SgeList,
 }
 

@@ -1,19 +1,20 @@
-//! The ring between the threads that post and the engine that works: bounded, and with the
-//! accounting that verbs demand (a request holds its place until it is complete, not only until it is
-//! taken). One of the few files with `unsafe` in it.
+//! The bounded ring between the threads that post and the engine. As verbs demand, a request holds
+//! its place until it is complete, not only until it is taken. One of the few files with `unsafe` in
+//! it.
 //!
-//! It is made for there being ten thousand of them, each with little in it:
-//! - what posting and taking read and write lies side by side, the first place with it: the way there
-//!   needs no pointer from memory;
-//! - a ring that is empty begins anew at its first place, so that a queue pair with few requests
-//!   outstanding uses the same few cache lines for all of them, however deep its queue;
-//! - all its memory is there from the beginning, so that posting never fails for want of it; what was
-//!   never used is not touched, and the system need not provide it.
+//! It is made for ten thousand rings with few requests in each:
+//! - the fields that posting and taking use are adjacent, with the first place next to them, so no
+//!   pointer has to be loaded on the way;
+//! - an empty ring starts again at its first place, so a queue pair with few outstanding requests
+//!   uses the same few cache lines for all of them, however deep its queue is;
+//! - all its memory is allocated at the beginning, so posting never fails for lack of memory. Places
+//!   that were never used are never touched, so the system need not provide pages for them.
 //!
 //! Invariants. `head`, `tail` and `released` count, and wrap. Requests `head..tail` are in the ring,
 //! request `n` in place `n - base`, modulo the number of places, which is a power of two and at least
 //! `depth` (`places` and `first` together).
-//! - Only who holds `posting` changes `tail` and `base`; only who holds `taking` changes `head`.
+//! - Only the holder of `posting` changes `tail` and `base`; only the holder of `taking` changes
+//!   `head`.
 //! - A place is written only while no request is in it: `tail - head` is less than the number of
 //!   places. It is written before `tail` passes it, and read before `head` does.
 //! - `base` changes only while the ring is empty, and is read only while it is not.
@@ -31,7 +32,7 @@ pub struct WorkRing<T> {
     head: AtomicU32,
     tail: AtomicU32,
     base: AtomicU32,
-    /// Requests complete: their places are free.
+    /// Count of completed requests: their places are free.
     released: AtomicU32,
     posting: Mutex<()>,
     taking: AtomicBool,
@@ -40,11 +41,11 @@ pub struct WorkRing<T> {
 
 type Place<T> = Cell<MaybeUninit<T>>;
 
-// SAFETY: requests are handed from the posting thread to the taking one, so they must be `Send`; no
-// reference to one is ever given out. All else is atomics and a lock.
+// SAFETY: requests move from the posting thread to the taking one, so they must be `Send`; no
+// reference to a request is ever given out. All else is atomics and a lock.
 unsafe impl<T: Send> Sync for WorkRing<T> {}
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
     /// As many requests as the queue was made for are outstanding (`ENOMEM`).
@@ -52,7 +53,7 @@ pub enum PostError {
 }
 
 impl<T> WorkRing<T> {
-    /// Room for `depth` requests, which may be 0. `None` where there is not as much memory.
+    /// A ring for `depth` requests, which may be 0. `None` if there is not enough memory.
     pub fn new(depth: u32) -> Option<Self> {
         let number = usize::try_from(depth.max(1)).ok()?.checked_next_power_of_two()? - 1;
         let mut places = Vec::new();
@@ -71,14 +72,14 @@ impl<T> WorkRing<T> {
         })
     }
 
-    /// Takes a request.
+    /// Adds a request.
     ///
     /// # Errors
     /// [`PostError::Full`].
     pub fn post(&self, request: T) -> Result<(), PostError> {
         let _posting = self.posting.lock();
         let tail = self.tail.load(Ordering::Relaxed);
-        // Who sees a request released sees it taken too: its place is no longer read.
+        // A thread that sees a request released also sees it taken: its place is no longer read.
         let outstanding = tail.wrapping_sub(self.released.load(Ordering::Acquire));
         let head = self.head.load(Ordering::Acquire);
         if outstanding >= self.depth || tail.wrapping_sub(head) as usize > self.places.len() {
@@ -89,26 +90,26 @@ impl<T> WorkRing<T> {
         }
         self.place(tail).with_mut(|place| {
             // SAFETY: this thread holds `posting`, so no other writes; `tail - head` is less than the
-            // number of places, so no request is in this one, and who took the last one out of it
-            // had read it before `head` passed it, which was read here with acquiring order.
+            // number of places, so no request is in this one. The last request in it was read before
+            // `head` passed it, and `head` was loaded here with acquire ordering.
             unsafe { (*place).as_mut_ptr().copy_from_nonoverlapping(&raw const request, 1) };
         });
-        // It is in the ring now. (Moving it there through a closure would copy it twice.)
+        // The request is in the ring now. (Moving it there by value would copy it twice.)
         std::mem::forget(request);
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Ok(())
     }
 
-    /// Asks the processor for the place that the next request will go to, if it is not the first, which
-    /// lies with the ring.
+    /// Prefetches the place of the next request, unless it is the first place, which is part of the
+    /// ring itself.
     pub(crate) fn prefetch(&self) {
         if !self.is_empty() {
             prefetch::value(self.place(self.tail.load(Ordering::Relaxed)));
         }
     }
 
-    /// The oldest request not yet taken. It keeps its place until [`WorkRing::release`]. There is one
-    /// engine that takes; while another thread does, there is nothing.
+    /// Takes the oldest request. It keeps its place until [`WorkRing::release`]. Only one thread may
+    /// take at a time: `None` also if another is just taking.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         if self.is_empty() || self.taking.swap(true, Ordering::Acquire) {
@@ -120,9 +121,9 @@ impl<T> WorkRing<T> {
             return None;
         }
         let request = self.place(head).with_mut(|place| {
-            // SAFETY: this thread has set `taking`, so no other reads; `head` is before `tail`, which
-            // was read with acquiring order, so the place was written, and nobody writes it again
-            // before `head` has passed it; it is read once, since `head` passes it now.
+            // SAFETY: this thread has set `taking`, so no other reads. `head` is before `tail`, which
+            // was loaded with acquire ordering, so the place was written, and nobody writes it again
+            // before `head` has passed it. It is read only once, because `head` passes it now.
             Some(unsafe { (*place).assume_init_read() })
         });
         self.head.store(head.wrapping_add(1), Ordering::Release);
@@ -130,7 +131,7 @@ impl<T> WorkRing<T> {
         request
     }
 
-    /// A request is complete: its place is free. Only the engine says so.
+    /// Frees the place of a request that is complete. Only the engine calls this.
     #[inline]
     pub(crate) fn release(&self) {
         let released = self.released.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl<T> WorkRing<T> {
 
     /// Requests posted and not complete.
     pub fn outstanding(&self) -> u32 {
-        // In this order: what is released was posted before.
+        // `released` is loaded first: every released request was posted before.
         let released = self.released.load(Ordering::Acquire);
         self.tail.load(Ordering::Acquire).wrapping_sub(released)
     }
@@ -163,11 +164,11 @@ impl<T> WorkRing<T> {
         head == self.tail.load(Ordering::Acquire)
     }
 
-    /// Where request `count` is.
+    /// The place of request `count`.
     #[inline]
     fn place(&self, count: u32) -> &Place<T> {
         let index = count.wrapping_sub(self.base.load(Ordering::Relaxed)) as usize;
-        // As many as there are places, less one: that is all ones.
+        // `places.len()` is the number of places minus one, so all its low bits are ones.
         match index & self.places.len() {
             0 => &self.first,
             index => &self.places[index - 1],
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn requests_keep_their_order_whatever_is_in_the_ring_when_it_wraps() {
-        // Not a power of two, and counts that wrap.
+        // The depth is not a power of two, and the counts wrap.
         let ring = ring(5);
         for count in [&ring.head, &ring.tail, &ring.released] {
             count.store(u32::MAX - 10, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Shared receive queues: receives for any of several queue pairs. IBTA 10.2.9, 11.2.3.
+//! Shared receive queues: receives that several queue pairs share. IBTA 10.2.9, 11.2.3.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::error::VerbsError;
 use crate::mem::PdId;
 use crate::sync::{AtomicU32, Ordering};
 
-/// A shared receive queue. Programs post to it, the responders of its queue pairs take from it.
+/// A shared receive queue. Programs post to it; the responders of its queue pairs take from it.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     number: u32,
     pd: PdId,
     list: Bounded<RecvRequest>,
     max_sge: u32,
-    /// An event is due when fewer receives than this are left; 0 is never.
+    /// An event is due when fewer receives than this are left; 0 means never.
     limit: AtomicU32,
-    /// Where receives complete that XRC requests take.
+    /// The completion queue of receives that XRC requests take.
     cq: Option<Arc<CompletionQueue>>,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Taken {
 }
 
 impl SharedReceiveQueue {
-    /// A queue named `number`, for `max_wr` receives of at most `max_sge` elements.
+    /// A queue with this number, for `max_wr` receives of at most `max_sge` elements.
     pub fn new(number: u32, pd: PdId, max_wr: u32, max_sge: u32) -> Self {
         let limit = AtomicU32::new(0);
         Self { number, pd, list: Bounded::new(max_wr), max_sge, limit, cq: None }
     }
 
-    /// The same for an XRC domain: receives complete in `cq`, whichever target QP takes them.
+    /// A queue for an XRC domain. Its receives complete in `cq`, whichever target QP takes them.
     pub fn new_xrc(
         number: u32,
         pd: PdId,
@@ -47,7 +47,7 @@ impl SharedReceiveQueue {
         Self { cq: Some(cq), ..Self::new(number, pd, max_wr, max_sge) }
     }
 
-    /// Where receives complete that XRC requests take.
+    /// The completion queue of receives that XRC requests take; `None` outside XRC domains.
     pub fn cq(&self) -> Option<&Arc<CompletionQueue>> {
         self.cq.as_ref()
     }
@@ -62,12 +62,12 @@ impl SharedReceiveQueue {
         self.pd
     }
 
-    /// Receives that it can hold.
+    /// How many receives it can hold.
     pub fn depth(&self) -> u32 {
         self.list.depth()
     }
 
-    /// Elements of a receive.
+    /// The most elements that a receive may have.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
@@ -96,16 +96,16 @@ impl SharedReceiveQueue {
         self.list.push(request).map_err(|_| full())
     }
 
-    /// Posts a receive in two steps, as a thread does that is preempted in between.
+    /// Posts a receive in two steps, as if the thread were preempted in between.
     #[cfg(test)]
     pub(crate) fn begin_post(&self) -> impl FnOnce(RecvRequest) {
         self.list.begin_push()
     }
 
-    /// Makes it hold `max_wr` receives from now on; what is posted stays.
+    /// Changes the depth to `max_wr` receives. Posted receives stay.
     ///
     /// # Errors
-    /// That is fewer than are posted, or fewer than the limit that is armed; it is as it was.
+    /// `max_wr` is less than the receives posted, or less than the armed limit. Nothing is changed.
     pub fn resize(&self, max_wr: u32) -> Result<(), VerbsError> {
         let refused = |why: String| VerbsError::InvalidAttribute { name: "max_wr", why };
         let limit = self.limit();
@@ -138,7 +138,7 @@ impl SharedReceiveQueue {
     }
 
     pub(crate) fn take(&self) -> Option<Taken> {
-        // The message has it then; its place is free for another.
+        // The message keeps the receive; its place in the queue is free for another.
         let receive = self.list.pop()?;
         let limit = self.limit();
         let limit_reached = limit > 0

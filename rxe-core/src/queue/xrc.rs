@@ -18,8 +18,8 @@ impl XrcDomain {
         Self::default()
     }
 
-    /// Lets peers name a queue. Whether its number was free and the queue knows where its receives
-    /// complete ([`SharedReceiveQueue::new_xrc`]).
+    /// Adds a queue, which peers may name from now on. Returns `false`, and adds nothing, if its
+    /// number is taken or it has no completion queue (see [`SharedReceiveQueue::new_xrc`]).
     pub fn add(&self, srq: Arc<SharedReceiveQueue>) -> bool {
         let mut queues = self.queues.write();
         if srq.cq().is_none() || queues.contains_key(&srq.number()) {
@@ -29,7 +29,7 @@ impl XrcDomain {
         true
     }
 
-    /// From now on peers that name the queue are refused. Whether it was there.
+    /// Removes a queue: requests that name it are refused from now on. Returns whether it was there.
     pub fn remove(&self, number: u32) -> bool {
         self.queues.write().remove(&number).is_some()
     }

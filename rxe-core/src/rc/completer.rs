@@ -1,4 +1,4 @@
-//! What an answer means for the requests outstanding. IBTA 9.7.5.
+//! The completer: applies the peer's responses to the outstanding requests. IBTA 9.7.5.
 
 use crate::event::{Event, RetryCause};
 use crate::mem::write_spans;
@@ -30,7 +30,7 @@ impl Requester {
         }
         let answers = packet.info().kind != OpKind::Acknowledge;
         if answers && packet.aeth().is_some_and(|a| !matches!(a.syndrome, Syndrome::Ack { .. })) {
-            // Data refuses nothing, and what refuses has no data: neither can be believed.
+            // A response with data must carry an ACK syndrome: this packet contradicts itself.
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
         }
@@ -61,7 +61,7 @@ impl Requester {
                 if self.inflight.una() != psn || self.retry.is_waiting() {
                     return Ok(());
                 }
-                // What was answered before counts as progress before the wait begins.
+                // `acknowledge` comes first: progress resets the retry counts.
                 match self.retry.receiver_not_ready(ctx.now, timer) {
                     Ok(()) => {
                         self.inflight.rewind();
@@ -81,7 +81,7 @@ impl Requester {
                 let status = match code {
                     NakCode::PsnSequenceError => {
                         if self.inflight.unacknowledged() == 0 || self.retry.is_waiting() {
-                            // Gone back already.
+                            // The requester has already gone back.
                             return Ok(());
                         }
                         return self.again(view, ctx, RetryCause::SequenceNak);
@@ -101,7 +101,7 @@ impl Requester {
         }
     }
 
-    /// A packet of the answer to a READ.
+    /// Handles a READ response packet.
     fn data(
         &mut self,
         view: &QpView<'_>,
@@ -132,7 +132,7 @@ impl Requester {
         self.deliver(view, ctx, offset, bytes)
     }
 
-    /// The answer to an atomic.
+    /// Handles the answer to an atomic.
     fn atomic(
         &mut self,
         view: &QpView<'_>,
@@ -147,11 +147,12 @@ impl Requester {
             ctx.drop_packet(view, DropReason::UnexpectedResponse);
             return Ok(());
         };
-        // On the wire the value is a big-endian number, in memory it is the host's.
+        // The value is big-endian on the wire and in host order in memory.
         self.deliver(view, ctx, 0, &value.to_ne_bytes())
     }
 
-    /// An answer acknowledges every request before its own. Whether it is then the one awaited next.
+    /// A response acknowledges every request before its own. Returns whether it is then the next
+    /// expected response; drops the packet if not.
     fn in_turn(
         &mut self,
         view: &QpView<'_>,
@@ -166,7 +167,7 @@ impl Requester {
         Ok(awaited)
     }
 
-    /// Puts the data for the oldest PSN into the program's memory.
+    /// Writes the data for the oldest PSN into the program's memory.
     fn deliver(
         &mut self,
         view: &QpView<'_>,
@@ -193,7 +194,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Everything before `to` has been answered.
+    /// Completes everything before `to`. Starts a retry if `to` lies beyond a READ or atomic whose
+    /// answer was lost.
     fn acknowledge(
         &mut self,
         view: &QpView<'_>,
@@ -227,7 +229,7 @@ impl Requester {
         self.skipped_at = None;
     }
 
-    /// Goes back and sends again, unless it was tried often enough.
+    /// Goes back to send again, or fails the oldest request if no retries are left.
     fn again(
         &mut self,
         view: &QpView<'_>,
@@ -254,7 +256,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Does what is due.
+    /// Handles the timer that is due at `ctx.now`, if any.
     pub(crate) fn handle_timeout(
         &mut self,
         view: &QpView<'_>,

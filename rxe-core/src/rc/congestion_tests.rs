@@ -1,4 +1,4 @@
-//! A queue pair under a rate limit, requester against responder.
+//! A queue pair under a rate limit: a requester and a responder together.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
 }
 
-/// A queue pair that is told of congestion so often that it sends as slowly as it ever does.
+/// Notifies a queue pair of congestion until its rate is at the minimum.
 fn congested(pair: &mut Pair) {
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
@@ -59,7 +59,7 @@ fn congested(pair: &mut Pair) {
 
 #[test]
 fn what_is_held_up_for_congestion_does_not_count_as_unanswered() {
-    // A window that takes longer to send than the peer has to answer.
+    // Sending the window takes longer than the timeout.
     let attr = QpAttr {
         retry_cnt: 0,
         path_mtu: crate::types::Mtu::M4096,
@@ -92,7 +92,7 @@ fn acknowledgements_are_not_held_up_for_congestion() {
 fn what_is_posted_while_held_up_is_sent_afterwards() {
     let mut pair = Pair::new();
     congested(&mut pair);
-    // The answer to this is sent whole, and what follows must wait for it.
+    // The answer to this READ uses up the allowance, so what follows must wait.
     let remote = pair.a.remote(0);
     pair.b.post(2, SendOp::Read { remote }, 0, 1000);
     pair.settle();

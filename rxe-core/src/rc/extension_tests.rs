@@ -1,4 +1,4 @@
-//! Memory windows, invalidation, ATOMIC WRITE and FLUSH, requester against responder.
+//! Memory windows, invalidation, ATOMIC WRITE and FLUSH: a requester and a responder together.
 
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ fn a_flush_finds_out_which_icrc_its_peer_expects() {
     for peer_is_rxe in [false, true] {
         let attr = QpAttr { qp_access_flags: ALL | Access::FLUSH_GLOBAL, ..attributes() };
         let mut pair = Pair::with(&attr, QpCap::default());
-        // What is not lost is understood by the peer.
+        // The peer accepts only one kind of ICRC; packets with the other are lost.
         pair.fate = Box::new(move |sent| {
             let (body, icrc) = sent.bytes.split_last_chunk().unwrap();
             let right = icrc::compute(&sent.net, body).to_le_bytes() == *icrc;

@@ -1,4 +1,4 @@
-//! What follows from a request that is wrong: one table. IBTA 9.7.4.1, 9.9.3 (table 59).
+//! The consequences of a request that fails a check, as one table. IBTA 9.7.4.1, 9.9.3 (table 59).
 
 use crate::event::Fault;
 use crate::queue::Status;
@@ -8,14 +8,14 @@ use crate::wire::{NakCode, Syndrome};
 /// The consequences of a fault for the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effect {
-    /// What the peer is told.
+    /// The syndrome sent to the peer.
     pub(super) syndrome: Syndrome,
-    /// The responder's queue pair goes into the error state; a receive that the message had taken
-    /// completes like this.
+    /// If set, the responder's queue pair goes into the error state, and a receive that the message
+    /// had taken completes with this status.
     pub(super) fatal: Option<Status>,
 }
 
-/// The table. `rnr` is what the QP tells a peer that must wait.
+/// The table. `rnr` is the time that a peer must wait after "receiver not ready".
 pub(super) fn effect(fault: Fault, rnr: RnrTimer) -> Effect {
     use NakCode::{InvalidRequest, PsnSequenceError, RemoteAccessError, RemoteOperationalError};
     let nak = |code, fatal| Effect { syndrome: Syndrome::Nak(code), fatal };

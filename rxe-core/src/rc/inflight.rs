@@ -1,14 +1,14 @@
-//! The requests of a send queue, from being taken to being complete.
+//! The requests of a send queue, from when they are taken to when they complete.
 //!
 //! Invariants (checked in debug builds by [`Inflight::check`]):
 //! - the first `started` requests have PSNs, contiguous from the front's first to `assigned`;
 //! - `una`, the oldest unacknowledged PSN, lies inside the front request, or equals `assigned` if
 //!   none is started;
 //! - the cursor, the next packet to send, is never before `una`;
-//! - a READ or atomic leaves only with its data, so `una` never passes one without.
+//! - a READ or atomic completes only with its data, so `una` passes it only when the data arrives.
 //!
-//! The requester moves the cursor on, the completer moves `una`, and going back (go-back-N, IBTA
-//! 9.7.5.1.1) is always to `una`.
+//! The requester advances the cursor, and the completer advances `una`. Going back (go-back-N, IBTA
+//! 9.7.5.1.1) sets the cursor to `una`.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::queue::{SendRequest, Status};
 use crate::service::QpView;
 use crate::types::Psn;
 
-/// A send request on its way.
+/// A send request that is not complete.
 #[derive(Debug)]
 pub(super) struct Wqe {
     pub(super) request: SendRequest,
@@ -26,13 +26,13 @@ pub(super) struct Wqe {
     pub(super) len: u32,
     /// Its first PSN, once started.
     pub(super) first: Psn,
-    /// How many PSNs it takes: packets of it or, for a READ, of its answer; none where nothing is
-    /// sent.
+    /// How many PSNs it takes: its packets or, for a READ, those of the answer. 0 if the request
+    /// sends nothing.
     pub(super) packets: u32,
-    /// Packets that one READ request asks for: a long READ is asked for in pieces, so that the
-    /// answer to one fits our receive buffer.
+    /// Packets that one READ request packet asks for. A long READ is split, so that each answer
+    /// fits our receive buffer.
     pub(super) chunk: u32,
-    /// It can not be carried out and completes like this when its turn comes.
+    /// The request can not be executed. It completes with this status when it is the oldest.
     pub(super) failed: Option<Status>,
 }
 
@@ -42,7 +42,7 @@ impl Wqe {
         Self { request, len, first: Psn::ZERO, packets: 0, chunk: 1, failed: None }
     }
 
-    /// The message, for cutting packets off.
+    /// The message, to be cut into packets.
     pub(super) fn outgoing(&self, view: &QpView<'_>) -> Outgoing<'_> {
         Outgoing {
             service: view.service(),
@@ -81,9 +81,9 @@ pub(super) struct Inflight {
     una: Psn,
     /// The first PSN of the next request to start.
     assigned: Psn,
-    /// One past the highest PSN ever sent: an answer from there on is no answer of ours.
+    /// One past the highest PSN ever sent: a response from there on answers nothing that was sent.
     high: Psn,
-    /// The last PSN of each READ request or atomic that has no answer yet.
+    /// The last PSN of each READ request or atomic without an answer.
     reads: VecDeque<Psn>,
 }
 
@@ -98,10 +98,10 @@ impl Inflight {
         self.queue.push_back(wqe);
     }
 
-    /// Asks the processor for where the next request will stand, if it is the only one.
+    /// Prefetches the slot of the next request, if the queue is empty.
     pub(super) fn prefetch(&self) {
         if self.queue.is_empty() && self.queue.capacity() > 0 {
-            // Where an empty queue begins: dangling, but only an address.
+            // The first slot of the empty queue. The address is only prefetched, never read.
             let at = self.queue.as_slices().0.as_ptr().cast::<u8>();
             (0..size_of::<Wqe>())
                 .step_by(64)
@@ -109,7 +109,7 @@ impl Inflight {
         }
     }
 
-    /// The request whose packet is next, with whether it is started; `None` if all is sent.
+    /// The request whose packet is next, and whether it is started; `None` if everything is sent.
     #[inline]
     pub(super) fn current(&self) -> Option<(&Wqe, bool)> {
         self.queue.get(self.cursor.wqe).map(|wqe| (wqe, self.cursor.wqe < self.started))
@@ -132,19 +132,19 @@ impl Inflight {
         self.skip_local();
     }
 
-    /// Says that the current request, not started, can not be carried out.
+    /// Marks the current request, which is not started, as one that can not be executed.
     pub(super) fn fail_current(&mut self, status: Status) {
         if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
             wqe.failed = Some(status);
         }
     }
 
-    /// Which packet of the current request is next.
+    /// The index of the next packet within the current request.
     pub(super) fn packet_index(&self) -> u32 {
         self.cursor.packet
     }
 
-    /// Its PSN.
+    /// The PSN of the next packet.
     #[inline]
     pub(super) fn next_psn(&self) -> Psn {
         match self.current() {
@@ -153,7 +153,8 @@ impl Inflight {
         }
     }
 
-    /// `n` PSNs of the current request were used. `awaits_data` if by a READ request or atomic.
+    /// Records that `n` PSNs of the current request were sent. `awaits_data`: by a READ request or
+    /// an atomic.
     #[inline]
     pub(super) fn sent(&mut self, n: u32, awaits_data: bool) {
         let next = self.next_psn().add(n);
@@ -172,14 +173,14 @@ impl Inflight {
         }
     }
 
-    /// Requests that send nothing are done when they are started: the cursor passes them.
+    /// Moves the cursor past started requests that send nothing: those are done.
     fn skip_local(&mut self) {
         while self.cursor.wqe < self.started && self.queue[self.cursor.wqe].packets == 0 {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
         }
     }
 
-    /// The oldest request, if it is one that sent nothing: it is complete.
+    /// Takes out the oldest request if it is started and sends nothing: it is complete.
     #[inline]
     pub(super) fn pop_local(&mut self) -> Option<Wqe> {
         self.front_started().filter(|front| front.packets == 0)?;
@@ -198,18 +199,18 @@ impl Inflight {
         self.high
     }
 
-    /// PSNs sent (since going back, if so) and unacknowledged.
+    /// PSNs between `una` and the cursor: sent since the last going back, and unacknowledged.
     #[inline]
     pub(super) fn unacknowledged(&self) -> u32 {
         u32::try_from(self.next_psn().diff(self.una)).unwrap_or(0)
     }
 
-    /// READ requests and atomics sent and not answered.
+    /// How many READ requests and atomics are sent and not answered.
     pub(super) fn reads(&self) -> usize {
         self.reads.len()
     }
 
-    /// Whether any request has begun and is not complete.
+    /// Whether a started request is not complete.
     pub(super) fn is_busy(&self) -> bool {
         self.started > 0
     }
@@ -225,9 +226,9 @@ impl Inflight {
         if self.started > 0 { self.queue.front() } else { None }
     }
 
-    /// Everything before `to` has arrived. Requests that are thereby complete leave through
-    /// `retire`. Stops in front of a READ or atomic, whose data it can not bring: `Err` if `to` lies
-    /// beyond its first unanswered PSN.
+    /// Records that the peer has received everything before `to`. Requests that are now complete go
+    /// to `retire`. An acknowledgement brings no data, so it can not complete a READ or atomic:
+    /// `Err` if `to` lies beyond the first unanswered PSN of one.
     pub(super) fn acknowledge(
         &mut self,
         to: Psn,
@@ -254,8 +255,8 @@ impl Inflight {
         Ok(())
     }
 
-    /// The data for PSN `una`, of the READ or atomic in front, has arrived; the request, if that
-    /// was the last of it.
+    /// Records that the data for PSN `una`, of the READ or atomic in front, has arrived. Returns
+    /// the request if that completes it.
     pub(super) fn answered(&mut self) -> Option<Wqe> {
         let end = self.front_started()?.end();
         self.una = self.una.next();
@@ -279,7 +280,7 @@ impl Inflight {
         self.pop_front()
     }
 
-    /// Goes back: everything from `una` on will be sent again.
+    /// Goes back to `una`: everything from there on will be sent again.
     pub(super) fn rewind(&mut self) {
         self.reads.clear();
         self.cursor = Cursor::default();
@@ -296,8 +297,8 @@ impl Inflight {
         self.pop_front().expect("a started request is in the queue")
     }
 
-    /// A queue that has become empty begins anew at its first place: a queue pair with few requests
-    /// outstanding then uses the same few cache lines for all of them.
+    /// Takes out the front request. An empty queue starts again at its first slot, so that a queue
+    /// pair with few outstanding requests uses the same few cache lines for all of them.
     #[inline]
     fn pop_front(&mut self) -> Option<Wqe> {
         let wqe = self.queue.pop_front();
@@ -307,7 +308,8 @@ impl Inflight {
         wqe
     }
 
-    /// After going back, answers to what was sent before may overtake the cursor.
+    /// Moves the cursor up to `una`: after going back, answers to the first transmission may pass
+    /// the cursor.
     #[inline]
     fn pull_cursor(&mut self) {
         if self.cursor.wqe == 0
@@ -333,7 +335,7 @@ impl Inflight {
     }
 }
 
-/// An acknowledgement lies beyond a READ or atomic that has not been answered: the answer was lost.
+/// An acknowledgement lies beyond a READ or atomic without an answer: the answer was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerSkipped;
 

@@ -1,17 +1,18 @@
 //! Reliable connection. IBTA 9.7.
 //!
-//! The requester's side, by what changes together:
+//! The requester's side:
 //! - `inflight`: the requests from first PSN to completion; the only place that knows which
 //!   packet is next and which is the oldest unacknowledged,
-//! - `requester`: what may be sent now (fence, window, READ limit) and when to ask for an answer,
-//! - `completer`: what an answer means,
-//! - `retry`: timers and counts,
-//! - `window`: how much may be unacknowledged.
+//! - `requester`: decides what may be sent now (fence, window, READ limit) and when to ask for an
+//!   acknowledgement,
+//! - `completer`: handles the peer's responses,
+//! - `retry`: timers and retry counts,
+//! - `window`: how many packets may be unacknowledged.
 //!
 //! The responder's side:
-//! - `responder`: the order of checks and what happens to a good request,
-//! - `fault`: what follows from a failed check,
-//! - `reply`: answers waiting to be sent, `replay`: answers kept for duplicates.
+//! - `responder`: checks requests in order and executes those that pass,
+//! - `fault`: the consequences of a failed check,
+//! - `reply`: answers that wait to be sent; `replay`: answers kept for duplicates.
 
 mod completer;
 #[cfg(test)]

@@ -1,19 +1,20 @@
-//! Answers kept for duplicates of READs and atomics: a READ may be done again from memory, an
-//! atomic must not be. IBTA 9.7.4.2 (C9-105 ff.), 9.4.5.2.
+//! Answers kept for duplicates of READs and atomics. A duplicate READ reads memory again; a
+//! duplicate atomic must not be executed again, so its value is kept. IBTA 9.7.4.2 (C9-105 ff.),
+//! 9.4.5.2.
 
 use std::collections::VecDeque;
 
 use crate::bounds::max_saved;
 use crate::types::{Key, Psn};
 
-/// A READ or atomic that was carried out.
+/// A READ or atomic that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Saved {
     /// Its first PSN.
     pub(super) first: Psn,
     /// How many PSNs it takes.
     pub(super) packets: u32,
-    /// What it was.
+    /// What is needed to answer a duplicate.
     pub(super) kind: SavedKind,
 }
 
@@ -21,9 +22,9 @@ pub(super) struct Saved {
 pub(super) enum SavedKind {
     /// The range that the peer may read again.
     Read { va: u64, rkey: Key, len: u32 },
-    /// The value that the atomic found.
+    /// The value before the atomic.
     Atomic { value: u64 },
-    /// Nothing: an ATOMIC WRITE or FLUSH, which must not be done again either.
+    /// Nothing, for an ATOMIC WRITE or FLUSH; they must not be executed again either.
     Nothing,
 }
 
@@ -41,7 +42,7 @@ impl Replay {
         self.saved.push_back(saved);
     }
 
-    /// The one whose PSNs `psn` is among.
+    /// The READ or atomic that `psn` belongs to.
     pub(super) fn find(&self, psn: Psn) -> Option<&Saved> {
         self.saved.iter().rev().find(|saved| {
             let offset = psn.diff(saved.first);
@@ -51,13 +52,13 @@ impl Replay {
 }
 
 impl Saved {
-    /// Whether a duplicate READ for `len` bytes at `va` under `rkey`, beginning at `psn`, asks for
-    /// part of what was read.
+    /// Whether a duplicate READ of `len` bytes at `va` with `rkey`, beginning at `psn`, lies within
+    /// this READ.
     pub(super) fn covers(&self, psn: Psn, mtu: usize, va: u64, rkey: Key, len: u32) -> bool {
         let SavedKind::Read { va: start, rkey: key, len: whole } = self.kind else { return false };
         let Ok(skipped) = u64::try_from(psn.diff(self.first)) else { return false };
         let skipped = skipped * mtu as u64;
-        // A READ of nothing has no key and no address to compare.
+        // The key and the address of a zero-length READ mean nothing.
         if whole == 0 || len == 0 {
             return whole == 0 && len == 0;
         }

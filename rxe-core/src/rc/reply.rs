@@ -1,10 +1,10 @@
-//! Answers waiting to be sent, in the order of their PSNs. Acknowledgements coalesce: one that
-//! would follow another right away replaces it, so a burst of requests costs one packet back.
+//! Answers that wait to be sent, in the order of their PSNs. Acknowledgements coalesce: one that
+//! would directly follow another replaces it, so a burst of requests costs one packet back.
 //! IBTA 9.7.5.1.2.
 //!
-//! The queue is bounded: of answers to READs and atomics there are at most `max_dest_rd_atomic` for
-//! the first time and as many for another time, and between two of them stands at most one other
-//! answer. The two are counted apart: a copy of a request that the network made or held back must
+//! The queue is bounded. It holds at most `max_dest_rd_atomic` first answers to READs and atomics,
+//! as many repeated answers, and between two of these at most one acknowledgement or NAK. First and
+//! repeated answers are counted apart: a copy of a request that the network made or delayed must
 //! not use up what the peer may have outstanding.
 
 use std::collections::VecDeque;
@@ -20,9 +20,9 @@ use super::responder::MSN_MASK;
 pub(super) enum Reply {
     /// Acknowledgement or NAK.
     Ack {
-        /// Up to here, or of this one.
+        /// The last PSN acknowledged, or the PSN that the NAK is for.
         psn: Psn,
-        /// Which.
+        /// ACK, or the kind of NAK.
         syndrome: Syndrome,
         /// Messages completed by then.
         msn: u32,
@@ -31,18 +31,18 @@ pub(super) enum Reply {
     Read(ReadReply),
     /// The value that an atomic found.
     Atomic {
-        /// The request's.
+        /// The PSN of the request.
         psn: Psn,
         /// Messages completed by then.
         msn: u32,
-        /// The value.
+        /// The value before the operation.
         value: u64,
-        /// It was answered before.
+        /// This answers a duplicate.
         again: bool,
     },
 }
 
-/// The data of a READ, as far as not yet sent.
+/// A READ whose data is not completely sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadReply {
     /// PSN of the first packet.
@@ -53,15 +53,15 @@ pub(super) struct ReadReply {
     pub(super) sent: u32,
     /// The protection domain whose memory it is.
     pub(super) pd: PdId,
-    /// Where the data is.
+    /// The virtual address of the data.
     pub(super) va: u64,
-    /// Under which key.
+    /// The key of the region or window.
     pub(super) rkey: Key,
-    /// Bytes.
+    /// Bytes in all.
     pub(super) len: u32,
     /// Messages completed with this one.
     pub(super) msn: u32,
-    /// It was answered before.
+    /// This answers a duplicate.
     pub(super) again: bool,
 }
 
@@ -74,7 +74,7 @@ impl ReadReply {
 }
 
 impl Reply {
-    /// The PSN that the answer begins with.
+    /// The first PSN of the answer.
     fn psn(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Atomic { psn, .. } => *psn,
@@ -82,7 +82,7 @@ impl Reply {
         }
     }
 
-    /// One past the last PSN of the request that it answers.
+    /// One past the last PSN of the answer.
     fn end(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Atomic { psn, .. } => psn.next(),
@@ -90,7 +90,7 @@ impl Reply {
         }
     }
 
-    /// Whether it is an acknowledgement or NAK, or else whether it was answered before.
+    /// `None` for an acknowledgement or NAK. Otherwise whether this answers a duplicate.
     fn again(&self) -> Option<bool> {
         match self {
             Self::Ack { .. } => None,
@@ -103,16 +103,16 @@ impl Reply {
 pub(super) struct Replies {
     /// All but the newest.
     older: VecDeque<Reply>,
-    /// Kept in the queue pair itself: a peer with one request at a time needs no other memory.
-    /// `None` only if there is no answer at all.
+    /// It is stored in the queue pair itself, so a peer with one request at a time needs no other
+    /// memory. `None` only if there is no answer at all.
     newest: Option<Reply>,
 }
 
 impl Replies {
-    /// Adds an acknowledgement or NAK. It takes the place of one right before it, whose meaning it
-    /// includes: both acknowledge everything before their PSN. A NAK that is waiting stays where the
-    /// acknowledgement is of something earlier; [`Replies::take_resend`] takes it out when its packet
-    /// has come.
+    /// Adds an acknowledgement or NAK. It replaces one directly before it: both acknowledge
+    /// everything before their PSN, so the later one says the same and more. But a waiting NAK is
+    /// not replaced by an acknowledgement of an earlier PSN; [`Replies::take_resend`] removes it
+    /// when its packet has come.
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         let new = Reply::Ack { psn, syndrome, msn };
         match &mut self.newest {
@@ -125,7 +125,7 @@ impl Replies {
         }
     }
 
-    /// Takes out the newest answer if it is one that asks the peer to send again. Whether it was.
+    /// Removes the newest answer if it asks the peer to send again. Returns whether it did.
     pub(super) fn take_resend(&mut self) -> bool {
         let asks = matches!(
             self.newest,
@@ -147,9 +147,9 @@ impl Replies {
         }
     }
 
-    /// Adds another answer to a READ or atomic, in place of what still waits to answer any of the
-    /// same PSNs, and before what answers later ones. `false`, and nothing is changed, if that would
-    /// be more than `limit`.
+    /// Adds the answer to a duplicate READ or atomic. It replaces waiting answers to any of the same
+    /// PSNs, and goes before answers to later ones. Returns `false` and changes nothing if there
+    /// would be more than `limit` answers to duplicates.
     pub(super) fn repeat(&mut self, reply: Reply, limit: usize) -> bool {
         let (first, end) = (reply.psn(), reply.end());
         let replaced =
@@ -166,7 +166,7 @@ impl Replies {
         true
     }
 
-    /// READs and atomics among them that are answered for the first time.
+    /// How many first answers to READs and atomics wait.
     pub(super) fn reads(&self) -> usize {
         self.iter().filter(|reply| reply.again() == Some(false)).count()
     }
@@ -190,9 +190,9 @@ impl Replies {
         self.iter().any(|reply| reply.again().is_some())
     }
 
-    /// Takes out READ data and atomic values: the queue pair is in the error state. The first that
-    /// answers a new request would have acknowledged everything before it, so an acknowledgement takes
-    /// its place.
+    /// Removes READ data and atomic values: the queue pair is in the error state. The oldest first
+    /// answer among them would have acknowledged everything before it, so an acknowledgement
+    /// replaces it.
     pub(super) fn drop_data(&mut self) {
         if !self.has_data() {
             return;
@@ -214,13 +214,13 @@ impl Replies {
         }
     }
 
-    /// Forgets all.
+    /// Removes all answers.
     pub(super) fn clear(&mut self) {
         self.older.clear();
         self.newest = None;
     }
 
-    /// Whether there is nothing that the peer waits for: no data, no value, no NAK.
+    /// Whether no READ data, atomic value or NAK waits: acknowledgements are not urgent.
     pub(super) fn can_wait(&self) -> bool {
         let is_ack = |r: &Reply| matches!(r, Reply::Ack { syndrome: Syndrome::Ack { .. }, .. });
         self.iter().all(is_ack)

@@ -1,4 +1,5 @@
-//! The requester: what may be sent now, and when to ask the peer for an answer. IBTA 9.7.2 to 9.7.4.
+//! The requester: decides what may be sent now, and when to ask the peer for an acknowledgement.
+//! IBTA 9.7.2 to 9.7.4.
 
 use crate::event::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;
@@ -21,27 +22,27 @@ pub(crate) struct Requester {
     pub(super) inflight: Inflight,
     pub(super) retry: Retry,
     pub(super) window: SendWindow,
-    /// Packets sent since an answer was last asked for.
+    /// Packets sent since the last one that asked for an answer.
     unasked: u32,
-    /// The doorbell rang since the send queue was found empty. Every post rings, so none is missed,
-    /// and a queue pair that only answers does not look into its send queue.
+    /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell,
+    /// so none is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
-    /// The last attempt to send found nothing that may go; cleared by whatever may change that.
+    /// The last attempt found nothing that may be sent. Every event that may change this clears it.
     pub(super) blocked: bool,
     drain: Drain,
-    /// The PSN at which an answer was last found to be skipped, so that every further answer
-    /// behind it does not start another retry.
+    /// The PSN of the READ or atomic whose answer was last found lost. Later responses that show
+    /// the same loss start no further retry.
     pub(super) skipped_at: Option<Psn>,
-    /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects: each that has to be sent again is tried
-    /// with the other one, and the one that is answered is kept.
+    /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects. Each retry of a FLUSH tries the other
+    /// kind, and the kind that was answered stays.
     pub(super) doubled: bool,
-    /// Whether the peer has ever answered.
+    /// The peer has answered at least once.
     pub(super) answered: bool,
     /// Why the memory of a request could not be read when it was sent.
     unreadable: Option<AccessError>,
 }
 
-/// Packets after which an answer is asked for at the latest.
+/// At least one packet in so many asks for an acknowledgement.
 const ASK_EVERY: u32 = 32;
 
 impl Requester {
@@ -56,7 +57,7 @@ impl Requester {
         }
     }
 
-    /// Sends up to about `budget` packets. Whether it stopped although more may be sent.
+    /// Sends up to about `budget` packets. Returns whether more may be sent.
     pub(crate) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -81,8 +82,8 @@ impl Requester {
         true
     }
 
-    /// Whether no packet asked for an acknowledgement of what was sent: the one that was to ask
-    /// could not be sent. Sending again makes the peer acknowledge.
+    /// Whether unacknowledged packets remain of which none asked for an acknowledgement, because
+    /// the packet that was to ask could not be sent. Sending them again makes the peer acknowledge.
     fn is_unasked(&self) -> bool {
         self.unasked > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
     }
@@ -94,7 +95,7 @@ impl Requester {
             && (self.inflight.current().is_some() || self.posted)
     }
 
-    /// Asks the processor for the place of the next request.
+    /// Prefetches the slot of the next request.
     pub(crate) fn prefetch(&self) {
         self.inflight.prefetch();
     }
@@ -104,7 +105,7 @@ impl Requester {
         self.posted = true;
     }
 
-    /// Sends one packet, if one may be sent.
+    /// Sends one packet or executes one local request. Returns `false` if neither is possible.
     fn send_one(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, batch: &mut TxBatch) -> bool {
         if self.inflight.current().is_none() {
             self.take(view, ctx);
@@ -128,7 +129,7 @@ impl Requester {
         self.emit(view, ctx, batch, count)
     }
 
-    /// Carries out a request that sends nothing; it completes when all before it have.
+    /// Executes a request that sends nothing. It completes when all requests before it have.
     fn do_local(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) -> bool {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         match do_local(&wqe.request, view, ctx) {
@@ -143,7 +144,8 @@ impl Requester {
         }
     }
 
-    /// How many PSNs the next packet may use: one, or for a READ request those of its answer.
+    /// How many PSNs the next packet takes: one, or for a READ request those of its answer. `None`
+    /// if it may not be sent now.
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
@@ -156,7 +158,7 @@ impl Requester {
             let index = self.inflight.packet_index();
             let to_chunk_end = wqe.chunk - index % wqe.chunk;
             let count = to_chunk_end.min(wqe.packets - index);
-            // A piece larger than a shrunken window goes when nothing else is outstanding.
+            // A READ request larger than the present window is sent when nothing is outstanding.
             return (room >= count || used == 0).then_some(count);
         }
         (room > 0).then_some(1)
@@ -173,7 +175,7 @@ impl Requester {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let last = index + count == wqe.packets;
         if last && self.inflight.following().is_none() {
-            // Whether to ask for an answer depends on what follows.
+            // `asks` needs to know whether another request follows.
             self.take(view, ctx);
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
@@ -184,7 +186,7 @@ impl Requester {
         let sent =
             segment.and_then(|segment| segment.doubled(self.doubled).emit(batch, view.net, ask));
         if let Err(why) = sent {
-            // The region, or its memory, went away under the request.
+            // The region was deregistered, or its memory unmapped, after the request was checked.
             self.unreadable = Some(why);
             self.inflight.fail_current(Status::LocalProtection);
             return false;
@@ -195,15 +197,16 @@ impl Requester {
         true
     }
 
-    /// Whether the packet about to be sent asks for an acknowledgement: if nothing will be sent
-    /// right behind it that does, and now and then, so that the window moves on.
+    /// Whether the next packet asks for an acknowledgement. It does if no packet that asks will
+    /// follow at once; and some packets of a long message do, so that the window keeps moving.
     fn asks(&self, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + 1;
         let limit = self.window.limit();
         if used >= limit || self.unasked + 1 >= ASK_EVERY.min(limit.div_ceil(4)) {
             return true;
         }
-        // What follows may be held up: by a fence, a READ limit, or because nothing new begins.
+        // The next request may have to wait: for a fence, for the READ limit, or because the queue
+        // drains.
         let more = self.inflight.following().is_some_and(|next| {
             !next.request.op.is_answered()
                 && !next.request.op.is_local()
@@ -214,6 +217,7 @@ impl Requester {
         last && !more
     }
 
+    /// Moves the next posted request into `inflight`.
     fn take(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if !self.posted {
             return;
@@ -233,7 +237,8 @@ impl Requester {
         wqe.request.flags.contains(SendFlags::FENCE) && self.inflight.reads() > 0
     }
 
-    /// Completes the oldest requests, as far as they sent nothing, or can not be carried out.
+    /// Completes the oldest requests that send nothing. Fails the next one if it can not be
+    /// executed.
     pub(crate) fn reap(
         &mut self,
         view: &QpView<'_>,
@@ -258,7 +263,7 @@ impl Requester {
         }
     }
 
-    /// The oldest request that is not complete ends with `status`, and the queue pair with it.
+    /// Completes the oldest request with `status`; the queue pair then goes into the error state.
     pub(super) fn fail_front(
         &mut self,
         view: &QpView<'_>,
@@ -266,7 +271,7 @@ impl Requester {
         status: Status,
         detail: Option<AccessError>,
     ) -> ConnectionError {
-        // What sent nothing has no part in it.
+        // Local requests before it were executed: they complete with success.
         self.reap_local(view, ctx);
         if let Some(wqe) = self.inflight.pop() {
             let (detail, request) = self.describe(view, ctx, &wqe.request, status, detail);
@@ -277,7 +282,8 @@ impl Requester {
         ConnectionError
     }
 
-    /// What a person wants to know of a request that failed, with what was wrong with its memory.
+    /// Describes a failed request for explanations: what was wrong with its memory, and what it
+    /// asked for.
     fn describe(
         &self,
         view: &QpView<'_>,
@@ -310,7 +316,7 @@ impl Requester {
         (detail.or(local.map(|(_, why)| why)), failed)
     }
 
-    /// Completes everything, begun or not, as flushed. IBTA 10.3.1.6.
+    /// Completes all requests, started or not, as flushed. IBTA 10.3.1.6.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.retry.stop();
         while let Some(wqe) = self.inflight.pop() {
@@ -321,7 +327,7 @@ impl Requester {
         }
     }
 
-    /// Drops everything without completions, for RESET.
+    /// Drops all requests without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         while self.inflight.pop().is_some() {
             handle.sq.release();
@@ -329,7 +335,7 @@ impl Requester {
         handle.sq.forget();
     }
 
-    /// RTS to SQD: nothing new begins.
+    /// RTS to SQD: no further request is started.
     pub(crate) fn drain(&mut self) {
         self.drain.begin();
     }
@@ -340,12 +346,12 @@ impl Requester {
         self.blocked = false;
     }
 
-    /// Whether the queue has just drained; true once.
+    /// Whether the queue has just drained. Returns `true` only once.
     pub(crate) fn take_drained(&mut self) -> bool {
         self.drain.take_drained(self.inflight.is_busy())
     }
 
-    /// Requests were held up on this side: the peer has the whole time to answer again.
+    /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
     pub(crate) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         self.retry.restart(ctx.now, view.attr);
     }
@@ -360,7 +366,7 @@ impl Requester {
     }
 }
 
-/// Whether the request can be carried out at all, before its first packet.
+/// Checks, before the first packet, that the request can be executed.
 fn check(wqe: &Wqe, view: &QpView<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
     if wqe.request.op.is_answered() && view.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);

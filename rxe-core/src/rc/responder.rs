@@ -1,8 +1,7 @@
-//! The responder: the order of checks, what a good request does, and the answers. IBTA 9.7.4,
-//! 9.7.5.1.
+//! The responder: checks requests in order, executes them and answers. IBTA 9.7.4, 9.7.5.1.
 //!
-//! Invariants: nothing in memory changes before every check of a packet has passed; a packet is
-//! carried out only at the expected PSN, once; answers leave in the order of PSNs.
+//! Invariants: memory changes only after every check of a packet has passed; a packet is executed
+//! only at the expected PSN, and once; answers leave in the order of PSNs.
 
 use crate::bounds::max_answers;
 use crate::event::{Event, Fault, MemoryRange};
@@ -26,20 +25,20 @@ pub(crate) struct Responder {
     /// Messages completed, 24 bits.
     msn: u32,
     message: Assembly,
-    /// A gap or "receiver not ready" was reported at `expected`; what follows is dropped until that
-    /// packet comes.
+    /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until
+    /// that packet comes.
     refused: bool,
-    /// One past the highest PSN that was dropped since the oldest such report that has not left yet:
-    /// up to there the peer must send again.
+    /// One past the highest PSN dropped since the oldest such report that is not sent yet. The peer
+    /// must send everything before it again.
     dropped_to: Psn,
     replies: Replies,
     replay: Replay,
-    /// The request that ends the queue pair. Its NAK waits behind READ data and atomic values that
-    /// are due to earlier requests; nothing more is received.
+    /// The request that put the queue pair into the error state. Its NAK waits until the answers to
+    /// earlier READs and atomics are sent. Meanwhile nothing more is received.
     ending: Option<Box<Refused>>,
 }
 
-/// A request that was refused for good.
+/// A request that was refused with a fatal NAK.
 #[derive(Debug)]
 struct Refused {
     fault: Fault,
@@ -73,12 +72,12 @@ impl Responder {
             return Ok(());
         }
         if ahead > 0 && self.refused {
-            // Reported already; one NAK a gap. C9-113.
+            // The gap is reported already: one NAK for each. C9-113.
             self.note_dropped(packet.psn());
             ctx.drop_packet(view, DropReason::GapAlreadyReported);
             return Ok(());
         }
-        // What was reported is out of date if the packet that was missing has come after all.
+        // A report that still waits to be sent is out of date if this is the missing packet.
         let waiting = self.refused && self.replies.take_resend();
         let result =
             if ahead > 0 { Err(Fault::SequenceGap) } else { self.execute(view, ctx, packet) };
@@ -100,15 +99,16 @@ impl Responder {
         }
     }
 
+    /// Records that the packet at `psn` was dropped.
     fn note_dropped(&mut self, psn: Psn) {
         if !psn.before(self.dropped_to) {
             self.dropped_to = psn.next();
         }
     }
 
-    /// The NAK of a gap was waiting to be sent when the missing packet came, late. Those behind it
-    /// that were dropped are still missing, so the NAK is for the first of these now. An
-    /// acknowledgement alone would leave the peer to its timeout.
+    /// The missing packet came while the NAK for it still waited to be sent. If packets behind it
+    /// were dropped, the NAK now names the first of those: after a mere acknowledgement the peer
+    /// would send them again only after its timeout.
     fn report_again(&mut self) {
         self.refused = self.expected.before(self.dropped_to);
         if self.refused {
@@ -119,7 +119,7 @@ impl Responder {
         }
     }
 
-    /// The checks, in order, and the operation if they pass. The packet's PSN is the expected one.
+    /// Checks the packet, in order, and executes it. Its PSN is the expected one.
     fn execute(
         &mut self,
         view: &QpView<'_>,
@@ -151,7 +151,7 @@ impl Responder {
         }
     }
 
-    /// A packet of a SEND or WRITE has been carried out.
+    /// Advances after a packet of a SEND or WRITE was executed, and acknowledges it if it asks.
     fn delivered(&mut self, packet: &Packet<'_>, delivered: Delivered) {
         if delivered == Delivered::Whole {
             self.message_done();
@@ -209,7 +209,7 @@ impl Responder {
             OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
             _ => span.fetch_add(operands.swap_add),
         };
-        // The region may name its bytes by addresses that are aligned otherwise than they are.
+        // This can fail too: a region's addresses may be aligned differently from its memory.
         let value = value.map_err(Fault::RemoteAccess)?;
         self.message_done();
         let kind = SavedKind::Atomic { value };
@@ -258,13 +258,13 @@ impl Responder {
             _ => return Err(Fault::OperationNotEnabled),
         };
         checked.map_err(Fault::RemoteAccess)?;
-        // What was written before is in memory already; this orders it before the answer.
+        // Earlier writes are in memory already; the fence orders them before the answer.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.answer_empty(view, packet.psn());
         Ok(())
     }
 
-    /// The request at `psn` is done; its answer is a READ response without data.
+    /// Answers the request at `psn` with a READ response without data.
     fn answer_empty(&mut self, view: &QpView<'_>, psn: Psn) {
         self.message_done();
         self.save(view, Saved { first: psn, packets: 1, kind: SavedKind::Nothing });
@@ -290,7 +290,7 @@ impl Responder {
         self.expected = self.expected.add(count);
     }
 
-    /// A request that was carried out already: the answer must have been lost. IBTA 9.7.5.1.5.
+    /// Answers a request that was executed before: its answer must have been lost. IBTA 9.7.5.1.5.
     fn duplicate(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         ctx.events.counters.duplicate_request += 1;
         let (psn, msn) = (packet.psn(), self.msn);
@@ -322,12 +322,13 @@ impl Responder {
         match reply {
             None => ctx.drop_packet(view, DropReason::DuplicateUnanswerable),
             Some(reply) if self.replies.repeat(reply, limit) => {}
-            // No peer has so many outstanding: most of them are copies.
+            // A peer can not have so many outstanding: the network must have made copies.
             Some(_) => ctx.drop_packet(view, DropReason::NoRoom),
         }
     }
 
-    /// The answer to a READ that was answered before, whole or from some packet on.
+    /// The answer to a duplicate READ, which may begin in the middle of the first one. `None` if no
+    /// saved READ covers it.
     fn read_again(&self, view: &QpView<'_>, packet: &Packet<'_>) -> Option<Reply> {
         let (first, mtu) = (packet.psn(), view.attr.path_mtu.bytes());
         let reth = packet.reth()?;
@@ -339,9 +340,9 @@ impl Responder {
         saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
     }
 
-    /// Tells the peer, and ends the queue pair where the fault demands it: at once, or after the
-    /// answers that the NAK must not overtake. A requester takes what was skipped for lost, asks for
-    /// it again and never learns the reason.
+    /// Sends the NAK, and ends the queue pair if the fault is fatal. If answers with data wait, the
+    /// end comes after them: a NAK that overtook an answer would make the requester take that
+    /// answer for lost, ask for it again, and never learn the reason of the NAK.
     fn refuse(
         &mut self,
         view: &QpView<'_>,
@@ -361,7 +362,7 @@ impl Responder {
         if self.replies.has_data() { Ok(()) } else { self.end(view, ctx) }
     }
 
-    /// Ends the queue pair if a request was refused for good.
+    /// Ends the queue pair if a request was refused with a fatal NAK.
     fn end(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<(), ConnectionError> {
         let Some(refused) = self.ending.take() else { return Ok(()) };
         let Refused { fault, asked } = *refused;
@@ -375,7 +376,7 @@ impl Responder {
         Err(ConnectionError)
     }
 
-    /// Sends answers, of these at most `budget` packets with READ data. Whether more are waiting.
+    /// Sends answers, among them at most `budget` packets with READ data. Returns whether more wait.
     pub(crate) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -409,7 +410,7 @@ impl Responder {
                         }
                     }
                     Err(why) => {
-                        // The region, or its memory, went away under the READ.
+                        // The region was deregistered, or its memory unmapped, during the READ.
                         ctx.faulted(view, why);
                         let (qpn, psn) = (view.qpn(), read.first.add(read.sent));
                         self.replies.clear();
@@ -440,16 +441,16 @@ impl Responder {
         self.replies.front().is_some_and(|reply| !matches!(reply, Reply::Read(_)))
     }
 
-    /// Whether what there is to send are acknowledgements at most.
+    /// Whether nothing but acknowledgements waits to be sent.
     pub(crate) fn can_wait(&self) -> bool {
         self.replies.can_wait()
     }
 
-    /// Completes every receive as flushed. IBTA 10.3.1.6. READ data and atomic values are not sent
-    /// any more. Acknowledgements still leave, and so does the NAK to a request that was refused: the
-    /// peer must learn what became of its requests.
+    /// Completes every receive as flushed. IBTA 10.3.1.6. READ data and atomic values are dropped.
+    /// Acknowledgements and the NAK to a refused request are still sent: the peer must learn what
+    /// became of its requests.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        // The program was faster than the end that a refusal brings.
+        // The program may go into the error state before a refused request has done so.
         let _ = self.end(view, ctx);
         self.replies.drop_data();
         self.message.flush(view, ctx);
@@ -461,13 +462,13 @@ impl Responder {
     }
 }
 
-/// The memory that a request names.
+/// The memory that a request names; `None` if it names none.
 fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     let of_reth = packet.reth().map(|r| MemoryRange { addr: r.va, len: r.dma_len, key: r.rkey });
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data. Whether that was the last.
+/// Sends the next packet of a READ's data. Returns whether that was the last.
 fn send_data(
     view: &QpView<'_>,
     ctx: &Ctx<'_>,
@@ -504,6 +505,7 @@ fn send_data(
     Ok(last)
 }
 
+/// Sends an answer without payload.
 fn answer(view: &QpView<'_>, batch: &mut TxBatch, opcode: Opcode, psn: Psn, ext: &Ext) {
     let opcode = opcode.in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);

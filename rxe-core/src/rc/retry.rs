@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use crate::types::{QpAttr, RnrTimer, Time};
 
-/// The timers and counts of one requester.
+/// The timers and retry counts of one requester.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    /// Retries left without an answer.
+    /// Retries left; reset by every new answer.
     left: u8,
-    /// Retries left after "receiver not ready"; 7 stays 7.
+    /// Retries left after "receiver not ready"; 7 means without end.
     rnr_left: u8,
-    /// An answer must have come by then.
+    /// An answer must come before this time.
     ack_deadline: Option<Time>,
-    /// This try has been given its time once more, because this host did not run.
+    /// The deadline of this try was extended once, because this host did not run.
     excused: bool,
-    /// Nothing is sent before then.
+    /// Nothing is sent during the pause.
     pause: Option<Pause>,
 }
 
@@ -26,17 +26,18 @@ struct Pause {
     rnr: bool,
 }
 
-/// How long to wait when a packet has been missed a third time; twice as long each time after it.
+/// How long to wait when the peer reports the same missing packet a third time. The wait doubles
+/// with each further report.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
-/// What is due.
+/// A timer that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// No answer came in time.
     AckTimeout,
     /// The peer may be ready now.
     RnrOver,
-    /// The peer has had time to recover from what it could not take.
+    /// The pause of [`Retry::back_off`] is over.
     BackOffOver,
 }
 
@@ -45,7 +46,7 @@ pub(super) enum Due {
 pub(super) struct Exhausted;
 
 impl Retry {
-    /// Something new was answered: all counts begin anew.
+    /// Something new was answered: resets all counts.
     pub(super) fn on_progress(&mut self, now: Time, attr: &QpAttr, outstanding: bool) {
         self.left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
@@ -56,17 +57,17 @@ impl Retry {
         }
     }
 
-    /// Something was sent that wants an answer. The peer gets the time that the attributes say: a
-    /// program that sets a limit means it.
+    /// Something was sent that needs an answer. Starts the timer, if it does not run, with exactly
+    /// the `timeout` of the attributes.
     pub(super) fn on_sent(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.is_none() {
             self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout);
         }
     }
 
-    /// This host did not run for a while: neither could it take an answer, nor, perhaps, the peer
-    /// give one. The try gets its whole time again, but only once, so that retries run out on a
-    /// host that is always late.
+    /// This host did not run for a while, so it could not receive an answer; the peer may have been
+    /// stopped too. The present try gets the whole timeout again, but only once, so that retries
+    /// also run out on a host that is always late.
     pub(super) fn excuse(&mut self, now: Time, attr: &QpAttr) {
         if !self.excused && self.ack_deadline.take().is_some() {
             self.excused = true;
@@ -74,14 +75,15 @@ impl Retry {
         }
     }
 
-    /// What is awaited was held up on this side: the peer has the whole time again.
+    /// This side delayed the requests that wait for an answer, so the peer gets the whole timeout
+    /// again.
     pub(super) fn restart(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.take().is_some() {
             self.on_sent(now, attr);
         }
     }
 
-    /// One more try without an answer.
+    /// Counts one more retry.
     pub(super) fn again(&mut self) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;
         self.ack_deadline = None;
@@ -89,7 +91,7 @@ impl Retry {
         Ok(())
     }
 
-    /// The peer has no receive: wait as long as it says.
+    /// The peer has no receive posted. Sending pauses for as long as the peer says.
     pub(super) fn receiver_not_ready(
         &mut self,
         now: Time,
@@ -101,15 +103,16 @@ impl Retry {
         }
         self.ack_deadline = None;
         self.excused = false;
-        // A peer that says "at once" would be asked in a tight loop.
+        // Without a minimum, a peer with a tiny RNR timer would be asked in a tight loop.
         let until = now + timer.duration().max(Duration::from_micros(10));
         self.pause = Some(Pause { until, rnr: true });
         Ok(())
     }
 
-    /// The peer has missed the same packet again: it gets more than it can take, from all who send to
-    /// it. Whether this side now waits, longer with each time, lest all tries are used up within one
-    /// moment of that. The specification leaves open when a requester answers such a NAK.
+    /// The peer has reported the same missing packet again: all senders together send more than it
+    /// can receive. Pauses, longer each time, so that the retries are not all used up within one
+    /// short overload. Returns whether it pauses now. The specification does not say when a
+    /// requester must react to such a NAK.
     pub(super) fn back_off(&mut self, now: Time, attr: &QpAttr) -> bool {
         let Some(times) = self.tries(attr).checked_sub(2) else { return false };
         let until = now + FIRST_PAUSE * (1 << times);
@@ -117,12 +120,12 @@ impl Retry {
         true
     }
 
-    /// Whether sending must wait because the peer is not ready.
+    /// Whether sending is paused.
     pub(super) fn is_waiting(&self) -> bool {
         self.pause.is_some()
     }
 
-    /// Tries since something new was answered.
+    /// Retries since something new was answered.
     fn tries(&self, attr: &QpAttr) -> u8 {
         attr.retry_cnt.saturating_sub(self.left).min(7)
     }
@@ -131,7 +134,7 @@ impl Retry {
         self.pause.map(|pause| pause.until).or(self.ack_deadline)
     }
 
-    /// What is due at `now`; it is then no longer.
+    /// Returns the timer that has expired at `now`, and clears it.
     pub(super) fn due(&mut self, now: Time) -> Option<Due> {
         if let Some(pause) = self.pause.take_if(|pause| pause.until <= now) {
             return Some(if pause.rnr { Due::RnrOver } else { Due::BackOffOver });
@@ -143,13 +146,13 @@ impl Retry {
         None
     }
 
-    /// Nothing is awaited any more.
+    /// Stops all timers.
     pub(super) fn stop(&mut self) {
         self.ack_deadline = None;
         self.pause = None;
     }
 
-    /// Counts as at the start of a connection.
+    /// Full retry counts, for a new connection.
     pub(super) fn new(attr: &QpAttr) -> Self {
         Self { left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Self::default() }
     }
@@ -160,8 +163,8 @@ mod tests {
     use super::*;
     use crate::types::AckTimeout;
 
-    /// How long each try waits, in timeouts, until retries run out. `excused`: the host is late each
-    /// time, by half a timeout.
+    /// How long each try waits, in timeouts, until the retries run out. `excused`: the host is late
+    /// by half a timeout each time.
     fn waits(excused: bool) -> Vec<f64> {
         let attr =
             QpAttr { retry_cnt: 7, timeout: AckTimeout::new(14).unwrap(), ..QpAttr::default() };

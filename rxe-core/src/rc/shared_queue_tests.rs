@@ -1,4 +1,4 @@
-//! Receives of a shared queue that threads post to while messages arrive.
+//! Shared receive queues that threads post to while messages arrive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,8 +12,7 @@ fn pair() -> Pair {
     Pair::of(QpType::Rc, &attributes(), QpCap::default(), true)
 }
 
-/// A poster that is preempted at the wrong moment has counted its receive and not yet put it into the
-/// queue.
+/// A poster may be preempted after it has counted its receive and before the receive is in the queue.
 #[test]
 fn a_write_with_immediate_waits_for_a_receive_that_is_still_being_posted() {
     for len in [0, 100, 3000] {
@@ -48,10 +47,10 @@ fn every_acknowledged_write_with_immediate_completes_a_receive_while_threads_pos
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // Nearly always empty: there a receive that is counted and one that can be taken
-                    // may differ.
+                    // Keep the queue nearly empty: only then does it matter that a receive may be
+                    // counted and not yet be in the queue.
                     if srq.is_empty() {
-                        // Another thread may have filled it meanwhile: no matter.
+                        // If another thread has filled it meanwhile, the error does not matter.
                         let _ = srq.post_recv(RecvRequest::default());
                     } else {
                         std::thread::yield_now();

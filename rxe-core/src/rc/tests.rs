@@ -1,4 +1,4 @@
-//! The requester and the responder against each other, packet by packet.
+//! A requester and a responder together, packet by packet.
 
 #![expect(clippy::cast_possible_truncation, reason = "patterns and small sizes")]
 
@@ -98,7 +98,7 @@ fn unsignalled_requests_make_no_completion_but_free_their_place() {
     assert!(pair.a.completions().is_empty());
 }
 
-/// Loses the packets whose number, over both directions, is in `lost`.
+/// Loses the packets whose number is in `lost`. Packets of both directions are counted together.
 fn lose(pair: &mut Pair, lost: &'static [usize]) {
     let mut n = 0;
     pair.fate = Box::new(move |_| {
@@ -174,7 +174,7 @@ fn a_duplicate_atomic_is_answered_from_memory_of_it() {
 fn an_answer_that_skips_a_read_starts_one_retry() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
-    // The READ's answer is lost, the WRITEs behind it are acknowledged.
+    // The READ's answer is lost. The WRITEs behind it are acknowledged.
     let mut lost = false;
     pair.fate = Box::new(move |sent| {
         let is_data = sent.packet().info().kind == OpKind::ReadResponse;
@@ -266,7 +266,7 @@ fn remote_access_errors_reach_both_sides() {
                     .iter()
                     .any(|e| matches!(e, Event::NakSent { fault: Fault::RemoteAccess(_), .. }))
             );
-            // Both ends can tell a person what memory it was about.
+            // The events of both ends name the memory.
             let range = MemoryRange { addr: remote.addr, len: 100, key: remote.rkey };
             let refused = |e: &Event| match e {
                 Event::ResponderFailed { asked, .. } => *asked == Some(range),
@@ -339,7 +339,8 @@ fn a_request_whose_follower_fails_is_acknowledged_nevertheless() {
     let memory = pair.a.memory.clone();
     let lkey = memory.register(crate::testing::PD, buffer, 0, ALL, || 0x7700).unwrap();
     let remote = pair.b.remote(0);
-    // No receive yet: both are sent again later, and then the region of the second is gone.
+    // No receive is posted yet, so both are sent again later. By then the region of the second is
+    // deregistered.
     pair.a.post(1, SendOp::Write { remote, imm: Some(7) }, 0, 5000);
     let sges = [Sge { addr: 0, length: 100, lkey }].into_iter().collect();
     let (payload, flags) = (Payload::Sges(sges), SendFlags::SIGNALED);
@@ -430,7 +431,7 @@ fn copies_of_reads_answered_long_ago_do_not_count_as_outstanding() {
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 64, 8);
     pair.settle();
-    // The network held a copy back; it arrives together with the next request.
+    // The network delayed a copy; it arrives together with the next request.
     let copy = pair.log[0].clone();
     pair.inject(&copy);
     pair.a.post(2, SendOp::Read { remote }, 64, 8);
@@ -446,7 +447,7 @@ fn a_copy_of_a_read_does_not_cost_later_ones_their_answers() {
     pair.a.post(1, SendOp::Read { remote }, 64, 8);
     pair.settle();
     let copy = pair.log[0].clone();
-    // The next request is there, not yet answered, when a copy of the one before arrives.
+    // A copy of the first request arrives when the next request is there and not yet answered.
     let at = pair.log.len();
     pair.fate = Box::new(|sent| usize::from(!sent.forward));
     pair.a.post(2, SendOp::FetchAdd { remote, add: 1 }, 64, 8);
@@ -466,7 +467,7 @@ fn however_often_a_peer_asks_again_answers_are_bounded() {
     pair.settle();
     let request = pair.log[0].clone();
     let before = pair.log.len();
-    // One packet each, so that no answer takes the place of another.
+    // Each asks for one packet, so that no answer replaces another.
     for i in 0..100 {
         let mut repr = request.packet().to_repr();
         repr.bth.psn = repr.bth.psn.add(i);
@@ -685,13 +686,13 @@ fn a_reserved_opcode_is_refused() {
     assert_eq!(pair.b.qp.state(), QpState::Err);
 }
 
-/// The packets that b sends from now on, by kind, with their syndromes where they have one.
+/// The packets that b sent since log entry `from`: their kinds, and syndromes if they have one.
 fn answers(pair: &Pair, from: usize) -> Vec<(OpKind, Option<Syndrome>)> {
     let sent = pair.log[from..].iter().filter(|sent| !sent.forward);
     sent.map(|sent| (sent.packet().info().kind, sent.packet().aeth().map(|a| a.syndrome))).collect()
 }
 
-/// Hands what a sends to b, and nothing of what b says to a.
+/// Delivers a's packets to b, and none of b's to a.
 fn deliver_only(pair: &mut Pair) {
     let mut batch = crate::wire::TxBatch::new(crate::wire::TxLimits::default());
     pair.a.engine.poll_transmit(pair.now, &mut batch);
@@ -704,7 +705,7 @@ fn deliver_only(pair: &mut Pair) {
 fn a_queue_pair_in_err_sends_no_read_data() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
-    // The WRITE asks for no acknowledgement of its own: the READ's data is one.
+    // The WRITE does not ask for an acknowledgement: the READ's data acknowledges it.
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 100);
     pair.a.post(2, SendOp::Read { remote }, 0, 50 * 1024);
     pair.a.post(3, SendOp::FetchAdd { remote, add: 1 }, 0, 8);
@@ -728,7 +729,7 @@ fn read_data_that_has_begun_stops_at_err() {
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 0, 100 * 1024);
     deliver_only(&mut pair);
-    // Room for some of the packets.
+    // The batch has room for some of the packets only.
     let limits = crate::wire::TxLimits { batch_bytes: 5000, ..Default::default() };
     let mut batch = crate::wire::TxBatch::new(limits);
     pair.b.engine.poll_transmit(pair.now, &mut batch);
@@ -780,13 +781,13 @@ fn a_program_that_goes_to_err_before_a_refusal_has_left_stops_the_data_too() {
         answers(&pair, 0),
         [(OpKind::Acknowledge, Some(Syndrome::ACK)), (OpKind::Acknowledge, nak)]
     );
-    // The READ was in order: it is not blamed.
+    // The READ was correct, so it does not complete with the error.
     pair.run(LONG);
     let flushed = Status::WorkRequestFlushed;
     assert_eq!(pair.a.outcomes(), [(1, Status::RetryExceeded), (2, flushed)]);
 }
 
-/// Hands packets of a to b in this order, and lets both answer at once.
+/// Delivers packets of a to b in this order. Both may answer after each.
 fn inject_in_order(pair: &mut Pair, packets: &[crate::testing::Sent], order: &[usize]) {
     for &at in order {
         let packet = packets[at].clone();
@@ -795,7 +796,7 @@ fn inject_in_order(pair: &mut Pair, packets: &[crate::testing::Sent], order: &[u
     pair.settle();
 }
 
-/// Packets that a sends, one call each, so that each asks for an acknowledgement.
+/// Packets that a sends, with one call for each, so that each asks for an acknowledgement.
 fn sent_one_by_one(pair: &mut Pair, ops: &[SendOp]) -> Vec<crate::testing::Sent> {
     pair.fate = Box::new(|_| 0);
     for (id, &op) in (0..).zip(ops) {
@@ -838,7 +839,7 @@ fn a_gap_that_closes_before_it_is_reported_is_acknowledged() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     let packets = sent_one_by_one(&mut pair, &[SendOp::Write { remote, imm: None }; 2]);
-    // The second comes early, then both in order: the peer has sent it again meanwhile.
+    // The second comes early. Then both come in order, because the peer sends it again.
     inject_in_order(&mut pair, &packets, &[1, 0, 1]);
     let naks = pair.log.iter().filter(|sent| is_nak(sent)).count();
     assert_eq!((naks, pair.a.outcomes().len()), (0, 2));
@@ -866,7 +867,7 @@ proptest! {
         let mut pair = Pair::new();
         let mut state = seed | 1;
         let mut next = None;
-        // Requests overtake one another when they are sent for the first time.
+        // Requests are reordered when they are sent for the first time.
         pair.order = Box::new(move |packets| {
             let Some(first) = packets.first().filter(|sent| sent.forward) else { return };
             let psn = first.packet().psn();
@@ -905,7 +906,7 @@ proptest! {
 fn reset_and_destroy_take_back_the_completions_of_their_queue_pair() {
     for destroyed in [false, true] {
         let mut pair = Pair::new();
-        // Another queue pair with the same completion queue.
+        // Another queue pair uses the same completion queue.
         let other = crate::types::Qpn::new(0x13).unwrap();
         let other = pair.b.engine.create_qp(other, pair.b.qp.init().clone()).unwrap();
         let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;

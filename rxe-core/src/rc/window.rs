@@ -1,11 +1,12 @@
-//! How many packets may be unacknowledged: the link's window, halved when something is lost and
-//! grown again with every window that arrives whole. A peer whose socket buffer overflows would
-//! otherwise lose the same packets again and again, since go-back-N sends them all again.
+//! How many packets may be unacknowledged. The window starts at the link's limit, is halved when
+//! something is lost, and grows again with every window that arrives whole. Without this, a peer
+//! whose socket buffer overflows would lose the same packets again and again, because go-back-N
+//! sends them all again.
 //!
-//! After a timeout one packet asks, and the window doubles with each answered one up to half of
-//! what it was, as TCP's slow start has it (RFC 5681, 3.1): when many queue pairs fill one queue
-//! before the peer, half a window from each, sent at every timeout, would keep that queue full of
-//! what was sent before, until their retries are used up.
+//! After a timeout the window is one packet. It then doubles with each window that is answered, up
+//! to half of its old size, as in TCP's slow start (RFC 5681, 3.1). The reason: many queue pairs
+//! may fill one queue in front of the peer. If each sent half a window at every timeout, that queue
+//! would stay full of retransmissions until the retries are used up.
 
 use crate::service::QpView;
 use crate::types::Psn;
@@ -18,7 +19,8 @@ pub(super) struct SendWindow {
     threshold: u32,
     /// Acknowledged since the limit last grew.
     acknowledged: u32,
-    /// What was outstanding at the last loss: further losses below are the same one.
+    /// One past the highest PSN sent at the last loss. Further losses before it count as the same
+    /// loss.
     recover: Option<Psn>,
 }
 
@@ -29,12 +31,12 @@ impl SendWindow {
         Self { limit: max, max, threshold: max, acknowledged: 0, recover: None }
     }
 
-    /// Packets.
+    /// How many packets may be unacknowledged now.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The largest piece of a READ to ask for at once: with two of them the window is full.
+    /// How many packets of answer one READ request may ask for. Two such requests fill the window.
     pub(super) fn read_chunk(&self, max_rd_atomic: u8) -> u32 {
         if max_rd_atomic > 1 { (self.max / 2).max(1) } else { self.max }
     }
@@ -54,19 +56,19 @@ impl SendWindow {
         }
     }
 
-    /// What was lost has been lost again, though nothing else was.
+    /// The retransmission of a lost packet was lost too.
     pub(super) fn on_same_loss(&mut self) {
         self.limit = (self.limit / 2).max(1);
         self.threshold = self.limit;
     }
 
-    /// No answer came in time. `high` is the PSN behind the last packet that was sent.
+    /// No answer came in time. `high` is one past the highest PSN sent.
     pub(super) fn on_timeout(&mut self, high: Psn) {
         self.on_loss(high);
         self.limit = 1;
     }
 
-    /// The peer misses something. `high` is the PSN behind the last packet that was sent.
+    /// The peer reported a gap. `high` is one past the highest PSN sent.
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);

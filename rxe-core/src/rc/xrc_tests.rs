@@ -102,7 +102,7 @@ fn lost_packets_are_sent_again() {
     }
 }
 
-/// A message of two packets whose second names its queue by `word`.
+/// Sends a message of two packets whose second packet names its queue by `word`.
 fn second_packet_names(word: u32) -> Pair {
     let mut pair = pair();
     pair.b.receive(7, 0, 3000);

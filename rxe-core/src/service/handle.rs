@@ -1,5 +1,5 @@
-//! The side of a queue pair that programs hold: where requests are posted, from any thread, without
-//! the engine's lock.
+//! The side of a queue pair that programs hold. Any thread posts requests here, without the engine's
+//! lock.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::queue::{
 use crate::sync::{AtomicBool, AtomicU8, Ordering, SegQueue, fence};
 use crate::types::{QpCap, QpState, QpType, Qpn};
 
-/// QPs that an engine must look at. Shared by the engine and the handles of its QPs.
+/// The QPs that an engine must look at. The engine and the handles of its QPs share it.
 #[derive(Debug, Default)]
 pub struct Doorbells {
     rung: SegQueue<Qpn>,
 }
 
 impl Doorbells {
-    /// Whether nobody has posted since the engine looked.
+    /// Whether nothing was posted since the engine last looked.
     pub fn is_empty(&self) -> bool {
         self.rung.is_empty()
     }
 
-    /// Makes sure that everything posted until now is begun, by this thread or another.
+    /// Makes sure that this thread or another starts everything that is posted.
     ///
     /// `turn` turns the engine if its lock is free, and returns whether it was. A thread calls this
     /// after it has posted, and after it has released the engine's lock. No request is stranded:
@@ -51,7 +51,7 @@ impl Doorbells {
     }
 }
 
-/// What a new queue pair is made of. `ibv_qp_init_attr`, with its protection domain.
+/// The attributes of a new queue pair: `ibv_qp_init_attr`, and its protection domain.
 #[derive(Clone, Debug)]
 pub struct QpInit {
     /// The transport service.
@@ -62,25 +62,25 @@ pub struct QpInit {
     pub send_cq: Arc<CompletionQueue>,
     /// Where receives complete.
     pub recv_cq: Arc<CompletionQueue>,
-    /// Sizes.
+    /// The sizes of its queues.
     pub cap: QpCap,
     /// The shared queue that receives come from, instead of one of its own.
     pub srq: Option<Arc<SharedReceiveQueue>>,
-    /// The domain whose shared queues an XRC target QP delivers to.
+    /// The XRC domain of a target QP, which delivers to the domain's shared queues.
     pub xrcd: Option<Arc<XrcDomain>>,
     /// Whether every send request makes a completion, signalled or not.
     pub sq_sig_all: bool,
 }
 
-/// The side of a queue pair that programs post to. It is one block of memory, up to the first slots
-/// of its queues: with ten thousand queue pairs every cache line of a post is a miss.
+/// The side of a queue pair that programs post to. It is one block of memory that includes the first
+/// slots of its queues, because with ten thousand queue pairs every cache line of a post is a miss.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct QpHandle {
     state: AtomicU8,
     /// Whether the QP is among the rung doorbells already.
     rung: AtomicBool,
-    /// Whether it does not hear what it sends to groups that it is attached to.
+    /// Whether it does not receive its own datagrams to groups that it is attached to.
     blocks_loopback: AtomicBool,
     pub(crate) qpn: Qpn,
     doorbells: Arc<Doorbells>,
@@ -92,7 +92,7 @@ pub struct QpHandle {
 
 impl QpHandle {
     /// # Errors
-    /// There is not the memory for queues of these sizes.
+    /// There is not enough memory for queues of these sizes.
     pub(crate) fn new(
         qpn: Qpn,
         init: QpInit,
@@ -123,13 +123,13 @@ impl QpHandle {
         self.qpn
     }
 
-    /// What it was made of.
+    /// The attributes that it was made with.
     pub fn init(&self) -> &QpInit {
         &self.init
     }
 
-    /// Lets none of its own datagrams back in that it sends to groups it is attached to
-    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Other QPs hear them as ever.
+    /// From now on the QP does not receive its own datagrams to groups that it is attached to
+    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Other QPs still receive them.
     pub fn block_own_multicast(&self) {
         self.blocks_loopback.store(true, Ordering::Relaxed);
     }
@@ -138,7 +138,7 @@ impl QpHandle {
         self.blocks_loopback.load(Ordering::Relaxed)
     }
 
-    /// Its state, as of a moment ago.
+    /// Its state. The engine may change it at any moment.
     pub fn state(&self) -> QpState {
         QpState::from_verbs(u32::from(self.state.load(Ordering::Acquire))).unwrap_or_default()
     }
@@ -153,14 +153,14 @@ impl QpHandle {
         self.rq.outstanding()
     }
 
-    /// Hands a request to the send queue. The engine begins it when it is next turned. In the error
-    /// state it is taken too, and flushed. IBTA 11.4.1.1.
+    /// Posts a request to the send queue. The engine starts it when it next runs. In the error state
+    /// the request is accepted and flushed. IBTA 11.4.1.1.
     ///
     /// # Errors
-    /// The request is not taken if the QP is not yet ready to send, the queue is full, or the
-    /// request contradicts itself or the QP's limits.
+    /// The request is refused if the QP is not yet ready to send, if the queue is full, or if the
+    /// request contradicts itself or exceeds the QP's limits.
     pub fn post_send(&self, request: SendRequest) -> Result<(), VerbsError> {
-        // Of thousands of queue pairs this one is in no cache.
+        // If there are thousands of queue pairs, this one is in no cache.
         prefetch::until(self, offset_of!(Self, rq));
         prefetch::value(&self.sq);
         self.sq.prefetch();
@@ -171,10 +171,10 @@ impl QpHandle {
         Ok(())
     }
 
-    /// Whether [`QpHandle::post_send`] would take the request if the queue had room.
+    /// Checks whether [`QpHandle::post_send`] would accept the request if the queue had room.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `post_send`, except for a full queue.
     pub fn check_post_send(&self, request: &SendRequest) -> Result<(), VerbsError> {
         let state = self.state();
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
@@ -183,11 +183,11 @@ impl QpHandle {
         self.check_send(request)
     }
 
-    /// Hands a request to the receive queue. In the error state it is taken and flushed.
+    /// Posts a request to the receive queue. In the error state the request is accepted and flushed.
     /// IBTA 11.4.1.2.
     ///
     /// # Errors
-    /// The request is not taken if the QP is in RESET, the queue is full, or the scatter list is
+    /// The request is refused if the QP is in RESET, if the queue is full, or if the scatter list is
     /// longer than the QP was made for.
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), VerbsError> {
         prefetch::until(self, offset_of!(Self, sq));
@@ -215,10 +215,10 @@ impl QpHandle {
         self.state.swap(state as u8, Ordering::AcqRel);
     }
 
-    /// Says that the engine has seen the doorbell; what is posted from now on rings again.
+    /// Records that the engine has seen the doorbell. The next post rings it again.
     pub(crate) fn doorbell_seen(&self) {
-        // A swap, not a store: it reads what a poster wrote that did not ring again, and so sees
-        // what that poster had put into the ring before.
+        // A swap, not a store: it reads the value of a poster that found the doorbell rung and did
+        // not ring again. So the engine sees the request that this poster had put into the ring.
         self.rung.swap(false, Ordering::SeqCst);
     }
 
@@ -244,7 +244,7 @@ impl QpHandle {
             }
         }
         check_limit("bytes in a message", bytes, self.max_message)?;
-        // Devices allow more, and use the first 8 bytes of the list.
+        // A longer list is allowed: devices use its first 8 bytes.
         if request.op.is_atomic() && bytes < 8 {
             return Err(VerbsError::InvalidRequest {
                 why: "the result of an atomic is 8 bytes: give it a scatter list of 8 bytes",
@@ -274,7 +274,7 @@ impl QpHandle {
     }
 }
 
-/// Whether the service has the operation. IBTA table 22 (9.1).
+/// Checks that the service has the operation. IBTA table 22 (9.1).
 fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsError> {
     const NOT_XRC: &str = "only XRC requests name a shared receive queue of the peer";
     let why = match (service, &request.op) {
@@ -317,7 +317,8 @@ mod tests {
 
     #[test]
     fn what_a_poster_needs_of_a_queue_pair_takes_few_cache_lines() {
-        // Each costs some nanoseconds a message where there are thousands: docs/performance.md.
+        // With thousands of queue pairs each line costs some nanoseconds per message:
+        // docs/performance.md.
         let receives = offset_of!(QpHandle, sq);
         assert!(receives <= 3 * 64, "{receives} bytes");
         assert!(size_of::<QpHandle>() <= 6 * 64, "{} bytes", size_of::<QpHandle>());

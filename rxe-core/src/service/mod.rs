@@ -1,5 +1,5 @@
-//! What a transport service sees of its queue pair and its engine: the surroundings of a call, the view
-//! of its queue pair, the handle that programs post to, and what the services do alike.
+//! What a transport service sees of its queue pair and its engine: the context of a call, the view
+//! of the queue pair, the handle that programs post to, and the code that the services share.
 
 mod handle;
 mod receives;
@@ -17,7 +17,7 @@ use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue}
 use crate::types::{Key, Mtu, QpAttr, QpType, Qpn, Time};
 use crate::wire::{DropReason, NetHeader, Service};
 
-/// What never changes of a QP: a copy of what its handle says.
+/// The properties of a QP that never change, copied from its handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QpIdentity {
     pub(crate) qpn: Qpn,
@@ -27,7 +27,7 @@ pub(crate) struct QpIdentity {
     pub(crate) max_message: u64,
 }
 
-/// What both sides of a QP need to know and neither changes.
+/// The read-only view of a QP that its two sides share.
 #[derive(Clone, Copy)]
 pub(crate) struct QpView<'a> {
     pub(crate) handle: &'a QpHandle,
@@ -35,7 +35,7 @@ pub(crate) struct QpView<'a> {
     pub(crate) attr: &'a QpAttr,
     pub(crate) net: NetHeader,
     pub(crate) window: Window,
-    /// The shared queue that the XRC request being handled names.
+    /// The shared queue that the present XRC request names.
     pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
 }
 
@@ -44,7 +44,7 @@ impl QpView<'_> {
         self.identity.qpn
     }
 
-    /// Under which service packets travel.
+    /// The transport service, as in the opcodes of packets.
     pub(crate) fn service(&self) -> Service {
         match self.identity.service {
             QpType::Rc => Service::Rc,
@@ -54,12 +54,13 @@ impl QpView<'_> {
         }
     }
 
-    /// The protection domain that a peer's keys must belong to. For XRC that of the queue named.
+    /// The protection domain that a peer's keys must belong to. For XRC, that of the named queue.
     pub(crate) fn pd(&self) -> PdId {
         self.target.map_or(self.identity.pd, |srq| srq.pd())
     }
 
-    /// The protection domain of the receives' buffers: for a shared queue, its own. IBTA 10.2.9.3.
+    /// The protection domain of receive buffers: that of the shared queue, if there is one.
+    /// IBTA 10.2.9.3.
     pub(crate) fn receive_pd(&self) -> PdId {
         match (self.target, &self.handle.rq) {
             (Some(srq), _) | (None, Receives::Shared(srq)) => srq.pd(),
@@ -92,7 +93,7 @@ impl QpView<'_> {
     }
 }
 
-/// How much one QP may leave unacknowledged.
+/// How much a QP may leave unacknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) packets: u32,
@@ -101,7 +102,7 @@ pub(crate) struct Window {
     pub(crate) max_mtu: Mtu,
 }
 
-/// The surroundings in which a QP works for the length of one call.
+/// The context of one call into a QP.
 pub(crate) struct Ctx<'a> {
     pub(crate) now: Time,
     pub(crate) mem: &'a MemoryGuard<'a>,
@@ -121,7 +122,7 @@ impl<'a> Ctx<'a> {
         Self { now, mem, events, window, overflow: false }
     }
 
-    /// Memory that a peer names, for a QP.
+    /// Looks up memory that a peer names, to be read.
     pub(crate) fn remote(
         &self,
         view: &QpView<'_>,
@@ -133,7 +134,7 @@ impl<'a> Ctx<'a> {
         self.mem.remote(view.pd(), view.qpn(), rkey, addr, len, need)
     }
 
-    /// The same to be written.
+    /// Looks up memory that a peer names, to be written.
     pub(crate) fn remote_writable(
         &self,
         view: &QpView<'_>,
@@ -145,14 +146,14 @@ impl<'a> Ctx<'a> {
         self.mem.remote_writable(view.pd(), view.qpn(), rkey, addr, len, need)
     }
 
-    /// Tells why a copy of the program's memory failed, if the memory itself was not there.
+    /// Emits an event if a copy failed because the program's memory is not mapped.
     pub(crate) fn faulted(&mut self, view: &QpView<'_>, why: AccessError) {
         if let AccessError::Faulted(fault) = why {
             self.events.emit(Event::MemoryFaulted { qpn: view.qpn(), fault });
         }
     }
 
-    /// Drops the packet being handled.
+    /// Drops the present packet.
     pub(crate) fn drop_packet(&mut self, view: &QpView<'_>, reason: DropReason) {
         let psn = self.events.psn;
         self.events.emit(Event::Dropped { reason, qpn: Some(view.qpn()), psn });
@@ -169,10 +170,11 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// The QP can not go on: the failing request has its completion, the rest must be flushed.
+/// The QP can not go on. The failed request has its completion; the others must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionError;
 
-/// Only the send side can not go on (UC, UD): likewise.
+/// The send side of a UC or UD QP can not go on. The failed request has its completion; the others
+/// must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendError;

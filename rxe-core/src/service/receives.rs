@@ -1,4 +1,4 @@
-//! Where a queue pair's receives come from: its own queue or a shared one.
+//! The source of a queue pair's receives: its own queue or a shared one.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::queue::{RecvRequest, SharedReceiveQueue, WorkRing};
 pub(crate) enum Receives {
     /// Its own queue.
     Own(WorkRing<RecvRequest>),
-    /// A queue shared with others.
+    /// A queue shared with other QPs.
     Shared(Arc<SharedReceiveQueue>),
     /// None: XRC QPs deliver to the queues that requests name.
     None,
@@ -28,7 +28,8 @@ impl Receives {
         }
     }
 
-    /// The next receive of the QP's own queue; those of a shared one are not the QP's to flush.
+    /// The next receive of the QP's own queue, to be flushed. Receives of a shared queue are not
+    /// flushed with the QP.
     pub(crate) fn take_own(&self) -> Option<RecvRequest> {
         match self {
             Self::Own(ring) => ring.take(),
@@ -36,7 +37,7 @@ impl Receives {
         }
     }
 
-    /// A receive is complete.
+    /// Frees the slot of a receive that is complete.
     pub(crate) fn release(&self) {
         if let Self::Own(ring) = self {
             ring.release();
@@ -80,7 +81,7 @@ impl Receives {
     }
 }
 
-/// The next receive of a shared queue, with its event.
+/// The next receive of a shared queue. Emits the event if that reaches the queue's limit.
 pub(crate) fn take_shared(srq: &SharedReceiveQueue, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
     let taken = srq.take()?;
     if taken.limit_reached {

@@ -1,4 +1,4 @@
-//! What the requesters of all services do alike: check a request's memory, complete it, drain.
+//! What all requesters share: checking a request's memory, completing it, draining the queue.
 
 use super::{Ctx, QpView};
 use crate::mem::{Access, AccessError};
@@ -6,7 +6,7 @@ use crate::queue::{
     Completion, CompletionOp, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
 };
 
-/// Whether the request's local memory may be used as it says.
+/// Checks that the request may use its local memory as it says.
 pub(crate) fn check_memory(
     request: &SendRequest,
     view: &QpView<'_>,
@@ -15,7 +15,7 @@ pub(crate) fn check_memory(
     bad_memory(request, view, ctx).map_or(Ok(()), |_| Err(Status::LocalProtection))
 }
 
-/// The first element of the request's list that may not be used as it says, and why.
+/// The first element of the request's list that it may not use, and why.
 pub(crate) fn bad_memory(
     request: &SendRequest,
     view: &QpView<'_>,
@@ -26,7 +26,7 @@ pub(crate) fn bad_memory(
     ctx.mem.find_bad(view.identity.pd, list, need)
 }
 
-/// Carries out a request that sends nothing.
+/// Executes a request that sends nothing.
 pub(crate) fn do_local(
     request: &SendRequest,
     view: &QpView<'_>,
@@ -45,7 +45,7 @@ pub(crate) fn do_local(
     }
 }
 
-/// Gives back the request's place and, where the program wants it, a completion.
+/// Frees the request's slot, and makes a completion if the program wants one.
 pub(crate) fn complete_send(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -67,7 +67,7 @@ pub(crate) fn complete_send(
     ctx.complete(&init.send_cq, completion);
 }
 
-/// As what a request completes.
+/// The kind of completion of a request.
 pub(crate) const fn completion_op(op: &SendOp) -> CompletionOp {
     match op {
         SendOp::Send { .. } | SendOp::SendInvalidate { .. } => CompletionOp::Send,
@@ -87,9 +87,9 @@ pub(crate) const fn completion_op(op: &SendOp) -> CompletionOp {
 pub(crate) enum Drain {
     #[default]
     No,
-    /// Nothing new begins; what has begun goes on.
+    /// No request is started; those that are started continue.
     Draining,
-    /// Drained, and said so.
+    /// Drained, and the event is emitted.
     Drained,
 }
 
@@ -98,7 +98,7 @@ impl Drain {
         *self = Self::Draining;
     }
 
-    /// Whether the queue has just drained; true once.
+    /// Whether the queue has just drained. Returns `true` only once.
     pub(crate) fn take_drained(&mut self, busy: bool) -> bool {
         let drained = *self == Self::Draining && !busy;
         if drained {

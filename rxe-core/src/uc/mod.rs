@@ -1,5 +1,5 @@
-//! Unreliable connection: SEND and WRITE without acknowledgements. A message that loses a packet is
-//! lost whole and silently. IBTA 9.8.2.
+//! Unreliable connection: SEND and WRITE without acknowledgements. If one packet is lost, the whole
+//! message is lost, without an error. IBTA 9.8.2.
 
 mod requester;
 mod responder;

@@ -1,4 +1,4 @@
-//! The requester: a request is complete when its last packet has left. IBTA 9.8.2.1.
+//! The requester. A request is complete when its last packet has left. IBTA 9.8.2.1.
 
 use crate::message::{Outgoing, Segment, packets};
 use crate::queue::{SendRequest, Status};
@@ -31,7 +31,7 @@ impl Requester {
         Self { next: sq_psn, ..Self::default() }
     }
 
-    /// Sends up to `budget` packets. Whether it stopped although more may be sent.
+    /// Sends up to `budget` packets. Returns whether more may be sent.
     pub(crate) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -63,7 +63,7 @@ impl Requester {
                 let done = self.sending.take();
                 let Some((message, _)) = done else { return Ok(false) };
                 if let Err(why) = emitted {
-                    // The region, or its memory, went away under the request.
+                    // The region was deregistered, or its memory unmapped, during the request.
                     ctx.faulted(view, why);
                     complete_send(view, ctx, &message.request, Status::LocalProtection);
                     return Err(SendError);
@@ -74,7 +74,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// Takes the next request. Whether there is one.
+    /// Takes the next request. Returns whether there is one.
     fn begin(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<bool, SendError> {
         if self.drain != Drain::No {
             return Ok(false);
@@ -104,7 +104,7 @@ impl Requester {
         self.sending.is_some() || (self.drain == Drain::No && !view.handle.sq.is_empty())
     }
 
-    /// Completes everything, begun or not, as flushed.
+    /// Completes all requests, started or not, as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         let begun = self.sending.take().map(|(message, _)| message.request);
         let rest = std::iter::from_fn(|| view.handle.sq.take());

@@ -1,5 +1,5 @@
-//! The responder: a packet that is not the expected one ends the message that it belongs to; the
-//! next First or Only begins anew, whatever its PSN. IBTA 9.8.2.2.
+//! The responder. A packet with an unexpected PSN ends the message that it belongs to. The next
+//! First or Only packet begins a new message, whatever its PSN. IBTA 9.8.2.2.
 
 use crate::event::Fault;
 use crate::message::{Assembly, Delivered, check};
@@ -23,13 +23,13 @@ impl Responder {
         Self { expected: rq_psn, ..Self::default() }
     }
 
-    /// Takes a request. Nothing is ever answered.
+    /// Takes a request. Requests are never answered.
     pub(crate) fn receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         let info = packet.info();
         let in_sequence = packet.psn() == self.expected;
         self.expected = packet.psn().next();
         if info.starts {
-            // What came before, if it is not complete, never will be.
+            // An incomplete message before it will never be completed.
             self.message.give_up();
             self.skipping = false;
         } else if !in_sequence || self.skipping {
@@ -89,8 +89,8 @@ impl Responder {
     }
 }
 
-/// Under which reason the message is dropped, and how its receive completes where the fault is the
-/// program's own. IBTA 9.9.3, table 60.
+/// The reason to drop the message, and, if the fault is the program's own, the status of its
+/// receive. IBTA 9.9.3, table 60.
 fn consequence(fault: Fault) -> (DropReason, Option<Status>) {
     match fault {
         Fault::ReceiverNotReady => (DropReason::ReceiveQueueEmpty, None),

@@ -1,4 +1,4 @@
-//! UC requester and responder against each other.
+//! A UC requester and responder together.
 
 use crate::qp::{QpCap, QpState, QpType};
 use crate::queue::{CompletionOp, Immediate, Payload, SendOp, SendRequest, Status};

@@ -1,5 +1,5 @@
-//! Unreliable datagram: one packet a message, to anybody, with the GRH delivered in front of the
-//! payload. IBTA 9.8.3.
+//! Unreliable datagram: each message is one packet, to any queue pair. The GRH is delivered in front
+//! of the payload. IBTA 9.8.3.
 
 mod requester;
 mod responder;

@@ -1,4 +1,4 @@
-//! The requester: one packet a request, complete when it has left. IBTA 9.8.3.1.
+//! The requester: each request is one packet, and complete when it has left. IBTA 9.8.3.1.
 
 use crate::mem::{Spans, append_spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
@@ -19,7 +19,7 @@ impl Requester {
         Self { next: sq_psn, ..Self::default() }
     }
 
-    /// Sends up to `budget` datagrams. Whether it stopped although more may be sent.
+    /// Sends up to `budget` datagrams. Returns whether more may be sent.
     pub(crate) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -96,7 +96,7 @@ impl Requester {
         self.drain == Drain::No && !view.handle.sq.is_empty()
     }
 
-    /// Completes everything as flushed.
+    /// Completes all requests as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         while let Some(request) = view.handle.sq.take() {
             complete_send(view, ctx, &request, Status::WorkRequestFlushed);
@@ -121,8 +121,8 @@ impl Requester {
     }
 }
 
-/// A request's Q_Key with the high bit set stands for the queue pair's own: only the privileged may
-/// choose such a one. C10-15.
+/// The Q_Key of a datagram. If the request's Q_Key has the high bit set, the queue pair's own is
+/// sent: only privileged programs may choose such a Q_Key. C10-15.
 fn qkey_sent(request: Qkey, own: Qkey) -> Qkey {
     if request.is_controlled() { own } else { request }
 }

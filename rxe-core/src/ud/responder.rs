@@ -1,4 +1,4 @@
-//! The responder: each datagram takes one receive, or is dropped. IBTA 9.8.3.2.
+//! The responder: each datagram consumes one receive or is dropped. IBTA 9.8.3.2.
 
 use crate::mem::write_spans;
 use crate::message::{complete_receive, complete_receive_failed};
