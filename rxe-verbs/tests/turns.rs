@@ -3,7 +3,6 @@
 mod common;
 
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,29 +48,22 @@ fn other_queue_pairs_go_on_while_a_peer_reads_sixteen_gibibytes() {
         thread::yield_now();
     }
 
-    // Meanwhile an innocent connection to the same device goes on, and so do verbs on it.
+    // Meanwhile an innocent connection to the same device goes on.
     let inbox = b.region(8);
-    let ended = AtomicBool::new(false);
-    let (messages, verbs) = thread::scope(|scope| {
-        let verbs = scope.spawn(|| {
-            let mut times = Vec::new();
-            while !ended.load(Ordering::Relaxed) {
-                let before = Instant::now();
-                drop(b.pd.qp(&b.cq).build().unwrap());
-                times.push(before.elapsed());
-            }
-            times
-        });
-        let mut messages = Vec::new();
-        for id in 0..2_000 {
-            let before = Instant::now();
-            a.qp.write_bytes(id, b"innocent", inbox.remote(0)).post().unwrap();
-            assert_eq!(a.ok().id, id);
-            messages.push(before.elapsed());
-        }
-        ended.store(true, Ordering::Relaxed);
-        (messages, verbs.join().unwrap())
-    });
+    let mut messages = Vec::new();
+    for id in 0..2_000 {
+        let before = Instant::now();
+        a.qp.write_bytes(id, b"innocent", inbox.remote(0)).post().unwrap();
+        assert_eq!(a.ok().id, id);
+        messages.push(before.elapsed());
+    }
+    // So do verbs.
+    let mut verbs = Vec::new();
+    for _ in 0..500 {
+        let before = Instant::now();
+        drop(b.pd.qp(&b.cq).build().unwrap());
+        verbs.push(before.elapsed());
+    }
     let sent = b.device.counters().sent_pkts;
     println!("50, 99, 99.9, 100 % of messages: {:?}", percentiles(messages));
     println!("50, 99, 99.9, 100 % of verbs: {:?}", percentiles(verbs));

@@ -86,7 +86,7 @@ fn run(shard: &Shard, mut follow: Option<Follow>) -> Result<()> {
 
 /// Does all there is to do. How many packets came, and whether it is the driver who watches.
 fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
-    let turned = shard.with(|core| {
+    let turned = shard.with_turn(|core| {
         if timer {
             core.armed.timer_gone();
         }

@@ -17,7 +17,7 @@ use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
 use rxe_net::{Backend, NetError, NonBlocking};
 
-use super::policy::{AckPolicy, Interest, Plan, TICK};
+use super::policy::{AckPolicy, Interest, Plan, TICK, TurnLimit};
 use super::turn::Core;
 use super::unsent::{Claim, Unsent};
 use super::watch::Watch;
@@ -110,6 +110,17 @@ impl Shard {
     /// # Errors
     /// The device has failed, before or in this.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
+        self.with_turn(|core| {
+            if core.unfinished {
+                // The driver goes on with the long transfer; this caller need not.
+                core.limit = TurnLimit::one_step();
+            }
+            f(core)
+        })
+    }
+
+    /// As [`Shard::with`], and the turn is a whole one.
+    pub(super) fn with_turn<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
         self.check()?;
         let mut core = self.lock();
         if core.waiting {
@@ -192,7 +203,7 @@ impl Shard {
 
     /// Turns everything.
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
-        let result = self.with(|core| {
+        let result = self.with_turn(|core| {
             core.watchers.turned_inline();
             core.receive(budget, &self.watch)
         })?;

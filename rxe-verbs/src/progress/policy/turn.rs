@@ -13,7 +13,7 @@ pub(super) const MAX_STEPS: u32 = 16;
 
 /// After this time a turn takes no further step. A step is up to 512 KiB, which takes some 0.1 ms on
 /// an idle machine.
-pub(super) const MAX_TIME: Duration = Duration::from_micros(500);
+pub(super) const MAX_TIME: Duration = Duration::from_micros(250);
 
 /// What a turn has used up.
 #[derive(Debug, Default)]
@@ -24,6 +24,11 @@ pub(in crate::progress) struct TurnLimit {
 }
 
 impl TurnLimit {
+    /// One step: for a caller of a verb, when the driver is busy with a long transfer anyway.
+    pub(in crate::progress) fn one_step() -> Self {
+        Self { steps: MAX_STEPS - 1, since: None }
+    }
+
     /// A step begins at `now`.
     pub(in crate::progress) fn begin(&mut self, now: Time) {
         self.since.get_or_insert(now);
@@ -62,10 +67,18 @@ mod tests {
     fn a_turn_of_slow_steps_ends_after_its_time() {
         let mut turn = TurnLimit::default();
         turn.begin(at(100));
-        assert!(turn.goes_on(at(300)));
-        turn.begin(at(300));
-        assert!(turn.goes_on(at(599)));
-        assert!(!turn.goes_on(at(600)));
+        assert!(turn.goes_on(at(200)));
+        turn.begin(at(200));
+        assert!(turn.goes_on(at(349)));
+        assert!(!turn.goes_on(at(350)));
+    }
+
+    #[test]
+    fn a_caller_beside_a_long_transfer_takes_one_step() {
+        let mut turn = TurnLimit::one_step();
+        turn.begin(at(0));
+        assert!(!turn.goes_on(at(0)));
+        assert!(turn.hands_over());
     }
 
     #[test]
