@@ -60,7 +60,7 @@ impl GidTable {
     /// Becomes the table of the interface as it is now, as the kernel does it: a GID that stays
     /// keeps its index, one that is gone leaves an empty entry (GID zero), a new one takes the
     /// first empty entry, or else a further one.
-    pub fn follow(&mut self, interface: &Interface) {
+    pub fn update(&mut self, interface: &Interface) {
         let now = Self::of(interface);
         for old in &mut self.0 {
             let same = now.0.iter().find(|new| new.gid == old.gid);
@@ -229,17 +229,17 @@ mod tests {
     #[test]
     fn gids_that_stay_keep_their_index_and_new_ones_fill_the_gaps() {
         let mut table = interface(Some(MAC), &["10.0.0.1", "10.0.0.2", "fd00::1"]).gids();
-        let mut follow = |addresses: &[&str]| {
-            table.follow(&interface(Some(MAC), addresses));
+        let mut update = |addresses: &[&str]| {
+            table.update(&interface(Some(MAC), addresses));
             let gids = table.usable();
             gids.iter().map(|g| g.to_ip().to_string()).collect::<Vec<_>>()
         };
         let (gone, v6) = ("::", "fd00::1");
-        assert_eq!(follow(&["10.0.0.2", v6]), [gone, gone, "10.0.0.2", v6]);
-        assert_eq!(follow(&["10.0.0.2", "10.0.0.3", v6]), [gone, "10.0.0.3", "10.0.0.2", v6]);
-        assert_eq!(follow(&["10.0.0.3", DEFAULT]), [DEFAULT, "10.0.0.3", gone, gone]);
+        assert_eq!(update(&["10.0.0.2", v6]), [gone, gone, "10.0.0.2", v6]);
+        assert_eq!(update(&["10.0.0.2", "10.0.0.3", v6]), [gone, "10.0.0.3", "10.0.0.2", v6]);
+        assert_eq!(update(&["10.0.0.3", DEFAULT]), [DEFAULT, "10.0.0.3", gone, gone]);
         let all = ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
-        assert_eq!(follow(&all)[1..], ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+        assert_eq!(update(&all)[1..], ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
         assert_eq!(table.position(&DEFAULT.parse::<IpAddr>().unwrap().into()), Some(0));
     }
 

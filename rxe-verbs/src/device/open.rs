@@ -15,8 +15,8 @@ use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
 use rxe_net::{PcapHandle, Sharing};
 
-use super::follow::Live;
 use super::numbers::Numbers;
+use super::port_monitor::PortData;
 use super::quota::Quotas;
 use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
@@ -39,7 +39,7 @@ pub(super) struct DeviceInner {
     pub(super) backend: &'static str,
     pub(super) numbers: Numbers,
     /// What changes with the interface.
-    pub(super) live: Arc<Live>,
+    pub(super) port: Arc<PortData>,
     pub(super) mtu: Mtu,
     pub(super) limits: Limits,
     pub(super) quotas: Quotas,
@@ -98,7 +98,7 @@ impl Device {
     /// What its port is like now.
     pub fn port_attr(&self) -> PortAttr {
         let max_msg_sz = u32::try_from(self.inner.limits.max_message).unwrap_or(u32::MAX);
-        PortAttr { max_msg_sz, ..PortAttr::of(&self.inner.live.interface()) }
+        PortAttr { max_msg_sz, ..PortAttr::of(&self.inner.port.interface()) }
     }
 
     /// `udp`, `packet`, …
@@ -116,12 +116,12 @@ impl Device {
     /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the
     /// program has named them. [`Gid::ZERO`] stands where nothing can be sent from.
     pub fn gids(&self) -> Arc<[Gid]> {
-        self.inner.live.gids()
+        self.inner.port.gids()
     }
 
     /// The GID table as a kernel device shows it: with the entries that nothing can be sent from.
     pub fn gid_table(&self) -> Vec<Gid> {
-        match self.inner.live.table() {
+        match self.inner.port.table() {
             Some(table) => table.iter().map(|entry| entry.gid).collect(),
             None => self.gids().to_vec(),
         }
@@ -129,7 +129,7 @@ impl Device {
 
     /// The index of the own address that is used where a program names none.
     pub fn preferred_gid(&self) -> u16 {
-        let of_table = self.inner.live.table().and_then(|table| table.preferred());
+        let of_table = self.inner.port.table().and_then(|table| table.preferred());
         self.index(of_table.or_else(|| self.gids().iter().position(|g| !g.is_zero())))
     }
 
@@ -138,7 +138,7 @@ impl Device {
     pub fn gid_index_for(&self, peer: Gid) -> u16 {
         let ip = peer.to_ip();
         let of_family = |g: &Gid| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4();
-        let of_table = self.inner.live.table().and_then(|table| table.preferred_for(ip));
+        let of_table = self.inner.port.table().and_then(|table| table.preferred_for(ip));
         match of_table.or_else(|| self.gids().iter().position(of_family)) {
             Some(at) => self.index(Some(at)),
             None => self.preferred_gid(),

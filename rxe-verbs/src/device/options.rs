@@ -15,9 +15,9 @@ use rxe_net::{
     PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend, UdpConfig,
 };
 
-use super::follow::{Follow, Live};
 use super::numbers::Numbers;
 use super::open::DeviceInner;
+use super::port_monitor::{PortData, PortMonitor};
 use super::quota::Quotas;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
@@ -213,23 +213,24 @@ impl OpenOptions {
             acks: self.acks,
         })?);
         let table = (!named).then(|| info.gids().clone());
-        let live = Arc::new(Live::new(info.interface().clone(), table, gids.into()));
+        let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
         let numbers = Numbers::new(share.clone());
-        let follow = monitor
-            .map(|monitor| Follow::new(monitor, share, Arc::clone(&live), Arc::clone(&asyncs)));
-        let follow = follow.transpose()?;
+        let port_monitor = monitor.map(|monitor| {
+            PortMonitor::new(monitor, share, Arc::clone(&port), Arc::clone(&asyncs))
+        });
+        let port_monitor = port_monitor.transpose()?;
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
             numbers,
             info,
-            live,
+            port,
             mtu,
             limits,
             quotas: Quotas::new(&limits),
             memory,
             asyncs,
             capture,
-            _driver: Driver::start(Arc::clone(&shard), follow)?,
+            _driver: Driver::start(Arc::clone(&shard), port_monitor)?,
             shard,
             next_pd: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),

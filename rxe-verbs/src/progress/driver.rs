@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::Shard;
 use super::policy::AdaptivePolling;
 use super::watch::Woken;
-use crate::device::Follow;
+use crate::device::PortMonitor;
 use crate::error::{Error, Result};
 use crate::os::now;
 
@@ -23,16 +23,16 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// `follow` is told when the interface may have changed.
-    pub(crate) fn start(shard: Arc<Shard>, follow: Option<Follow>) -> Result<Self> {
-        if let Some(follow) = &follow {
-            for fd in follow.fds() {
+    /// `port_monitor` is told when the interface may have changed.
+    pub(crate) fn start(shard: Arc<Shard>, port_monitor: Option<PortMonitor>) -> Result<Self> {
+        if let Some(port_monitor) = &port_monitor {
+            for fd in port_monitor.fds() {
                 shard.watch.add_interface(fd)?;
             }
         }
         let theirs = Arc::clone(&shard);
         let run = move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| run(&theirs, follow)));
+            let ended = catch_unwind(AssertUnwindSafe(|| run(&theirs, port_monitor)));
             if !theirs.stop.load(Ordering::Acquire) {
                 theirs.fail(match ended {
                     Ok(Err(e)) => e.to_string(),
@@ -60,16 +60,16 @@ impl Drop for Driver {
     }
 }
 
-fn run(shard: &Shard, mut follow: Option<Follow>) -> Result<()> {
+fn run(shard: &Shard, mut port_monitor: Option<PortMonitor>) -> Result<()> {
     let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut polling = AdaptivePolling::new(cpus);
     let mut woken = Woken::default();
     let mut turns = 0u32;
     while !shard.stop.load(Ordering::Acquire) {
         if woken.interface
-            && let Some(follow) = &mut follow
+            && let Some(port_monitor) = &mut port_monitor
         {
-            follow.update(shard)?;
+            port_monitor.update(shard)?;
         }
         let (packets, alone) = turn(shard, woken.timer)?;
         woken = Woken::default();

@@ -27,9 +27,9 @@ use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
 use crate::progress::Shard;
 
-/// What changes.
+/// What changes about a device's port: the interface behind it, and its GID table.
 #[derive(Debug)]
-pub(super) struct Live(RwLock<State>);
+pub(super) struct PortData(RwLock<State>);
 
 #[derive(Clone, Debug)]
 struct State {
@@ -40,7 +40,7 @@ struct State {
     gids: Arc<[Gid]>,
 }
 
-impl Live {
+impl PortData {
     pub(super) fn new(interface: Interface, table: Option<GidTable>, gids: Arc<[Gid]>) -> Self {
         Self(RwLock::new(State { interface, table, gids }))
     }
@@ -60,27 +60,27 @@ impl Live {
 
 /// Keeps a device up to date. Its descriptors are readable when there may be something to do.
 #[derive(Debug)]
-pub(crate) struct Follow {
+pub(crate) struct PortMonitor {
     monitor: InterfaceMonitor,
     share: Option<Arc<Share>>,
-    live: Arc<Live>,
+    port: Arc<PortData>,
     asyncs: Arc<AsyncEvents>,
     /// The interface has changed since it was last looked at.
     stale: bool,
     /// What comes when its addresses have been entered.
-    coming: Option<State>,
+    pending: Option<State>,
     entered: Arc<Entered>,
     /// Why not all addresses can be used.
-    trouble: Option<String>,
+    failure: Option<String>,
     /// How long to wait before they are tried again.
-    pause: Duration,
+    backoff: Duration,
     /// It is time to try.
     retry: bool,
 }
 
 /// How long to wait before addresses are tried again: at first, and at most.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(64);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(64);
 
 /// Whether new addresses have been entered.
 #[derive(Debug)]
@@ -92,13 +92,13 @@ struct Entered {
 }
 
 impl Entered {
-    fn tell(&self) {
+    fn notify(&self) {
         self.flag.store(true, Ordering::Release);
         self.fd.set();
     }
 
     /// Says at this moment that it is time to try again, unless the device is closed before.
-    fn tell_to_retry(this: &Weak<Self>, at: Instant) {
+    fn retry_at(this: &Weak<Self>, at: Instant) {
         /// A closed device's thread ends after so long.
         const STEP: Duration = Duration::from_millis(500);
         loop {
@@ -121,11 +121,11 @@ impl Entered {
     }
 }
 
-impl Follow {
+impl PortMonitor {
     pub(super) fn new(
         monitor: InterfaceMonitor,
         share: Option<Arc<Share>>,
-        live: Arc<Live>,
+        port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
     ) -> Result<Self> {
         let entered = Arc::new(Entered {
@@ -136,13 +136,13 @@ impl Follow {
         Ok(Self {
             monitor,
             share,
-            live,
+            port,
             asyncs,
             stale: false,
-            coming: None,
+            pending: None,
             entered,
-            trouble: None,
-            pause: FIRST_PAUSE,
+            failure: None,
+            backoff: MIN_BACKOFF,
             retry: false,
         })
     }
@@ -152,66 +152,66 @@ impl Follow {
     /// # Errors
     /// The device has failed, or the system can not be asked any more.
     pub(crate) fn update(&mut self, shard: &Shard) -> Result<()> {
-        let index = self.live.0.read().interface.index;
-        let changed = self.monitor.changed(index).map_err(cannot_ask)?;
+        let index = self.port.0.read().interface.index;
+        let changed = self.monitor.changed(index).map_err(query_failed)?;
         self.stale |= changed;
         // Whatever for: what stays readable keeps the driver awake.
         let entered = self.entered.take();
         self.retry |= self.entered.retry.swap(false, Ordering::Acquire);
-        if self.coming.is_some() && !entered {
+        if self.pending.is_some() && !entered {
             // Its port may go down meanwhile; other addresses wait for those that come.
             if changed {
-                self.look_at_port()?;
+                self.refresh_port()?;
             }
             return Ok(());
         }
-        if let Some(now) = self.coming.take() {
-            self.move_to(shard, &now)?;
+        if let Some(now) = self.pending.take() {
+            self.apply(shard, &now)?;
         }
         if std::mem::take(&mut self.stale) {
-            self.pause = FIRST_PAUSE;
-            self.look(shard)?;
+            self.backoff = MIN_BACKOFF;
+            self.refresh(shard)?;
         }
-        if self.coming.is_none() && std::mem::take(&mut self.retry) && self.trouble.is_some() {
-            let now = self.live.0.read().clone();
-            if self.begin_to_enter(&now.gids) {
-                self.coming = Some(now);
+        if self.pending.is_none() && std::mem::take(&mut self.retry) && self.failure.is_some() {
+            let now = self.port.0.read().clone();
+            if self.start_entering(&now.gids) {
+                self.pending = Some(now);
             }
         }
         Ok(())
     }
 
-    fn look(&mut self, shard: &Shard) -> Result<()> {
-        let before = self.live.0.read().clone();
-        let Some(interface) = self.look_at_port()? else { return Ok(()) };
+    fn refresh(&mut self, shard: &Shard) -> Result<()> {
+        let before = self.port.0.read().clone();
+        let Some(interface) = self.refresh_port()? else { return Ok(()) };
         let mut now = State { interface, ..before.clone() };
         if let Some(table) = &mut now.table {
-            table.follow(&now.interface);
+            table.update(&now.interface);
             now.gids = table.usable().into();
         }
         if now.gids == before.gids {
-            self.live.0.write().table = now.table;
+            self.port.0.write().table = now.table;
             return Ok(());
         }
-        if self.begin_to_enter(&now.gids) {
-            self.coming = Some(now);
+        if self.start_entering(&now.gids) {
+            self.pending = Some(now);
             return Ok(());
         }
-        self.move_to(shard, &now)
+        self.apply(shard, &now)
     }
 
     /// What the interface is like now; programs are told what this means for the port. `None` if it
     /// can not be said yet: another message will come.
-    fn look_at_port(&self) -> Result<Option<Interface>> {
-        let before = self.live.interface();
+    fn refresh_port(&self) -> Result<Option<Interface>> {
+        let before = self.port.interface();
         let interface = match Interface::by_index(before.index) {
             Ok(Some(interface)) => interface,
             Ok(None) => removed(&before),
             // The tables change faster than they can be read.
             Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Ok(None),
-            Err(e) => return Err(cannot_ask(e)),
+            Err(e) => return Err(query_failed(e)),
         };
-        self.live.0.write().interface = interface.clone();
+        self.port.0.write().interface = interface.clone();
         if let Some((kind, text)) = port_event(&before, &interface) {
             self.asyncs.of_device(kind, text);
         }
@@ -219,7 +219,7 @@ impl Follow {
     }
 
     /// Whether a thread now enters those of these addresses that the device is not on.
-    fn begin_to_enter(&self, gids: &[Gid]) -> bool {
+    fn start_entering(&self, gids: &[Gid]) -> bool {
         let Some(share) = self.share.clone() else { return false };
         let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
         if !share.lacks_any(&addresses) {
@@ -228,45 +228,45 @@ impl Follow {
         let entered = Arc::clone(&self.entered);
         let enter = move || {
             share.enter(&addresses);
-            entered.tell();
+            entered.notify();
         };
         // Where there is no thread to be had, the shard waits.
         rxe_net::spawn_thread("rxe-enter", enter).is_ok()
     }
 
     /// These are the addresses now.
-    fn move_to(&mut self, shard: &Shard, now: &State) -> Result<()> {
-        let before = self.live.gids();
-        let trouble = shard.with(|core| core.set_gids(&now.gids))?.err();
+    fn apply(&mut self, shard: &Shard, now: &State) -> Result<()> {
+        let before = self.port.gids();
+        let failure = shard.with(|core| core.set_gids(&now.gids))?.err();
         {
-            let mut live = self.live.0.write();
-            live.table.clone_from(&now.table);
-            live.gids = Arc::clone(&now.gids);
+            let mut port = self.port.0.write();
+            port.table.clone_from(&now.table);
+            port.gids = Arc::clone(&now.gids);
         }
-        let trouble = trouble.map(|e| e.to_string());
-        let was = std::mem::replace(&mut self.trouble, trouble.clone());
-        if trouble.is_some() {
+        let failure = failure.map(|e| e.to_string());
+        let was = std::mem::replace(&mut self.failure, failure.clone());
+        if failure.is_some() {
             self.retry_later();
         }
-        if before == now.gids && was == trouble {
+        if before == now.gids && was == failure {
             return Ok(());
         }
-        let text = match &trouble {
+        let text = match &failure {
             None if before == now.gids => {
                 format!("addresses of {}: all can be used now", now.interface.name)
             }
-            _ => gid_text(&now.interface.name, &before, &now.gids, trouble),
+            _ => gid_text(&now.interface.name, &before, &now.gids, failure),
         };
         self.asyncs.of_device(AsyncKind::GidChange, text);
         Ok(())
     }
 
-    /// After a pause, tries those addresses again that could not be entered.
+    /// After a backoff, tries those addresses again that could not be entered.
     fn retry_later(&mut self) {
-        let (at, entered) = (Instant::now() + self.pause, Arc::downgrade(&self.entered));
-        self.pause = LONGEST_PAUSE.min(2 * self.pause);
+        let (at, entered) = (Instant::now() + self.backoff, Arc::downgrade(&self.entered));
+        self.backoff = MAX_BACKOFF.min(2 * self.backoff);
         // Without a thread they are tried when something else changes.
-        let _ = rxe_net::spawn_thread("rxe-retry", move || Entered::tell_to_retry(&entered, at));
+        let _ = rxe_net::spawn_thread("rxe-retry", move || Entered::retry_at(&entered, at));
     }
 
     /// What it is told by that there may be something to do.
@@ -275,7 +275,7 @@ impl Follow {
     }
 }
 
-fn cannot_ask(e: std::io::Error) -> Error {
+fn query_failed(e: std::io::Error) -> Error {
     Error::io("ask for interfaces", e)
 }
 
@@ -300,7 +300,7 @@ fn port_event(before: &Interface, now: &Interface) -> Option<(AsyncKind, String)
 }
 
 /// What programs are told of addresses that have changed.
-fn gid_text(name: &str, before: &[Gid], now: &[Gid], trouble: Option<String>) -> String {
+fn gid_text(name: &str, before: &[Gid], now: &[Gid], failure: Option<String>) -> String {
     let not_in = |a: &[Gid], b: &[Gid]| -> Vec<String> {
         let only = a.iter().filter(|g| !g.is_zero() && !b.contains(g));
         only.map(|g| g.to_ip().to_string()).collect()
@@ -308,7 +308,7 @@ fn gid_text(name: &str, before: &[Gid], now: &[Gid], trouble: Option<String>) ->
     let list = |what: &str, gids: Vec<String>| {
         (!gids.is_empty()).then(|| format!("{what}: {}", gids.join(", ")))
     };
-    let parts = [list("new", not_in(now, before)), list("gone", not_in(before, now)), trouble];
+    let parts = [list("new", not_in(now, before)), list("gone", not_in(before, now)), failure];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     format!("addresses of {name}: {}", parts.join("; "))
 }
@@ -334,7 +334,7 @@ mod tests {
         let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
         let readable = || poll(&mut [PollFd::new(&entered.fd, PollFlags::IN)], now).unwrap();
         assert_eq!(readable(), 0);
-        entered.tell();
+        entered.notify();
         assert_eq!(readable(), 1);
         assert!(entered.take());
     }
