@@ -127,7 +127,7 @@ pub struct Capabilities {
     pub recv_buffer: usize,
     /// The high 8 bits of the QPNs whose packets reach this process
     /// ([`rxe_core::types::Qpn::block`]): other processes on the same addresses have others.
-    /// ([`crate::Share::lease`] gets further ones.) `None`: all reach it.
+    /// ([`crate::PortGroups::lease`] gets further ones.) `None`: all reach it.
     pub qpn_block: Option<u8>,
 }
 

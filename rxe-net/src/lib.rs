@@ -37,7 +37,7 @@ pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
-pub use lease::Share;
+pub use lease::PortGroups;
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
 pub use pcap::{

@@ -30,7 +30,7 @@ use self::headers::Headers;
 use self::link::Link;
 use self::route::{Path, Paths};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Blocks, Endpoint, Handle, Share};
+use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
@@ -72,7 +72,7 @@ pub struct PacketBackend {
     /// share.
     sockets: Sockets,
     /// Keeps the ports. Given back last, when what others know it by is gone.
-    share: Handle,
+    groups: Handle,
     device: NetDev,
     config: PacketConfig,
     addresses: Vec<IpAddr>,
@@ -97,11 +97,11 @@ impl PacketBackend {
         if config.addresses.is_empty() {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
-        let (share, endpoints) = Share::open(&config.addresses, device.index)?;
-        let forwarding = share.forwarding()?;
+        let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
+        let forwarding = groups.forwarding()?;
         let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
         endpoints.iter().try_for_each(|endpoint| keep_port(endpoint, &device))?;
-        let block = share.block();
+        let block = groups.block();
         let blocks = Blocks::from_iter([block]);
         let mut links = vec![Link::open(&device, &addresses, blocks, config.buffer)?];
         if let Ok(loopback) = NetDev::lookup("lo")
@@ -124,7 +124,7 @@ impl PacketBackend {
             links,
             raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
-            share,
+            groups,
             sockets: Sockets::new(Vec::new(), endpoints, forwarding, device.index, config.buffer)?,
             device,
             config: config.clone(),
@@ -356,34 +356,34 @@ impl Sharing for PacketBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let Self { share, sockets, .. } = self;
-        for address in share.addresses() {
+        let Self { groups, sockets, .. } = self;
+        for address in groups.addresses() {
             if !addresses.contains(&address) {
                 sockets.leave(address);
-                share.leave(address);
+                groups.leave(address);
             }
         }
-        share.enter_rest(addresses);
-        let shared = share.addresses();
+        groups.enter_rest(addresses);
+        let shared = groups.addresses();
         self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
-        let failed = self.share.take_failed();
+        let failed = self.groups.take_failed();
         let taken_up = self.take_up();
         failed.map_or(taken_up, Err)
     }
 
-    fn share(&self) -> Option<Arc<Share>> {
-        Some(self.share.share())
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        Some(self.groups.port_groups())
     }
 
     fn take_up(&mut self) -> Result<(), NetError> {
-        let Self { share, device, sockets, .. } = self;
+        let Self { groups, device, sockets, .. } = self;
         let mut result = Ok(());
-        for endpoint in share.take_ready() {
+        for endpoint in groups.take_ready() {
             let entered =
                 keep_port(&endpoint, device).and_then(|()| sockets.enter(endpoint, device.index));
             result = result.and(entered);
         }
-        let blocks = share.blocks().into_iter().collect();
+        let blocks = groups.blocks().into_iter().collect();
         for link in &self.links {
             result = result.and(link.listen_to(&self.addresses, blocks));
         }

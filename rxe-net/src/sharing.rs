@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{NetError, Share};
+use crate::{NetError, PortGroups};
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
 /// services), other hosts (multicast groups), and the interface, whose addresses come and go.
@@ -14,11 +14,11 @@ use crate::{NetError, Share};
 pub trait Sharing {
     /// The backend's QPN blocks and addresses, as shared with other processes; `None` if every
     /// packet to its addresses reaches it.
-    fn share(&self) -> Option<Arc<Share>> {
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
         None
     }
 
-    /// Starts to receive for the QPN blocks that [`Share::lease`] has added.
+    /// Starts to receive for the QPN blocks that [`PortGroups::lease`] has added.
     ///
     /// # Errors
     /// The system has no descriptor or no memory left.
@@ -27,7 +27,7 @@ pub trait Sharing {
     }
 
     /// Replaces the addresses to receive for, after the interface's have changed. A new address
-    /// that other processes have open may have to be waited for, unless [`Share::enter`] has
+    /// that other processes have open may have to be waited for, unless [`PortGroups::enter`] has
     /// entered it.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ mod tests {
         let mut all: Box<dyn Backend> = Box::new(Trace::new(fault, Vec::new()));
         let sharing = all.sharing().expect("a port can join groups");
         sharing.join(group).unwrap();
-        assert!(sharing.share().is_none(), "it shares no address");
+        assert!(sharing.port_groups().is_none(), "it shares no address");
         sharing.leave(group);
     }
 }

@@ -39,7 +39,7 @@ use self::link::{Incoming, Outgoing, Pushed};
 use self::ring::{Broken, MAX_RECORD};
 use self::watched::{Watched, watch};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
-use crate::lease::{Share, message};
+use crate::lease::{PortGroups, message};
 use crate::sys::checked_fd::CheckedFd;
 use crate::sys::unix::{Rights, UnixSocket};
 use crate::{EventFd, NetError, Sharing, TimerFd};
@@ -190,14 +190,14 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Listens for offers for all blocks on all addresses.
     fn listen(&mut self) {
-        let Some(share) = self.inner.share() else { return };
-        let blocks = share.blocks();
+        let Some(groups) = self.inner.port_groups() else { return };
+        let blocks = groups.blocks();
         let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
         // On an address that could not be entered, a block may be another's.
-        let missing = all.filter(|own| share.has(own.0, own.1) && !self.is_own(*own));
+        let missing = all.filter(|own| groups.has(own.0, own.1) && !self.is_own(*own));
         let missing = missing.collect::<Vec<_>>();
         for (address, block) in missing {
-            let Some(path) = share.memory(address, block) else { continue };
+            let Some(path) = groups.memory(address, block) else { continue };
             // Who had the block before may still be about to go. Then others use the wire.
             if let Ok(socket) = UnixSocket::listen(&path, Rights::Accepted)
                 && let Ok(socket) = Watched::new(socket, &self.control)
@@ -243,7 +243,7 @@ impl<B: Backend + Sharing> Shm<B> {
         if self.is_own((address, block)) {
             return Route::Own;
         }
-        let path = self.inner.share().and_then(|share| share.memory(address, block));
+        let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
         match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
             Ok(Some(link)) => match Watched::new(link, &self.control) {
                 Ok(link) => Route::Ring(Box::new(link)),
@@ -544,8 +544,8 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
 }
 
 impl<B: Backend + Sharing> Sharing for Shm<B> {
-    fn share(&self) -> Option<Arc<Share>> {
-        self.inner.share()
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        self.inner.port_groups()
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {

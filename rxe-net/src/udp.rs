@@ -29,7 +29,7 @@ use self::apart::Apart;
 use self::socket::UdpSocket;
 use self::sockets::Sockets;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::lease::{Endpoint, Handle, Share};
+use crate::lease::{Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -67,7 +67,7 @@ impl UdpConfig {
 pub struct UdpBackend {
     sockets: Sockets,
     /// Given back last, when what others know it by is gone.
-    share: Handle,
+    groups: Handle,
     config: UdpConfig,
     device: NetDev,
     /// Destinations that the system does not segment for.
@@ -98,8 +98,8 @@ impl UdpBackend {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
         let device = NetDev::lookup(netdev)?;
-        let (share, endpoints) = Share::open(&config.addresses, device.index)?;
-        let forwarding = share.forwarding()?;
+        let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
+        let forwarding = groups.forwarding()?;
         let sockets: Vec<_> = endpoints.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);
         let capabilities = Capabilities {
@@ -114,10 +114,10 @@ impl UdpBackend {
             src_port: SrcPort::Fixed(UDP_PORT),
             sees_ip_id: false,
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
-            qpn_block: Some(share.block()),
+            qpn_block: Some(groups.block()),
         };
         Ok(Self {
-            share,
+            groups,
             sockets: Sockets::new(
                 sockets,
                 endpoints,
@@ -311,26 +311,26 @@ impl Sharing for UdpBackend {
         self.sockets.retain(|socket| {
             socket.address().is_multicast() || addresses.contains(&socket.address())
         });
-        for address in self.share.addresses() {
+        for address in self.groups.addresses() {
             if self.sockets.of(address).is_none() && !addresses.contains(&address) {
                 self.sockets.leave(address);
-                self.share.leave(address);
+                self.groups.leave(address);
             }
         }
-        self.share.enter_rest(addresses);
-        let failed = self.share.take_failed();
+        self.groups.enter_rest(addresses);
+        let failed = self.groups.take_failed();
         let taken_up = self.take_up();
         failed.map_or(taken_up, Err)
     }
 
-    fn share(&self) -> Option<Arc<Share>> {
-        Some(self.share.share())
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        Some(self.groups.port_groups())
     }
 
     fn take_up(&mut self) -> Result<(), NetError> {
-        let Self { share, sockets, device, config, .. } = self;
+        let Self { groups, sockets, device, config, .. } = self;
         let mut result = Ok(());
-        for endpoint in share.take_ready() {
+        for endpoint in groups.take_ready() {
             let added = sockets
                 .add(adopt(&endpoint, device, config))
                 .and_then(|()| sockets.enter(endpoint, device.index));

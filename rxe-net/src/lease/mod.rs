@@ -7,7 +7,7 @@
 //! made of the address and the block in a directory of the user's ([`directory`]). A process that
 //! dies loses the lease in that moment: nobody listens there any more.
 //!
-//! On each address the processes share a group of SO_REUSEPORT sockets. A classic BPF program
+//! On each address the processes share a *port group* of SO_REUSEPORT sockets. A classic BPF program
 //! chooses one by the block in a packet's BTH: socket `i` of the group is block `i`'s ([`group`]).
 //! Block 0 has no owner: it holds QPN 1, the CM's. Whichever process looks first takes what comes
 //! there, and forwards it to whom it is for ([`forward`]).
@@ -29,7 +29,7 @@ mod forward;
 mod group;
 mod mad;
 pub(crate) mod message;
-mod share;
+mod port_groups;
 #[cfg(test)]
 mod tests;
 mod tx_queue;
@@ -40,8 +40,8 @@ use std::sync::Arc;
 pub(crate) use self::blocks::Blocks;
 use self::directory::ScopedAddr;
 pub(crate) use self::forward::Forwarding;
-pub(crate) use self::share::Handle;
-pub use self::share::Share;
+pub(crate) use self::port_groups::Handle;
+pub use self::port_groups::PortGroups;
 use crate::sys::fork::ForkGuarded;
 use crate::sys::unix::UnixSocket;
 

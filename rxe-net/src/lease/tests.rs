@@ -366,7 +366,7 @@ fn a_process_of_its_own() {
     match &backend {
         Ok(backend) => {
             for _ in 0..more {
-                backend.share().unwrap().lease().unwrap();
+                backend.port_groups().unwrap().lease().unwrap();
             }
             println!("OPENED {}", block(backend));
         }

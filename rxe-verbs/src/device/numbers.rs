@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rxe_core::types::Qpn;
-use rxe_net::Share;
+use rxe_net::PortGroups;
 
 use crate::error::Result;
 use crate::os::random_u32;
@@ -16,7 +16,7 @@ use crate::progress::Shard;
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// `None`: all are this device's.
-    share: Option<Arc<Share>>,
+    groups: Option<Arc<PortGroups>>,
     blocks: Arc<Mutex<Vec<Block>>>,
     /// One at a time leases a block.
     leasing: Mutex<()>,
@@ -33,10 +33,10 @@ struct Block {
 const MOST: u32 = 65_000;
 
 impl Numbers {
-    pub(super) fn new(share: Option<Arc<Share>>) -> Self {
-        let blocks = share.iter().flat_map(|share| share.blocks());
+    pub(super) fn new(groups: Option<Arc<PortGroups>>) -> Self {
+        let blocks = groups.iter().flat_map(|groups| groups.blocks());
         let blocks = blocks.map(|high| Block { high, used: 0 }).collect();
-        Self { share, blocks: Arc::new(Mutex::new(blocks)), leasing: Mutex::default() }
+        Self { groups, blocks: Arc::new(Mutex::new(blocks)), leasing: Mutex::default() }
     }
 
     /// The high 8 bits of the first numbers.
@@ -49,7 +49,7 @@ impl Numbers {
     /// # Errors
     /// All blocks are taken, or a process with which the address is shared does not answer.
     pub(crate) fn take(&self, shard: &Shard) -> Result<Number> {
-        let Some(share) = &self.share else { return Ok(Number { block: None }) };
+        let Some(groups) = &self.groups else { return Ok(Number { block: None }) };
         loop {
             if let Some(number) = self.take_of_those() {
                 return Ok(number);
@@ -60,7 +60,7 @@ impl Numbers {
                 return Ok(number);
             }
             // This waits for other processes: without the shard, which serves peers meanwhile.
-            let high = share.lease()?;
+            let high = groups.lease()?;
             shard.with(|core| core.take_up())??;
             self.blocks.lock().push(Block { high, used: 0 });
         }

@@ -201,7 +201,7 @@ impl OpenOptions {
             limits: self.limits,
         };
         let limits = config.limits;
-        let share = backend.sharing().and_then(|sharing| sharing.share());
+        let groups = backend.sharing().and_then(|sharing| sharing.port_groups());
         let memory = Arc::new(Memory::new());
         let asyncs = Arc::new(AsyncEvents::new()?);
         let shard = Arc::new(Shard::new(ShardParts {
@@ -214,9 +214,9 @@ impl OpenOptions {
         })?);
         let table = (!named).then(|| info.gids().clone());
         let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
-        let numbers = Numbers::new(share.clone());
+        let numbers = Numbers::new(groups.clone());
         let port_monitor = monitor.map(|monitor| {
-            PortMonitor::new(monitor, share, Arc::clone(&port), Arc::clone(&asyncs))
+            PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs))
         });
         let port_monitor = port_monitor.transpose()?;
         Ok(Device::from_inner(DeviceInner {

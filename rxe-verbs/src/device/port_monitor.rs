@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
-use rxe_net::{EventFd, GidTable, Interface, InterfaceMonitor, Share};
+use rxe_net::{EventFd, GidTable, Interface, InterfaceMonitor, PortGroups};
 
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl PortData {
 #[derive(Debug)]
 pub(crate) struct PortMonitor {
     monitor: InterfaceMonitor,
-    share: Option<Arc<Share>>,
+    groups: Option<Arc<PortGroups>>,
     port: Arc<PortData>,
     asyncs: Arc<AsyncEvents>,
     /// The interface has changed since it was last looked at.
@@ -124,7 +124,7 @@ impl Entered {
 impl PortMonitor {
     pub(super) fn new(
         monitor: InterfaceMonitor,
-        share: Option<Arc<Share>>,
+        groups: Option<Arc<PortGroups>>,
         port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
     ) -> Result<Self> {
@@ -135,7 +135,7 @@ impl PortMonitor {
         });
         Ok(Self {
             monitor,
-            share,
+            groups,
             port,
             asyncs,
             stale: false,
@@ -220,14 +220,14 @@ impl PortMonitor {
 
     /// Whether a thread now enters those of these addresses that the device is not on.
     fn start_entering(&self, gids: &[Gid]) -> bool {
-        let Some(share) = self.share.clone() else { return false };
+        let Some(groups) = self.groups.clone() else { return false };
         let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
-        if !share.lacks_any(&addresses) {
+        if !groups.lacks_any(&addresses) {
             return false;
         }
         let entered = Arc::clone(&self.entered);
         let enter = move || {
-            share.enter(&addresses);
+            groups.enter(&addresses);
             entered.notify();
         };
         // Where there is no thread to be had, the shard waits.

@@ -7,7 +7,7 @@ use super::*;
 
 /// Leases one more block, which works from now on.
 fn lease(backend: &mut impl Sharing) -> u8 {
-    let block = backend.share().unwrap().lease().unwrap();
+    let block = backend.port_groups().unwrap().lease().unwrap();
     backend.take_up().unwrap();
     block
 }
@@ -35,7 +35,7 @@ fn further_blocks_are_leased_one_by_one<B: Backend + Sharing>(open: impl Fn() ->
     let mut from = sender();
     let (mut a, mut b) = (open(), open());
     assert_eq!((lease(&mut a), lease(&mut b), lease(&mut a)), (3, 4, 5));
-    assert_eq!(a.share().unwrap().blocks(), [1, 3, 5]);
+    assert_eq!(a.port_groups().unwrap().blocks(), [1, 3, 5]);
     let mut c = open();
     assert_eq!(block(&c), 6);
     let all = [5, 4, 3, 2, 1, 6];
@@ -73,11 +73,11 @@ fn all_blocks_can_be_one_device_s() {
         let mut from = sender();
         let mut all = open();
         for block in 2..=255 {
-            assert_eq!(all.share().unwrap().lease().unwrap(), block);
+            assert_eq!(all.port_groups().unwrap().lease().unwrap(), block);
         }
         all.take_up().unwrap();
         gets(&mut from, &mut all, 1, &[255, 17, 1], &[1, 17, 255]);
-        let error = all.share().unwrap().lease().unwrap_err();
+        let error = all.port_groups().unwrap().lease().unwrap_err();
         assert!(matches!(error, NetError::NoBlock { .. }), "{error}");
         let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
         assert!(matches!(error, NetError::NoBlock { .. }), "{error}");
@@ -136,7 +136,7 @@ fn addresses_that_come_have_all_blocks<B: Backend + Sharing>(open: impl Fn(&[&st
     let error = a.set_addresses(&[ip(ADDRESS), ip(OTHER)]).unwrap_err();
     assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
     drop(taken);
-    a.share().unwrap().enter(&[ip(ADDRESS), ip(OTHER)]);
+    a.port_groups().unwrap().enter(&[ip(ADDRESS), ip(OTHER)]);
     a.set_addresses(&[ip(ADDRESS), ip(OTHER)]).unwrap();
     to(&mut from, OTHER, 3, &[1, 2]);
     both(&mut a, 3);
@@ -207,10 +207,10 @@ fn who_waits_for_one_that_is_stopped_goes_on_working() {
         // It never answers.
         let _holder = stopped("127.0.0.2", 9);
         let (mut from, mut a) = (sender(), open());
-        let share = a.share().unwrap();
+        let groups = a.port_groups().unwrap();
         let addresses = [ip(ADDRESS), ip("127.0.0.2")];
         thread::scope(|scope| {
-            let entering = scope.spawn(|| share.enter(&addresses));
+            let entering = scope.spawn(|| groups.enter(&addresses));
             while !somebody_enters("127.0.0.2") {
                 thread::yield_now();
             }
@@ -231,14 +231,14 @@ fn a_closed_device_waits_for_nobody() {
         // Somebody is at the group of another address, and does not come to an end.
         let _lock = lock("127.0.0.2");
         let a = open();
-        let share = a.share().unwrap();
-        let held = Arc::clone(&share);
+        let groups = a.port_groups().unwrap();
+        let held = Arc::clone(&groups);
         let entering = thread::spawn(move || held.enter(&[ip("127.0.0.2")]));
         drop(a);
         assert_eq!(block(&open()), 1, "all is given back although somebody waits");
         entering.join().unwrap();
-        assert!(share.take_ready().is_empty());
-        let error = share.take_failed();
+        assert!(groups.take_ready().is_empty());
+        let error = groups.take_failed();
         assert!(matches!(error, Some(NetError::NoAnswer { .. })), "{error:?}");
     });
 }
@@ -249,7 +249,7 @@ fn what_is_wrong_with_an_address_does_not_keep_a_block_from_being_taken_up() {
         let (mut from, mut a) = (sender(), open());
         let addresses = [ip(ADDRESS), ip("127.0.0.2")];
         let _taken = UdpBackend::open(&UdpConfig::new("lo", [addresses[1]])).unwrap();
-        a.share().unwrap().enter(&addresses);
+        a.port_groups().unwrap().enter(&addresses);
         assert_eq!(lease(&mut a), 2);
         gets(&mut from, &mut a, 1, &[1, 2], &[1, 2]);
         // It is still said where it is asked for, and not tried anew.
@@ -267,19 +267,19 @@ fn a_place_on_an_address_is_ready_when_all_are() {
         let other = || UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
         let (first, _second) = (other(), other());
         drop(first);
-        let share = a.share().unwrap();
+        let groups = a.port_groups().unwrap();
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..200 {
-                    share.enter(&[ip(ADDRESS), ip("127.0.0.2")]);
+                    groups.enter(&[ip(ADDRESS), ip("127.0.0.2")]);
                 }
                 ended.store(true, Ordering::Relaxed);
             });
             while !ended.load(Ordering::Relaxed) {
-                assert!(share.take_ready().is_empty());
+                assert!(groups.take_ready().is_empty());
             }
         });
-        assert_eq!(share.addresses(), [ip(ADDRESS)]);
+        assert_eq!(groups.addresses(), [ip(ADDRESS)]);
     });
 }

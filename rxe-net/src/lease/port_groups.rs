@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - Whoever waits for other processes holds `adding`, never `state`: what a device needs while it
-//!   works ([`Share::leave`], [`Share::take_ready`]) waits for nobody.
+//!   works ([`PortGroups::leave`], [`PortGroups::take_ready`]) waits for nobody.
 //! - A block is this device's on all of its addresses, but on those that it could not enter and on
 //!   those that were not there when it was leased.
 
@@ -26,13 +26,14 @@ use crate::NetError;
 use crate::sys::unix::{Rights, UnixSocket};
 use crate::udp::socket::UdpSocket;
 
-/// What a device shares with other processes: its addresses, and the queue pair numbers on them.
+/// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
+/// that it has leased in them.
 ///
 /// What may have to wait for these processes is done here, by any thread, without the backend
 /// ([`crate::Sharing::share`]); what has come of it works from the next
 /// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`] on.
 #[derive(Debug)]
-pub struct Share {
+pub struct PortGroups {
     scope: u32,
     directory: Arc<Directory>,
     control: ControlSockets,
@@ -70,7 +71,7 @@ impl State {
     }
 }
 
-impl Share {
+impl PortGroups {
     /// Leases a block on these addresses of the interface with index `scope`, and takes part in
     /// their groups. An address that is not there is left out; the reason comes back if none is.
     ///
@@ -80,7 +81,7 @@ impl Share {
         addresses: &[IpAddr],
         scope: u32,
     ) -> Result<(Handle, Vec<Endpoint>), NetError> {
-        let share = Handle(Arc::new(Self {
+        let groups = Handle(Arc::new(Self {
             scope,
             directory: Arc::new(Directory::open()),
             control: ControlSockets::new()?,
@@ -88,9 +89,9 @@ impl Share {
             state: Mutex::default(),
             closed: AtomicBool::new(false),
         }));
-        share.lease_on(Some(addresses))?;
-        let endpoints = share.take_ready();
-        Ok((share, endpoints))
+        groups.lease_on(Some(addresses))?;
+        let endpoints = groups.take_ready();
+        Ok((groups, endpoints))
     }
 
     /// Leases one more block, on all addresses.
@@ -108,7 +109,7 @@ impl Share {
         self.enter_rest(addresses);
     }
 
-    /// Whether [`Share::enter`] has something to do for these.
+    /// Whether [`PortGroups::enter`] has something to do for these.
     pub fn lacks_any(&self, addresses: &[IpAddr]) -> bool {
         !self.lacks(addresses).is_empty()
     }
@@ -226,7 +227,7 @@ impl Share {
         Ok(Some(Endpoint { addr, block, group, inbox: leased.inbox }))
     }
 
-    /// Undoes what [`Share::join`] has done for a block.
+    /// Undoes what [`PortGroups::join`] has done for a block.
     fn take_back(&self, block: u8) {
         let mut state = self.state();
         state.entered.retain(|_, entered| {
@@ -339,20 +340,20 @@ impl Share {
     }
 }
 
-/// A backend's handle of a [`Share`]: gives everything back when dropped, whoever else has it.
-pub(crate) struct Handle(Arc<Share>);
+/// A backend's handle of its [`PortGroups`]: gives everything back when dropped, whoever else has it.
+pub(crate) struct Handle(Arc<PortGroups>);
 
 impl Handle {
     /// For those who enter and lease.
-    pub(crate) fn share(&self) -> Arc<Share> {
+    pub(crate) fn port_groups(&self) -> Arc<PortGroups> {
         Arc::clone(&self.0)
     }
 }
 
 impl Deref for Handle {
-    type Target = Share;
+    type Target = PortGroups;
 
-    fn deref(&self) -> &Share {
+    fn deref(&self) -> &PortGroups {
         &self.0
     }
 }
