@@ -8,7 +8,7 @@ use rxe_core::queue::{self, Completion, Datagram};
 use rxe_core::types::{Gid, Qkey, Qpn};
 use rxe_core::wire::grh::{self, Grh};
 
-use crate::device::Place;
+use crate::device::Permit;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
@@ -20,7 +20,7 @@ pub struct AddressHandle {
     address: AddressVector,
     /// Keeps the domain's count right.
     pd: ProtectionDomain,
-    _place: Arc<Place>,
+    _permit: Arc<Permit>,
 }
 
 impl AddressHandle {
@@ -49,10 +49,10 @@ impl ProtectionDomain {
     /// the device allows.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle> {
         self.device().gid(address.sgid_index)?;
-        let place = Arc::new(self.device().quotas().ahs.take()?);
+        let permit = Arc::new(self.device().quotas().ahs.take()?);
         let inner =
             self.device().shard().with(|core| core.engine.create_ah(self.id(), address))??;
-        Ok(AddressHandle { inner, address: *address, pd: self.clone(), _place: place })
+        Ok(AddressHandle { inner, address: *address, pd: self.clone(), _permit: permit })
     }
 
     /// Makes the way to the peers at this address from the own address that fits best, with nothing

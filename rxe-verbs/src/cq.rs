@@ -11,7 +11,7 @@ use rxe_core::queue::{self, Arm, Completion, Notify};
 use rxe_core::types::Time;
 
 use crate::channel::{ChannelEvents, CompletionChannel};
-use crate::device::{Device, Place, closed};
+use crate::device::{Device, Permit, closed};
 use crate::error::{Error, Result};
 use crate::os::now;
 use crate::progress::{OnSignal, Waker};
@@ -33,7 +33,7 @@ pub(crate) struct CqInner {
     notifier: Arc<Notifier>,
     /// Keeps the channel's count right.
     _channel: Option<CompletionChannel>,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl Drop for CqInner {
@@ -50,7 +50,7 @@ impl CompletionQueue {
     ) -> Result<Self> {
         device.shard().check()?;
         check_depth(&device, depth)?;
-        let place = device.quotas().cqs.take()?;
+        let permit = device.quotas().cqs.take()?;
         let inner = Arc::new_cyclic(|owner| {
             let notifier = Arc::new(Notifier {
                 owner: Weak::clone(owner),
@@ -60,7 +60,7 @@ impl CompletionQueue {
             });
             let notify: Arc<dyn Notify> = notifier.clone();
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
-            CqInner { device, queue, notifier, _channel: channel, _place: place }
+            CqInner { device, queue, notifier, _channel: channel, _permit: permit }
         });
         inner.device.shard().enroll(inner.queue.id(), &inner.notifier);
         Ok(Self { inner })
@@ -193,7 +193,7 @@ impl CompletionQueue {
         let deadline = timeout.map_or(Time::MAX, |t| now() + t);
         let inner = &*self.inner;
         let waker = Waker::current()?;
-        let _place = inner.notifier.wait_with(Arc::clone(&waker));
+        let _waiting = inner.notifier.wait_with(Arc::clone(&waker));
         let result = inner.device.shard().sleep(waker.as_fd(), deadline, OnSignal::Sleep, || {
             if let Some(n) = found(self.take(max, out)) {
                 return Ok(Some(n));

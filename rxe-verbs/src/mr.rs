@@ -14,7 +14,7 @@ use rxe_core::mem::{Access, AccessError, Buffer, RegionChange, Span, WritableSpa
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
-use crate::device::{Place, closed};
+use crate::device::{Permit, closed};
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
 
@@ -26,7 +26,7 @@ pub struct MemoryRegion {
     start: u64,
     key: Key,
     access: Access,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl MemoryRegion {
@@ -36,9 +36,9 @@ impl MemoryRegion {
         start: u64,
         key: Key,
         access: Access,
-        place: Place,
+        permit: Permit,
     ) -> Self {
-        Self { pd, buffer, start, key, access, _place: place }
+        Self { pd, buffer, start, key, access, _permit: permit }
     }
 
     /// Bytes.

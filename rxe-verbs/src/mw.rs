@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rxe_core::mem::WindowType;
 use rxe_core::types::Key;
 
-use crate::device::Place;
+use crate::device::Permit;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
@@ -24,13 +24,13 @@ pub struct MemoryWindow {
     key: Key,
     /// The low 8 bits that the last bind asked for.
     low: AtomicU8,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl MemoryWindow {
-    pub(crate) fn new(pd: ProtectionDomain, kind: WindowType, key: Key, place: Place) -> Self {
+    pub(crate) fn new(pd: ProtectionDomain, kind: WindowType, key: Key, permit: Permit) -> Self {
         let [low, ..] = key.value().to_le_bytes();
-        Self { pd, kind, key, low: AtomicU8::new(low), _place: place }
+        Self { pd, kind, key, low: AtomicU8::new(low), _permit: permit }
     }
 
     /// The domain it belongs to.

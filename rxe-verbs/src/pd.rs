@@ -7,7 +7,7 @@ use rxe_core::VerbsError;
 use rxe_core::mem::{Access, Buffer, PdId, WindowType};
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, Place, closed};
+use crate::device::{Device, Permit, closed};
 use crate::error::Result;
 use crate::mr::{self, MemoryRegion};
 use crate::mw::MemoryWindow;
@@ -24,12 +24,12 @@ pub struct ProtectionDomain {
 struct PdInner {
     device: Device,
     id: PdId,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(device: Device, id: PdId, place: Place) -> Self {
-        Self { inner: Arc::new(PdInner { device, id, _place: place }) }
+    pub(crate) fn new(device: Device, id: PdId, permit: Permit) -> Self {
+        Self { inner: Arc::new(PdInner { device, id, _permit: permit }) }
     }
 
     /// The device it belongs to.
@@ -76,12 +76,12 @@ impl ProtectionDomain {
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
         self.inner.device.shard().check()?;
         mr::check_access(access)?;
-        let place = self.inner.device.quotas().mrs.take()?;
+        let permit = self.inner.device.quotas().mrs.take()?;
         let memory = self.inner.device.memory();
         let key = memory
             .register(self.inner.id, buffer.clone(), start, access, keys()?)
             .map_err(VerbsError::Registration)?;
-        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access, place))
+        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access, permit))
     }
 
     /// Makes a memory window, which opens nothing until it is bound ([`QueuePair::bind`]).
@@ -92,9 +92,9 @@ impl ProtectionDomain {
     /// [`QueuePair::bind`]: crate::QueuePair::bind
     pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {
         self.inner.device.shard().check()?;
-        let place = self.inner.device.quotas().mws.take()?;
+        let permit = self.inner.device.quotas().mws.take()?;
         let key = self.inner.device.memory().create_window(self.inner.id, kind, keys()?);
-        Ok(MemoryWindow::new(self.clone(), kind, key, place))
+        Ok(MemoryWindow::new(self.clone(), kind, key, permit))
     }
 
     /// Begins a queue pair whose requests all complete on one queue.

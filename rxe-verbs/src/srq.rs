@@ -6,7 +6,7 @@ use rxe_core::VerbsError;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, Place, closed};
+use crate::device::{Device, Permit, closed};
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 use crate::xrc::XrcDomain;
@@ -24,7 +24,7 @@ struct SrqInner {
     pd: ProtectionDomain,
     /// Where peers find it, if it is an XRC one.
     target: Option<Target>,
-    _place: Place,
+    _permit: Permit,
 }
 
 /// What only an XRC shared receive queue has.
@@ -39,9 +39,9 @@ impl SharedReceiveQueue {
         queue: Arc<queue::SharedReceiveQueue>,
         pd: ProtectionDomain,
         target: Option<Target>,
-        place: Place,
+        permit: Permit,
     ) -> Self {
-        Self { inner: Arc::new(SrqInner { queue, pd, target, _place: place }) }
+        Self { inner: Arc::new(SrqInner { queue, pd, target, _permit: permit }) }
     }
 
     /// Its number: names it in [`crate::AsyncEvent`], and, if it is an XRC one, in the requests of
@@ -163,15 +163,15 @@ impl ProtectionDomain {
     /// # Errors
     /// A size is 0 or more than the device allows, or there are as many queues as it allows.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
-        let place = check_sizes(self.device(), max_wr, max_sge)?;
+        let permit = check_sizes(self.device(), max_wr, max_sge)?;
         let number = self.device().next_srq();
         let queue = queue::SharedReceiveQueue::new(number, self.id(), max_wr, max_sge);
-        Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None, place))
+        Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None, permit))
     }
 }
 
 /// A place for a shared receive queue of this size, if the device makes such.
-pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Place> {
+pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Permit> {
     device.shard().check()?;
     check_wr(device, max_wr)?;
     let limit = device.limits().max_srq_sge;

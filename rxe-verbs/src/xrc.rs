@@ -107,7 +107,7 @@ impl ProtectionDomain {
         let device = self.device();
         device.owns(domain.device(), "the XRC domain")?;
         device.owns(cq.device(), "the completion queue")?;
-        let place = srq::check_sizes(device, max_wr, max_sge)?;
+        let permit = srq::check_sizes(device, max_wr, max_sge)?;
         for _ in 0..ATTEMPTS {
             let number = device.next_srq();
             let cq_queue = Arc::clone(cq.queue());
@@ -116,7 +116,7 @@ impl ProtectionDomain {
             let queue = Arc::new(queue);
             if domain.queues().add(Arc::clone(&queue)) {
                 let target = srq::Target { domain: domain.clone(), cq: cq.clone() };
-                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target), place));
+                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target), permit));
             }
         }
         let what = "numbers of shared receive queues: all near the next are taken".into();

@@ -4,17 +4,17 @@
 mod attr;
 pub mod links;
 mod list;
-mod numbers;
 mod open;
 mod options;
 mod port_monitor;
+mod qpn_allocator;
 mod quota;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
 pub use list::{DeviceError, DeviceInfo};
-pub(crate) use numbers::Number;
 pub use open::Device;
 pub(crate) use open::{WeakDevice, closed};
 pub use options::OpenOptions;
 pub(crate) use port_monitor::PortMonitor;
-pub(crate) use quota::Place;
+pub(crate) use qpn_allocator::QpnPermit;
+pub(crate) use quota::Permit;

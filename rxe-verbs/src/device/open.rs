@@ -15,8 +15,8 @@ use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
 use rxe_net::{PcapHandle, Sharing};
 
-use super::numbers::Numbers;
 use super::port_monitor::PortData;
+use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
 use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
 use crate::channel::CompletionChannel;
@@ -37,7 +37,7 @@ pub struct Device {
 pub(super) struct DeviceInner {
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
-    pub(super) numbers: Numbers,
+    pub(super) qpns: QpnAllocator,
     /// What changes with the interface.
     pub(super) port: Arc<PortData>,
     pub(super) mtu: Mtu,
@@ -110,7 +110,7 @@ impl Device {
     /// have others. (When it has 65,000 queue pairs of this block, it takes a further one.) `None`
     /// where its way onto the wire is its own.
     pub fn qpn_block(&self) -> Option<u8> {
-        self.inner.numbers.first_block()
+        self.inner.qpns.first_block()
     }
 
     /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the
@@ -290,8 +290,8 @@ impl Device {
         self.inner.next_srq.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
     }
 
-    pub(crate) fn numbers(&self) -> &Numbers {
-        &self.inner.numbers
+    pub(crate) fn qpns(&self) -> &QpnAllocator {
+        &self.inner.qpns
     }
 
     pub(crate) fn shard(&self) -> &Shard {

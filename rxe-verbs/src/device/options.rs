@@ -15,9 +15,9 @@ use rxe_net::{
     PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend, UdpConfig,
 };
 
-use super::numbers::Numbers;
 use super::open::DeviceInner;
 use super::port_monitor::{PortData, PortMonitor};
+use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
@@ -214,14 +214,14 @@ impl OpenOptions {
         })?);
         let table = (!named).then(|| info.gids().clone());
         let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
-        let numbers = Numbers::new(groups.clone());
+        let qpns = QpnAllocator::new(groups.clone());
         let port_monitor = monitor.map(|monitor| {
             PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs))
         });
         let port_monitor = port_monitor.transpose()?;
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
-            numbers,
+            qpns,
             info,
             port,
             mtu,
@@ -302,9 +302,11 @@ impl fmt::Debug for OpenOptions {
 /// bytes takes 2.3 times as much of the buffer, and answers and other queue pairs want some too.
 fn window(capabilities: &Capabilities) -> u32 {
     const LEAST: u32 = 32 << 10;
-    const MOST: u32 = 1 << 20;
+    const MAX_QPS_PER_BLOCK: u32 = 1 << 20;
     match capabilities.recv_buffer {
-        0 => MOST,
-        bytes => u32::try_from(bytes / 3).unwrap_or(MOST).clamp(LEAST, MOST),
+        0 => MAX_QPS_PER_BLOCK,
+        bytes => {
+            u32::try_from(bytes / 3).unwrap_or(MAX_QPS_PER_BLOCK).clamp(LEAST, MAX_QPS_PER_BLOCK)
+        }
     }
 }

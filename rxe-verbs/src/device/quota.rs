@@ -1,4 +1,4 @@
-//! How many objects of a kind a device has. Each object holds a place, which ends with it.
+//! How many objects of a kind a device has. Each object holds a permit, which ends with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use rxe_core::engine::Limits;
 
 use crate::error::Result;
 
-/// The places of a device, by kind. Queue pairs and groups the engine counts itself.
+/// The permits of a device, by kind. Queue pairs and groups the engine counts itself.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     pub(crate) pds: Quota,
@@ -32,7 +32,7 @@ impl Quotas {
     }
 }
 
-/// The places of one kind.
+/// The permits of one kind.
 #[derive(Debug)]
 pub(crate) struct Quota {
     what: &'static str,
@@ -45,25 +45,25 @@ impl Quota {
         Self { what, limit, used: Arc::default() }
     }
 
-    /// A place for one more.
+    /// A permit for one more.
     ///
     /// # Errors
     /// There is none left.
-    pub(crate) fn take(&self) -> Result<Place> {
+    pub(crate) fn take(&self) -> Result<Permit> {
         let more = |used: u32| (used < self.limit).then_some(used + 1);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let full = VerbsError::TooMany { what: self.what, limit: self.limit };
-        taken.map(|_| Place { used: Arc::clone(&self.used) }).map_err(|_| full.into())
+        taken.map(|_| Permit { used: Arc::clone(&self.used) }).map_err(|_| full.into())
     }
 }
 
-/// A place, until it is dropped.
+/// One object's permit, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     used: Arc<AtomicU32>,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.used.fetch_sub(1, Ordering::Relaxed);
     }

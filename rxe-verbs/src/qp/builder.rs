@@ -146,9 +146,9 @@ impl QpBuilder {
             xrcd: self.xrc.as_ref().map(|domain| Arc::clone(domain.queues())),
             sq_sig_all: self.sq_sig_all,
         };
-        let number = device.numbers().take(device.shard())?;
+        let permit = device.qpns().take(device.shard())?;
         let handle = loop {
-            let qpn = number.random()?;
+            let qpn = permit.random()?;
             match device.shard().with(|core| core.engine.create_qp(qpn, init.clone()))? {
                 Err(VerbsError::Busy { .. }) => {}
                 result => break result?,
@@ -168,7 +168,7 @@ impl QpBuilder {
             gid_index,
             psn,
             qkey,
-            _number: number,
+            _permit: permit,
         })
     }
 

@@ -19,7 +19,7 @@ pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, Number};
+use crate::device::{Device, QpnPermit};
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
 use crate::progress::Shard;
@@ -41,7 +41,7 @@ pub struct QueuePair {
     /// Of datagrams.
     qkey: Qkey,
     /// Given back when the number is free again.
-    _number: Number,
+    _permit: QpnPermit,
 }
 
 impl QueuePair {

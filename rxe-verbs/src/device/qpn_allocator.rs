@@ -1,6 +1,6 @@
-//! The numbers of a device's queue pairs: random, so that a stranger can not guess them, and, where
-//! several processes share an address, among those that are this device's. It has one block of 65,536
-//! at first, and leases a further one when those it has are full.
+//! The QPN allocator. QPNs are random, so that a stranger can not guess them. Where several processes
+//! share an address, they come from the blocks of 65,536 that the device has leased; it leases a further
+//! block when those it has are full.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::progress::Shard;
 
 /// See the module's opening.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct QpnAllocator {
     /// `None`: all are this device's.
     groups: Option<Arc<PortGroups>>,
     blocks: Arc<Mutex<Vec<Block>>>,
@@ -30,9 +30,9 @@ struct Block {
 }
 
 /// Queue pairs in a block: some fewer than it has numbers, so that a random one is soon a free one.
-const MOST: u32 = 65_000;
+const MAX_QPS_PER_BLOCK: u32 = 65_000;
 
-impl Numbers {
+impl QpnAllocator {
     pub(super) fn new(groups: Option<Arc<PortGroups>>) -> Self {
         let blocks = groups.iter().flat_map(|groups| groups.blocks());
         let blocks = blocks.map(|high| Block { high, used: 0 }).collect();
@@ -44,20 +44,20 @@ impl Numbers {
         self.blocks.lock().first().map(|block| block.high)
     }
 
-    /// A place for one more queue pair.
+    /// A permit for one more queue pair.
     ///
     /// # Errors
     /// All blocks are taken, or a process with which the address is shared does not answer.
-    pub(crate) fn take(&self, shard: &Shard) -> Result<Number> {
-        let Some(groups) = &self.groups else { return Ok(Number { block: None }) };
+    pub(crate) fn take(&self, shard: &Shard) -> Result<QpnPermit> {
+        let Some(groups) = &self.groups else { return Ok(QpnPermit { block: None }) };
         loop {
-            if let Some(number) = self.take_of_those() {
-                return Ok(number);
+            if let Some(permit) = self.take_leased() {
+                return Ok(permit);
             }
             let _leasing = self.leasing.lock();
             // Another may have leased one meanwhile.
-            if let Some(number) = self.take_of_those() {
-                return Ok(number);
+            if let Some(permit) = self.take_leased() {
+                return Ok(permit);
             }
             // This waits for other processes: without the shard, which serves peers meanwhile.
             let high = groups.lease()?;
@@ -66,20 +66,20 @@ impl Numbers {
         }
     }
 
-    fn take_of_those(&self) -> Option<Number> {
+    fn take_leased(&self) -> Option<QpnPermit> {
         let mut blocks = self.blocks.lock();
-        let block = blocks.iter_mut().find(|block| block.used < MOST)?;
+        let block = blocks.iter_mut().find(|block| block.used < MAX_QPS_PER_BLOCK)?;
         block.used += 1;
-        Some(Number { block: Some((Arc::clone(&self.blocks), block.high)) })
+        Some(QpnPermit { block: Some((Arc::clone(&self.blocks), block.high)) })
     }
 }
 
-/// A queue pair's place in a block, until it is dropped.
-pub(crate) struct Number {
+/// A queue pair's permit to a number of a block, until it is dropped.
+pub(crate) struct QpnPermit {
     block: Option<(Arc<Mutex<Vec<Block>>>, u8)>,
 }
 
-impl Number {
+impl QpnPermit {
     /// One that may be free.
     pub(crate) fn random(&self) -> Result<Qpn> {
         let random = random_u32()?;
@@ -90,7 +90,7 @@ impl Number {
     }
 }
 
-impl Drop for Number {
+impl Drop for QpnPermit {
     fn drop(&mut self) {
         if let Some((blocks, high)) = &self.block
             && let Some(block) = blocks.lock().iter_mut().find(|block| block.high == *high)
