@@ -11,7 +11,7 @@
 //!   the C library's functions behind those that are defined here.
 //! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
-//! - `sleepers`: threads that sleep in what another thread destroys.
+//! - `liveness`: threads that wait in what another thread destroys.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
 //!
 //! Pointers come from programs, which are trusted as much as with any C library: what verbs says of
@@ -34,8 +34,8 @@ mod fault_guard;
 mod ffi;
 mod files;
 mod ibverbs;
+mod liveness;
 mod next;
 mod panics;
 mod per_process;
 mod rdmacm;
-mod sleepers;

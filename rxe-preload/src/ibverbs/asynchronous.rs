@@ -18,7 +18,7 @@ use super::qp::Qp;
 use super::srq::Srq;
 use crate::explain;
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, signals_interrupt};
-use crate::sleepers::sleep_in;
+use crate::liveness::wait_in;
 
 /// Events of one object that the program has got and not yet acknowledged.
 #[derive(Debug, Default)]
@@ -60,9 +60,9 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: an open context.
-    let life = unsafe { Context::of(context) }.life.number();
-    sleep_in("ibv_get_async_event", life, || {
-        // SAFETY: the context is open as long as its life lasts.
+    let id = unsafe { Context::of(context) }.liveness.id();
+    wait_in("ibv_get_async_event", id, || {
+        // SAFETY: the context is open until `wait_in` refuses the ID.
         let outcome = next(unsafe { Context::of(context) }).transpose()?;
         Some(outcome.map(|found| {
             // SAFETY: room for the event.

@@ -16,7 +16,7 @@ use super::context::Context;
 use super::cq::Cq;
 use crate::explain;
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, errno_of, pointer_of, signals_interrupt};
-use crate::sleepers::{Life, sleep_in};
+use crate::liveness::{LivenessGuard, wait_in};
 
 /// After so many waits of [`CANCEL_TICK`] (2 s) without an event, a reason is looked for.
 const LOOKS_IN_VAIN: u32 = 10;
@@ -26,7 +26,7 @@ const LOOKS_IN_VAIN: u32 = 10;
 pub(super) struct Channel {
     verbs: ibv_comp_channel,
     /// Threads sleep in [`ibv_get_cq_event`].
-    life: Life,
+    liveness: LivenessGuard,
     pub(super) channel: CompletionChannel,
     /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
     /// may set O_NONBLOCK on theirs, and [`ibv_get_cq_event`] must then not wait.
@@ -105,8 +105,8 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut 
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(os)?;
         let verbs = ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 };
-        let life = Life::begin();
-        let this = Channel { verbs, life, channel, fd, queues: Mutex::default() };
+        let liveness = LivenessGuard::new();
+        let this = Channel { verbs, liveness, channel, fd, queues: Mutex::default() };
         Ok(Box::into_raw(Box::new(this)).cast())
     };
     pointer_of("ibv_create_comp_channel", make())
@@ -124,7 +124,7 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         let why = "completion queues still use the channel: destroy them first";
         return errno_of("ibv_destroy_comp_channel", Err(Failure::new(libc::EBUSY, why)));
     }
-    this.life.end();
+    this.liveness.end();
     // SAFETY: from ibv_create_comp_channel; the program gives it up.
     drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
     0
@@ -137,10 +137,10 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: a channel.
-    let life = unsafe { Channel::of(channel) }.life.number();
+    let id = unsafe { Channel::of(channel) }.liveness.id();
     let looks = &Cell::new(0u32);
-    sleep_in("ibv_get_cq_event", life, || {
-        // SAFETY: a channel, which is there as long as its life lasts.
+    wait_in("ibv_get_cq_event", id, || {
+        // SAFETY: a channel, which is there until `wait_in` refuses the ID.
         let this = unsafe { Channel::of(channel) };
         // SAFETY: its context, which is open.
         let own = unsafe { Context::of(this.verbs.context) }.check();

@@ -25,15 +25,15 @@ use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
 use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
+use crate::liveness::LivenessGuard;
 use crate::per_process::PerProcess;
-use crate::sleepers::Life;
 
 /// An open device as programs hold it. They have the address of `verbs.context`.
 #[repr(C)]
 pub(crate) struct Context {
     verbs: verbs_context,
     /// Threads sleep in `ibv_get_async_event`.
-    pub(super) life: Life,
+    pub(super) liveness: LivenessGuard,
     generation: u64,
     entry: &'static DeviceEntry,
     /// What a person may want to know of its queue pairs.
@@ -76,7 +76,7 @@ impl Context {
         };
         Ok(Box::new(Self {
             verbs: table(context),
-            life: Life::begin(),
+            liveness: LivenessGuard::new(),
             generation: ffi::generation(),
             entry,
             watch: Watch::new(entry.info().name()),
@@ -297,7 +297,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         // It goes on as long as what was made on it, which points to it.
         return 0;
     }
-    this.life.end();
+    this.liveness.end();
     // SAFETY: from `into_ptr`, and nothing that points to it is left.
     drop(unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) });
     errno_of("ibv_close_device", Ok(()))

@@ -19,7 +19,7 @@ use crate::ffi::{
     self, CANCEL_TICK, Failure, Outcome, errno_of, minus_one_of, pointer_of, signals_interrupt,
 };
 use crate::ibverbs::qp_attr::to_ah_attr;
-use crate::sleepers::{Life, sleep_in};
+use crate::liveness::{LivenessGuard, wait_in};
 
 /// A channel as programs hold it.
 #[repr(C)]
@@ -31,7 +31,7 @@ pub(super) struct Channel {
     /// may set O_NONBLOCK on theirs, and [`rdma_get_cm_event`] must then not wait.
     fd: OwnedFd,
     /// Threads sleep in [`rdma_get_cm_event`].
-    life: Life,
+    liveness: LivenessGuard,
 }
 
 impl Channel {
@@ -68,8 +68,8 @@ impl Channel {
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(errno)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
-        let (generation, life) = (ffi::generation(), Life::begin());
-        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, life })).cast())
+        let (generation, liveness) = (ffi::generation(), LivenessGuard::new());
+        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, liveness })).cast())
     }
 
     /// # Safety
@@ -78,7 +78,7 @@ impl Channel {
         // SAFETY: the caller's promise.
         let this = unsafe { Self::of(channel) };
         if this.is_own() {
-            this.life.end();
+            this.liveness.end();
             // SAFETY: from `create`, and no thread is in it any more.
             drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
         }
@@ -253,9 +253,9 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
         return minus_one_of("rdma_get_cm_event", Err(Failure::plain(libc::EINVAL)));
     }
     // SAFETY: a channel.
-    let life = unsafe { Channel::of(channel) }.life.number();
-    sleep_in("rdma_get_cm_event", life, || {
-        // SAFETY: a channel, which is there as long as its life lasts.
+    let id = unsafe { Channel::of(channel) }.liveness.id();
+    wait_in("rdma_get_cm_event", id, || {
+        // SAFETY: a channel, which is there until `wait_in` refuses the ID.
         let outcome = unsafe { Channel::of(channel) }.wait_a_while().transpose()?;
         Some(outcome.map(|got| {
             // SAFETY: the caller's variable.
