@@ -320,7 +320,7 @@ pub(super) fn no_receive_here(qpn: Qpn) -> String {
 }
 
 /// Packets keep coming for a queue pair that is not there.
-pub(super) fn nobody(qpn: Qpn) -> String {
+pub(super) fn unknown_qp(qpn: Qpn) -> String {
     format!(
         "somebody keeps sending to QP {qpn}, which this process does not have: is that the peer's \
          dest_qp_num, or a peer of a program that has ended?"

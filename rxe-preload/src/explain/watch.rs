@@ -20,10 +20,10 @@ use crate::config::{CONFIG, Explain};
 pub(crate) struct Watch {
     /// The device's name.
     device: String,
-    stories: Mutex<HashMap<u32, Story>>,
+    qps: Mutex<HashMap<u32, QpDiagnostics>>,
     regions: Mutex<Regions>,
     /// Packets for numbers that no queue pair has.
-    nobody: Mutex<HashMap<u32, Stray>>,
+    unknown_qps: Mutex<HashMap<u32, UnknownQp>>,
 }
 
 /// Memory regions by their keys.
@@ -50,7 +50,7 @@ pub(crate) struct NewQp {
 
 /// What has become of a queue pair.
 #[derive(Debug)]
-struct Story {
+struct QpDiagnostics {
     is: NewQp,
     state: QpState,
     /// What put it into the error state, where the program did not.
@@ -61,7 +61,7 @@ struct Story {
     /// This side has no receive for this request, since then.
     refusing: Option<(Psn, Instant)>,
     /// Packets come in a state that takes none, since then.
-    too_early: Option<Instant>,
+    early_packets: Option<Instant>,
     /// The peer has said that packets are missing.
     gaps: bool,
     /// The last reason for which a packet of the peer was dropped.
@@ -73,13 +73,13 @@ struct Story {
 enum Flushed {
     No,
     /// This was the first, and its reason is still to be said.
-    Unsaid(u64),
-    Said,
+    Unexplained(u64),
+    Explained,
 }
 
 /// What comes for a number that no queue pair has.
 #[derive(Clone, Copy, Debug)]
-struct Stray {
+struct UnknownQp {
     /// When the first packet came.
     since: Instant,
     /// The earliest PSN seen, which is where a peer without an answer starts again.
@@ -90,42 +90,42 @@ struct Stray {
 
 /// What lasts longer is not the moment in which both sides get ready. With the usual timeout of 14
 /// (67 ms) and 7 retries a peer gives up after 540 ms.
-const MOMENT: Duration = Duration::from_millis(200);
+const SETUP_TIME: Duration = Duration::from_millis(200);
 /// A peer that tries so often has waited two ACK timeouts in vain. With 2 retries it gives up next.
-const TRIES: u32 = 3;
+const MIN_TRIES: u32 = 3;
 /// A sender that does not wait for answers (UC, UD) and goes on for longer did not just miss that the
 /// receiver has ended.
-const WHILE: Duration = Duration::from_secs(1);
+const TEARDOWN_TIME: Duration = Duration::from_secs(1);
 /// So many numbers without a queue pair are remembered.
-const STRAYS: usize = 64;
+const MAX_UNKNOWN_QPS: usize = 64;
 
 impl Watch {
     /// Of a device on which there is nothing yet.
     pub(crate) fn new(device: &str) -> Arc<Self> {
         Arc::new(Self {
             device: device.to_owned(),
-            stories: Mutex::default(),
+            qps: Mutex::default(),
             regions: Mutex::default(),
-            nobody: Mutex::default(),
+            unknown_qps: Mutex::default(),
         })
     }
 
     /// There is a new queue pair.
     pub(crate) fn created(&self, qpn: u32, is: NewQp) {
-        self.stories.lock().insert(qpn, Story::new(is));
+        self.qps.lock().insert(qpn, QpDiagnostics::new(is));
     }
 
     /// It is no more.
     pub(crate) fn destroyed(&self, qpn: u32) {
-        self.stories.lock().remove(&qpn);
+        self.qps.lock().remove(&qpn);
     }
 
     /// The program has brought it to another state.
     pub(crate) fn entered(&self, qpn: u32, state: QpState) {
-        if let Some(story) = self.stories.lock().get_mut(&qpn) {
+        if let Some(qp) = self.qps.lock().get_mut(&qpn) {
             match state {
-                QpState::Reset => *story = Story::new(story.is),
-                _ => story.state = state,
+                QpState::Reset => *qp = QpDiagnostics::new(qp.is),
+                _ => qp.state = state,
             }
         }
     }
@@ -144,33 +144,33 @@ impl Watch {
     /// a moment later.
     pub(crate) fn completion(&self, completion: &Completion) {
         let Completion { id, status, qpn, .. } = *completion;
-        let mut stories = self.stories.lock();
-        let Some(story) = stories.get_mut(&qpn.value()) else { return };
+        let mut qps = self.qps.lock();
+        let Some(qp) = qps.get_mut(&qpn.value()) else { return };
         if status == Status::WorkRequestFlushed {
-            if story.flushed == Flushed::No {
-                story.flushed = Flushed::Unsaid(id);
+            if qp.flushed == Flushed::No {
+                qp.flushed = Flushed::Unexplained(id);
             }
-            drop(stories);
+            drop(qps);
             self.tell_flushed(qpn);
-        } else if matches!(story.is.service, QpType::Uc | QpType::Ud) {
-            let told = text::completion(completion, story.is.service);
-            story.cause.get_or_insert_with(|| format!("a request of it failed with \"{status}\""));
-            drop(stories);
+        } else if matches!(qp.is.service, QpType::Uc | QpType::Ud) {
+            let told = text::completion(completion, qp.is.service);
+            qp.cause.get_or_insert_with(|| format!("a request of it failed with \"{status}\""));
+            drop(qps);
             once(status.verbs_str(), &told);
         }
     }
 
     /// Says why requests are flushed, once both are known: that they are, and why.
     fn tell_flushed(&self, qpn: Qpn) {
-        let mut stories = self.stories.lock();
-        let Some(story) = stories.get_mut(&qpn.value()) else { return };
-        let Flushed::Unsaid(id) = story.flushed else { return };
-        let by_program = story.state == QpState::Err && CONFIG.explain == Explain::All;
+        let mut qps = self.qps.lock();
+        let Some(qp) = qps.get_mut(&qpn.value()) else { return };
+        let Flushed::Unexplained(id) = qp.flushed else { return };
+        let by_program = qp.state == QpState::Err && CONFIG.explain == Explain::All;
         let own = by_program.then_some("the program, or the end of its connection, put it there");
-        if let Some(cause) = story.cause.as_deref().or(own) {
+        if let Some(cause) = qp.cause.as_deref().or(own) {
             let told = text::flushed(qpn, id, cause);
-            story.flushed = Flushed::Said;
-            drop(stories);
+            qp.flushed = Flushed::Explained;
+            drop(qps);
             once("flushed", &told);
         }
     }
@@ -206,19 +206,17 @@ impl Watch {
                     self.tell_flushed(flushed);
                 }
             }
-            Event::RnrNakReceived { qpn, psn }
-                if self.lasts(qpn, |story| &mut story.refused, psn) =>
-            {
+            Event::RnrNakReceived { qpn, psn } if self.persists(qpn, |qp| &mut qp.refused, psn) => {
                 once("no receive", &text::no_receive_there(qpn));
             }
             Event::NakSent { qpn, psn, fault: Fault::ReceiverNotReady }
-                if self.lasts(qpn, |story| &mut story.refusing, psn) =>
+                if self.persists(qpn, |qp| &mut qp.refusing, psn) =>
             {
                 once("no receive", &text::no_receive_here(qpn));
             }
             Event::Retry { qpn, cause: RetryCause::SequenceNak, .. } => {
-                if let Some(story) = self.stories.lock().get_mut(&qpn.value()) {
-                    story.gaps = true;
+                if let Some(qp) = self.qps.lock().get_mut(&qpn.value()) {
+                    qp.gaps = true;
                 }
             }
             Event::Dropped { reason, qpn: Some(qpn), psn } => self.dropped(qpn, reason, psn),
@@ -231,42 +229,39 @@ impl Watch {
     }
 
     fn evidence(&self, qpn: Qpn) -> text::Evidence {
-        let stories = self.stories.lock();
-        let story = stories.get(&qpn.value());
-        text::Evidence {
-            gaps: story.is_some_and(|story| story.gaps),
-            dropped: story.and_then(|story| story.dropped),
-        }
+        let qps = self.qps.lock();
+        let qp = qps.get(&qpn.value());
+        text::Evidence { gaps: qp.is_some_and(|qp| qp.gaps), dropped: qp.and_then(|qp| qp.dropped) }
     }
 
     fn set_cause(&self, qpn: Qpn, cause: &str) {
-        if let Some(story) = self.stories.lock().get_mut(&qpn.value()) {
-            story.cause.get_or_insert_with(|| cause.to_owned());
+        if let Some(qp) = self.qps.lock().get_mut(&qpn.value()) {
+            qp.cause.get_or_insert_with(|| cause.to_owned());
         }
     }
 
     /// All queue pairs that complete there are in the error state: which these are.
     fn overflowed(&self, cq: u64) -> Vec<Qpn> {
-        let mut stories = self.stories.lock();
-        let behind = stories.iter_mut().filter(|(_, story)| story.is.cqs.contains(&cq));
-        let failed = behind.map(|(&qpn, story)| {
-            story.cause.get_or_insert_with(|| "a completion queue of it overflowed".into());
+        let mut qps = self.qps.lock();
+        let behind = qps.iter_mut().filter(|(_, qp)| qp.is.cqs.contains(&cq));
+        let failed = behind.map(|(&qpn, qp)| {
+            qp.cause.get_or_insert_with(|| "a completion queue of it overflowed".into());
             Qpn::from_wire(qpn)
         });
         failed.collect()
     }
 
     /// Whether the same request has been found without a receive for longer than a moment.
-    fn lasts(
+    fn persists(
         &self,
         qpn: Qpn,
-        field: impl Fn(&mut Story) -> &mut Option<(Psn, Instant)>,
+        field: impl Fn(&mut QpDiagnostics) -> &mut Option<(Psn, Instant)>,
         psn: Psn,
     ) -> bool {
-        let mut stories = self.stories.lock();
-        let Some(since) = stories.get_mut(&qpn.value()).map(field) else { return false };
+        let mut qps = self.qps.lock();
+        let Some(since) = qps.get_mut(&qpn.value()).map(field) else { return false };
         match since {
-            Some((same, since)) if *same == psn => since.elapsed() >= MOMENT,
+            Some((same, since)) if *same == psn => since.elapsed() >= SETUP_TIME,
             _ => {
                 *since = Some((psn, Instant::now()));
                 false
@@ -275,46 +270,46 @@ impl Watch {
     }
 
     fn dropped(&self, qpn: Qpn, reason: DropReason, psn: Option<Psn>) {
-        let mut stories = self.stories.lock();
-        let Some(story) = stories.get_mut(&qpn.value()) else {
-            drop(stories);
+        let mut qps = self.qps.lock();
+        let Some(qp) = qps.get_mut(&qpn.value()) else {
+            drop(qps);
             let unknown = reason == DropReason::UnknownQp;
-            if unknown && psn.is_some_and(|psn| self.nobody_lasts(qpn, psn)) {
-                once("no such queue pair", &text::nobody(qpn));
+            if unknown && psn.is_some_and(|psn| self.unknown_qp_persists(qpn, psn)) {
+                once("no such queue pair", &text::unknown_qp(qpn));
             }
             return;
         };
-        story.dropped = Some(reason);
+        qp.dropped = Some(reason);
         let lasting = match reason {
             DropReason::WrongQpState => {
                 // One that has failed, or is being taken down, is still sent to for a while.
-                let began = *story.too_early.get_or_insert_with(Instant::now);
-                let getting_ready = matches!(story.state, QpState::Reset | QpState::Init);
-                getting_ready && story.cause.is_none() && began.elapsed() >= MOMENT
+                let began = *qp.early_packets.get_or_insert_with(Instant::now);
+                let getting_ready = matches!(qp.state, QpState::Reset | QpState::Init);
+                getting_ready && qp.cause.is_none() && began.elapsed() >= SETUP_TIME
             }
             _ => true,
         };
-        let told = text::dropped(qpn, reason, story.is.service, story.state).filter(|_| lasting);
-        drop(stories);
+        let told = text::dropped(qpn, reason, qp.is.service, qp.state).filter(|_| lasting);
+        drop(qps);
         if let Some(told) = told {
             once("a packet was dropped", &told);
         }
     }
 
     /// Whether somebody keeps sending to this number.
-    fn nobody_lasts(&self, qpn: Qpn, psn: Psn) -> bool {
-        let mut nobody = self.nobody.lock();
-        if nobody.len() >= STRAYS && !nobody.contains_key(&qpn.value()) {
-            nobody.clear();
+    fn unknown_qp_persists(&self, qpn: Qpn, psn: Psn) -> bool {
+        let mut unknown_qps = self.unknown_qps.lock();
+        if unknown_qps.len() >= MAX_UNKNOWN_QPS && !unknown_qps.contains_key(&qpn.value()) {
+            unknown_qps.clear();
         }
-        let new = Stray { since: Instant::now(), psn, tries: 0 };
-        let stray = nobody.entry(qpn.value()).or_insert(new);
-        stray.came(psn);
-        stray.tries >= TRIES || stray.since.elapsed() >= WHILE
+        let new = UnknownQp { since: Instant::now(), psn, tries: 0 };
+        let unknown = unknown_qps.entry(qpn.value()).or_insert(new);
+        unknown.came(psn);
+        unknown.tries >= MIN_TRIES || unknown.since.elapsed() >= TEARDOWN_TIME
     }
 }
 
-impl Stray {
+impl UnknownQp {
     fn came(&mut self, psn: Psn) {
         if psn.before(self.psn) {
             (self.psn, self.tries) = (psn, 0);
@@ -323,7 +318,7 @@ impl Stray {
     }
 }
 
-impl Story {
+impl QpDiagnostics {
     fn new(is: NewQp) -> Self {
         Self {
             is,
@@ -332,7 +327,7 @@ impl Story {
             flushed: Flushed::No,
             refused: None,
             refusing: None,
-            too_early: None,
+            early_packets: None,
             gaps: false,
             dropped: None,
         }
@@ -348,7 +343,7 @@ mod tests {
     /// How many of these packets come until it is told, if it is.
     fn told_at(psns: impl IntoIterator<Item = u32>) -> Option<usize> {
         let watch = Watch::new("rxe_test0");
-        psns.into_iter().position(|psn| watch.nobody_lasts(NOBODY, Psn::new(psn)))
+        psns.into_iter().position(|psn| watch.unknown_qp_persists(NOBODY, Psn::new(psn)))
     }
 
     #[test]
@@ -371,13 +366,13 @@ mod tests {
         let watch = Watch::new("rxe_test0");
         for _ in 0..2 {
             for qpn in 0..10 {
-                assert!(!watch.nobody_lasts(Qpn::from_wire(qpn), Psn::ZERO));
+                assert!(!watch.unknown_qp_persists(Qpn::from_wire(qpn), Psn::ZERO));
             }
         }
-        assert!(watch.nobody_lasts(Qpn::from_wire(3), Psn::ZERO));
+        assert!(watch.unknown_qp_persists(Qpn::from_wire(3), Psn::ZERO));
         for qpn in 0..1000 {
-            watch.nobody_lasts(Qpn::from_wire(qpn), Psn::ZERO);
+            watch.unknown_qp_persists(Qpn::from_wire(qpn), Psn::ZERO);
         }
-        assert!(watch.nobody.lock().len() <= STRAYS);
+        assert!(watch.unknown_qps.lock().len() <= MAX_UNKNOWN_QPS);
     }
 }
