@@ -31,7 +31,7 @@ pub trait Backend: Send {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError>;
 
-    /// Sends pending runs from the front of the batch and marks them sent. Packets that the network
+    /// Sends pending bursts from the front of the batch and marks them sent. Packets that the network
     /// refuses are marked sent too, and counted in [`Counters`].
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError>;
 
@@ -112,8 +112,8 @@ pub struct Capabilities {
     pub privileges: &'static str,
     /// The largest IP packet the link carries, in bytes.
     pub link_mtu: usize,
-    /// How large runs and batches may be. `run_segments` is 1 where the backend can not segment;
-    /// then every packet leaves with the ID of its run's [`rxe_core::wire::NetHeader`].
+    /// How large bursts and batches may be. `burst_segments` is 1 where the backend can not segment;
+    /// then every packet leaves with the ID of its burst's [`rxe_core::wire::NetHeader`].
     pub tx: TxLimits,
     /// Which UDP source ports packets may leave with. The ICRC covers the port, so the engine must
     /// put into [`rxe_core::wire::NetHeader::src_port`] what will stand on the wire.

@@ -37,7 +37,7 @@ pub struct Faults {
     pub corrupt: f64,
     /// The time from sending to delivery.
     pub delay: RangeInclusive<Duration>,
-    /// Deliver consecutive packets of a run as one frame, as UDP_GRO does.
+    /// Deliver consecutive packets of a burst as one frame, as UDP_GRO does.
     pub merge: bool,
     /// Deliver IPv4 packets as a UDP socket does, without their ID.
     pub hide_ids: bool,
@@ -91,7 +91,7 @@ pub struct Fabric {
     counters: FabricCounters,
 }
 
-/// Packets that have arrived: one, or several of a run.
+/// Packets that have arrived: one, or several of a burst.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     at: Time,

@@ -14,7 +14,7 @@ use crate::{NetError, Sharing};
 
 /// A backend with faults on its way in and out.
 ///
-/// Packets leave one by one (`run_segments` is 1), since a run with holes would no longer have the
+/// Packets leave one by one (`burst_segments` is 1), since a burst with holes would no longer have the
 /// IDs that its ICRCs were made for.
 pub struct Fault<B> {
     inner: B,
@@ -39,7 +39,7 @@ impl<B: Backend> Fault<B> {
     /// [`Faults::hide_ids`] hides IPv4 IDs in addition to those that `inner` hides.
     pub fn new(inner: B, seed: u64, inbound: Faults, outbound: Faults) -> Result<Self, NetError> {
         let mut capabilities = inner.capabilities().clone();
-        capabilities.tx.run_segments = 1;
+        capabilities.tx.burst_segments = 1;
         capabilities.sees_ip_id &= !inbound.hide_ids;
         // IDs are hidden from receivers only.
         let outbound = Faults { hide_ids: false, merge: false, ..outbound };
@@ -47,7 +47,7 @@ impl<B: Backend> Fault<B> {
             start: Instant::now(),
             inbound: Fabric::new(seed, inbound),
             outbound: Fabric::new(seed ^ u64::MAX, outbound),
-            ready: TxBatch::new(TxLimits { run_segments: 1, ..capabilities.tx }),
+            ready: TxBatch::new(TxLimits { burst_segments: 1, ..capabilities.tx }),
             timer: TimerFd::new()?,
             capabilities,
             packets_received: 0,
@@ -200,7 +200,7 @@ mod tests {
         let (a, mut b, net) = ports();
         let faults = Faults { loss: 0.1, duplicate: 0.1, reorder: 0.1, ..Faults::default() };
         let mut a = Fault::new(a, 7, Faults::default(), faults).unwrap();
-        assert_eq!(a.capabilities().tx.run_segments, 1);
+        assert_eq!(a.capabilities().tx.burst_segments, 1);
         let mut sent = batch(a.capabilities().tx, net, 1000);
         send_all(&mut a, &mut sent);
         let [_, out] = a.fault_counters();

@@ -6,7 +6,7 @@
 //! some packets until it has. Packets from this host to itself take that way too. They arrive over
 //! loopback, so there is a second packet socket on it.
 //!
-//! Invariants: packet `i` of a run leaves with the ID of `net.nth(i)`, whichever way it takes. A
+//! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. A
 //! bound UDP socket that receives nothing keeps port 4791 of each address, so that the host does
 //! not answer with "port unreachable".
 
@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
-use rxe_core::wire::{Frame, NetHeader, Run, TxBatch, TxLimits};
+use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, TxLimits};
 use smallvec::SmallVec;
 
 use self::headers::Headers;
@@ -49,7 +49,7 @@ pub struct PacketConfig {
     pub addresses: Vec<IpAddr>,
     /// Bytes of receive and of send buffer to ask the system for.
     pub buffer: usize,
-    /// Let the system segment runs and merge packets if it can.
+    /// Let the system segment bursts and merge packets if it can.
     pub segment: bool,
 }
 
@@ -76,9 +76,9 @@ pub struct PacketBackend {
     device: NetDev,
     config: PacketConfig,
     addresses: Vec<IpAddr>,
-    /// The system segments runs.
+    /// The system segments bursts.
     segment: bool,
-    /// The run at this offset in the batch, and how many of its packets are sent already.
+    /// The burst at this offset in the batch, and how many of its packets are sent already.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
@@ -113,7 +113,7 @@ impl PacketBackend {
             name: "packet",
             privileges: "CAP_NET_RAW",
             link_mtu: device.mtu,
-            tx: TxLimits { run_segments: 64, run_bytes: 65_507 - 20, batch_bytes: 512 << 10 },
+            tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 512 << 10 },
             src_port: SrcPort::Any,
             sees_ip_id: true,
             recv_buffer: links.iter().map(|l| l.recv_buffer).min().unwrap_or(0),
@@ -179,7 +179,7 @@ impl PacketBackend {
         }
     }
 
-    /// Sends runs from the front of the batch, as many as take the same way.
+    /// Sends bursts from the front of the batch, as many as take the same way.
     fn send_some(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
         let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
@@ -199,24 +199,25 @@ impl PacketBackend {
                 .map(|link| (link, mac)),
             Path::Kernel => None,
         };
-        // The system segments whole runs. Without it, packets are sent one by one.
+        // The system segments whole bursts. Without it, packets are sent one by one.
         let result = match path {
             Some((link, mac)) if self.segment && skip == 0 => {
-                let same =
-                    |run: &&Run| run.net.dst == dst && run.net.src.is_ipv4() == dst.is_ipv4();
-                let runs: SmallVec<[_; 4]> =
+                let same = |burst: &&Burst| {
+                    burst.net.dst == dst && burst.net.src.is_ipv4() == dst.is_ipv4()
+                };
+                let bursts: SmallVec<[_; 4]> =
                     batch.pending().iter().take(BATCH).take_while(same).collect();
-                let headers: SmallVec<[Headers; 4]> = runs
+                let headers: SmallVec<[Headers; 4]> = bursts
                     .iter()
-                    .map(|run| {
-                        let segment = (packets(run) > 1).then_some(run.segment);
-                        link.headers(&run.net, batch.bytes(run), segment, mac)
+                    .map(|burst| {
+                        let segment = (packets(burst) > 1).then_some(burst.segment);
+                        link.headers(&burst.net, batch.bytes(burst), segment, mac)
                     })
                     .collect();
-                let out: SmallVec<[Outgoing<'_>; 4]> = runs
+                let out: SmallVec<[Outgoing<'_>; 4]> = bursts
                     .iter()
                     .zip(&headers)
-                    .map(|(run, h)| outgoing(link.destination(&run.net), h, batch.bytes(run)))
+                    .map(|(burst, h)| outgoing(link.destination(&burst.net), h, batch.bytes(burst)))
                     .collect();
                 sendmmsg(link.as_fd(), &out).map(Sent::Runs)
             }
@@ -250,9 +251,9 @@ impl PacketBackend {
         };
         match result {
             Ok(Sent::Runs(n)) => {
-                for run in &batch.pending()[..n] {
-                    self.counters.tx_packets += packets(run) as u64;
-                    self.counters.tx_bytes += run.bytes.len() as u64;
+                for burst in &batch.pending()[..n] {
+                    self.counters.tx_packets += packets(burst) as u64;
+                    self.counters.tx_bytes += burst.bytes.len() as u64;
                 }
                 batch.mark_sent(n);
             }
@@ -449,7 +450,7 @@ fn nth(net: &NetHeader, index: usize) -> NetHeader {
     net.nth(u16::try_from(index).unwrap_or(0))
 }
 
-/// Packets in a run.
-fn packets(run: &Run) -> usize {
-    run.bytes.len().div_ceil(run.segment.max(1))
+/// Packets in a burst.
+fn packets(burst: &Burst) -> usize {
+    burst.bytes.len().div_ceil(burst.segment.max(1))
 }

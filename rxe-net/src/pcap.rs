@@ -262,14 +262,14 @@ impl<B: Backend> Backend for Pcap<B> {
         {
             let mut capture = self.handle.lock();
             capture.write_held();
-            for (run, frame) in batch.frames().enumerate() {
-                capture.hold(Direction::Outbound, run, &frame);
+            for (burst, frame) in batch.frames().enumerate() {
+                capture.hold(Direction::Outbound, burst, &frame);
             }
         }
         let result = self.inner.send(batch);
         let mut capture = self.handle.lock();
         // Runs that were not sent will be passed to `send` again.
-        capture.keep_runs(before - batch.pending().len());
+        capture.keep_bursts(before - batch.pending().len());
         capture.write_held();
         result
     }
@@ -328,8 +328,8 @@ struct Held {
     /// The frame's range in `Capture::bytes`.
     from: usize,
     to: usize,
-    /// The index of its run in the batch.
-    run: usize,
+    /// The index of its burst in the batch.
+    burst: usize,
     /// It is the first of its frame.
     first: bool,
     psn: Option<Psn>,
@@ -337,7 +337,7 @@ struct Held {
 }
 
 impl Capture {
-    fn hold(&mut self, direction: Direction, run: usize, frame: &Frame<'_>) {
+    fn hold(&mut self, direction: Direction, burst: usize, frame: &Frame<'_>) {
         if self.writer.is_none() {
             return;
         }
@@ -355,7 +355,7 @@ impl Capture {
                 direction,
                 from,
                 to: self.bytes.len(),
-                run,
+                burst,
                 first: index == 0,
                 psn,
                 comments: Vec::new(),
@@ -375,9 +375,9 @@ impl Capture {
         }
     }
 
-    /// Forgets held packets of this run and later ones.
-    fn keep_runs(&mut self, runs: usize) {
-        self.held.retain(|held| held.direction == Direction::Inbound || held.run < runs);
+    /// Forgets held packets of this burst and later ones.
+    fn keep_bursts(&mut self, bursts: usize) {
+        self.held.retain(|held| held.direction == Direction::Inbound || held.burst < bursts);
     }
 
     fn write_held(&mut self) {

@@ -93,11 +93,11 @@ enum Route {
     /// This device itself.
     Own,
     Ring(Box<Watched<Outgoing>>),
-    /// Not for shared memory, for so many runs more.
+    /// Not for shared memory, for so many bursts more.
     Wire(u32),
 }
 
-/// What became of a run that may stay on this host.
+/// What became of a burst that may stay on this host.
 enum Here {
     /// It is sent, or lost.
     Done,
@@ -215,7 +215,7 @@ impl<B: Backend + Sharing> Shm<B> {
         self.listeners.iter().any(|((own, _), _)| *own == address)
     }
 
-    /// The way of a run.
+    /// The way of a burst.
     fn route(&mut self, to: Destination) -> &mut Route {
         let known = match self.routes.get_mut(&to) {
             Some(Route::Wire(0)) | None => false,
@@ -253,16 +253,17 @@ impl<B: Backend + Sharing> Shm<B> {
         }
     }
 
-    /// Sends the first pending run if it stays on this host.
+    /// Sends the first pending burst if it stays on this host.
     fn send_here(&mut self, batch: &mut TxBatch) -> Here {
-        let run = batch.pending()[0].clone();
+        let burst = batch.pending()[0].clone();
         // An address that is not ours is the wire's to refuse.
-        if !self.has_address(run.net.src) {
+        if !self.has_address(burst.net.src) {
             return Here::OnWire;
         }
-        let bytes = batch.bytes(&run);
-        let frame = Frame { net: run.net, payload: bytes, segment: run.segment.max(1), later: &[] };
-        let to = (run.net.dst, qpn_block(bytes));
+        let bytes = batch.bytes(&burst);
+        let frame =
+            Frame { net: burst.net, payload: bytes, segment: burst.segment.max(1), later: &[] };
+        let to = (burst.net.dst, qpn_block(bytes));
         let timeout = self.receiver_timeout;
         let pushed = match self.route(to) {
             Route::Wire(_) => return Here::OnWire,
@@ -298,13 +299,13 @@ impl<B: Backend + Sharing> Shm<B> {
         Pushed::Sent
     }
 
-    /// How many of the pending runs, from the first, go onto the wire.
-    fn leading_wire_runs(&mut self, batch: &TxBatch) -> usize {
+    /// How many of the pending bursts, from the first, go onto the wire.
+    fn leading_wire_bursts(&mut self, batch: &TxBatch) -> usize {
         let mut count = 1;
-        for run in &batch.pending()[1..] {
-            let ours = self.has_address(run.net.src);
-            let block = qpn_block(batch.bytes(run));
-            if ours && !matches!(self.route((run.net.dst, block)), Route::Wire(_)) {
+        for burst in &batch.pending()[1..] {
+            let ours = self.has_address(burst.net.src);
+            let block = qpn_block(batch.bytes(burst));
+            if ours && !matches!(self.route((burst.net.dst, block)), Route::Wire(_)) {
                 break;
             }
             count += 1;
@@ -485,7 +486,7 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
                 }
                 Here::OnWire => {}
             }
-            let count = self.leading_wire_runs(batch);
+            let count = self.leading_wire_bursts(batch);
             status = batch.with_first(count, |batch| self.inner.send(batch))?;
             if self.capabilities.tx != self.inner.capabilities().tx {
                 self.capabilities.tx = self.inner.capabilities().tx;

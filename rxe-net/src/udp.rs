@@ -4,11 +4,11 @@
 //! first), of a group that the processes on it share ([`crate::lease`]), and one per multicast group: a
 //! socket that is bound to an address hears nothing that is sent to a group, and one that is bound to
 //! none would hear what is meant for other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call
-//! carries up to 64 packets for one destination, and up to [`BATCH`] such runs.
+//! carries up to 64 packets for one destination, and up to [`BATCH`] such bursts.
 //!
-//! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the run,
+//! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the burst,
 //! counting from 0 (see [`socket`]), which its ICRC is made for. Where the system does not segment a
-//! run, its packets leave alone with ID 0 and a new ICRC (see [`apart`]).
+//! burst, its packets leave alone with ID 0 and a new ICRC (see [`apart`]).
 
 mod apart;
 pub(crate) mod owner;
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rxe_core::wire::{Frame, Run, TxBatch, TxLimits, UDP_PORT};
+use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
 use self::apart::Apart;
@@ -46,7 +46,7 @@ pub struct UdpConfig {
     pub recv_buffer: usize,
     /// Bytes of send buffer to ask the system for, per address.
     pub send_buffer: usize,
-    /// Let the system segment runs (UDP_SEGMENT) and merge what arrives (UDP_GRO) if it can.
+    /// Let the system segment bursts (UDP_SEGMENT) and merge what arrives (UDP_GRO) if it can.
     pub segment: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct UdpBackend {
     device: NetDev,
     /// Destinations that the system does not segment for.
     apart: Apart,
-    /// So many packets of the run at this place in the batch are sent already.
+    /// So many packets of the burst at this place in the batch are sent already.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
@@ -107,8 +107,8 @@ impl UdpBackend {
             privileges: "",
             link_mtu: device.mtu,
             tx: TxLimits {
-                run_segments: if segments { MAX_SEGMENTS } else { 1 },
-                run_bytes: MAX_DATAGRAM,
+                burst_segments: if segments { MAX_SEGMENTS } else { 1 },
+                burst_bytes: MAX_DATAGRAM,
                 batch_bytes: 512 << 10,
             },
             src_port: SrcPort::Fixed(UDP_PORT),
@@ -140,14 +140,19 @@ impl UdpBackend {
         self.sockets.iter().map(UdpSocket::address).filter(|ip| !ip.is_multicast())
     }
 
-    /// The socket refused the first pending run, or what is left of it. Whether it is lost.
-    fn refused(&mut self, error: &io::Error, run: &Run, packets: usize) -> Result<bool, NetError> {
-        let overhead = if run.net.dst.is_ipv4() { 28 } else { 48 };
-        let too_big = run.segment + overhead > self.capabilities.link_mtu;
+    /// The socket refused the first pending burst, or what is left of it. Whether it is lost.
+    fn refused(
+        &mut self,
+        error: &io::Error,
+        burst: &Burst,
+        packets: usize,
+    ) -> Result<bool, NetError> {
+        let overhead = if burst.net.dst.is_ipv4() { 28 } else { 48 };
+        let too_big = burst.segment + overhead > self.capabilities.link_mtu;
         let loss = match error.raw_os_error() {
             Some(libc::EIO | libc::EINVAL) if too_big => Loss::TooBig,
-            Some(libc::EIO | libc::EINVAL) if packets > 1 && !self.apart.has(run.net.dst) => {
-                self.apart.insert(run.net.dst);
+            Some(libc::EIO | libc::EINVAL) if packets > 1 && !self.apart.has(burst.net.dst) => {
+                self.apart.insert(burst.net.dst);
                 return Ok(false);
             }
             _ => match Loss::of(error) {
@@ -162,25 +167,25 @@ impl UdpBackend {
         Ok(true)
     }
 
-    /// Sends the first pending run packet by packet.
+    /// Sends the first pending burst packet by packet.
     fn send_apart(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
-        let run = batch.pending()[0].clone();
-        let Some(socket) = self.sockets.of(run.net.src) else { return Ok(SendStatus::Done) };
-        let sent = self.partial.take().filter(|(at, _)| *at == run.bytes.start);
+        let burst = batch.pending()[0].clone();
+        let Some(socket) = self.sockets.of(burst.net.src) else { return Ok(SendStatus::Done) };
+        let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
         let mut sent = sent.map_or(0, |(_, packets)| packets);
-        let all = packets(&run);
+        let all = packets(&burst);
         while sent < all {
-            let chunks = batch.bytes(&run).chunks(run.segment.max(1)).enumerate();
+            let chunks = batch.bytes(&burst).chunks(burst.segment.max(1)).enumerate();
             let singles: SmallVec<[_; BATCH]> = chunks
                 .skip(sent)
                 .take(BATCH)
-                .map(|(i, packet)| apart::single(&run.net, i, packet))
+                .map(|(i, packet)| apart::single(&burst.net, i, packet))
                 .collect();
             let out: SmallVec<[Outgoing<'_>; BATCH]> = singles
                 .iter()
                 .map(|(body, icrc)| Outgoing {
-                    addr: socket.destination(&run.net),
-                    control: UdpSocket::control(&run.net, None),
+                    addr: socket.destination(&burst.net),
+                    control: UdpSocket::control(&burst.net, None),
                     parts: [body, icrc, &[]],
                 })
                 .collect();
@@ -192,13 +197,13 @@ impl UdpBackend {
                     self.counters.tx_bytes += bytes.sum::<usize>() as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.partial = Some((run.bytes.start, sent));
-                    self.sockets.wait_for_room(run.net.src);
+                    self.partial = Some((burst.bytes.start, sent));
+                    self.sockets.wait_for_room(burst.net.src);
                     return Ok(SendStatus::Blocked);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    self.refused(&e, &run, all - sent)?;
+                    self.refused(&e, &burst, all - sent)?;
                     break;
                 }
             }
@@ -231,10 +236,11 @@ impl Backend for UdpBackend {
                 batch.mark_sent(1);
                 continue;
             };
-            let segments = self.capabilities.tx.run_segments;
+            let segments = self.capabilities.tx.burst_segments;
             let apart = &mut self.apart;
-            let mut goes_apart =
-                |run: &Run| packets(run) > 1 && (packets(run) > segments || apart.has(run.net.dst));
+            let mut goes_apart = |burst: &Burst| {
+                packets(burst) > 1 && (packets(burst) > segments || apart.has(burst.net.dst))
+            };
             if goes_apart(first) {
                 if self.send_apart(batch)? == SendStatus::Blocked {
                     return Ok(SendStatus::Blocked);
@@ -242,22 +248,24 @@ impl Backend for UdpBackend {
                 continue;
             }
             let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
-            let same = |run: &&Run| {
-                run.net.src == src && run.net.dst.is_ipv4() == src.is_ipv4() && !goes_apart(run)
+            let same = |burst: &&Burst| {
+                burst.net.src == src
+                    && burst.net.dst.is_ipv4() == src.is_ipv4()
+                    && !goes_apart(burst)
             };
-            for run in batch.pending().iter().take(BATCH).take_while(same) {
-                let segment = (packets(run) > 1).then_some(run.segment);
+            for burst in batch.pending().iter().take(BATCH).take_while(same) {
+                let segment = (packets(burst) > 1).then_some(burst.segment);
                 out.push(Outgoing {
-                    addr: socket.destination(&run.net),
-                    control: UdpSocket::control(&run.net, segment),
-                    parts: [batch.bytes(run), &[], &[]],
+                    addr: socket.destination(&burst.net),
+                    control: UdpSocket::control(&burst.net, segment),
+                    parts: [batch.bytes(burst), &[], &[]],
                 });
             }
             match sendmmsg(socket.as_fd(), &out) {
                 Ok(n) => {
-                    for run in &batch.pending()[..n] {
-                        self.counters.tx_packets += packets(run) as u64;
-                        self.counters.tx_bytes += run.bytes.len() as u64;
+                    for burst in &batch.pending()[..n] {
+                        self.counters.tx_packets += packets(burst) as u64;
+                        self.counters.tx_bytes += burst.bytes.len() as u64;
                     }
                     drop(out);
                     batch.mark_sent(n);
@@ -361,7 +369,7 @@ fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket 
     socket
 }
 
-/// Packets in a run.
-fn packets(run: &Run) -> usize {
-    run.bytes.len().div_ceil(run.segment.max(1))
+/// Packets in a burst.
+fn packets(burst: &Burst) -> usize {
+    burst.bytes.len().div_ceil(burst.segment.max(1))
 }

@@ -107,17 +107,17 @@ mod tests {
     use crate::types::Time;
     use crate::wire::{Frame, OpKind, Packet, TxBatch, TxLimits};
 
-    /// What a side sends: the kinds of packets, run by run.
+    /// What a side sends: the kinds of packets, burst by burst.
     fn sent(from: &mut Side, to: &mut Side) -> Vec<Vec<OpKind>> {
         let mut batch = TxBatch::new(TxLimits::default());
         from.engine.poll_transmit(Time::ZERO, &mut batch);
-        let mut runs = Vec::new();
+        let mut bursts = Vec::new();
         for frame in batch.frames() {
             to.engine.handle_frame(Time::ZERO, &frame);
             let kinds = frame.packets().map(|(_, p)| Packet::parse(p).unwrap().info().kind);
-            runs.push(kinds.collect());
+            bursts.push(kinds.collect());
         }
-        runs
+        bursts
     }
 
     #[test]

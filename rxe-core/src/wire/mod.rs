@@ -33,7 +33,7 @@ pub use deth::Deth;
 pub use drop::DropReason;
 pub use eth::{Ethernet, Mac, VlanTag};
 pub use ext::Ext;
-pub use net::{Frame, IpId, NetHeader, Run, TxBatch, TxLimits, UDP_PORT};
+pub use net::{Burst, Frame, IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 pub use opcode::{OpInfo, OpKind, Opcode, Position, SendExtra, Service};
 pub use packet::{Packet, PacketRepr};
 pub use reth::Reth;

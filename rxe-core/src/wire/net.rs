@@ -51,7 +51,7 @@ pub enum IpId {
 }
 
 impl NetHeader {
-    /// The header of a packet that this engine sends: ID 0 (in a run: counting from 0), don't
+    /// The header of a packet that this engine sends: ID 0 (in a burst: counting from 0), don't
     /// fragment, TTL 64.
     pub fn outgoing(src: IpAddr, dst: IpAddr, src_port: u16) -> Self {
         let id = if dst.is_ipv4() { IpId::Known { id: 0, flags: 0x4000 } } else { IpId::Absent };
@@ -120,10 +120,10 @@ fn id_step(index: usize) -> u16 {
     index as u16
 }
 
-/// Packets for one destination that can leave in one call: all of `segment` bytes, but the last,
-/// which may be shorter. Packet `i` of the run carries the ICRC for `net.nth(i)`.
+/// A GSO burst: packets for one destination that can leave in one call, all of `segment` bytes, but the last,
+/// which may be shorter. Packet `i` of the burst carries the ICRC for `net.nth(i)`.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct Burst {
     /// The headers of the first packet.
     pub net: NetHeader,
     /// Where the packets stand in the batch's buffer.
@@ -132,37 +132,37 @@ pub struct Run {
     pub segment: usize,
 }
 
-/// Packets on their way out, in order: a buffer and the runs that it is cut into. The engine
+/// Packets on their way out, in order: a buffer and the bursts that it is cut into. The engine
 /// appends (`Engine::poll_transmit`), a backend takes from the front.
 #[derive(Debug)]
 pub struct TxBatch {
     buf: Vec<u8>,
-    runs: Vec<Run>,
-    /// What the ICRCs of the last run begin with.
+    bursts: Vec<Burst>,
+    /// What the ICRCs of the last burst begin with.
     prefix: Prefix,
-    /// Runs before this one have been sent.
+    /// Bursts before this one have been sent.
     sent: usize,
-    /// Runs from here on are hidden by [`TxBatch::with_first`].
+    /// Bursts from here on are hidden by [`TxBatch::with_first`].
     end: usize,
     limits: TxLimits,
     /// Packets and bytes ever pushed.
     total: (u64, u64),
 }
 
-/// How large runs and batches may grow.
+/// How large bursts and batches may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxLimits {
-    /// Packets in a run: 1 where the backend can not segment, 64 with UDP_SEGMENT.
-    pub run_segments: usize,
-    /// Bytes in a run: at most 65,507 (a UDP payload over IPv4).
-    pub run_bytes: usize,
-    /// Bytes in a batch; at least one run fits whatever this says.
+    /// Packets in a burst: 1 where the backend can not segment, 64 with UDP_SEGMENT.
+    pub burst_segments: usize,
+    /// Bytes in a burst: at most 65,507 (a UDP payload over IPv4).
+    pub burst_bytes: usize,
+    /// Bytes in a batch; at least one burst fits whatever this says.
     pub batch_bytes: usize,
 }
 
 impl Default for TxLimits {
     fn default() -> Self {
-        Self { run_segments: 64, run_bytes: 65_000, batch_bytes: 256 << 10 }
+        Self { burst_segments: 64, burst_bytes: 65_000, batch_bytes: 256 << 10 }
     }
 }
 
@@ -171,7 +171,7 @@ impl TxBatch {
     pub fn new(limits: TxLimits) -> Self {
         Self {
             buf: Vec::with_capacity(limits.batch_bytes),
-            runs: Vec::new(),
+            bursts: Vec::new(),
             prefix: Prefix::new(&NetHeader::default()),
             sent: 0,
             end: 0,
@@ -200,70 +200,70 @@ impl TxBatch {
         self.total
     }
 
-    /// The runs not yet sent, first the next to go.
-    pub fn pending(&self) -> &[Run] {
-        &self.runs[self.sent..self.end]
+    /// The bursts not yet sent, first the next to go.
+    pub fn pending(&self) -> &[Burst] {
+        &self.bursts[self.sent..self.end]
     }
 
-    /// The bytes of a run.
-    pub fn bytes(&self, run: &Run) -> &[u8] {
-        &self.buf[run.bytes.clone()]
+    /// The bytes of a burst.
+    pub fn bytes(&self, burst: &Burst) -> &[u8] {
+        &self.buf[burst.bytes.clone()]
     }
 
-    /// The next run not yet sent as a frame, as its receiver would see it.
+    /// The next burst not yet sent as a frame, as its receiver would see it.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
-        let runs = self.pending();
-        (0..).zip(runs).map(move |(at, run): (usize, _)| Frame {
-            net: run.net,
-            payload: self.bytes(run),
-            segment: run.segment,
-            later: runs.get(at + Frame::AHEAD).map_or(&[], |run| self.bytes(run)),
+        let bursts = self.pending();
+        (0..).zip(bursts).map(move |(at, burst): (usize, _)| Frame {
+            net: burst.net,
+            payload: self.bytes(burst),
+            segment: burst.segment,
+            later: bursts.get(at + Frame::AHEAD).map_or(&[], |burst| self.bytes(burst)),
         })
     }
 
-    /// Says that the first `n` pending runs are on their way. When none is left the batch is empty
+    /// Says that the first `n` pending bursts are on their way. When none is left the batch is empty
     /// again, its memory kept.
     ///
     /// # Panics
-    /// If fewer than `n` runs are pending.
+    /// If fewer than `n` bursts are pending.
     pub fn mark_sent(&mut self, n: usize) {
-        assert!(n <= self.end - self.sent, "more runs sent than pending");
+        assert!(n <= self.end - self.sent, "more bursts sent than pending");
         self.sent += n;
-        if self.sent == self.runs.len() {
+        if self.sent == self.bursts.len() {
             self.clear();
         }
     }
 
-    /// Shows `f` no more than the first `n` pending runs, as if there were no others. It must not
+    /// Shows `f` no more than the first `n` pending bursts, as if there were no others. It must not
     /// append any.
     ///
     /// # Panics
-    /// If fewer than `n` runs are pending.
+    /// If fewer than `n` bursts are pending.
     pub fn with_first<R>(&mut self, n: usize, f: impl FnOnce(&mut Self) -> R) -> R {
-        assert!(n <= self.end - self.sent, "more runs asked for than pending");
+        assert!(n <= self.end - self.sent, "more bursts asked for than pending");
         self.end = self.sent + n;
         let result = f(self);
-        self.end = self.runs.len();
+        self.end = self.bursts.len();
         result
     }
 
     /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
         self.buf.clear();
-        self.runs.clear();
+        self.bursts.clear();
         self.sent = 0;
         self.end = 0;
     }
 
     /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must
-    /// be computed for. It joins the last run where destination, size and limits let
+    /// be computed for. It joins the last burst where destination, size and limits let
     /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
     pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
         let Ok(()) = self.append(net, None, len, infallible(write));
     }
 
     /// The same for a packet to this QP: what goes to different processes of a host, which share its
-    /// address and tell QPs apart by [`Qpn::block`], is not put into one run, since a run may reach
+    /// address and tell QPs apart by [`Qpn::block`], is not put into one burst, since a burst may reach
     /// that host in one piece.
     pub fn push_to(
         &mut self,
@@ -299,34 +299,34 @@ impl TxBatch {
         /// Where [`Qpn::block`] of the destination stands in a BTH.
         const BLOCK: usize = 5;
         let start = self.buf.len();
-        let joins = self.runs.len() > self.sent
-            && self.runs.last().is_some_and(|run| {
-                let have = run.bytes.len();
-                run.net == net
-                    && block.is_none_or(|b| self.buf.get(run.bytes.start + BLOCK) == Some(&b))
-                    && len <= run.segment
-                    && have % run.segment == 0
-                    && have / run.segment < self.limits.run_segments
-                    && have + len <= self.limits.run_bytes
+        let joins = self.bursts.len() > self.sent
+            && self.bursts.last().is_some_and(|burst| {
+                let have = burst.bytes.len();
+                burst.net == net
+                    && block.is_none_or(|b| self.buf.get(burst.bytes.start + BLOCK) == Some(&b))
+                    && len <= burst.segment
+                    && have % burst.segment == 0
+                    && have / burst.segment < self.limits.burst_segments
+                    && have + len <= self.limits.burst_bytes
             });
         if !joins {
-            self.runs.push(Run { net, bytes: start..start, segment: len });
-            self.end = self.runs.len();
+            self.bursts.push(Burst { net, bytes: start..start, segment: len });
+            self.end = self.bursts.len();
             self.prefix = Prefix::new(&net);
         }
-        let run = self.runs.last_mut().expect("a run was just made or found");
-        let index = run.bytes.len() / run.segment;
+        let burst = self.bursts.last_mut().expect("a burst was just made or found");
+        let index = burst.bytes.len() / burst.segment;
         if let Err(e) = write(&self.prefix.nth(id_step(index)), &mut self.buf) {
             self.buf.truncate(start);
             if !joins {
-                self.runs.pop();
-                self.end = self.runs.len();
-                self.prefix = Prefix::new(&self.runs.last().map_or(net, |run| run.net));
+                self.bursts.pop();
+                self.end = self.bursts.len();
+                self.prefix = Prefix::new(&self.bursts.last().map_or(net, |burst| burst.net));
             }
             return Err(e);
         }
         debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
-        run.bytes.end = self.buf.len();
+        burst.bytes.end = self.buf.len();
         self.total.0 += 1;
         self.total.1 += len as u64;
         Ok(())
@@ -367,12 +367,12 @@ mod tests {
         for len in [1056, 1040, 1040, 20, 20, 1040] {
             push(&mut batch, len);
         }
-        let runs: Vec<_> = batch.pending().iter().map(|r| (r.segment, r.bytes.len())).collect();
-        // A smaller packet ends a run, so the one after it starts anew.
-        assert_eq!(runs, [(1056, 2096), (1040, 1060), (20, 20), (1040, 1040)]);
+        let bursts: Vec<_> = batch.pending().iter().map(|r| (r.segment, r.bytes.len())).collect();
+        // A smaller packet ends a burst, so the one after it starts anew.
+        assert_eq!(bursts, [(1056, 2096), (1040, 1060), (20, 20), (1040, 1040)]);
         let second = &batch.bytes(&batch.pending()[0])[1056..];
         let check = |index| crate::wire::icrc::check(&net().nth(index), second);
-        assert_eq!(check(1), Ok(()), "the second packet of a run has ID 1");
+        assert_eq!(check(1), Ok(()), "the second packet of a burst has ID 1");
         assert!(check(0).is_err());
     }
 
@@ -387,13 +387,13 @@ mod tests {
                 buf.extend([0; 24]);
             });
         }
-        let lens: Vec<_> = batch.pending().iter().map(|run| run.bytes.len()).collect();
+        let lens: Vec<_> = batch.pending().iter().map(|burst| burst.bytes.len()).collect();
         assert_eq!(lens, [64, 64, 32]);
     }
 
     #[test]
     fn a_part_of_the_batch_can_be_sent_by_itself() {
-        let mut batch = TxBatch::new(TxLimits { run_segments: 1, ..TxLimits::default() });
+        let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
         (0..4).for_each(|_| push(&mut batch, 100));
         batch.with_first(2, |first| {
             assert_eq!((first.pending().len(), first.is_empty()), (2, false));
@@ -420,8 +420,8 @@ mod tests {
             });
             assert_eq!((failed, batch.total()), (Err("no memory"), (1, 100)));
             push(&mut batch, 100);
-            let [run] = batch.pending() else { panic!("one run: {:?}", batch.pending()) };
-            let packets: Vec<_> = batch.bytes(run).chunks(100).collect();
+            let [burst] = batch.pending() else { panic!("one burst: {:?}", batch.pending()) };
+            let packets: Vec<_> = batch.bytes(burst).chunks(100).collect();
             assert_eq!(packets.len(), 2);
             for (index, packet) in packets.into_iter().enumerate() {
                 let net = net().nth(id_step(index));
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn limits_end_a_run() {
-        let limits = TxLimits { run_segments: 2, ..TxLimits::default() };
+        let limits = TxLimits { burst_segments: 2, ..TxLimits::default() };
         let mut batch = TxBatch::new(limits);
         for _ in 0..5 {
             push(&mut batch, 100);

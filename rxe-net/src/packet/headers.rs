@@ -1,5 +1,5 @@
 //! What stands before a payload on a packet socket: a virtio header that tells the kernel how to
-//! segment, Ethernet, IP and UDP. On the stack, and once for a whole run.
+//! segment, Ethernet, IP and UDP. On the stack, and once for a whole burst.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub(super) fn ethertype(ip: IpAddr) -> u16 {
     if ip.is_ipv4() { 0x0800 } else { 0x86dd }
 }
 
-/// The headers of one packet, or of a run that the kernel segments.
+/// The headers of one packet, or of a burst that the kernel segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
     /// Virtio header and Ethernet header, as far as there are any.
@@ -110,7 +110,7 @@ pub(super) fn parse_vnet(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Lengths in a run are at most 65,535.
+/// Lengths in a burst are at most 65,535.
 fn number(n: usize) -> [u8; 2] {
     u16::try_from(n).unwrap_or(0).to_ne_bytes()
 }
@@ -155,9 +155,9 @@ mod tests {
             let single = joined(&single, &payload);
             let (segment, frame) = parse_vnet(&single).unwrap();
             assert_eq!((segment, parse_ethernet(frame).unwrap().1.payload), (0, &payload[..]));
-            let run = Headers::offloaded(&net, &payload, Some(10), [2; 6], [4; 6]);
-            let run = joined(&run, &payload);
-            let (segment, frame) = parse_vnet(&run).unwrap();
+            let burst = Headers::offloaded(&net, &payload, Some(10), [2; 6], [4; 6]);
+            let burst = joined(&burst, &payload);
+            let (segment, frame) = parse_vnet(&burst).unwrap();
             assert_eq!((segment, parse_ethernet(frame).unwrap().1.payload), (10, &payload[..]));
         }
     }

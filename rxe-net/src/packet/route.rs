@@ -40,14 +40,14 @@ struct Known {
     asked: bool,
 }
 
-/// A path is used this long. Then one run goes through the kernel, which so notices that the
+/// A path is used this long. Then one burst goes through the kernel, which so notices that the
 /// neighbour is in use and whether it is still there.
 const PATH_TTL: Duration = Duration::from_secs(1);
 /// An answer that there is no neighbour yet is believed this long.
 const NO_PATH_TTL: Duration = Duration::from_millis(2);
 /// Destinations kept at most; far more than one engine talks to.
 const MAX_DESTINATIONS: usize = 4096;
-/// Questions that wait at most. What is not asked now is asked with the next run.
+/// Questions that wait at most. What is not asked now is asked with the next burst.
 const MAX_QUESTIONS: usize = 256;
 
 impl Paths {
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (Path::Kernel, Path::Kernel));
         answer.send(direct(1)).unwrap();
         until(&mut paths, direct(1));
-        // When it is old, one run goes through the kernel, and the others as before.
+        // When it is old, one burst goes through the kernel, and the others as before.
         paths.known.get_mut(&dst).unwrap().until = Instant::now();
         assert_eq!(paths.to(dst, 3), Path::Kernel);
         assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (direct(1), direct(1)));

@@ -34,7 +34,7 @@ fn shell(script: &str) {
 /// The block of QPNs of the first who opens an address.
 const FIRST: u8 = 1;
 
-/// Packets of every kind of run, each with its number and the ID that it was made for.
+/// Packets of every kind of burst, each with its number and the ID that it was made for.
 fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
     let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
     let mut batch = TxBatch::new(backend.capabilities().tx);
@@ -132,7 +132,7 @@ fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOnce()) -> R 
 }
 
 #[test]
-fn runs_cross_a_link_to_a_packet_backend() {
+fn bursts_cross_a_link_to_a_packet_backend() {
     in_namespace("", || {
         let (go, wait) = mpsc::channel();
         let (opened, peer_open) = mpsc::channel();

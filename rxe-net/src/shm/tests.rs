@@ -178,7 +178,7 @@ fn who_is_gone_is_forgotten_and_whoever_comes_instead_is_found() {
     });
 }
 
-/// More packets than fit into a ring, as runs of the same size: where one does not fit, none after it
+/// More packets than fit into a ring, as bursts of the same size: where one does not fit, none after it
 /// does.
 const OVERFLOW: u32 = 48 * (65_507 / 1040);
 

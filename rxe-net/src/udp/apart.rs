@@ -2,7 +2,7 @@
 //! MTU of a path can forbid it for one destination and not for others. Runs to them are sent packet
 //! by packet.
 //!
-//! A socket sends a single packet with ID 0, and packet `i` of a run carries the ICRC for ID `i`
+//! A socket sends a single packet with ID 0, and packet `i` of a burst carries the ICRC for ID `i`
 //! ([`super::socket`]). So each packet gets the ICRC for ID 0 here.
 
 use std::collections::HashMap;
@@ -28,13 +28,13 @@ impl Apart {
             self.0.retain(|_, until| now < *until);
         }
         if self.0.len() >= MAX_DESTINATIONS {
-            // Those that are left out are found again by their next run.
+            // Those that are left out are found again by their next burst.
             self.0.clear();
         }
         self.0.insert(dst, now + RETRY_AFTER);
     }
 
-    /// Whether runs to this destination go packet by packet.
+    /// Whether bursts to this destination go packet by packet.
     pub(super) fn has(&mut self, dst: IpAddr) -> bool {
         if self.0.is_empty() {
             return false;
@@ -53,15 +53,15 @@ impl Apart {
     }
 }
 
-/// Packet `index` of a run, as it is to be sent alone: all but the ICRC, and the ICRC. `net` is the
-/// header of the run's first packet.
+/// Packet `index` of a burst, as it is to be sent alone: all but the ICRC, and the ICRC. `net` is the
+/// header of the burst's first packet.
 pub(super) fn single<'p>(net: &NetHeader, index: usize, packet: &'p [u8]) -> (&'p [u8], [u8; 4]) {
     let Some((body, trailer)) = packet.split_last_chunk::<4>() else { return (packet, [0; 4]) };
-    let of_run = net.nth(u16::try_from(index).unwrap_or(0));
-    let IpId::Known { flags, .. } = of_run.id else { return (body, *trailer) };
-    let alone = NetHeader { id: IpId::Known { id: 0, flags }, ..of_run };
+    let of_burst = net.nth(u16::try_from(index).unwrap_or(0));
+    let IpId::Known { flags, .. } = of_burst.id else { return (body, *trailer) };
+    let alone = NetHeader { id: IpId::Known { id: 0, flags }, ..of_burst };
     // A wrong ICRC stays as wrong as it is.
-    let change = icrc::compute(&of_run, body) ^ icrc::compute(&alone, body);
+    let change = icrc::compute(&of_burst, body) ^ icrc::compute(&alone, body);
     (body, (u32::from_le_bytes(*trailer) ^ change).to_le_bytes())
 }
 

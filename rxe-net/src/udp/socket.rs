@@ -173,7 +173,7 @@ impl UdpSocket {
         RawAddr::inet(net.dst, UDP_PORT, self.scope)
     }
 
-    /// The control messages that make a run leave as its header says, in segments of `segment`
+    /// The control messages that make a burst leave as its header says, in segments of `segment`
     /// bytes if there is more than one.
     pub(super) fn control(net: &NetHeader, segment: Option<usize>) -> Control {
         let mut control = Control::EMPTY;

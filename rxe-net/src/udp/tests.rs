@@ -72,13 +72,13 @@ fn a_run_arrives_as_one_frame_with_its_segment_size_and_headers() {
 }
 
 #[test]
-fn without_segmentation_every_packet_is_a_run() {
+fn without_segmentation_every_packet_is_a_burst() {
     in_namespace("", || {
         let mut config = UdpConfig::new("lo", [ip("127.0.0.1")]);
         config.segment = false;
         let mut a = UdpBackend::open(&config).unwrap();
         let mut b = open(&["127.0.0.2"]);
-        assert_eq!(a.capabilities().tx.run_segments, 1);
+        assert_eq!(a.capabilities().tx.burst_segments, 1);
         let mut batch = TxBatch::new(a.capabilities().tx);
         for _ in 0..50 {
             push(&mut batch, NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT), 256);
@@ -291,7 +291,7 @@ fn an_address_that_is_lost_loses_packets_and_nothing_else() {
         sh("ip address del 10.9.0.1/24 dev veth0");
         send(&mut a);
         assert_eq!(a.counters().tx_unreachable, 3);
-        assert_ne!(a.capabilities().tx.run_segments, 1, "that is not what was wrong");
+        assert_ne!(a.capabilities().tx.burst_segments, 1, "that is not what was wrong");
         sh("ip address add 10.9.0.1/24 dev veth0; ip link set veth0 down");
         send(&mut a);
         sh("ip link set veth0 up");
@@ -346,7 +346,7 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
         };
         no_checksum(&from, 1);
         let send = |from: &mut UdpBackend, dst| {
-            assert!(from.capabilities().tx.run_segments > 1);
+            assert!(from.capabilities().tx.burst_segments > 1);
             let mut batch = whole_packets(from, "127.0.0.1", dst, 40);
             send_all(from, &mut batch);
         };

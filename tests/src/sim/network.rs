@@ -45,7 +45,7 @@ impl Network {
             ..Faults::default()
         };
         let tx = TxLimits {
-            run_segments: rng.pick(&[1, 1, 2, 64, 64]),
+            burst_segments: rng.pick(&[1, 1, 2, 64, 64]),
             batch_bytes: rng.pick(&[1, 5000, 256 << 10]),
             ..TxLimits::default()
         };

@@ -13,7 +13,7 @@ use super::poly::{self, REWIND_4};
 use super::{CRC_OF_MASKED_LRH, DONT_FRAGMENT, LEN, len16, recover};
 use crate::wire::{DropReason, IpId, NetHeader, Opcode, UDP_PORT, udp};
 
-/// The IP and UDP headers of a packet, or of the packets of a run, as the ICRC sees them.
+/// The IP and UDP headers of a packet, or of the packets of a burst, as the ICRC sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix {
     /// The CRC of everything before the BTH, lengths and identification taken as 0.
