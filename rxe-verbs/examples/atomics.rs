@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_verbs::{Access, ConnectOptions, Device, Result};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
@@ -45,7 +45,7 @@ pub(crate) fn run(clients: IpAddr, server: IpAddr) -> Result<()> {
                 scope.spawn(move || -> Result<()> {
                     for i in 0..1000 {
                         qp.fetch_add(i, before.slice(..), counter, 1).post()?;
-                        cq.wait_one(PATIENCE)?;
+                        cq.wait_one(TIMEOUT)?;
                     }
                     Ok(())
                 })
@@ -60,7 +60,7 @@ pub(crate) fn run(clients: IpAddr, server: IpAddr) -> Result<()> {
     let mut owners = Vec::new();
     for (number, (name, cq, qp, _, before)) in (1..).zip(&connections) {
         qp.compare_swap(number, before.slice(..), lock, 0, number).post()?;
-        cq.wait_one(PATIENCE)?;
+        cq.wait_one(TIMEOUT)?;
         match before.load_u64(0)? {
             0 => {
                 println!("{name} has the lock");

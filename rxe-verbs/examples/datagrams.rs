@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_verbs::{Access, Device, Gid, Qkey, QpType, Result};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// In front of each datagram received stands the IP header that it came with.
 const GRH: usize = 40;
@@ -40,11 +40,11 @@ pub(crate) fn run(alice_ip: IpAddr, bob_ip: IpAddr) -> Result<()> {
     // The way to an address is an address handle; the number of the queue pair there must be known.
     let to_bob = alice_pd.create_ah_to(Gid::from(bob_ip))?;
     alice_qp.send_bytes(3, b"What time is it, Bob?").to(&to_bob, bob_qp.qpn(), qkey).post()?;
-    let sent = alice_cq.wait_one(PATIENCE)?;
+    let sent = alice_cq.wait_one(TIMEOUT)?;
     println!("alice's datagram {} has left: {}", sent.id, sent.status);
 
     // Bob sees who asked, and answers there.
-    let asked = bob_cq.wait_one(PATIENCE)?;
+    let asked = bob_cq.wait_one(TIMEOUT)?;
     let question = bob_inbox.to_vec(GRH..asked.byte_len as usize)?;
     let back = bob_pd.ah_from_completion(&asked, &bob_inbox.to_vec(..GRH)?)?;
     println!(
@@ -55,7 +55,7 @@ pub(crate) fn run(alice_ip: IpAddr, bob_ip: IpAddr) -> Result<()> {
     );
     bob_qp.send_bytes(4, b"High time.").to(&back, asked.src_qp, qkey).post()?;
 
-    let answered = alice_cq.wait_one(PATIENCE)?;
+    let answered = alice_cq.wait_one(TIMEOUT)?;
     let answer = alice_inbox.to_vec(GRH..answered.byte_len as usize)?;
     println!("alice received {:?}", String::from_utf8_lossy(&answer));
     Ok(())

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rxe_verbs::cm::{CmEvent, CmEventKind, CmId, ConnParam, EventChannel, PortSpace};
 use rxe_verbs::{Access, CompletionQueue, Device, Error, MemoryRegion, Result, Status};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const ROOM: usize = 4096;
 
 fn main() -> Result<()> {
@@ -43,7 +43,7 @@ pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     let address = listener.local_addr().expect("it is bound");
     println!("bob listens on {address}");
     std::thread::scope(|scope| {
-        let served = scope.spawn(|| serve(&channel, &listener, Some(PATIENCE)));
+        let served = scope.spawn(|| serve(&channel, &listener, Some(TIMEOUT)));
         client(alice, address)?;
         served.join().expect("the server does not panic")
     })
@@ -58,10 +58,10 @@ fn listen(channel: EventChannel, address: SocketAddr) -> Result<(EventChannel, C
 }
 
 /// Takes one client and sends its messages back until it hangs up.
-fn serve(channel: &EventChannel, listener: &CmId, patience: Option<Duration>) -> Result<()> {
+fn serve(channel: &EventChannel, listener: &CmId, timeout: Option<Duration>) -> Result<()> {
     // A request comes with an identifier of its own, and with what the client wants to say first.
-    let Some(request) = channel.get_event(patience)? else {
-        return Err(Error::TimedOut { what: "request", after: PATIENCE });
+    let Some(request) = channel.get_event(timeout)? else {
+        return Err(Error::TimedOut { what: "request", after: TIMEOUT });
     };
     if request.kind != CmEventKind::ConnectRequest {
         println!("not a request: {}", request.kind.name());
@@ -91,9 +91,9 @@ fn serve(channel: &EventChannel, listener: &CmId, patience: Option<Duration>) ->
 fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
     let id = channel.create_id(PortSpace::Tcp)?;
     // Which device leads there?
-    id.resolve_addr(None, server, PATIENCE)?;
+    id.resolve_addr(None, server, TIMEOUT)?;
     expect(&channel, CmEventKind::AddrResolved)?;
-    id.resolve_route(PATIENCE)?;
+    id.resolve_route(TIMEOUT)?;
     expect(&channel, CmEventKind::RouteResolved)?;
     let end = End::new(&id)?;
     id.connect(&ConnParam { private_data: b"hello".to_vec(), ..ConnParam::default() })?;
@@ -103,8 +103,7 @@ fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
     for text in ["one", "two", "three"] {
         end.receive()?;
         end.send(text.as_bytes())?;
-        let echo =
-            end.message(PATIENCE)?.ok_or(Error::TimedOut { what: "echo", after: PATIENCE })?;
+        let echo = end.message(TIMEOUT)?.ok_or(Error::TimedOut { what: "echo", after: TIMEOUT })?;
         println!("sent {text:?}, got {:?}", String::from_utf8_lossy(&echo));
         assert_eq!(echo, text.as_bytes());
     }
@@ -115,7 +114,7 @@ fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
 
 /// The next event, which must be of this kind.
 fn expect(channel: &EventChannel, kind: CmEventKind) -> Result<CmEvent> {
-    let event = channel.wait_event(PATIENCE)?;
+    let event = channel.wait_event(TIMEOUT)?;
     assert_eq!(event.kind, kind, "status {}", event.status);
     Ok(event)
 }
@@ -150,9 +149,9 @@ impl End {
     }
 
     /// The next message, if there is one in time.
-    fn message(&self, patience: Duration) -> Result<Option<Vec<u8>>> {
+    fn message(&self, timeout: Duration) -> Result<Option<Vec<u8>>> {
         let mut done = Vec::new();
-        self.cq.wait(1, &mut done, Some(patience))?;
+        self.cq.wait(1, &mut done, Some(timeout))?;
         match done.first() {
             Some(done) if done.id == 1 && done.status == Status::Success => {
                 Ok(Some(self.inbox.to_vec(..done.byte_len as usize)?))

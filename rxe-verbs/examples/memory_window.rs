@@ -11,7 +11,7 @@ use rxe_verbs::{
     Access, ConnectOptions, Device, Immediate, Key, Remote, Result, Status, WindowType,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
@@ -45,24 +45,24 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     asks.send_bytes(4, &request).unsignaled().post()?;
 
     // The server writes its answer there and gives the window back, both with one completion.
-    let done = server_cq.wait_one(PATIENCE)?;
+    let done = server_cq.wait_one(TIMEOUT)?;
     let request = inbox.to_vec(..done.byte_len as usize)?;
     let (addr, rkey) = request.split_first_chunk().expect("12 bytes");
     let addr = u64::from_be_bytes(*addr);
     let rkey = Key::new(u32::from_be_bytes(rkey.try_into().expect("4 bytes")));
     answers.write_bytes(5, b"forty-two", Remote { addr, rkey }).unsignaled().post()?;
     answers.send_bytes(6, b"").invalidate(rkey).post()?;
-    assert_eq!(server_cq.wait_one(PATIENCE)?.status, Status::Success);
+    assert_eq!(server_cq.wait_one(TIMEOUT)?.status, Status::Success);
 
     // When the client sees this completion, nobody can write there any more.
-    let done = client_cq.wait_one(PATIENCE)?;
+    let done = client_cq.wait_one(TIMEOUT)?;
     assert_eq!(done.imm, Some(Immediate::Invalidated(key)));
     let answer = memory.to_vec(1024..1033)?;
     println!("the answer is {:?}", String::from_utf8_lossy(&answer));
 
     // A server that tries nevertheless is refused, and its connection ends.
     answers.write_bytes(7, b"too late", Remote { addr, rkey }).post()?;
-    let late = server_cq.wait_one(PATIENCE)?;
+    let late = server_cq.wait_one(TIMEOUT)?;
     println!("and later: {}", late.status);
     assert_eq!(late.status, Status::RemoteAccess);
     Ok(())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rxe_verbs::{Access, ConnectOptions, Device, Error, Placement, Result, Status};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const RECORDS: u64 = 3;
 const SIZE: usize = 64;
 /// Where the number of records stands: at a multiple of 8.
@@ -48,8 +48,8 @@ pub(crate) fn run(writer: IpAddr, reader: IpAddr) -> Result<()> {
     // The reader takes part in none of it: it looks at its memory.
     let start = Instant::now();
     while log.load_u64(COUNT)? < RECORDS {
-        if start.elapsed() > PATIENCE {
-            return Err(Error::TimedOut { what: "record", after: PATIENCE });
+        if start.elapsed() > TIMEOUT {
+            return Err(Error::TimedOut { what: "record", after: TIMEOUT });
         }
         std::thread::yield_now();
     }
@@ -59,7 +59,7 @@ pub(crate) fn run(writer: IpAddr, reader: IpAddr) -> Result<()> {
         assert!(record.starts_with(b"record "));
     }
 
-    let done = writer_cq.wait_one(PATIENCE)?;
+    let done = writer_cq.wait_one(TIMEOUT)?;
     assert_eq!((done.id, done.status), (99, Status::Success));
     println!("all of it is there");
     Ok(())

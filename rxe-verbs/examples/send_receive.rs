@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_verbs::{Access, ConnectOptions, Device, Result};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
@@ -50,13 +50,13 @@ pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
 
     // Both sides learn by completions what is done. Sleeping is one way to wait for them.
     for _ in 0..2 {
-        let done = bob_cq.wait_one(PATIENCE)?;
+        let done = bob_cq.wait_one(TIMEOUT)?;
         let start = if done.id == 1 { 0 } else { 2048 };
         let message = inbox.to_vec(start..start + done.byte_len as usize)?;
         println!("bob received {:?} with {:?}", String::from_utf8_lossy(&message), done.imm);
     }
     for _ in 0..2 {
-        let done = alice_cq.wait_one(PATIENCE)?;
+        let done = alice_cq.wait_one(TIMEOUT)?;
         println!("alice's request {} ended with {}", done.id, done.status);
     }
     Ok(())

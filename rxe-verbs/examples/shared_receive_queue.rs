@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rxe_verbs::{Access, AsyncKind, ConnectOptions, Device, Result};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const CLIENTS: u64 = 3;
 const SIZE: usize = 256;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(server: IpAddr, clients: IpAddr) -> Result<()> {
         client.send_bytes(number, format!("greetings from client {number}").as_bytes()).post()?;
     }
     for _ in 0..CLIENTS {
-        let done = server_cq.wait_one(PATIENCE)?;
+        let done = server_cq.wait_one(TIMEOUT)?;
         let start = usize::try_from(done.id).unwrap_or(0) * SIZE;
         let text = inbox.to_vec(start..start + done.byte_len as usize)?;
         // The completion says which receive it was, and on whose connection.

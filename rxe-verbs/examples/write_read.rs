@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rxe_verbs::{Access, ConnectOptions, Device, Result, Status};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
@@ -45,7 +45,7 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     client_qp.write(1, &[local.slice(..1 << 20)], remote).post()?;
     client_qp.read(2, &[local.slice(1 << 20..)], remote).post()?;
     for _ in 0..2 {
-        let done = client_cq.wait_one(PATIENCE)?;
+        let done = client_cq.wait_one(TIMEOUT)?;
         println!("{:?}: {}", done.op, done.status);
     }
     let same = local.to_vec(1 << 20..)? == bytes;
@@ -54,7 +54,7 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
 
     // Beyond the end of the region the server's device refuses, and says so to both sides.
     client_qp.write(3, &[local.slice(..2)], shared.remote((1 << 20) - 1)).post()?;
-    let refused = client_cq.wait_one(PATIENCE)?;
+    let refused = client_cq.wait_one(TIMEOUT)?;
     println!("a write across the end: {}", refused.status);
     println!("    which means: {}", rxe_verbs::words::status(refused.status));
     for line in server.explain() {

@@ -11,7 +11,7 @@ use rxe_verbs::{
     SharedReceiveQueue, Status, XrcDomain,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const WORKERS: u64 = 3;
 
 fn main() -> Result<()> {
@@ -58,12 +58,12 @@ pub(crate) fn run(server: IpAddr, client: IpAddr) -> Result<()> {
         initiator.send_bytes(id, text.as_bytes()).to_srq(worker.srq.number()).post()?;
     }
     for (id, worker) in workers.iter().enumerate() {
-        let done = worker.cq.wait_one(PATIENCE)?;
+        let done = worker.cq.wait_one(TIMEOUT)?;
         let text = worker.inbox.to_vec(..done.byte_len as usize)?;
         println!("worker {id}, over QP {}: {:?}", done.qpn, String::from_utf8_lossy(&text));
     }
     for _ in 0..WORKERS {
-        assert_eq!(client_cq.wait_one(PATIENCE)?.status, Status::Success);
+        assert_eq!(client_cq.wait_one(TIMEOUT)?.status, Status::Success);
     }
     Ok(())
 }

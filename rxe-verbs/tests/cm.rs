@@ -41,7 +41,7 @@ impl Program {
     }
 
     fn expect(&self, kind: CmEventKind) -> CmEvent {
-        let event = self.channel.wait_event(PATIENCE).unwrap();
+        let event = self.channel.wait_event(TIMEOUT).unwrap();
         assert_eq!((event.kind, event.status), (kind, 0));
         event
     }
@@ -53,9 +53,9 @@ impl Program {
     /// An identifier that knows its way to a server.
     fn towards(&self, server: &CmId) -> CmId {
         let id = self.id(server.port_space());
-        id.resolve_addr(None, server.local_addr().unwrap(), PATIENCE).unwrap();
+        id.resolve_addr(None, server.local_addr().unwrap(), TIMEOUT).unwrap();
         self.expect(CmEventKind::AddrResolved);
-        id.resolve_route(PATIENCE).unwrap();
+        id.resolve_route(TIMEOUT).unwrap();
         self.expect(CmEventKind::RouteResolved);
         id
     }
@@ -103,8 +103,8 @@ fn two_programs_connect_talk_and_part() {
     let inbox = server.pd.register(64, Access::LOCAL_WRITE).unwrap();
     y.recv(1, &[inbox.slice(..)]).unwrap();
     x.send_bytes(2, b"hello").post().unwrap();
-    assert_eq!(client.cq.wait_one(PATIENCE).unwrap().status, Status::Success);
-    assert_eq!(server.cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+    assert_eq!(client.cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
+    assert_eq!(server.cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
     assert_eq!(inbox.to_vec(..5).unwrap(), b"hello");
     a.disconnect().unwrap();
     server.expect(CmEventKind::Disconnected);
@@ -134,7 +134,7 @@ fn a_refusal_has_a_reason() {
     a.connect(&param(b"")).unwrap();
     let request = server.expect(CmEventKind::ConnectRequest);
     request.id.reject(b"not you").unwrap();
-    let event = client.channel.wait_event(PATIENCE).unwrap();
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
     assert_eq!(event.kind, CmEventKind::Rejected);
     assert_eq!(event.status, i32::from(RejReason::CONSUMER_DEFINED.0));
     assert_eq!(&event.param.private_data()[..8], b"not you\0");
@@ -143,14 +143,14 @@ fn a_refusal_has_a_reason() {
     drop(listener);
     let a = client.id(PortSpace::Tcp);
     let nowhere = SocketAddr::new(server.ip, 1);
-    a.resolve_addr(None, nowhere, PATIENCE).unwrap();
+    a.resolve_addr(None, nowhere, TIMEOUT).unwrap();
     client.expect(CmEventKind::AddrResolved);
-    a.resolve_route(PATIENCE).unwrap();
+    a.resolve_route(TIMEOUT).unwrap();
     client.expect(CmEventKind::RouteResolved);
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
     // Whose device has no connection manager any more answers, since it has had one.
-    let event = client.channel.wait_event(PATIENCE).unwrap();
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
     assert_eq!(event.status, i32::from(RejReason::INVALID_SERVICE_ID.0));
 }
 
@@ -163,11 +163,11 @@ fn requests_that_nobody_takes_are_refused_when_the_channel_goes() {
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
     let mut fds = [PollFd::new(&server.channel, PollFlags::IN)];
-    let patience = Timespec::try_from(PATIENCE).unwrap();
-    assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "the request is there");
+    let timeout = Timespec::try_from(TIMEOUT).unwrap();
+    assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "the request is there");
     drop(listener);
     drop(server.channel);
-    let event = client.channel.wait_event(PATIENCE).unwrap();
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
     assert_eq!(event.kind, CmEventKind::Rejected);
 }
 
@@ -199,7 +199,7 @@ fn a_program_may_manage_its_queue_pair_itself() {
     let inbox = server.pd.register(64, Access::LOCAL_WRITE).unwrap();
     y.recv(1, &[inbox.slice(..)]).unwrap();
     x.send_bytes(2, b"hello").post().unwrap();
-    assert_eq!(server.cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+    assert_eq!(server.cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
 }
 
 #[test]
@@ -221,12 +221,12 @@ fn a_datagram_service_is_found_and_answers() {
     assert_eq!((found.qpn, found.qkey), (y.qpn(), UDP_QKEY));
     let ah = client.pd.create_ah(&found.ah).unwrap();
     x.send_bytes(2, b"hello").to(&ah, found.qpn, found.qkey).post().unwrap();
-    assert_eq!(server.cq.wait_one(PATIENCE).unwrap().byte_len, 45);
+    assert_eq!(server.cq.wait_one(TIMEOUT).unwrap().byte_len, 45);
     // One that refuses.
     let c = client.towards(&listener);
     c.connect(&param(b"")).unwrap();
     server.expect(CmEventKind::ConnectRequest).id.reject(b"").unwrap();
-    let event = client.channel.wait_event(PATIENCE).unwrap();
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
     assert_eq!((event.kind, event.status), (CmEventKind::Unreachable, 2));
 }
 
@@ -249,7 +249,7 @@ fn a_group_is_joined_and_heard() {
     let (_other, from, to) = join(&speaker);
     let ah = speaker.pd.create_ah(&to.ah).unwrap();
     from.send_bytes(2, b"all").to(&ah, to.qpn, to.qkey).post().unwrap();
-    assert_eq!(hearer.cq.wait_one(PATIENCE).unwrap().byte_len, 43);
+    assert_eq!(hearer.cq.wait_one(TIMEOUT).unwrap().byte_len, 43);
     id.leave_multicast(group).unwrap();
     assert!(id.leave_multicast(group).is_err());
     assert!(id.join_multicast("10.0.0.1".parse().unwrap()).is_err());
@@ -286,9 +286,9 @@ fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
     four.listen(0).unwrap();
     let ask = || {
         let id = client.id(PortSpace::Tcp);
-        id.resolve_addr(None, SocketAddr::new(server.ip, port), PATIENCE).unwrap();
+        id.resolve_addr(None, SocketAddr::new(server.ip, port), TIMEOUT).unwrap();
         client.expect(CmEventKind::AddrResolved);
-        id.resolve_route(PATIENCE).unwrap();
+        id.resolve_route(TIMEOUT).unwrap();
         client.expect(CmEventKind::RouteResolved);
         id.create_qp(client.pd.qp(&client.cq)).unwrap();
         id.connect(&param(b"")).unwrap();
@@ -325,16 +325,16 @@ fn events_follow_an_identifier_to_another_channel() {
     let listener = server.listen(PortSpace::Tcp);
     let other = EventChannel::on(std::slice::from_ref(&client.device)).unwrap();
     let id = client.id(PortSpace::Tcp);
-    id.resolve_addr(None, listener.local_addr().unwrap(), PATIENCE).unwrap();
+    id.resolve_addr(None, listener.local_addr().unwrap(), TIMEOUT).unwrap();
     id.migrate(&other).unwrap();
     client.quiet();
-    let event = other.wait_event(PATIENCE).unwrap();
+    let event = other.wait_event(TIMEOUT).unwrap();
     assert_eq!(event.kind, CmEventKind::AddrResolved);
     drop(event);
     let channel = client.channel;
     drop(channel);
-    id.resolve_route(PATIENCE).unwrap();
-    assert_eq!(other.wait_event(PATIENCE).unwrap().kind, CmEventKind::RouteResolved);
+    id.resolve_route(TIMEOUT).unwrap();
+    assert_eq!(other.wait_event(TIMEOUT).unwrap().kind, CmEventKind::RouteResolved);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let readable = |channel: &EventChannel| {
         poll(&mut [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)], Some(&now)).unwrap()
@@ -347,14 +347,14 @@ fn what_is_asked_out_of_turn_is_refused_and_harms_nothing() {
     let (client, server) = (Program::new(), Program::new());
     let listener = server.listen(PortSpace::Tcp);
     let id = client.id(PortSpace::Tcp);
-    assert!(id.resolve_route(PATIENCE).is_err());
+    assert!(id.resolve_route(TIMEOUT).is_err());
     assert!(id.connect(&param(b"")).is_err());
     assert!(id.accept(&param(b"")).is_err());
     assert!(id.reject(b"").is_err());
     assert!(id.establish().is_err());
     assert!(id.disconnect().is_err());
     assert!(id.create_qp(client.pd.qp(&client.cq)).is_err(), "no device yet");
-    assert!(listener.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), PATIENCE).is_err());
+    assert!(listener.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), TIMEOUT).is_err());
     let id = client.towards(&listener);
     id.create_qp(client.pd.qp(&client.cq)).unwrap();
     assert!(id.connect(&param(&[0; 57])).is_err(), "a request has room for 56 bytes");

@@ -42,13 +42,13 @@ impl Talker {
 
     fn say(&self, ah: &AddressHandle, qpn: Qpn, bytes: &[u8]) {
         self.qp.send_bytes(99, bytes).to(ah, qpn, QKEY).post().unwrap();
-        let done = self.cq.wait_one(PATIENCE).unwrap();
+        let done = self.cq.wait_one(TIMEOUT).unwrap();
         assert_eq!((done.id, done.status, done.op), (99, Status::Success, CompletionOp::Send));
     }
 
     /// The next datagram: its completion, its GRH and its bytes.
     fn hear(&self) -> (Completion, Vec<u8>, Vec<u8>) {
-        let done = self.cq.wait_one(PATIENCE).unwrap();
+        let done = self.cq.wait_one(TIMEOUT).unwrap();
         assert_eq!(done.status, Status::Success, "{:?}", self.device.explain());
         assert!(done.grh);
         let start = usize::try_from(done.id).unwrap() * ROOM;
@@ -63,7 +63,7 @@ fn a_datagram_can_be_answered_by_its_completion() {
     let (a, b) = (Talker::new(open(address()), 1), Talker::new(open(address()), 1));
     let ah = a.pd.create_ah_to(b.gid()).unwrap();
     a.qp.send_bytes(99, b"ping").imm(7).to(&ah, b.qp.qpn(), QKEY).post().unwrap();
-    assert_eq!(a.cq.wait_one(PATIENCE).unwrap().id, 99);
+    assert_eq!(a.cq.wait_one(TIMEOUT).unwrap().id, 99);
     let (done, grh, bytes) = b.hear();
     assert_eq!(bytes, b"ping");
     assert_eq!((done.src_qp, done.imm), (a.qp.qpn(), Some(Immediate::Data(7))));
@@ -87,10 +87,10 @@ fn a_whole_path_mtu_goes_and_one_byte_more_does_not() {
     let send = |len| {
         let request = a.qp.send(2, &[outbox.slice(..len)]).to(&ah, b.qp.qpn(), QKEY);
         request.post().unwrap();
-        a.cq.wait_one(PATIENCE).unwrap().status
+        a.cq.wait_one(TIMEOUT).unwrap().status
     };
     assert_eq!(send(mtu), Status::Success);
-    assert_eq!(b.cq.wait_one(PATIENCE).unwrap().byte_len as usize, GRH + mtu);
+    assert_eq!(b.cq.wait_one(TIMEOUT).unwrap().byte_len as usize, GRH + mtu);
     assert_eq!(inbox.to_vec(GRH..).unwrap(), data[..mtu]);
     assert_eq!(send(mtu + 1), Status::LocalLength);
     assert_eq!(a.qp.state(), QpState::Sqe);
@@ -124,7 +124,7 @@ fn a_wrong_q_key_is_not_let_in_and_counted() {
     let (a, b) = (Talker::new(open(address()), 0), Talker::new(open(address()), 1));
     let ah = a.pd.create_ah_to(b.gid()).unwrap();
     a.qp.send_bytes(1, b"let me in").to(&ah, b.qp.qpn(), Qkey::new(5)).post().unwrap();
-    a.cq.wait_one(PATIENCE).unwrap();
+    a.cq.wait_one(TIMEOUT).unwrap();
     a.say(&ah, b.qp.qpn(), b"friend");
     assert_eq!(b.hear().2, b"friend");
     let why = b.device.explain();
@@ -213,7 +213,7 @@ fn an_address_handle_of_another_domain_can_not_be_used() {
     let other = a.device.create_pd().unwrap();
     let ah = other.create_ah_to(b.gid()).unwrap();
     a.qp.send_bytes(1, b"x").to(&ah, b.qp.qpn(), QKEY).post().unwrap();
-    assert_eq!(a.cq.wait_one(PATIENCE).unwrap().status, Status::LocalQpOperation);
+    assert_eq!(a.cq.wait_one(TIMEOUT).unwrap().status, Status::LocalQpOperation);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_queue_pair_may_be_deaf_to_what_it_says_itself() {
     deaf.send_bytes(98, b"mine").to(&ah, Qpn::MULTICAST, QKEY).post().unwrap();
     assert_eq!(other.hear().2, b"mine");
     let ids = |count| {
-        let mut ids: Vec<_> = (0..count).map(|_| plain.cq.wait_one(PATIENCE).unwrap().id).collect();
+        let mut ids: Vec<_> = (0..count).map(|_| plain.cq.wait_one(TIMEOUT).unwrap().id).collect();
         ids.sort_unstable();
         ids
     };

@@ -79,12 +79,12 @@ fn a_panicking_driver_hangs_nobody() {
     let on_channel = device.create_cq_on(1, &channel).unwrap();
     // Nobody waits where this crate sees it, so it is the driver that the fuse wakes.
     light(&fuse);
-    let patience = Timespec::try_from(PATIENCE).unwrap();
-    poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&patience)).unwrap();
+    let timeout = Timespec::try_from(TIMEOUT).unwrap();
+    poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)).unwrap();
     assert_eq!(channel.get_event(Some(Duration::ZERO)).unwrap().unwrap().id(), on_channel.id());
-    let error = side.cq.wait_one(PATIENCE).unwrap_err();
+    let error = side.cq.wait_one(TIMEOUT).unwrap_err();
     assert!(matches!(error, Error::DeviceFailed { .. }), "{error}");
-    assert!(matches!(side.cq.spin_one(PATIENCE), Err(Error::DeviceFailed { .. })));
+    assert!(matches!(side.cq.spin_one(TIMEOUT), Err(Error::DeviceFailed { .. })));
     assert!(matches!(side.pd.qp(&side.cq).build(), Err(Error::DeviceFailed { .. })));
     assert!(side.qp.send_bytes(1, b"x").post().is_err());
     assert_eq!(device.poll_async_event().unwrap().kind, AsyncKind::DeviceFatal);
@@ -98,7 +98,7 @@ fn a_broken_backend_wakes_all_who_wait() {
     thread::scope(|scope| {
         for side in &sides {
             scope.spawn(|| {
-                let error = side.cq.wait_one(PATIENCE).unwrap_err();
+                let error = side.cq.wait_one(TIMEOUT).unwrap_err();
                 let text = error.to_string();
                 assert!(matches!(error, Error::DeviceFailed { .. }), "{text}");
                 assert!(text.contains("can not receive"), "{text}");

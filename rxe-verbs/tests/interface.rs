@@ -19,7 +19,7 @@ const SETUP: &str = "
 
 /// The events until one of this kind, that included.
 fn until(device: &Device, kind: AsyncKind) -> AsyncEvent {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         match device.poll_async_event() {
             Some(event) if event.kind == kind => return event,
@@ -86,8 +86,8 @@ fn the_gid_table_and_the_sockets_follow_the_addresses() {
     });
 }
 
-/// A queue pair of each, connected over a's first address, with this patience.
-fn patient(a: &Side, b: &Side, timeout: u8, retry_cnt: u8) -> (QueuePair, QueuePair) {
+/// A queue pair of each, connected over a's first address, with this timeout and retry count.
+fn connect_with(a: &Side, b: &Side, timeout: u8, retry_cnt: u8) -> (QueuePair, QueuePair) {
     let timeout = AckTimeout::new(timeout).unwrap();
     let options = ConnectOptions { timeout, retry_cnt, ..ConnectOptions::default() };
     let ours = a.pd.qp(&a.cq).gid_index(1).build().unwrap();
@@ -102,7 +102,7 @@ fn a_connection_whose_address_is_lost_ends_after_its_retries_and_a_new_one_works
     in_namespace(SETUP, || {
         let a = Side::new(Device::open("veth0").unwrap());
         let b = Side::new(open("127.0.0.2".parse().unwrap()));
-        let (ours, theirs) = patient(&a, &b, 10, 2);
+        let (ours, theirs) = connect_with(&a, &b, 10, 2);
         ours.recv(10, &[]).unwrap();
         theirs.recv(11, &[]).unwrap();
         sh("ip address del 10.9.0.1/24 dev veth0");
@@ -142,7 +142,7 @@ fn an_address_that_comes_back_in_time_has_done_no_harm() {
         let a = Side::new(Device::open("veth0").unwrap());
         let b = Side::new(open("127.0.0.2".parse().unwrap()));
         // The last of the retries is many seconds away.
-        let (ours, theirs) = patient(&a, &b, 17, 7);
+        let (ours, theirs) = connect_with(&a, &b, 17, 7);
         sh("ip address del 10.9.0.1/24 dev veth0");
         until(&a.device, AsyncKind::GidChange);
         let inbox = b.region(64);

@@ -137,7 +137,7 @@ fn reads_outstanding_and_bytes_in_a_message_are_limited_too() {
     b.recv(2, &[memory.slice(..most)]).unwrap();
     a.send(3, &[memory.slice(..most)]).post().unwrap();
     for _ in 0..2 {
-        assert_eq!(cq.wait_one(PATIENCE).unwrap().status, Status::Success);
+        assert_eq!(cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
     }
     too_large(a.send_bytes(4, &[0; 17]).post());
     too_large(a.send(4, &[memory.slice(..1); 3]).post());

@@ -21,15 +21,15 @@ fn refused_connections_leave_no_descriptor() {
         // Its descriptor stays open as long as anything knows of the channel.
         let channel = EventChannel::on(std::slice::from_ref(&client)).unwrap();
         let id = channel.create_id(PortSpace::Tcp).unwrap();
-        id.resolve_addr(None, nowhere, PATIENCE).unwrap();
-        channel.wait_event(PATIENCE).unwrap();
-        id.resolve_route(PATIENCE).unwrap();
-        channel.wait_event(PATIENCE).unwrap();
+        id.resolve_addr(None, nowhere, TIMEOUT).unwrap();
+        channel.wait_event(TIMEOUT).unwrap();
+        id.resolve_route(TIMEOUT).unwrap();
+        channel.wait_event(TIMEOUT).unwrap();
         let pd = client.create_pd().unwrap();
         let cq = client.create_cq(4).unwrap();
         id.create_qp(pd.qp(&cq)).unwrap();
         id.connect(&ConnParam::default()).unwrap();
-        let event = channel.wait_event(PATIENCE).unwrap();
+        let event = channel.wait_event(TIMEOUT).unwrap();
         assert_eq!(event.kind, CmEventKind::Rejected);
     };
     let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();

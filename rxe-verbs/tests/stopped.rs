@@ -58,7 +58,7 @@ fn stopped(shared_memory: bool) {
         (0..READS).for_each(|_| post(qp, id));
     }
     for done in 1.. {
-        let completion = cq.spin_one(PATIENCE).unwrap();
+        let completion = cq.spin_one(TIMEOUT).unwrap();
         let timeouts = side.device.counters().ack_timeout;
         assert_eq!(completion.status, Status::Success, "{timeouts} timeouts, {completion:?}");
         post(&qps[usize::try_from(completion.id).unwrap()], completion.id);

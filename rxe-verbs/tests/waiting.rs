@@ -84,15 +84,15 @@ fn both_sides_may_spin() {
         scope.spawn(|| {
             for i in 0..500u64 {
                 b.qp.recv(i, &[y.slice(..)]).unwrap();
-                assert_eq!(b.cq.spin_one(PATIENCE).unwrap().id, i);
+                assert_eq!(b.cq.spin_one(TIMEOUT).unwrap().id, i);
                 b.qp.send_bytes(i, &i.to_ne_bytes()).post().unwrap();
-                assert_eq!(b.cq.spin_one(PATIENCE).unwrap().op, CompletionOp::Send);
+                assert_eq!(b.cq.spin_one(TIMEOUT).unwrap().op, CompletionOp::Send);
             }
         });
         for i in 0..500u64 {
             a.qp.recv(i, &[x.slice(..)]).unwrap();
             a.qp.send_bytes(i, b"ping").post().unwrap();
-            let ops = [a.cq.spin_one(PATIENCE).unwrap().op, a.cq.spin_one(PATIENCE).unwrap().op];
+            let ops = [a.cq.spin_one(TIMEOUT).unwrap().op, a.cq.spin_one(TIMEOUT).unwrap().op];
             assert!(ops.contains(&CompletionOp::Send) && ops.contains(&CompletionOp::Recv));
             assert_eq!(x.load_u64(0).unwrap(), i);
         }
@@ -120,7 +120,7 @@ fn a_channel_s_descriptor_tells_of_an_armed_queue_once() {
 
     cq.arm(false).unwrap();
     a.qp.send_bytes(0, b"one").post().unwrap();
-    assert!(readable(&channel, PATIENCE));
+    assert!(readable(&channel, TIMEOUT));
     let event = channel.get_event(None).unwrap().unwrap();
     assert_eq!(event.id(), cq.id());
     assert!(!readable(&channel, Duration::ZERO));
@@ -128,7 +128,7 @@ fn a_channel_s_descriptor_tells_of_an_armed_queue_once() {
 
     // Not armed: no event.
     a.qp.send_bytes(1, b"two").post().unwrap();
-    assert_eq!(cq.wait_one(PATIENCE).unwrap().id, 1);
+    assert_eq!(cq.wait_one(TIMEOUT).unwrap().id, 1);
     assert!(!readable(&channel, Duration::ZERO));
 
     // Armed for solicited ones: not by the first, by the second.
@@ -139,7 +139,7 @@ fn a_channel_s_descriptor_tells_of_an_armed_queue_once() {
     });
     assert!(!readable(&channel, Duration::ZERO));
     a.qp.send_bytes(3, b"loud").solicited().post().unwrap();
-    assert!(channel.get_event(Some(PATIENCE)).unwrap().is_some());
+    assert!(channel.get_event(Some(TIMEOUT)).unwrap().is_some());
     let mut done = Vec::new();
     assert_eq!(cq.poll(10, &mut done).unwrap(), 2);
 }
@@ -168,7 +168,7 @@ fn a_program_that_polls_once_and_then_does_nothing_has_acknowledged() {
     for round in 0..20 {
         b.qp.recv(round, &[memory.slice(..)]).unwrap();
         a.qp.send_bytes(round, b"x").post().unwrap();
-        assert_eq!(b.cq.spin_one(PATIENCE).unwrap().id, round);
+        assert_eq!(b.cq.spin_one(TIMEOUT).unwrap().id, round);
         // From here on b's driver is alone.
         assert_eq!(a.ok().id, round);
     }
@@ -182,7 +182,7 @@ fn a_queue_pair_that_ends_right_after_a_message_has_acknowledged_it() {
         let memory = b.region(8);
         b.qp.recv(round, &[memory.slice(..)]).unwrap();
         a.qp.send_bytes(round, b"x").post().unwrap();
-        assert_eq!(b.cq.spin_one(PATIENCE).unwrap().id, round);
+        assert_eq!(b.cq.spin_one(TIMEOUT).unwrap().id, round);
         match round % 3 {
             0 => drop(b.qp),
             1 => b.qp.to_reset().unwrap(),

@@ -35,7 +35,7 @@ impl Desk {
     }
 
     fn ok(&self) -> Completion {
-        let done = self.cq.wait_one(PATIENCE).unwrap();
+        let done = self.cq.wait_one(TIMEOUT).unwrap();
         assert_eq!(done.status, Status::Success);
         done
     }

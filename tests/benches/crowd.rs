@@ -62,17 +62,17 @@ impl Turns {
         Self { crowd: Crowd::new(number, cap), order, next: 0 }
     }
 
-    /// The time of a message: the least of some stretches of a few hundred.
+    /// The time of a message: the least of some samples of a few hundred.
     fn measure(&mut self, at_once: usize, write: bool, full: bool) -> Duration {
-        const STRETCH: usize = 640;
+        const SAMPLE: usize = 640;
         let number = self.order.len();
         let at_once = at_once.min(number);
         // Everybody's turn once, so that nobody has just been here.
-        let stretches = if full { number.div_ceil(STRETCH).max(8) } else { 1 };
-        let stretch = |turns: &mut Self| {
+        let samples = if full { number.div_ceil(SAMPLE).max(8) } else { 1 };
+        let sample = |turns: &mut Self| {
             let start = Instant::now();
             let mut messages = 0;
-            while messages < STRETCH {
+            while messages < SAMPLE {
                 let turn = turns.next..turns.next + at_once;
                 turns.crowd.exchange(turn.map(|at| turns.order[at % number]), write);
                 turns.next += at_once;
@@ -80,6 +80,6 @@ impl Turns {
             }
             start.elapsed() / u32::try_from(messages).unwrap_or(u32::MAX)
         };
-        (0..stretches).map(|_| stretch(self)).min().unwrap_or(Duration::MAX)
+        (0..samples).map(|_| sample(self)).min().unwrap_or(Duration::MAX)
     }
 }

@@ -8,24 +8,24 @@ const MANY: usize = 10_000;
 
 pub(crate) fn cases() -> Vec<Case> {
     let dup = "C9-105";
-    let mut patience = case("a receiver that is not ready twenty times", "9.7.5.2.8 (RNR retry 7)")
-        .post_send(1, 8);
+    let mut unlimited =
+        case("a receiver that is not ready twenty times", "9.7.5.2.8 (RNR retry 7)")
+            .post_send(1, 8);
     for _ in 0..20 {
-        patience = patience.packets([rnr(0, 1)]).wait(Duration::from_micros(10));
+        unlimited = unlimited.packets([rnr(0, 1)]).wait(Duration::from_micros(10));
     }
-    let patience = patience
+    let unlimited = unlimited
         .packets([acked(0)])
         .completes([done(1)])
         .requests([(Opcode::RC_SEND_ONLY, 0); 21])
         .retries([RetryCause::ReceiverNotReady; 20]);
-    let mut impatience =
-        case("a receiver that is not ready once too often", "9.7.5.2.8 (RNR retry)")
-            .given(rc().rnr_retry(6))
-            .post_send(1, 8);
+    let mut limited = case("a receiver that is not ready once too often", "9.7.5.2.8 (RNR retry)")
+        .given(rc().rnr_retry(6))
+        .post_send(1, 8);
     for _ in 0..6 {
-        impatience = impatience.packets([rnr(0, 1)]).wait(Duration::from_micros(10));
+        limited = limited.packets([rnr(0, 1)]).wait(Duration::from_micros(10));
     }
-    let impatience = impatience
+    let limited = limited
         .packets([rnr(0, 1)])
         .completes([failed(1, Status::RnrRetryExceeded)])
         .requests([(Opcode::RC_SEND_ONLY, 0); 7])
@@ -149,8 +149,8 @@ pub(crate) fn cases() -> Vec<Case> {
             .post_write(1, 8)
             .flood(MANY, syndrome(0, Syndrome::from_byte(0xff)))
             .drops_n(DropReason::ReservedSyndrome, MANY as u64),
-        patience,
-        impatience,
+        unlimited,
+        limited,
         case("a congestion notification", "A17.9.3")
             .packets([cnp()])
             .note("never answered; it slows the sender")

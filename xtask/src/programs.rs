@@ -374,8 +374,8 @@ impl Running {
 
     /// Waits for its end, and ends it where that takes too long: whether it was a good one, and what
     /// it said.
-    pub(crate) fn end(mut self, patience: Duration) -> Result<(bool, String)> {
-        let end = Instant::now() + patience;
+    pub(crate) fn end(mut self, timeout: Duration) -> Result<(bool, String)> {
+        let end = Instant::now() + timeout;
         while Instant::now() < end && !self.has_ended()? {
             thread::sleep(Duration::from_millis(10));
         }

@@ -190,7 +190,7 @@ impl Program {
         let (client_good, client) = loop {
             let args = words(self.client.1, client_is_ours);
             let (good, said) =
-                world.spawn(self.client.0, &args, client_is_ours)?.end(self.patience())?;
+                world.spawn(self.client.0, &args, client_is_ours)?.end(self.timeout())?;
             // A sender succeeds whether anybody received or not.
             if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
                 break (good, said);
@@ -207,7 +207,7 @@ impl Program {
         Ok(Said { good, server, client })
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         if self.kind == Kind::Races { ATTEMPT_TIMEOUT } else { TIMEOUT }
     }
 

@@ -206,7 +206,7 @@ impl Pace {
     /// Bytes per second that it grows by after as many increases again.
     const HYPER: u64 = 50_000_000;
     const MINIMUM: u64 = 1_250_000;
-    /// How far ahead of its pace a QP may send, so that packets still leave in runs.
+    /// How far ahead of its pace a QP may send, so that packets still leave in bursts.
     const BURST: Duration = Duration::from_micros(20);
 
     fn new(now: Time, measured: u64) -> Self {

@@ -164,21 +164,21 @@ impl Forwarding {
         }
         let mut start = 0;
         let blocks: Vec<u8> = frame.payloads().map(qpn_block).collect();
-        for stretch in blocks.chunk_by(|a, b| a == b && *a != 0) {
-            let bytes = start * frame.segment..(start + stretch.len()) * frame.segment;
+        for chunk in blocks.chunk_by(|a, b| a == b && *a != 0) {
+            let bytes = start * frame.segment..(start + chunk.len()) * frame.segment;
             let bytes = bytes.start..bytes.end.min(frame.payload.len());
             let net = frame.net.nth(u16::try_from(start).unwrap_or(0));
             let payload = &frame.payload[bytes];
             let segment = frame.segment.min(payload.len());
             let part = Frame { net, payload, segment, later: &[] };
-            let forwarded = match stretch[0] {
+            let forwarded = match chunk[0] {
                 0 => self.forward_mad(&part),
                 block => self.forward(&part, block),
             };
             if !forwarded {
                 sink(&part);
             }
-            start += stretch.len();
+            start += chunk.len();
         }
     }
 

@@ -57,7 +57,7 @@ struct Slot {
 }
 
 /// So many calls of `receive` must have found nothing before it looks at what comes seldom.
-const PATIENCE: u32 = 8;
+const IDLE_THRESHOLD: u32 = 8;
 
 impl Sockets {
     /// Begins with the sockets `first`, and takes part in QP1 on these addresses.
@@ -234,14 +234,14 @@ impl Sockets {
             if got > 0 {
                 self.hot = index;
                 self.idle = 0;
-                if self.turn.is_multiple_of(32 * PATIENCE) {
+                if self.turn.is_multiple_of(32 * IDLE_THRESHOLD) {
                     return Ok(got + self.receive_seldom(arena, counters, budget, sink)?);
                 }
                 return Ok(got);
             }
         }
         self.idle += 1;
-        if self.idle < PATIENCE {
+        if self.idle < IDLE_THRESHOLD {
             return Ok(0);
         }
         self.idle = 0;

@@ -66,12 +66,12 @@ fn name(device: *mut ibv_device) -> String {
 
 /// Says the last word to all peers of all devices, also to those of identifiers that were destroyed. At
 /// exit: each lock is waited for as long as this.
-pub(super) fn hang_up_devices(patience: Duration) {
-    let Some(all) = OPENED.get().try_lock_for(patience) else { return };
+pub(super) fn hang_up_devices(timeout: Duration) {
+    let Some(all) = OPENED.get().try_lock_for(timeout) else { return };
     for (_, opened) in all.iter() {
         // SAFETY: never closed.
         let device = unsafe { Context::of(opened.context) }.opened();
-        if device.is_some_and(|device| !device.hang_up(patience)) {
+        if device.is_some_and(|device| !device.hang_up(timeout)) {
             return;
         }
     }

@@ -24,7 +24,7 @@ unsafe extern "C" {
 
 const PS_TCP: c_int = 0x0106;
 const PS_UDP: c_int = 0x0111;
-const PATIENCE_MS: c_int = 2000;
+const TIMEOUT_MS: c_int = 2000;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_ep(
@@ -77,8 +77,8 @@ unsafe fn set_up(
             }
             return Ok(());
         }
-        check(rdma_resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, PATIENCE_MS))?;
-        check(rdma_resolve_route(id, PATIENCE_MS))?;
+        check(rdma_resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT_MS))?;
+        check(rdma_resolve_route(id, TIMEOUT_MS))?;
         if let Some(attr) = attr.as_mut() {
             attr.qp_type = info.ai_qp_type.cast_unsigned();
             check(rdma_create_qp(id, pd, attr))?;

@@ -399,11 +399,11 @@ impl CmId {
 
     /// Tells the peer that it is over, whatever state it is in: for programs that end without dropping
     /// what they have. No events follow. `false` if a lock that this needs was not free within
-    /// `patience`: a program may end in the middle of a call.
-    pub fn hang_up(&self, patience: Duration) -> bool {
-        let Some(mut state) = self.inner.state.try_lock_for(patience) else { return false };
+    /// `timeout`: a program may end in the middle of a call.
+    pub fn hang_up(&self, timeout: Duration) -> bool {
+        let Some(mut state) = self.inner.state.try_lock_for(timeout) else { return false };
         if let (Some(device), Some(id)) = (state.device.clone(), state.conn) {
-            if !device.shard().is_free_within(patience) {
+            if !device.shard().is_free_within(timeout) {
                 return false;
             }
             // If the device has failed, nobody can be told.

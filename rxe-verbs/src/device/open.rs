@@ -253,10 +253,10 @@ impl Device {
 
     /// Tells the peers of all connections made by address that it is over, and answers once more those
     /// that have ended theirs: for programs that end without dropping what they have. No events follow.
-    /// `false` if the device was busy for longer than `patience`: a program may end in the middle of a
+    /// `false` if the device was busy for longer than `timeout`: a program may end in the middle of a
     /// call.
-    pub fn hang_up(&self, patience: Duration) -> bool {
-        if !self.shard().is_free_within(patience) {
+    pub fn hang_up(&self, timeout: Duration) -> bool {
+        if !self.shard().is_free_within(timeout) {
             return false;
         }
         if self.shard().with(|core| core.has_cm()).unwrap_or(false) {

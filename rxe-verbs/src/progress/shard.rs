@@ -136,8 +136,8 @@ impl Shard {
 
     /// Whether its lock is held no longer than this: not so in a signal handler over a call that
     /// holds it. Who asks calls [`Shard::with`] next, which answers doorbells rung meanwhile.
-    pub(crate) fn is_free_within(&self, patience: Duration) -> bool {
-        self.core.try_lock_for(patience).is_some()
+    pub(crate) fn is_free_within(&self, timeout: Duration) -> bool {
+        self.core.try_lock_for(timeout).is_some()
     }
 
     /// Turns everything, if nobody else is at it.

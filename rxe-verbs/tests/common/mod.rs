@@ -16,7 +16,7 @@ use rxe_verbs::*;
 pub(crate) use namespace::{in_namespace, sh};
 
 /// Long enough for a machine that is busy with something else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An address in 127.0.0.0/8 that no other test of this process has, and, as far as its number tells,
 /// none of another.
@@ -57,7 +57,7 @@ impl Side {
     }
 
     pub(crate) fn done(&self) -> Completion {
-        self.cq.wait_one(PATIENCE).unwrap()
+        self.cq.wait_one(TIMEOUT).unwrap()
     }
 
     /// Waits for a completion that must be a good one.
@@ -90,10 +90,10 @@ pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
 
 /// Waits for an event of this kind.
 pub(crate) fn async_event(device: &Device, kind: AsyncKind) -> AsyncEvent {
-    let patience = Timespec::try_from(PATIENCE).unwrap();
+    let timeout = Timespec::try_from(TIMEOUT).unwrap();
     loop {
         let fd = device.async_fd();
-        let come = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&patience));
+        let come = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout));
         assert!(come.unwrap() > 0, "no {kind:?} came");
         let events = std::iter::from_fn(|| device.poll_async_event());
         if let Some(event) = events.into_iter().find(|e| e.kind == kind) {

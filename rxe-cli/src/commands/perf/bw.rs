@@ -7,7 +7,7 @@ use rxe_core::queue::{Completion, SendFlags, SendRequest};
 
 use super::plan::{Amount, Op, Plan};
 use super::progress::Progress;
-use super::side::{Patience, Side};
+use super::side::{Side, Watchdog};
 use super::stats::{Bandwidth, Rate, Row};
 use super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
@@ -32,7 +32,7 @@ pub(super) fn run(
     let mut peer = None;
     let mut received = 0;
     let mut batch = Vec::with_capacity(BATCH);
-    let mut patience = Patience::default();
+    let mut watchdog = Watchdog::default();
     loop {
         let mut sending = false;
         if let Some(sends) = &mut sends {
@@ -71,7 +71,7 @@ pub(super) fn run(
             }
         }
         if n > 0 {
-            patience = Patience::default();
+            watchdog = Watchdog::default();
             if let Some(sends) = &mut sends {
                 sends.sample(progress);
             }
@@ -80,7 +80,7 @@ pub(super) fn run(
 
         // Whoever only serves can wait for ever: the peer ends it.
         let waiting = sending || peer.is_some();
-        let look = if side.events { patience.slept(waiting)? } else { patience.polled(waiting)? };
+        let look = if side.events { watchdog.slept(waiting)? } else { watchdog.polled(waiting)? };
         if !look {
             continue;
         }
@@ -146,7 +146,7 @@ impl<'a> Sends<'a> {
             Amount::Messages { .. } => None,
         };
         // Long enough that completions which only waited to be polled do not count as speed.
-        let stretch = 4 * u64::from(plan.tx_depth) * lanes.len() as u64;
+        let window = 4 * u64::from(plan.tx_depth) * lanes.len() as u64;
         Ok(Self {
             side,
             plan,
@@ -154,7 +154,7 @@ impl<'a> Sends<'a> {
             lanes,
             limit: plan.messages(size).unwrap_or(u64::MAX),
             deadline,
-            rate: Rate::new(start, stretch),
+            rate: Rate::new(start, window),
             last: start,
         })
     }

@@ -7,7 +7,7 @@ use rxe_core::queue::{Completion, SendFlags};
 
 use super::plan::{Amount, Op, Plan};
 use super::progress::Progress;
-use super::side::{Patience, Side};
+use super::side::{Side, Watchdog};
 use super::stats::{Latencies, Row};
 use super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
@@ -63,7 +63,7 @@ pub(super) fn client(
 /// The side that answers, until the client has enough.
 pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Result<Row, Error> {
     let mut lane = Lane { side, plan, size, talk, posted: 0 };
-    let mut patience = Patience::default();
+    let mut watchdog = Watchdog::default();
     loop {
         let news = match plan.op {
             Op::Write => match lane.written(false)? {
@@ -73,7 +73,7 @@ pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Re
                     continue;
                 }
             },
-            _ => match lane.next(&mut patience, false)? {
+            _ => match lane.next(&mut watchdog, false)? {
                 Next::Said(news) => news,
                 Next::Done(done) => {
                     if let Some(qp) = side.receive_of(&done) {
@@ -114,9 +114,9 @@ impl Lane<'_> {
                 Some(said) => Err(unexpected(&said)),
             };
         }
-        let mut patience = Patience::default();
+        let mut watchdog = Watchdog::default();
         loop {
-            let done = match self.next(&mut patience, true)? {
+            let done = match self.next(&mut watchdog, true)? {
                 Next::Done(done) => done,
                 Next::Said(said) => return Err(unexpected(&said)),
             };
@@ -152,7 +152,7 @@ impl Lane<'_> {
     fn written(&mut self, answer: bool) -> Result<Option<Say>, Error> {
         let last = self.size as usize - 1;
         let awaited = if answer { self.mark() } else { self.mark().wrapping_add(1) };
-        let mut patience = Patience::default();
+        let mut watchdog = Watchdog::default();
         loop {
             // Drives the engine, too.
             if let Some(done) = self.side.cq.poll_one()? {
@@ -161,7 +161,7 @@ impl Lane<'_> {
             if self.side.landed(last)? == awaited {
                 return Ok(None);
             }
-            if patience.polled(answer)?
+            if watchdog.polled(answer)?
                 && let Some(said) = self.talk.heard()?
             {
                 return Ok(Some(said));
@@ -170,7 +170,7 @@ impl Lane<'_> {
     }
 
     /// The next completion, or word of the peer. `waiting`: the peer must not be silent for long.
-    fn next(&mut self, patience: &mut Patience, waiting: bool) -> Result<Next, Error> {
+    fn next(&mut self, watchdog: &mut Watchdog, waiting: bool) -> Result<Next, Error> {
         let Self { side, .. } = *self;
         let mut one = Vec::with_capacity(1);
         loop {
@@ -185,7 +185,7 @@ impl Lane<'_> {
                 return Ok(Next::Done(done));
             }
             let look =
-                if side.events { patience.slept(waiting)? } else { patience.polled(waiting)? };
+                if side.events { watchdog.slept(waiting)? } else { watchdog.polled(waiting)? };
             if look && let Some(said) = self.talk.heard()? {
                 return Ok(Next::Said(said));
             }

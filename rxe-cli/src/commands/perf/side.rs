@@ -47,7 +47,7 @@ pub(super) struct Side {
 const RECV: u64 = 1 << 63;
 
 /// How long nothing may happen.
-const SILENCE: Duration = Duration::from_secs(20);
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Polls between two looks around.
 const POLLS: u32 = 16;
@@ -228,12 +228,12 @@ impl Side {
 
 /// Notices when nothing happens for too long, at little cost.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct Watchdog {
     polls: u32,
     since: Option<Instant>,
 }
 
-impl Patience {
+impl Watchdog {
     /// A poll found nothing. Gives whether it is time to look around. `waiting`: that it goes on for
     /// long is an error.
     pub(super) fn polled(&mut self, waiting: bool) -> Result<bool, Error> {
@@ -250,8 +250,8 @@ impl Patience {
     pub(super) fn slept(&mut self, waiting: bool) -> Result<bool, Error> {
         if !waiting {
             self.since = None;
-        } else if self.since.get_or_insert_with(Instant::now).elapsed() > SILENCE {
-            let what = format!("nothing came from the peer for {} s", SILENCE.as_secs());
+        } else if self.since.get_or_insert_with(Instant::now).elapsed() > PEER_TIMEOUT {
+            let what = format!("nothing came from the peer for {} s", PEER_TIMEOUT.as_secs());
             let todo = "is it still running, and does the network carry UDP port 4791?";
             return Err(Error::new(what, todo));
         }

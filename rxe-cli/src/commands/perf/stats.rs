@@ -21,7 +21,7 @@ pub(super) struct Bandwidth {
     /// Messages sent on all QPs.
     pub(super) iterations: u64,
     pub(super) seconds: f64,
-    /// Messages that arrived, a second, over all of it and in the best stretch.
+    /// Messages that arrived, a second, over all of it and in the best window.
     pub(super) average: f64,
     pub(super) peak: f64,
     /// How many did not arrive, where some may not.
@@ -77,37 +77,37 @@ pub(super) struct Latency {
     pub(super) lost: Option<u64>,
 }
 
-/// Counts messages as they complete, and finds the best stretch.
+/// Counts messages as they complete, and finds the best window.
 pub(super) struct Rate {
     start: Instant,
-    /// Messages in a stretch, at least.
-    stretch: u64,
-    /// When how many were complete, no longer ago than a stretch.
+    /// Messages in a window, at least.
+    window: u64,
+    /// When how many were complete, no longer ago than a window.
     recent: VecDeque<(Instant, u64)>,
     best: f64,
 }
 
 impl Rate {
-    pub(super) fn new(start: Instant, stretch: u64) -> Self {
-        Self { start, stretch, recent: VecDeque::from([(start, 0)]), best: 0.0 }
+    pub(super) fn new(start: Instant, window: u64) -> Self {
+        Self { start, window, recent: VecDeque::from([(start, 0)]), best: 0.0 }
     }
 
     /// `total` messages are complete.
     pub(super) fn sample(&mut self, now: Instant, total: u64) {
         while let Some(&(_, next)) = self.recent.get(1)
-            && total - next >= self.stretch
+            && total - next >= self.window
         {
             self.recent.pop_front();
         }
         if let Some(&(then, before)) = self.recent.front()
-            && total - before >= self.stretch
+            && total - before >= self.window
         {
             self.best = self.best.max(per_second(total - before, now - then));
         }
         self.recent.push_back((now, total));
     }
 
-    /// Messages a second in the best stretch; 0 if there was none that long.
+    /// Messages a second in the best window; 0 if there was none that long.
     pub(super) fn best(&self) -> f64 {
         self.best
     }

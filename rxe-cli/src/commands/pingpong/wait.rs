@@ -11,7 +11,7 @@ use super::lifeline::{Lifeline, Peer};
 use crate::common::Error;
 
 /// How long to wait for a peer that says nothing.
-const SILENCE: Duration = Duration::from_secs(30);
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same for a peer that has finished: only what is on its way can still come.
 const AFTER_THE_END: Duration = Duration::from_secs(2);
@@ -113,9 +113,9 @@ impl Waiter {
             let what = format!("the peer has finished, {progress}");
             return Err(Error::new(what, "give the same -n on both ends"));
         }
-        if silence > SILENCE {
+        if silence > PEER_TIMEOUT {
             let what =
-                format!("nothing came from the peer for {} s, {progress}", SILENCE.as_secs());
+                format!("nothing came from the peer for {} s, {progress}", PEER_TIMEOUT.as_secs());
             let todo = "was it started with the same --transport, -n, -s and -m, and is it still \
                         running?";
             let error = Error::new(what, todo);

@@ -173,7 +173,7 @@ pub(crate) struct Events {
     pub(crate) ctx: u64,
     #[serde(default = "one")]
     pub(crate) count: usize,
-    #[serde(default = "patience")]
+    #[serde(default = "default_timeout_ms")]
     pub(crate) timeout_ms: u64,
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct Poll {
     pub(crate) cq: u64,
     #[serde(default = "one")]
     pub(crate) count: usize,
-    #[serde(default = "patience")]
+    #[serde(default = "default_timeout_ms")]
     pub(crate) timeout_ms: u64,
 }
 
@@ -215,7 +215,7 @@ fn one() -> usize {
     1
 }
 
-fn patience() -> u64 {
+fn default_timeout_ms() -> u64 {
     10_000
 }
 

@@ -324,12 +324,12 @@ impl Model {
         let remote = (peer, remote.as_slice());
         let (source, sink) = if op.verb == Verb::Read { (remote, local) } else { (local, remote) };
         let mut bytes = Vec::new();
-        for (at, len) in stretch(plan, source, from, to) {
+        for (at, len) in pieces(plan, source, from, to) {
             bytes.extend_from_slice(&self.memory[source.0][at..at + len]);
         }
         let mut effect = Vec::new();
         let mut rest = bytes.as_slice();
-        for (at, len) in stretch(plan, sink, from, to) {
+        for (at, len) in pieces(plan, sink, from, to) {
             let (here, after) = rest.split_at(len.min(rest.len()));
             effect.push((sink.0, at, here.to_vec()));
             rest = after;
@@ -414,7 +414,7 @@ impl Model {
 }
 
 /// Where bytes `from..to` of a list of places lie in a side's memory.
-fn stretch(
+fn pieces(
     plan: &Plan,
     (side, places): (usize, &[Place]),
     from: u32,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::bw::Sends;
 use super::super::plan::{Op, Plan};
 use super::super::progress::Progress;
-use super::super::side::{Patience, Side};
+use super::super::side::{Side, Watchdog};
 use super::super::stats::{Bandwidth, Loss, Rate, Row};
 use super::super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
@@ -35,7 +35,7 @@ pub(in super::super) fn run(
     let mut sends = if sends { Some(Sends::new(side, plan, size)?) } else { None };
     let mut talked = Talked::default();
     let mut batch = Vec::with_capacity(BATCH);
-    let mut patience = Patience::default();
+    let mut watchdog = Watchdog::default();
     loop {
         let mut sending = false;
         if let Some(sends) = &mut sends {
@@ -66,7 +66,7 @@ pub(in super::super) fn run(
             }
         }
         if n > 0 {
-            patience = Patience::default();
+            watchdog = Watchdog::default();
             arrivals.sample();
             if let Some(sends) = &mut sends {
                 sends.sample(progress);
@@ -77,7 +77,7 @@ pub(in super::super) fn run(
             }
         }
         let look = n > 0
-            || if side.events { patience.slept(sending)? } else { patience.polled(sending)? };
+            || if side.events { watchdog.slept(sending)? } else { watchdog.polled(sending)? };
         if !look {
             continue;
         }
@@ -137,8 +137,8 @@ struct Arrivals<'a> {
     received: u64,
     /// WRITEs make no completions: the device's count before the first of them.
     writes_before: Option<u64>,
-    /// Messages in a stretch.
-    stretch: u64,
+    /// Messages in a window.
+    window: u64,
     /// From the first arrival on: how many that was, and those after it.
     rate: Option<(u64, Rate)>,
     /// When the number last changed.
@@ -156,7 +156,7 @@ impl<'a> Arrivals<'a> {
             received: 0,
             writes_before: (plan.op == Op::Write).then(|| side.came_whole()),
             // Much more than can have waited to be polled.
-            stretch: 4 * u64::from(plan.cq_depth()),
+            window: 4 * u64::from(plan.cq_depth()),
             rate: None,
             last: now,
             total: 0,
@@ -179,7 +179,7 @@ impl<'a> Arrivals<'a> {
         self.empty_looks = 0;
         match &mut self.rate {
             Some((first, rate)) => rate.sample(self.last, total - *first),
-            None => self.rate = Some((total, Rate::new(self.last, self.stretch))),
+            None => self.rate = Some((total, Rate::new(self.last, self.window))),
         }
     }
 

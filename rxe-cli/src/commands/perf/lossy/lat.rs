@@ -8,7 +8,7 @@ use rxe_core::queue::SendFlags;
 
 use super::super::plan::{Amount, Op, Plan};
 use super::super::progress::Progress;
-use super::super::side::{Patience, Side};
+use super::super::side::{Side, Watchdog};
 use super::super::stats::{Latencies, Latency, Row};
 use super::super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
@@ -81,14 +81,14 @@ pub(in super::super) fn server(
     talk: &mut Talk,
 ) -> Result<Row, Error> {
     let mut lane = Lane { side, plan, size, talk, posted: 0, seen: 0 };
-    let mut patience = Patience::default();
+    let mut watchdog = Watchdog::default();
     loop {
         if let Some(mark) = lane.next()? {
             lane.post(mark)?;
-            patience = Patience::default();
+            watchdog = Watchdog::default();
             continue;
         }
-        let look = if side.events { true } else { patience.polled(false)? };
+        let look = if side.events { true } else { watchdog.polled(false)? };
         if look && let Some(said) = lane.talk.heard()? {
             return match said {
                 Say::Sent { row: Some(row), .. } => Ok(row),
@@ -121,7 +121,7 @@ impl Lane<'_> {
 
     /// Whether the peer's message with this mark comes in time.
     fn answer(&mut self, mark: u8, since: Instant) -> Result<bool, Error> {
-        let mut patience = Patience::default();
+        let mut watchdog = Watchdog::default();
         loop {
             match self.next()? {
                 Some(came) if came == mark => return Ok(true),
@@ -129,7 +129,7 @@ impl Lane<'_> {
                 Some(_) => continue,
                 None => {}
             }
-            let look = if self.side.events { true } else { patience.polled(true)? };
+            let look = if self.side.events { true } else { watchdog.polled(true)? };
             if !look {
                 continue;
             }
