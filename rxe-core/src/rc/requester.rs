@@ -22,8 +22,8 @@ pub(crate) struct Requester {
     pub(super) inflight: Inflight,
     pub(super) retry: Retry,
     pub(super) window: SendWindow,
-    /// Packets sent since the last one that asked for an answer.
-    unasked: u32,
+    /// Packets sent since the last one that asked for an answer: fewer than [`ASK_EVERY`].
+    unasked: u8,
     /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell,
     /// so none is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
@@ -202,7 +202,7 @@ impl Requester {
     fn asks(&self, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + 1;
         let limit = self.window.limit();
-        if used >= limit || self.unasked + 1 >= ASK_EVERY.min(limit.div_ceil(4)) {
+        if used >= limit || u32::from(self.unasked) + 1 >= ASK_EVERY.min(limit.div_ceil(4)) {
             return true;
         }
         // The next request may have to wait: for a fence, for the READ limit, or because the queue
