@@ -177,7 +177,7 @@ fn ends_that_do_not_fit_say_so() {
             "-n 10",
             "-n 20 10.9.0.1",
             "client",
-            "the peer has finished, after 11 messages sent and 10",
+            "the peer has finished, after 11 messages sent, all acknowledged, and 10",
         ),
         ("-n 20", "-n 10 10.9.0.1", "server", "the peer has finished, after 10 messages sent"),
         (

@@ -46,13 +46,17 @@ pub(super) struct Quirks {
     no_windows: bool,
     /// Before 6.2: neither ATOMIC WRITE nor FLUSH.
     no_placed: bool,
+    /// 6.1: on a busy machine, a requester that stops for good in the middle of long messages,
+    /// though all that it sent was acknowledged.
+    pub(super) stops: bool,
 }
 
 impl Quirks {
     fn of(kernel: &str) -> Self {
         let old = kernel == "5.10";
         let no_placed = old || kernel == "6.1";
-        Self { mute_atomics: old, mute_faults: old, no_windows: old, no_placed }
+        let stops = kernel == "6.1";
+        Self { mute_atomics: old, mute_faults: old, no_windows: old, no_placed, stops }
     }
 
     /// Whether this kernel can take its part in what needs this.

@@ -152,6 +152,7 @@ impl<'a> Pingpong<'a> {
             iters: self.args.iters(),
             posted: self.args.rx_depth(),
             awaits,
+            reliable: !matches!(self.args.transport, Transport::Uc | Transport::Ud),
             sent: 0,
             received: 0,
             stamps: Stamps::default(),
@@ -263,13 +264,19 @@ struct State {
     posted: u32,
     /// Completions to come before the next message is sent, by queue pair.
     awaits: Vec<u64>,
+    /// Whether the peer acknowledges what is sent.
+    reliable: bool,
     stamps: Stamps,
 }
 
 /// How far it is.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sent, received, iters, .. } = self;
-        write!(f, "after {sent} messages sent and {received} of {iters} received")
+        let Self { sent, received, iters, reliable, .. } = self;
+        let posted = self.awaits.iter().any(|awaits| awaits & SEND != 0);
+        // A completed SEND of a reliable service is an acknowledged one.
+        let acknowledged =
+            if *reliable && *sent > 0 && !posted { ", all acknowledged," } else { "" };
+        write!(f, "after {sent} messages sent{acknowledged} and {received} of {iters} received")
     }
 }
