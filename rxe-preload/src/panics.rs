@@ -40,8 +40,8 @@ mod tests {
         panic!("on purpose");
     }
 
-    #[test]
-    fn a_panic_ends_the_process_with_a_word_and_unwinds_nothing() {
+    /// What a child says that has the hook and does `deed`, and how it ends.
+    fn child(deed: impl FnOnce()) -> (String, libc::c_int) {
         let (from, to) = rustix::pipe::pipe().unwrap();
         // SAFETY: the child only calls what follows, and ends.
         let child = unsafe { libc::fork() };
@@ -52,7 +52,7 @@ mod tests {
                 libc::prctl(libc::PR_SET_DUMPABLE, 0);
             }
             install();
-            let _ = std::panic::catch_unwind(|| entry());
+            deed();
             // SAFETY: ends the process.
             unsafe { libc::_exit(7) };
         }
@@ -62,6 +62,25 @@ mod tests {
         let mut status = 0;
         // SAFETY: our own child and variable.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        (said, status)
+    }
+
+    #[test]
+    fn a_panic_in_a_thread_of_ours_is_said_and_the_program_goes_on() {
+        let (said, status) = child(|| {
+            let thread = rxe_net::spawn_thread("rxe-test", || entry());
+            assert!(thread.unwrap().join().is_err());
+        });
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}: {said}");
+        assert!(
+            said.contains("report it: on purpose (") && said.contains("device fails"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_panic_ends_the_process_with_a_word_and_unwinds_nothing() {
+        let (said, status) = child(|| drop(std::panic::catch_unwind(|| entry())));
         assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status}");
         let parts = ["rxe: this is a bug, please report it: on purpose (", "panics.rs"];
         assert!(parts.iter().all(|part| said.contains(part)), "{said}");

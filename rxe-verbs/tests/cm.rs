@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use common::*;
@@ -23,7 +25,10 @@ struct Program {
 impl Program {
     fn new() -> Self {
         let ip = address();
-        let device = open(ip);
+        Self::on(open(ip), ip)
+    }
+
+    fn on(device: Device, ip: IpAddr) -> Self {
         let channel = EventChannel::on(std::slice::from_ref(&device)).unwrap();
         let (pd, cq) = (device.create_pd().unwrap(), device.create_cq(256).unwrap());
         Self { device, channel, pd, cq, ip }
@@ -114,6 +119,72 @@ fn two_programs_connect_talk_and_part() {
     client.expect(CmEventKind::TimewaitExit);
     server.expect(CmEventKind::TimewaitExit);
     assert!(a.disconnect().is_err() && b.disconnect().is_err());
+}
+
+/// Messages of the connection manager that the system dropped for want of room in a socket.
+fn dropped_by_sockets() -> u32 {
+    let counters = std::fs::read_to_string("/proc/net/snmp").unwrap();
+    let mut udp = counters.lines().filter(|line| line.starts_with("Udp: "));
+    let mut words = || udp.next().unwrap().split(' ');
+    let column = words().position(|name| name == "RcvbufErrors").unwrap();
+    words().nth(column).unwrap().parse().unwrap()
+}
+
+#[test]
+fn hundreds_connect_and_part_at_once_on_one_address_and_no_message_is_lost() {
+    const COUNT: usize = 300;
+    in_namespace("", || {
+        let ip = "127.0.0.1".parse().unwrap();
+        let open = || Device::options("lo").address(ip).shared_memory(false).open().unwrap();
+        let (client, server) = (Program::on(open(), ip), Program::on(open(), ip));
+        let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
+        let listener = server.id(PortSpace::Tcp);
+        listener.bind_addr(SocketAddr::new(ip, 0)).unwrap();
+        listener.listen(COUNT).unwrap();
+        let asking: Vec<_> = (0..COUNT).map(|_| client.towards(&listener)).collect();
+        for id in &asking {
+            id.create_qp(client.pd.qp(&client.cq).cap(cap)).unwrap();
+        }
+        for id in &asking {
+            id.connect(&param(b"")).unwrap();
+        }
+        // Who drops an identifier ends its connection.
+        let mut taken = HashMap::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..COUNT).for_each(|_| drop(client.expect(CmEventKind::Established)));
+                for id in &asking {
+                    id.disconnect().unwrap();
+                }
+                let mut parted = 0;
+                while parted < COUNT {
+                    match client.channel.wait_event(TIMEOUT).unwrap().kind {
+                        CmEventKind::Disconnected => parted += 1,
+                        CmEventKind::TimewaitExit => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+            let mut parted = 0;
+            while parted < COUNT {
+                let event = server.channel.wait_event(TIMEOUT).unwrap();
+                match event.kind {
+                    CmEventKind::ConnectRequest => {
+                        event.id.create_qp(server.pd.qp(&server.cq).cap(cap)).unwrap();
+                        event.id.accept(&param(b"")).unwrap();
+                        taken.insert(event.id.key(), event.id);
+                    }
+                    CmEventKind::Disconnected => {
+                        taken[&event.id.key()].disconnect().unwrap();
+                        parted += 1;
+                    }
+                    CmEventKind::Established | CmEventKind::TimewaitExit => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        assert_eq!(dropped_by_sockets(), 0);
+    });
 }
 
 #[test]

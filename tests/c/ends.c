@@ -123,6 +123,25 @@ static void *busy(void *none)
 	return none;
 }
 
+/* Turns the device all the time, and never ends. */
+static void *polls(void *other)
+{
+	struct ibv_wc wc;
+	for (;;)
+		ibv_poll_cq(other, 1, &wc);
+	return other;
+}
+
+static void start_polling(void)
+{
+	pthread_t thread;
+	for (int i = 0; i < 2; i++) {
+		struct ibv_cq *other = ibv_create_cq(cq->context, 1, NULL, NULL, 0);
+		CHECK(other);
+		CHECK(pthread_create(&thread, NULL, polls, other) == 0);
+	}
+}
+
 static void on_signal(int signal)
 {
 	(void)signal;
@@ -149,6 +168,10 @@ static int end(const char *how)
 		CHECK(pthread_create(&thread, NULL, busy, NULL) == 0);
 		_exit(0);
 	}
+	if (strcmp(how, "polling-exit") == 0)
+		exit(0);
+	if (strcmp(how, "polling-_exit") == 0)
+		_exit(0);
 	if (strcmp(how, "execve") == 0)
 		execve("/bin/true", (char *[]){ "true", NULL }, environ);
 	if (strcmp(how, "execl") == 0)
@@ -174,6 +197,8 @@ int main(int argc, char **argv)
 	pid_t child = fork();
 	CHECK(child >= 0);
 	set_up(argv[1], lines[child == 0]);
+	if (child == 0 && strncmp(argv[2], "polling", 7) == 0)
+		start_polling();
 	for (int i = 0; i < rounds; i++) {
 		if (child)
 			post_send(0);

@@ -18,7 +18,7 @@ pub(crate) const CALLS: &[Call] = &[
     Call {
         call: "`ibv_reg_mr` of 0 bytes",
         specification: "says nothing (11.2.8.2)",
-        providers: "ConnectX registers it; kernel rxe refuses it (EINVAL)",
+        providers: "ConnectX registers it; kernel rxe registers it too, but refuses an address on a page boundary (EINVAL)",
         here: "registered: its keys fit requests of length 0",
     },
     Call {

@@ -30,6 +30,13 @@ pub(crate) fn cases() -> Vec<Case> {
             .burst((1..=20).map(|psn| write(psn, 0, 8).ask()))
             .naks(NakCode::PsnSequenceError, 0)
             .drops_n(DropReason::GapAlreadyReported, 19),
+        case("a late packet does not hide a gap", gap)
+            .burst([write(1, 8, 8).ask(), write(0, 0, 8).ask()])
+            .naks(NakCode::PsnSequenceError, 1)
+            .wrote(0, 8)
+            .next(1)
+            .note("+1 was dropped: the NAK asks for it, and acknowledges +0")
+            .kernel("Answers each packet as it comes: NAK +0, and both are sent again."),
         case("a second gap after the first was closed gets its own NAK", gap)
             .packets([write(1, 0, 8), write(0, 0, 8), write(2, 8, 8), write(1, 16, 8)])
             .naks(NakCode::PsnSequenceError, 0)

@@ -182,11 +182,12 @@ impl Shard {
         false
     }
 
-    /// Returns when the acknowledgements of what the program was told of have left, if the device was
-    /// opened so.
+    /// Returns when the acknowledgements of what the program was told of have left, if the peer is on
+    /// this host, which costs no system call, or if the device was opened so.
     #[inline]
     pub(crate) fn acknowledge(&self) {
-        if self.prompt && self.unsent.record().has_acks() {
+        let unsent = self.unsent.record();
+        if unsent.has_local_acks() || self.prompt && unsent.has_acks() {
             self.send_acks();
         }
     }

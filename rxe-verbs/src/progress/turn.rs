@@ -168,8 +168,8 @@ impl Core {
         let mut time = None;
         let Self { engine, backend, events, unsent, local, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
-            unsent.note();
             *local = engine.config().gids.contains(&frame.net.src.into());
+            unsent.note_packet(*local);
             engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);
         })?;

@@ -22,6 +22,8 @@ pub(crate) struct Unsent {
     process: AtomicU32,
     /// Packets have come whose acknowledgements may not have left.
     acks: AtomicBool,
+    /// The last of these packets came from this host.
+    local: AtomicBool,
     /// How often everything had left.
     flushes: AtomicU64,
     next: OnceLock<Box<Unsent>>,
@@ -61,6 +63,7 @@ impl Unsent {
         Self {
             process: AtomicU32::new(process),
             acks: AtomicBool::new(false),
+            local: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             next: OnceLock::new(),
         }
@@ -82,10 +85,20 @@ impl Unsent {
         }
     }
 
-    /// A packet is about to be handled.
+    /// Something is about to be handled that there may be something to send for.
     #[inline]
     pub(super) fn note(&self) {
         self.acks.store(true, Ordering::Release);
+    }
+
+    /// A packet is about to be handled; it comes from this host, or not.
+    #[inline]
+    pub(super) fn note_packet(&self, local: bool) {
+        // Unless this has changed, the line stays shared between the processors.
+        if self.local.load(Ordering::Relaxed) != local {
+            self.local.store(local, Ordering::Relaxed);
+        }
+        self.note();
     }
 
     /// Everything has left.
@@ -101,6 +114,12 @@ impl Unsent {
     #[inline]
     pub(super) fn has_acks(&self) -> bool {
         self.acks.load(Ordering::Acquire)
+    }
+
+    /// The same, of packets that came from this host.
+    #[inline]
+    pub(super) fn has_local_acks(&self) -> bool {
+        self.has_acks() && self.local.load(Ordering::Relaxed)
     }
 }
 

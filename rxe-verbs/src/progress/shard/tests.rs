@@ -140,6 +140,34 @@ fn every_request_has_begun_when_all_posters_have_returned() {
 }
 
 #[test]
+fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
+    let shard = shard();
+    let record = shard.unsent.record();
+    let turning = Barrier::new(2);
+    let sent = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            turning.wait();
+            // It has taken a completion that the other thread's turn has just made.
+            shard.acknowledge();
+            assert!(sent.load(Ordering::Relaxed), "the turn has not ended");
+        });
+        shard
+            .with(|_| {
+                record.note_packet(true);
+                turning.wait();
+                thread::sleep(Duration::from_millis(50));
+                sent.store(true, Ordering::Relaxed);
+            })
+            .unwrap();
+    });
+    // From another host they may wait.
+    record.note_packet(false);
+    shard.acknowledge();
+    assert!(record.has_acks());
+}
+
+#[test]
 fn a_panic_in_a_turn_is_remembered_and_told() {
     let shard = shard();
     let turn = std::panic::AssertUnwindSafe(|| shard.with(|_| panic!("for the test")));

@@ -1,0 +1,83 @@
+//! A program with more rights than its user (setuid): no variable of the user's counts in it, and
+//! nothing of the user's is loaded into it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use rxe_tests::skip;
+use xtask::c::Compiled;
+use xtask::or_skip;
+
+mod common;
+use common::{Dir, rxe};
+
+const TEST: &str = "in_a_setuid_program_no_variable_counts";
+/// Who runs it: nobody.
+const USER: u32 = 65534;
+
+/// What the program says that is run by [`USER`] in a network of its own, and what stands in the
+/// user's directory then.
+fn run(dir: &Path, mode: u32, device: &str) -> Result<(String, usize), String> {
+    let program = dir.join("privileged");
+    fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+    let users = dir.join(format!("users-{mode:o}-{device}"));
+    fs::create_dir(&users).unwrap();
+    chown(&users, Some(USER), Some(USER)).map_err(|e| format!("not root: {e}"))?;
+    let script = format!(
+        "ip link set lo up
+        cd {users}
+        export RXE_PCAP=$PWD/capture.pcapng RXE_DEVICE={device}
+        exec setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all \
+            env LD_PRELOAD={preloaded} {program} 2>&1",
+        users = users.display(),
+        preloaded = dir.join("preloaded.so").display(),
+        program = program.display(),
+    );
+    // Not in a user namespace: it would have one user alone.
+    let out = Command::new("timeout").args(["60", "unshare", "-n", "sh", "-ec", &script]).output();
+    let out = out.map_err(|e| format!("timeout: {e}"))?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    if !out.status.success() && !said.contains("secure ") {
+        return Err(format!("{said}{}", String::from_utf8_lossy(&out.stderr)).replace('\n', "; "));
+    }
+    assert!(out.status.success() && said.ends_with("used\n"), "{said}");
+    Ok((said, fs::read_dir(&users).unwrap().count()))
+}
+
+#[test]
+fn in_a_setuid_program_no_variable_counts() {
+    let dir = Dir::new();
+    let library = dir.0.join("librxe_preload.so");
+    fs::copy(rxe().with_file_name("librxe_preload.so"), &library).unwrap();
+    let rpath = format!("-Wl,-rpath,{}", dir.0.display());
+    let (program, preloaded) = ("tests/c/privileged.c", "tests/c/preloaded.c");
+    let built = Compiled::linked(&[program], &[library.to_str().unwrap(), &rpath]);
+    let Some(built) = or_skip(built) else { return };
+    fs::copy(built.path(program), dir.0.join("privileged")).unwrap();
+    let Some(built) = or_skip(Compiled::linked(&[preloaded], &["-shared", "-fPIC"])) else {
+        return;
+    };
+    fs::copy(built.path(preloaded), dir.0.join("preloaded.so")).unwrap();
+
+    // Without the bit all of it counts.
+    let plain = run(&dir.0, 0o755, "rxe_lo").and_then(|one| Ok([one, run(&dir.0, 0o755, "none")?]));
+    let [(captured, files), (other, _)] = match plain {
+        Ok(plain) => plain,
+        Err(why) => return skip(TEST, &why),
+    };
+    assert!(captured.contains("secure 0, user 65534 of 65534\n"), "{captured}");
+    assert!(captured.contains("is loaded") && captured.contains("devices: rxe_lo\n"), "{captured}");
+    assert_eq!(files, 1, "a capture");
+    assert!(other.contains("devices:\n"), "{other}");
+
+    let (said, files) = run(&dir.0, 0o4755, "none").unwrap();
+    if said.contains("secure 0") {
+        return skip(TEST, "the system ignores setuid here");
+    }
+    assert!(said.contains("secure 1, user 0 of 65534\n"), "{said}");
+    assert!(said.contains("devices: rxe_lo\n"), "{said}");
+    assert!(!said.contains("is loaded"), "{said}");
+    assert_eq!(files, 0, "no capture");
+}
