@@ -44,7 +44,7 @@ pub use pcap::{
     CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
     PcapWriter,
 };
-pub use sharing::{CLOSED_SERVICE, Sharing};
+pub use sharing::{Sharing, closed_service};
 pub use shm::Shm;
 pub use sys::event_fd::EventFd;
 pub use sys::exit::at_exit;

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use rxe_core::cm::service::PortSpace;
+
 use crate::{NetError, PortGroups};
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
@@ -76,10 +78,12 @@ pub trait Sharing {
     fn leave(&mut self, group: IpAddr);
 }
 
-/// Set in a service ID that is given to [`Sharing::listen`]: requests for the service without this
-/// bit come, while no process listens to that. A process that has ended a listener takes them for a
-/// moment in case that it makes the next one.
-pub const CLOSED_SERVICE: u64 = 1 << 63;
+/// What to give to [`Sharing::listen`] for requests for the port of this service, in any port space,
+/// that no process listens to. A process that has ended a listener takes them for a moment in case that
+/// it makes the next one.
+pub fn closed_service(service: u64) -> u64 {
+    PortSpace::same_port(service) | 1 << 63
+}
 
 #[cfg(test)]
 mod tests {

@@ -39,6 +39,14 @@ impl PortSpace {
         let space = Self::from_number(u16::try_from(service_id >> 16).ok()?)?;
         Some((space, u16::try_from(service_id & 0xffff).unwrap_or_default()))
     }
+
+    /// One service ID for all that are the same port in different port spaces; any other is its own.
+    pub fn same_port(service_id: u64) -> u64 {
+        match Self::of_service(service_id) {
+            Some((_, port)) => Self::Tcp.service_id(port),
+            None => service_id,
+        }
+    }
 }
 
 /// Bytes in front of a request's private data.
@@ -114,6 +122,8 @@ mod tests {
         assert_eq!(PortSpace::of_service(0x0111_0001), Some((PortSpace::Udp, 1)));
         assert_eq!(PortSpace::of_service(0x0107_0001), None);
         assert_eq!(PortSpace::of_service(u64::MAX), None);
+        assert_eq!(PortSpace::same_port(0x0111_1c06), 0x0106_1c06);
+        assert_eq!(PortSpace::same_port(u64::MAX), u64::MAX);
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::cm::{self, CLOSED_FOR, CmConfig, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::{CLOSED_SERVICE, NetError, Sharing};
+use rxe_net::{NetError, Sharing, closed_service};
 
 use super::connect::refused;
 use super::queue::{Mailbox, What};
@@ -154,7 +154,7 @@ impl Agent {
                 e => e.into(),
             })?;
         }
-        self.forget_closed(sharing, |_, service| service == service_id);
+        self.forget_closed(sharing, |_, closed| closed == closed_service(service_id));
         let listener = match listener {
             Some(listener) => {
                 self.manager.widen(listener, backlog);
@@ -184,12 +184,14 @@ impl Agent {
             if goes && let Some(sharing) = &mut sharing {
                 let (service, at) = (entry.service_id, at(entry.address, entry.afonly));
                 sharing.unlisten(service, at);
+                let closed = closed_service(service);
+                let before = self.closed.len();
+                self.closed.retain(|&(_, other, other_at)| (other, other_at) != (closed, at));
+                let has_it = self.closed.len() < before;
                 // Each costs a descriptor an address. Another process may do the same; then requests
                 // go there.
-                if self.closed.len() < MAX_CLOSED
-                    && sharing.listen(service | CLOSED_SERVICE, at).is_ok()
-                {
-                    self.closed.push_back((now + CLOSED_FOR, service, at));
+                if has_it || before < MAX_CLOSED && sharing.listen(closed, at).is_ok() {
+                    self.closed.push_back((now + CLOSED_FOR, closed, at));
                 }
             }
             !goes
@@ -209,10 +211,10 @@ impl Agent {
         mut sharing: Option<&mut dyn Sharing>,
         goes: impl Fn(Time, u64) -> bool,
     ) {
-        self.closed.retain(|&(until, service, at)| {
-            let goes = goes(until, service);
+        self.closed.retain(|&(until, closed, at)| {
+            let goes = goes(until, closed);
             if goes && let Some(sharing) = &mut sharing {
-                sharing.unlisten(service | CLOSED_SERVICE, at);
+                sharing.unlisten(closed, at);
             }
             !goes
         });

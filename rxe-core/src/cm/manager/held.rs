@@ -3,8 +3,9 @@
 //! Programs change listeners: perftest's server, for one, destroys the one of its first connection and
 //! then makes another, while its client connects again without knowing when. A kernel refuses a request
 //! that falls into the gap (INVALID_SERVICE_ID), and it depends on the scheduler whether one does. Here
-//! such a request waits for the next listener, for [`HELD_FOR`] at most. A service that nobody has
-//! listened to for [`CLOSED_FOR`] is refused at once.
+//! such a request waits for the next listener, for [`HELD_FOR`] at most. The next may be in another port
+//! space: perftest's first connection is always reliable, and its next one may be for datagrams. A port
+//! that nobody has listened to for [`CLOSED_FOR`] is refused at once.
 //!
 //! What strangers can make this keep is bounded by [`MAX_HELD`] and [`MAX_OF_SOURCE`].
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use super::Route;
 use crate::cm::mad::{Message, Req, SidrReq};
+use crate::cm::service::PortSpace;
 use crate::types::{Gid, Time};
 
 /// How long after the end of its listener requests for a service wait.
@@ -29,7 +31,7 @@ const MAX_CLOSED: usize = 1024;
 /// See the module's opening.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// Until when requests for a service wait.
+    /// Until when requests wait, by [`PortSpace::same_port`].
     closed: HashMap<u64, Time>,
     /// In the order in which they came, which is that of their deadlines.
     waiting: VecDeque<Waiting>,
@@ -84,13 +86,13 @@ impl Held {
             self.closed.retain(|_, until| *until > now);
         }
         if self.closed.len() < MAX_CLOSED {
-            self.closed.insert(service_id, now + CLOSED_FOR);
+            self.closed.insert(PortSpace::same_port(service_id), now + CLOSED_FOR);
         }
     }
 
     /// Somebody listens on this service: what has waited for that.
     pub(super) fn opened(&mut self, service_id: u64) -> VecDeque<Waiting> {
-        self.closed.remove(&service_id);
+        self.closed.remove(&PortSpace::same_port(service_id));
         let all = std::mem::take(&mut self.waiting);
         let (out, stay) = all.into_iter().partition(|w| w.request.service_id() == service_id);
         self.waiting = stay;
@@ -107,10 +109,11 @@ impl Held {
         request: impl FnOnce() -> Request,
         service_id: u64,
     ) -> bool {
-        match self.closed.get(&service_id) {
+        let port = PortSpace::same_port(service_id);
+        match self.closed.get(&port) {
             None => return false,
             Some(until) if *until <= now => {
-                self.closed.remove(&service_id);
+                self.closed.remove(&port);
                 return false;
             }
             Some(_) => {}

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cm::mad::{Dreq, Mad, Rep, Req, SidrRep, SidrReq, SidrStatus};
+use crate::cm::service::PortSpace;
 use crate::types::{Psn, Qkey, Qpn};
 
 const SERVICE: u64 = 0x0106_1c06;
@@ -392,6 +393,24 @@ fn a_request_waits_while_a_program_changes_listeners() {
     assert_eq!(two.event(0).id(), a);
     let second = two.sides[1].peers[&(gid(0), asked.0, true)];
     two.sides[1].answer_sidr(two.now, second, SidrRep::default()).unwrap();
+    two.settle();
+    assert_eq!(two.event(0).id(), asked);
+}
+
+#[test]
+fn a_program_may_change_to_another_port_space() {
+    let mut two = Two::new();
+    let listener = two.sides[1].services[&SERVICE];
+    let (_, port) = PortSpace::of_service(SERVICE).unwrap();
+    let datagrams = PortSpace::Udp.service_id(port);
+    two.sides[1].unlisten(two.now, listener);
+    let question = SidrReq { service_id: datagrams, ..SidrReq::default() };
+    let asked = two.sides[0].resolve(two.now, route(0), question).unwrap();
+    two.settle();
+    assert!(two.sides[0].poll_event().is_none());
+    two.sides[1].listen(two.now, datagrams, 4).unwrap();
+    let id = two.event(1).id();
+    two.sides[1].answer_sidr(two.now, id, SidrRep::default()).unwrap();
     two.settle();
     assert_eq!(two.event(0).id(), asked);
 }
