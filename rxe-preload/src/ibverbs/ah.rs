@@ -3,42 +3,12 @@
 use std::ffi::c_int;
 
 use rxe_core::wire::grh::{self, Grh};
-use rxe_verbs::{AddressHandle, AddressVector, Gid};
+use rxe_verbs::{AddressVector, Gid};
 
 use super::abi::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
-use super::context::Context;
-use super::handle::Handle;
-use super::pd::Pd;
+use super::objects::{Ah, Context, Pd};
 use super::qp_attr;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// An address handle as programs hold it.
-#[repr(C)]
-pub(super) struct Ah {
-    verbs: ibv_ah,
-    made: Handle,
-    pub(super) handle: AddressHandle,
-}
-
-impl Ah {
-    /// # Safety
-    /// `ah` exists.
-    pub(super) unsafe fn of<'a>(ah: *mut ibv_ah) -> &'a Self {
-        // SAFETY: programs only have the address of the first field of an `Ah`.
-        unsafe { &*ah.cast() }
-    }
-
-    /// The same, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// As for [`Ah::of`].
-    pub(super) unsafe fn known<'a>(ah: *mut ibv_ah) -> Outcome<&'a Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(ah), (*ah).context, (*ah).handle) };
-        this.made.check("the address handle", context, handle)?;
-        Ok(this)
-    }
-}
 
 unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_ah> {
     // SAFETY: a protection domain, whose context is open.
@@ -46,9 +16,7 @@ unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_a
     // SAFETY: as above.
     unsafe { Context::of(context) }.check()?;
     let handle = owner.domain.create_ah(address)?;
-    let made = Handle::new(context);
-    let verbs = ibv_ah { context, pd, handle: made.number() };
-    Ok(Box::into_raw(Box::new(Ah { verbs, made, handle })).cast())
+    Ok(Ah::into_ptr(context, pd, handle))
 }
 
 #[unsafe(no_mangle)]
@@ -69,7 +37,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     };
     // SAFETY: its context is open.
     if unsafe { Context::of(this.verbs.context) }.is_own() {
-        // SAFETY: from `create`; the program gives it up.
+        // SAFETY: from `into_ptr`; the program gives it up.
         drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });
     }
     0

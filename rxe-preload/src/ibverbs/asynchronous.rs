@@ -1,58 +1,17 @@
-//! Asynchronous events, and the rule that an object goes only when its events are acknowledged.
-//! IBTA 11.6.3.
+//! Asynchronous events. IBTA 11.6.3.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rxe_verbs::{AsyncEvent, AsyncKind};
 
 use super::abi::{async_element, ibv_async_event, ibv_context};
-use super::context::Context;
-use super::cq::Cq;
-use super::qp::Qp;
-use super::srq::Srq;
-use crate::explain;
+use super::objects::{Context, Cq, Qp, Srq};
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, signals_interrupt};
 use crate::liveness::wait_in;
-
-/// Events of one object that the program has got and not yet acknowledged.
-#[derive(Debug, Default)]
-pub(crate) struct Unacknowledged {
-    count: Mutex<u32>,
-    fewer: Condvar,
-}
-
-impl Unacknowledged {
-    pub(crate) fn delivered(&self) {
-        *self.count.lock() += 1;
-    }
-
-    pub(crate) fn acknowledged(&self, count: u32) {
-        let mut left = self.count.lock();
-        *left = left.saturating_sub(count);
-        self.fewer.notify_all();
-    }
-
-    /// Waits until all are acknowledged, as the verbs that destroy objects do.
-    pub(crate) fn wait(&self, verb: &'static str) {
-        let mut left = self.count.lock();
-        while *left > 0 {
-            let long = self.fewer.wait_for(&mut left, Duration::from_secs(2)).timed_out();
-            if long && *left > 0 {
-                let why = format!(
-                    "waits for the acknowledgement of {left} events (ibv_ack_cq_events, \
-                     ibv_ack_async_event)"
-                );
-                explain::once(verb, &why);
-            }
-        }
-    }
-}
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn ibv_get_async_event(

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::abi::{ibv_mr, ibv_pd};
-use super::context::Context;
 use super::mr::register;
+use super::objects::Context;
 use crate::ffi::{Failure, Outcome, pointer_of, set_errno};
 
 /// `ibv_mr_init_attr`: what is not named in `comp_mask` is not looked at, and may not be there.

@@ -4,39 +4,19 @@
 //! From `wr_start` to `wr_complete` or `wr_abort` the thread holds the batch's lock, as providers
 //! do; so calls between them need no other.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::{ptr, slice};
 
-use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use rxe_verbs::{Key, Payload, Qkey, QpType, Qpn, Remote, SendOp, SendRequest, Sge, SgeList};
+use rxe_verbs::{
+    Key, Payload, Qkey, QpType, Qpn, Remote, SendFlags, SendOp, SendRequest, Sge, SgeList,
+};
 
 use super::abi::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
-use super::ah::Ah;
-use super::context::Context;
 use super::mw;
-use super::post::{self, send_flags};
-use super::qp::Qp;
+use super::objects::{Ah, Building, Context, Qp};
+use super::post;
 use crate::ffi::{Failure, Outcome, errno_of};
-
-/// Requests under construction.
-pub(super) struct Batch {
-    lock: RawMutex,
-    building: UnsafeCell<Building>,
-}
-
-#[derive(Default)]
-struct Building {
-    requests: Vec<SendRequest>,
-    wrong: Option<Failure>,
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        Self { lock: RawMutex::INIT, building: UnsafeCell::default() }
-    }
-}
 
 /// Of `ibv_qp_create_send_ops_flags`: all but segmentation offload.
 const OPERATIONS: u64 = 0x3ff | 1 << 11 | 1 << 12;
@@ -104,7 +84,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     // SAFETY: the header's own fields, which the program sets before each request.
     let (id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let mut request = SendRequest::new(id, op, Payload::Sges(SgeList::new()));
-    request.flags = send_flags(flags);
+    request.flags = SendFlags::from_bits_truncate(flags);
     // SAFETY: the caller's promise.
     unsafe { building(qp) }.requests.push(request);
 }

@@ -1,80 +1,25 @@
 //! Completion queues. IBTA 11.2.6, 11.4.2.
 
-use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
-use rxe_verbs::{Completion, CompletionQueue, Immediate, Status};
+use rxe_verbs::Status;
 
 use super::abi::{
-    IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, Unused, ibv_comp_channel, ibv_context, ibv_cq,
-    ibv_cq_ex, ibv_wc,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, Unused, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_wc,
 };
-use super::asynchronous::Unacknowledged;
-use super::channel::Channel;
-use super::context::Context;
-use super::handle::Handle;
+use super::completion::work_completion;
+use super::cq_ex;
+use super::objects::{Channel, Context, Cq, Handle};
 use crate::explain;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
-
-/// A completion queue as programs hold it: always with the extended interface behind it.
-#[repr(C)]
-pub(super) struct Cq {
-    /// Which the program may write to, too.
-    verbs: UnsafeCell<ibv_cq_ex>,
-    made: Handle,
-    pub(super) queue: CompletionQueue,
-    pub(super) completions: Unacknowledged,
-    pub(super) asyncs: Unacknowledged,
-    /// The completion that the extended interface shows.
-    pub(super) current: Mutex<Option<Completion>>,
-    /// Polls since the last that found something.
-    empty: AtomicU32,
-}
-
-impl Cq {
-    /// # Safety
-    /// `cq` exists.
-    pub(super) unsafe fn of<'c>(cq: *mut ibv_cq) -> &'c Self {
-        // SAFETY: programs only have the address of the first field of a `Cq`.
-        unsafe { &*cq.cast() }
-    }
-
-    /// The same, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// As for [`Cq::of`].
-    pub(super) unsafe fn known<'c>(cq: *mut ibv_cq) -> Outcome<&'c Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(cq), (*cq).context, (*cq).handle) };
-        this.made.check("the completion queue", context, handle)?;
-        Ok(this)
-    }
-
-    /// The context that it was made on, which is open as long as the queue exists.
-    pub(super) fn owner(&self) -> &Context {
-        // SAFETY: the queue's maker set `context`, which nobody changes; `verbs` is only read here,
-        // through no reference.
-        unsafe { Context::of((*self.verbs.get()).base.context) }
-    }
-
-    /// A poll found nothing. Programs that poll in a loop keep the CPU from the peer, which may be on
-    /// this very host: after more polls than a message takes there and back, it is offered to others.
-    pub(super) fn pause(&self) {
-        const ALONE: u32 = 64;
-        if self.empty.fetch_add(1, Ordering::Relaxed) > ALONE {
-            std::thread::yield_now();
-        }
-    }
-}
 
 /// Makes a queue; `verbs` has the extended interface, or nothing.
 ///
 /// # Safety
 /// `context` is open, `channel` null or a channel of it.
-pub(super) unsafe fn create(
+unsafe fn create(
     context: *mut ibv_context,
     cqe: u32,
     cq_context: *mut c_void,
@@ -109,15 +54,7 @@ pub(super) unsafe fn create(
         async_events_completed: 0,
     };
     let id = queue.id();
-    let this = Box::new(Cq {
-        verbs: UnsafeCell::new(super::cq_ex::readers(base)),
-        made,
-        queue,
-        completions: Unacknowledged::default(),
-        asyncs: Unacknowledged::default(),
-        current: Mutex::new(None),
-        empty: AtomicU32::new(0),
-    });
+    let this = Cq::new(cq_ex::readers(base), made, queue);
     let cq = ptr::from_ref(&*this).cast_mut().cast();
     owner.cqs.lock().insert(id, cq);
     if !channel.is_null() {
@@ -140,6 +77,36 @@ unsafe extern "C" fn ibv_create_cq(
     // SAFETY: the caller's promise.
     let made = unsafe { create(context, cqe, cq_context, channel, vector) };
     pointer_of("ibv_create_cq", made.map(|cq| Box::into_raw(cq).cast()))
+}
+
+/// Of `ibv_create_cq_wc_flags`: what every completion tells, its time by both clocks included.
+const KNOWN_FIELDS: u64 = 0x7f | 1 << 7 | 1 << 11;
+
+pub(super) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's structure.
+    let attr = unsafe { &*attr };
+    let make = || -> Outcome<*mut ibv_cq_ex> {
+        let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        if attr.comp_mask & !known != 0 {
+            let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+        if attr.wc_flags & !KNOWN_FIELDS != 0 {
+            let why = format!(
+                "wc_flags {:#x}: VLAN, flow tag and tag matching are not supported",
+                attr.wc_flags
+            );
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+        // SAFETY: the caller's promise.
+        let made =
+            unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;
+        Ok(Box::into_raw(made).cast())
+    };
+    pointer_of("ibv_create_cq_ex", make())
 }
 
 #[unsafe(no_mangle)]
@@ -209,7 +176,7 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
             0
         }
         Ok(taken) => {
-            this.empty.store(0, Ordering::Relaxed);
+            this.unpause();
             c_int::try_from(taken).unwrap_or(c_int::MAX)
         }
         Err(e) => {
@@ -227,53 +194,4 @@ pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         Ok(this.queue.arm(solicited_only != 0)?)
     });
     errno_of("ibv_req_notify_cq", armed)
-}
-
-fn work_completion(completion: &Completion) -> ibv_wc {
-    ibv_wc {
-        wr_id: completion.id,
-        status: completion.status.code().into(),
-        opcode: completion.op as c_uint,
-        vendor_err: 0,
-        byte_len: completion.byte_len,
-        imm_or_rkey: immediate(completion),
-        qp_num: completion.qpn.value(),
-        src_qp: completion.src_qp.value(),
-        wc_flags: flags(completion),
-        pkey_index: 0,
-        slid: 0,
-        sl: network(completion),
-        dlid_path_bits: 0,
-    }
-}
-
-/// As `imm_data` has it, in network order, or a key.
-pub(super) fn immediate(completion: &Completion) -> u32 {
-    match completion.imm {
-        None => 0,
-        Some(Immediate::Data(number)) => number.to_be(),
-        Some(Immediate::Invalidated(key)) => key.value(),
-    }
-}
-
-/// Of datagrams, in the place of the service level, which RoCE has not: which header stands in front
-/// of them, as ConnectX adapters tell it and programs (UCX) have come to expect. IBTA A17.4.5.1.
-pub(super) fn network(completion: &Completion) -> u8 {
-    const UDP: u8 = 1 << 3;
-    const IPV6: u8 = 1;
-    const IPV4: u8 = 2;
-    match (completion.grh, completion.ipv4) {
-        (false, _) => 0,
-        (true, true) => UDP | IPV4,
-        (true, false) => UDP | IPV6,
-    }
-}
-
-pub(super) fn flags(completion: &Completion) -> c_uint {
-    let grh = if completion.grh { IBV_WC_GRH } else { 0 };
-    grh | match completion.imm {
-        None => 0,
-        Some(Immediate::Data(_)) => IBV_WC_WITH_IMM,
-        Some(Immediate::Invalidated(_)) => IBV_WC_WITH_INV,
-    }
 }

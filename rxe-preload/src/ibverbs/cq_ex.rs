@@ -6,45 +6,11 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use rxe_verbs::{Completion, Status};
 
-use super::abi::{
-    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_context, ibv_cq, ibv_cq_ex,
-    ibv_cq_init_attr_ex,
-};
-use super::cq::{self, Cq};
+use super::abi::{ibv_cq, ibv_cq_ex};
+use super::completion;
+use super::objects::Cq;
 use super::wall_clock::WallClock;
 use crate::explain;
-use crate::ffi::{Failure, Outcome, pointer_of};
-
-/// Of `ibv_create_cq_wc_flags`: what every completion tells, its time by both clocks included.
-const KNOWN_FIELDS: u64 = 0x7f | 1 << 7 | 1 << 11;
-
-pub(super) unsafe extern "C" fn create_cq_ex(
-    context: *mut ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
-    // SAFETY: the caller's structure.
-    let attr = unsafe { &*attr };
-    let make = || -> Outcome<*mut ibv_cq_ex> {
-        let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        if attr.comp_mask & !known != 0 {
-            let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
-            return Err(Failure::new(libc::EOPNOTSUPP, why));
-        }
-        if attr.wc_flags & !KNOWN_FIELDS != 0 {
-            let why = format!(
-                "wc_flags {:#x}: VLAN, flow tag and tag matching are not supported",
-                attr.wc_flags
-            );
-            return Err(Failure::new(libc::EOPNOTSUPP, why));
-        }
-        // SAFETY: the caller's promise.
-        let made = unsafe {
-            cq::create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector)
-        }?;
-        Ok(Box::into_raw(made).cast())
-    };
-    pointer_of("ibv_create_cq_ex", make())
-}
 
 /// The functions that the header's inline functions call.
 pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
@@ -141,7 +107,7 @@ unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
 
 unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: a queue.
-    unsafe { current(cq, cq::immediate) }
+    unsafe { current(cq, completion::immediate) }
 }
 
 unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
@@ -156,12 +122,12 @@ unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
 
 unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
     // SAFETY: a queue.
-    unsafe { current(cq, cq::flags) }
+    unsafe { current(cq, completion::flags) }
 }
 
 unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
     // SAFETY: a queue.
-    unsafe { current(cq, cq::network) }
+    unsafe { current(cq, completion::network) }
 }
 
 unsafe extern "C" fn read_zero(_cq: *mut ibv_cq_ex) -> u32 {

@@ -18,7 +18,7 @@ use crate::per_process::PerProcess;
 
 /// A device as programs hold it.
 #[repr(C)]
-pub(super) struct DeviceEntry {
+pub(crate) struct DeviceEntry {
     verbs: ibv_device,
     name: String,
     index: c_int,

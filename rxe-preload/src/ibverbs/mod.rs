@@ -1,4 +1,5 @@
-//! libibverbs: one file for each kind of object that programs hold.
+//! libibverbs: `objects` has what programs hold, the other files have the calls, one file for each kind
+//! of object.
 
 pub(crate) mod abi;
 mod absent;
@@ -7,14 +8,15 @@ mod asynchronous;
 mod buf;
 mod builder;
 mod channel;
-pub(crate) mod context;
+mod completion;
 mod cq;
 mod cq_ex;
 pub(crate) mod device;
-mod handle;
 mod lid;
 mod mr;
 mod mw;
+mod objects;
+mod open;
 mod pages;
 mod pd;
 mod post;
@@ -26,4 +28,4 @@ mod text;
 mod wall_clock;
 pub(crate) mod xrcd;
 
-pub(crate) use asynchronous::Unacknowledged;
+pub(crate) use objects::{Context, Unacknowledged};

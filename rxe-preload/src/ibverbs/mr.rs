@@ -3,36 +3,13 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
-use rxe_verbs::{Access, MemoryRegion, Reregistration};
+use rxe_verbs::{Access, Reregistration};
 
 use super::abi::{ibv_context, ibv_mr, ibv_pd};
-use super::context::Context;
-use super::handle::Handle;
+use super::objects::{Context, Handle, Mr, Pd};
 use super::pages;
-use super::pd::Pd;
 use crate::fault_guard;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// A memory region as programs hold it.
-#[repr(C)]
-pub(super) struct Mr {
-    verbs: ibv_mr,
-    made: Handle,
-    region: MemoryRegion,
-}
-
-impl Mr {
-    /// The region, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// `mr` exists.
-    pub(super) unsafe fn known<'m>(mr: *mut ibv_mr) -> Outcome<&'m Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (&*mr.cast::<Self>(), (*mr).context, (*mr).handle) };
-        this.made.check("the memory region", context, handle)?;
-        Ok(this)
-    }
-}
 
 /// Of `ibv_access_flags`: that pages may come later (on demand), are huge, and flags that a provider
 /// may ignore.

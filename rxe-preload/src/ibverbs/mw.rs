@@ -3,36 +3,11 @@
 use std::ffi::{c_int, c_uint};
 
 use rxe_core::mem::{Binding, WindowType};
-use rxe_verbs::{Access, Key, MemoryWindow, Payload, SendOp, SendRequest, SgeList};
+use rxe_verbs::{Access, Key, Payload, SendFlags, SendOp, SendRequest, SgeList};
 
 use super::abi::{ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
-use super::context::Context;
-use super::handle::Handle;
-use super::pd::Pd;
-use super::post;
-use super::qp::Qp;
+use super::objects::{Context, Mw, Pd, Qp};
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// A memory window as programs hold it.
-#[repr(C)]
-struct Mw {
-    verbs: ibv_mw,
-    made: Handle,
-    window: MemoryWindow,
-}
-
-impl Mw {
-    /// The window, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// `mw` exists.
-    pub(super) unsafe fn known<'m>(mw: *mut ibv_mw) -> Outcome<&'m Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (&*mw.cast::<Self>(), (*mw).context, (*mw).handle) };
-        this.made.check("the memory window", context, handle)?;
-        Ok(this)
-    }
-}
 
 pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
     // SAFETY: a protection domain, whose context is open.
@@ -47,10 +22,7 @@ pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
             _ => return Err(Failure::new(libc::EINVAL, format!("type {kind}: 1 or 2"))),
         };
         let window = owner.domain.create_window(window_type)?;
-        let made = Handle::new(context);
-        let (rkey, handle) = (window.rkey().value(), made.number());
-        let verbs = ibv_mw { context, pd, rkey, handle, r#type: kind };
-        Ok(Box::into_raw(Box::new(Mw { verbs, made, window })).cast())
+        Ok(Mw::into_ptr(context, pd, kind, window))
     };
     pointer_of("ibv_alloc_mw", make())
 }
@@ -63,7 +35,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     };
     // SAFETY: its context is open.
     if unsafe { Context::of(this.verbs.context) }.is_own() {
-        // SAFETY: from `alloc_mw`; the program gives it up.
+        // SAFETY: from `into_ptr`; the program gives it up.
         let this = unsafe { Box::from_raw(mw.cast::<Mw>()) };
         return errno_of("ibv_dealloc_mw", this.window.close().map_err(Failure::from));
     }
@@ -85,7 +57,7 @@ pub(super) unsafe extern "C" fn bind_mw(
     let op = own.and_then(|()| unsafe { operation(mw, new_key, &bind.bind_info) });
     let outcome = op.and_then(|op| {
         let mut request = SendRequest::new(bind.wr_id, op, Payload::Sges(SgeList::new()));
-        request.flags = post::send_flags(bind.send_flags);
+        request.flags = SendFlags::from_bits_truncate(bind.send_flags);
         this.pair.post_send(request)?;
         // SAFETY: the header's own field; the program does not use it meanwhile.
         unsafe { (*mw).rkey = new_key };

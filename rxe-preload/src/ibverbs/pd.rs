@@ -2,52 +2,9 @@
 
 use std::ffi::c_int;
 
-use rxe_verbs::ProtectionDomain;
-
 use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
-use super::context::Context;
-use super::handle::Handle;
+use super::objects::{Context, Pd};
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// A protection domain as programs hold it. A parent domain is one more handle to its parent.
-#[repr(C)]
-pub(super) struct Pd {
-    verbs: ibv_pd,
-    made: Handle,
-    pub(super) domain: ProtectionDomain,
-    /// Of a parent domain, the domain that it was made of.
-    parent: Option<*mut ibv_pd>,
-}
-
-impl Pd {
-    /// # Safety
-    /// `pd` exists.
-    pub(super) unsafe fn of<'p>(pd: *mut ibv_pd) -> &'p Self {
-        // SAFETY: programs only have the address of the first field of a `Pd`.
-        unsafe { &*pd.cast() }
-    }
-
-    /// The same, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// As for [`Pd::of`].
-    pub(super) unsafe fn known<'p>(pd: *mut ibv_pd) -> Outcome<&'p Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(pd), (*pd).context, (*pd).handle) };
-        this.made.check("the protection domain", context, handle)?;
-        Ok(this)
-    }
-
-    fn into_ptr(
-        context: *mut ibv_context,
-        domain: ProtectionDomain,
-        parent: Option<*mut ibv_pd>,
-    ) -> *mut ibv_pd {
-        let made = Handle::new(context);
-        let verbs = ibv_pd { context, handle: made.number() };
-        Box::into_raw(Box::new(Self { verbs, made, domain, parent })).cast()
-    }
-}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {

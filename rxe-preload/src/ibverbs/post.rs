@@ -1,6 +1,6 @@
 //! Posting work requests. IBTA 11.4.1.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
 
 use rxe_verbs::{
@@ -15,11 +15,8 @@ use super::abi::{
     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp,
     ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
 };
-use super::ah::Ah;
-use super::context::Context;
 use super::mw;
-use super::qp::Qp;
-use super::srq::Srq;
+use super::objects::{Ah, Context, Qp, Srq};
 use crate::explain;
 use crate::ffi::{Failure, Outcome};
 
@@ -247,9 +244,4 @@ unsafe fn post_receives(
         at = wr.next;
     }
     0
-}
-
-/// Flags as the extended interface has them.
-pub(super) fn send_flags(flags: c_uint) -> SendFlags {
-    SendFlags::from_bits_truncate(flags)
 }

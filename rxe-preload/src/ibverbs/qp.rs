@@ -1,86 +1,19 @@
 //! Queue pairs: making, destroying, multicast groups. IBTA 10.2.4, 11.2.5, 11.3.
 
-use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::ptr;
 
-use rxe_verbs::{Gid, QpCap, QpType, QueuePair};
+use rxe_verbs::{Gid, QpCap, QpType};
 
 use super::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QP_INIT_ATTR_XRCD, Unused, ibv_context, ibv_cq, ibv_ece, ibv_gid, ibv_pd, ibv_qp,
-    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_xrcd,
+    IBV_QP_INIT_ATTR_XRCD, Unused, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_xrcd,
 };
-use super::asynchronous::Unacknowledged;
-use super::builder::{self, Batch};
-use super::context::Context;
-use super::cq::Cq;
-use super::handle::Handle;
-use super::pd::Pd;
-use super::srq::Srq;
-use super::xrcd::Xrcd;
+use super::builder;
+use super::objects::{Context, Cq, Handle, Pd, Qp, Srq, Xrcd, from_cap};
 use crate::explain::NewQp;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// A queue pair as programs hold it: always with the extended interface behind it.
-#[repr(C)]
-pub(super) struct Qp {
-    /// Which the program writes to, too.
-    verbs: UnsafeCell<ibv_qp_ex>,
-    made: Handle,
-    pub(super) pair: QueuePair,
-    pub(super) asyncs: Unacknowledged,
-    pub(super) batch: Batch,
-    send_cq: *mut ibv_cq,
-    recv_cq: *mut ibv_cq,
-    srq: *mut ibv_srq,
-    sq_sig_all: bool,
-}
-
-impl Qp {
-    /// # Safety
-    /// `qp` exists.
-    pub(super) unsafe fn of<'q>(qp: *mut ibv_qp) -> &'q Self {
-        // SAFETY: programs only have the address of the first field of a `Qp`.
-        unsafe { &*qp.cast() }
-    }
-
-    /// The same, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// As for [`Qp::of`].
-    pub(super) unsafe fn known<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(qp), (*qp).context, (*qp).handle) };
-        this.made.check("the queue pair", context, handle)?;
-        Ok(this)
-    }
-
-    /// Likewise, if it belongs to this process.
-    ///
-    /// # Safety
-    /// As for [`Qp::of`], and its context is open.
-    pub(super) unsafe fn own<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
-        // SAFETY: the caller's promise.
-        let this = unsafe { Self::known(qp) }?;
-        // SAFETY: likewise; it is the context on which it was made.
-        unsafe { Context::of((*qp).context) }.check()?;
-        Ok(this)
-    }
-
-    /// As ibv_create_qp was asked.
-    pub(super) fn init_attr(&self, qp_context: *mut c_void) -> ibv_qp_init_attr {
-        ibv_qp_init_attr {
-            qp_context,
-            send_cq: self.send_cq,
-            recv_cq: self.recv_cq,
-            srq: self.srq,
-            cap: from_cap(self.pair.cap()),
-            qp_type: self.pair.service() as c_uint,
-            sq_sig_all: self.sq_sig_all.into(),
-        }
-    }
-}
 
 /// What both ways of making one have.
 struct Wanted {
@@ -148,18 +81,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
         unused: Unused::NEW,
         events_completed: 0,
     };
-    let qp: *mut ibv_qp = Box::into_raw(Box::new(Qp {
-        verbs: UnsafeCell::new(builder::functions(base)),
-        made,
-        pair,
-        asyncs: Unacknowledged::default(),
-        batch: Batch::default(),
-        send_cq: attr.send_cq,
-        recv_cq: attr.recv_cq,
-        srq: attr.srq,
-        sq_sig_all: attr.sq_sig_all != 0,
-    }))
-    .cast();
+    let qp = Qp::into_ptr(builder::functions(base), made, pair, attr.sq_sig_all != 0);
     owner.qps.lock().insert(number, qp);
     // SAFETY: just made.
     let pair = unsafe { &Qp::of(qp).pair };
@@ -184,16 +106,6 @@ fn to_cap(cap: &ibv_qp_cap) -> QpCap {
         max_recv_sge: cap.max_recv_sge,
         // A kernel's rxe has room for it where the list would be, and programs rely on that.
         max_inline_data: cap.max_inline_data.max(16 * cap.max_send_sge.min(32)),
-    }
-}
-
-pub(super) fn from_cap(cap: QpCap) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
     }
 }
 
@@ -280,7 +192,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     owner.qps.lock().remove(&this.pair.qpn().value());
     owner.watch.destroyed(this.pair.qpn().value());
     this.asyncs.wait("ibv_destroy_qp");
-    // SAFETY: from `create`; the program gives it up.
+    // SAFETY: from `into_ptr`; the program gives it up.
     drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });
     0
 }

@@ -8,9 +8,8 @@ use rxe_verbs::{
 };
 
 use super::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
-use super::context::Context;
 use super::lid;
-use super::qp::{Qp, from_cap};
+use super::objects::{Context, Qp, from_cap};
 use super::query::gids;
 use crate::config::CONFIG;
 use crate::ffi::{Failure, Outcome, errno_of};

@@ -11,8 +11,8 @@ use super::abi::{
     IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, ibv_context, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_values_ex,
 };
-use super::context::Context;
 use super::lid;
+use super::objects::Context;
 use crate::config::CONFIG;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, set_errno};
 

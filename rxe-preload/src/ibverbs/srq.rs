@@ -6,61 +6,11 @@ use rxe_verbs::SharedReceiveQueue;
 
 use super::abi::{
     IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
-    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_XRC, Unused, ibv_context, ibv_pd,
-    ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_XRC, ibv_context, ibv_pd, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use super::asynchronous::Unacknowledged;
-use super::context::Context;
-use super::cq::Cq;
-use super::handle::Handle;
-use super::pd::Pd;
-use super::xrcd::Xrcd;
+use super::objects::{Context, Cq, Pd, Srq, Xrcd};
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// A shared receive queue as programs hold it.
-#[repr(C)]
-pub(super) struct Srq {
-    verbs: ibv_srq,
-    made: Handle,
-    pub(super) queue: SharedReceiveQueue,
-    pub(super) asyncs: Unacknowledged,
-}
-
-impl Srq {
-    /// # Safety
-    /// `srq` exists.
-    pub(super) unsafe fn of<'s>(srq: *mut ibv_srq) -> &'s Self {
-        // SAFETY: programs only have the address of the first field of an `Srq`.
-        unsafe { &*srq.cast() }
-    }
-
-    /// The same, if its context and handle are still what it was made with.
-    ///
-    /// # Safety
-    /// As for [`Srq::of`].
-    pub(super) unsafe fn known<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(srq), (*srq).context, (*srq).handle) };
-        this.made.check("the shared receive queue", context, handle)?;
-        Ok(this)
-    }
-
-    /// Likewise, if it belongs to this process.
-    ///
-    /// # Safety
-    /// As for [`Srq::of`], and its context is open.
-    unsafe fn own<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
-        // SAFETY: the caller's promise.
-        let this = unsafe { Self::known(srq) }?;
-        // SAFETY: likewise.
-        unsafe { Context::of(this.verbs.context) }.check()?;
-        Ok(this)
-    }
-
-    fn into_ptr(self) -> *mut ibv_srq {
-        Box::into_raw(Box::new(self)).cast()
-    }
-}
 
 /// # Safety
 /// `pd` is a protection domain of the open `context`.
@@ -72,16 +22,8 @@ unsafe fn wrap(
     queue: SharedReceiveQueue,
 ) -> Outcome<*mut ibv_srq> {
     queue.set_limit(limit)?;
-    let (number, made) = (queue.number(), Handle::new(context));
-    let verbs = ibv_srq {
-        context,
-        srq_context,
-        pd,
-        handle: made.number(),
-        unused: Unused::NEW,
-        events_completed: 0,
-    };
-    let srq = Srq { verbs, made, queue, asyncs: Unacknowledged::default() }.into_ptr();
+    let number = queue.number();
+    let srq = Srq::into_ptr(context, pd, srq_context, queue);
     // SAFETY: an open context.
     unsafe { Context::of(context) }.srqs.lock().insert(number, srq);
     Ok(srq)
@@ -163,7 +105,7 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     }
     owner.srqs.lock().remove(&this.queue.number());
     this.asyncs.wait("ibv_destroy_srq");
-    // SAFETY: from `wrap`; the program gives it up.
+    // SAFETY: from `into_ptr`; the program gives it up.
     drop(unsafe { Box::from_raw(srq.cast::<Srq>()) });
     0
 }

@@ -3,38 +3,15 @@
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
-use rxe_verbs::XrcDomain;
-
 use super::abi::{ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
-use super::context::Context;
+use super::objects::{Context, FileId, Xrcd};
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
-
-/// An XRC domain as programs hold it.
-#[repr(C)]
-pub(super) struct Xrcd {
-    verbs: ibv_xrcd,
-    pub(super) domain: XrcDomain,
-    /// The file that stands for it.
-    file: Option<FileId>,
-}
-
-/// Device and inode.
-pub(super) type FileId = (u64, u64);
 
 fn identity(fd: c_int) -> Outcome<FileId> {
     // SAFETY: borrowed for this call from the program, which keeps it open meanwhile.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let stat = rustix::fs::fstat(fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
     Ok((stat.st_dev, stat.st_ino))
-}
-
-impl Xrcd {
-    /// # Safety
-    /// `xrcd` exists.
-    pub(super) unsafe fn of<'x>(xrcd: *mut ibv_xrcd) -> &'x Self {
-        // SAFETY: programs only have the address of the first field of an `Xrcd`.
-        unsafe { &*xrcd.cast() }
-    }
 }
 
 /// A file stands for a domain: who opens the same gets the same. That holds within a process; others
@@ -60,8 +37,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
                 let why = "an XRC domain without a file needs O_CREAT";
                 return Err(Failure::new(libc::EINVAL, why));
             }
-            let verbs = ibv_xrcd { context };
-            return Ok(Box::into_raw(Box::new(Xrcd { verbs, domain: new()?, file: None })).cast());
+            return Ok(Xrcd::into_ptr(context, new()?, None));
         }
         let file = identity(attr.fd)?;
         let mut domains = owner.xrc_domains.lock();
@@ -75,8 +51,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             }
         };
         domains.entry(file).or_insert_with(|| (domain.clone(), 0)).1 += 1;
-        let verbs = ibv_xrcd { context };
-        Ok(Box::into_raw(Box::new(Xrcd { verbs, domain, file: Some(file) })).cast())
+        Ok(Xrcd::into_ptr(context, domain, Some(file)))
     };
     pointer_of("ibv_open_xrcd", make())
 }
@@ -104,7 +79,7 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         domains.remove(&file);
     }
     drop(domains);
-    // SAFETY: from `open_xrcd`; the program gives it up.
+    // SAFETY: from `into_ptr`; the program gives it up.
     drop(unsafe { Box::from_raw(xrcd.cast::<Xrcd>()) });
     0
 }

@@ -13,8 +13,8 @@ use rxe_verbs::{Device, Error, Gid, Result};
 
 use super::verbs::{ibv_alloc_pd, ibv_get_device_name, ibv_open_device};
 use crate::ffi::{self, pointer_of};
+use crate::ibverbs::Context;
 use crate::ibverbs::abi::{ibv_context, ibv_device, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
-use crate::ibverbs::context::Context;
 use crate::ibverbs::device::{Which, devices};
 use crate::ibverbs::xrcd::open_xrcd;
 use crate::per_process::PerProcess;

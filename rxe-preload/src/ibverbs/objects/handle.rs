@@ -8,31 +8,31 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::abi::ibv_context;
 use crate::ffi::{Failure, Outcome};
+use crate::ibverbs::abi::ibv_context;
 
 /// The context and the handle that an object was made with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Handle {
+pub(crate) struct Handle {
     context: *mut ibv_context,
     number: u32,
 }
 
 impl Handle {
     /// A handle that no other object of this process has had recently.
-    pub(super) fn new(context: *mut ibv_context) -> Self {
+    pub(crate) fn new(context: *mut ibv_context) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         Self { context, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// As the `handle` field shows it.
-    pub(super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
     /// Compares the fields of an object, as they are now, with what it was made with. `what` names
     /// the object.
-    pub(super) fn check(&self, what: &str, context: *mut ibv_context, handle: u32) -> Outcome {
+    pub(crate) fn check(&self, what: &str, context: *mut ibv_context, handle: u32) -> Outcome {
         if handle == self.number && context == self.context {
             return Ok(());
         }

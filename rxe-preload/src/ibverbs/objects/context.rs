@@ -1,4 +1,4 @@
-//! Opening a device: the context, with the tables of functions that inline functions go through.
+//! What a `struct ibv_context` of a program is: an open device.
 //!
 //! The engine behind it is opened when the program first makes something on it, so that looking at
 //! all devices (`ibv_devinfo`, and libraries that choose one) takes no address from anybody.
@@ -14,30 +14,28 @@ use parking_lot::Mutex;
 use rustix::event::epoll;
 use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
-use super::abi::{
-    ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_device, ibv_qp, ibv_srq,
-    verbs_context,
-};
-use super::device::DeviceEntry;
-use super::xrcd::FileId;
-use super::{cq, cq_ex, device, mw, pd, post, qp, query, srq, xrcd};
+use super::FileId;
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
-use crate::ffi::{self, Failure, Outcome, errno_of, pointer_of};
+use crate::ffi::{self, Failure, Outcome};
+use crate::ibverbs::abi::{
+    ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_qp, ibv_srq, verbs_context,
+};
+use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
 use crate::per_process::PerProcess;
 
 /// An open device as programs hold it. They have the address of `verbs.context`.
 #[repr(C)]
 pub(crate) struct Context {
-    verbs: verbs_context,
+    pub(crate) verbs: verbs_context,
     /// Threads sleep in `ibv_get_async_event`.
-    pub(super) liveness: LivenessGuard,
+    pub(crate) liveness: LivenessGuard,
     generation: u64,
     entry: &'static DeviceEntry,
     /// What a person may want to know of its queue pairs.
-    pub(super) watch: Arc<Watch>,
+    pub(crate) watch: Arc<Watch>,
     /// The engine, once there is one.
     device: OnceLock<Device>,
     opening: Mutex<()>,
@@ -45,11 +43,11 @@ pub(crate) struct Context {
     /// there before the engine is.
     asyncs: OwnedFd,
     /// The objects that asynchronous events are about, by number.
-    pub(super) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
-    pub(super) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
-    pub(super) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
+    pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
+    pub(crate) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
+    pub(crate) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
     /// The XRC domains that files stand for, and how many handles each has.
-    pub(super) xrc_domains: Mutex<HashMap<FileId, (XrcDomain, u32)>>,
+    pub(crate) xrc_domains: Mutex<HashMap<FileId, (XrcDomain, u32)>>,
 }
 
 // SAFETY: the pointers in the maps are of objects that take themselves out before they end; the
@@ -59,13 +57,19 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    fn new(entry: &'static DeviceEntry) -> Outcome<Box<Self>> {
+    /// Opens a device for the program, which gives it up in `ibv_close_device`. `ops` and `table` have
+    /// the functions that the header's inline functions call.
+    pub(crate) fn open(
+        entry: &'static DeviceEntry,
+        ops: ibv_context_ops,
+        table: impl FnOnce(ibv_context) -> verbs_context,
+    ) -> Outcome<*mut ibv_context> {
         let asyncs = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Failure::plain(e.raw_os_error()))?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let context = ibv_context {
             device: entry.as_ptr(),
-            ops: ops(),
+            ops,
             // There is no kernel to command. Programs duplicate it or set flags of it, so it is one
             // that is open.
             cmd_fd: asyncs.as_raw_fd(),
@@ -74,7 +78,7 @@ impl Context {
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
             abi_compat: ptr::without_provenance_mut(ABI_IS_EXTENDED),
         };
-        Ok(Box::new(Self {
+        let this = Box::into_raw(Box::new(Self {
             verbs: table(context),
             liveness: LivenessGuard::new(),
             generation: ffi::generation(),
@@ -87,22 +91,18 @@ impl Context {
             srqs: Mutex::default(),
             cqs: Mutex::default(),
             xrc_domains: Mutex::default(),
-        }))
+        }));
+        // SAFETY: just made from a Box.
+        Ok(unsafe { &raw mut (*this).verbs.context })
     }
 
     /// # Safety
     /// `context` is open.
     pub(crate) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
         const BEFORE: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
-        // SAFETY: programs only have the address of this field of a `Context`, see `into_ptr`, whose
+        // SAFETY: programs only have the address of this field of a `Context`, see `open`, whose
         // provenance is all of it.
         unsafe { &*context.byte_sub(BEFORE).cast() }
-    }
-
-    fn into_ptr(self: Box<Self>) -> *mut ibv_context {
-        let this = Box::into_raw(self);
-        // SAFETY: just made from a Box.
-        unsafe { &raw mut (*this).verbs.context }
     }
 
     /// The engine, opened if it is not.
@@ -147,7 +147,7 @@ impl Context {
     }
 
     /// What programs sleep on for asynchronous events.
-    pub(super) fn async_fd(&self) -> &OwnedFd {
+    pub(crate) fn async_fd(&self) -> &OwnedFd {
         &self.asyncs
     }
 
@@ -157,7 +157,7 @@ impl Context {
     }
 
     /// A completion tells of a failure.
-    pub(super) fn failed(&self, completion: &Completion) {
+    pub(crate) fn failed(&self, completion: &Completion) {
         self.watch.completion(completion);
         if completion.status == Status::RetryExceeded
             && let Some(device) = self.device.get()
@@ -167,12 +167,12 @@ impl Context {
     }
 
     /// Whether it is this process's own, and not left behind by a fork.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.generation == ffi::generation()
     }
 
     /// Refuses to work with what belongs to the parent of this process.
-    pub(super) fn check(&self) -> Outcome {
+    pub(crate) fn check(&self) -> Outcome {
         if self.is_own() {
             return Ok(());
         }
@@ -199,113 +199,4 @@ fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
         unsafe { libc::atexit(flush) };
     }
     captures.push(capture);
-}
-
-fn ops() -> ibv_context_ops {
-    ibv_context_ops {
-        _compat_query_to_dereg: [ptr::null(); 7],
-        alloc_mw: Some(mw::alloc_mw),
-        bind_mw: Some(mw::bind_mw),
-        dealloc_mw: Some(mw::dealloc_mw),
-        _compat_create_cq: ptr::null(),
-        poll_cq: Some(cq::poll_cq),
-        req_notify_cq: Some(cq::req_notify_cq),
-        _compat_cq_event_to_destroy_srq: [ptr::null(); 7],
-        post_srq_recv: Some(post::post_srq_recv),
-        _compat_create_to_destroy_qp: [ptr::null(); 4],
-        post_send: Some(post::post_send),
-        post_recv: Some(post::post_recv),
-        _compat_create_ah_to_async_event: [ptr::null(); 5],
-    }
-}
-
-/// What is null here is what a provider without that feature has: the header's inline functions
-/// then fail with EOPNOTSUPP.
-fn table(context: ibv_context) -> verbs_context {
-    verbs_context {
-        query_port: Some(query::query_port),
-        advise_mr: ptr::null(),
-        alloc_null_mr: ptr::null(),
-        read_counters: ptr::null(),
-        attach_counters_point_flow: ptr::null(),
-        create_counters: ptr::null(),
-        destroy_counters: ptr::null(),
-        reg_dm_mr: ptr::null(),
-        alloc_dm: ptr::null(),
-        free_dm: ptr::null(),
-        modify_flow_action_esp: ptr::null(),
-        destroy_flow_action: ptr::null(),
-        create_flow_action_esp: ptr::null(),
-        modify_qp_rate_limit: ptr::null(),
-        alloc_parent_domain: Some(pd::alloc_parent_domain),
-        dealloc_td: Some(pd::dealloc_td),
-        alloc_td: Some(pd::alloc_td),
-        modify_cq: ptr::null(),
-        post_srq_ops: ptr::null(),
-        destroy_rwq_ind_table: ptr::null(),
-        create_rwq_ind_table: ptr::null(),
-        destroy_wq: ptr::null(),
-        modify_wq: ptr::null(),
-        create_wq: ptr::null(),
-        query_rt_values: Some(query::query_rt_values),
-        create_cq_ex: Some(cq_ex::create_cq_ex),
-        r#priv: ptr::null_mut(),
-        query_device_ex: Some(query::query_device_ex),
-        ibv_destroy_flow: ptr::null(),
-        abi_placeholder2: ptr::null(),
-        ibv_create_flow: ptr::null(),
-        abi_placeholder1: ptr::null(),
-        open_qp: None,
-        create_qp_ex: Some(qp::create_qp_ex),
-        get_srq_num: Some(srq::get_srq_num),
-        create_srq_ex: Some(srq::create_srq_ex),
-        open_xrcd: Some(xrcd::open_xrcd),
-        close_xrcd: Some(xrcd::close_xrcd),
-        _abi_placeholder3: 0,
-        sz: size_of::<verbs_context>(),
-        context,
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let opened = if device.is_null() {
-        let names = device::names().join(", ");
-        let why = format!(
-            "device is NULL: no name in the list is the one looked for, or the index is behind its end. \
-             The devices here are: {names}"
-        );
-        Err(Failure::new(libc::ENODEV, why))
-    } else {
-        // SAFETY: a device from the list.
-        Context::new(unsafe { DeviceEntry::of(device) }).map(Context::into_ptr)
-    };
-    pointer_of("ibv_open_device", opened)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: an open context, which the program gives up.
-    let this = unsafe { Context::of(context) };
-    if !this.is_own() {
-        return 0;
-    }
-    let in_use = !this.qps.lock().is_empty()
-        || !this.srqs.lock().is_empty()
-        || this.device.get().is_some_and(|device| device.users() > 0);
-    if in_use {
-        // It goes on as long as what was made on it, which points to it.
-        return 0;
-    }
-    this.liveness.end();
-    // SAFETY: from `into_ptr`, and nothing that points to it is left.
-    drop(unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) });
-    errno_of("ibv_close_device", Ok(()))
-}
-
-/// Sharing a device with another process through its command descriptor: rxe's provider in rdma-core
-/// does not have that either.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
-    pointer_of("ibv_import_device", Err(Failure::plain(libc::EOPNOTSUPP)))
 }

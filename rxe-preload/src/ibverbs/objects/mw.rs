@@ -1,0 +1,43 @@
+//! What a `struct ibv_mw` of a program is.
+
+use std::ffi::c_uint;
+
+use rxe_verbs::MemoryWindow;
+
+use super::Handle;
+use crate::ffi::Outcome;
+use crate::ibverbs::abi::{ibv_context, ibv_mw, ibv_pd};
+
+/// A memory window as programs hold it.
+#[repr(C)]
+pub(crate) struct Mw {
+    pub(crate) verbs: ibv_mw,
+    made: Handle,
+    pub(crate) window: MemoryWindow,
+}
+
+impl Mw {
+    /// The window, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// `mw` exists.
+    pub(crate) unsafe fn known<'m>(mw: *mut ibv_mw) -> Outcome<&'m Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (&*mw.cast::<Self>(), (*mw).context, (*mw).handle) };
+        this.made.check("the memory window", context, handle)?;
+        Ok(this)
+    }
+
+    /// Makes one for the program, which gives it up in `ibv_dealloc_mw`.
+    pub(crate) fn into_ptr(
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        kind: c_uint,
+        window: MemoryWindow,
+    ) -> *mut ibv_mw {
+        let made = Handle::new(context);
+        let (rkey, handle) = (window.rkey().value(), made.number());
+        let verbs = ibv_mw { context, pd, rkey, handle, r#type: kind };
+        Box::into_raw(Box::new(Self { verbs, made, window })).cast()
+    }
+}

@@ -1,0 +1,48 @@
+//! What a `struct ibv_pd` of a program is.
+
+use rxe_verbs::ProtectionDomain;
+
+use super::Handle;
+use crate::ffi::Outcome;
+use crate::ibverbs::abi::{ibv_context, ibv_pd};
+
+/// A protection domain as programs hold it. A parent domain is one more handle to its parent.
+#[repr(C)]
+pub(crate) struct Pd {
+    pub(crate) verbs: ibv_pd,
+    made: Handle,
+    pub(crate) domain: ProtectionDomain,
+    /// Of a parent domain, the domain that it was made of.
+    pub(crate) parent: Option<*mut ibv_pd>,
+}
+
+impl Pd {
+    /// # Safety
+    /// `pd` exists.
+    pub(crate) unsafe fn of<'p>(pd: *mut ibv_pd) -> &'p Self {
+        // SAFETY: programs only have the address of the first field of a `Pd`.
+        unsafe { &*pd.cast() }
+    }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Pd::of`].
+    pub(crate) unsafe fn known<'p>(pd: *mut ibv_pd) -> Outcome<&'p Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(pd), (*pd).context, (*pd).handle) };
+        this.made.check("the protection domain", context, handle)?;
+        Ok(this)
+    }
+
+    /// Makes one for the program, which gives it up in `ibv_dealloc_pd`.
+    pub(crate) fn into_ptr(
+        context: *mut ibv_context,
+        domain: ProtectionDomain,
+        parent: Option<*mut ibv_pd>,
+    ) -> *mut ibv_pd {
+        let made = Handle::new(context);
+        let verbs = ibv_pd { context, handle: made.number() };
+        Box::into_raw(Box::new(Self { verbs, made, domain, parent })).cast()
+    }
+}

@@ -1,0 +1,122 @@
+//! What a `struct ibv_qp` of a program is.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_uint, c_void};
+
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
+use rxe_verbs::{QpCap, QueuePair, SendRequest};
+
+use super::{Context, Handle, Unacknowledged};
+use crate::ffi::{Failure, Outcome};
+use crate::ibverbs::abi::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq};
+
+/// A queue pair as programs hold it: always with the extended interface behind it.
+#[repr(C)]
+pub(crate) struct Qp {
+    /// Which the program writes to, too.
+    verbs: UnsafeCell<ibv_qp_ex>,
+    made: Handle,
+    pub(crate) pair: QueuePair,
+    pub(crate) asyncs: Unacknowledged,
+    pub(crate) batch: Batch,
+    send_cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    sq_sig_all: bool,
+}
+
+impl Qp {
+    /// # Safety
+    /// `qp` exists.
+    pub(crate) unsafe fn of<'q>(qp: *mut ibv_qp) -> &'q Self {
+        // SAFETY: programs only have the address of the first field of a `Qp`.
+        unsafe { &*qp.cast() }
+    }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Qp::of`].
+    pub(crate) unsafe fn known<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(qp), (*qp).context, (*qp).handle) };
+        this.made.check("the queue pair", context, handle)?;
+        Ok(this)
+    }
+
+    /// Likewise, if it belongs to this process.
+    ///
+    /// # Safety
+    /// As for [`Qp::of`], and its context is open.
+    pub(crate) unsafe fn own<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::known(qp) }?;
+        // SAFETY: likewise; it is the context on which it was made.
+        unsafe { Context::of((*qp).context) }.check()?;
+        Ok(this)
+    }
+
+    /// As ibv_create_qp was asked.
+    pub(crate) fn init_attr(&self, qp_context: *mut c_void) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            qp_context,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            srq: self.srq,
+            cap: from_cap(self.pair.cap()),
+            qp_type: self.pair.service() as c_uint,
+            sq_sig_all: self.sq_sig_all.into(),
+        }
+    }
+
+    /// Makes one for the program, which gives it up in `ibv_destroy_qp`.
+    pub(crate) fn into_ptr(
+        verbs: ibv_qp_ex,
+        made: Handle,
+        pair: QueuePair,
+        sq_sig_all: bool,
+    ) -> *mut ibv_qp {
+        let ibv_qp { send_cq, recv_cq, srq, .. } = verbs.qp_base;
+        Box::into_raw(Box::new(Self {
+            verbs: UnsafeCell::new(verbs),
+            made,
+            pair,
+            asyncs: Unacknowledged::default(),
+            batch: Batch::default(),
+            send_cq,
+            recv_cq,
+            srq,
+            sq_sig_all,
+        }))
+        .cast()
+    }
+}
+
+pub(crate) fn from_cap(cap: QpCap) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+/// Requests under construction.
+pub(crate) struct Batch {
+    pub(crate) lock: RawMutex,
+    pub(crate) building: UnsafeCell<Building>,
+}
+
+#[derive(Default)]
+pub(crate) struct Building {
+    pub(crate) requests: Vec<SendRequest>,
+    pub(crate) wrong: Option<Failure>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { lock: RawMutex::INIT, building: UnsafeCell::default() }
+    }
+}

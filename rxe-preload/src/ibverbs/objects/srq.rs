@@ -1,0 +1,70 @@
+//! What a `struct ibv_srq` of a program is.
+
+use std::ffi::c_void;
+
+use rxe_verbs::SharedReceiveQueue;
+
+use super::{Context, Handle, Unacknowledged};
+use crate::ffi::Outcome;
+use crate::ibverbs::abi::{Unused, ibv_context, ibv_pd, ibv_srq};
+
+/// A shared receive queue as programs hold it.
+#[repr(C)]
+pub(crate) struct Srq {
+    pub(crate) verbs: ibv_srq,
+    made: Handle,
+    pub(crate) queue: SharedReceiveQueue,
+    pub(crate) asyncs: Unacknowledged,
+}
+
+impl Srq {
+    /// # Safety
+    /// `srq` exists.
+    pub(crate) unsafe fn of<'s>(srq: *mut ibv_srq) -> &'s Self {
+        // SAFETY: programs only have the address of the first field of an `Srq`.
+        unsafe { &*srq.cast() }
+    }
+
+    /// The same, if its context and handle are still what it was made with.
+    ///
+    /// # Safety
+    /// As for [`Srq::of`].
+    pub(crate) unsafe fn known<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
+        // SAFETY: the caller's promise.
+        let (this, context, handle) = unsafe { (Self::of(srq), (*srq).context, (*srq).handle) };
+        this.made.check("the shared receive queue", context, handle)?;
+        Ok(this)
+    }
+
+    /// Likewise, if it belongs to this process.
+    ///
+    /// # Safety
+    /// As for [`Srq::of`], and its context is open.
+    pub(crate) unsafe fn own<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::known(srq) }?;
+        // SAFETY: likewise.
+        unsafe { Context::of(this.verbs.context) }.check()?;
+        Ok(this)
+    }
+
+    /// Makes one for the program, which gives it up in `ibv_destroy_srq`.
+    pub(crate) fn into_ptr(
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        srq_context: *mut c_void,
+        queue: SharedReceiveQueue,
+    ) -> *mut ibv_srq {
+        let made = Handle::new(context);
+        let verbs = ibv_srq {
+            context,
+            srq_context,
+            pd,
+            handle: made.number(),
+            unused: Unused::NEW,
+            events_completed: 0,
+        };
+        Box::into_raw(Box::new(Self { verbs, made, queue, asyncs: Unacknowledged::default() }))
+            .cast()
+    }
+}

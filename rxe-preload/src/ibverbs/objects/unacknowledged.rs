@@ -1,0 +1,41 @@
+//! The rule that an object goes only when its events are acknowledged. IBTA 11.6.3.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::explain;
+
+/// Events of one object that the program has got and not yet acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u32>,
+    fewer: Condvar,
+}
+
+impl Unacknowledged {
+    pub(crate) fn delivered(&self) {
+        *self.count.lock() += 1;
+    }
+
+    pub(crate) fn acknowledged(&self, count: u32) {
+        let mut left = self.count.lock();
+        *left = left.saturating_sub(count);
+        self.fewer.notify_all();
+    }
+
+    /// Waits until all are acknowledged, as the verbs that destroy objects do.
+    pub(crate) fn wait(&self, verb: &'static str) {
+        let mut left = self.count.lock();
+        while *left > 0 {
+            let long = self.fewer.wait_for(&mut left, Duration::from_secs(2)).timed_out();
+            if long && *left > 0 {
+                let why = format!(
+                    "waits for the acknowledgement of {left} events (ibv_ack_cq_events, \
+                     ibv_ack_async_event)"
+                );
+                explain::once(verb, &why);
+            }
+        }
+    }
+}

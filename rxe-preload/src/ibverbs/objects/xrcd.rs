@@ -1,0 +1,35 @@
+//! What a `struct ibv_xrcd` of a program is.
+
+use rxe_verbs::XrcDomain;
+
+use crate::ibverbs::abi::{ibv_context, ibv_xrcd};
+
+/// An XRC domain as programs hold it.
+#[repr(C)]
+pub(crate) struct Xrcd {
+    pub(crate) verbs: ibv_xrcd,
+    pub(crate) domain: XrcDomain,
+    /// The file that stands for it.
+    pub(crate) file: Option<FileId>,
+}
+
+/// Device and inode.
+pub(crate) type FileId = (u64, u64);
+
+impl Xrcd {
+    /// # Safety
+    /// `xrcd` exists.
+    pub(crate) unsafe fn of<'x>(xrcd: *mut ibv_xrcd) -> &'x Self {
+        // SAFETY: programs only have the address of the first field of an `Xrcd`.
+        unsafe { &*xrcd.cast() }
+    }
+
+    /// Makes one for the program, which gives it up in `ibv_close_xrcd`.
+    pub(crate) fn into_ptr(
+        context: *mut ibv_context,
+        domain: XrcDomain,
+        file: Option<FileId>,
+    ) -> *mut ibv_xrcd {
+        Box::into_raw(Box::new(Self { verbs: ibv_xrcd { context }, domain, file })).cast()
+    }
+}

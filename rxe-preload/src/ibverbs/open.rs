@@ -1,0 +1,119 @@
+//! Opening and closing a device, with the tables of functions that inline functions go through.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use super::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
+use super::device::{self, DeviceEntry};
+use super::objects::Context;
+use super::{cq, mw, pd, post, qp, query, srq, xrcd};
+use crate::ffi::{Failure, errno_of, pointer_of};
+
+fn ops() -> ibv_context_ops {
+    ibv_context_ops {
+        _compat_query_to_dereg: [ptr::null(); 7],
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(mw::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
+        _compat_create_cq: ptr::null(),
+        poll_cq: Some(cq::poll_cq),
+        req_notify_cq: Some(cq::req_notify_cq),
+        _compat_cq_event_to_destroy_srq: [ptr::null(); 7],
+        post_srq_recv: Some(post::post_srq_recv),
+        _compat_create_to_destroy_qp: [ptr::null(); 4],
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_recv),
+        _compat_create_ah_to_async_event: [ptr::null(); 5],
+    }
+}
+
+/// What is null here is what a provider without that feature has: the header's inline functions
+/// then fail with EOPNOTSUPP.
+fn table(context: ibv_context) -> verbs_context {
+    verbs_context {
+        query_port: Some(query::query_port),
+        advise_mr: ptr::null(),
+        alloc_null_mr: ptr::null(),
+        read_counters: ptr::null(),
+        attach_counters_point_flow: ptr::null(),
+        create_counters: ptr::null(),
+        destroy_counters: ptr::null(),
+        reg_dm_mr: ptr::null(),
+        alloc_dm: ptr::null(),
+        free_dm: ptr::null(),
+        modify_flow_action_esp: ptr::null(),
+        destroy_flow_action: ptr::null(),
+        create_flow_action_esp: ptr::null(),
+        modify_qp_rate_limit: ptr::null(),
+        alloc_parent_domain: Some(pd::alloc_parent_domain),
+        dealloc_td: Some(pd::dealloc_td),
+        alloc_td: Some(pd::alloc_td),
+        modify_cq: ptr::null(),
+        post_srq_ops: ptr::null(),
+        destroy_rwq_ind_table: ptr::null(),
+        create_rwq_ind_table: ptr::null(),
+        destroy_wq: ptr::null(),
+        modify_wq: ptr::null(),
+        create_wq: ptr::null(),
+        query_rt_values: Some(query::query_rt_values),
+        create_cq_ex: Some(cq::create_cq_ex),
+        r#priv: ptr::null_mut(),
+        query_device_ex: Some(query::query_device_ex),
+        ibv_destroy_flow: ptr::null(),
+        abi_placeholder2: ptr::null(),
+        ibv_create_flow: ptr::null(),
+        abi_placeholder1: ptr::null(),
+        open_qp: None,
+        create_qp_ex: Some(qp::create_qp_ex),
+        get_srq_num: Some(srq::get_srq_num),
+        create_srq_ex: Some(srq::create_srq_ex),
+        open_xrcd: Some(xrcd::open_xrcd),
+        close_xrcd: Some(xrcd::close_xrcd),
+        _abi_placeholder3: 0,
+        sz: size_of::<verbs_context>(),
+        context,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let opened = if device.is_null() {
+        let names = device::names().join(", ");
+        let why = format!(
+            "device is NULL: no name in the list is the one looked for, or the index is behind its end. \
+             The devices here are: {names}"
+        );
+        Err(Failure::new(libc::ENODEV, why))
+    } else {
+        // SAFETY: a device from the list.
+        Context::open(unsafe { DeviceEntry::of(device) }, ops(), table)
+    };
+    pointer_of("ibv_open_device", opened)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: an open context, which the program gives up.
+    let this = unsafe { Context::of(context) };
+    if !this.is_own() {
+        return 0;
+    }
+    let in_use = !this.qps.lock().is_empty()
+        || !this.srqs.lock().is_empty()
+        || this.opened().is_some_and(|device| device.users() > 0);
+    if in_use {
+        // It goes on as long as what was made on it, which points to it.
+        return 0;
+    }
+    this.liveness.end();
+    // SAFETY: from `Context::open`, and nothing that points to it is left.
+    drop(unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) });
+    errno_of("ibv_close_device", Ok(()))
+}
+
+/// Sharing a device with another process through its command descriptor: rxe's provider in rdma-core
+/// does not have that either.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
+    pointer_of("ibv_import_device", Err(Failure::plain(libc::EOPNOTSUPP)))
+}
