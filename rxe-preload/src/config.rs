@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rxe_net::BackendKind;
 use rxe_verbs::AckPolicy;
 
-use crate::explain;
+use crate::stderr;
 
 /// How much a person is told on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,7 @@ impl Config {
 fn chosen<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
     var(name).map_or(choices[0].1, |value| {
         choose(name, &value, choices).unwrap_or_else(|why| {
-            explain::say(&why);
+            stderr::line(&why);
             choices[0].1
         })
     })
@@ -101,7 +101,7 @@ pub(crate) fn var(name: &str) -> Option<String> {
         .into_string()
         .map_err(|value| {
             let value = value.display();
-            explain::say(&format!("{name}={value} is not valid UTF-8: going on without it"));
+            stderr::line(&format!("{name}={value} is not valid UTF-8: going on without it"));
         })
         .ok()
 }

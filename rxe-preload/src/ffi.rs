@@ -1,8 +1,6 @@
-//! The border: failures as C has them, and what a fork leaves behind.
+//! The border to C: failures, cancellation, errno.
 
 use std::ffi::{c_char, c_int};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{mem, ptr};
 
@@ -63,7 +61,7 @@ pub(crate) fn errno_of(verb: &'static str, outcome: Outcome) -> c_int {
     match outcome {
         Ok(()) => 0,
         Err(failure) => {
-            explain::failure(verb, &failure);
+            explain::refused(verb, failure.text.as_deref());
             set_errno(failure.errno);
             failure.errno
         }
@@ -73,7 +71,7 @@ pub(crate) fn errno_of(verb: &'static str, outcome: Outcome) -> c_int {
 /// For verbs that return an object, or null and set errno.
 pub(crate) fn pointer_of<T>(verb: &'static str, outcome: Outcome<*mut T>) -> *mut T {
     outcome.unwrap_or_else(|failure| {
-        explain::failure(verb, &failure);
+        explain::refused(verb, failure.text.as_deref());
         set_errno(failure.errno);
         ptr::null_mut()
     })
@@ -122,24 +120,6 @@ pub(crate) fn copy_text(text: &str, field: &mut [c_char]) {
     for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
         *to = from.cast_signed();
     }
-}
-
-/// How many forks lie between the process that loaded this library and this one. An object of an
-/// earlier generation belongs to the parent, whose device goes on without us: its threads and locks
-/// are not here, so nothing of it may be touched.
-pub(crate) fn generation() -> u64 {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // SAFETY: `forked` only changes an atomic number, which is safe in a forked child.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
-    GENERATION.load(Ordering::Relaxed)
-}
-
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn forked() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 #[cfg(test)]

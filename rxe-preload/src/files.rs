@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use rustix::fs::FileType;
 
 use crate::ffi::set_errno;
-use crate::{config, explain};
+use crate::{config, stderr};
 
 /// The tree.
 static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
@@ -27,7 +27,7 @@ static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
     // By a system call: the C library's functions lead here.
     let found = rustix::fs::stat(tree.as_str());
     if !found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir()) {
-        explain::say(&format!(
+        stderr::line(&format!(
             "RXE_SYSFS={tree} is no directory: leave it to `rxe run` or to `rxe env`, which make it"
         ));
     }

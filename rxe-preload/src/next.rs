@@ -1,13 +1,11 @@
 //! The C library's functions behind those that are defined here under the same names.
 //!
-//! They are all looked up when this library is loaded: `dlsym` may take locks and allocate, which a
-//! signal handler must not. What is called even before that looks for itself.
+//! They are all looked up when this library is loaded ([`crate::load`]): `dlsym` may take locks and
+//! allocate, which a signal handler must not. What is called even before that looks for itself.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-use crate::{fault_guard, files, panics};
 
 /// One function.
 pub(crate) struct Next {
@@ -29,18 +27,5 @@ impl Next {
             self.found.store(found, Ordering::Relaxed);
         }
         (!found.is_null()).then_some(found)
-    }
-}
-
-/// The loader calls this before the program starts.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = at_load;
-
-extern "C" fn at_load() {
-    fault_guard::resolve();
-    files::resolve();
-    if !cfg!(test) {
-        panics::install();
     }
 }

@@ -8,7 +8,7 @@
 use std::panic::{PanicHookInfo, set_hook};
 use std::{process, thread};
 
-use crate::explain;
+use crate::stderr;
 
 /// Installs the hook.
 pub(crate) fn install() {
@@ -22,7 +22,7 @@ fn hook(info: &PanicHookInfo<'_>) {
     let text = text.or_else(|| info.payload().downcast_ref::<String>().map(String::as_str));
     let what = text.unwrap_or("a panic");
     let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
-    explain::say(&format!("this is a bug, please report it: {what}{place}; {end}"));
+    stderr::line(&format!("this is a bug, please report it: {what}{place}; {end}"));
     if !own {
         process::abort();
     }

@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::ffi;
+use crate::fork;
 
 /// A value for each process, made when it is first looked at.
 pub(crate) struct PerProcess<T: 'static> {
@@ -26,7 +26,7 @@ impl<T: Default + Sync> PerProcess<T> {
 
     /// This process's value.
     pub(crate) fn get(&self) -> &'static T {
-        let generation = ffi::generation();
+        let generation = fork::generation();
         loop {
             let now = self.now.load(Ordering::Acquire);
             // SAFETY: null, or made below and never freed; what `generation` says never changes.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rxe_verbs::cm::{CmEventKind, PortSpace, RejReason};
 
-use super::once;
+use super::once::once;
 
 /// An event of librdmacm that tells of a failure.
 pub(crate) fn connecting(

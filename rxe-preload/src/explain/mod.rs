@@ -1,98 +1,17 @@
 //! What a person is told on stderr: what went wrong, where, and what to do, once per kind of mistake.
 //!
-//! - this file: verbs that are refused, and the rule of saying things once.
-//! - `watch`: what becomes of queue pairs; `text` puts it into words.
+//! - `watch`: what becomes of queue pairs, from the engine's events and with the time they last.
 //! - `connect`: how connecting by address and port ends.
+//! - `text`: the words for what becomes of queue pairs. It has no state and knows no time.
+//! - `regions`: the memory regions that texts name.
+//! - `once`: verbs that are refused, and the rule of saying things once.
 
 mod connect;
-mod stderr;
+mod once;
+mod regions;
 mod text;
 mod watch;
 
-use std::collections::HashSet;
-use std::sync::{Mutex, RwLock};
-
-use crate::config::{CONFIG, Explain};
-use crate::ffi::Failure;
-use crate::per_process::PerProcess;
-
 pub(crate) use connect::{connecting, silent};
+pub(crate) use once::{fills, once, refused, unsent};
 pub(crate) use watch::{NewQp, Watch};
-
-/// A verb was refused.
-pub(crate) fn failure(verb: &'static str, failure: &Failure) {
-    if let Some(text) = &failure.text {
-        once(verb, text);
-    }
-}
-
-/// Requests were not answered: what the system itself has refused to send is said too.
-pub(crate) fn unsent(device: &str, counters: &rxe_net::Counters) {
-    for (count, why) in [
-        (
-            counters.tx_unreachable,
-            "the system has no route there or finds no neighbour (`ip neigh`)",
-        ),
-        (counters.tx_denied, "a firewall rule of this host forbids them"),
-        (counters.tx_down, "the interface is down"),
-        (counters.tx_too_big, "they are larger than the link's MTU"),
-        (counters.tx_bad_address, "the device has no such address any more"),
-    ] {
-        if count > 0 {
-            once("unsent", &format!("{count} packets could not leave {device}: {why}"));
-        }
-    }
-}
-
-/// Says something the first time that this kind of thing happens.
-pub(crate) fn once(kind: &str, text: &str) {
-    if CONFIG.explain == Explain::Off {
-        return;
-    }
-    static SAID: PerProcess<Mutex<HashSet<String>>> = PerProcess::new();
-    let said = SAID.get().lock();
-    let first = said.is_ok_and(|mut said| said.insert(format!("{kind}: {}", gist(text))));
-    if first || CONFIG.explain == Explain::All {
-        say(&format!("{kind}: {text}"));
-    }
-}
-
-/// Whether it is to be said that this kind of queue was full: the first time.
-pub(crate) fn fills(queue: &'static str) -> bool {
-    static SAID: PerProcess<RwLock<Vec<&'static str>>> = PerProcess::new();
-    if CONFIG.explain == Explain::All {
-        return true;
-    }
-    let said = SAID.get();
-    if CONFIG.explain == Explain::Off || said.read().is_ok_and(|said| said.contains(&queue)) {
-        return false;
-    }
-    said.write().is_ok_and(|mut said| {
-        said.push(queue);
-        true
-    })
-}
-
-/// The text without its numbers: these differ from time to time, the kind of mistake does not.
-fn gist(text: &str) -> String {
-    let words = text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
-    words.collect::<Vec<_>>().join(" ")
-}
-
-/// Writes a line to stderr, if it can be written to without waiting.
-pub(crate) fn say(text: &str) {
-    stderr::line(text);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::gist;
-
-    #[test]
-    fn the_same_mistake_with_other_numbers_is_the_same() {
-        let of = |qp, rkey| gist(&format!("QP {qp}: there is no rkey {rkey} here"));
-        assert_eq!(of("0x0000fe", "0xabcdef12,"), of("0xa00001", "0x00000001,"));
-        assert_eq!(of("0x1", "0x2"), "QP there is no rkey here");
-        assert_ne!(of("0x1", "0x2"), gist("QP 0x1: there is no lkey 0x2 here"));
-    }
-}

@@ -6,7 +6,7 @@ use rxe_core::queue::CompletionOp;
 use rxe_core::wire::DropReason;
 use rxe_verbs::{Completion, QpState, QpType, Qpn, Status, words};
 
-use super::watch::{Region, Regions};
+use super::regions::{Region, Regions};
 
 /// What is known beside the failure of a request that was not answered.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,7 +11,9 @@ use rxe_core::mem::Access;
 use rxe_core::wire::DropReason;
 use rxe_verbs::{Completion, Psn, QpState, QpType, Qpn, Status};
 
-use super::{once, text};
+use super::once::once;
+use super::regions::{Region, Regions};
+use super::text;
 use crate::config::{CONFIG, Explain};
 
 /// What is known of one device's queue pairs and memory. The engine tells it of events in the middle
@@ -24,20 +26,6 @@ pub(crate) struct Watch {
     regions: Mutex<Regions>,
     /// Packets for numbers that no queue pair has.
     unknown_qps: Mutex<HashMap<u32, UnknownQp>>,
-}
-
-/// Memory regions by their keys.
-pub(super) type Regions = HashMap<u32, Region>;
-
-/// A memory region.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Region {
-    /// The address by which requests name its first byte.
-    pub(super) start: u64,
-    pub(super) len: u64,
-    /// Where its first byte is in this process.
-    pub(super) at: usize,
-    pub(super) access: Access,
 }
 
 /// What a queue pair is like.

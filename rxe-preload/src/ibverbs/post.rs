@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn post_send(
         Err((_, e)) => e.into(),
     };
     let failure = failure.of_qp(this.pair.qpn());
-    explain::failure("ibv_post_send", &failure);
+    explain::refused("ibv_post_send", failure.text.as_deref());
     // SAFETY: the caller's variable.
     unsafe { *bad = given };
     failure.errno
@@ -236,7 +236,7 @@ unsafe fn post_receives(
             post(RecvRequest { id: wr.wr_id, sges })
         });
         if let Err(failure) = posted {
-            explain::failure(verb, &failure);
+            explain::refused(verb, failure.text.as_deref());
             // SAFETY: the caller's variable.
             unsafe { *bad = at };
             return failure.errno;

@@ -18,6 +18,7 @@ use crate::explain;
 use crate::ffi::{
     self, CANCEL_TICK, Failure, Outcome, errno_of, minus_one_of, pointer_of, signals_interrupt,
 };
+use crate::fork;
 use crate::ibverbs::qp_attr::to_ah_attr;
 use crate::liveness::{LivenessGuard, wait_in};
 
@@ -54,7 +55,7 @@ impl Channel {
     }
 
     fn is_own(&self) -> bool {
-        self.generation == ffi::generation()
+        self.generation == fork::generation()
     }
 
     fn check(&self) -> Outcome {
@@ -68,7 +69,7 @@ impl Channel {
         epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(errno)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
-        let (generation, liveness) = (ffi::generation(), LivenessGuard::new());
+        let (generation, liveness) = (fork::generation(), LivenessGuard::new());
         Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, liveness })).cast())
     }
 

@@ -147,7 +147,7 @@ fn open(context: *mut ibv_context) -> Result<Device> {
     // SAFETY: never closed.
     let device = unsafe { Context::of(context) }.device();
     device.cloned().map_err(|failure| {
-        crate::explain::failure("rdma_cm", &failure);
+        crate::explain::refused("rdma_cm", failure.text.as_deref());
         let source = std::io::Error::from_raw_os_error(failure.errno);
         Error::Io { what: "open the device", source }
     })

@@ -18,7 +18,8 @@ use super::addrinfo::Resolving;
 use super::channel::{Channel, rdma_ack_cm_event};
 use super::devices::{context_of, default_pd, hang_up_devices, source};
 use crate::explain;
-use crate::ffi::{self, Failure, Outcome, minus_one_of};
+use crate::ffi::{Failure, Outcome, minus_one_of};
+use crate::fork;
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::per_process::PerProcess;
@@ -109,7 +110,7 @@ impl Id {
 
     /// Whether it is this process's own, and not left behind by a fork.
     pub(super) fn is_own(&self) -> bool {
-        self.generation == ffi::generation()
+        self.generation == fork::generation()
     }
 
     /// What programs see of it. No reference to it is kept, since they write to it too.
@@ -128,7 +129,7 @@ impl Id {
             // SAFETY: what is in the list exists.
             return Ok(unsafe { Self::of(id) });
         }
-        if ffi::generation() > 0 {
+        if fork::generation() > 0 {
             return Err(of_parent("the identifier"));
         }
         let why = "there is no such identifier: was it destroyed before (rdma_destroy_id)?";
@@ -164,7 +165,7 @@ impl Id {
                 connect_error: 0,
                 sync: UnsafeCell::new(synchronous.into()),
             },
-            generation: ffi::generation(),
+            generation: fork::generation(),
             cm,
             events,
             asked: Mutex::new(None),
@@ -404,7 +405,7 @@ pub(super) unsafe extern "C" fn rdma_create_id(
 pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier, which the program gives up.
     let known = unsafe { Id::known(id) };
-    if known.is_err() && ffi::generation() > 0 {
+    if known.is_err() && fork::generation() > 0 {
         // The parent's, which it may give up as often as it likes.
         return 0;
     }

@@ -18,7 +18,8 @@ use super::FileId;
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
-use crate::ffi::{self, Failure, Outcome};
+use crate::ffi::{Failure, Outcome};
+use crate::fork;
 use crate::ibverbs::abi::{
     ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_qp, ibv_srq, verbs_context,
 };
@@ -81,7 +82,7 @@ impl Context {
         let this = Box::into_raw(Box::new(Self {
             verbs: table(context),
             liveness: LivenessGuard::new(),
-            generation: ffi::generation(),
+            generation: fork::generation(),
             entry,
             watch: Watch::new(entry.info().name()),
             device: OnceLock::new(),
@@ -168,7 +169,7 @@ impl Context {
 
     /// Whether it is this process's own, and not left behind by a fork.
     pub(crate) fn is_own(&self) -> bool {
-        self.generation == ffi::generation()
+        self.generation == fork::generation()
     }
 
     /// Refuses to work with what belongs to the parent of this process.

@@ -1,0 +1,19 @@
+//! Memory regions, as texts name them.
+
+use std::collections::HashMap;
+
+use rxe_core::mem::Access;
+
+/// Memory regions by their keys.
+pub(super) type Regions = HashMap<u32, Region>;
+
+/// A memory region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    /// The address by which requests name its first byte.
+    pub(super) start: u64,
+    pub(super) len: u64,
+    /// Where its first byte is in this process.
+    pub(super) at: usize,
+    pub(super) access: Access,
+}
