@@ -32,6 +32,15 @@ impl Failure {
         Self { text: self.text.map(|text| format!("QP {qpn}: {text}")), ..self }
     }
 
+    /// Of what a forked child has in its memory, and can not use.
+    pub(crate) fn of_parent(what: &str) -> Self {
+        let why = format!(
+            "{what} was made before fork(), by the parent of this process, and is the parent's: make \
+             a new one in the child"
+        );
+        Self::new(libc::EIO, why)
+    }
+
     /// A pointer is null that must not be.
     pub(crate) fn null(what: &str) -> Self {
         Self::new(libc::EINVAL, format!("{what} is NULL: the call that should have made it failed"))

@@ -6,28 +6,9 @@ use std::ptr;
 use rxe_verbs::cm::CmEventKind;
 
 use super::abi::{RAI_SA, rdma_addrinfo, rdma_cm_id};
-use super::ep::{rdma_freeaddrinfo, rdma_getaddrinfo};
+use super::getaddrinfo::{Resolving, rdma_getaddrinfo};
 use super::id::Id;
 use crate::ffi::{Failure, Outcome, minus_one_of};
-
-/// What became of the question for a name.
-#[derive(Default)]
-pub(super) enum Resolving {
-    /// There is none, or its answer has been fetched.
-    #[default]
-    No,
-    /// The answer.
-    Done(*mut rdma_addrinfo),
-}
-
-impl Drop for Resolving {
-    fn drop(&mut self) {
-        if let Self::Done(info) = *self {
-            // SAFETY: from rdma_getaddrinfo, and nobody else has it.
-            unsafe { rdma_freeaddrinfo(info) };
-        }
-    }
-}
 
 /// Looks the name up at once, as librdmacm does too; the event tells that it is done.
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::abi::{rdma_addrinfo, rdma_cm_id, read_address, write_address};
 use super::devices::{rdma_free_devices, rdma_get_devices};
-use super::ep::{rdma_freeaddrinfo, rdma_getaddrinfo};
+use super::getaddrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 use super::id::{rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_resolve_addr};
 use super::verbs::{ibv_free_device_list, ibv_get_device_list, ibv_get_device_name};
 

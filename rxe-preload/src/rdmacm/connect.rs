@@ -8,8 +8,8 @@ use rxe_verbs::cm::{CmEventKind, ConnParam, RejReason};
 use rxe_verbs::{QpState, QpType, Qpn};
 
 use super::abi::{rdma_cm_event, rdma_cm_id, rdma_conn_param};
-use super::channel::{Channel, rdma_ack_cm_event};
-use super::id::Id;
+use super::channel::Channel;
+use super::id::{self, Id, acknowledge};
 use super::qp::rdma_create_qp;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of};
 use crate::ibverbs::abi::{ibv_ece, ibv_qp_attr};
@@ -156,7 +156,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
         let (kind, status) = unsafe { ((*event).event, (*event).status) };
         if kind != CmEventKind::ConnectRequest as c_uint {
             // SAFETY: just got.
-            unsafe { rdma_ack_cm_event(event) };
+            unsafe { acknowledge(event) };
             return Err(Failure::plain(if status == 0 { libc::EINVAL } else { status.abs() }));
         }
         Ok((this, event))
@@ -173,7 +173,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
             if made != 0 {
                 let errno = std::io::Error::last_os_error().raw_os_error();
                 // SAFETY: nobody else has it.
-                unsafe { super::id::destroy(request) };
+                unsafe { id::destroy(request) };
                 return Err(Failure::plain(errno.unwrap_or(libc::EIO)));
             }
         }

@@ -14,9 +14,10 @@ use rxe_verbs::{Gid, QpType};
 use super::abi::{
     ibv_sa_path_rec, rdma_cm_event, rdma_cm_id, rdma_event_channel, read_address, write_address,
 };
-use super::addrinfo::Resolving;
-use super::channel::{Channel, rdma_ack_cm_event};
+use super::channel::Channel;
 use super::devices::{context_of, default_pd, hang_up_devices, source};
+use super::event::Event;
+use super::getaddrinfo::Resolving;
 use crate::explain;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::fork;
@@ -130,7 +131,7 @@ impl Id {
             return Ok(unsafe { Self::of(id) });
         }
         if fork::generation() > 0 {
-            return Err(of_parent("the identifier"));
+            return Err(Failure::of_parent("the identifier"));
         }
         let why = "there is no such identifier: was it destroyed before (rdma_destroy_id)?";
         Err(Failure::new(libc::EINVAL, why))
@@ -277,30 +278,13 @@ impl Id {
         verbs.route.num_paths = 1;
     }
 
-    /// Waits for the end of what a call began, if the identifier is synchronous.
-    pub(super) fn complete(&self) -> Outcome {
-        if !self.is_synchronous() {
-            return Ok(());
-        }
-        // SAFETY: a synchronous identifier has a channel of its own.
-        let event = unsafe { Channel::of((*self.verbs()).channel) }.next()?;
-        self.keep(event);
-        // SAFETY: just got.
-        let (kind, status) = unsafe { ((*event).event, (*event).status) };
-        match (kind, status) {
-            (_, 0) => Ok(()),
-            (REJECTED, _) => Err(Failure::new(libc::ECONNREFUSED, "the peer refused")),
-            (_, status) => Err(Failure::plain(status.abs())),
-        }
-    }
-
     /// Keeps an event where programs look for it, in place of the last.
     pub(super) fn keep(&self, event: *mut rdma_cm_event) {
         // SAFETY: the field is this library's; what it points to was not acknowledged.
         unsafe {
             let last = std::mem::replace(&mut (*self.verbs()).event, event);
             if !last.is_null() {
-                rdma_ack_cm_event(last);
+                acknowledge(last);
             }
         }
     }
@@ -335,10 +319,26 @@ fn hang_up_at_exit() {
 /// So long each lock is waited for when the program ends.
 const AT_EXIT: Duration = Duration::from_millis(100);
 
-const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;
-
 pub(super) fn gid(gid: Gid) -> ibv_gid {
     ibv_gid { raw: *gid.as_bytes() }
+}
+
+/// Takes an event back, which counts at its identifier or, if it is a request, at its listener.
+///
+/// # Safety
+/// `event` is one that a program got, and is given up. The identifier where it counts waits for that.
+pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
+    // SAFETY: the caller's promise.
+    let counted = unsafe {
+        let rdma_cm_event { id, listen_id, .. } = *event;
+        Id::of(if listen_id.is_null() { id } else { listen_id })
+    };
+    // A child's parent acknowledges its own.
+    if counted.is_own() {
+        // SAFETY: the caller's promise.
+        unsafe { Event::free(event) };
+        counted.events.acknowledged(1);
+    }
 }
 
 /// Makes an identifier; a synchronous one without a channel.
@@ -528,15 +528,6 @@ fn port(address: &libc::sockaddr_storage) -> u16 {
 
 fn millis(ms: c_int) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
-/// Of what a forked child has in its memory, and can not use.
-pub(super) fn of_parent(what: &str) -> Failure {
-    let why = format!(
-        "{what} was made before fork(), by the parent of this process, and is the parent's: make a \
-         new one in the child"
-    );
-    Failure::new(libc::EIO, why)
 }
 
 pub(super) fn no_family() -> Failure {

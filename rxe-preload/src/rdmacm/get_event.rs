@@ -1,0 +1,236 @@
+//! Getting events: `rdma_get_cm_event`, and the calls of synchronous identifiers, which wait for theirs.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rxe_verbs::cm::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};
+
+use super::abi::{
+    event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param,
+};
+use super::channel::Channel;
+use super::event::Event;
+use super::id::{Id, acknowledge, find, look_for_answers};
+use crate::explain;
+use crate::ffi::{CANCEL_TICK, Failure, Outcome, errno_of, minus_one_of, signals_interrupt};
+use crate::ibverbs::qp_attr::to_ah_attr;
+use crate::liveness::wait_in;
+
+impl Channel {
+    /// The next event. Waits, unless the program has set O_NONBLOCK on the descriptor.
+    pub(super) fn next(&self) -> Outcome<*mut rdma_cm_event> {
+        loop {
+            if let Some(event) = self.next_within_tick()? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// As [`Channel::next`]; `None` if nothing came for a while.
+    fn next_within_tick(&self) -> Outcome<Option<*mut rdma_cm_event>> {
+        self.check()?;
+        let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
+        while let Some(event) = self.channel.get_event(Some(Duration::ZERO))? {
+            if let Some(event) = deliver(event) {
+                return Ok(Some(event));
+            }
+        }
+        if fcntl_getfl(&self.fd).map_err(os)?.contains(OFlags::NONBLOCK) {
+            return Err(Failure::plain(libc::EAGAIN));
+        }
+        let tick = Timespec::try_from(CANCEL_TICK).ok();
+        match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], tick.as_ref()) {
+            Err(rustix::io::Errno::INTR) if !signals_interrupt() => Ok(None),
+            Ok(0) => {
+                look_for_answers(ptr::from_ref(self).cast());
+                Ok(None)
+            }
+            slept => slept.map(|_| None).map_err(os),
+        }
+    }
+}
+
+impl Id {
+    /// Waits for the end of what a call began, if the identifier is synchronous.
+    pub(super) fn complete(&self) -> Outcome {
+        if !self.is_synchronous() {
+            return Ok(());
+        }
+        // SAFETY: a synchronous identifier has a channel of its own.
+        let event = unsafe { Channel::of((*self.verbs()).channel) }.next()?;
+        self.keep(event);
+        // SAFETY: just got.
+        let (kind, status) = unsafe { ((*event).event, (*event).status) };
+        match (kind, status) {
+            (_, 0) => Ok(()),
+            (REJECTED, _) => Err(Failure::new(libc::ECONNREFUSED, "the peer refused")),
+            (_, status) => Err(Failure::plain(status.abs())),
+        }
+    }
+}
+
+const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;
+
+/// Makes a program's event of ours. `None` if the identifier is no more, or the event only meant
+/// something to this library.
+///
+/// A request counts at its listener and any other event at its identifier, as in librdmacm: programs
+/// destroy what they refuse before they acknowledge the request. What counts is there to stay.
+fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
+    let CmEvent { id: cm, listener, kind, status, param } = event;
+    let Some(listener) = listener else {
+        let id = find(&cm)?;
+        return Some(tell(id, ptr::null_mut(), kind, status, &param));
+    };
+    let listen_id = find(&listener)?;
+    // SAFETY: it was found, and stays until the event is acknowledged.
+    let listener = unsafe { Id::of(listen_id) };
+    let Some(id) = Id::of_request(cm, listener) else {
+        listener.events.acknowledged(1);
+        return None;
+    };
+    let event = tell(id, listen_id, kind, status, &param);
+    // SAFETY: it was made so that it stays until here.
+    unsafe { Id::of(id) }.events.acknowledged(1);
+    Some(event)
+}
+
+/// What an event means to `id`, which stays meanwhile, and the event as programs hold it.
+fn tell(
+    id: *mut rdma_cm_id,
+    listen_id: *mut rdma_cm_id,
+    mut kind: CmEventKind,
+    mut status: c_int,
+    param: &CmParam,
+) -> *mut rdma_cm_event {
+    // SAFETY: the caller's promise.
+    let this = unsafe { Id::of(id) };
+    *this.asked.lock() = None;
+    explain::connecting(kind, status, this.cm.peer_addr(), this.cm.port_space());
+    match kind {
+        CmEventKind::RouteResolved => this.fill_route(),
+        CmEventKind::ConnectResponse if this.has_qp() => {
+            kind = CmEventKind::Established;
+            if let Err(failure) = this.connected() {
+                kind = CmEventKind::ConnectError;
+                status = -failure.errno;
+                let _ = this.cm.reject(&[]);
+                this.qp_to_error();
+            }
+        }
+        CmEventKind::Rejected | CmEventKind::Unreachable => this.qp_to_error(),
+        CmEventKind::MulticastJoin => {
+            if let Err(failure) = this.joined(param) {
+                kind = CmEventKind::MulticastError;
+                status = -failure.errno;
+            }
+        }
+        _ => {}
+    }
+    this.fill_addresses();
+    let private_data = param.private_data().to_vec();
+    Event::into_ptr([id, listen_id], kind as u32, status, private_data, |data, len| match param {
+        CmParam::Conn(param) => event_param { conn: conn_param(param, data, len) },
+        CmParam::Ud(param) => event_param { ud: ud_param(param, data, len, this, kind) },
+        CmParam::User(arg) => {
+            // SAFETY: all zeros is a parameter that says nothing.
+            let mut param: event_param = unsafe { std::mem::zeroed() };
+            param.arg = *arg;
+            param
+        }
+        // SAFETY: all zeros is a parameter that says nothing.
+        CmParam::None => unsafe { std::mem::zeroed() },
+    })
+}
+
+fn conn_param(param: &ConnParam, private_data: *const c_void, len: u8) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data,
+        private_data_len: len,
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        flow_control: param.flow_control.into(),
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+        srq: param.srq.into(),
+        qp_num: param.qp_num.map_or(0, |qpn| qpn.value()),
+    }
+}
+
+fn ud_param(
+    param: &UdParam,
+    data: *const c_void,
+    len: u8,
+    id: &Id,
+    kind: CmEventKind,
+) -> rdma_ud_param {
+    let of_group = kind == CmEventKind::MulticastJoin;
+    rdma_ud_param {
+        // Of a group, what the program gave when it joined.
+        private_data: if of_group { id.group_context(param.ah.dgid) } else { data },
+        private_data_len: if of_group { 0 } else { len },
+        ah_attr: to_ah_attr(&param.ah),
+        qp_num: param.qpn.value(),
+        qkey: param.qkey.value(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    if channel.is_null() || event.is_null() {
+        return minus_one_of("rdma_get_cm_event", Err(Failure::plain(libc::EINVAL)));
+    }
+    // SAFETY: a channel.
+    let id = unsafe { Channel::of(channel) }.liveness.id();
+    wait_in("rdma_get_cm_event", id, || {
+        // SAFETY: a channel, which is there until `wait_in` refuses the ID.
+        let outcome = unsafe { Channel::of(channel) }.next_within_tick().transpose()?;
+        Some(outcome.map(|got| {
+            // SAFETY: the caller's variable.
+            unsafe { *event = got };
+        }))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    if event.is_null() {
+        return minus_one_of("rdma_ack_cm_event", Err(Failure::plain(libc::EINVAL)));
+    }
+    // SAFETY: an event of the program's, which gives it up.
+    unsafe { acknowledge(event) };
+    errno_of("rdma_ack_cm_event", Ok(()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_event_str(event: u32) -> *const c_char {
+    const NAMES: [&std::ffi::CStr; 19] = [
+        c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        c"RDMA_CM_EVENT_ADDR_ERROR",
+        c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        c"RDMA_CM_EVENT_ROUTE_ERROR",
+        c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        c"RDMA_CM_EVENT_CONNECT_ERROR",
+        c"RDMA_CM_EVENT_UNREACHABLE",
+        c"RDMA_CM_EVENT_REJECTED",
+        c"RDMA_CM_EVENT_ESTABLISHED",
+        c"RDMA_CM_EVENT_DISCONNECTED",
+        c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        c"RDMA_CM_EVENT_ADDR_CHANGE",
+        c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+        c"RDMA_CM_EVENT_USER",
+    ];
+    let name = usize::try_from(event).ok().and_then(|at| NAMES.get(at));
+    name.map_or(c"UNKNOWN EVENT", |name| *name).as_ptr()
+}
