@@ -74,7 +74,10 @@ impl Graph {
     pub fn read(top: &Path, layers: &Layers) -> Result<Self, String> {
         let within = layers.within.split("::").filter(|name| !name.is_empty());
         let mut reader = Reader::new(top, within.map(str::to_owned).collect());
-        reader.file(Path::new(layers.name).join("src/lib.rs").as_path(), &[])?;
+        let src = Path::new(layers.name).join("src");
+        let lib = src.join("lib.rs");
+        let root = if top.join(&lib).exists() { lib } else { src.join("main.rs") };
+        reader.file(&root, &[])?;
         Ok(reader.finish())
     }
 

@@ -40,10 +40,12 @@ impl<'a> Reader<'a> {
             std::fs::read_to_string(self.top.join(file)).map_err(|why| format!("{name}: {why}"))?;
         let parsed = syn::parse_file(&source)
             .map_err(|why| format!("{name}:{}: {why}", why.span().start().line))?;
-        // `lib.rs` and `mod.rs` have their modules beside them, others in a directory of their name.
+        // `lib.rs`, `main.rs` and `mod.rs` have their modules beside them, others in a directory of
+        // their name.
         let stem = file.file_stem().unwrap_or_default();
         let dir = file.parent().unwrap_or(Path::new(""));
-        let dir = if stem == "lib" || stem == "mod" { dir.to_owned() } else { dir.join(stem) };
+        let beside = ["lib", "main", "mod"].iter().any(|name| stem == *name);
+        let dir = if beside { dir.to_owned() } else { dir.join(stem) };
         self.items(&parsed.items, &name, &dir, path)
     }
 
