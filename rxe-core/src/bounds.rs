@@ -7,7 +7,7 @@
 //! communication manager keeps as many requests as its listeners have room for, and datagrams that
 //! wait to be sent.
 
-/// Connections and questions of a device, all states counted.
+/// Connections and SIDR queries of a device, in all states.
 pub const MAX_CONNECTIONS: usize = 1 << 16;
 /// Management datagrams that wait to be sent. More are dropped, as if the network had lost them.
 pub const MAX_OUTBOX: usize = 4096;

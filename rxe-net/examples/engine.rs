@@ -1,14 +1,14 @@
-//! How fast one engine goes over a backend, without threads, locks and waiting above it: what is
-//! left to win for the drivers is the distance to these numbers. Both ends poll.
+//! Measures one engine over a backend, without threads, locks and waiting above it. The difference to
+//! these numbers is what the layers above cost. Both ends poll.
 //!
 //! ```text
 //! engine BACKEND NETDEV ADDRESS PEER serve
 //! engine BACKEND NETDEV ADDRESS PEER write|read|send|lat BYTES [SECONDS [MTU]]
 //! engine udp lo 127.0.0.1 127.0.0.2 pair-write|pair-read|pair-send BYTES [SECONDS [MTU]]
 //! ```
-//! The two ends know beforehand what programs would exchange. Each run needs a server of its own,
-//! with the same MTU; it ends when nothing has come for a second. A `pair` is both ends in one
-//! thread, in turn: the CPU time of that says how much work there is, whatever else the machine does.
+//! The two ends know each other's QPNs and keys beforehand. Each run needs a new server with the same
+//! MTU; the server ends when nothing has come for a second. A `pair` runs both ends in one thread, in
+//! turn: its CPU time does not depend on what else the machine does.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -127,7 +127,7 @@ impl End {
         Time::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// One turn; packets that came in.
+    /// Runs one turn. Returns how many packets came in.
     fn turn(&mut self) -> Result<usize> {
         let now = self.now();
         let engine = &mut self.engine;
@@ -155,7 +155,7 @@ impl End {
         Ok(self.qp.post_send(SendRequest::new(0, op, payload))?)
     }
 
-    /// Answers a SEND of few bytes with one of as many, until nothing comes any more.
+    /// Answers each small SEND with one of the same size, until nothing comes any more.
     fn serve(&mut self) -> Result<()> {
         let mut last: Option<Instant> = None;
         let mut idle = 0;
@@ -180,7 +180,7 @@ impl End {
         Ok(())
     }
 
-    /// Nothing came. Where the other end waits for this CPU, spinning on would only hold it up.
+    /// Called when nothing came. After some turns it yields: the other end may wait for this CPU.
     fn idle(&self, turns: u32) -> u32 {
         if turns > 100 {
             std::thread::yield_now();
@@ -267,7 +267,7 @@ impl End {
     }
 }
 
-/// What this thread has used.
+/// The CPU time that this thread has used.
 fn cpu_time() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let number = |n: i64| u64::try_from(n).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! How fast frames go through a backend, without any protocol above it.
+//! Measures how fast frames go through a backend, without any protocol above it.
 //!
 //! ```text
 //! throughput BACKEND NETDEV ADDRESS                      receives until nothing comes for a second
@@ -76,7 +76,7 @@ fn report(what: &str, bytes: u64, time: Duration) {
     println!("{what} {bytes} bytes in {time:.2?}: {rate:.2} GB/s");
 }
 
-/// Waits for any of the backend's descriptors; whether there was one.
+/// Waits for any of the backend's descriptors. Returns whether one became ready.
 fn wait(backend: &dyn Backend, what: PollFlags, limit: Duration) -> Result<bool, Box<dyn Error>> {
     let mut fds = Vec::new();
     backend.for_each_fd(&mut |fd| fds.push(fd.try_clone_to_owned()));

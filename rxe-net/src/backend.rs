@@ -1,4 +1,4 @@
-//! The data path: what every way onto a wire can do, and what it says of itself.
+//! The data path: what every backend can do, and how it describes itself.
 //!
 //! Invariants: nothing here blocks. A packet that the network can not take is lost and counted, as
 //! on a wire; that is no error. An error means that this backend can not be used any more.
@@ -20,11 +20,11 @@ pub trait Backend: Send {
     /// not to segment), so make each [`TxBatch`] by the limits as they are then.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Hands frames that have arrived to `sink`, about `budget` packets at most (what one call of
-    /// the system brought is always handed over whole), without blocking. Returns the number of
-    /// packets handed over: 0 says that nothing is there.
+    /// Hands received frames to `sink`, at most about `budget` packets (those of one system call are
+    /// always handed over together). It does not block. Returns the number of packets; 0 means that
+    /// nothing is there.
     ///
-    /// A frame borrows the backend's memory: what must outlive the call of `sink` is copied there.
+    /// A frame borrows the backend's memory, so `sink` must copy what is needed later.
     fn receive(
         &mut self,
         budget: usize,
@@ -35,16 +35,16 @@ pub trait Backend: Send {
     /// refuses are marked sent too, and counted in [`Counters`].
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError>;
 
-    /// Calls `f` with each descriptor that becomes readable when `receive` has something to do or a
-    /// `send` that was [`SendStatus::Congested`] may go on, and writable when one that was
-    /// [`SendStatus::Blocked`] may. Level-triggered. The set does not change during the backend's
-    /// life.
+    /// Calls `f` with each descriptor. A descriptor becomes readable when `receive` has something to
+    /// do or when a [`SendStatus::Congested`] send may continue, and writable when a
+    /// [`SendStatus::Blocked`] send may continue. Descriptors are level-triggered, and their set never
+    /// changes.
     fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>));
 
     /// What has happened so far.
     fn counters(&self) -> Counters;
 
-    /// Whether a thread sleeps on the descriptors from now on. While none does, a backend may rely
+    /// Says whether a thread sleeps on the descriptors from now on. While none does, a backend may rely
     /// on calls of `receive` and need not make a descriptor readable.
     fn watch(&mut self, on: bool) {
         let _ = on;
@@ -103,45 +103,45 @@ pub enum SendStatus {
     Congested,
 }
 
-/// What a backend says of itself.
+/// The properties of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// `udp`, `packet`, …
     pub name: &'static str,
-    /// What the process must be allowed to do, for a person; empty if nothing.
+    /// The privileges that the process needs, in words; empty if none.
     pub privileges: &'static str,
     /// The largest IP packet the link carries, in bytes.
     pub link_mtu: usize,
-    /// How large bursts and batches may be. `burst_segments` is 1 where the backend can not segment;
-    /// then every packet leaves with the ID of its burst's [`rxe_core::wire::NetHeader`].
+    /// How large bursts and batches may be. `burst_segments` is 1 if the backend can not segment; then
+    /// every packet leaves with the ID of its burst's [`rxe_core::wire::NetHeader`].
     pub tx: TxLimits,
-    /// Which UDP source ports packets may leave with. The ICRC covers the port, so the engine must
-    /// put into [`rxe_core::wire::NetHeader::src_port`] what will stand on the wire.
+    /// The UDP source ports that packets may leave with. The ICRC covers the port, so the engine must
+    /// put the real one into [`rxe_core::wire::NetHeader::src_port`].
     pub src_port: SrcPort,
-    /// Whether received IPv4 frames come with their ID ([`rxe_core::wire::IpId::Known`]), without
-    /// which the ICRC is a 16-bit check.
+    /// Whether received IPv4 frames come with their ID ([`rxe_core::wire::IpId::Known`]). Without it
+    /// the ICRC is only a 16-bit check.
     pub sees_ip_id: bool,
-    /// Bytes of memory that the system keeps for packets that have arrived, headers and overhead
-    /// included (about 2.3 times the payload at 1024 bytes when not merged); what comes while it is
-    /// full is lost. 0 if there is no such bound.
+    /// Bytes of the system's buffer for received packets, with headers and overhead (about 2.3 times
+    /// the payload at 1024 bytes when not merged). While it is full, packets are lost. 0 if there is
+    /// no such bound.
     pub recv_buffer: usize,
     /// The high 8 bits of the QPNs whose packets reach this process
-    /// ([`rxe_core::types::Qpn::block`]): other processes on the same addresses have others.
-    /// ([`crate::PortGroups::lease`] gets further ones.) `None`: all reach it.
+    /// ([`rxe_core::types::Qpn::block`]). Other processes on the same addresses have other blocks;
+    /// [`crate::PortGroups::lease`] gets further ones. `None` if all packets reach this process.
     pub qpn_block: Option<u8>,
 }
 
-/// Which UDP source ports a backend can send from.
+/// The UDP source ports that a backend can send from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SrcPort {
-    /// Any, packet by packet.
+    /// Any port, for each packet.
     Any,
     /// Only this one.
     Fixed(u16),
 }
 
-/// What has happened on a backend since it was opened. Numbers of packets, where nothing else is
-/// said.
+/// What has happened on a backend since it was opened. All fields count packets, except where they
+/// say bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Handed to the sink.
@@ -150,7 +150,7 @@ pub struct Counters {
     pub rx_bytes: u64,
     /// Lost because the receive buffer was full, as far as the system tells.
     pub rx_overflow: u64,
-    /// Arrived, but not as something the backend can hand over (truncated, not UDP, …).
+    /// Arrived, but not usable (truncated, not UDP, …).
     pub rx_unusable: u64,
     /// Given to the network.
     pub tx_packets: u64,
@@ -158,9 +158,9 @@ pub struct Counters {
     pub tx_bytes: u64,
     /// Not sent: the device queue was full (ENOBUFS).
     pub tx_no_buffer: u64,
-    /// Not sent: no route, no neighbour, or the peer's host answered so by ICMP.
+    /// Not sent: no route, no neighbour, or the peer's host answered "unreachable" (ICMP).
     pub tx_unreachable: u64,
-    /// Not sent: a firewall said no (EPERM, EACCES).
+    /// Not sent: a firewall forbids it (EPERM, EACCES).
     pub tx_denied: u64,
     /// Not sent: the interface is down or gone.
     pub tx_down: u64,

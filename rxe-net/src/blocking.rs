@@ -39,7 +39,8 @@ impl Drop for NonBlocking {
     }
 }
 
-/// To be called before whatever may sleep in the kernel; `what` names it, for the panic's message.
+/// Must be called before anything that may sleep in the kernel. `what` names it, for the message of
+/// the panic.
 ///
 /// # Panics
 /// In debug builds, if the calling thread has a [`NonBlocking`] and does not panic already.

@@ -1,5 +1,5 @@
-//! Why a backend can not be opened or has stopped working: one line that says what is wrong and
-//! what to do.
+//! Why a backend can not be opened or has stopped working. Each error is one line that says what is
+//! wrong and what to do.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use rxe_core::wire::UDP_PORT;
 
-/// A backend can not be opened, or is of no more use.
+/// A backend can not be opened, or can not be used any more.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetError {
@@ -15,16 +15,16 @@ pub enum NetError {
     PortInUse {
         /// The address asked for.
         address: IpAddr,
-        /// Who has it, if that can be found out.
+        /// Its owner, if that can be found out.
         owner: Option<PortOwner>,
     },
-    /// Processes of another user have this address, and users can not share one.
+    /// Processes of another user have this address. Users can not share an address.
     OtherUser {
         /// The address asked for.
         address: IpAddr,
         /// The user.
         uid: u32,
-        /// One of them, if that can be found out.
+        /// One of the processes, if that can be found out.
         owner: Option<PortOwner>,
     },
     /// A process of this user has this address, and can not be asked to share it: the two see
@@ -34,7 +34,7 @@ pub enum NetError {
         address: IpAddr,
         /// The process, if that can be found out.
         owner: Option<PortOwner>,
-        /// Where this process looks for others, or why it has nowhere to look.
+        /// The directory in which this process looks for others, or why it has none.
         directory: String,
     },
     /// A process of another version of rxe has this address, and can not share it with this one.
@@ -43,7 +43,7 @@ pub enum NetError {
         address: IpAddr,
         /// The process, if that can be found out.
         owner: Option<PortOwner>,
-        /// Its version is newer than this one; else older.
+        /// Whether its version is newer than this one; otherwise it is older.
         newer: bool,
     },
     /// A process on this address does not answer.
@@ -58,22 +58,22 @@ pub enum NetError {
         /// The address asked for.
         address: IpAddr,
     },
-    /// Another process has, on an address that has come to the interface, the queue pair numbers
-    /// that this device has on its other addresses.
+    /// On an address that is new on the interface, another process has the queue pair numbers that
+    /// this device has on its other addresses.
     BlockTaken {
         /// The address.
         address: IpAddr,
         /// The high 8 bits of the numbers.
         block: u8,
     },
-    /// Somebody listens to this service already.
+    /// The service has a listener already.
     ServiceTaken {
         /// The service's ID.
         service: u64,
-        /// On this address.
+        /// The address.
         address: IpAddr,
     },
-    /// This process has too many open files to take part in sharing an address.
+    /// This process has too many open files to share an address.
     TooManyFiles,
     /// No interface has this address (or it is not ready yet: IPv6 duplicate detection).
     NoSuchAddress {
@@ -90,18 +90,18 @@ pub enum NetError {
         /// The interface.
         netdev: String,
     },
-    /// The process may not do this.
+    /// The process has not the privilege that the backend needs.
     NoPrivilege {
         /// The backend that needs it.
         backend: &'static str,
         /// The capability, as in `CAP_NET_RAW`.
         capability: &'static str,
     },
-    /// A capture file can not be made or read.
+    /// A capture file can not be created or read.
     File {
         /// Its path.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no backend of this name.
@@ -118,29 +118,29 @@ pub enum NetError {
     Join {
         /// The group.
         group: IpAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something else went wrong in a system call.
+    /// Another system call failed.
     Os {
-        /// What was tried.
+        /// What was tried, as in "open a socket".
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Who holds a UDP port.
+/// The owner of a UDP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortOwner {
     /// A process that this one may look at.
     Process {
-        /// Its id.
+        /// Its process ID.
         pid: u32,
         /// Its name.
         name: String,
     },
-    /// A socket that no visible process has: the kernel's own rdma_rxe, another user, or another
+    /// No visible process has the socket: it belongs to the kernel's rdma_rxe, another user or another
     /// container.
     Hidden,
 }
@@ -260,7 +260,7 @@ impl fmt::Display for NetError {
     }
 }
 
-/// A process, for a sentence.
+/// The owner as part of a sentence.
 fn who(owner: &Option<PortOwner>) -> String {
     match owner {
         Some(PortOwner::Process { pid, name }) => format!("process {pid} ({name})"),

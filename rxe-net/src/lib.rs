@@ -1,8 +1,8 @@
 //! Ways onto a wire for RoCEv2: each backend moves UDP payloads between the engine and a network.
 //!
-//! [`Backend`] is the contract; everything else implements it or wraps what does. A backend knows
-//! nothing of what stands in a payload, but that the ICRC covers parts of the IP and UDP headers:
-//! what a backend does not let its user choose of those it says in its [`Capabilities`].
+//! [`Backend`] is the contract; everything else implements it or wraps an implementation. A backend
+//! does not look into payloads. But the ICRC in a payload covers parts of the IP and UDP headers, so
+//! a backend says in its [`Capabilities`] which of those its user can not choose.
 
 mod backend;
 mod blocking;
@@ -25,7 +25,7 @@ mod testing;
 mod trace;
 mod udp;
 
-/// What other processes can write to, for the fuzzers of this project: no interface.
+/// Parsers of what other processes can write, for this project's fuzzers. It is no public interface.
 #[doc(hidden)]
 pub mod untrusted {
     pub use crate::shm::ring;

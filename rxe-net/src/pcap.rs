@@ -1,17 +1,17 @@
-//! Captures: a wrapper that writes what goes through any backend to a pcapng file, and a reader.
+//! Captures: a wrapper that writes the packets of any backend to a pcapng file, and a reader.
 //!
-//! Frames are complete: headers that a backend does not see are made up from what is known, so that
-//! the ICRC of each packet is right for the headers in the file (a hidden IPv4 ID is recovered from
-//! the ICRC). Runs and merged frames are split into packets.
+//! Frames are complete. Headers that a backend does not see are reconstructed, so that the ICRC of
+//! each packet is right for the headers in the file; a hidden IPv4 ID is recovered from the ICRC. Runs
+//! and merged frames are split into packets.
 //!
-//! The file belongs to its maker alone (mode 0600), since it holds what the traffic holds. A
-//! symbolic link in its place is refused: someone else may have put it there. What it held before is
-//! replaced with the first packet, not earlier: a program that fails before it sends anything leaves
-//! the last capture as it was.
+//! Only its owner may read the file (mode 0600), because it holds the contents of the traffic. If the
+//! path is a symbolic link, it is refused: someone else may have put it there. An existing file is
+//! overwritten with the first packet, not earlier: if a program fails before it sends anything, the
+//! last capture remains.
 //!
-//! Invariants: trouble with the file ends the capture, never the traffic. Packets are put into
-//! memory; a thread writes them ([`output`]). Those that come faster than it writes are missing
-//! from the file, which says so.
+//! Invariants: an error of the file ends the capture, never the traffic. Packets go into memory, and a
+//! thread writes them ([`output`]). Packets that come faster than it writes are missing from the file,
+//! and the file says so.
 
 mod output;
 mod read;
@@ -45,8 +45,8 @@ use crate::{NetError, Sharing};
 /// The file of a capture and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapOptions {
-    /// The file. One that exists is overwritten, once there is a packet to write. A new one can be
-    /// read by its owner alone.
+    /// The path of the file. An existing file is overwritten when the first packet is written. Only
+    /// its owner may read a new one.
     pub path: PathBuf,
     /// The capture ends before the file grows beyond this. 4 GiB by default.
     pub max_bytes: u64,
@@ -65,7 +65,7 @@ pub struct Pcap<B> {
     handle: PcapHandle,
 }
 
-/// A handle of a capture: adds comments to packets, and flushes the file.
+/// A handle of a capture. It adds comments to packets, and flushes the file.
 #[derive(Clone)]
 pub struct PcapHandle(Arc<Mutex<Capture>>);
 
@@ -76,14 +76,15 @@ pub struct PcapStatus {
     pub packets: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Packets that are missing because the file was written more slowly than they came.
+    /// Packets that are missing because they came faster than the file was written.
     pub dropped: u64,
-    /// Why nothing more is written, if so.
+    /// Why the capture has ended, if it has.
     pub stopped: Option<String>,
 }
 
-/// Opens or makes the file, for this user alone: a capture holds what others have in their memory. It
-/// is not made through a link, nor written into a file of another user, who may have put either there.
+/// Opens or creates the file, readable by this user only: a capture holds memory of other users. It
+/// does not follow a symbolic link and does not write into another user's file: somebody may have put
+/// either there.
 fn create(path: &Path) -> io::Result<Overwrite> {
     let file = OpenOptions::new()
         .write(true)
@@ -124,7 +125,7 @@ impl Write for Overwrite {
 }
 
 impl<B: Backend> Pcap<B> {
-    /// Begins a capture of what goes through `inner`.
+    /// Starts a capture of the packets of `inner`.
     pub fn new(inner: B, options: &PcapOptions) -> Result<Self, NetError> {
         may_block("making a capture file");
         let path = &options.path;
@@ -167,15 +168,15 @@ impl<B: Backend> Pcap<B> {
 }
 
 impl PcapHandle {
-    /// Comments on a packet that has arrived since `send` or `receive` was last called: the last
-    /// one with this PSN, or without one the first packet of the last frame.
+    /// Adds a comment to a packet that has arrived since the last call of `send` or `receive`: the last
+    /// one with this PSN or, without a PSN, the first packet of the last frame.
     ///
-    /// Call it from within the sink of `receive`, or after it and before anything is sent.
+    /// Call it from the sink of `receive`, or after `receive` and before anything is sent.
     pub fn comment_received(&self, psn: Option<Psn>, text: impl Into<String>) {
         self.lock().comment_received(psn, text.into());
     }
 
-    /// Comments on the next packet with this PSN that will be sent.
+    /// Adds a comment to the next packet with this PSN that is sent.
     pub fn comment_sending(&self, psn: Psn, text: impl Into<String>) {
         let mut capture = self.lock();
         if capture.announced.len() == MAX_ANNOUNCED {
@@ -184,8 +185,8 @@ impl PcapHandle {
         capture.announced.push_back((psn, text.into()));
     }
 
-    /// Comments on the packet that an event of the engine is about: why it was dropped, why a NAK
-    /// was sent, why it is sent again. Call it when [`PcapHandle::comment_received`] may be called.
+    /// Adds a comment to the packet of an engine's event: why it was dropped, why a NAK was sent, why it
+    /// is sent again. Call it when [`PcapHandle::comment_received`] may be called.
     pub fn event(&self, event: &Event) {
         let text = event.to_string();
         match *event {
@@ -199,12 +200,12 @@ impl PcapHandle {
             Event::CommunicationEstablished { .. } | Event::ResponderFailed { .. } => {
                 self.comment_received(None, text);
             }
-            // Not about one packet.
+            // Other events are not about one packet.
             _ => {}
         }
     }
 
-    /// Waits until all that has passed so far is in the file.
+    /// Waits until all packets so far are in the file.
     pub fn flush(&self) {
         let output = {
             let mut capture = self.lock();
@@ -212,7 +213,7 @@ impl PcapHandle {
             capture.submit();
             Arc::clone(&capture.output)
         };
-        // Not under the lock, which traffic needs.
+        // The lock is released first: traffic needs it.
         output.flush();
         self.lock().look_at_output();
     }
@@ -246,7 +247,7 @@ impl<B: Backend> Backend for Pcap<B> {
         handle.lock().write_held();
         let got = self.inner.receive(budget, &mut |frame| {
             handle.lock().hold(Direction::Inbound, 0, frame);
-            // Not under the lock: the sink may comment on it.
+            // The lock is released first: the sink may comment on the frame.
             sink(frame);
         })?;
         if got == 0 {
@@ -298,19 +299,19 @@ impl<B> Drop for Pcap<B> {
     }
 }
 
-/// Most comments on packets still to be sent. Such a packet may never be sent.
+/// The most comments kept for packets that are not sent yet. Some may never be sent.
 const MAX_ANNOUNCED: usize = 256;
 
-/// Bytes gathered before they go to the thread, unless traffic pauses earlier.
+/// Bytes that are gathered before they go to the thread, unless traffic pauses earlier.
 const GATHERED: usize = 64 << 10;
 
 struct Capture {
-    /// Makes blocks in memory; `None` once the capture has ended.
+    /// Writes blocks into memory; `None` when the capture has ended.
     writer: Option<PcapWriter<Vec<u8>>>,
     output: Arc<Output>,
     path: PathBuf,
     max_bytes: u64,
-    /// Packets not written yet, since comments may be added; their bytes are in `bytes`.
+    /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
     held: Vec<Held>,
     bytes: Vec<u8>,
     /// Comments on packets to be sent.
@@ -346,7 +347,7 @@ impl Capture {
             let net = with_id(net, packet);
             let from = self.bytes.len();
             let ethernet = Ethernet { src: mac(net.src), dst: mac(net.dst), ..Ethernet::default() };
-            // As on the wire: none over IPv4, and one over IPv6.
+            // As on the wire, there is a checksum over IPv6 only.
             let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
             emit_ethernet(&ethernet, &net, UDP_PORT, checksum, packet, &mut self.bytes);
             let psn = Packet::parse(packet).ok().map(|p| p.psn());
@@ -375,7 +376,7 @@ impl Capture {
         }
     }
 
-    /// Forgets held packets of this burst and later ones.
+    /// Removes held packets of burst `bursts` and later ones: they are not sent yet.
     fn keep_bursts(&mut self, bursts: usize) {
         self.held.retain(|held| held.direction == Direction::Inbound || held.burst < bursts);
     }
@@ -405,7 +406,7 @@ impl Capture {
         }
         let frame = &self.bytes[held.from..held.to];
         let comments: usize = held.comments.iter().map(|c| c.len() + 8).sum();
-        // A block's fixed parts are 64 bytes at most.
+        // The fixed parts of a block have at most 64 bytes.
         let bytes = frame.len() + comments + 64;
         if writer.written() + bytes as u64 > self.max_bytes {
             let max = self.max_bytes;
@@ -431,7 +432,7 @@ impl Capture {
         }
     }
 
-    /// Hands what has been gathered to the thread.
+    /// Hands the gathered bytes to the thread.
     fn submit(&mut self) {
         if self.patient && self.status.packets == 0 {
             return;
@@ -456,13 +457,13 @@ impl Capture {
         }
     }
 
-    /// Ends the capture because nothing more is to come.
+    /// Ends the capture when its backend is dropped.
     fn finish(&mut self) {
         self.write_held();
         if let Some(writer) = &mut self.writer
             && self.status.dropped > 0
         {
-            // It is made in memory, which does not fail.
+            // Writing into memory does not fail.
             let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let _ = writer.write_statistics(at, self.status.dropped);
         }
@@ -471,7 +472,7 @@ impl Capture {
         self.output.close();
     }
 
-    /// Ends the capture, and tells so once.
+    /// Ends the capture with an error, and reports it once.
     fn stop(&mut self, why: String) {
         self.submit();
         if self.writer.take().is_some() {
@@ -481,7 +482,7 @@ impl Capture {
     }
 }
 
-/// The headers with the ID that the ICRC was made for, where it can be told.
+/// The headers, with the ID that the ICRC was made for if it can be recovered.
 fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
     match net.id {
         IpId::Hidden => match icrc::recover_id(&net, packet) {
@@ -492,7 +493,8 @@ fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
     }
 }
 
-/// A made-up, locally administered Ethernet address that tells addresses apart.
+/// A locally administered Ethernet address made from an IP address, different for different
+/// addresses.
 fn mac(ip: IpAddr) -> Mac {
     let [a, b, c, d] = match ip {
         IpAddr::V4(ip) => ip.octets(),

@@ -1,5 +1,5 @@
-//! Random numbers that are the same for the same seed, everywhere and for ever: splitmix64
-//! (Steele, Lea and Flood 2014). Not for secrets.
+//! Pseudo-random numbers: the same seed gives the same numbers on every system and in every version.
+//! The algorithm is splitmix64 (Steele, Lea and Flood 2014). Not for secrets.
 
 /// A generator.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ impl Rng {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)
     }
 
-    /// True with probability `p` (0 to 1). Draws nothing when there is nothing to decide, so a
-    /// fault that is off does not change what the others do.
+    /// True with probability `p` (0 to 1). If `p` is 0, draws no number, so a fault that is off does
+    /// not change what other faults do.
     pub(crate) fn chance(&mut self, p: f64) -> bool {
         if p <= 0.0 {
             return false;

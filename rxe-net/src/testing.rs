@@ -1,4 +1,4 @@
-//! What the tests of several backends share.
+//! Helpers for the tests of several backends.
 
 use std::any::type_name_of_val;
 use std::process::{Command, Stdio};
@@ -8,14 +8,14 @@ use rxe_core::wire::{NetHeader, TxBatch};
 
 use crate::{Backend, SendStatus};
 
-/// Runs `body`, the closure of a test, in network and user namespaces made for it, with loopback up
-/// and after the shell commands `setup`: by starting this test alone once more. Where that is not
-/// allowed the test is skipped, and says so.
+/// Runs the body of a test in network and user namespaces of its own, with loopback up and after the
+/// shell commands `setup`. To do so it starts this test once more as a process. If namespaces are not
+/// allowed, the test is skipped with a message.
 pub(crate) fn in_namespace<F: FnOnce()>(setup: &str, body: F) {
     in_namespaces("-Urn", &format!("ip link set lo up\n{setup}"), body);
 }
 
-/// The same with these options of unshare(1), and nothing set up but by `setup`.
+/// As [`in_namespace`], with these options of unshare(1); only `setup` is run.
 pub(crate) fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
     const INSIDE: &str = "RXE_TEST_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
@@ -64,7 +64,7 @@ fn wait(backend: &impl Backend, what: PollFlags) {
     assert!(poll(&mut polls, Some(&limit)).unwrap() > 0, "nothing happened in 10 s");
 }
 
-/// Sends all of the batch.
+/// Sends the whole batch.
 pub(crate) fn send_all(backend: &mut impl Backend, batch: &mut TxBatch) {
     loop {
         match backend.send(batch).unwrap() {

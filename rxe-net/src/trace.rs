@@ -1,4 +1,4 @@
-//! A wrapper that writes a line about each packet that goes through any backend.
+//! A wrapper that writes a line about each packet of any backend.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -10,13 +10,13 @@ use rxe_core::wire::{Frame, IpId, NetHeader, Packet, TxBatch};
 use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::{NetError, Sharing};
 
-/// A backend that tells what it does, one line a packet:
+/// A backend that writes one line for each packet:
 ///
 /// ```text
 /// 0.000123 > 10.0.0.1 10.0.0.2 RC_SEND_ONLY qp 0x11 psn 0x5 ack 64 B
 /// ```
 ///
-/// `>` leaves, `<` arrives. Trouble with the output is passed over.
+/// `>` is a packet that leaves, `<` one that arrives. Errors of the output are ignored.
 pub struct Trace<B, W> {
     inner: B,
     out: W,
@@ -25,7 +25,7 @@ pub struct Trace<B, W> {
 }
 
 impl<B: Backend, W: Write + Send> Trace<B, W> {
-    /// Writes lines about what goes through `inner` to `out`.
+    /// Writes lines about the packets of `inner` to `out`.
     pub fn new(inner: B, out: W) -> Self {
         Self { inner, out, start: Instant::now(), line: String::new() }
     }
@@ -80,7 +80,7 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
     }
 }
 
-/// Puts the lines about a frame into `line`.
+/// Writes the lines about a frame to `line`.
 fn describe(line: &mut String, start: &Instant, arrow: char, frame: &Frame<'_>) {
     line.clear();
     let at = start.elapsed().as_secs_f64();

@@ -1,14 +1,15 @@
 //! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
 //!
-//! One unconnected socket per address (and one more for each block of queue pair numbers beyond the
-//! first), of a group that the processes on it share ([`crate::lease`]), and one per multicast group: a
-//! socket that is bound to an address hears nothing that is sent to a group, and one that is bound to
-//! none would hear what is meant for other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call
-//! carries up to 64 packets for one destination, and up to [`BATCH`] such bursts.
+//! There is one unconnected socket for each address, and one more for each block of queue pair
+//! numbers beyond the first. The socket belongs to a group that the processes on the address share
+//! ([`crate::lease`]). Each multicast group has a socket of its own: a socket bound to an address
+//! receives nothing that is sent to a group, and an unbound one would also receive packets for other
+//! programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to 64
+//! packets for one destination, and up to [`BATCH`] such bursts.
 //!
-//! Invariant: what leaves has source port 4791 and, over IPv4, the ID of its place in the burst,
-//! counting from 0 (see [`socket`]), which its ICRC is made for. Where the system does not segment a
-//! burst, its packets leave alone with ID 0 and a new ICRC (see [`apart`]).
+//! Invariant: a packet leaves with source port 4791 and, over IPv4, with its index in the burst as ID
+//! (see [`socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
+//! leave one by one, with ID 0 and a new ICRC (see [`apart`]).
 
 mod apart;
 pub(crate) mod owner;
@@ -35,10 +36,10 @@ use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::{NetError, Sharing};
 
-/// What a [`UdpBackend`] is made from.
+/// The configuration of a [`UdpBackend`].
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
-    /// The interface: its MTU bounds packets, its index goes with link-local addresses.
+    /// The interface. Its MTU bounds packets; its index is the scope of link-local addresses.
     pub netdev: String,
     /// The addresses to use, each with a socket of its own.
     pub addresses: Vec<IpAddr>,
@@ -46,7 +47,7 @@ pub struct UdpConfig {
     pub recv_buffer: usize,
     /// Bytes of send buffer to ask the system for, per address.
     pub send_buffer: usize,
-    /// Let the system segment bursts (UDP_SEGMENT) and merge what arrives (UDP_GRO) if it can.
+    /// Let the system segment bursts (UDP_SEGMENT) and merge received packets (UDP_GRO), if it can.
     pub segment: bool,
 }
 
@@ -66,13 +67,13 @@ impl UdpConfig {
 /// RoCEv2 over UDP sockets.
 pub struct UdpBackend {
     sockets: Sockets,
-    /// Given back last, when what others know it by is gone.
+    /// Dropped last, when the sockets that other processes know are closed.
     groups: Handle,
     config: UdpConfig,
     device: NetDev,
     /// Destinations that the system does not segment for.
     apart: Apart,
-    /// So many packets of the burst at this place in the batch are sent already.
+    /// The burst at this offset in the batch, and how many of its packets are sent already.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
@@ -81,17 +82,17 @@ pub struct UdpBackend {
 
 /// The largest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
-/// What the system segments in a call at most (UDP_MAX_SEGMENTS before Linux 6.9).
+/// The most packets that the system segments in a call (UDP_MAX_SEGMENTS before Linux 6.9).
 const MAX_SEGMENTS: usize = 64;
-/// Buffers to receive into: enough to empty a full socket in few calls, few enough to stay in the
-/// cache.
+/// How many buffers there are to receive into: enough to empty a full socket in few calls, and few
+/// enough to stay in the cache.
 const BUFFERS: usize = 16;
 
 impl UdpBackend {
-    /// Opens a socket on port 4791 of each address, which other processes may have open too.
+    /// Opens a socket on port 4791 of each address. Other processes may have it open too.
     ///
-    /// An address that is not ready (IPv6 duplicate detection) is left out if another is; see
-    /// [`UdpBackend::addresses`].
+    /// An address that is not ready (IPv6 duplicate detection) is left out if another one is ready;
+    /// see [`UdpBackend::addresses`].
     pub fn open(config: &UdpConfig) -> Result<Self, NetError> {
         let netdev = &config.netdev;
         if config.addresses.is_empty() {
@@ -140,7 +141,8 @@ impl UdpBackend {
         self.sockets.iter().map(UdpSocket::address).filter(|ip| !ip.is_multicast())
     }
 
-    /// The socket refused the first pending burst, or what is left of it. Whether it is lost.
+    /// Handles a socket's refusal of the rest of the first pending burst. Returns whether the burst is
+    /// lost.
     fn refused(
         &mut self,
         error: &io::Error,
@@ -315,7 +317,7 @@ impl Sharing for UdpBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        // Those that were there from the start stay bound, in case their address comes back.
+        // The sockets of the first addresses stay bound, in case their address comes back.
         self.sockets.retain(|socket| {
             socket.address().is_multicast() || addresses.contains(&socket.address())
         });
@@ -360,7 +362,7 @@ impl Sharing for UdpBackend {
     }
 }
 
-/// The socket of this process on an address that is shared.
+/// The socket of this process on a shared address.
 fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket {
     let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
     socket.renew();

@@ -1,9 +1,9 @@
-//! The communication manager: how two programs that know only an address and a service find each
-//! other's queue pairs. IBTA chapter 12; RDMA IP CM service, annex A11.
+//! The communication manager: connects the queue pairs of two programs that know only an address and
+//! a service. IBTA chapter 12; RDMA IP CM service, annex A11.
 //!
-//! - [`mad`]: the messages, as they stand in the 256 bytes of a management datagram.
-//! - [`Manager`]: the state machine: connections, questions, listeners.
-//! - [`service`]: service IDs made of IP ports, and the addresses that open a request's private data.
+//! - [`mad`]: the messages in the 256 bytes of a management datagram.
+//! - [`Manager`]: the state machine of connections, SIDR queries and listeners.
+//! - [`service`]: service IDs for IP ports, and the addresses at the start of a request's private data.
 
 pub mod mad;
 mod manager;

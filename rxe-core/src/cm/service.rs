@@ -1,9 +1,9 @@
-//! How IP addresses and ports stand in the communication manager's messages: service IDs, and the
-//! 36 bytes in front of a request's private data. IBTA annex A11.
+//! IP addresses and ports in the communication manager's messages: service IDs, and the 36 bytes in
+//! front of a request's private data. IBTA annex A11.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where a port number belongs. The numbers are those of `enum rdma_port_space`.
+/// A port space. The numbers are those of `enum rdma_port_space`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum PortSpace {
@@ -13,7 +13,7 @@ pub enum PortSpace {
     Tcp = 0x0106,
     /// Datagrams.
     Udp = 0x0111,
-    /// Either, by service ID.
+    /// Connections or datagrams, by service ID.
     Ib = 0x013f,
 }
 
@@ -34,7 +34,7 @@ impl PortSpace {
         (self as u64) << 16 | port as u64
     }
 
-    /// The port space and port of a service ID, if it is one of an IP port.
+    /// The port space and port of a service ID, if it stands for an IP port.
     pub fn of_service(service_id: u64) -> Option<(Self, u16)> {
         let space = Self::from_number(u16::try_from(service_id >> 16).ok()?)?;
         Some((space, u16::try_from(service_id & 0xffff).unwrap_or_default()))
@@ -52,17 +52,17 @@ impl PortSpace {
 /// Bytes in front of a request's private data.
 pub const IP_CM_LEN: usize = 36;
 
-/// Who asks whom: the bytes in front of a request's private data.
+/// The addresses in front of a request's private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpCmHeader {
-    /// The asker's address and port.
+    /// The sender's address and port.
     pub src: SocketAddr,
-    /// The address asked. Its port is the service's.
+    /// The receiver's address. The service ID has its port.
     pub dst: IpAddr,
 }
 
 impl IpCmHeader {
-    /// Reads it; `None` if the version is unknown.
+    /// Parses the header; `None` if its version is unknown.
     pub fn parse(bytes: &[u8; IP_CM_LEN]) -> Option<Self> {
         let [version, ip_version, port @ ..] = *bytes.first_chunk::<4>()?;
         let address = |at: usize| -> Option<IpAddr> {
@@ -80,7 +80,7 @@ impl IpCmHeader {
         Some(Self { src, dst: address(20)? })
     }
 
-    /// The bytes.
+    /// The bytes on the wire.
     pub fn emit(&self) -> [u8; IP_CM_LEN] {
         let mut bytes = [0; IP_CM_LEN];
         bytes[1] = if self.dst.is_ipv4() { 0x40 } else { 0x60 };

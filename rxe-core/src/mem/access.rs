@@ -1,18 +1,18 @@
-//! Registered memory: who owns it, and the pieces of it that may be read or written. With `copy` the
-//! only files that touch the program's memory.
+//! Registered memory: who owns it, and the parts of it that may be read or written. Only this file,
+//! `copy` and `guarded` touch the program's memory.
 //!
 //! Registered memory is shared: the program, its other threads and, with remote rights, peers read
-//! and write it at any time. So it is never exposed as `&[u8]` or `&mut [u8]`; bytes are copied in and
-//! out, in a way that tolerates that (see `copy`). A copy that races with a write yields some mixture
-//! of old and new bytes, as with a hardware adapter. Nothing is ever concluded from bytes that stayed
+//! and write it at any time. So it is never exposed as `&[u8]` or `&mut [u8]`. Bytes are copied in and
+//! out in a way that tolerates concurrent writes (see `copy`). A copy that races with a write yields
+//! a mixture of old and new bytes, as with a hardware adapter. No decision depends on bytes that stay
 //! in shared memory: checksums are computed over the copy that is sent.
 //!
-//! Invariant: a [`Span`] may be read and a [`WritableSpan`] written for as long as it lives, so that
-//! all that can be done with them is safe. They come from two places only:
+//! Invariant: a [`Span`] may be read and a [`WritableSpan`] written for as long as it lives, so all
+//! their methods are safe. They have two sources:
 //! - a buffer that owns its memory lends spans of itself;
 //! - memory of somebody else ([`Buffer::from_raw`]) is reached only through a
-//!   [`MemoryGuard`](super::MemoryGuard), while it is registered; written, only if it was registered
-//!   with a right to write.
+//!   [`MemoryGuard`](super::MemoryGuard) while it is registered, and written only if it was
+//!   registered with a right to write.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use super::{AccessError, guarded};
 
-/// Memory to be registered: either its own allocation or a range that the caller vouches for.
+/// Memory to be registered: either an own allocation or a range whose validity the caller promises.
 ///
 /// An owned buffer is freed when the last of its clones is gone.
 #[derive(Debug, Clone)]
@@ -40,25 +40,25 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// An allocation of `len` zero bytes, aligned to a page so that atomics and programs that
-    /// expect page alignment work. Where there is not as much memory the process ends, as with any
-    /// allocation; [`Buffer::try_zeroed`] tells instead.
+    /// expect page alignment work. If there is not enough memory, the process ends, as with any
+    /// allocation; [`Buffer::try_zeroed`] returns `None` instead.
     pub fn zeroed(len: usize) -> Self {
         Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Layout::new::<u8>()))
     }
 
-    /// The same; `None` where there is not as much memory.
+    /// As [`Buffer::zeroed`]; `None` if there is not enough memory.
     pub fn try_zeroed(len: usize) -> Option<Self> {
         let allocation = Allocation::zeroed(len)?;
         Some(Self { ptr: allocation.ptr, len, owner: Some(std::sync::Arc::new(allocation)) })
     }
 
-    /// Memory of somebody else.
+    /// A range of memory that the buffer does not own.
     ///
     /// # Safety
     /// From when the buffer, or a clone of it, is registered until the last region made of them is
-    /// deregistered (or has got other memory), `ptr..ptr + len` must be valid for reads and, if the
-    /// region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for writes; and the
-    /// program must not hold Rust references to it that the engine's copies would violate.
+    /// deregistered (or reregistered with other memory), `ptr..ptr + len` must be valid for reads
+    /// and, if the region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for writes.
+    /// The program must not hold Rust references to it that the engine's copies would violate.
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
         Self { ptr, len, owner: None }
     }
@@ -78,22 +78,22 @@ impl Buffer {
         self.ptr.as_ptr()
     }
 
-    /// Whether it is an allocation of its own.
+    /// Whether it owns its memory.
     pub fn is_owned(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// The `len` bytes at `offset` of memory that it owns. `None` if they are not inside, or the
-    /// memory is somebody else's: only a [`MemoryGuard`](super::MemoryGuard) knows whether that is
-    /// still registered, and with which rights.
+    /// The `len` bytes at `offset`. `None` if they are not inside the buffer, or if the buffer does
+    /// not own its memory: only a [`MemoryGuard`](super::MemoryGuard) knows whether that is still
+    /// registered, and with which rights.
     pub fn span(&self, offset: u64, len: u64) -> Option<WritableSpan<'_>> {
         self.owner.as_ref()?;
-        // The span keeps the buffer, which keeps the allocation, which is there to be written.
+        // The span borrows the buffer, so the allocation lives at least as long, and it is writable.
         self.registered(offset, len).map(|span| span.writable())
     }
 
-    /// The `len` bytes at `offset`, if they are inside: for the table of regions, which lends spans
-    /// only for as long as the region is registered.
+    /// The `len` bytes at `offset`, if they are inside. For the table of regions, which lends spans
+    /// only while the region is registered.
     pub(super) fn registered(&self, offset: u64, len: u64) -> Option<Unchecked<'_>> {
         let end = offset.checked_add(len)?;
         if end > self.len as u64 {
@@ -106,24 +106,25 @@ impl Buffer {
     }
 }
 
-/// Bytes inside a buffer of which is not said yet what may be done with them. Only this module and the
-/// table of regions see it.
+/// Bytes inside a buffer before it is decided whether they may be read or written. Only this module
+/// and the table of regions use it.
 #[derive(Debug)]
 pub(super) struct Unchecked<'b>(Span<'b>);
 
 impl<'b> Unchecked<'b> {
-    /// To be read: the memory is owned by the buffer, or registered while the span lives.
+    /// For reading. The memory must be owned by the buffer, or stay registered while the span lives.
     pub(super) fn readable(self) -> Span<'b> {
         self.0
     }
 
-    /// To be written too: the memory is owned by the buffer, or registered with a right to write.
+    /// For reading and writing. The memory must be owned by the buffer, or be registered with a right
+    /// to write and stay so while the span lives.
     pub(super) fn writable(self) -> WritableSpan<'b> {
         WritableSpan(self.0)
     }
 }
 
-/// Bytes inside a buffer that may be read. Lives no longer than what it came from.
+/// Bytes inside a buffer that may be read.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'b> {
     ptr: NonNull<u8>,
@@ -158,7 +159,7 @@ impl Span<'_> {
     /// Fills `out` from the span's start.
     ///
     /// # Errors
-    /// The memory is not there ([`AccessError::Faulted`]). What `out` holds then means nothing.
+    /// The memory is not mapped ([`AccessError::Faulted`]). The content of `out` is then undefined.
     ///
     /// # Panics
     /// If the span is shorter than `out`.
@@ -172,7 +173,7 @@ impl Span<'_> {
     /// Appends all of its bytes to `out`.
     ///
     /// # Errors
-    /// The memory is not there; `out` is as it was.
+    /// The memory is not mapped. `out` is not changed then.
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
         out.reserve(self.len);
         let end = out.len();
@@ -186,17 +187,17 @@ impl Span<'_> {
         Ok(())
     }
 
-    /// The 8 bytes at once, in the machine's byte order. Whoever finds what a peer wrote there finds all
-    /// that the peer wrote before.
+    /// Loads the 8 bytes atomically, in the machine's byte order, with acquire ordering: a caller
+    /// that sees what a peer wrote here also sees all that the peer wrote before.
     ///
     /// # Errors
-    /// They are not 8, or misaligned; or the memory is not there.
+    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
     pub fn load(&self) -> Result<u64, AccessError> {
         // SAFETY: an aligned word of the span, which may be read while it lives.
         Ok(unsafe { guarded::load_word(self.word()?) }?)
     }
 
-    /// The 8 bytes as a word that one instruction can read or change.
+    /// The 8 bytes as an aligned word, for atomic instructions.
     fn word(&self) -> Result<*mut u64, AccessError> {
         let is_word = self.len == 8 && self.ptr.as_ptr().addr().is_multiple_of(8);
         if is_word { Ok(self.ptr.as_ptr().cast()) } else { Err(AccessError::Misaligned) }
@@ -215,14 +216,14 @@ impl<'b> WritableSpan<'b> {
         Some(Self(Span { ptr, len, buffer: PhantomData }))
     }
 
-    /// Copies all of `bytes` to the span's start, the first byte first. Whoever sees the last one
-    /// (with an acquiring load) sees all of them.
+    /// Copies all of `bytes` to the span's start, the first byte first. A thread that sees the last
+    /// byte, with an acquire load, sees all of them.
     ///
     /// # Errors
-    /// The memory is not there. Some of the bytes may have been written.
+    /// The memory is not mapped. Some of the bytes may have been written.
     ///
     /// # Panics
-    /// If the span is shorter than `bytes`: callers size the span by what they copy.
+    /// If the span is shorter than `bytes`.
     pub fn write(&self, bytes: &[u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.0.len, "a copy must fit its span");
         // SAFETY: the span's bytes are valid for writes while it lives; `bytes` is a Rust slice of
@@ -230,30 +231,29 @@ impl<'b> WritableSpan<'b> {
         Ok(unsafe { guarded::store(bytes.as_ptr(), self.0.ptr.as_ptr(), bytes.len()) }?)
     }
 
-    /// COMPARE-AND-SWAP on the 8 bytes; the value before. IBTA 9.4.5.1.
+    /// COMPARE AND SWAP on the 8 bytes; returns the old value. IBTA 9.4.5.1.
     ///
     /// # Errors
-    /// They are not 8, or misaligned; or the memory is not there.
+    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
     pub fn compare_swap(&self, compare: u64, swap: u64) -> Result<u64, AccessError> {
-        // SAFETY: an aligned word of the span, which may be written while it lives. Every access that
-        // is made to registered memory here is atomic; of the program's own, its author must take
-        // care.
+        // SAFETY: an aligned word of the span, which may be written while it lives. Every access of
+        // this crate to registered memory is atomic; the program must make sure of its own accesses.
         Ok(unsafe { guarded::compare_swap(self.0.word()?, compare, swap) }?)
     }
 
-    /// Stores the 8 bytes at once: nobody sees half of them. ATOMIC WRITE.
+    /// Stores the 8 bytes atomically, for ATOMIC WRITE.
     ///
     /// # Errors
-    /// They are not 8, or misaligned; or the memory is not there.
+    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
     pub fn store(&self, bytes: [u8; 8]) -> Result<(), AccessError> {
         // SAFETY: as above.
         Ok(unsafe { guarded::store_word(self.0.word()?, u64::from_ne_bytes(bytes)) }?)
     }
 
-    /// FETCH-AND-ADD on the 8 bytes, wrapping; the value before.
+    /// FETCH AND ADD on the 8 bytes, wrapping; returns the old value. IBTA 9.4.5.1.
     ///
     /// # Errors
-    /// They are not 8, or misaligned; or the memory is not there.
+    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
     pub fn fetch_add(&self, add: u64) -> Result<u64, AccessError> {
         // SAFETY: as above.
         Ok(unsafe { guarded::fetch_add(self.0.word()?, add) }?)

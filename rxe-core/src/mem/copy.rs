@@ -1,22 +1,22 @@
 //! Copies between private memory and memory that others use at the same time: the program's other
-//! threads, other processes, and peers by way of other queue pairs. One of the few files with `unsafe`
+//! threads, other processes, and peers through other queue pairs. One of the few files with `unsafe`
 //! in it.
 //!
 //! A plain copy (`ptr::copy`, a slice) would be a data race: the compiler may assume that nobody else
 //! writes, and read twice or store in parts. So shared bytes are touched only by atomic accesses, each
-//! at an address that is a multiple of its size. (Rust's memory model has no word for atomic accesses
-//! of different sizes to the same bytes, and none for other processes. The processors have: each
-//! aligned access up to 8 bytes happens at once.) Tools that watch memory accesses see these; where no
-//! tool watches, `guarded` does the same in assembly, faster.
+//! at an address that is a multiple of its size. (Rust's memory model does not define atomic accesses
+//! of different sizes to the same bytes, nor accesses of other processes. The processors do: each
+//! aligned access of up to 8 bytes is atomic.) Tools that check memory accesses see these copies.
+//! Without such a tool `guarded` does the same in assembly, faster.
 //!
-//! Volatile copies by the word, as vm-memory makes of up to 8 bytes, are not atomic either and are not
-//! made wider by the compiler: 4 KiB cost four times as much. What that crate does with longer ones, a
-//! plain copy, is what this module avoids.
+//! Volatile copies of single words, as in vm-memory, are not atomic either, and the compiler does not
+//! make them wider: 4 KiB cost four times as much. For longer copies vm-memory uses a plain copy,
+//! which this module avoids.
 //!
-//! **Order.** Programs poll the last byte of a buffer on another thread and take the whole message for
-//! arrived when it changes. So [`store`] writes from the first byte to the last, and the last ones by
-//! one release store that nothing before it can pass: who loads them with acquiring order sees all the
-//! rest. (A `memcpy` may store the head last, and `rep movsb` in any order.) An aligned word of up to 8
+//! **Order.** Programs poll the last byte of a buffer on another thread, and take the whole message
+//! for arrived when it changes. So [`store`] writes from the first byte to the last, and the last
+//! bytes with one release store: a thread that loads them with acquire ordering sees all the rest. (A
+//! `memcpy` may store the head last, and `rep movsb` stores in any order.) An aligned word of up to 8
 //! bytes is never seen half written.
 //! Here every store is a release store.
 
@@ -25,15 +25,15 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// Copies private bytes into shared memory, first to last.
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads and nobody else's; `to..to + len` must be valid for
-/// writes; they must not overlap.
+/// `from..from + len` must be valid for reads, and nobody else may access it. `to..to + len` must be
+/// valid for writes. They must not overlap.
 #[inline]
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     let (mut from, mut to, mut left) = (from, to, len);
     macro_rules! step {
         ($number:ty, $atomic:ty) => {
-            // SAFETY: at least as many bytes are left of both ranges; `to` is a multiple of the
-            // number's size, see at each use.
+            // SAFETY: both ranges have at least as many bytes left. `to` is a multiple of the
+            // number's size: see each use.
             unsafe {
                 let value = from.cast::<$number>().read_unaligned();
                 <$atomic>::from_ptr(to.cast()).store(value, Ordering::Release);
@@ -43,7 +43,7 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
             left -= size_of::<$number>();
         };
     }
-    // Up to a multiple of 8, as far as there are bytes.
+    // Single steps until `to` is a multiple of 8, or no bytes are left.
     if to.addr() & 1 != 0 && left >= 1 {
         step!(u8, AtomicU8);
     }
@@ -53,8 +53,7 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     if to.addr() & 4 != 0 && left >= 4 {
         step!(u32, AtomicU32);
     }
-    // Either `to` is a multiple of 8, or what is left is less than the next aligned number: the steps
-    // above did not find as many.
+    // Now `to` is a multiple of 8, or fewer bytes are left than the next aligned step needs.
     while left >= 8 {
         step!(u64, AtomicU64);
     }
@@ -71,20 +70,20 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     let _ = (from, to);
 }
 
-/// Copies shared memory to where nobody else looks. What others write meanwhile arrives or not; an
+/// Copies shared memory to private memory. Bytes that others write meanwhile may be old or new; an
 /// aligned word of up to 8 bytes is not torn.
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads; `to..to + len` must be valid for writes and nobody
-/// else's; they must not overlap.
+/// `from..from + len` must be valid for reads. `to..to + len` must be valid for writes, and nobody
+/// else may access it. They must not overlap.
 #[inline]
 pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
     let (mut from, mut to, mut left) = (from, to, len);
     macro_rules! step {
         ($number:ty, $atomic:ty) => {
-            // SAFETY: at least as many bytes are left of both ranges; `from` is a multiple of the
-            // number's size, see at each use. Relaxed loads of up to a pointer's size may be made of
-            // memory that is mapped for reading only.
+            // SAFETY: both ranges have at least as many bytes left. `from` is a multiple of the
+            // number's size: see each use. Relaxed loads of up to a pointer's size are allowed on
+            // memory that is mapped read-only.
             unsafe {
                 let value = <$atomic>::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
                 to.cast::<$number>().write_unaligned(value);

@@ -1,28 +1,28 @@
 //! Copies of the program's memory that survive a memory fault. One of the few files with `unsafe` in
 //! it.
 //!
-//! A program may unmap memory while it is registered, make it read-only, or cut off the file behind
-//! it. A load or store there raises SIGSEGV or SIGBUS, in whichever thread makes the copy. All loads
+//! A program may unmap memory while it is registered, make it read-only, or truncate the file behind
+//! it. A load or store there raises SIGSEGV or SIGBUS in the thread that makes the copy. All loads
 //! and stores of registered memory are therefore made by the few routines of this file, which are
-//! written in assembly so that their extent is known. Each is a leaf that leaves the stack alone: at
-//! any of its instructions, a jump to the `ret` behind the last of them returns to its caller.
+//! written in assembly so that their extent is known. Each is a leaf that does not use the stack: at
+//! any of its instructions, a jump to the `ret` behind the last routine returns to its caller.
 //!
-//! That is what a signal handler does: it asks [`recovery`] whether the fault was here and, if so,
-//! goes on at the address that it gets, with the [`FaultCause`] in the first result register and the
+//! A signal handler makes that jump. It asks [`recovery`] whether the fault happened here. If so, it
+//! continues at the returned address, with the [`FaultCause`] in the first result register and the
 //! address that faulted in the second. The routine then returns an error to its caller. The engine
-//! makes no system calls, so the handler is installed by whoever embeds it; without one, a fault
-//! ends the process. Copies that do not fault cost what they would cost anyway.
+//! makes no system calls, so whoever embeds it installs the handler; without one, a fault ends the
+//! process. Copies that do not fault cost nothing extra.
 //!
-//! What `copy` says of atomic accesses and of their order holds here too: an aligned word of up to 8
-//! bytes is never torn, [`store`] writes from the first byte to the last, and the last store is one of
-//! an aligned word.
+//! What `copy` says about atomic accesses and their order also holds here: an aligned word of up to 8
+//! bytes is never torn, [`store`] writes from the first byte to the last, and the last store is that
+//! of an aligned word.
 //! - On x86-64 stores become visible in program order, so the wide stores of the loop do too. (A
 //!   `memcpy` may store the head last, and `rep movsb` in any order.) A wide access that crosses a
 //!   cache line is split there, between aligned words.
 //! - On AArch64 every store is a release store.
 //!
-//! On other architectures, and where a tool watches memory accesses (it does not see what assembly
-//! does), the copies are those of `copy`, and a fault is fatal.
+//! On other architectures, and under tools that check memory accesses (they do not see those of
+//! assembly), the copies are those of `copy`, and a fault is fatal.
 
 use crate::types::{FaultCause, MemoryFault};
 
@@ -48,11 +48,11 @@ impl Outcome {
     }
 }
 
-/// Where a thread can go on that faulted at `pc`, if that is in a routine of this file. There, the
-/// first two registers of a C function's result must hold a [`FaultCause`] and the address that
-/// faulted: `rax` and `rdx` on x86-64, `x0` and `x1` on AArch64.
+/// The address where a thread that faulted at `pc` can continue, if `pc` is in a routine of this
+/// file. The result registers must then hold a [`FaultCause`] and the address that faulted: `rax` and
+/// `rdx` on x86-64, `x0` and `x1` on AArch64.
 ///
-/// May be called in a signal handler.
+/// It may be called in a signal handler.
 pub fn recovery(pc: usize) -> Option<usize> {
     let (begin, end) = arch::extent();
     (begin..end).contains(&pc).then_some(end)
@@ -61,35 +61,35 @@ pub fn recovery(pc: usize) -> Option<usize> {
 /// Copies private bytes into shared memory, first to last.
 ///
 /// # Errors
-/// The memory is not there, and the embedder's signal handler has said so.
+/// The memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads and nobody else's; `to..to + len` must be the program's
-/// to be written, though it may fault; they must not overlap.
+/// `from..from + len` must be valid for reads, and nobody else may access it. `to..to + len` must be
+/// memory of the program that may be written, though it may fault. They must not overlap.
 #[inline]
 pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
     unsafe { arch::store(to, from, len, arch::wide()) }.result().map(|_| ())
 }
 
-/// Copies shared memory to where nobody else looks. What others write meanwhile arrives or not.
+/// Copies shared memory to private memory. Bytes that others write meanwhile may be old or new.
 ///
 /// # Errors
-/// The memory is not there, and the embedder's signal handler has said so.
+/// The memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
-/// `from..from + len` must be the program's to be read, though it may fault; `to..to + len` must be
-/// valid for writes and nobody else's; they must not overlap.
+/// `from..from + len` must be memory of the program that may be read, though it may fault.
+/// `to..to + len` must be valid for writes, and nobody else may access it. They must not overlap.
 #[inline]
 pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
     unsafe { arch::load(to, from, len, arch::wide()) }.result().map(|_| ())
 }
 
-/// Replaces the word by `swap` if it is `compare`, in one step; the value before.
+/// Atomically replaces the word by `swap` if it equals `compare`. Returns the old value.
 ///
 /// # Safety
-/// The word is the program's to be written, and aligned. It may fault.
+/// The word must be aligned, and memory of the program that may be written. It may fault.
 #[inline]
 pub(super) unsafe fn compare_swap(
     word: *mut u64,
@@ -100,7 +100,7 @@ pub(super) unsafe fn compare_swap(
     unsafe { arch::compare_swap(word, compare, swap) }.result()
 }
 
-/// Adds to the word in one step, wrapping; the value before.
+/// Atomically adds to the word, wrapping. Returns the old value.
 ///
 /// # Safety
 /// As for [`compare_swap`].
@@ -110,7 +110,7 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, MemoryFa
     unsafe { arch::fetch_add(word, add) }.result()
 }
 
-/// Stores the word in one step, with release ordering.
+/// Stores the word atomically, with release ordering.
 ///
 /// # Safety
 /// As for [`compare_swap`].
@@ -120,10 +120,10 @@ pub(super) unsafe fn store_word(word: *mut u64, value: u64) -> Result<(), Memory
     unsafe { arch::store_word(word, value) }.result().map(|_| ())
 }
 
-/// Loads the word in one step, with acquire ordering.
+/// Loads the word atomically, with acquire ordering.
 ///
 /// # Safety
-/// The word is the program's to be read, and aligned. It may fault.
+/// The word must be aligned, and memory of the program that may be read. It may fault.
 #[inline]
 pub(super) unsafe fn load_word(word: *const u64) -> Result<u64, MemoryFault> {
     // SAFETY: the caller's promise.
@@ -155,9 +155,9 @@ mod arch {
         ".globl rxe_core_copy_end",
         ".hidden rxe_core_copy_end",
         ".p2align 6",
-        // rdi: to, rsi: from, rdx: length, cl: whether there is AVX. First up to a multiple of 8 of
-        // the shared side, as far as there are bytes; from 128 bytes on then to one of 32, since wide
-        // stores that cross a cache line cost twice as much.
+        // rdi: to, rsi: from, rdx: length, cl: whether there is AVX. Small steps come first, until
+        // the shared address is a multiple of 8. From 128 bytes on it is then aligned to 32, because
+        // wide stores that cross a cache line cost twice as much.
         "rxe_core_store:",
         ".cfi_startproc",
         "test edi, 1",
@@ -250,7 +250,7 @@ mod arch {
         ".cfi_endproc",
         "rxe_core_copy_bulk:",
         ".cfi_startproc",
-        // Something is left for the last store.
+        // Keep at least one byte for the last store.
         "lea rax, [rdx - 1]",
         "shr rax, 6",
         "mov r8, rax",
@@ -283,7 +283,7 @@ mod arch {
         "dec rax",
         "jnz 4b",
         ".cfi_endproc",
-        // Up to 127 bytes: by words, so that the last store is one of an aligned word.
+        // Up to 127 bytes are copied by words, so that the last store is that of an aligned word.
         "rxe_core_copy_rest:",
         ".cfi_startproc",
         "3:",
@@ -607,8 +607,8 @@ mod arch {
     }
 
     pub(super) unsafe fn load_word(word: *const u64) -> Outcome {
-        // SAFETY: the caller's promise. A relaxed load may be made of memory that is mapped for
-        // reading only; the fence makes it an acquiring one.
+        // SAFETY: the caller's promise. A relaxed load is allowed on memory that is mapped read-only;
+        // the fence makes it an acquire load.
         let value = unsafe { AtomicU64::from_ptr(word.cast_mut()) }.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         done(value)
@@ -626,7 +626,7 @@ mod arch {
         done(unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst))
     }
 
-    /// There are no routines of a known extent.
+    /// No routine has a known extent here.
     pub(super) const fn extent() -> (usize, usize) {
         (0, 0)
     }
@@ -641,7 +641,7 @@ mod tests {
 
     type Copy = unsafe fn(*const u8, *mut u8, usize) -> Result<(), MemoryFault>;
 
-    /// What other builds use.
+    /// The copies of other builds.
     mod by_words {
         use super::*;
 
@@ -675,7 +675,7 @@ mod tests {
         }
     }
 
-    /// A thread polls the last byte, as programs do, and then looks at all the others.
+    /// A thread polls the last byte, as programs do, and then checks all the others.
     #[test]
     fn who_sees_the_last_byte_sees_all_before_it() {
         const ROUNDS: u8 = 120;
@@ -733,7 +733,7 @@ mod tests {
         assert_eq!(word, 1 << 63);
     }
 
-    /// What an embedder installs, for the registers of x86-64.
+    /// A handler as an embedder installs it, for the registers of x86-64.
     #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
     mod handler {
         use std::ptr;
@@ -766,8 +766,8 @@ mod tests {
             let none = ptr::null_mut();
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            // SAFETY: a new mapping, of which the second page is taken away again; the handler
-            // leaves all faults alone that are not of this module.
+            // SAFETY: a new mapping, whose second page is unmapped again. The handler handles only
+            // faults of this module.
             let page: *mut u8 = unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = on_fault as *const () as usize;
@@ -782,7 +782,7 @@ mod tests {
             let fault =
                 |addr: usize| MemoryFault { addr: addr as u64, cause: FaultCause::Unmapped };
             let mut out = [0; 200];
-            // SAFETY: memory that is there or faults, and a buffer of 200 bytes.
+            // SAFETY: memory that is mapped or faults, and a buffer of 200 bytes.
             unsafe {
                 for at in [PAGE - 100, PAGE - 8, PAGE - 1, PAGE, PAGE + 3] {
                     // The first byte that is missing, or the first of the copy.
@@ -790,7 +790,8 @@ mod tests {
                     let read = load(page.add(at), out.as_mut_ptr(), 200).unwrap_err();
                     let written = store([7; 200].as_ptr(), page.add(at), 200).unwrap_err();
                     for got in [read, written] {
-                        // An access that crosses into the page may be told of by the page's start.
+                        // For an access that crosses into the page, the start of the page may be
+                        // reported.
                         assert!(got == first || got == fault(missing), "{got:?} {first:?}");
                     }
                 }

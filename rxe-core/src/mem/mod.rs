@@ -1,5 +1,5 @@
-//! Registered memory: protection domains, memory regions, keys, and the checks that stand between
-//! a key from the wire and a byte of the program. IBTA 10.6, 11.2.8.
+//! Registered memory: protection domains, memory regions, keys, and the checks before a key gives
+//! access to memory. IBTA 10.6, 11.2.8.
 //!
 //! Invariants:
 //! - a [`Span`] exists only while the table's read guard is held, and deregistration takes the
@@ -41,7 +41,7 @@ use crate::error::VerbsError;
 use crate::sync::{RwLock, RwLockReadGuard};
 use crate::types::{Key, Qpn};
 
-/// Names a protection domain of a device.
+/// The number of a protection domain of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u32);
 
@@ -61,7 +61,8 @@ struct Region {
     /// The address by which work requests and peers name the first byte.
     start: u64,
     buffer: Buffer,
-    /// Windows bound to it. Below 0 for a moment where one is bound and unbound at once.
+    /// How many windows are bound to it. It is negative for a moment if one thread binds a window
+    /// and another unbinds it.
     windows: AtomicIsize,
 }
 
@@ -85,16 +86,15 @@ impl Memory {
         Self::default()
     }
 
-    /// Registers `buffer`, to be named by addresses from `start` on. The one key returned serves
-    /// as lkey and as rkey, as in kernel rxe.
+    /// Registers `buffer`; its first byte has the address `start`. The returned key is both the lkey
+    /// and the rkey, as in kernel rxe.
     ///
-    /// Keys come from `random`, which must not be guessable: whoever knows a key of a region with
-    /// remote rights, and is the peer of a QP in its domain, may use the region.
+    /// Keys come from `random`, which must not be guessable: the peer of any QP in the protection
+    /// domain may use a region with remote rights if it knows the key.
     ///
     /// # Errors
-    /// [`AccessError::NotPermitted`] where remote write or atomic is asked for without local
-    /// write (IBTA C10-79 demands it), and [`AccessError::OutOfBounds`] where the addresses would
-    /// pass the end of the 64-bit space.
+    /// [`AccessError::NotPermitted`] if remote write or atomic is asked for without local write
+    /// (C10-79), and [`AccessError::OutOfBounds`] if the addresses pass the end of the 64-bit space.
     pub fn register(
         &self,
         pd: PdId,
@@ -113,12 +113,12 @@ impl Memory {
         Ok(key)
     }
 
-    /// Changes what a region is, all at once and under the same key: no copy sees some of it. Waits
-    /// for copies under way. IBTA 11.2.8.5.
+    /// Changes a region atomically, under the same key: a copy sees either the old or the new region.
+    /// Waits for running copies. IBTA 11.2.8.5.
     ///
     /// # Errors
-    /// There is no such region, windows are bound to it, or it could not have been registered like
-    /// this; it is as it was.
+    /// There is no such region, windows are bound to it, or it could not be registered with the new
+    /// values. Nothing is changed then.
     pub fn reregister(&self, key: Key, change: RegionChange) -> Result<(), VerbsError> {
         let mut table = self.table.write();
         let region = match table.get_mut(&index(key)) {
@@ -146,15 +146,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Forgets the region. Waits for copies under way; afterwards the memory is the caller's alone.
-    /// Windows bound to it open nothing any more. Returns whether there was such a region.
+    /// Removes the region. Waits for running copies; afterwards the engine does not touch the memory
+    /// any more. Windows bound to it give no access any more. Returns whether there was such a region.
     pub fn deregister(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let known = matches!(table.get(&index(key)), Some(Entry::Region(r)) if r.key == key);
         known && table.remove(&index(key)).is_some()
     }
 
-    /// Makes a memory window, which opens nothing until it is bound. IBTA 11.2.8.11.
+    /// Makes a memory window, which gives no access until it is bound. IBTA 11.2.8.11.
     pub fn create_window(&self, pd: PdId, kind: WindowType, random: impl FnMut() -> u32) -> Key {
         let mut table = self.table.write();
         let key = free_key(&table, random);
@@ -172,7 +172,7 @@ impl Memory {
         table.remove(&index(key)).is_some()
     }
 
-    /// A window's key of now, by any key that it has had.
+    /// The present key of a window, by any key that it has had.
     pub fn window_key(&self, key: Key) -> Option<Key> {
         match self.table.read().get(&index(key)) {
             Some(Entry::Window(window)) => Some(window.key()),
@@ -200,7 +200,7 @@ impl Memory {
     }
 }
 
-/// What [`Memory::reregister`] changes. What is `None` stays. `ibv_rereg_mr`.
+/// The changes that [`Memory::reregister`] makes; `None` keeps the old value. `ibv_rereg_mr`.
 #[derive(Debug, Clone, Default)]
 pub struct RegionChange {
     /// The protection domain.
@@ -218,13 +218,14 @@ fn region_of(table: &Table, key: Key) -> Option<&Region> {
     }
 }
 
-/// The right to look regions up and copy.
+/// A read lock on the table: lets its holder look regions up and copy.
 #[derive(Debug)]
 pub struct MemoryGuard<'m> {
     table: RwLockReadGuard<'m, Table>,
 }
 
-/// A key that names nothing yet. 0 is what forgetful programs pass: it is never a valid key.
+/// A key that is not in use. 0 is never a valid key, because programs pass it when they forget to set
+/// a key.
 fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
     loop {
         let key = Key::new(random());
@@ -235,11 +236,12 @@ fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
 }
 
 impl MemoryGuard<'_> {
-    /// The `len` bytes at `addr`, for a QP of `pd`, if the region allows all of `need`. To be read, even
-    /// if `need` is to write: see [`MemoryGuard::writable`].
+    /// The `len` bytes at `addr` for reading, for a QP of `pd`, if the region allows all of `need`.
+    /// For writing there is [`MemoryGuard::writable`].
     ///
     /// # Errors
-    /// Why not.
+    /// The key is unknown, or the region has another protection domain, lacks a right or is too
+    /// short.
     pub fn span(
         &self,
         pd: PdId,
@@ -251,10 +253,10 @@ impl MemoryGuard<'_> {
         self.local(pd, key, need)?.span(addr, len).map(Unchecked::readable)
     }
 
-    /// The same to be written: the region must allow LOCAL_WRITE too.
+    /// As [`MemoryGuard::span`], for writing: the region must also allow LOCAL_WRITE.
     ///
     /// # Errors
-    /// Why not.
+    /// As there.
     pub fn writable(
         &self,
         pd: PdId,
@@ -268,11 +270,12 @@ impl MemoryGuard<'_> {
         region.span(addr, len).map(Unchecked::writable)
     }
 
-    /// The `len` bytes that a peer of QP `qpn` names by `rkey`, of a region or of a window. To be read,
-    /// even if `need` is to write: see [`MemoryGuard::remote_writable`].
+    /// The `len` bytes that a peer of QP `qpn` names by `rkey`, of a region or a window, for reading.
+    /// For writing there is [`MemoryGuard::remote_writable`].
     ///
     /// # Errors
-    /// Why it may not use them so.
+    /// The key is unknown, or the region or window belongs to another protection domain or QP, lacks
+    /// a right or is too short.
     pub fn remote(
         &self,
         pd: PdId,
@@ -286,11 +289,11 @@ impl MemoryGuard<'_> {
         region.span(at, len).map(Unchecked::readable)
     }
 
-    /// The same to be written: the region must allow LOCAL_WRITE too, which one that peers may write
-    /// does.
+    /// As [`MemoryGuard::remote`], for writing: the region must also allow LOCAL_WRITE, as every
+    /// region does that peers may write.
     ///
     /// # Errors
-    /// Why it may not use them so.
+    /// As there.
     pub fn remote_writable(
         &self,
         pd: PdId,
@@ -317,7 +320,7 @@ impl MemoryGuard<'_> {
         Ok(region)
     }
 
-    /// The region that a peer of QP `qpn` may use for `need` by this key, and the address there.
+    /// The region that a peer of QP `qpn` may use for `need` with this key, and the address in it.
     fn resolve(
         &self,
         pd: PdId,
@@ -336,19 +339,19 @@ impl MemoryGuard<'_> {
         }
     }
 
-    /// The bytes of a whole region that a peer names by `rkey`, for a FLUSH of all of it.
+    /// Checks that a peer may use the whole region `rkey` for `need`, for a FLUSH of all of it.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The key is unknown, or the region has another protection domain or lacks a right.
     pub fn remote_region(&self, pd: PdId, rkey: Key, need: Access) -> Result<(), AccessError> {
         self.local(pd, rkey, need).map(|_| ())
     }
 
-    /// Binds a window, which any key names that it has had, for a request on QP `qpn`; its key's low
-    /// 8 bits become `new_key`.
+    /// Binds a window for a request on QP `qpn`. `window` is any key that it has had; the low 8 bits of
+    /// its key become `new_key`.
     ///
     /// # Errors
-    /// Why not; it is as before then.
+    /// The binding is not allowed: see [`WindowError`]. Nothing is changed then.
     pub fn bind(
         &self,
         pd: PdId,
@@ -365,7 +368,7 @@ impl MemoryGuard<'_> {
             let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let lacks_write =
                 binding.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE);
-            // Only the region knows how far its bytes can be brought.
+            // A window can not give FLUSH rights that its region does not have.
             let flushes = binding.access & (Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT);
             let fits = region.pd == pd
                 && region.access.contains(Access::MW_BIND)
@@ -384,10 +387,11 @@ impl MemoryGuard<'_> {
         Ok(())
     }
 
-    /// Takes a type 2 window's binding away, for a request on QP `qpn` or of its peer.
+    /// Invalidates a type 2 window, for a request on QP `qpn` or from its peer.
     ///
     /// # Errors
-    /// Why not. Regions can not be invalidated: user space has none that could be made valid again.
+    /// The key can not be invalidated: see [`WindowError`]. A region never can: programs in user space
+    /// have no way to make it valid again.
     pub fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
         match self.table.get(&index(key)) {
             Some(Entry::Window(window)) => {
@@ -400,7 +404,7 @@ impl MemoryGuard<'_> {
         }
     }
 
-    /// So many more windows are bound to a region, if it is still there.
+    /// Adds `more` to the number of windows bound to a region, if it still exists.
     fn count(&self, region: Option<Key>, more: isize) {
         if let Some(region) = region.and_then(|key| self.region(key)) {
             region.windows.fetch_add(more, Ordering::Relaxed);
@@ -417,7 +421,7 @@ impl Region {
         usize::try_from(self.windows.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Whether there may be such a region.
+    /// Checks that a region may have these values.
     fn check(&self) -> Result<(), AccessError> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if self.access.intersects(writes) && !self.access.contains(Access::LOCAL_WRITE) {
@@ -427,8 +431,7 @@ impl Region {
         end.map(|_| ()).ok_or(AccessError::OutOfBounds)
     }
 
-    /// A region of somebody else's memory may be mapped for reading only: it is written only if it was
-    /// registered to be.
+    /// Checks that the region may be written: without LOCAL_WRITE its memory may be mapped read-only.
     fn check_write(&self) -> Result<(), AccessError> {
         let allowed = self.access.contains(Access::LOCAL_WRITE);
         allowed.then_some(()).ok_or(AccessError::NotPermitted)
@@ -440,7 +443,7 @@ impl Region {
     }
 }
 
-/// Keys are random already: hashing them again would only cost time.
+/// A hasher that keeps the keys as they are: they are random already.
 #[derive(Debug, Default, Clone, Copy)]
 struct KeyHasher(u64);
 

@@ -1,17 +1,16 @@
-//! Rights as programs write them. IBTA 10.6.3.
+//! Access rights from the flags of verbs. IBTA 10.6.3.
 
 use crate::error::VerbsError;
 use crate::types::Access;
 
 impl Access {
-    /// The flags of a verbs program.
+    /// The rights that the flags of a verbs program ask for.
     ///
-    /// Optional ones (`IBV_ACCESS_OPTIONAL_RANGE`, RELAXED_ORDERING among them) are hints that a
-    /// device may know or not: all are accepted, as is HUGETLB, which only says how the memory is
-    /// mapped.
+    /// Optional flags (`IBV_ACCESS_OPTIONAL_RANGE`, for example RELAXED_ORDERING) are hints that a
+    /// device may ignore; all are accepted. So is HUGETLB, which only says how the memory is mapped.
     ///
     /// # Errors
-    /// Other flags that this engine does not have: ON_DEMAND, and what no version of verbs defines.
+    /// A flag that this engine does not support: ON_DEMAND, or an undefined one.
     pub fn from_verbs(flags: u32) -> Result<Self, VerbsError> {
         const HUGETLB: u32 = 1 << 7;
         const OPTIONAL: u32 = 0x3ff0_0000;

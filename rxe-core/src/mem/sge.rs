@@ -1,4 +1,4 @@
-//! Scatter/gather lists: a message's bytes as pieces of registered regions. IBTA 10.6.6.
+//! Scatter/gather lists: the bytes of a message as pieces of registered regions. IBTA 10.6.6.
 
 use smallvec::SmallVec;
 
@@ -16,18 +16,18 @@ pub struct Sge {
     pub lkey: Key,
 }
 
-/// Most requests have one or two elements; those need no allocation.
+/// A scatter/gather list. Up to two elements, as most requests have, need no allocation.
 pub type SgeList = SmallVec<[Sge; 2]>;
 
 /// The pieces of registered memory that hold some bytes of a message, in order.
 pub(crate) type Spans<S> = SmallVec<[S; 2]>;
 
 impl MemoryGuard<'_> {
-    /// Whether every element of the list may be used for `need`. Empty elements name no memory and
-    /// need no valid key.
+    /// Checks that every element of the list may be used for `need`. Empty elements need no valid
+    /// key.
     ///
     /// # Errors
-    /// Why the first that may not, may not.
+    /// The error of the first element that may not be used.
     pub fn check_list(&self, pd: PdId, list: &[Sge], need: Access) -> Result<(), AccessError> {
         self.find_bad(pd, list, need).map_or(Ok(()), |(_, why)| Err(why))
     }
@@ -40,7 +40,7 @@ impl MemoryGuard<'_> {
         })
     }
 
-    /// The memory of bytes `offset..offset + len` of the message that the list makes up, to be read.
+    /// The memory of bytes `offset..offset + len` of the message in the list, for reading.
     ///
     /// # Errors
     /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
@@ -59,7 +59,7 @@ impl MemoryGuard<'_> {
         Ok(spans)
     }
 
-    /// The same to be written.
+    /// As [`MemoryGuard::gather`], for writing.
     ///
     /// # Errors
     /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
@@ -80,7 +80,7 @@ impl MemoryGuard<'_> {
 }
 
 /// Calls `piece` with key, address and length of each piece of bytes `offset..offset + len` of the
-/// message that the list makes up.
+/// message in the list.
 #[inline]
 fn for_each_piece(
     list: &[Sge],
@@ -110,15 +110,15 @@ fn for_each_piece(
 /// Appends all bytes of the pieces to `out`.
 ///
 /// # Errors
-/// Some of the memory is not there.
+/// Some of the memory is not mapped.
 pub(crate) fn append_spans(spans: &[Span<'_>], out: &mut Vec<u8>) -> Result<(), AccessError> {
     spans.iter().try_for_each(|span| span.append_to(out))
 }
 
-/// Copies `bytes` into the pieces, which hold at least as much.
+/// Copies `bytes` into the pieces, which have room for them.
 ///
 /// # Errors
-/// Some of the memory is not there. What comes before it has been written.
+/// Some of the memory is not mapped. Earlier pieces have been written then.
 pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) -> Result<(), AccessError> {
     for span in spans {
         let (head, rest) = bytes.split_at(span.len().min(bytes.len()));

@@ -1,4 +1,4 @@
-//! Regions and windows by key: what they open, to whom, until when.
+//! Regions and windows: which access a key gives, to whom, and until when.
 
 use super::*;
 
@@ -32,8 +32,8 @@ fn domain_right_and_key_are_checked() {
     assert_eq!(err(PD, Key::new(0x800), Access::empty()), AccessError::UnknownKey);
 }
 
-/// Whatever right is asked for: nothing that can be called without `unsafe` writes memory that was not
-/// registered to be written, or that is not registered at all.
+/// No safe function writes memory that is not registered with a right to write, whatever right is
+/// asked for.
 #[test]
 fn memory_of_others_is_written_only_where_it_is_registered_to_be() {
     let mut bytes = [1; 64];

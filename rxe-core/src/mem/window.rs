@@ -1,5 +1,5 @@
-//! Memory windows: a peer's right to part of a region, given and taken back by work requests.
-//! IBTA 10.6.7.
+//! Memory windows: they give peers access to part of a region, and work requests bind and invalidate
+//! them. IBTA 10.6.7.
 
 use super::{Access, AccessError, PdId};
 use crate::sync::Mutex;
@@ -9,22 +9,22 @@ use crate::types::{Key, Qpn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WindowType {
-    /// Belongs to a protection domain; binding it again gives it another range and key.
+    /// Belongs to a protection domain. Binding it again gives it another range and key.
     Type1 = 1,
-    /// Type 2B: bound to the queue pair that bound it, invalidated by either end.
+    /// Type 2B: belongs to the queue pair that bound it. Either end can invalidate it.
     Type2 = 2,
 }
 
-/// What a window opens. `ibv_mw_bind_info`.
+/// The range and the rights that a window gives. `ibv_mw_bind_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The region's local key.
     pub region: Key,
     /// Address of the first byte in the region.
     pub addr: u64,
-    /// Bytes; 0 takes a type 1 window's binding away.
+    /// Bytes; 0 unbinds a type 1 window.
     pub length: u64,
-    /// What peers may do: only remote rights, and [`Access::ZERO_BASED`] for type 2.
+    /// The rights of peers: only remote rights, and [`Access::ZERO_BASED`] for type 2.
     pub access: Access,
 }
 
@@ -41,15 +41,15 @@ pub enum WindowError {
     OtherPd,
     /// The window is bound to another queue pair.
     OtherQp,
-    /// A type 1 window can be neither zero-based nor invalidated; a type 2 window not bound to
-    /// nothing.
+    /// A type 1 window can not be zero-based and can not be invalidated; a type 2 window can not be
+    /// bound with length 0.
     WrongType,
-    /// The region does not allow it: no such region, no MW_BIND right, rights that it does not
-    /// have itself, zero-based, or too short. C10-73 to C10-75.
+    /// The region does not allow it: there is no such region, it has no MW_BIND right, lacks a right
+    /// that the window asks for, is zero-based, or is too short. C10-73 to C10-75.
     Region,
 }
 
-/// A window as the table holds it. The key changes with each binding in its low 8 bits.
+/// A window in the table. Each binding changes the low 8 bits of its key.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) pd: PdId,
@@ -68,7 +68,7 @@ impl Window {
         Self { pd, kind, state: Mutex::new(State { key, bound: None }) }
     }
 
-    /// Where in which region the peer's range lies, if the window opens all of it for `need`.
+    /// The region and the address in it, if the window gives access to the whole range for `need`.
     pub(super) fn resolve(
         &self,
         pd: PdId,
@@ -97,8 +97,8 @@ impl Window {
         Ok((binding.region, at))
     }
 
-    /// Binds it, under its old key with the low 8 bits of `new_key`. The region, if the binding
-    /// has one, has been checked. Returns the region that it was bound to.
+    /// Binds it; the low 8 bits of its key become those of `new_key`. The caller has checked the
+    /// region, if the binding has one. Returns the region that it was bound to before.
     pub(super) fn bind(
         &self,
         pd: PdId,
@@ -124,7 +124,7 @@ impl Window {
         Ok(before.map(|(binding, _)| binding.region))
     }
 
-    /// Takes a type 2 window's binding away. Returns the region that it was bound to.
+    /// Invalidates a type 2 window. Returns the region that it was bound to.
     pub(super) fn invalidate(&self, qpn: Qpn, key: Key) -> Result<Key, WindowError> {
         let mut state = self.state.lock();
         if state.key != key {

@@ -1,5 +1,5 @@
 //! Two engines with a link between them, in virtual time, for the tests of this crate. The link
-//! carries every packet unless a test's `fate` says otherwise, and remembers all of them.
+//! carries every packet unless a test's `fate` says otherwise, and logs all packets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,10 +51,10 @@ impl Sent {
     }
 }
 
-/// What becomes of a packet: how many copies arrive.
+/// Decides how many copies of a packet arrive.
 pub(crate) type Fate = Box<dyn FnMut(&Sent) -> usize>;
 
-/// What becomes of the order of packets that leave together.
+/// May reorder packets that leave together.
 pub(crate) type Order = Box<dyn FnMut(&mut Vec<Sent>)>;
 
 pub(crate) struct Pair {
@@ -157,7 +157,7 @@ impl Side {
     }
 }
 
-/// The attributes of a connection as most tests want it.
+/// The attributes of a connection in most tests.
 pub(crate) fn attributes() -> QpAttr {
     QpAttr {
         qp_access_flags: ALL,
@@ -177,12 +177,12 @@ impl Pair {
         Self::with(&attributes(), QpCap::default())
     }
 
-    /// The same with these attributes on both sides.
+    /// Two connected sides in RTS with these attributes.
     pub(crate) fn with(attr: &QpAttr, cap: QpCap) -> Self {
         Self::of(QpType::Rc, attr, cap, false)
     }
 
-    /// Two connected sides of a service, with shared receive queues or not.
+    /// Two connected sides of a service. `srq`: with shared receive queues.
     pub(crate) fn of(service: QpType, attr: &QpAttr, cap: QpCap, srq: bool) -> Self {
         let other = if service == QpType::XrcSend { QpType::XrcRecv } else { service };
         let gid = |last| Gid::from(std::net::Ipv4Addr::new(10, 0, 0, last));
@@ -194,14 +194,14 @@ impl Pair {
             order: Box::new(|_| ()),
             log: Vec::new(),
         };
-        // PSNs that wrap soon.
+        // The PSNs of one side wrap soon.
         let (psn_a, psn_b) = (Psn::new(0xff_fffd), Psn::new(0x00_0100));
         connect(&mut pair.a, attr, gid(2), 0x12, psn_a, psn_b);
         connect(&mut pair.b, attr, gid(1), 0x11, psn_b, psn_a);
         pair
     }
 
-    /// Lets both engines work until nobody has anything to send, at the present time.
+    /// Runs both engines until neither has anything to send. Time does not pass.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
             let forward = self.carry(true);
@@ -231,7 +231,7 @@ impl Pair {
         timers.into_iter().flatten().min()
     }
 
-    /// Moves what one side has to send to the other. Whether there was anything.
+    /// Carries the packets of one side to the other. Returns whether there were any.
     fn carry(&mut self, forward: bool) -> bool {
         let (from, to) =
             if forward { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
@@ -248,7 +248,7 @@ impl Pair {
         for sent in packets {
             let copies = (self.fate)(&sent);
             for _ in 0..copies {
-                // Every other packet as a UDP socket would show it.
+                // Every other packet arrives without an IP ID, as on a UDP socket.
                 let hidden = NetHeader { id: IpId::Hidden, ..sent.net };
                 let net = if self.log.len().is_multiple_of(2) { sent.net } else { hidden };
                 to.engine.handle_frame(self.now, &Frame::single(net, &sent.bytes));
@@ -264,7 +264,7 @@ impl Pair {
         sent.map(|sent| sent.packet().opcode()).collect()
     }
 
-    /// Hands a packet to the second side, as if from the first.
+    /// Delivers a packet, as if its sender had sent it again.
     pub(crate) fn inject(&mut self, sent: &Sent) {
         let to = if sent.forward { &mut self.b } else { &mut self.a };
         to.engine.handle_frame(self.now, &Frame::single(sent.net, &sent.bytes));

@@ -1,21 +1,21 @@
-//! For whom a packet to QP1 is. IBTA 13.4, 12.6.
+//! Finds the process that a packet to QP1 is for. IBTA 13.4, 12.6.
 //!
-//! A connection's local communication ID has the block of its process in its high 8 bits, so every
-//! message of the communication manager but the first of a conversation tells by itself which
-//! process it is for; the first names a service.
+//! The high 8 bits of a connection's local communication ID are the block of its process. So every
+//! message of the communication manager names its process, except for the first message of a
+//! conversation, which names a service.
 
-/// For whom a packet is.
+/// The recipient of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum For {
     /// The process that has this block.
     Block(u8),
-    /// Whoever listens to this service.
+    /// The process that listens on this service.
     Service(u64),
-    /// Anybody: it will be refused, or answered in the same way by all.
+    /// Any process: all would refuse it or answer it in the same way.
     Anybody,
 }
 
-/// BTH and DETH stand in front of a management datagram, whose own header has 24 bytes.
+/// The offset of the management datagram: it follows BTH and DETH. Its own header has 24 bytes.
 const MAD: usize = 12 + 8;
 const BODY: usize = MAD + 24;
 const CLASS_CM: u8 = 0x07;
@@ -24,7 +24,7 @@ const REQ: u16 = 0x0010;
 const SIDR_REQ: u16 = 0x0017;
 const SIDR_REP: u16 = 0x0018;
 
-/// For whom this packet, from BTH to ICRC, to QP1 is.
+/// The recipient of a packet to QP1. `packet` is everything from BTH to ICRC.
 pub(super) fn destination(packet: &[u8]) -> For {
     route(packet).unwrap_or(For::Anybody)
 }
@@ -39,7 +39,8 @@ fn route(packet: &[u8]) -> Option<For> {
             let service = packet.get(BODY + 8..BODY + 16)?.try_into().ok()?;
             For::Service(u64::from_be_bytes(service))
         }
-        // The request ID of the asker; elsewhere the receiver's ID stands second.
+        // A SIDR_REP begins with the request ID of the process that asked. In other messages the
+        // receiver's ID is the second field.
         SIDR_REP => For::Block(*packet.get(BODY)?),
         _ => For::Block(*packet.get(BODY + 4)?),
     })

@@ -1,11 +1,12 @@
-//! A device's part in the groups of its addresses: the blocks of queue pair numbers that it has
-//! leased, and its sockets.
+//! What a device has on its shared addresses: the blocks of queue pair numbers that it has leased,
+//! and its sockets.
 //!
 //! Invariants:
-//! - Whoever waits for other processes holds `adding`, never `state`: what a device needs while it
-//!   works ([`PortGroups::leave`], [`PortGroups::take_ready`]) waits for nobody.
-//! - A block is this device's on all of its addresses, but on those that it could not enter and on
-//!   those that were not there when it was leased.
+//! - A thread that waits for other processes holds `adding`, never `state`. So the calls that a
+//!   device makes while it works ([`PortGroups::leave`], [`PortGroups::take_ready`]) never wait for other
+//!   processes.
+//! - A device has each of its blocks on all its addresses, except on those that it could not enter
+//!   and on those that were added after the lease.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,15 +30,15 @@ use crate::udp::socket::UdpSocket;
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
 /// that it has leased in them.
 ///
-/// What may have to wait for these processes is done here, by any thread, without the backend
-/// ([`crate::Sharing::share`]); what has come of it works from the next
+/// Calls that may wait for these processes are made here, on any thread, without the backend
+/// ([`crate::Sharing::share`]). The backend uses their results from the next
 /// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`] on.
 #[derive(Debug)]
 pub struct PortGroups {
     scope: u32,
     directory: Arc<Directory>,
     control: ControlSockets,
-    /// One at a time enters addresses or leases blocks.
+    /// Held while a thread enters addresses or leases blocks.
     adding: Mutex<()>,
     state: Mutex<State>,
     closed: AtomicBool,
@@ -45,25 +46,25 @@ pub struct PortGroups {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order in which they were leased.
+    /// The leased blocks, in order of their leases.
     blocks: Vec<u8>,
     entered: BTreeMap<IpAddr, Entered>,
-    /// The backend has not taken them up yet. What is here is complete: nothing takes it back but
-    /// leaving the address.
+    /// Endpoints that the backend has not taken up yet. They are complete: only leaving the address
+    /// removes them.
     ready: Vec<Endpoint>,
-    /// What could not be entered, and the backend has not been told of.
+    /// Addresses that could not be entered, of which the backend has not been told yet.
     failed: Vec<(IpAddr, NetError)>,
 }
 
 #[derive(Debug)]
 struct Entered {
-    /// Up to the highest of `blocks`.
+    /// The group's sockets, up to the highest block in `blocks`.
     group: Group,
     blocks: Blocks,
 }
 
 impl State {
-    /// The backend may have these, but those on addresses that were left meanwhile.
+    /// Gives these endpoints to the backend, except those on addresses that were left meanwhile.
     fn make_ready(&mut self, endpoints: impl Iterator<Item = Endpoint>) {
         let Self { entered, ready, .. } = self;
         let has = |e: &Endpoint| entered.get(&e.address()).is_some_and(|on| on.blocks.has(e.block));
@@ -72,11 +73,11 @@ impl State {
 }
 
 impl PortGroups {
-    /// Leases a block on these addresses of the interface with index `scope`, and takes part in
-    /// their groups. An address that is not there is left out; the reason comes back if none is.
+    /// Leases a block on these addresses of the interface with index `scope`, and joins their groups.
+    /// An address that the interface does not have is left out.
     ///
     /// # Errors
-    /// Some address can not be shared, or none is there, or all blocks are taken.
+    /// An address can not be shared, the interface has none of them, or all blocks are taken.
     pub(crate) fn open(
         addresses: &[IpAddr],
         scope: u32,
@@ -97,24 +98,24 @@ impl PortGroups {
     /// Leases one more block, on all addresses.
     ///
     /// # Errors
-    /// All blocks are taken, or another process does not let this one have its sockets.
+    /// All blocks are taken, or another process does not hand over its sockets.
     pub fn lease(&self) -> Result<u8, NetError> {
         self.lease_on(None)
     }
 
-    /// Takes part in the groups of those of these addresses on which it does not yet. What is wrong
-    /// with one that can not be shared is said by [`crate::Sharing::set_addresses`].
+    /// Joins the groups of those addresses that it has not joined. If an address can not be shared,
+    /// [`crate::Sharing::set_addresses`] returns the error.
     pub fn enter(&self, addresses: &[IpAddr]) {
         self.state().failed.clear();
         self.enter_rest(addresses);
     }
 
-    /// Whether [`PortGroups::enter`] has something to do for these.
+    /// Whether [`PortGroups::enter`] has something to do for these addresses.
     pub fn lacks_any(&self, addresses: &[IpAddr]) -> bool {
         !self.lacks(addresses).is_empty()
     }
 
-    /// The same, but for those that it has tried already.
+    /// As [`Share::enter`], without the addresses that it has tried already.
     pub(crate) fn enter_rest(&self, addresses: &[IpAddr]) {
         if self.lacks(addresses).is_empty() {
             return;
@@ -148,7 +149,7 @@ impl PortGroups {
         }
     }
 
-    /// Those of these addresses that lack blocks and have not been tried, and which.
+    /// The addresses that lack blocks and have not been tried, with the blocks that they lack.
     fn lacks(&self, addresses: &[IpAddr]) -> Vec<(IpAddr, Blocks)> {
         let state = self.state();
         let tried = |address| state.failed.iter().any(|(a, _)| *a == address);
@@ -159,11 +160,11 @@ impl PortGroups {
         lack.filter(|(_, blocks): &(_, Blocks)| !blocks.is_empty()).collect()
     }
 
-    /// On these addresses, which are new, or on those that are entered.
+    /// Leases a block on the addresses `new`, or on the entered ones if that is `None`.
     fn lease_on(&self, new: Option<&[IpAddr]>) -> Result<u8, NetError> {
         let _adding = self.adding();
         let mut addresses = new.map_or_else(|| self.addresses(), <[_]>::to_vec);
-        // In the same order in all processes, so that none waits for one that waits for it.
+        // All processes lock addresses in the same order, so there is no deadlock.
         addresses.sort_unstable();
         addresses.dedup();
         let addrs: Vec<_> = addresses.iter().map(|a| self.scoped(*a)).collect();
@@ -193,8 +194,8 @@ impl PortGroups {
         }
     }
 
-    /// Takes a place in an address's group; the address is locked. `None` if it is not `new` and has
-    /// been left meanwhile.
+    /// Joins the group of an address, which is locked. `None` if the address is not `new` and was left
+    /// meanwhile.
     fn join(
         &self,
         addr: ScopedAddr,
@@ -227,12 +228,12 @@ impl PortGroups {
         Ok(Some(Endpoint { addr, block, group, inbox: leased.inbox }))
     }
 
-    /// Undoes what [`PortGroups::join`] has done for a block.
+    /// Undoes [`PortGroups::join`] for a block.
     fn take_back(&self, block: u8) {
         let mut state = self.state();
         state.entered.retain(|_, entered| {
             entered.blocks = entered.blocks.iter().filter(|b| *b != block).collect();
-            // Who holds a socket that is no block's keeps others from the group.
+            // A socket without a block would keep other processes out of the group.
             let sockets = entered.blocks.iter().last().map_or(0, |last| usize::from(last) + 1);
             entered.group = entered.group[..sockets].into();
             sockets > 0
@@ -251,27 +252,28 @@ impl PortGroups {
         self.directory.tidy(&self.scoped(address));
     }
 
-    /// The endpoints that are new since this was last asked.
+    /// The endpoints that are new since the last call.
     pub(crate) fn take_ready(&self) -> Vec<Endpoint> {
         std::mem::take(&mut self.state().ready)
     }
 
-    /// Why an address could not be entered since this was last asked. They may be tried again.
+    /// The first error since the last call of an address that could not be entered. The addresses may
+    /// be tried again.
     pub(crate) fn take_failed(&self) -> Option<NetError> {
         self.state().failed.drain(..).next().map(|(_, e)| e)
     }
 
-    /// The blocks of QPNs that this device alone has, the first one first.
+    /// The blocks of QPNs that only this device has, in order of their leases.
     pub fn blocks(&self) -> Vec<u8> {
         self.state().blocks.clone()
     }
 
-    /// The first of them.
+    /// The first leased block.
     pub(crate) fn block(&self) -> u8 {
         self.state().blocks.first().copied().expect("one was leased at the beginning")
     }
 
-    /// Whether this block is this device's on this address.
+    /// Whether this device has the block on this address.
     pub(crate) fn has(&self, address: IpAddr, block: u8) -> bool {
         self.state().entered.get(&address).is_some_and(|entered| entered.blocks.has(block))
     }
@@ -281,7 +283,7 @@ impl PortGroups {
         self.state().entered.keys().copied().collect()
     }
 
-    /// Gives everything back, and waits for nobody any more.
+    /// Gives everything back, and ends all waits for other processes.
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let mut state = self.state();
@@ -294,7 +296,7 @@ impl PortGroups {
         }
     }
 
-    /// Waits until nobody else is about to join this address's group.
+    /// Locks an address: waits until no other process is joining its group.
     fn lock(&self, addr: &ScopedAddr) -> Result<Lock, NetError> {
         crate::may_block("waiting for an address's lock");
         let deadline = self.deadline(2 * TIMEOUT);
@@ -311,12 +313,12 @@ impl PortGroups {
         }
     }
 
-    /// What others forward to this device, and what it forwards to them.
+    /// The forwarding of packets between this device and other processes.
     pub(crate) fn forwarding(&self) -> Result<Forwarding, NetError> {
         Forwarding::new(Arc::clone(&self.directory), self.scope)
     }
 
-    /// Where the process that has leased this block is offered shared memory; `None` if this one can
+    /// The socket on which the owner of this block accepts shared memory; `None` if this process can
     /// share with nobody.
     pub(crate) fn memory(&self, address: IpAddr, block: u8) -> Option<PathBuf> {
         self.directory.memory(&self.scoped(address), block)
@@ -334,17 +336,18 @@ impl PortGroups {
         self.adding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is whole whatever panicked.
+    /// Locks the state. It is consistent even if a thread has panicked.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A backend's handle of its [`PortGroups`]: gives everything back when dropped, whoever else has it.
+/// A backend's handle of a [`PortGroups`]. It gives everything back when dropped, even if others still
+/// the port groups.
 pub(crate) struct Handle(Arc<PortGroups>);
 
 impl Handle {
-    /// For those who enter and lease.
+    /// The port groups, for threads that enter addresses or lease blocks.
     pub(crate) fn port_groups(&self) -> Arc<PortGroups> {
         Arc::clone(&self.0)
     }
@@ -364,14 +367,15 @@ impl Drop for Handle {
     }
 }
 
-/// The sockets that make a lease on one address.
+/// The sockets of a lease on one address.
 struct Leased {
     control: Option<UnixSocket>,
     inbox: Option<UnixSocket>,
 }
 
 impl Leased {
-    /// The address is locked. [`io::ErrorKind::AddrInUse`] if another process has the block.
+    /// Binds the sockets of a block on an address, which is locked. [`io::ErrorKind::AddrInUse`] if
+    /// another process has the block.
     fn bind(directory: &Directory, addr: &ScopedAddr, block: u8) -> io::Result<Self> {
         let control = directory.control(addr, block);
         let control = control.map(|path| UnixSocket::listen(&path, Rights::Refused)).transpose()?;
@@ -381,7 +385,7 @@ impl Leased {
     }
 }
 
-/// Takes the lowest block that is free on all of these addresses, which are locked.
+/// Leases the lowest block that is free on all these addresses, which are locked.
 fn lease(directory: &Directory, addrs: &[ScopedAddr]) -> Result<(u8, Vec<Leased>), NetError> {
     for block in BLOCKS {
         let leased: io::Result<Vec<_>> =

@@ -1,5 +1,5 @@
-//! A classic BPF program that lets through UDP to port 4791 of our addresses and our queue pairs,
-//! and nothing else, so that a busy host's other traffic costs this process nothing.
+//! A classic BPF program that accepts only UDP to port 4791 of our addresses and our queue pairs, so
+//! that other traffic of a busy host costs this process nothing.
 
 use std::net::IpAddr;
 
@@ -20,11 +20,11 @@ const JEQ_K: u16 = 0x15;
 const JA: u16 = 0x05;
 const RET_K: u16 = 0x06;
 
-/// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, wherever it stands.
+/// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, wherever it is in the frame.
 const PROTOCOL: u32 = 0xffff_f000;
 const WHOLE: u32 = u32::MAX;
 
-/// Where the destination QPN's high 8 bits stand after the IP header: UDP, then BTH.
+/// The offset of the destination QPN's high 8 bits behind the IP header: UDP, then BTH.
 #[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
 const BLOCK: u32 = 8 + QPN_BLOCK as u32;
 
@@ -39,7 +39,7 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
     p
 }
 
-/// `part`, jumped over unless the accumulator is `value`.
+/// Runs `part` only if the accumulator is `value`.
 fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
     let over = u32::try_from(part.len()).unwrap_or(u32::MAX);
     let mut p = vec![jump(value, 1, 0), op(JA, over)];
@@ -75,7 +75,7 @@ fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     p.extend(one_or_drop(blocks));
     for address in addresses {
         if let IpAddr::V6(address) = address {
-            // Four words, each a load and a comparison; whoever fails goes to the next address.
+            // Each of the four words is loaded and compared. On a mismatch the next address is tried.
             for (word, left) in address.octets().chunks_exact(4).zip([7, 5, 3, 1]) {
                 let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
                 let at = ip + 24 + 2 * (7 - u32::from(left));
@@ -92,10 +92,10 @@ fn or_drop(value: u32) -> [sock_filter; 2] {
     [jump(value, 1, 0), op(RET_K, 0)]
 }
 
-/// Goes on if the accumulator is one of these.
+/// Continues if the accumulator is one of these, and drops the packet otherwise.
 fn one_or_drop(blocks: Blocks) -> Vec<sock_filter> {
     let last = blocks.iter().count();
-    // There are 255 at most, so a jump from the first leads beyond the last.
+    // There are at most 255 blocks, so a jump from the first can pass the last.
     let to = |at: usize| u8::try_from(last - at).unwrap_or(u8::MAX);
     let mut p: Vec<_> =
         blocks.iter().enumerate().map(|(at, block)| jump(block.into(), to(at), 0)).collect();

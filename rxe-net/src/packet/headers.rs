@@ -1,5 +1,5 @@
-//! What stands before a payload on a packet socket: a virtio header that tells the kernel how to
-//! segment, Ethernet, IP and UDP. On the stack, and once for a whole burst.
+//! The headers of a payload on a packet socket: a virtio header that tells the kernel how to
+//! segment, Ethernet, IP and UDP. They are on the stack, and made once for a whole burst.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub(super) const ETHERNET: usize = 14;
 pub(super) const VNET: usize = 10;
 
 const UDP: usize = 8;
-/// Where in a UDP header its checksum stands.
+/// The offset of the checksum in a UDP header.
 const UDP_CHECKSUM: usize = 6;
 const PROTOCOL_UDP: u8 = 17;
 
@@ -30,28 +30,29 @@ pub(super) fn ethertype(ip: IpAddr) -> u16 {
 /// The headers of one packet, or of a burst that the kernel segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
-    /// Virtio header and Ethernet header, as far as there are any.
+    /// The virtio header and the Ethernet header, if there are any.
     front: [u8; VNET + ETHERNET],
     front_from: usize,
     ip: IpUdpHeader,
 }
 
 impl Headers {
-    /// Of a packet that the kernel routes. RoCEv2 has no UDP checksum over IPv4; IPv6 wants one.
+    /// Headers of a packet that the kernel routes. RoCEv2 has no UDP checksum over IPv4; IPv6 needs
+    /// one.
     pub(super) fn routed(net: &NetHeader, payload: &[u8]) -> Self {
         let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
         let ip = IpUdpHeader::new(net, UDP_PORT, checksum, payload);
         Self { front: [0; VNET + ETHERNET], front_from: VNET + ETHERNET, ip }
     }
 
-    /// Of a packet for an Ethernet, without a virtio header.
+    /// Headers of an Ethernet packet, without a virtio header.
     pub(super) fn plain(net: &NetHeader, payload: &[u8], src: [u8; 6], dst: [u8; 6]) -> Self {
         Self::routed(net, payload).on_ethernet(net, src, dst)
     }
 
-    /// Of packets of `segment` bytes for an Ethernet (`None`: one packet), with a virtio header.
-    /// Where there is to be a UDP checksum (IPv6, and whatever is segmented) the kernel or the
-    /// device completes it.
+    /// Headers of Ethernet packets of `segment` bytes (`None`: one packet), with a virtio header. If
+    /// there must be a UDP checksum (for IPv6 and for segmented runs), the kernel or the device
+    /// completes it.
     pub(super) fn offloaded(
         net: &NetHeader,
         payload: &[u8],
@@ -84,7 +85,7 @@ impl Headers {
         headers
     }
 
-    /// What comes before IP, and IP and UDP.
+    /// The headers before IP; then IP and UDP.
     pub(super) fn parts(&self) -> [&[u8]; 2] {
         [&self.front[self.front_from..], self.ip.as_bytes()]
     }
@@ -99,8 +100,8 @@ impl Headers {
     }
 }
 
-/// Takes the virtio header off: bytes per segment, 0 if the frame is one packet, and the frame.
-/// `None` for what is no UDP.
+/// Removes the virtio header. Returns the bytes per segment (0 if the frame is one packet) and the
+/// frame; `None` if it is no UDP.
 pub(super) fn parse_vnet(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (vnet, frame) = bytes.split_first_chunk::<VNET>()?;
     match vnet[1] & !VNET_GSO_ECN {
@@ -110,12 +111,12 @@ pub(super) fn parse_vnet(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Lengths in a burst are at most 65,535.
+/// A length in a header. Lengths in a burst are at most 65,535.
 fn number(n: usize) -> [u8; 2] {
     u16::try_from(n).unwrap_or(0).to_ne_bytes()
 }
 
-/// The sum over what of the IP header UDP's checksum covers, not inverted. RFC 768, 8200, 1071.
+/// The sum over the pseudo header of UDP's checksum, not inverted. RFC 768, 8200, 1071.
 fn pseudo_sum(net: &NetHeader, udp_len: usize) -> u16 {
     let words = |octets: &[u8]| -> u32 {
         octets.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum()

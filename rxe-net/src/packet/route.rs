@@ -1,9 +1,9 @@
-//! How to reach an address: which interface, and whose Ethernet address. The kernel's routing and
-//! neighbour tables tell (rtnetlink(7)); the answers are kept for a short while.
+//! How to reach an address: the interface and the Ethernet address of the next hop. They come from
+//! the kernel's routing and neighbour tables (rtnetlink(7)), and are cached for a short time.
 //!
-//! Asking may sleep (the kernel looks while other changes of the network are kept waiting), so a
-//! thread asks ([`Resolver`]). Until it has the answer, packets go through the kernel, which finds
-//! the way itself and keeps some of them until it knows the neighbour.
+//! A request to the kernel may sleep, because it waits for other changes of the network set-up. So a
+//! thread makes it ([`Resolver`]). Until the answer is there, packets go through the kernel, which
+//! routes them itself and keeps some of them until it knows the neighbour.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 use crate::netlink::{self, attributes, u16_at, u32_at};
 use crate::sys::thread::spawn_thread;
 
-/// Where to put a frame.
+/// How a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     /// To this Ethernet address, out of the interface of this number.
     Direct { interface: u32, mac: [u8; 6] },
-    /// Only the kernel knows yet (or at all): let it route the packet, and find the neighbour.
+    /// The path is not known: the kernel routes the packet and finds the neighbour.
     Kernel,
 }
 
-/// Paths lately used.
+/// Paths that were used recently.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     known: HashMap<IpAddr, Known>,
@@ -34,27 +34,27 @@ pub(super) struct Paths {
 #[derive(Debug)]
 struct Known {
     path: Path,
-    /// It is to be asked for again then.
+    /// When it must be requested again.
     until: Instant,
-    /// It has been asked for.
+    /// It has been requested.
     asked: bool,
 }
 
-/// A path is used this long. Then one burst goes through the kernel, which so notices that the
-/// neighbour is in use and whether it is still there.
+/// How long a path is used. Then one burst goes through the kernel, which so learns that the neighbour
+/// is in use, and checks that it is still there.
 const PATH_TTL: Duration = Duration::from_secs(1);
-/// An answer that there is no neighbour yet is believed this long.
+/// How long the answer "there is no neighbour yet" is cached.
 const NO_PATH_TTL: Duration = Duration::from_millis(2);
-/// Destinations kept at most; far more than one engine talks to.
+/// The most destinations in the cache; far more than one engine has peers.
 const MAX_DESTINATIONS: usize = 4096;
-/// Questions that wait at most. What is not asked now is asked with the next burst.
-const MAX_QUESTIONS: usize = 256;
+/// The most requests that wait. A request that finds no room is made again with the next burst.
+const MAX_REQUESTS: usize = 256;
 
 impl Paths {
     /// The path to `dst`, whose link-local addresses are on the interface `scope`. Never waits.
     pub(super) fn to(&mut self, dst: IpAddr, scope: u32) -> Path {
         if dst.is_multicast() {
-            // The kernel also brings them to the others on this host.
+            // The kernel also delivers multicast to the other sockets on this host.
             return Path::Kernel;
         }
         self.take_answers();
@@ -74,12 +74,12 @@ impl Paths {
         Path::Kernel
     }
 
-    /// What was known of `dst` did not work.
+    /// Removes the path to `dst`: it did not work.
     pub(super) fn forget(&mut self, dst: IpAddr) {
         self.known.remove(&dst);
     }
 
-    /// Whether the question will be answered.
+    /// Requests a path. Returns whether there will be an answer.
     fn ask(&mut self, dst: IpAddr, scope: u32) -> bool {
         if self.resolver.is_none() {
             // Without a thread the kernel routes everything.
@@ -96,7 +96,7 @@ impl Paths {
         let now = Instant::now();
         for (dst, path) in std::mem::take(&mut resolver.0.lock().answers) {
             let keep = if path == Path::Kernel { NO_PATH_TTL } else { PATH_TTL };
-            // What has been forgotten meanwhile is asked for anew.
+            // A destination that was removed meanwhile is requested again.
             if let Some(known) = self.known.get_mut(&dst) {
                 *known = Known { path, until: now + keep, asked: false };
             }
@@ -111,7 +111,7 @@ struct Resolver(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is a question, or the thread is to end.
+    /// There is a request, or the thread must end.
     changed: Condvar,
     /// There are answers.
     answered: AtomicBool,
@@ -120,7 +120,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     /// Destinations, and the interfaces of link-local ones.
-    questions: VecDeque<(IpAddr, u32)>,
+    requests: VecDeque<(IpAddr, u32)>,
     answers: Vec<(IpAddr, Path)>,
     closed: bool,
 }
@@ -129,18 +129,18 @@ impl Resolver {
     fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        // Nobody waits for its end.
+        // Nobody joins the thread.
         let _ = spawn_thread("rxe-resolver", move || theirs.run(resolve))?;
         Ok(Self(shared))
     }
 
-    /// `false` if too many questions wait.
+    /// Queues a request. Returns `false` if too many wait.
     fn ask(&self, dst: IpAddr, scope: u32) -> bool {
         let mut state = self.0.lock();
-        if state.questions.len() >= MAX_QUESTIONS {
+        if state.requests.len() >= MAX_REQUESTS {
             return false;
         }
-        state.questions.push_back((dst, scope));
+        state.requests.push_back((dst, scope));
         drop(state);
         self.0.changed.notify_one();
         true
@@ -161,12 +161,12 @@ impl Shared {
             if state.closed {
                 return;
             }
-            let Some((dst, scope)) = state.questions.pop_front() else {
+            let Some((dst, scope)) = state.requests.pop_front() else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(state);
-            // Not being able to ask is no worse than not being told.
+            // Without an answer the kernel routes the packets.
             let path = resolve(dst, scope).unwrap_or(Path::Kernel);
             state = self.lock();
             state.answers.push((dst, path));
@@ -207,8 +207,8 @@ fn resolve(dst: IpAddr, scope: u32) -> io::Result<Path> {
                 Ok(neighbour(gateway.unwrap_or(dst), interface)?
                     .map_or(Path::Kernel, |mac| Path::Direct { interface, mac }))
             }
-            // To this host above all: a frame put onto loopback from outside the IP layer would
-            // be taken for a forged one, unless a packet socket is its receiver.
+            // This includes packets to this host: the IP layer takes a frame that a packet socket
+            // puts onto loopback for a forged one.
             _ => Ok(Path::Kernel),
         };
     }
@@ -220,7 +220,7 @@ struct Route {
     kind: u8,
     interface: u32,
     gateway: Option<IpAddr>,
-    /// The gateway's address is of the other family.
+    /// The gateway's address has the other family.
     foreign: bool,
 }
 
@@ -320,17 +320,17 @@ mod tests {
         assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (Path::Kernel, Path::Kernel));
         answer.send(direct(1)).unwrap();
         until(&mut paths, direct(1));
-        // When it is old, one burst goes through the kernel, and the others as before.
+        // When the path is old, one burst goes through the kernel, and the others as before.
         paths.known.get_mut(&dst).unwrap().until = Instant::now();
         assert_eq!(paths.to(dst, 3), Path::Kernel);
         assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (direct(1), direct(1)));
         answer.send(direct(2)).unwrap();
         until(&mut paths, direct(2));
-        // Questions are bounded.
+        // The number of requests is bounded.
         for n in 0..5000u32 {
             paths.to(Ipv4Addr::from(n).into(), 3);
         }
-        assert!(shared.lock().questions.len() <= MAX_QUESTIONS);
+        assert!(shared.lock().requests.len() <= MAX_REQUESTS);
         assert!(paths.known.len() <= MAX_DESTINATIONS);
         drop(paths);
         let _ = answer.send(Path::Kernel);

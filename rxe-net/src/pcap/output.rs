@@ -1,8 +1,7 @@
-//! The thread that writes a capture's file, so that whoever captures a packet never waits for a
-//! disk.
+//! The thread that writes a capture's file, so that traffic never waits for a disk.
 //!
-//! Invariants: the queue is bounded, and its users ask for room before they make what goes in;
-//! bytes reach the file in the order in which they were queued.
+//! Invariants: the queue is bounded, and its users ask for room before they queue bytes; bytes reach
+//! the file in the order in which they were queued.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,19 +10,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::blocking::may_block;
 use crate::sys::thread::spawn_thread;
 
-/// Bytes that may wait for the file.
+/// How many bytes may wait to be written.
 pub(super) const CAPACITY: usize = 32 << 20;
 
-/// The way to the thread. The thread ends when this is closed or dropped, and all is written.
+/// A handle of the thread. When it is closed or dropped, the thread writes what is queued and ends.
 pub(super) struct Output(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Something has been queued, or is to end.
+    /// Something was queued, or the thread must end.
     queued: Condvar,
-    /// All is written.
+    /// Everything is written.
     idle: Condvar,
-    /// Bytes that may wait.
+    /// How many bytes may wait.
     capacity: usize,
     /// The process that the thread is in: a forked child has none.
     process: u32,
@@ -32,13 +31,13 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Piece>,
-    /// Bytes in the queue, and those that are being written.
+    /// Bytes in the queue and bytes being written.
     bytes: usize,
     /// The thread is writing.
     writing: bool,
-    /// The capture has ended: so does the thread, when all is written.
+    /// The capture has ended; the thread ends when everything is written.
     closed: bool,
-    /// There is no thread any more.
+    /// The thread has ended.
     ended: bool,
     failed: Option<String>,
 }
@@ -65,12 +64,12 @@ impl Output {
             process: std::process::id(),
         });
         let theirs = Arc::clone(&shared);
-        // It ends by itself; waiting for it is `flush`.
+        // Nobody joins the thread; `flush` waits until it has written everything.
         let _ = spawn_thread("rxe-pcap", move || theirs.run(out, &name))?;
         Ok(Self(shared))
     }
 
-    /// Whether so many more bytes fit into the queue.
+    /// Whether `bytes` more bytes fit into the queue.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.0.lock().bytes + bytes <= self.0.capacity
     }
@@ -84,18 +83,18 @@ impl Output {
         self.0.queued.notify_one();
     }
 
-    /// Writes a line to stderr when what is queued before it is in the file.
+    /// Writes a line to stderr when everything queued before it is in the file.
     pub(super) fn say(&self, line: String) {
         self.0.lock().queue.push_back(Piece::Say(line));
         self.0.queued.notify_one();
     }
 
-    /// Why the file could not be written, if so.
+    /// The error if the file could not be written.
     pub(super) fn failed(&self) -> Option<String> {
         self.0.lock().failed.clone()
     }
 
-    /// Waits until all that is queued is in the file.
+    /// Waits until everything queued is in the file.
     pub(super) fn flush(&self) {
         if std::process::id() != self.0.process {
             return;
@@ -105,9 +104,9 @@ impl Output {
         drop(self.0.idle.wait_while(self.0.lock(), busy));
     }
 
-    /// Nothing more will be queued.
+    /// Ends the thread when everything queued is in the file.
     pub(super) fn close(&self) {
-        // A forked child may find the lock held by a thread that it has not.
+        // In a forked child the lock may be held by a thread that does not exist there.
         if std::process::id() == self.0.process {
             self.0.lock().closed = true;
             self.0.queued.notify_one();
@@ -121,7 +120,7 @@ impl Drop for Output {
     }
 }
 
-/// Marks the end of the thread, whatever ends it.
+/// Marks the end of the thread, also if it panics.
 struct End<'s>(&'s Shared);
 
 impl Drop for End<'_> {
@@ -148,7 +147,7 @@ impl Shared {
                     Piece::Bytes(bytes) if skip => (bytes.len(), Ok(())),
                     Piece::Bytes(bytes) => (bytes.len(), out.write_all(bytes)),
                     Piece::Say(line) => {
-                        // Where nobody reads stderr this is lost; the status says it, too.
+                        // If stderr is closed, the line is lost; the status says the same.
                         let _ = io::stderr().write_all(line.as_bytes());
                         (0, Ok(()))
                     }

@@ -1,5 +1,5 @@
-//! Captures read back: pcap (microseconds and nanoseconds) and pcapng, in either byte order.
-//! Lengths in the file are not trusted.
+//! Reads captures: pcap (with microseconds or nanoseconds) and pcapng, in either byte order. Lengths
+//! in the file are not trusted.
 
 use std::fs;
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::NetError;
 /// A packet of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// When, since 1970. Zero where the file does not say.
+    /// The time since 1970; zero if the file does not say.
     pub at: Duration,
-    /// What is captured of the Ethernet frame.
+    /// The captured bytes of the Ethernet frame.
     pub frame: Vec<u8>,
     /// Bytes that the frame had on the wire.
     pub original_len: usize,
-    /// Which way it went, if the file says so.
+    /// Its direction, if the file says so.
     pub direction: Option<Direction>,
-    /// What is remarked about it.
+    /// Its comments.
     pub comments: Vec<String>,
 }
 
@@ -42,8 +42,10 @@ impl PcapReader {
         Self::parse(&bytes).map_err(|what| file(std::io::Error::other(what)))
     }
 
-    /// Reads what stands in a file; says what is wrong if it is no capture of Ethernet frames.
-    /// A file that breaks off gives the packets before the break.
+    /// Parses the bytes of a file. If the file ends within a packet, returns the packets before it.
+    ///
+    /// # Errors
+    /// The file is no capture of Ethernet frames; the text says why.
     pub fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let magic = bytes.first_chunk().ok_or("not a capture: too short")?;
         let (swapped, nanos) = match u32::from_ne_bytes(*magic) {
@@ -62,7 +64,7 @@ impl PcapReader {
         &self.packets
     }
 
-    /// The file breaks off within a packet, as it does when its writer was killed.
+    /// Whether the file ends within a packet, as after its writer was killed.
     pub fn truncated(&self) -> bool {
         self.truncated
     }
@@ -94,7 +96,7 @@ fn parse_pcap(order: Order, nanos: bool, bytes: &[u8]) -> Result<PcapReader, &'s
     const FILE_HEADER: usize = 24;
     const PACKET_HEADER: usize = 16;
     let link = order.u32(bytes, 20).ok_or("a pcap file that ends in its header")?;
-    // Above 16 bits stand flags.
+    // The upper 16 bits are flags.
     if link & 0xffff != u32::from(ETHERNET) {
         return Err("a capture of something else than Ethernet");
     }
@@ -125,7 +127,7 @@ fn parse_pcap(order: Order, nanos: bool, bytes: &[u8]) -> Result<PcapReader, &'s
     Ok(reader)
 }
 
-/// What an interface block says: nanoseconds per tick as a fraction.
+/// The clock of an interface: nanoseconds per tick, as a fraction.
 #[derive(Clone, Copy)]
 struct Clock {
     ticks_per_second: u64,
@@ -151,7 +153,7 @@ fn parse_pcapng(bytes: &[u8]) -> Result<PcapReader, &'static str> {
     let mut reader = PcapReader::default();
     let mut rest = bytes;
     while !rest.is_empty() {
-        // The type of a section header reads the same both ways; its magic tells the order.
+        // The type of a section header is the same in both byte orders; its magic tells the order.
         if order.u32(rest, 0) == Some(SECTION_HEADER) {
             order.swapped = match order_magic(rest) {
                 Some(BYTE_ORDER) => false,

@@ -178,7 +178,7 @@ fn the_file_ends_before_its_limit_and_traffic_goes_on() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// A disk that is full after some bytes.
+/// A writer that fails after some bytes, like a full disk.
 struct FullDisk(usize);
 
 impl Write for FullDisk {
@@ -207,7 +207,7 @@ fn a_full_disk_ends_the_capture_and_not_the_traffic() {
     assert_eq!(b.counters().tx_packets, 15);
 }
 
-/// A disk that writes nothing until it is let go on.
+/// A writer that blocks until the test releases it.
 #[derive(Clone, Default)]
 struct StuckDisk(Arc<(Mutex<StuckState>, Condvar)>);
 
@@ -266,7 +266,7 @@ fn traffic_does_not_wait_for_the_disk_and_the_capture_says_what_it_lacks() {
     let remarks: Vec<_> = capture.packets().iter().flat_map(|p| &p.comments).collect();
     let expected = format!("{dropped} packets before this one are missing");
     assert!(matches!(remarks[..], [one] if one.starts_with(&expected)), "{remarks:?}");
-    // And at the end, in the statistics of the interface.
+    // The statistics of the interface, at the end of the file, have the number too.
     let block = [&5u32.to_ne_bytes()[..], &40u32.to_ne_bytes(), &[0; 4]].concat();
     let at = file.windows(block.len()).rposition(|bytes| bytes == block).unwrap();
     assert_eq!(file.len() - at, 40);
@@ -328,7 +328,7 @@ fn a_capture_goes_through_no_link_and_into_no_file_of_another_user() {
     assert_eq!(std::fs::read(&other).unwrap(), b"other");
 }
 
-/// Takes one run per call.
+/// A backend that sends one run per call.
 struct Slow(Capabilities);
 
 impl Backend for Slow {

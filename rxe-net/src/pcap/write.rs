@@ -22,7 +22,7 @@ const OPT_ISB_OSDROP: u16 = 7;
 /// LINKTYPE_ETHERNET.
 pub(super) const ETHERNET: u16 = 1;
 
-/// Which way a packet went.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// It arrived.
@@ -34,13 +34,13 @@ pub enum Direction {
 /// One packet to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketBlock<'a> {
-    /// Since 1970.
+    /// The time since 1970.
     pub at: Duration,
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
     /// The whole Ethernet frame.
     pub frame: &'a [u8],
-    /// Shown beside the packet; each may have several lines.
+    /// Comments on the packet; each may have several lines.
     pub comments: &'a [String],
 }
 
@@ -53,7 +53,7 @@ pub struct PcapWriter<W> {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// Begins a capture of the interface `name`.
+    /// Starts a capture of the interface `name`.
     pub fn new(out: W, name: &str) -> io::Result<Self> {
         let mut writer = Self { out, block: Vec::new(), written: 0 };
         writer.write_block(SECTION_HEADER, |b| {
@@ -115,7 +115,7 @@ impl<W: Write> PcapWriter<W> {
         self.written
     }
 
-    /// Hands on what is buffered further down.
+    /// Flushes the writer beneath.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -158,7 +158,7 @@ fn time(b: &mut Vec<u8>, at: Duration) {
     }
 }
 
-/// Appends an option; what is longer than an option can be is cut.
+/// Appends an option. A value longer than an option can hold is cut.
 fn option(b: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
     b.extend(kind.to_ne_bytes());

@@ -1,9 +1,9 @@
 //! Socket addresses as the bytes that the kernel reads and writes: `sockaddr_in`, `sockaddr_in6`
-//! and `sockaddr_ll`, put together without `unsafe`.
+//! and `sockaddr_ll`, without `unsafe`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for any of the three, aligned as they want it.
+/// Room for any of the three, with their alignment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct RawAddr {
@@ -40,7 +40,7 @@ impl RawAddr {
         raw
     }
 
-    /// What a packet socket binds to: an interface and an Ethernet protocol.
+    /// The address that a packet socket binds to: an interface and an Ethernet protocol.
     pub(crate) fn link(ifindex: u32, protocol: u16) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
@@ -69,7 +69,7 @@ impl RawAddr {
     }
 }
 
-/// An address family as a `sockaddr` has it.
+/// An address family as in a `sockaddr`.
 fn family(f: libc::c_int) -> u16 {
     u16::try_from(f).expect("address families are small numbers")
 }

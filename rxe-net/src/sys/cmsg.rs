@@ -1,4 +1,4 @@
-//! Control messages: the bytes beside a datagram, written and read without `unsafe`.
+//! Control messages: the ancillary data of a datagram, written and read without `unsafe`.
 //!
 //! Layout (cmsg(3)): length as a `size_t`, level and type as `int`, data; each message begins at a
 //! multiple of the size of a `size_t`.
@@ -10,7 +10,7 @@ const fn align(n: usize) -> usize {
     n.next_multiple_of(WORD)
 }
 
-/// Control messages to go out with a datagram, or room for those that come in with one.
+/// Control messages to send with a datagram, or room for those of a received one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
@@ -19,7 +19,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Six messages with up to 8 bytes of data each, the most that is asked for anywhere here.
+    /// Six messages with up to 8 bytes of data each: the most that this crate uses.
     pub(crate) const ROOM: usize = 6 * (HEADER + 8);
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM], len: 0 };
 
@@ -49,7 +49,7 @@ pub(crate) struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// The data as the `int` that most options have; a lone byte counts as one.
+    /// The data as an `int`, which most options have. A single byte is converted.
     pub(crate) fn int(&self) -> u32 {
         match *self.data {
             [a, b, c, d, ..] => u32::from_ne_bytes([a, b, c, d]),

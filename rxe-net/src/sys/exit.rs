@@ -1,4 +1,4 @@
-//! What a library does when its process ends.
+//! Runs a hook when the process ends.
 
 /// Calls `hook` when the process returns from `main` or calls `exit`: after the handlers that the
 /// program registers later. `_exit`, `abort` and signals do not call it. It must not panic.

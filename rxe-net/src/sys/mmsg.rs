@@ -1,7 +1,7 @@
 //! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages.
 //!
-//! Invariant of both: every pointer handed to the kernel is made anew for each call, from memory
-//! that this file owns or borrows until the call returns.
+//! Invariant of both: every pointer for the kernel is made for one call, from memory that this file
+//! owns or borrows until the call returns.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::addr::RawAddr;
 use super::cmsg::Control;
 
-/// Datagrams in one call at most, in either direction.
+/// The most datagrams in one call, in either direction.
 pub(crate) const BATCH: usize = 32;
 
 /// Memory to receive into: a number of buffers of one size, each with an address and control
@@ -18,13 +18,13 @@ pub(crate) struct RecvArena {
     bytes: Box<[u8]>,
     size: usize,
     slots: Box<[Slot]>,
-    /// How many to ask for next.
+    /// How many datagrams to ask for next.
     want: usize,
-    /// The last call brought all that it asked for.
+    /// The last call returned as many as it asked for.
     streak: bool,
 }
 
-/// What the kernel says of one datagram.
+/// What the kernel writes about one datagram.
 #[derive(Clone, Copy)]
 struct Slot {
     addr: RawAddr,
@@ -40,7 +40,7 @@ pub(crate) struct Received<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) addr: RawAddr,
     pub(crate) control: &'a [u8],
-    /// The buffer was too small, the rest is lost.
+    /// The buffer was too small; the rest is lost.
     pub(crate) truncated: bool,
 }
 
@@ -64,11 +64,11 @@ impl RecvArena {
         }
     }
 
-    /// Receives datagrams without blocking: how many (0 if there is none), and whether it is likely
-    /// that there are more. They can be had with [`RecvArena::get`] until the next call.
+    /// Receives datagrams without blocking. Returns how many (0 if there is none), and whether more
+    /// are likely to be there. [`RecvArena::get`] returns them until the next call.
     ///
-    /// One that comes alone is to be handed over at once, not after a look for a second. Only where
-    /// call after call finds all that it asks for is more asked for.
+    /// A call first asks for one datagram, so that a single one is handed over at once, without a
+    /// search for a second. It asks for more only if call after call returns all it asks for.
     pub(crate) fn recv(&mut self, fd: BorrowedFd<'_>) -> io::Result<(usize, bool)> {
         let want = self.want;
         let got = match want {
@@ -147,7 +147,7 @@ impl RecvArena {
     }
 }
 
-/// A datagram to send: its parts are put one after the other.
+/// A datagram to send: its parts, one after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) addr: RawAddr,
@@ -155,10 +155,10 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) parts: [&'a [u8]; 3],
 }
 
-/// Sends the first of `messages` (at most [`BATCH`] of them) without blocking. Returns how many
-/// went; an error is about the first of them.
+/// Sends up to [`BATCH`] of `messages` from the front, without blocking. Returns how many were sent;
+/// an error is about the first.
 pub(crate) fn sendmmsg(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
-    // One message is the case where latency counts: do not fill tables for many.
+    // Latency matters when there is one message: do not fill tables for many.
     match messages {
         [] => Ok(0),
         [_] => sendmmsg_up_to::<1>(fd, messages),
@@ -204,7 +204,7 @@ fn sendmmsg_up_to<const N: usize>(
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// What the kernel may write of an address.
+/// Bytes that the kernel may write for an address.
 const ROOM: libc::socklen_t = 32;
 const _: () = assert!(ROOM as usize == RawAddr::ROOM);
 

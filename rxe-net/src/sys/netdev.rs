@@ -1,4 +1,4 @@
-//! What the kernel says of an interface. netdevice(7).
+//! Looks up an interface by its name. netdevice(7).
 
 use std::os::fd::AsFd;
 
@@ -14,7 +14,7 @@ pub(crate) struct NetDev {
     pub(crate) index: u32,
     /// The largest IP packet, in bytes.
     pub(crate) mtu: usize,
-    /// Frames have Ethernet headers: so they have on loopback.
+    /// Frames have Ethernet headers. So do those on loopback.
     pub(crate) ethernet: bool,
     pub(crate) mac: [u8; 6],
 }

@@ -1,6 +1,6 @@
-//! Destinations that the system does not segment packets for (UDP_SEGMENT): an IPsec policy or the
-//! MTU of a path can forbid it for one destination and not for others. Runs to them are sent packet
-//! by packet.
+//! Destinations that the system does not segment packets for (UDP_SEGMENT). An IPsec policy or the
+//! MTU of a path can forbid segmentation for one destination and not for others. Runs to such
+//! destinations are sent packet by packet.
 //!
 //! A socket sends a single packet with ID 0, and packet `i` of a burst carries the ICRC for ID `i`
 //! ([`super::socket`]). So each packet gets the ICRC for ID 0 here.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rxe_core::wire::{IpId, NetHeader, icrc};
 
-/// How long a destination is believed not to have segmentation: what forbids it may go.
+/// After this time segmentation is tried again: the reason against it may be gone.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Destinations remembered.
 const MAX_DESTINATIONS: usize = 1024;
@@ -28,13 +28,13 @@ impl Apart {
             self.0.retain(|_, until| now < *until);
         }
         if self.0.len() >= MAX_DESTINATIONS {
-            // Those that are left out are found again by their next burst.
+            // The next burst to a destination that is removed here finds it again.
             self.0.clear();
         }
         self.0.insert(dst, now + RETRY_AFTER);
     }
 
-    /// Whether bursts to this destination go packet by packet.
+    /// Whether bursts to this destination are sent packet by packet.
     pub(super) fn has(&mut self, dst: IpAddr) -> bool {
         if self.0.is_empty() {
             return false;
@@ -46,21 +46,21 @@ impl Apart {
         has
     }
 
-    /// Lets all times pass.
+    /// Makes all entries expire.
     #[cfg(test)]
     pub(super) fn expire(&mut self) {
         self.0.values_mut().for_each(|until| *until = Instant::now());
     }
 }
 
-/// Packet `index` of a burst, as it is to be sent alone: all but the ICRC, and the ICRC. `net` is the
-/// header of the burst's first packet.
+/// Packet `index` of a burst, to be sent alone: its bytes without the ICRC, and the new ICRC. `net` is
+/// the header of the burst's first packet.
 pub(super) fn single<'p>(net: &NetHeader, index: usize, packet: &'p [u8]) -> (&'p [u8], [u8; 4]) {
     let Some((body, trailer)) = packet.split_last_chunk::<4>() else { return (packet, [0; 4]) };
     let of_burst = net.nth(u16::try_from(index).unwrap_or(0));
     let IpId::Known { flags, .. } = of_burst.id else { return (body, *trailer) };
     let alone = NetHeader { id: IpId::Known { id: 0, flags }, ..of_burst };
-    // A wrong ICRC stays as wrong as it is.
+    // An ICRC that was wrong stays wrong.
     let change = icrc::compute(&of_burst, body) ^ icrc::compute(&alone, body);
     (body, (u32::from_le_bytes(*trailer) ^ change).to_le_bytes())
 }

@@ -1,4 +1,4 @@
-//! Who has the port: `/proc` as an ordinary user sees it.
+//! Finds the owner of a socket or lock, from what `/proc` shows an ordinary user.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use crate::PortOwner;
 
-/// Of the namespace that this thread is in.
+/// The UDP sockets in the network namespace of this thread.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
 
-/// The owner of a UDP socket that is in the way of one on this address and port; `None` if no such
-/// socket is in `/proc` (or there is no `/proc`).
+/// The owner of a UDP socket that conflicts with one on this address and port; `None` if `/proc`
+/// shows no such socket (or there is no `/proc`).
 pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     let inode = TABLES.into_iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
@@ -25,7 +25,7 @@ pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
 pub(crate) fn of_unix(path: &Path) -> Option<PortOwner> {
     let table = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
     table.lines().find_map(|line| {
-        // Those that wait to be let in have its path too, and inode 0.
+        // Connections that are not accepted yet have the same path, and inode 0.
         let inode: u64 = line.split_ascii_whitespace().nth(6)?.parse().ok()?;
         (line.ends_with(path.to_str()?) && inode != 0).then(|| of_inode(inode))
     })
@@ -35,11 +35,11 @@ pub(crate) fn of_unix(path: &Path) -> Option<PortOwner> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub(crate) inode: u64,
-    /// Whose it is.
+    /// The user that it belongs to.
     pub(crate) uid: u32,
 }
 
-/// The sockets bound to this address, and no other, and port.
+/// The sockets bound to exactly this address and port.
 pub(crate) fn bound(address: IpAddr, port: u16) -> impl Iterator<Item = Bound> {
     TABLES.into_iter().filter_map(|table| fs::read_to_string(table).ok()).flat_map(move |table| {
         let lines = table.lines().skip(1).filter_map(parse_line);
@@ -68,7 +68,7 @@ fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
     pid.parse().ok().filter(|_| same)
 }
 
-/// The process of this number, `None` if it is none that is seen here.
+/// The process with this number; `None` if it is not visible here.
 pub(crate) fn of_pid(pid: u32) -> Option<PortOwner> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(PortOwner::Process { pid, name: name.trim().to_owned() })
@@ -79,8 +79,8 @@ pub(crate) fn of_inode(inode: u64) -> PortOwner {
     process_with_socket(inode).unwrap_or(PortOwner::Hidden)
 }
 
-/// The inode in a line of `/proc/net/udp` or `udp6`, if the socket stands on this address (or on
-/// any) and port.
+/// The inode in a line of `/proc/net/udp` or `udp6`, if the socket is bound to this port and to this
+/// address or to all addresses.
 fn inode_if_in_the_way(line: &str, address: IpAddr, port: u16) -> Option<u64> {
     let (ip, line_port, Bound { inode, .. }) = parse_line(line)?;
     let in_the_way = ip == address
@@ -118,7 +118,7 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// The process that has a descriptor of this socket, among those that this one may look at.
+/// The process that has a descriptor of this socket, if this process may look at it.
 fn process_with_socket(inode: u64) -> Option<PortOwner> {
     let wanted = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc").ok()?.flatten() {

@@ -1,5 +1,5 @@
-//! One UDP socket: an address, port 4791, and the options that make what leaves it predictable and
-//! what arrives cheap.
+//! One UDP socket: an address, port 4791, and socket options. The options make the headers of sent
+//! packets predictable, and receiving cheap.
 
 use std::ffi::c_int;
 use std::io;
@@ -26,20 +26,20 @@ const DEFAULT_TTL: u8 = 64;
 
 /// A bound, unconnected socket.
 ///
-/// Unconnected and with path MTU discovery it sends IPv4 ID 0 and "don't fragment", which is what
-/// [`NetHeader::outgoing`] says; a connected socket would count.
+/// An unconnected socket with path MTU discovery sends IPv4 ID 0 and "don't fragment", as
+/// [`NetHeader::outgoing`] says. A connected socket would count IDs up.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
     fd: Arc<ForkGuarded>,
     address: IpAddr,
     scope: u32,
-    /// The system can segment what is sent.
+    /// The system can segment runs.
     pub(super) segments: bool,
-    /// What SO_RCVBUF came out as, in bytes.
+    /// The size that the system chose for SO_RCVBUF, in bytes.
     pub(super) recv_buffer: usize,
 }
 
-/// What the control messages of a received datagram said.
+/// The contents of a received datagram's control messages.
 pub(super) struct Arrived {
     pub(super) net: NetHeader,
     /// Bytes per packet, if the system has merged several.
@@ -65,18 +65,18 @@ impl UdpSocket {
         Ok(fd)
     }
 
-    /// Takes a socket that [`UdpSocket::make`] made, perhaps for another process.
+    /// Uses a socket that [`UdpSocket::make`] made, perhaps in another process.
     pub(crate) fn adopt(fd: Arc<ForkGuarded>, address: IpAddr, scope: u32) -> Self {
-        // Asking says whether the system knows of segmentation at all.
+        // This call fails if the system does not know UDP_SEGMENT.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
         Self { fd, address, scope, segments, recv_buffer: 0 }
     }
 
-    /// Forgets what has arrived for whoever had the socket before, and hears everything.
+    /// Removes the filter and drops the packets that arrived for the socket's last owner.
     pub(crate) fn renew(&self) {
-        // There is none, unless a packet backend had it.
+        // Only a packet backend attaches a filter.
         let _ = set_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
-        // More than any buffer holds: what still comes then is new.
+        // No buffer holds more packets than this: later ones are new.
         for _ in 0..1 << 20 {
             let mut byte = [0; 1];
             if rustix::net::recv(&self.fd, &mut byte[..], RecvFlags::DONTWAIT).is_err() {
@@ -85,9 +85,9 @@ impl UdpSocket {
         }
     }
 
-    /// Opens a socket that hears what is sent to a group on the interface `netdev`, whose index is
-    /// `scope`, and joins the group there: by IGMP or MLD it asks the network for it. What this host
-    /// sends to the group comes back too. Any number of sockets may do so.
+    /// Opens a socket for a multicast group on the interface `netdev`, whose index is `scope`. It joins
+    /// the group there, by IGMP or MLD. It also receives what this host sends to the group. Any number
+    /// of sockets may join a group.
     pub(crate) fn open_group(group: IpAddr, scope: u32, netdev: &str) -> Result<Self, NetError> {
         let family = if group.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -118,26 +118,27 @@ impl UdpSocket {
             set_int(fd, ip, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
             set_int(fd, ip, libc::IPV6_RECVTCLASS, on)?;
             set_int(fd, ip, libc::IPV6_RECVHOPLIMIT, on)?;
-            // The flow label that leaves is the one asked for. Not knowing these two is no harm.
+            // Packets leave with the flow label of their header. Systems without these two options
+            // work as well.
             let _ = set_int(fd, ip, IPV6_AUTOFLOWLABEL, 0);
             let _ = set_int(fd, ip, libc::IPV6_FLOWINFO, on);
-            // RoCEv2 senders leave the UDP checksum 0 over IPv6 too.
+            // RoCEv2 senders also leave the UDP checksum 0 over IPv6.
             let _ = set_int(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, on);
         }
-        // Not known before Linux 5.0: then packets come one by one.
+        // Before Linux 5.0 this fails, and packets come one by one.
         let _ = set_int(fd, libc::SOL_UDP, UDP_GRO, on);
         let _ = set_int(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, on);
         Ok(())
     }
 
-    /// Whether the system may merge packets that arrive into one buffer.
+    /// Sets whether the system may merge received packets into one buffer.
     pub(super) fn merge(&self, on: bool) {
-        // Not known before Linux 5.0: then packets come one by one.
+        // Before Linux 5.0 this fails, and packets come one by one.
         let _ = set_int(self.as_fd(), libc::SOL_UDP, UDP_GRO, on.into());
     }
 
-    /// Asks for buffers of these sizes, as far as the system lets this process have them; for
-    /// sending, 0 asks for none.
+    /// Asks for buffers of these sizes, in bytes; the system may give less. If `send` is 0, the send
+    /// buffer stays as it is.
     pub(crate) fn set_buffers(&mut self, receive: usize, send: usize) {
         let fd = self.fd.as_fd();
         let set = |force, plain, bytes: usize| {
@@ -154,8 +155,8 @@ impl UdpSocket {
         self.recv_buffer = usize::try_from(got).unwrap_or(0);
     }
 
-    /// Lets nothing in: the socket then only keeps the port, so that this host does not answer
-    /// packets to it with "port unreachable".
+    /// Stops the socket from receiving. It then only keeps the port, so that this host does not answer
+    /// packets with "port unreachable".
     pub(crate) fn deafen(&self) -> Result<(), NetError> {
         const RET_K: u16 = 0x06;
         let drop_all = [libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }];
@@ -168,13 +169,13 @@ impl UdpSocket {
         self.address
     }
 
-    /// Where to send what goes to `net.dst`.
+    /// The socket address of `net.dst`.
     pub(super) fn destination(&self, net: &NetHeader) -> RawAddr {
         RawAddr::inet(net.dst, UDP_PORT, self.scope)
     }
 
-    /// The control messages that make a burst leave as its header says, in segments of `segment`
-    /// bytes if there is more than one.
+    /// The control messages for a burst with this header, in segments of `segment` bytes if it has more
+    /// than one packet.
     pub(super) fn control(net: &NetHeader, segment: Option<usize>) -> Control {
         let mut control = Control::EMPTY;
         let v4 = net.dst.is_ipv4();
@@ -199,7 +200,7 @@ impl UdpSocket {
         control
     }
 
-    /// What is known of a datagram that came from `from` with these control messages.
+    /// The headers of a datagram that came from `from` with these control messages.
     pub(super) fn arrived(&self, from: std::net::SocketAddr, control: &[u8]) -> Arrived {
         let v4 = self.address.is_ipv4();
         let mut net = NetHeader {
@@ -236,7 +237,7 @@ impl UdpSocket {
     }
 }
 
-/// Datagrams to groups leave on the interface whose address this is, and go as far as others.
+/// Makes datagrams to groups leave on the interface with this address, with the usual hop limit.
 pub(crate) fn send_to_groups(
     fd: BorrowedFd<'_>,
     address: IpAddr,
@@ -256,19 +257,19 @@ pub(crate) fn send_to_groups(
 
 /// Binds to a group and joins it.
 fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -> io::Result<()> {
-    // Others may hear it too: every socket on a group gets a copy.
+    // Several sockets may bind to the group: each of them gets a copy.
     set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     match group {
         IpAddr::V4(group) => {
             let ip = libc::IPPROTO_IP;
-            // Only what comes on the interface, not what others have joined elsewhere.
+            // Receive only on this interface, not where other sockets have joined the group.
             set_int(fd, ip, libc::IP_MULTICAST_ALL, 0)?;
             set_bytes(fd, ip, libc::IP_ADD_MEMBERSHIP, &mreqn(group.octets(), interface))?;
         }
         IpAddr::V6(group) => {
             let ip = libc::IPPROTO_IPV6;
-            // The same; the first is not known before Linux 4.20, and does not look at the
-            // interface; the second needs privileges before Linux 5.7.
+            // The same for IPv6. The first option does not exist before Linux 4.20 and ignores the
+            // interface. The second one needs privileges before Linux 5.7.
             let _ = set_int(fd, ip, IPV6_MULTICAST_ALL, 0);
             let _ = set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, netdev.as_bytes());
             let mut mreq = [0; 20];
@@ -280,7 +281,7 @@ fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -
     bind(fd, &RawAddr::inet(group, UDP_PORT, interface))
 }
 
-/// `struct ip_mreqn`: a group, no own address, an interface.
+/// A `struct ip_mreqn`: a group and an interface, without a local address.
 fn mreqn(group: [u8; 4], interface: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&group);
@@ -299,7 +300,7 @@ fn bind_error(error: io::Error, address: IpAddr) -> NetError {
         Some(libc::EADDRINUSE) => {
             NetError::PortInUse { address, owner: owner::of(address, UDP_PORT) }
         }
-        // EINVAL: a link-local address on an interface that has it not.
+        // EINVAL: the interface does not have this link-local address.
         Some(libc::EADDRNOTAVAIL | libc::EINVAL) => NetError::NoSuchAddress { address },
         _ => NetError::os("bind a UDP socket", error),
     }

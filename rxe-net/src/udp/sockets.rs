@@ -1,13 +1,13 @@
-//! The sockets of a backend, of which some come and go while it lives.
+//! The sockets of a backend. Some come and go while the backend lives.
 //!
 //! A backend's descriptors must not change ([`crate::Backend::for_each_fd`]), but groups are joined
-//! and addresses added at any time. So sockets that come later stand behind one epoll descriptor,
-//! which is there from the start and readable when one of them is. What all processes on an address
-//! share, and what they forward, stand behind it too; it comes so seldom that these are looked at only when
-//! several calls in a row have found nothing else.
+//! and addresses added at any time. So later sockets are watched by one epoll descriptor, which
+//! exists from the start and is readable when one of them is. It also watches the sockets that all
+//! processes on an address share, and those for forwarding. These rarely have packets, so they are
+//! looked at only when several calls in a row have found nothing else.
 //!
-//! Invariant: a socket behind it is watched for room to send only from a send that found none until
-//! the next one; else the descriptor would be readable all the time.
+//! Invariant: epoll watches a socket for room to send only after a send found no room, and until the
+//! next send. Otherwise the epoll descriptor would be readable all the time.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,39 +28,39 @@ use crate::sys::sockopt::drops;
 /// See the module's opening.
 pub(crate) struct Sockets {
     all: Vec<Slot>,
-    /// Watches those that came later.
+    /// Watches the later sockets.
     epoll: CheckedFd,
-    /// One of those has no room to send.
+    /// A later socket has no room to send.
     blocked: bool,
-    /// Where the last frame came from: asked first.
+    /// The socket that the last frame came from: it is read first.
     hot: usize,
-    /// Calls of `receive`; now and then the sockets' turns change.
+    /// Counts calls of `receive`; in some of them another socket is read first.
     turn: u32,
-    /// What packets to QP1 come to, on each address. All processes on it have these sockets; the first
-    /// that reads a packet hands it to the process that it is for.
+    /// The sockets that packets to QP1 come to, one for each address. All processes on the address
+    /// have them; whoever reads a packet hands it to the process that it is for.
     qp1: Vec<Slot>,
-    /// This process reads them.
+    /// This process reads the sockets of `qp1`.
     gsi: bool,
     /// Bytes of receive buffer to ask the system for, for `qp1`.
     recv_buffer: usize,
     forwarding: Forwarding,
-    /// Calls of `receive` in a row that found nothing.
+    /// How many calls of `receive` in a row found nothing.
     idle: u32,
 }
 
 struct Slot {
     socket: UdpSocket,
-    /// Stands behind the epoll descriptor.
+    /// It is watched by the epoll descriptor.
     later: bool,
-    /// Datagrams lost, as the system last said.
+    /// The system's last count of lost datagrams.
     overflow: u32,
 }
 
-/// So many calls of `receive` must have found nothing before it looks at what comes seldom.
+/// After so many calls of `receive` without a packet, the rarely used sockets are read too.
 const IDLE_THRESHOLD: u32 = 8;
 
 impl Sockets {
-    /// Begins with the sockets `first`, and takes part in QP1 on these addresses.
+    /// Starts with the sockets `first`, and takes part in QP1 on these addresses.
     pub(crate) fn new(
         first: Vec<UdpSocket>,
         endpoints: Vec<Endpoint>,
@@ -89,12 +89,12 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Packets to QP1 of this address, and what is forwarded on it, come here too; or, of an address that is known,
-    /// what is forwarded for one more block.
+    /// Adds the endpoint of an address: its packets to QP1, and packets that are forwarded to it. If the
+    /// address is known, adds the forwarding for one more block.
     pub(crate) fn enter(&mut self, endpoint: Endpoint, scope: u32) -> Result<(), NetError> {
         if !self.forwarding.has(endpoint.address()) {
             let mut socket = UdpSocket::adopt(endpoint.first(), endpoint.address(), scope);
-            // Many connections may be set up at once.
+            // Many peers may connect at the same time.
             socket.set_buffers(self.recv_buffer, 0);
             self.qp1.push(Slot::new(socket, true));
         }
@@ -103,7 +103,7 @@ impl Sockets {
         added
     }
 
-    /// They do no longer.
+    /// Removes the endpoint of an address.
     pub(crate) fn leave(&mut self, address: IpAddr) {
         self.watch_qp1(false);
         self.qp1.retain(|slot| slot.socket.address() != address);
@@ -111,7 +111,7 @@ impl Sockets {
         self.watch_qp1(self.gsi);
     }
 
-    /// Takes packets to QP1 from now on, or no more.
+    /// Sets whether packets to QP1 are received.
     pub(crate) fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         if open != self.gsi {
             self.gsi = open;
@@ -120,24 +120,24 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes what is sent to a service.
+    /// Receives the requests to a service from now on.
     pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
         self.forwarding.listen(service, address)?;
         self.watch_forwarding();
         Ok(())
     }
 
-    /// Takes it no more.
+    /// Stops receiving the requests to a service.
     pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
         self.forwarding.unlisten(service, address);
     }
 
-    /// Hands over a frame that has arrived in another way.
+    /// Delivers a frame that has arrived in another way.
     pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
         self.forwarding.deliver(frame, sink);
     }
 
-    /// Sees to it that the epoll descriptor watches all that there is.
+    /// Makes the epoll descriptor watch all sockets for forwarding.
     fn watch_forwarding(&self) {
         self.forwarding.for_each_fd(&mut |fd| self.watch_for_packets(fd.as_fd()));
         self.watch_qp1(self.gsi);
@@ -148,18 +148,20 @@ impl Sockets {
             if on {
                 self.watch_for_packets(slot.socket.as_fd());
             } else {
-                // The socket is others' too, so it would be watched for ever. It may not be watched.
+                // Other processes keep the socket open, so epoll would watch it for ever. The call
+                // fails if it is not watched.
                 let _ = epoll::delete(&self.epoll, &slot.socket);
             }
         }
     }
 
     fn watch_for_packets(&self, fd: BorrowedFd<'_>) {
-        // Fails where it is watched already; else, for lack of memory, it is looked at less often.
+        // This fails if the socket is already watched. If it fails for lack of memory, the socket is
+        // read less often.
         let _ = epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN);
     }
 
-    /// One more.
+    /// Adds a socket.
     pub(crate) fn add(&mut self, socket: UdpSocket) -> Result<(), NetError> {
         epoll::add(&self.epoll, &socket, EventData::new_u64(0), EventFlags::IN)
             .map_err(|e| NetError::os("watch a UDP socket", e))?;
@@ -167,8 +169,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Closes those among the later ones that `keep` does not want, but for those on an address that
-    /// one of the first is on.
+    /// Closes the later sockets for which `keep` returns `false`, except on addresses of the first
+    /// sockets.
     pub(crate) fn retain(&mut self, keep: impl Fn(&UdpSocket) -> bool) {
         let Self { all, epoll, .. } = self;
         let first = all.iter().filter(|slot| !slot.later).map(|slot| slot.socket.address());
@@ -188,12 +190,12 @@ impl Sockets {
         self.all.iter().map(|slot| &slot.socket)
     }
 
-    /// The one on this address or of this group; the first, if each block has one.
+    /// The socket of this address or group; the first one, if each block has one.
     pub(crate) fn of(&self, address: IpAddr) -> Option<&UdpSocket> {
         self.iter().find(|socket| socket.address() == address)
     }
 
-    /// The one on this address had no room.
+    /// Records that the socket on this address had no room.
     pub(crate) fn wait_for_room(&mut self, address: IpAddr) {
         let sends = self.all.iter().find(|slot| slot.socket.address() == address);
         if sends.is_some_and(|slot| slot.later) {
@@ -202,7 +204,7 @@ impl Sockets {
         }
     }
 
-    /// A send begins, and will find out anew who has no room.
+    /// Called before a send: forgets which sockets had no room.
     pub(crate) fn try_again(&mut self) {
         if std::mem::take(&mut self.blocked) {
             self.watch(EventFlags::IN);
@@ -211,12 +213,12 @@ impl Sockets {
 
     fn watch(&self, flags: EventFlags) {
         for slot in self.all.iter().filter(|slot| slot.later) {
-            // They were added, so this does not fail.
+            // The socket was added, so this does not fail.
             let _ = epoll::modify(&self.epoll, &slot.socket, EventData::new_u64(0), flags);
         }
     }
 
-    /// Receives from the first that has something.
+    /// Receives from the first socket that has packets.
     pub(crate) fn receive(
         &mut self,
         arena: &mut RecvArena,
@@ -227,7 +229,8 @@ impl Sockets {
         let Self { all, forwarding, .. } = self;
         let count = all.len();
         self.turn = self.turn.wrapping_add(1);
-        // Whoever was busy is asked first, and alone if it still is; but not forever.
+        // The socket of the last frame is read first, and only it if it has more. Every 16th call
+        // begins with the next socket, so that none starves.
         let first = if self.turn.is_multiple_of(16) { self.hot + 1 } else { self.hot };
         for index in (0..count).map(|i| (first + i) % count) {
             let got = all[index].receive(arena, counters, budget, forwarding, sink)?;
@@ -248,7 +251,7 @@ impl Sockets {
         self.receive_seldom(arena, counters, budget, sink)
     }
 
-    /// Receives what all processes share, and what they forward.
+    /// Receives from the shared sockets for QP1 and from those for forwarding.
     fn receive_seldom(
         &mut self,
         arena: &mut RecvArena,
@@ -270,7 +273,7 @@ impl Sockets {
         Ok(packets)
     }
 
-    /// The descriptors, the same ones for ever.
+    /// Calls `f` with each descriptor. They never change.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         for slot in self.all.iter().filter(|slot| !slot.later) {
             f(slot.socket.as_fd());
@@ -281,7 +284,7 @@ impl Sockets {
 
 impl Slot {
     fn new(socket: UdpSocket, later: bool) -> Self {
-        // It may have been another process's, who lost some.
+        // Another process may have had the socket before and lost datagrams.
         let overflow = drops(socket.as_fd());
         Self { socket, later, overflow }
     }
@@ -298,7 +301,7 @@ impl Slot {
         loop {
             let (got, more) = match arena.recv(self.socket.as_fd()) {
                 Ok(found) => found,
-                // An error that a packet sent earlier has come back with: lost, as on a wire.
+                // The error belongs to a packet that was sent earlier: it is lost, as on a wire.
                 Err(e) if Loss::of(&e).is_some() => return Ok(packets),
                 Err(e) => return Err(NetError::os("receive from a UDP socket", e)),
             };

@@ -18,8 +18,8 @@ fn open(addresses: &[&str]) -> UdpBackend {
     UdpBackend::open(&UdpConfig::new("lo", addresses)).unwrap()
 }
 
-/// Appends a packet of `len` bytes that begins with the ID that it was made for, to the first who
-/// opened the address.
+/// Appends a packet of `len` bytes, which begins with the IP ID that it is made for. It goes to the
+/// first process that opened the address.
 fn push(batch: &mut TxBatch, net: NetHeader, len: usize) {
     push_to(batch, net, len, 1);
 }
@@ -173,7 +173,7 @@ fn an_address_that_is_not_ready_is_left_out() {
     });
 }
 
-/// Two interfaces that lead nowhere, each with an IPv4 and an IPv6 address.
+/// Two dummy interfaces, each with an IPv4 and an IPv6 address.
 const INTERFACES: &str = "
     for i in 0 1; do
         ip link add veth$i type veth peer name peer$i
@@ -302,7 +302,7 @@ fn an_address_that_is_lost_loses_packets_and_nothing_else() {
     });
 }
 
-/// Real packets: their ICRCs are right for the IDs that they are to leave with.
+/// Complete packets: their ICRCs are right for the IDs that they leave with.
 fn whole_packets(backend: &UdpBackend, src: &str, dst: &str, count: u32) -> TxBatch {
     let net = NetHeader::outgoing(ip(src), ip(dst), UDP_PORT);
     let mut batch = TxBatch::new(backend.capabilities().tx);
@@ -316,8 +316,7 @@ fn whole_packets(backend: &UdpBackend, src: &str, dst: &str, count: u32) -> TxBa
     batch
 }
 
-/// The IDs that the ICRCs of the next `count` packets are right for, and how many frames they came
-/// in.
+/// The IDs that fit the ICRCs of the next `count` packets, and the number of frames they came in.
 fn ids_received(backend: &mut UdpBackend, count: usize) -> (Vec<u16>, usize) {
     let (mut ids, mut frames) = (Vec::new(), 0);
     while ids.len() < count {
@@ -340,7 +339,7 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
         let mut from = open(&["127.0.0.1"]);
         let (mut one, mut other) = (open(&["127.0.0.2"]), open(&["127.0.0.3"]));
         let no_checksum = |from: &UdpBackend, on| {
-            // As long as it is set the system refuses to segment, by EINVAL.
+            // As long as it is set, the system refuses to segment, with EINVAL.
             let socket = from.sockets.of(ip("127.0.0.1")).unwrap();
             sockopt::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, on).unwrap();
         };
@@ -359,7 +358,7 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
         send(&mut from, "127.0.0.3");
         let counted: Vec<u16> = (0..40).collect();
         assert_eq!(ids_received(&mut other, 40), (counted.clone(), 1));
-        // And it is tried again.
+        // Segmentation is tried again.
         from.apart.expire();
         send(&mut from, "127.0.0.2");
         assert_eq!(ids_received(&mut one, 40), (counted, 1));

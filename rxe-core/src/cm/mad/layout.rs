@@ -1,8 +1,8 @@
-//! One table per message says where its fields stand; parsing and emitting both follow from it.
+//! Each message has one table of its fields. Both parsing and emitting are generated from it.
 
 use crate::types::{Gid, Psn, Qkey, Qpn};
 
-/// A value that stands in a field of some bits.
+/// A value of a bit field.
 pub(super) trait Field: Sized {
     /// From the field's bits.
     fn from_bits(bits: u64) -> Self;
@@ -10,9 +10,9 @@ pub(super) trait Field: Sized {
     fn to_bits(&self) -> u64;
 }
 
-/// A value that stands in whole bytes.
+/// A value of whole bytes.
 pub(super) trait Block: Sized {
-    /// From the bytes at `at`; what lies beyond the end reads as zero.
+    /// From the bytes at `at`; bytes beyond the end read as zero.
     fn read(bytes: &[u8], at: usize) -> Self;
     /// To the bytes at `at`.
     fn write(&self, bytes: &mut [u8], at: usize);

@@ -36,194 +36,195 @@ layout! {
 }
 
 layout! {
-    /// REQ: let us connect. IBTA 12.6.5.
+    /// REQ: asks for a connection. IBTA 12.6.5.
     Req {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// What to connect to.
+        /// The service to connect to.
         service_id: u64 [8, 0, 64],
         /// The sender's device.
         local_ca_guid: u64 [16, 0, 64],
-        /// For datagram services of RD.
+        /// The Q_Key, for RD only.
         local_qkey: Qkey [28, 0, 32],
         /// The sender's queue pair.
         local_qpn: Qpn [32, 0, 24],
-        /// READs and atomics that the sender answers at once.
+        /// How many outstanding READs and atomics the sender accepts.
         responder_resources: u8 [35, 0, 8],
-        /// For RD.
+        /// The sender's EE context, for RD only.
         local_eecn: u32 [36, 0, 24],
-        /// READs and atomics that the sender wants to have outstanding.
+        /// How many READs and atomics the sender wants to have outstanding.
         initiator_depth: u8 [39, 0, 8],
-        /// For RD.
+        /// The receiver's EE context, for RD only.
         remote_eecn: u32 [40, 0, 24],
-        /// How long the receiver may take to answer, 4.096 µs times 2 to the power of it.
+        /// How long the receiver may take to answer: 4.096 µs × 2^value.
         remote_cm_response_timeout: u8 [43, 0, 5],
-        /// 0 RC, 1 UC, 2 RD, 3 see `extended_transport_type`.
+        /// 0: RC, 1: UC, 2: RD, 3: see `extended_transport_type`.
         transport_service_type: u8 [43, 5, 2],
-        /// Whether the sender's receive queue tells credits.
+        /// Whether the sender's receive queue reports credits.
         end_to_end_flow_control: bool [43, 7, 1],
-        /// The PSN that the receiver's first request shall have.
+        /// The PSN that the receiver's first request must have.
         starting_psn: Psn [44, 0, 24],
-        /// How long the sender takes to answer, likewise.
+        /// How long the sender takes to answer: 4.096 µs × 2^value.
         local_cm_response_timeout: u8 [47, 0, 5],
-        /// How often the receiver shall repeat requests that are not acknowledged.
+        /// How often the receiver must retry requests that are not acknowledged.
         retry_count: u8 [47, 5, 3],
         /// The partition.
         partition_key: u16 [48, 0, 16],
         /// The path MTU, as [`crate::types::Mtu::to_verbs`].
         path_mtu: u8 [50, 0, 4],
-        /// For RD.
+        /// Whether an RD channel exists, for RD only.
         rdc_exists: bool [50, 4, 1],
-        /// How often the receiver shall repeat requests that found no receive posted.
+        /// How often the receiver must retry requests that find no receive posted.
         rnr_retry_count: u8 [50, 5, 3],
-        /// How often the receiver shall repeat its messages.
+        /// How often the receiver must retry its CM messages.
         max_cm_retries: u8 [51, 0, 4],
         /// Whether the sender's queue pair has a shared receive queue.
         srq: bool [51, 4, 1],
-        /// 1 is XRC, where `transport_service_type` is 3.
+        /// 1: XRC, if `transport_service_type` is 3.
         extended_transport_type: u8 [51, 5, 3],
     } {
-        /// The path.
+        /// The path of the connection.
         primary: Path [52],
         /// The path to migrate to; zeros for none.
         alternate: Path [96],
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 92] [140],
     }
 }
 
 layout! {
-    /// MRA: your message is here, an answer will take longer. IBTA 12.6.6.
+    /// MRA: acknowledges a message and asks for more time to answer it. IBTA 12.6.6.
     Mra {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
-        /// To which message: [`Subject`].
+        /// The message that this is about: [`Subject`].
         message: u8 [8, 0, 2],
-        /// How long it will take, 4.096 µs times 2 to the power of it.
+        /// How long the answer will take: 4.096 µs × 2^value.
         service_timeout: u8 [9, 0, 5],
     } {
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 222] [10],
     }
 }
 
 layout! {
-    /// REJ: no. IBTA 12.6.7.
+    /// REJ: refuses or gives up a connection. IBTA 12.6.7.
     Rej {
-        /// The sender's name for the connection; 0 if it has none.
+        /// The sender's communication ID; 0 if it has none.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
-        /// To which message: [`Subject`].
+        /// The message that this is about: [`Subject`].
         message: u8 [8, 0, 2],
-        /// How much of `ari` is used.
+        /// Bytes of `ari` that are used.
         ari_len: u8 [9, 0, 7],
-        /// Why: see [`RejReason`].
+        /// The reason: see [`RejReason`].
         reason: u16 [10, 0, 16],
     } {
-        /// What would have been acceptable, by reason.
+        /// Additional information, for example the value that would have been accepted. Its meaning
+        /// depends on `reason`.
         ari: [u8; 72] [12],
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 148] [84],
     }
 }
 
 layout! {
-    /// REP: yes, and this is my side. IBTA 12.6.8.
+    /// REP: accepts a connection. IBTA 12.6.8.
     Rep {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
-        /// For datagram services of RD.
+        /// The Q_Key, for RD only.
         local_qkey: Qkey [8, 0, 32],
         /// The sender's queue pair.
         local_qpn: Qpn [12, 0, 24],
-        /// For RD.
+        /// The sender's EE context, for RD only.
         local_eecn: u32 [16, 0, 24],
-        /// The PSN that the receiver's first request shall have.
+        /// The PSN that the receiver's first request must have.
         starting_psn: Psn [20, 0, 24],
-        /// READs and atomics that the sender answers at once.
+        /// How many outstanding READs and atomics the sender accepts.
         responder_resources: u8 [24, 0, 8],
-        /// READs and atomics that the sender will have outstanding.
+        /// How many READs and atomics the sender will have outstanding.
         initiator_depth: u8 [25, 0, 8],
-        /// How long the sender's device may hold an acknowledgement back.
+        /// How long the sender's device may delay an acknowledgement: 4.096 µs × 2^value.
         target_ack_delay: u8 [26, 0, 5],
-        /// What becomes of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+        /// The answer to the alternate path: 0: accepted, 1: not supported, 2: rejected.
         failover_accepted: u8 [26, 5, 2],
-        /// Whether the sender's receive queue tells credits.
+        /// Whether the sender's receive queue reports credits.
         end_to_end_flow_control: bool [26, 7, 1],
-        /// How often the receiver shall repeat requests that found no receive posted.
+        /// How often the receiver must retry requests that find no receive posted.
         rnr_retry_count: u8 [27, 0, 3],
         /// Whether the sender's queue pair has a shared receive queue.
         srq: bool [27, 3, 1],
         /// The sender's device.
         local_ca_guid: u64 [28, 0, 64],
     } {
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 196] [36],
     }
 }
 
 layout! {
-    /// RTU: the connection stands. IBTA 12.6.9.
+    /// RTU: the sender is ready; the connection is established. IBTA 12.6.9.
     Rtu {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
     } {
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 224] [8],
     }
 }
 
 layout! {
-    /// DREQ: let us end it. IBTA 12.6.10.
+    /// DREQ: asks to end a connection. IBTA 12.6.10.
     Dreq {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
         /// The receiver's queue pair.
         remote_qpn: Qpn [8, 0, 24],
     } {
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 220] [12],
     }
 }
 
 layout! {
-    /// DREP: it is ended. IBTA 12.6.11.
+    /// DREP: the answer to a DREQ; the connection is ended. IBTA 12.6.11.
     Drep {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
     } {
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 224] [8],
     }
 }
 
 layout! {
-    /// LAP: take this alternate path. IBTA 12.8.1.
+    /// LAP: proposes an alternate path. IBTA 12.8.1.
     Lap {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
         /// The receiver's queue pair.
         remote_qpn: Qpn [12, 0, 24],
-        /// How long the receiver may take to answer.
+        /// How long the receiver may take to answer: 4.096 µs × 2^value.
         remote_cm_response_timeout: u8 [15, 0, 5],
     } {
-        /// The path, otherwise laid out than in a REQ: LIDs, GIDs, then flow label (20 bits), 4
-        /// reserved, traffic class, hop limit, rate, service level, acknowledgement timeout.
+        /// The path. Its layout differs from that in a REQ: LIDs, GIDs, then flow label (20 bits), 4
+        /// reserved bits, traffic class, hop limit, rate, service level, acknowledgement timeout.
         alternate: [u8; 44] [20],
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 168] [64],
     }
 }
@@ -231,56 +232,56 @@ layout! {
 layout! {
     /// APR: the answer to a LAP. IBTA 12.8.2.
     Apr {
-        /// The sender's name for the connection.
+        /// The sender's communication ID.
         local_comm_id: u32 [0, 0, 32],
-        /// The receiver's.
+        /// The receiver's communication ID.
         remote_comm_id: u32 [4, 0, 32],
-        /// How much of `info` is used.
+        /// Bytes of `info` that are used.
         info_len: u8 [8, 0, 8],
         /// 0 for success.
         status: u8 [9, 0, 8],
     } {
-        /// More on the status.
+        /// Additional information on the status.
         info: [u8; 72] [12],
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 148] [84],
     }
 }
 
 layout! {
-    /// SIDR_REQ: which queue pair serves this? IBTA 12.11.1.
+    /// SIDR_REQ: asks for the queue pair of a datagram service. IBTA 12.11.1.
     SidrReq {
-        /// The sender's name for the question.
+        /// The sender's number for this query.
         request_id: u32 [0, 0, 32],
         /// The partition.
         partition_key: u16 [4, 0, 16],
-        /// What is looked for.
+        /// The service.
         service_id: u64 [8, 0, 64],
     } {
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 216] [16],
     }
 }
 
 layout! {
-    /// SIDR_REP: this one, under this Q_Key. IBTA 12.11.2.
+    /// SIDR_REP: the queue pair and the Q_Key of a datagram service. IBTA 12.11.2.
     SidrRep {
-        /// Of the question.
+        /// The number of the query.
         request_id: u32 [0, 0, 32],
         /// See [`SidrStatus`].
         status: u8 [4, 0, 8],
-        /// How much of `info` is used.
+        /// Bytes of `info` that are used.
         info_len: u8 [5, 0, 8],
         /// The queue pair.
         qpn: Qpn [8, 0, 24],
-        /// What was looked for.
+        /// The service.
         service_id: u64 [12, 0, 64],
-        /// What datagrams to it must carry.
+        /// The Q_Key that datagrams to it must carry.
         qkey: Qkey [20, 0, 32],
     } {
-        /// More on the status.
+        /// Additional information on the status.
         info: [u8; 72] [24],
-        /// The consumer's.
+        /// The consumer's private data.
         private_data: [u8; 136] [96],
     }
 }
@@ -304,7 +305,7 @@ pub struct RejReason(pub u16);
 impl RejReason {
     /// No queue pair is available.
     pub const NO_QP: Self = Self(1);
-    /// Not enough of something.
+    /// A resource is used up.
     pub const NO_RESOURCES: Self = Self(3);
     /// No answer came in time.
     pub const TIMEOUT: Self = Self(4);
@@ -316,20 +317,20 @@ impl RejReason {
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// Another transport service is needed.
     pub const INVALID_TRANSPORT_TYPE: Self = Self(9);
-    /// The peer still holds a connection of this queue pair.
+    /// The peer still has an old connection of this queue pair.
     pub const STALE_CONNECTION: Self = Self(10);
-    /// The address is not one of the receiver's.
+    /// The receiver does not have this address.
     pub const INVALID_GID: Self = Self(12);
     /// The path MTU does not fit.
     pub const INVALID_MTU: Self = Self(26);
-    /// The consumer said so; the private data may tell why.
+    /// The consumer refused; the private data may say why.
     pub const CONSUMER_DEFINED: Self = Self(28);
-    /// The message's class version is unknown.
+    /// The class version of the message is unknown.
     pub const INVALID_CLASS_VERSION: Self = Self(31);
-    /// The consumer does not take the offered vendor options.
+    /// The consumer does not accept the offered vendor options.
     pub const VENDOR_OPTION_NOT_SUPPORTED: Self = Self(35);
 
-    /// In words, for a person.
+    /// The reason in words.
     pub const fn text(self) -> &'static str {
         match self.0 {
             1 => "no queue pair is available",
@@ -367,7 +368,7 @@ impl std::fmt::Debug for RejReason {
 pub struct SidrStatus(pub u8);
 
 impl SidrStatus {
-    /// Here it is.
+    /// The reply has the queue pair.
     pub const SUCCESS: Self = Self(0);
     /// Nobody listens.
     pub const UNSUPPORTED: Self = Self(1);

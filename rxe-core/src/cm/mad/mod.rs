@@ -1,8 +1,8 @@
 //! Management datagrams of the communication management class: 256 bytes that travel between queue
 //! pairs 1. IBTA 13.4.2 (the header) and 12.6 to 12.11 (the messages).
 //!
-//! [`Mad`] is a view whose one length check is made where it is taken; [`Message`] and the header's
-//! fields are values. Reserved bits are ignored on the way in and zero on the way out.
+//! [`Mad`] is a view; its length is checked once, when it is made. [`Message`] and [`MadHeader`] are
+//! plain values. Reserved bits are ignored when received, and sent as zero.
 
 mod bits;
 mod layout;
@@ -21,7 +21,7 @@ pub const LEN: usize = 256;
 /// Bytes of its header.
 const HEADER_LEN: usize = 24;
 
-/// What is known of every management datagram. IBTA 13.4.3.
+/// The header of a management datagram. IBTA 13.4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadHeader {
     /// 1.
@@ -34,11 +34,11 @@ pub struct MadHeader {
     pub method: u8,
     /// 0 in requests.
     pub status: u16,
-    /// Given back in the answer.
+    /// The transaction ID; an answer carries the same one.
     pub tid: u64,
-    /// Which message this is.
+    /// The attribute ID, which says which message this is.
     pub attr_id: u16,
-    /// More on it.
+    /// The attribute modifier.
     pub attr_mod: u32,
 }
 
@@ -64,7 +64,7 @@ const CLASS_VERSION: u8 = 2;
 /// The only method of that class.
 const SEND: u8 = 0x03;
 
-/// A management datagram as it arrived.
+/// A received management datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Mad<'a>(&'a [u8; LEN]);
 
@@ -94,8 +94,7 @@ impl<'a> Mad<'a> {
         }
     }
 
-    /// Its message; `None` if it is not one of communication management, of the version that this
-    /// crate speaks.
+    /// Its message; `None` if it is no message of communication management, or of another version.
     pub fn message(&self) -> Option<Message> {
         let header = self.header();
         let ours = header.base_version == 1
@@ -105,7 +104,7 @@ impl<'a> Mad<'a> {
         if ours { Message::parse(header.attr_id, &self.0[HEADER_LEN..]) } else { None }
     }
 
-    /// For whom it is, without reading more than that.
+    /// The recipient. Reads only the fields that name it.
     pub fn recipient(&self) -> Option<Recipient> {
         let word = |at| layout::Field::from_bits(bits::get(self.0, HEADER_LEN + at, 0, 32));
         let service = |at| bits::get(self.0, HEADER_LEN + at, 0, 64);
@@ -121,12 +120,12 @@ impl<'a> Mad<'a> {
     }
 }
 
-/// For whom a message is.
+/// The recipient of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recipient {
-    /// Whoever listens on this service ID.
+    /// The listener on this service ID.
     Service(u64),
-    /// Whoever has given out this communication ID or SIDR request ID.
+    /// The owner of this communication ID or SIDR request ID.
     CommId(u32),
 }
 
@@ -142,7 +141,7 @@ macro_rules! messages {
             $(#[doc = concat!("The attribute ID of a ", stringify!($name), ".")]
             pub const $id: u16 = $number;)*
 
-            /// The message with this attribute ID, from what follows the header.
+            /// Parses the message with this attribute ID from the bytes behind the header.
             fn parse(attr_id: u16, body: &[u8]) -> Option<Self> {
                 Some(match attr_id {
                     $(Self::$id => Self::$name(Block::read(body, 0)),)*
@@ -157,7 +156,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Its name, as the specification has it.
+            /// Its name in the specification.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$name(_) => stringify!($id),)*
@@ -186,27 +185,27 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Let us connect.
+    /// Asks for a connection.
     Req(Req) REQ = 0x0010,
-    /// An answer will take longer.
+    /// Asks for more time to answer.
     Mra(Mra) MRA = 0x0011,
-    /// No.
+    /// Refuses or gives up a connection.
     Rej(Rej) REJ = 0x0012,
-    /// Yes.
+    /// Accepts a connection.
     Rep(Rep) REP = 0x0013,
-    /// The connection stands.
+    /// The sender is ready; the connection is established.
     Rtu(Rtu) RTU = 0x0014,
-    /// Let us end it.
+    /// Asks to end a connection.
     Dreq(Dreq) DREQ = 0x0015,
-    /// It is ended.
+    /// The connection is ended.
     Drep(Drep) DREP = 0x0016,
-    /// Which queue pair serves this?
+    /// Asks for the queue pair of a datagram service.
     SidrReq(SidrReq) SIDR_REQ = 0x0017,
-    /// This one.
+    /// The queue pair of a datagram service.
     SidrRep(SidrRep) SIDR_REP = 0x0018,
-    /// Take this alternate path.
+    /// Proposes an alternate path.
     Lap(Lap) LAP = 0x0019,
-    /// The answer to that.
+    /// The answer to a LAP.
     Apr(Apr) APR = 0x001a,
 }
 

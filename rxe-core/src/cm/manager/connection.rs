@@ -1,4 +1,4 @@
-//! One connection or question: its state as data. IBTA 12.9.7, 12.11.
+//! The state of a connection or SIDR query. IBTA 12.9.7, 12.11.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use super::{ConnId, ListenerId, Route};
 use crate::cm::mad;
 use crate::types::{Qpn, Time};
 
-/// A connection, or a question for a datagram service.
+/// A connection or a SIDR query.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnId,
-    /// The peer's name for it; 0 until it is known.
+    /// The peer's communication ID; 0 until it is known.
     pub(super) remote_id: u32,
-    /// The peer's device; 0 until it is known.
+    /// The GUID of the peer's device; 0 until it is known.
     pub(super) remote_guid: u64,
     pub(super) local_qpn: Qpn,
     pub(super) remote_qpn: Qpn,
     pub(super) route: Route,
-    /// Of the messages that set it up.
+    /// The transaction ID of the messages that set it up.
     pub(super) tid: u64,
     pub(super) state: State,
     /// How long its packets may live in the network.
     pub(super) packet_life: Duration,
-    /// The consumer has destroyed it: what is left to do is done without it.
+    /// The consumer has destroyed it. The manager finishes the protocol, without events.
     pub(super) orphan: bool,
     /// Its entry in the timer list.
     pub(super) armed: Option<Time>,
 }
 
-/// Where it stands.
+/// The state of a connection or query.
 #[derive(Debug)]
 pub(super) enum State {
     /// REQ sent.
@@ -37,26 +37,26 @@ pub(super) enum State {
     ReqRcvd { listener: ListenerId, waiting: bool },
     /// REP sent.
     RepSent(Retry),
-    /// REP received; the consumer brings its queue pair up.
+    /// REP received; the consumer brings its queue pair to RTS.
     RepRcvd,
-    /// Both ends may send. The active side keeps its RTU, in case it is lost.
+    /// Both ends may send. The active side keeps its RTU in case it must be sent again.
     Established { rtu: Option<Box<[u8; mad::LEN]>> },
     /// DREQ sent.
     DreqSent(Retry),
     /// DREQ received; the consumer ends its side.
     DreqRcvd { tid: u64 },
-    /// Ended; late packets may still come. With the DREP, in case it is lost.
+    /// Ended, but late packets may still come. Keeps the DREP in case it must be sent again.
     TimeWait { until: Time, drep: Option<Box<[u8; mad::LEN]>> },
     /// SIDR_REQ sent.
     SidrReqSent(Retry),
     /// SIDR_REQ received; the consumer answers.
     SidrReqRcvd { listener: ListenerId, waiting: bool, service_id: u64 },
-    /// SIDR_REP sent: kept for a while, in case it is lost.
+    /// SIDR_REP sent, and kept for a while in case it must be sent again.
     SidrRepSent { until: Time, rep: Box<[u8; mad::LEN]> },
 }
 
 impl State {
-    /// What waits for an answer.
+    /// The retries of the message that waits for an answer, if any does.
     pub(super) fn retry(&mut self) -> Option<&mut Retry> {
         match self {
             Self::ReqSent(retry)
@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// When it must be looked at next.
+    /// When its timer expires.
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::ReqSent(retry)
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// The listener in whose backlog it stands.
+    /// The listener whose backlog counts it.
     pub(super) fn waits_for(&self) -> Option<ListenerId> {
         match *self {
             Self::ReqRcvd { listener, waiting: true }
@@ -97,26 +97,26 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Retry {
     pub(super) mad: Box<[u8; mad::LEN]>,
-    /// How often it may still be sent.
+    /// Retries left.
     left: u8,
-    /// How long to wait the next time.
+    /// How long to wait after the next transmission.
     wait: Duration,
     pub(super) deadline: Time,
 }
 
 impl Retry {
-    /// The first wait: what a lost message costs.
+    /// The first wait: the delay after one lost message.
     pub(super) const FIRST: Duration = Duration::from_millis(500);
-    /// The longest: twice what a REQ of this crate lets its peer take.
+    /// The longest wait: twice the response timeout in this crate's REQs.
     const LONGEST: Duration = Duration::from_millis(8_590);
-    /// The most that a peer may ask for by MRA.
+    /// The longest time that a peer may ask for with an MRA.
     const MRA_LIMIT: Duration = Duration::from_secs(300);
 
     pub(super) fn new(now: Time, mad: Box<[u8; mad::LEN]>, retries: u8) -> Self {
         Self { mad, left: retries, wait: Self::FIRST * 2, deadline: now + Self::FIRST }
     }
 
-    /// The message, if it is to be sent again.
+    /// Returns the message to be sent again; `None` if no retries are left.
     pub(super) fn again(&mut self, now: Time) -> Option<&[u8; mad::LEN]> {
         self.left = self.left.checked_sub(1)?;
         self.deadline = now + self.wait;
@@ -124,14 +124,14 @@ impl Retry {
         Some(&self.mad)
     }
 
-    /// The peer says that it will take this long.
+    /// The peer has asked for more time, with an MRA.
     pub(super) fn postpone(&mut self, now: Time, service_timeout: u8) {
         let time = timeout(service_timeout).min(Self::MRA_LIMIT);
         self.deadline = self.deadline.max(now + time);
     }
 }
 
-/// 4.096 µs times 2 to the power of a 5-bit code.
+/// The time that a 5-bit code stands for: 4.096 µs × 2^code.
 pub(super) fn timeout(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 31))
 }

@@ -1,4 +1,4 @@
-//! What the consumer asks for. IBTA 12.9.1, 12.9.3.
+//! The calls of the consumer. IBTA 12.9.1, 12.9.3.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use super::{CmError, ConnId, Listener, ListenerId, Manager, Outgoing, Route, fil
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
 use crate::types::{Qpn, Time};
 
-/// How often a REQ, REP or SIDR_REQ is repeated: with growing waits, for 110 s.
+/// How often a REQ, REP or SIDR_REQ is sent again. The waits grow; together they take 110 s.
 const RETRIES: u8 = 15;
-/// How often a DREQ is: for 41 s.
+/// How often a DREQ is sent again, within 41 s.
 const DREQ_RETRIES: u8 = 7;
-/// How long a SIDR_REP is kept, in case it is lost.
+/// How long a SIDR_REP is kept in case it must be sent again.
 const SIDR_KEPT: Duration = Duration::from_secs(20);
-/// The response timeout that our REQs tell the peer: 4.3 s.
+/// The response timeout in our REQs: 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
 
 impl Manager {
     /// Listens on a service ID, with room for `backlog` requests that are not taken yet. Requests that
-    /// have waited for a listener come at once.
+    /// wait for a listener on it are delivered at once.
     ///
     /// # Errors
     /// [`CmError::InUse`].
@@ -43,14 +43,14 @@ impl Manager {
         Ok(id)
     }
 
-    /// Makes room for more requests, for one more who listens on the same service ID.
+    /// Adds `backlog` to a listener's backlog, because another program listens on the same service ID.
     pub fn widen(&mut self, listener: ListenerId, backlog: usize) {
         if let Some(listener) = self.listeners.get_mut(&listener.0) {
             listener.backlog += backlog;
         }
     }
 
-    /// Listens no more. Requests that are not taken are refused, and their events withdrawn. Requests
+    /// Ends a listener. Requests that are not taken are refused, and their events removed. Requests
     /// that come within [`super::CLOSED_FOR`] wait for the next listener.
     pub fn unlisten(&mut self, now: Time, listener: ListenerId) {
         let Some(old) = self.listeners.remove(&listener.0) else { return };
@@ -64,7 +64,7 @@ impl Manager {
         }
     }
 
-    /// The consumer has taken a request or question: it no longer counts towards the backlog.
+    /// The consumer has taken a request or query: it no longer counts towards the backlog.
     pub fn taken(&mut self, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         let waited = connection.state.waits_for();
@@ -78,7 +78,7 @@ impl Manager {
         }
     }
 
-    /// Asks for a connection. The names, timeouts and the device's GUID in `req` are set here.
+    /// Asks for a connection. This call sets the IDs, timeouts and device GUID in `req`.
     ///
     /// # Errors
     /// [`CmError::NoResources`].
@@ -103,10 +103,10 @@ impl Manager {
         Ok(id)
     }
 
-    /// Accepts a request. The names and the device's GUID in `rep` are set here.
+    /// Accepts a request. This call sets the IDs and device GUID in `rep`.
     ///
     /// # Errors
-    /// It was not asked for, or ended meanwhile.
+    /// There is no such request, or it ended meanwhile.
     pub fn accept(&mut self, now: Time, id: ConnId, rep: Rep) -> Result<(), CmError> {
         let guid = self.config.guid;
         let connection = self.get(id)?;
@@ -126,10 +126,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Refuses a request or a reply. The connection is forgotten.
+    /// Refuses a request or a reply. The connection is removed.
     ///
     /// # Errors
-    /// There is nothing to refuse.
+    /// The connection has no request or reply to refuse.
     pub fn reject(
         &mut self,
         id: ConnId,
@@ -147,10 +147,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Says that this side, which has a reply, is ready.
+    /// Sends the RTU: this side has a reply and is ready.
     ///
     /// # Errors
-    /// There is no reply, or it ended meanwhile.
+    /// The connection has no reply, or it ended meanwhile.
     pub fn establish(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
         let connection = self.get(id)?;
         if !matches!(connection.state, State::RepRcvd) {
@@ -165,13 +165,13 @@ impl Manager {
         Ok(())
     }
 
-    /// A packet has come on the queue pair whose REP is not answered: the peer is ready, and its RTU
-    /// was lost or overtaken.
+    /// A packet has come on a queue pair whose REP is not answered. So the peer is ready; its RTU was
+    /// lost or is late.
     pub fn communication_established(&mut self, id: ConnId) {
         self.become_established(id);
     }
 
-    /// The same, for whatever connection the queue pair is of.
+    /// As [`Manager::communication_established`], for the connection of a queue pair.
     pub fn established_by(&mut self, qpn: Qpn) {
         let Some(id) = self.index.unanswered(qpn) else { return };
         if self.connections.get(&id.0).is_some_and(|connection| !connection.orphan) {
@@ -179,7 +179,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection, or agrees to its end.
+    /// Ends a connection, or answers the peer's request to end it.
     ///
     /// # Errors
     /// It is not connected.
@@ -211,7 +211,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Has no more use for it, whatever state it is in. The peer is told, and no more events come.
+    /// Destroys a connection or query in any state. The peer is told, and no more events come.
     pub fn destroy(&mut self, now: Time, id: ConnId) {
         self.events.retain(|event| event.id() != id);
         let Ok(connection) = self.get(id) else { return };
@@ -230,7 +230,7 @@ impl Manager {
                 self.forget(id);
             }
             State::Established { .. } | State::DreqRcvd { .. } => {
-                // It goes on by itself.
+                // The manager finishes the disconnect without the consumer.
                 let _ = self.disconnect(now, id, &[]);
             }
             State::SidrReqRcvd { .. } => {
@@ -245,7 +245,7 @@ impl Manager {
         }
     }
 
-    /// Asks for the queue pair of a datagram service.
+    /// Asks for the queue pair of a datagram service (SIDR).
     ///
     /// # Errors
     /// [`CmError::NoResources`].
@@ -259,11 +259,11 @@ impl Manager {
         Ok(id)
     }
 
-    /// Answers a question. The question's ID and service ID are set here, and the consumer need not
-    /// destroy it.
+    /// Answers a SIDR query. This call sets the request ID and service ID in `rep`. The consumer need
+    /// not destroy the query.
     ///
     /// # Errors
-    /// It was not asked, or is answered.
+    /// There is no such query, or it is already answered.
     pub fn answer_sidr(&mut self, now: Time, id: ConnId, rep: SidrRep) -> Result<(), CmError> {
         let connection = self.get(id)?;
         let State::SidrReqRcvd { service_id, .. } = connection.state else {
@@ -277,7 +277,7 @@ impl Manager {
         if self.index.sources.may_keep(source) {
             self.set(id, State::SidrRepSent { until: now + SIDR_KEPT, rep });
         } else {
-            // If it is lost, the peer asks again, and the consumer with it.
+            // If the answer is lost, the peer asks again, and so is the consumer.
             self.forget(id);
         }
         Ok(())
@@ -294,9 +294,9 @@ impl Manager {
         self.held.clear();
     }
 
-    /// Says the last word to all peers, before the process ends. As [`Manager::close`]; and who has ended
-    /// a connection a moment ago is answered once more: if the DREP was lost, the peer asks again, and
-    /// then there is nobody to answer.
+    /// Sends the last messages before the process ends. It does what [`Manager::close`] does, and
+    /// sends each recent DREP once more: if one was lost, the peer asks again, and nobody would be
+    /// there to answer.
     pub fn farewell(&mut self, now: Time) {
         let answers = self.connections.values().filter_map(|c| match &c.state {
             State::TimeWait { drep: Some(drep), .. } => {
@@ -315,7 +315,7 @@ impl Manager {
         self.connections.get_mut(&id.0).ok_or(CmError::Unknown)
     }
 
-    /// Makes a connection of this side's own; its state is set when its first message is sent.
+    /// Makes a connection or query of this side. Its state is set when its first message is sent.
     fn begin(&mut self, id: ConnId, tid: u64, route: Route, packet_life: Duration) {
         let connection = Connection {
             id,

@@ -1,4 +1,4 @@
-//! What the manager tells its consumer.
+//! The events that the manager gives to its consumer.
 
 use super::{ConnId, ListenerId, Route};
 use crate::cm::mad::{RejReason, Rep, Req, SidrRep, SidrReq};
@@ -6,83 +6,83 @@ use crate::cm::mad::{RejReason, Rep, Req, SidrRep, SidrReq};
 /// Something happened to a listener or a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CmEvent {
-    /// Somebody wants to connect: accept, reject or destroy it.
+    /// A peer asks for a connection: accept, reject or destroy it.
     Request {
-        /// Who listens.
+        /// The listener.
         listener: ListenerId,
-        /// The connection to be.
+        /// The new connection.
         id: ConnId,
-        /// Where the request came from.
+        /// The addresses that the request came with.
         route: Route,
-        /// What it says.
+        /// The request.
         req: Box<Req>,
     },
     /// The peer accepts: establish, reject or destroy it.
     Reply {
         /// The connection.
         id: ConnId,
-        /// What the peer says.
+        /// The reply.
         rep: Box<Rep>,
     },
-    /// The peer says that it is ready, or its first packet did.
+    /// The peer is ready: its RTU or its first packet has come.
     Established {
         /// The connection.
         id: ConnId,
     },
-    /// The peer refused, or gave it up. The connection is forgotten.
+    /// The peer refused or gave up. The connection is removed.
     Rejected {
         /// The connection.
         id: ConnId,
-        /// Why.
+        /// The reason.
         reason: RejReason,
-        /// The consumer's words.
+        /// The private data of the peer's consumer.
         private_data: Box<[u8; 148]>,
     },
-    /// The peer does not answer. The connection is forgotten.
+    /// The peer does not answer. The connection is removed.
     Unreachable {
         /// The connection.
         id: ConnId,
     },
-    /// The peer wants to end it: disconnect or destroy it too.
+    /// The peer ends the connection: disconnect or destroy it.
     DisconnectRequest {
         /// The connection.
         id: ConnId,
     },
-    /// It is ended, as the consumer wanted.
+    /// The connection is ended, as the consumer asked.
     Disconnected {
         /// The connection.
         id: ConnId,
         /// Whether the peer answered.
         answered: bool,
     },
-    /// No packet of the old connection can arrive any more: its queue pair may be used again. The
-    /// connection is forgotten.
+    /// No packet of the old connection can arrive any more, so its queue pair may be used again. The
+    /// connection is removed.
     TimewaitExit {
         /// The connection.
         id: ConnId,
     },
-    /// Somebody asks for a datagram service: answer or destroy it.
+    /// A peer asks for the queue pair of a datagram service: answer or destroy the query.
     Resolve {
-        /// Who listens.
+        /// The listener.
         listener: ListenerId,
-        /// The question.
+        /// The query.
         id: ConnId,
-        /// Where it came from.
+        /// The addresses that it came with.
         route: Route,
-        /// What it says.
+        /// The request.
         req: Box<SidrReq>,
     },
-    /// The answer to a question. The question is forgotten.
+    /// The answer to a SIDR query. The query is removed.
     Resolved {
-        /// The question.
+        /// The query.
         id: ConnId,
-        /// What the peer says.
+        /// The answer.
         rep: Box<SidrRep>,
     },
 }
 
 impl CmEvent {
-    /// The connection or question that it is about.
+    /// The connection or query that it is about.
     pub fn id(&self) -> ConnId {
         match *self {
             Self::Request { id, .. }

@@ -1,13 +1,13 @@
-//! Requests for a service whose listener ended a moment ago.
+//! Requests for a service whose listener ended recently.
 //!
-//! Programs change listeners: perftest's server, for one, destroys the one of its first connection and
-//! then makes another, while its client connects again without knowing when. A kernel refuses a request
-//! that falls into the gap (INVALID_SERVICE_ID), and it depends on the scheduler whether one does. Here
-//! such a request waits for the next listener, for [`HELD_FOR`] at most. The next may be in another port
-//! space: perftest's first connection is always reliable, and its next one may be for datagrams. A port
-//! that nobody has listened to for [`CLOSED_FOR`] is refused at once.
+//! Programs replace listeners. For example, perftest's server destroys the listener of its first
+//! connection and then makes another; its client connects again without knowing when that is done. A
+//! kernel refuses a request that comes in between (INVALID_SERVICE_ID), so the outcome depends on the
+//! scheduler. Here such a request waits for the next listener, for at most [`HELD_FOR`]. That listener
+//! may be in another port space: perftest's first connection is always reliable, and its next one may
+//! be for datagrams. If a port has had no listener for [`CLOSED_FOR`], requests are refused at once.
 //!
-//! What strangers can make this keep is bounded by [`MAX_HELD`] and [`MAX_OF_SOURCE`].
+//! [`MAX_HELD`] and [`MAX_OF_SOURCE`] bound what strangers can make this keep.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::cm::mad::{Message, Req, SidrReq};
 use crate::cm::service::PortSpace;
 use crate::types::{Gid, Time};
 
-/// How long after the end of its listener requests for a service wait.
+/// How long after the end of a listener requests for its service are held.
 pub const CLOSED_FOR: Duration = Duration::from_secs(3);
-/// How long a request waits.
+/// How long a request waits for a listener.
 pub const HELD_FOR: Duration = Duration::from_secs(1);
-/// Requests that wait.
+/// The most requests that wait.
 const MAX_HELD: usize = 256;
-/// Those of one address.
+/// The most requests of one source address that wait.
 const MAX_OF_SOURCE: usize = 64;
-/// Services whose listener ended a moment ago.
+/// The most services remembered whose listener ended recently.
 const MAX_CLOSED: usize = 1024;
 
 /// See the module's opening.
@@ -33,7 +33,7 @@ const MAX_CLOSED: usize = 1024;
 pub(super) struct Held {
     /// Until when requests wait, by [`PortSpace::same_port`].
     closed: HashMap<u64, Time>,
-    /// In the order in which they came, which is that of their deadlines.
+    /// In order of arrival, which is also the order of their deadlines.
     waiting: VecDeque<Waiting>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Waiting {
     pub(super) request: Request,
 }
 
-/// What waits for a listener.
+/// A request for a connection or a SIDR query.
 #[derive(Debug)]
 pub(super) enum Request {
     Req(Box<Req>),
@@ -61,7 +61,7 @@ impl Request {
         }
     }
 
-    /// What the peer calls it.
+    /// The peer's ID, and whether it is that of a query.
     fn remote_id(&self) -> (u32, bool) {
         match self {
             Self::Req(req) => (req.local_comm_id, false),
@@ -80,7 +80,7 @@ impl From<Request> for Message {
 }
 
 impl Held {
-    /// Nobody listens on this service any more.
+    /// The listener of this service has ended.
     pub(super) fn closed(&mut self, now: Time, service_id: u64) {
         if self.closed.len() >= MAX_CLOSED {
             self.closed.retain(|_, until| *until > now);
@@ -90,7 +90,7 @@ impl Held {
         }
     }
 
-    /// Somebody listens on this service: what has waited for that.
+    /// The service has a listener now. Takes out the requests that waited for it.
     pub(super) fn opened(&mut self, service_id: u64) -> VecDeque<Waiting> {
         self.closed.remove(&PortSpace::same_port(service_id));
         let all = std::mem::take(&mut self.waiting);
@@ -99,8 +99,8 @@ impl Held {
         out
     }
 
-    /// Keeps a request for a service that nobody listens to, if somebody did a moment ago. A duplicate
-    /// of one that waits is kept with it.
+    /// Keeps a request for a service whose listener ended recently. A duplicate of a waiting request
+    /// is not kept twice.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -134,7 +134,7 @@ impl Held {
         room
     }
 
-    /// The peer no longer wants what it calls this.
+    /// Drops a waiting request that its peer has given up.
     pub(super) fn withdraw(&mut self, source: Gid, remote_id: u32) -> bool {
         let before = self.waiting.len();
         let theirs =
@@ -143,18 +143,18 @@ impl Held {
         self.waiting.len() < before
     }
 
-    /// When the next has waited long enough.
+    /// When the oldest request has waited long enough.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.waiting.front().map(|w| w.until)
     }
 
-    /// One that has waited long enough.
+    /// Takes out a request that has waited long enough.
     pub(super) fn expired(&mut self, now: Time) -> Option<Waiting> {
         self.waiting.front().filter(|w| w.until <= now)?;
         self.waiting.pop_front()
     }
 
-    /// Nobody waits any more.
+    /// Drops all waiting requests.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.closed.clear();

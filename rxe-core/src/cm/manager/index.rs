@@ -1,5 +1,5 @@
-//! Where connections are found by their queue pairs, so that a message costs the same however many
-//! connections there are.
+//! Finds connections by their queue pairs, so that the cost of a message does not depend on the
+//! number of connections.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,12 +12,12 @@ use crate::types::{Gid, Qpn};
 /// A queue pair of a peer: the peer's address, the GUID of its device and the QPN.
 type RemoteQp = (Gid, u64, Qpn);
 
-/// What follows from the states of all connections. It changes with each of them.
+/// Tables derived from the states of all connections, and updated with every change.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Established connections by their remote queue pairs.
+    /// Established connections by remote queue pair.
     established: HashMap<RemoteQp, ConnId>,
-    /// Connections whose REP is not answered, by their own queue pairs.
+    /// Connections whose REP is not answered, by local queue pair.
     unanswered: HashMap<Qpn, ConnId>,
     pub(super) sources: Sources,
 }
@@ -27,30 +27,30 @@ impl Index {
         Self { established: HashMap::new(), unanswered: HashMap::new(), sources: Sources::new() }
     }
 
-    /// The established connection of a peer's queue pair.
+    /// The established connection with a peer's queue pair.
     pub(super) fn established(&self, remote: Gid, guid: u64, qpn: Qpn) -> Option<ConnId> {
         self.established.get(&(remote, guid, qpn)).copied()
     }
 
-    /// The connection of an own queue pair whose REP is not answered.
+    /// The connection of a local queue pair, if its REP is not answered.
     pub(super) fn unanswered(&self, qpn: Qpn) -> Option<ConnId> {
         self.unanswered.get(&qpn).copied()
     }
 
-    /// A connection begins in the state that it has.
+    /// Adds a new connection, in its present state.
     pub(super) fn begun(&mut self, connection: &Connection) {
         self.enter(connection);
         self.sources.changed(connection.route.remote, None, connection.state.cost());
     }
 
-    /// A connection was in a state, and is in another now.
+    /// Updates the tables after a connection has changed its state.
     pub(super) fn moved(&mut self, connection: &Connection, from: &State) {
         self.leave(connection, from);
         self.enter(connection);
         self.sources.changed(connection.route.remote, from.cost(), connection.state.cost());
     }
 
-    /// A connection is forgotten.
+    /// Removes a connection.
     pub(super) fn ended(&mut self, connection: &Connection) {
         self.leave(connection, &connection.state);
         self.sources.changed(connection.route.remote, connection.state.cost(), None);
@@ -91,7 +91,7 @@ fn remote_qp(connection: &Connection) -> RemoteQp {
     (connection.route.remote, connection.remote_guid, connection.remote_qpn)
 }
 
-/// Removes a key, unless another connection has taken its place.
+/// Removes a key, unless it belongs to another connection now.
 fn remove<K: Hash + Eq>(map: &mut HashMap<K, ConnId>, key: &K, id: ConnId) {
     if map.get(key) == Some(&id) {
         map.remove(key);

@@ -1,20 +1,20 @@
-//! The communication manager's state machine: connections and questions of one device. IBTA 12.9
-//! (connections), 12.11 (service ID resolution).
+//! The communication manager's state machine: the connections and SIDR queries of one device. IBTA
+//! 12.9 (connections), 12.11 (service ID resolution, SIDR).
 //!
-//! Sans-IO, as the engine: datagrams and time go in ([`Manager::handle_mad`],
-//! [`Manager::handle_timeout`]), datagrams and events come out ([`Manager::poll_transmit`],
-//! [`Manager::poll_event`]). The consumer brings its queue pairs up and down itself.
+//! It is sans-IO, as the engine is. Datagrams and time go in ([`Manager::handle_mad`],
+//! [`Manager::handle_timeout`]); datagrams and events come out ([`Manager::poll_transmit`],
+//! [`Manager::poll_event`]). The consumer changes the states of its queue pairs itself.
 //!
 //! Invariants:
-//! - Whatever arrives is hostile until it fits a connection: its communication IDs, its source
-//!   address and, for a DREQ, its queue pair must be that connection's. The rest is dropped, or
-//!   refused where the sender needs to know.
+//! - A message is not trusted until it fits a connection: its communication IDs, its source address
+//!   and, for a DREQ, its queue pair must be those of the connection. Other messages are dropped, or
+//!   refused if the sender needs to know.
 //! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers can not keep each other busy.
-//! - What strangers can make this keep is bounded by the listeners' backlogs, [`MAX_CONNECTIONS`]
-//!   and [`MAX_OUTBOX`], and for each source address by `sources`.
-//! - What a message costs does not grow with the number of connections: each is found by an index.
-//! - A connection has at most one entry in the timer list, and each event leaves it in a state in
-//!   which the consumer or a timer goes on.
+//! - The listeners' backlogs, [`MAX_CONNECTIONS`], [`MAX_OUTBOX`] and, for each source address,
+//!   `sources` bound what strangers can make this keep.
+//! - The cost of a message does not grow with the number of connections: an index finds each.
+//! - A connection has at most one entry in the timer list. After every event either the consumer or a
+//!   timer moves it on.
 //!
 //! LAP and APR (alternate paths) are dropped, as kernels do on Ethernet.
 
@@ -42,20 +42,20 @@ use connection::{Connection, State};
 use held::Held;
 use index::Index;
 
-/// A connection or question: the local communication ID.
+/// Identifies a connection or SIDR query: the local communication ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u32);
 
-/// Who listens on a service ID.
+/// Identifies a listener on a service ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u32);
 
-/// Between which addresses a datagram travels.
+/// The addresses of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// The own address.
+    /// The local address.
     pub local: Gid,
-    /// The peer's.
+    /// The peer's address.
     pub remote: Gid,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
@@ -64,32 +64,33 @@ pub struct Route {
 /// A datagram to be sent from queue pair 1 to queue pair 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Between which addresses.
+    /// The addresses.
     pub route: Route,
     /// The management datagram.
     pub mad: Box<[u8; mad::LEN]>,
 }
 
-/// What a manager is told about its device.
+/// What a manager needs to know of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmConfig {
-    /// The top 8 bits of all its communication IDs: where several managers share queue pair 1, each
-    /// has another block, so that what arrives can be handed to the right one.
+    /// The high 8 bits of all its communication IDs. If several managers share queue pair 1, each
+    /// has its own block, so that messages can be handed to the right manager.
     pub block: u8,
     /// The device's GUID.
     pub guid: u64,
-    /// Random: communication and transaction IDs come from it, and strangers must not guess them.
+    /// A random number. Communication and transaction IDs are derived from it; strangers must not be
+    /// able to guess them.
     pub seed: u64,
 }
 
-/// Why a call was not carried out. Nothing was changed.
+/// Why a call failed. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmError {
     /// There is no such connection or listener: it may have ended meanwhile.
     Unknown,
     /// The connection is not in a state for this.
     WrongState,
-    /// Somebody listens on that service ID already.
+    /// The service ID has a listener already.
     InUse,
     /// There are too many connections.
     NoResources,
@@ -100,7 +101,7 @@ pub enum CmError {
 pub struct Manager {
     config: CmConfig,
     connections: HashMap<u32, Connection>,
-    /// Passive connections and questions by what the peer calls them.
+    /// Passive connections and queries by the peer's ID.
     peers: HashMap<PeerKey, ConnId>,
     index: Index,
     held: Held,
@@ -112,7 +113,7 @@ pub struct Manager {
     drawn: u64,
 }
 
-/// The peer's address, its name for a connection, and whether that is a question's.
+/// The peer's address, its ID, and whether that is the ID of a query.
 type PeerKey = (Gid, u32, bool);
 
 #[derive(Debug)]
@@ -141,7 +142,7 @@ impl Manager {
         }
     }
 
-    /// What it was told.
+    /// Its configuration.
     pub fn config(&self) -> &CmConfig {
         &self.config
     }
@@ -163,22 +164,22 @@ impl Manager {
         [of_connections, self.held.deadline()].into_iter().flatten().min()
     }
 
-    /// Whether there is such a connection or question.
+    /// Whether there is such a connection or query.
     pub fn contains(&self, id: ConnId) -> bool {
         self.connections.contains_key(&id.0)
     }
 
-    /// Connections and questions, all states counted.
+    /// How many connections and queries there are, in all states.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether there is no connection or question.
+    /// Whether there is no connection or query.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Does what is due.
+    /// Handles the deadlines that have passed at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some(&(at, id)) = self.timers.first()
             && at <= now
@@ -196,14 +197,14 @@ impl Manager {
         }
     }
 
-    /// A deadline has passed.
+    /// Handles the deadline of a connection.
     fn expire(&mut self, now: Time, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         if let Some(retry) = connection.state.retry()
             && let Some(mad) = retry.again(now)
         {
             let (mad, route) = (Box::new(*mad), connection.route);
-            // A peer that has not answered a REP may not be who asked for it.
+            // Until the peer has answered the REP, its address may be forged.
             let unconfirmed = matches!(connection.state, State::RepSent(_));
             if !unconfirmed || self.index.sources.may_repeat(now, route.remote) {
                 self.push(Outgoing { route, mad });
@@ -258,7 +259,7 @@ impl Manager {
         }
     }
 
-    /// Keeps a new connection.
+    /// Adds a new connection.
     fn insert(&mut self, connection: Connection) {
         self.index.begun(&connection);
         self.connections.insert(connection.id.0, connection);
@@ -297,7 +298,7 @@ impl Manager {
         Some(connection)
     }
 
-    /// Forgets it, and tells the consumer unless it has destroyed it.
+    /// Removes a connection, and tells the consumer unless it has destroyed the connection.
     fn forget_with(&mut self, id: ConnId, event: CmEvent) {
         if self.forget(id).is_some_and(|connection| !connection.orphan) {
             self.events.push_back(event);
@@ -347,14 +348,14 @@ impl Manager {
         private_data: &[u8],
     ) {
         let Some(connection) = self.connections.get(&id.0) else { return };
-        // The peer may not know the connection by both names yet: it finds it by the device then.
+        // The peer may not know both IDs yet. Then it finds the connection by the device.
         let guid = self.config.guid.to_be_bytes();
         let ari = if reason == RejReason::TIMEOUT && ari.is_empty() { &guid[..] } else { ari };
         let rej = rej(id.0, connection.remote_id, subject, reason, ari, private_data);
         self.send(id, connection.tid, &rej);
     }
 
-    /// A name that no connection has: the block, then 24 bits that can not be guessed; not 0.
+    /// A communication ID that is not in use: the block, then 24 bits that can not be guessed; not 0.
     fn draw_id(&mut self) -> Option<ConnId> {
         if self.connections.len() >= MAX_CONNECTIONS {
             return None;
@@ -376,10 +377,10 @@ impl Manager {
     }
 }
 
-/// What an MRA of ours asks for: 69 s, as kernels do.
+/// The time that our MRAs ask for: 69 s, as kernels do.
 const MRA_TIMEOUT: u8 = 24;
 
-/// A refusal.
+/// Makes a REJ.
 fn rej(
     local_comm_id: u32,
     remote_comm_id: u32,
@@ -402,7 +403,7 @@ fn rej(
     Message::Rej(rej)
 }
 
-/// Puts as much of `from` into `to` as fits.
+/// Copies as much of `from` to `to` as fits.
 fn fill(to: &mut [u8], from: &[u8]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

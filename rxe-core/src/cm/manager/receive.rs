@@ -1,5 +1,5 @@
-//! What arrives: each message against the state of the connection that it is about. IBTA 12.9.5 and
-//! 12.9.6 (active and passive side), 12.9.8 (duplicates).
+//! Handles received messages, each by the state of its connection. IBTA 12.9.5 and 12.9.6 (active
+//! and passive side), 12.9.8 (duplicates).
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::cm::mad::{
 use crate::types::{Mtu, Time};
 
 impl Manager {
-    /// Takes a datagram that queue pair 1 received. `route` is from the receiver's point of view:
-    /// its `remote` is the sender. Returns whether anything came of it: what is no message of
-    /// communication management, or fits no connection, is dropped.
+    /// Takes a datagram that queue pair 1 received. `route.remote` is its sender. Returns `false` if
+    /// the datagram was dropped, because it is no message of communication management or fits no
+    /// connection.
     pub fn handle_mad(&mut self, now: Time, route: Route, mad: &Mad<'_>) -> bool {
         let Some(message) = mad.message() else { return false };
         self.handle(now, route, mad.header().tid, message).is_some()
@@ -37,7 +37,7 @@ impl Manager {
         }
     }
 
-    /// Takes the requests that have waited for a listener on this service.
+    /// Handles the requests that waited for a listener on this service.
     pub(super) fn take_held(&mut self, now: Time, service_id: u64) {
         for Waiting { route, tid, request, .. } in self.held.opened(service_id) {
             self.handle(now, route, tid, request.into());
@@ -79,7 +79,7 @@ impl Manager {
         }
         let stale = self.index.established(route.remote, req.local_ca_guid, req.local_qpn);
         if let Some(stale) = stale {
-            // The peer has lost that connection: it would not reuse its queue pair otherwise.
+            // The peer reuses the queue pair, so it has lost the old connection.
             refuse(self, RejReason::STALE_CONNECTION);
             self.tell(stale, CmEvent::DisconnectRequest { id: stale });
             self.enter_timewait(now, stale, None);
@@ -150,7 +150,7 @@ impl Manager {
     }
 
     fn on_rej(&mut self, now: Time, route: Route, rej: &Rej) -> Option<()> {
-        // Who gave up waiting for an answer does not know the other's name for the connection.
+        // A peer that gave up waiting for an answer does not know our communication ID.
         let id = match rej.remote_comm_id {
             0 if self.held.withdraw(route.remote, rej.local_comm_id) => return Some(()),
             0 => *self.peers.get(&(route.remote, rej.local_comm_id, false))?,
@@ -231,7 +231,7 @@ impl Manager {
     fn on_dreq(&mut self, now: Time, route: Route, tid: u64, dreq: &Dreq) -> Option<()> {
         let found = self.find_both(route, dreq.remote_comm_id, dreq.local_comm_id);
         let Some((id, connection)) = found else {
-            // The peer must not wait for what is not there.
+            // The connection is unknown: answer at once, so that the peer does not have to wait.
             let message = Message::Drep(Drep {
                 local_comm_id: dreq.remote_comm_id,
                 remote_comm_id: dreq.local_comm_id,
@@ -305,7 +305,7 @@ impl Manager {
             }
             return refuse(self, SidrStatus::UNSUPPORTED);
         };
-        let has_room = self.index.sources.has_room(route.remote, Cost::Question);
+        let has_room = self.index.sources.has_room(route.remote, Cost::Query);
         if !has_room || !self.has_room(listener) {
             return refuse(self, SidrStatus::NO_QP);
         }
@@ -340,14 +340,14 @@ impl Manager {
         Some(())
     }
 
-    /// The connection of this local name, if the datagram came from its peer.
+    /// The connection with this local communication ID, if the datagram came from its peer.
     fn find(&mut self, route: Route, local: u32) -> Option<(ConnId, &mut Connection)> {
         let connection = self.connections.get_mut(&local)?;
         let from_peer = connection.route.remote == route.remote;
         from_peer.then_some((connection.id, connection))
     }
 
-    /// Likewise, if the peer calls it so.
+    /// As `find`, if the peer's communication ID fits too.
     fn find_both(
         &mut self,
         route: Route,
@@ -357,7 +357,7 @@ impl Manager {
         self.find(route, local).filter(|(_, connection)| connection.remote_id == remote)
     }
 
-    /// Answers what belongs to no connection.
+    /// Answers a message that belongs to no connection.
     fn answer(&mut self, route: Route, tid: u64, message: &Message) {
         self.push(Outgoing { route, mad: Box::new(message.emit(tid)) });
     }
@@ -368,7 +368,7 @@ fn refusal(req: &Req, reason: RejReason) -> Message {
     rej(0, req.local_comm_id, Subject::Req, reason, &[], &[])
 }
 
-/// Answers a question without a queue pair.
+/// The answer to a SIDR query, without a queue pair.
 fn no_service(req: &SidrReq, status: SidrStatus) -> Message {
     Message::SidrRep(SidrRep {
         request_id: req.request_id,
@@ -378,5 +378,5 @@ fn no_service(req: &SidrReq, status: SidrStatus) -> Message {
     })
 }
 
-/// The longest time that an ended connection is kept for late packets, whatever a peer says.
+/// The longest time that an ended connection is kept for late packets, whatever the peer says.
 const LONGEST_LIFE: Duration = Duration::from_secs(20);

@@ -1,15 +1,16 @@
-//! What one source address may cost this manager, before anything proves that the address is real.
+//! Limits for each source address, as long as nothing proves that the address is real.
 //!
-//! The source address of a request can be forged. Until the peer has repeated a communication ID of
-//! this side, which is random, whatever is sent may go to somebody who asked for nothing, and whatever
-//! is kept may be kept for nobody. So both are bounded:
+//! The source address of a request can be forged. It is proved when the peer repeats a communication
+//! ID of this side, which is random. Until then, answers may go to somebody who asked for nothing, and
+//! state may be kept for nobody. So both are bounded:
 //!
-//! - Each message is answered by one message of the same size at most. The exception is the REP, which
-//!   is sent again until it is answered: there a source has a budget ([`REPEATS`]).
+//! - Each message is answered by at most one message of the same size. The exception is the REP, which
+//!   is sent again until it is answered; its retries have a budget for each source ([`REPEATS`]).
 //! - A source has at most [`MAX_HALF_OPEN`] connections that it has not confirmed, and at most
-//!   [`MAX_QUESTIONS`] questions for datagram services, kept answers included.
+//!   [`MAX_QUERIES`] SIDR queries, kept answers included.
 //!
-//! A source is forgotten with the last that counts, so there are never more sources than connections.
+//! A source is removed with the last thing that counts for it, so there are never more sources than
+//! connections.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,31 +18,32 @@ use std::time::Duration;
 use super::connection::State;
 use crate::types::{Gid, Time};
 
-/// Requests of one address that it has not confirmed: an eighth of all connections.
+/// The most unconfirmed connections of one address: an eighth of all connections.
 pub(super) const MAX_HALF_OPEN: usize = 1 << 13;
-/// Questions of one address, kept answers included.
-pub(super) const MAX_QUESTIONS: usize = 1 << 10;
-/// Questions of all addresses: they take no more of the connections than this.
-pub(super) const MAX_ALL_QUESTIONS: usize = 1 << 13;
+/// The most SIDR queries of one address, kept answers included.
+pub(super) const MAX_QUERIES: usize = 1 << 10;
+/// The most SIDR queries of all addresses: queries take no more than this of [`MAX_CONNECTIONS`].
+pub(super) const MAX_ALL_QUERIES: usize = 1 << 13;
 
-/// REPs sent again to one address that has not answered: 256 at once, then 32 a second (8 KiB/s).
+/// How many REPs are sent again to an address that has not answered: 256 at once, then 32 a second
+/// (8 KiB/s).
 const REPEATS: Budget = Budget { most: 256, per_second: 32 };
-/// The same of all addresses together: 4,096 at once, then 512 a second (128 KiB/s).
+/// The same for all addresses together: 4,096 at once, then 512 a second (128 KiB/s).
 const ALL_REPEATS: Budget = Budget { most: 4096, per_second: 512 };
 
 /// What an unconfirmed peer occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
     HalfOpen,
-    Question,
+    Query,
 }
 
 impl State {
-    /// What a connection in this state costs.
+    /// What a connection in this state occupies; `None` if nothing that is limited.
     pub(super) fn cost(&self) -> Option<Cost> {
         match self {
             Self::ReqRcvd { .. } | Self::RepSent(_) => Some(Cost::HalfOpen),
-            Self::SidrReqRcvd { .. } | Self::SidrRepSent { .. } => Some(Cost::Question),
+            Self::SidrReqRcvd { .. } | Self::SidrRepSent { .. } => Some(Cost::Query),
             _ => None,
         }
     }
@@ -51,43 +53,42 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Sources {
     all: HashMap<Gid, Source>,
-    questions: usize,
+    queries: usize,
     repeats: Bucket,
 }
 
 #[derive(Debug, Default)]
 struct Source {
     half_open: usize,
-    questions: usize,
+    queries: usize,
     repeats: Option<Bucket>,
 }
 
 impl Sources {
     pub(super) fn new() -> Self {
-        Self { all: HashMap::new(), questions: 0, repeats: Bucket::full(ALL_REPEATS, Time::ZERO) }
+        Self { all: HashMap::new(), queries: 0, repeats: Bucket::full(ALL_REPEATS, Time::ZERO) }
     }
 
-    /// Whether a source may open or ask for something more.
+    /// Whether a source may have one more connection or query.
     pub(super) fn has_room(&self, source: Gid, cost: Cost) -> bool {
         let of = self.all.get(&source);
         match cost {
             Cost::HalfOpen => of.is_none_or(|of| of.half_open < MAX_HALF_OPEN),
-            Cost::Question => {
-                self.questions < MAX_ALL_QUESTIONS
-                    && of.is_none_or(|of| of.questions < MAX_QUESTIONS)
+            Cost::Query => {
+                self.queries < MAX_ALL_QUERIES && of.is_none_or(|of| of.queries < MAX_QUERIES)
             }
         }
     }
 
-    /// Whether an answer may be kept, in case it is lost: not while many are, or there would be no
-    /// room for questions.
+    /// Whether an answer may be kept in case it is lost. Only a part of the places is for answers, so
+    /// that room for queries remains.
     pub(super) fn may_keep(&self, source: Gid) -> bool {
-        let of = self.all.get(&source).map_or(0, |of| of.questions);
-        self.questions <= MAX_ALL_QUESTIONS / 2 && of <= MAX_QUESTIONS / 2
+        let of = self.all.get(&source).map_or(0, |of| of.queries);
+        self.queries <= MAX_ALL_QUERIES / 2 && of <= MAX_QUERIES / 2
     }
 
-    /// A connection of this source goes from one state to another; `None` before the first and after
-    /// the last.
+    /// Records that a connection of this source changes what it occupies. `None` stands for nothing:
+    /// before its start and after its end.
     pub(super) fn changed(&mut self, source: Gid, from: Option<Cost>, to: Option<Cost>) {
         if from == to {
             return;
@@ -95,21 +96,21 @@ impl Sources {
         let of = self.all.entry(source).or_default();
         match from {
             Some(Cost::HalfOpen) => of.half_open = of.half_open.saturating_sub(1),
-            Some(Cost::Question) => {
-                of.questions = of.questions.saturating_sub(1);
-                self.questions = self.questions.saturating_sub(1);
+            Some(Cost::Query) => {
+                of.queries = of.queries.saturating_sub(1);
+                self.queries = self.queries.saturating_sub(1);
             }
             None => {}
         }
         match to {
             Some(Cost::HalfOpen) => of.half_open += 1,
-            Some(Cost::Question) => {
-                of.questions += 1;
-                self.questions += 1;
+            Some(Cost::Query) => {
+                of.queries += 1;
+                self.queries += 1;
             }
             None => {}
         }
-        if of.half_open == 0 && of.questions == 0 {
+        if of.half_open == 0 && of.queries == 0 {
             self.all.remove(&source);
         }
     }
@@ -124,7 +125,7 @@ impl Sources {
     /// Whether nothing is counted.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.questions == 0
+        self.all.is_empty() && self.queries == 0
     }
 }
 

@@ -1,4 +1,5 @@
-//! Two managers on a network that loses, repeats and delays, in virtual time; and each rule alone.
+//! Tests of each rule; and simulations, in virtual time, of two managers on a network that loses,
+//! duplicates and delays.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -45,7 +46,7 @@ fn rep(qpn: u32) -> Rep {
     Rep { local_qpn: Qpn::from_wire(qpn), ..Rep::default() }
 }
 
-/// Two managers, and nothing on the way between them.
+/// Two managers with a perfect network between them.
 struct Two {
     now: Time,
     sides: [Manager; 2],
@@ -58,7 +59,7 @@ impl Two {
         two
     }
 
-    /// Delivers what waits, both ways, until nothing does.
+    /// Delivers datagrams both ways until none is left.
     fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -79,7 +80,7 @@ impl Two {
         self.sides[to].handle_mad(self.now, route(to), &mad);
     }
 
-    /// What a side wants to send, as names, taken out of the way.
+    /// Takes the datagrams that a side sends, with the names of their messages.
     fn sent(&mut self, side: usize) -> Vec<(&'static str, Outgoing)> {
         let sent = std::iter::from_fn(|| self.sides[side].poll_transmit());
         sent.map(|out| (Mad::new(&out.mad[..]).unwrap().message().unwrap().name(), out)).collect()
@@ -100,7 +101,7 @@ impl Two {
         }
     }
 
-    /// A connection, from the request until both sides know that it stands.
+    /// Two managers with an established connection.
     fn connected() -> (Self, ConnId, ConnId) {
         let mut two = Self::new();
         let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
@@ -192,7 +193,7 @@ fn a_late_answer_is_announced_and_awaited() {
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     two.settle();
     let b = two.event(1).id();
-    // The consumer takes its time: the second REQ is answered by an MRA.
+    // The consumer is slow, so the second REQ is answered with an MRA.
     two.wait(Duration::from_millis(600));
     let (name, again) = two.sent(0).pop().unwrap();
     assert_eq!(name, "REQ");
@@ -260,7 +261,7 @@ fn who_stops_listening_refuses_who_waits() {
 #[test]
 fn a_peer_that_forgot_its_connection_ends_ours() {
     let (mut two, _, b) = Two::connected();
-    // The same device, the same queue pair: the old connection can not be alive there.
+    // The device and the queue pair are the same, so the peer has lost the old connection.
     two.sides[0] = Manager::new(CmConfig { seed: 99, ..*two.sides[0].config() });
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     two.settle();
@@ -303,7 +304,7 @@ fn a_lost_drep_is_sent_again_and_an_unknown_dreq_answered() {
 #[test]
 fn a_process_that_ends_says_the_last_word_to_all_its_peers() {
     let (mut two, a, b) = Two::connected();
-    // One connection stands; another was ended by the peer a moment ago, and the answer was lost.
+    // One connection is established. The peer has just ended another, and the answer was lost.
     two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
     two.settle();
     let second = two.event(1).id();
@@ -345,15 +346,15 @@ fn a_dreq_must_name_the_queue_pair_and_come_from_the_peer() {
 }
 
 #[test]
-fn a_question_is_answered_once_and_again_when_the_answer_is_lost() {
+fn a_query_is_answered_once_and_again_when_the_answer_is_lost() {
     let mut two = Two::new();
-    let question = SidrReq { service_id: SERVICE, partition_key: 0xffff, ..SidrReq::default() };
-    let a = two.sides[0].resolve(two.now, route(0), question.clone()).unwrap();
+    let query = SidrReq { service_id: SERVICE, partition_key: 0xffff, ..SidrReq::default() };
+    let a = two.sides[0].resolve(two.now, route(0), query.clone()).unwrap();
     let asked = two.sent(0).pop().unwrap().1;
     two.deliver(1, &asked);
     let CmEvent::Resolve { id: b, .. } = two.event(1) else { panic!() };
     two.deliver(1, &asked);
-    assert!(two.sides[1].poll_event().is_none(), "a duplicate is no second question");
+    assert!(two.sides[1].poll_event().is_none(), "a duplicate is no second query");
     let answer = SidrRep { qpn: Qpn::from_wire(9), qkey: Qkey(7), ..SidrRep::default() };
     two.sides[1].answer_sidr(two.now, b, answer).unwrap();
     assert_eq!(two.names(1), ["SIDR_REP"], "and is lost");
@@ -361,7 +362,7 @@ fn a_question_is_answered_once_and_again_when_the_answer_is_lost() {
     two.settle();
     let CmEvent::Resolved { id, rep } = two.event(0) else { panic!() };
     assert_eq!((id, rep.qpn.value(), rep.qkey), (a, 9, Qkey(7)));
-    let nowhere = SidrReq { service_id: 1, ..question };
+    let nowhere = SidrReq { service_id: 1, ..query };
     two.sides[0].resolve(two.now, route(0), nowhere).unwrap();
     two.settle();
     let CmEvent::Resolved { rep, .. } = two.event(0) else { panic!() };
@@ -376,11 +377,11 @@ fn a_request_waits_while_a_program_changes_listeners() {
     let listener = two.sides[1].services[&SERVICE];
     two.sides[1].unlisten(two.now, listener);
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    let question = SidrReq { service_id: SERVICE, ..SidrReq::default() };
-    let asked = two.sides[0].resolve(two.now, route(0), question).unwrap();
+    let query = SidrReq { service_id: SERVICE, ..SidrReq::default() };
+    let asked = two.sides[0].resolve(two.now, route(0), query).unwrap();
     two.settle();
     assert!(two.sides[0].poll_event().is_none() && two.sides[1].poll_event().is_none());
-    // The duplicate of one that waits is no second request.
+    // The duplicate of a waiting request is no second request.
     two.wait(Duration::from_millis(600));
     two.settle();
     two.sides[1].listen(two.now, SERVICE, 4).unwrap();
@@ -422,12 +423,12 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
         let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
         assert_eq!(reason, RejReason::INVALID_SERVICE_ID);
     };
-    // Nobody has ever listened to it.
+    // The service never had a listener.
     let absent = Req { service_id: SERVICE + 1, ..req(0x11) };
     two.sides[0].connect(two.now, route(0), absent).unwrap();
     two.settle();
     rejected(&mut two);
-    // Somebody did a moment ago.
+    // Its listener ended recently.
     let listener = two.sides[1].services[&SERVICE];
     two.sides[1].unlisten(two.now, listener);
     two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
@@ -438,12 +439,12 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
     two.sides[1].handle_timeout(now);
     two.settle();
     rejected(&mut two);
-    // Somebody did long ago.
+    // Its listener ended long ago.
     two.now = two.now + CLOSED_FOR;
     two.sides[0].connect(two.now, route(0), req(0x13)).unwrap();
     two.settle();
     rejected(&mut two);
-    // Who gives up waiting waits no more.
+    // A request that its peer gives up no longer waits.
     let id = two.sides[1].listen(two.now, SERVICE, 4).unwrap();
     two.sides[1].unlisten(two.now, id);
     let a = two.sides[0].connect(two.now, route(0), req(0x14)).unwrap();
@@ -454,7 +455,7 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
     assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
 }
 
-/// What `side` says to a message from `from`.
+/// The answers of `side` to a message from `from`.
 fn answers(side: &mut Manager, now: Time, from: Gid, message: &Message) -> Vec<Outgoing> {
     let mad = message.emit(9);
     side.handle_mad(now, Route { remote: from, ..route(1) }, &Mad::from_array(&mad));
@@ -500,7 +501,7 @@ fn a_forged_request_makes_no_flood() {
     let (side, mut now) = (&mut two.sides[1], two.now);
     side.widen(side.services[&SERVICE], 100_000);
     let (mut bytes_in, mut bytes_out) = (0, 0);
-    // For two minutes, a server accepts what somebody asks for in the name of another.
+    // For two minutes a server accepts requests with a forged source address.
     for step in 0..1200 {
         for n in 0..100 {
             let id = step * 100 + n + 1;
@@ -518,25 +519,26 @@ fn a_forged_request_makes_no_flood() {
         side.handle_timeout(now);
         bytes_out += std::iter::from_fn(|| side.poll_transmit()).count() * mad::LEN;
     }
-    // One answer to each, and of what is sent again 8 KiB a second. Those that are given up
-    // (REJ) are counted with the answers.
+    // One answer to each, and retries of 8 KiB a second. The REJs for connections that are given up
+    // count as retries.
     let again = (256 + 32 * 120 + sources::MAX_HALF_OPEN) * mad::LEN;
     assert!(bytes_out <= bytes_in + again, "{bytes_in} bytes in, {bytes_out} out");
     assert!(side.len() <= sources::MAX_HALF_OPEN, "{} connections are kept for it", side.len());
-    // Others are served all the same.
+    // Requests from other addresses are still served.
     let other = Message::Req(Req { local_comm_id: 1, ..req(5) });
     answers(side, now, address(2), &other);
     assert!(matches!(side.poll_event(), Some(CmEvent::Request { .. })));
 }
 
 #[test]
-fn questions_leave_room_for_connections() {
+fn queries_leave_room_for_connections() {
     let mut two = Two::new();
     let (side, mut now) = (&mut two.sides[1], two.now);
     side.widen(side.services[&SERVICE], 100_000);
     let ask = |id| SidrReq { service_id: SERVICE, request_id: id, ..SidrReq::default() };
     let mut served = 0;
-    // 10,000 a second, of one address in two, for longer than an answer is kept.
+    // 10,000 queries a second, every second one from the same address, for longer than an answer is
+    // kept.
     for id in 1..=250_000u32 {
         let from = if id % 2 == 0 { address(1) } else { address(id) };
         answers(side, now, from, &Message::SidrReq(ask(id)));
@@ -550,8 +552,8 @@ fn questions_leave_room_for_connections() {
         side.handle_timeout(now);
     }
     assert_eq!(served, 250_000, "all are answered");
-    assert!(side.len() <= sources::MAX_ALL_QUESTIONS, "{} are kept", side.len());
-    // Where the consumer answers none, one address can not keep others from asking.
+    assert!(side.len() <= sources::MAX_ALL_QUERIES, "{} are kept", side.len());
+    // Even if the consumer answers no query, one address can not keep others from asking.
     for id in 1..=5_000u32 {
         answers(side, now, address(7), &Message::SidrReq(ask(id)));
     }
@@ -566,7 +568,7 @@ fn a_connection_costs_the_same_however_many_there_are() {
     let (side, now) = (&mut two.sides[1], two.now);
     side.widen(side.services[&SERVICE], 100_000);
     for n in 0..20_000u32 {
-        // Several queue pairs of each peer, so that no key is told by the address alone.
+        // Each peer has several queue pairs, so no key follows from the address alone.
         let from = address(n / 4);
         let req = Req { local_comm_id: n + 1, local_ca_guid: u64::from(n / 4), ..req(n) };
         answers(side, now, from, &Message::Req(req));
@@ -581,7 +583,7 @@ fn a_connection_costs_the_same_however_many_there_are() {
             answers(side, now, from, &Message::Rtu(rtu));
         }
         assert_eq!(side.poll_event(), Some(CmEvent::Established { id }));
-        // Found by its remote queue pair: a new request of the same one ends it.
+        // It is found by its remote queue pair: a new request from the same one ends it.
         let found = side.index.established(from, u64::from(n / 4), Qpn::from_wire(n));
         assert_eq!(found, Some(id));
     }
@@ -592,7 +594,7 @@ fn a_connection_costs_the_same_however_many_there_are() {
     assert!(side.index.is_empty());
 }
 
-/// A seeded choice.
+/// A seeded random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -611,9 +613,9 @@ enum Known {
     Ended,
 }
 
-/// Programs on both sides connect, accept, refuse, disconnect and destroy as the dice want, over a
-/// network that loses, repeats and delays. Every event must make sense to the program that gets it,
-/// and in the end nothing may be left.
+/// Programs on both sides connect, accept, refuse, disconnect and destroy at random, over a network
+/// that loses, duplicates and delays. Every event must fit what its program knows, and at the end
+/// nothing may be left.
 fn simulate(seed: u64) {
     let mut dice = Dice(seed);
     let mut sides = [manager(0), manager(1)];
@@ -655,7 +657,7 @@ fn simulate(seed: u64) {
                     _ => {}
                 }
             }
-            // It learns something.
+            // The program gets events.
             while let Some(event) = side.poll_event() {
                 let id = event.id();
                 assert!(!gone[at].contains(&id), "seed {seed}: {event:?} after the end");
@@ -707,7 +709,7 @@ fn simulate(seed: u64) {
                     CmEvent::Resolve { .. } | CmEvent::Resolved { .. } => unreachable!(),
                 }
             }
-            // The network does something.
+            // The network carries datagrams.
             while let Some(out) = side.poll_transmit() {
                 for _ in 0..=u64::from(dice.roll(5) == 0) {
                     if dice.roll(100) >= loss {
@@ -754,7 +756,7 @@ proptest! {
     ) {
         let (mut two, a, b) = Two::connected();
         for (attr, bytes, aim) in mads {
-            // Random contents, with names that hit.
+            // Random contents, with IDs that exist.
             let mut mad = [0; mad::LEN];
             mad[..4].copy_from_slice(&[1, 7, 2, 3]);
             mad[16..18].copy_from_slice(&attr.to_be_bytes());
