@@ -1,11 +1,11 @@
-//! For tests: what the C compiler makes of expressions with a header that programs include.
+//! For tests: evaluates C expressions with a header that programs include, by the C compiler.
 
 use std::io::Write as _;
 use std::process::Command;
 use std::{env, fs, process};
 
-/// The values of expressions; `None`, and a line that says so, where there is no C compiler or the
-/// header is not installed.
+/// The values of C expressions. If there is no C compiler, or the header is not installed, it prints a
+/// line that says so and returns `None`.
 pub(crate) fn values_in_c(
     header: &str,
     expressions: impl IntoIterator<Item = String>,

@@ -1,5 +1,5 @@
-//! What `rxe run` and the environment ask for. A value that makes no sense is said on stderr, and
-//! what is so without it holds.
+//! The settings from `rxe run` and the environment. An invalid value is reported on stderr, and the
+//! default is used.
 
 use std::env;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use rxe_verbs::AckPolicy;
 
 use crate::stderr;
 
-/// How much a person is told on stderr.
+/// How much is explained on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Explain {
     /// Nothing.
     Off,
-    /// What goes wrong, once per kind.
+    /// Mistakes, each kind once.
     Errors,
-    /// Everything worth knowing.
+    /// Mistakes and other useful information.
     All,
 }
 
@@ -27,23 +27,23 @@ pub(crate) enum Explain {
 pub(crate) struct Config {
     /// `RXE_BACKEND`.
     pub(crate) backend: BackendKind,
-    /// `RXE_SHM`: whether shared memory leads to other programs of this host.
+    /// `RXE_SHM`: whether shared memory is used between programs of this host.
     pub(crate) shared_memory: bool,
     /// `RXE_GSO`: whether the system segments packets (GSO) and merges them (GRO).
     pub(crate) segmentation: bool,
-    /// `RXE_PCAP`: where to capture to; `%p` stands for the process's number.
+    /// `RXE_PCAP`: the file to capture to; `%p` stands for the process ID.
     pcap: Option<String>,
     /// `RXE_EXPLAIN`.
     pub(crate) explain: Explain,
     /// `RXE_DEVICE`: the only devices to show, separated by commas.
     pub(crate) devices: Option<Vec<String>>,
-    /// `RXE_LIDS`: whether peers may be told by LID.
+    /// `RXE_LIDS`: whether LIDs may address peers.
     pub(crate) lids: bool,
-    /// `RXE_ACK`: when acknowledgements leave.
+    /// `RXE_ACK`: when acknowledgements are sent.
     pub(crate) acks: AckPolicy,
 }
 
-/// What applies to this process.
+/// The settings of this process.
 pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     backend: chosen("RXE_BACKEND", &BackendKind::ALL.map(|kind| (kind.name(), kind))),
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
@@ -59,8 +59,8 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
 });
 
 impl Config {
-    /// Where the next device that is opened captures to: the first to the file itself, others to
-    /// files named after it.
+    /// The capture file for the next device that is opened. The first device gets the file itself,
+    /// others get files named after it.
     pub(crate) fn pcap(&self) -> Option<PathBuf> {
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let name = self.pcap.as_ref()?.replace("%p", &process::id().to_string());
@@ -71,7 +71,7 @@ impl Config {
     }
 }
 
-/// What a variable chooses; the first if it is not set.
+/// The choice that a variable names; the first one if it is not set.
 fn chosen<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
     var(name).map_or(choices[0].1, |value| {
         choose(name, &value, choices).unwrap_or_else(|why| {
@@ -90,8 +90,9 @@ fn choose<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> Result<T, 
     })
 }
 
-/// A variable that is set to something. In a program that has more rights than its user (setuid, file
-/// capabilities), no variable counts: they are the user's, and name files to be written.
+/// The value of a variable, if it is set and not empty. In a program with more rights than its user
+/// (setuid, file capabilities) all variables are ignored: the user sets them, and some name files to be
+/// written.
 pub(crate) fn var(name: &str) -> Option<String> {
     if rxe_net::has_gained_rights() {
         return None;

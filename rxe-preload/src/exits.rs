@@ -1,20 +1,20 @@
-//! The calls that end a process or make it another program without running exit handlers. Before
-//! they do, what the program was told of is acknowledged: [`rxe_verbs::flush_before_exit`].
+//! Calls that end a process, or replace its program, without running exit handlers. Before they do,
+//! messages that have completed at the program are acknowledged: [`rxe_verbs::flush_before_exit`].
 //!
-//! Calls inside the C library do not lead here: `exit` runs the exit handler of rxe-verbs, and
-//! `system` and `posix_spawn` end nothing. A signal that kills the process leads nowhere.
+//! Calls inside the C library do not come here: `exit` runs the exit handler of rxe-verbs, and `system`
+//! and `posix_spawn` do not end the process. A signal that kills the process calls nothing.
 //!
-//! Several of these functions take any number of arguments, and some do not return, so each is a few
-//! instructions that keep all arguments where they are, call [`before_end`], and jump on to the C
-//! library's function. Those are looked up when this library is loaded: dlsym may not be called in a
-//! signal handler, where `_exit` is at home.
+//! Several of these functions are variadic, and some do not return. So each consists of a few
+//! instructions that keep all arguments in place, call [`before_end`], and jump to the C library's
+//! function. Those functions are looked up when this library is loaded: dlsym may not be called in a
+//! signal handler, and `_exit` often is.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Called with all registers of arguments saved.
+/// Called with all argument registers saved.
 extern "C" fn before_end() {
-    // Only before the constructor of this library has run.
+    // This does something only if the constructor of this library has not run yet.
     look_up();
     rxe_verbs::flush_before_exit();
 }
@@ -32,7 +32,7 @@ extern "C" fn look_up() {
     }
 }
 
-/// In place of a function that the C library has not got: nothing can be linked with it, then.
+/// Takes the place of a function that the C library lacks. No program can be linked with that function.
 extern "C" fn not_there() -> ! {
     std::process::abort()
 }

@@ -1,19 +1,18 @@
-//! Memory faults in copies of the program's memory, and the program's own.
+//! Handles memory faults: those in copies of the program's memory, and the program's own.
 //!
-//! The engine copies registered memory by routines that can return an error where the memory is
-//! missing ([`rxe_core::mem::recovery`]). The handler of SIGSEGV and SIGBUS here makes them do so.
-//! Every other fault is the program's: it goes to the handler that the program installed, or ends the
-//! process as it would have without us.
+//! The engine copies registered memory with routines that can return an error if the memory is not
+//! mapped ([`rxe_core::mem::recovery`]). The handler of SIGSEGV and SIGBUS here makes them do so. Every
+//! other fault is the program's: it goes to the handler that the program installed, or ends the process
+//! as it would without this library.
 //!
-//! A program may install its handler before or after it opens a device. [`install`] keeps the one
-//! that it finds. `sigaction` and `signal` are defined here, so a later one is kept too, and the
-//! program is shown what it installed. The kernel's entry always has our function with the program's
-//! mask and flags, so the program's handler runs on the stack and with the signals blocked that it
-//! asked for.
+//! A program may install its handler before or after it opens a device. [`install`] keeps the one that
+//! it finds. `sigaction` and `signal` are defined here, so a later handler is kept too, and the program
+//! sees the handler that it installed. The kernel always has our function, with the program's mask and
+//! flags. So the program's handler runs on the stack, and with the blocked signals, that it asked for.
 //!
-//! Limits: a thread that blocks SIGSEGV is killed by the kernel at its first fault, whatever handler
-//! there is. Of a handler that is installed by a bare system call we only learn at the next
-//! [`install`], which is called at each registration of memory.
+//! Limits: the kernel kills a thread that blocks SIGSEGV at its first fault, whatever handler there is.
+//! If a handler is installed by a direct system call, we notice it only at the next [`install`], which
+//! is called at each registration of memory.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -28,7 +27,7 @@ use crate::next::Next;
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 type Signal = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t;
 
-/// The C library's function, which changes the kernel's entry.
+/// The C library's function, which changes the kernel's handler.
 static REAL: Next = Next::new(c"sigaction");
 static REAL_SIGNAL: Next = Next::new(c"signal");
 static REAL_SYSV_SIGNAL: Next = Next::new(c"__sysv_signal");
@@ -40,7 +39,7 @@ pub(crate) fn resolve() {
     }
 }
 
-/// Whether faults come to us. Until then, the program's calls pass through.
+/// Whether our handler is installed. Until then, the program's calls go to the C library.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// The signals, and the program's action for each, see [`pack`].
@@ -51,7 +50,7 @@ fn action_of(signal: c_int) -> Option<&'static AtomicU64> {
     ACTIONS.iter().find(|(of, _)| *of == signal).map(|(_, action)| action)
 }
 
-/// Has faults come to us, now and whatever the program has installed since the last call.
+/// Installs our handler, also if the program has replaced it since the last call.
 pub(crate) fn install() {
     static PINNED: Once = Once::new();
     PINNED.call_once(pin);
@@ -65,7 +64,7 @@ pub(crate) fn install() {
     }
 }
 
-/// A program may unload us while our handler is in the kernel's table: this keeps the code.
+/// Keeps this library loaded: a program may unload it while our handler is installed.
 fn pin() {
     // SAFETY: all zeros is a valid value, which `dladdr` fills in.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -78,7 +77,7 @@ fn pin() {
     }
 }
 
-/// The kernel's entry.
+/// The kernel's present action for a signal.
 fn ask(signal: c_int) -> Option<libc::sigaction> {
     // SAFETY: all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -107,7 +106,7 @@ fn adopt(signal: c_int, action: &AtomicU64, new: &libc::sigaction) -> c_int {
         action.store(pack(new), Ordering::SeqCst);
     }
     ours.sa_sigaction = on_fault as *const () as usize;
-    // What applies once, `chain` applies.
+    // `chain` handles SA_RESETHAND.
     ours.sa_flags = (new.sa_flags & !libc::SA_RESETHAND) | libc::SA_SIGINFO;
     if matches!(new.sa_sigaction, SIG_DFL | SIG_IGN) {
         ours.sa_flags |= libc::SA_ONSTACK | libc::SA_RESTART;
@@ -119,11 +118,11 @@ fn adopt(signal: c_int, action: &AtomicU64, new: &libc::sigaction) -> c_int {
 /// The flags that are kept, in the upper bits of a packed action.
 const FLAGS: [c_int; 5] =
     [libc::SA_SIGINFO, libc::SA_ONSTACK, libc::SA_RESTART, libc::SA_NODEFER, libc::SA_RESETHAND];
-/// Addresses are shorter than that.
+/// The bit where the flags begin: addresses need fewer bits.
 const FLAGS_AT: usize = 59;
 
-/// An action as one word, which a handler can read at any time: its function and its flags. Its mask
-/// is in the kernel's entry.
+/// Packs the function and the flags of an action into one word, which a handler can read at any time.
+/// The kernel has its mask.
 fn pack(action: &libc::sigaction) -> u64 {
     let flags = FLAGS.iter().enumerate().filter(|(_, flag)| action.sa_flags & **flag != 0);
     flags.fold(action.sa_sigaction as u64, |word, (bit, _)| word | 1 << (FLAGS_AT + bit))
@@ -140,7 +139,7 @@ fn unpack(word: u64) -> (sighandler_t, c_int) {
 unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid pointer.
     let code = unsafe { (*info).si_code };
-    // Others are sent by a process, and mean no access.
+    // With other codes a process has sent the signal: there was no memory access.
     if code > 0 {
         // SAFETY: SIGSEGV and SIGBUS from the kernel have an address; and as above.
         let (addr, context) = unsafe { ((*info).si_addr().addr(), &mut *context.cast()) };
@@ -165,7 +164,7 @@ fn cause(signal: c_int, code: c_int) -> FaultCause {
     }
 }
 
-/// Does with a fault that is not ours what would have been done without us.
+/// Handles a fault that is not ours as it would be handled without this library.
 ///
 /// # Safety
 /// The arguments are those of a signal handler.
@@ -184,7 +183,7 @@ unsafe fn chain(signal: c_int, code: c_int, info: *mut siginfo_t, context: *mut 
                 default.sa_sigaction = SIG_DFL;
                 real(signal, &raw const default, ptr::null_mut());
                 if code <= 0 {
-                    // It was sent: it comes again when the handler returns.
+                    // The signal was sent, so it is raised again. It arrives when the handler returns.
                     libc::raise(signal);
                 }
             }
@@ -205,7 +204,7 @@ unsafe fn chain(signal: c_int, code: c_int, info: *mut siginfo_t, context: *mut 
     }
 }
 
-/// The C library's, which also keeps our handler where it is.
+/// Replaces the C library's `sigaction`. It keeps our handler installed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigaction(
     signal: c_int,
@@ -234,7 +233,7 @@ unsafe extern "C" fn sigaction(
     0
 }
 
-/// `signal` with these flags, by way of `sigaction`. `None` where the C library's own will do.
+/// `signal` with these flags, by way of `sigaction`. `None` if the C library's function is enough.
 fn signal_with(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
     action_of(signal).filter(|_| INSTALLED.load(Ordering::SeqCst))?;
     // SAFETY: all zeros is a valid value.
@@ -250,7 +249,7 @@ fn signal_with(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sig
     Some(if done == 0 { old.sa_sigaction } else { SIG_ERR })
 }
 
-/// Defines functions like `signal`: the flags that they imply, and the C library's.
+/// Defines functions like `signal`, each with the flags that it implies and the C library's function.
 macro_rules! signals {
     ($($name:ident: $flags:expr, $real:ident;)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! The border to C: failures, cancellation, errno.
+//! The interface to C: failures, cancellation, errno.
 
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
@@ -8,31 +8,31 @@ use rxe_verbs::{Error, VerbsError};
 
 use crate::explain;
 
-/// Why a verb did not do what was asked.
+/// Why a verb failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) errno: c_int,
-    /// For a person, where there is more to say than the errno does.
+    /// An explanation, if there is more to say than the errno does.
     pub(crate) text: Option<String>,
 }
 
 impl Failure {
-    /// One whose errno says it all.
+    /// A failure without an explanation.
     pub(crate) fn plain(errno: c_int) -> Self {
         Self { errno, text: None }
     }
 
-    /// One with a reason.
+    /// A failure with an explanation.
     pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Self {
         Self { errno, text: Some(text.into()) }
     }
 
-    /// The same, with the queue pair that it is about.
+    /// Adds the number of the queue pair to the explanation.
     pub(crate) fn of_qp(self, qpn: impl std::fmt::Display) -> Self {
         Self { text: self.text.map(|text| format!("QP {qpn}: {text}")), ..self }
     }
 
-    /// Of what a forked child has in its memory, and can not use.
+    /// The error for an object of a parent process, which a forked child can not use.
     pub(crate) fn of_parent(what: &str) -> Self {
         let why = format!(
             "{what} was made before fork(), by the parent of this process, and is the parent's: make \
@@ -41,7 +41,7 @@ impl Failure {
         Self::new(libc::EIO, why)
     }
 
-    /// A pointer is null that must not be.
+    /// The failure for a null pointer.
     pub(crate) fn null(what: &str) -> Self {
         Self::new(libc::EINVAL, format!("{what} is NULL: the call that should have made it failed"))
     }
@@ -50,7 +50,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
         let errno = e.errno();
-        // Programs may post until there is no room, again and again: that must cost them little.
+        // Some programs always post until the queue is full, so this case must be cheap.
         let again = matches!(&e, Error::Verbs(VerbsError::QueueFull { queue, .. })
             if !explain::fills(queue));
         Self { errno, text: (!again).then(|| e.to_string()) }
@@ -96,12 +96,12 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// So long a blocking verb sleeps before it looks whether its thread has been cancelled.
+/// How long a blocking verb sleeps before it checks whether its thread has been cancelled.
 pub(crate) const CANCEL_TICK: Duration = Duration::from_millis(200);
 
-/// Lets a thread that was cancelled (pthread_cancel) end here, as in the system call in which these
-/// verbs block elsewhere. Nothing that must be dropped may be alive in the caller, which must be
-/// `extern "C-unwind"`.
+/// Lets a cancelled thread (pthread_cancel) end here. With a kernel device these verbs block in a system
+/// call, which is a cancellation point too. The caller must be `extern "C-unwind"`, and nothing that
+/// must be dropped may be alive in it.
 pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         safe fn pthread_testcancel();
@@ -109,8 +109,9 @@ pub(crate) fn cancellation_point() {
     pthread_testcancel();
 }
 
-/// Whether the program has a handler of a signal that shall interrupt system calls: poll always is,
-/// but the one in which programs wait elsewhere begins anew after any other handler.
+/// Whether the program has a signal handler that interrupts system calls (without SA_RESTART). After
+/// other handlers a blocking verb must wait on, as the system call of a kernel device would. poll(2)
+/// is interrupted by every handler.
 pub(crate) fn signals_interrupt() -> bool {
     (1..=64).any(|signal| {
         // SAFETY: all zeros is the default action.

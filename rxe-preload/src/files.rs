@@ -1,17 +1,17 @@
-//! The files that programs look for beside the verbs: what a kernel device shows in
-//! `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`.
+//! The files of a kernel device that some programs read: those in `/sys/class/infiniband`,
+//! `/sys/class/infiniband_verbs` and `/dev/infiniband`.
 //!
-//! `rxe run` writes such a tree for the devices there are and names it in `RXE_SYSFS`. The calls by
-//! which programs reach files are defined here, so that they find these paths there; every other path
-//! goes to the C library as it is.
+//! `rxe run` writes such a tree for the present devices and names it in `RXE_SYSFS`. The functions by
+//! which programs use files are defined here, and redirect these paths to the tree. Every other path
+//! goes to the C library unchanged.
 //!
-//! Invariant: a path of no concern costs a comparison of a few bytes, and allocates nothing: memory
+//! Invariant: any other path costs a comparison of a few bytes and no allocation, because memory
 //! allocators open files too.
 //!
-//! They may be cancelled (pthread_cancel), hence `C-unwind`.
+//! The functions are `C-unwind` because threads may be cancelled in them (pthread_cancel).
 //!
-//! `open` and `openat` are variadic in C. On the architectures here an integer that is passed so
-//! arrives where a fixed parameter does.
+//! `open` and `openat` are variadic in C. On the supported architectures a variadic integer argument is
+//! passed like a fixed one.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ use crate::{config, stderr};
 /// The tree.
 static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
     let tree = config::var("RXE_SYSFS")?;
-    // By a system call: the C library's functions lead here.
+    // By a direct system call: the C library's functions would come back here.
     let found = rustix::fs::stat(tree.as_str());
     if !found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir()) {
         stderr::line(&format!(
@@ -34,7 +34,7 @@ static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
     Some(tree.into_bytes())
 });
 
-/// Where `path` is found instead.
+/// The path in the tree for `path`, if there is one.
 ///
 /// # Safety
 /// `path` is null or a C string.

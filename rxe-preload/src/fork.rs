@@ -1,11 +1,11 @@
-//! What a fork leaves behind.
+//! Detects forks.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many forks lie between the process that loaded this library and this one. An object of an
-/// earlier generation belongs to the parent, whose device goes on without us: its threads and locks
-/// are not here, so nothing of it may be touched.
+/// How many forks there were between the process that loaded this library and this one. An object of an
+/// earlier generation belongs to the parent, which continues to use its device. The device's threads do
+/// not exist here, and its locks may be held, so nothing of it may be used.
 pub(crate) fn generation() -> u64 {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {

@@ -6,12 +6,13 @@
 //!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
 //!   other.
 //! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
-//! - `ffi`: errno, failures, fork. `per_process`: what a child does not inherit. `explain`: what a program that gets it wrong is told.
+//! - `ffi`: errno, failures, cancellation. `per_process`: values that a child does not inherit.
+//! - `explain`: explanations of mistakes.
 //! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
 //!   the C library's functions behind those that are defined here.
 //! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
-//! - `liveness`: threads that wait in what another thread destroys.
+//! - `liveness`: threads that wait in an object while another thread destroys it.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
 //!
 //! Pointers come from programs, which are trusted as much as with any C library: what verbs says of

@@ -1,8 +1,8 @@
-//! Threads that sleep in an object which another thread of the program destroys.
+//! Threads that sleep in a call on an object while another thread of the program destroys the object.
 //!
-//! Where verbs are system calls such a thread sleeps on, in a read of a descriptor that is no more,
-//! and touches nothing of the object. Here it comes and goes: between two looks, a
-//! [`CANCEL_TICK`] apart, it holds no reference, and it gets in again only while the object exists.
+//! If verbs are system calls, such a thread sleeps on, in a read of a closed descriptor, and does not
+//! touch the object. Here it looks at the object every [`CANCEL_TICK`]. Between two looks it holds no
+//! reference, and it may look again only while the object exists.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -18,16 +18,16 @@ use crate::ffi::{
 };
 use crate::per_process::PerProcess;
 
-/// After so many ticks (a second) in what is destroyed, the program is told.
+/// After so many ticks (a second) in a destroyed object, the program is told.
 const SILENT_TICKS: u32 = 5;
 
 /// The objects that threads may wait in.
 static LIVENESS: PerProcess<Liveness> = PerProcess::new();
-/// The ID of the next one.
+/// The ID of the next guard.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 struct Liveness {
-    /// Those of lower IDs are of the parent of this process.
+    /// Lower IDs belong to a parent of this process.
     first: u64,
     states: Mutex<BTreeMap<u64, State>>,
     left: Condvar,
@@ -41,13 +41,13 @@ impl Default for Liveness {
 }
 
 struct State {
-    /// Threads that hold references now.
+    /// How many threads hold references now.
     inside: u32,
-    /// No more get in.
+    /// No further thread may get a reference.
     ends: bool,
 }
 
-/// Keeps threads out of an object once it is destroyed: from its making to [`LivenessGuard::end`].
+/// Keeps threads out of an object from [`LivenessGuard::end`] on, before it is destroyed.
 #[derive(Debug)]
 pub(crate) struct LivenessGuard(u64);
 
@@ -59,12 +59,13 @@ impl LivenessGuard {
         Self(id)
     }
 
-    /// By which a thread may ask for the object when that is no more.
+    /// An ID by which a thread can check whether the object still exists.
     pub(crate) fn id(&self) -> u64 {
         self.0
     }
 
-    /// Lets no thread in any more, and waits for those inside, which look within [`CANCEL_TICK`].
+    /// From now on no further thread gets a reference. Waits for threads that hold one, for at most
+    /// about [`CANCEL_TICK`].
     pub(crate) fn end(&self) {
         let Liveness { states, left, .. } = LIVENESS.get();
         let mut states = states.lock();
@@ -79,11 +80,11 @@ impl LivenessGuard {
     }
 }
 
-/// Runs `look`, during which the object stays; `None` if it is being destroyed.
+/// Runs `look`; the object stays meanwhile. `None` if it is being destroyed.
 fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
     let Liveness { first, states, left } = LIVENESS.get();
     if id < *first {
-        // The parent's, and here nobody destroys it: `look` refuses it.
+        // The object belongs to a parent, and nobody destroys it here. `look` refuses it.
         return Some(look());
     }
     states.lock().get_mut(&id).filter(|state| !state.ends)?.inside += 1;
@@ -97,11 +98,10 @@ fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
     Some(found)
 }
 
-/// Has `look` sleep for a while, again and again until it has a result for the program. When the
-/// object is destroyed meanwhile the thread sleeps on, as it would in the kernel, until a signal ends
-/// that.
+/// Calls `look`, which sleeps for a while, until it returns a result for the program. If the object is
+/// destroyed meanwhile, the thread sleeps on until a signal ends that, as it would in the kernel.
 ///
-/// The thread may be cancelled between two looks, so `look` holds nothing that must be dropped.
+/// The thread may be cancelled between two looks, so `look` must keep nothing that must be dropped.
 pub(crate) fn wait_in(
     verb: &'static str,
     id: u64,
@@ -111,7 +111,8 @@ pub(crate) fn wait_in(
     loop {
         cancellation_point();
         let found = enter(id, look).unwrap_or_else(|| {
-            // Programs that end often destroy first and end their threads a moment later.
+            // A program that ends often destroys its objects first and ends its threads a moment
+            // later.
             ticks += 1;
             if ticks <= SILENT_TICKS {
                 return sleep_one_tick().map(Err);
@@ -127,7 +128,7 @@ pub(crate) fn wait_in(
     }
 }
 
-/// Sleeps; the failure of a program's call that a signal has ended.
+/// Sleeps. Returns the failure of the call if a signal has ended it.
 fn sleep_one_tick() -> Option<Failure> {
     let tick = Timespec::try_from(CANCEL_TICK).ok();
     match poll(&mut [], tick.as_ref()) {

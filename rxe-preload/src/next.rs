@@ -1,7 +1,7 @@
-//! The C library's functions behind those that are defined here under the same names.
+//! The C library's functions that this library replaces by its own under the same names.
 //!
-//! They are all looked up when this library is loaded ([`crate::load`]): `dlsym` may take locks and
-//! allocate, which a signal handler must not. What is called even before that looks for itself.
+//! All are looked up when this library is loaded ([`crate::load`]): `dlsym` may take locks and allocate,
+//! which a signal handler must not do. A function that is called even earlier is looked up by the call.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ impl Next {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Where it is, if the C library has it.
+    /// Its address, if the C library has it.
     pub(crate) fn get(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {

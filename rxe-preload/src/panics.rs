@@ -1,9 +1,10 @@
-//! A bug of ours never unwinds into the program.
+//! A panic in this library never unwinds into the program.
 //!
-//! The functions of C are `extern "C"`, out of which no panic gets, and some are `extern "C-unwind"`,
-//! since a thread may be cancelled in them. So the hook, which runs before anything is unwound, says
-//! what happened and ends the process. Only threads of ours go on: they catch their panics, and the
-//! device fails. The standard library is linked into this one, so the hook sees no other panics.
+//! Most exported functions are `extern "C"`, which no panic can leave. Some are `extern "C-unwind"`,
+//! because a thread may be cancelled in them. So a panic hook, which runs before anything is unwound,
+//! reports the panic and ends the process. Only this library's own threads continue: they catch their
+//! panics, and the device fails. The standard library is linked into this library, so the hook sees no
+//! panics of the program.
 
 use std::panic::{PanicHookInfo, set_hook};
 use std::{process, thread};

@@ -1,15 +1,15 @@
-//! What a process has once, and a forked child does not inherit.
+//! Values that each process has once, and that a forked child does not inherit.
 //!
-//! A lock that another thread holds when a process forks stays locked for ever in the child, which
-//! has no such thread; and what it protects may be half changed. So the child gets a value of its
-//! own, and leaves its parent's alone.
+//! If another thread holds a lock when a process forks, the lock stays locked for ever in the child,
+//! which does not have that thread; and the protected value may be half changed. So the child gets its
+//! own value, and does not touch its parent's.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork;
 
-/// A value for each process, made when it is first looked at.
+/// A value for each process, made when it is first used.
 pub(crate) struct PerProcess<T: 'static> {
     now: AtomicPtr<Of<T>>,
 }

@@ -1,8 +1,8 @@
-//! Lines on stderr, written so that nobody waits for them.
+//! Writes lines to stderr without ever waiting.
 //!
-//! An explanation may be written by a thread that turns the engine, and stderr may be a pipe that
-//! nobody reads. So a line is written only where it fits at once. What does not fit is dropped and
-//! counted, and the count is written with the next line that does.
+//! A thread that turns the engine may write an explanation, and stderr may be a pipe that nobody reads.
+//! So a line is written only if it fits at once. Otherwise it is dropped and counted, and the count is
+//! written with the next line that fits.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 
-/// So many bytes are written to a pipe as a whole or not at all (PIPE_BUF).
+/// Writes of up to so many bytes to a pipe are atomic (PIPE_BUF).
 const LONGEST: usize = 4096;
 
 /// How many lines were dropped since the last one that was written.
@@ -40,7 +40,7 @@ fn line_to(to: BorrowedFd<'_>, dropped: &AtomicU32, text: &str) {
     }
 }
 
-/// Writes the bytes in one call, or fails with [`Errno::AGAIN`] where that would wait.
+/// Writes the bytes in one call. Fails with [`Errno::AGAIN`] if that would wait.
 fn at_once(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
     let kind = FileType::from_raw_mode(fstat(to)?.st_mode);
     if kind != FileType::RegularFile {
@@ -49,8 +49,8 @@ fn at_once(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
         if !ready[0].revents().contains(PollFlags::OUT) {
             return Err(Errno::AGAIN);
         }
-        // Another process may fill it in this moment. Where the kernel can be asked not to wait, it
-        // is; the offset says to write as write(2) does.
+        // Another process may fill the pipe at this moment, so the kernel is asked not to wait, if it
+        // supports that. The offset means "write as write(2) does".
         match pwritev2(to, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => {}
             done => return done.map(|_| ()),

@@ -10,7 +10,7 @@ use crate::common::{Error, print_bytes};
 /// For bash: rxe completions bash > ~/.local/share/bash-completion/completions/rxe
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The shell that will read it
+    /// The shell
     shell: Shell,
 }
 

@@ -8,8 +8,8 @@ use crate::common::{Error, TabTable, chosen_devices, print, print_json};
 
 /// List the GIDs of the devices, as show_gids does
 ///
-/// In the order in which the kernel would have them: the link-local address made of the MAC
-/// first (it is listed even where the interface does not have it), then each address.
+/// They have the kernel's order: first the link-local address made from the MAC address (even if the
+/// interface does not have it), then each address of the interface.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this device (or interface)

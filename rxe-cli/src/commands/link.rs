@@ -1,4 +1,4 @@
-//! `rxe link`: what `rdma link` of iproute2 does with a kernel's devices, in its words and formats.
+//! `rxe link`: what `rdma link` of iproute2 does for kernel devices, with its syntax and output.
 
 use clap::Subcommand;
 use rxe_verbs::DeviceInfo;
@@ -18,16 +18,16 @@ pub(crate) struct Args {
     /// Print JSON, as `rdma -j` does
     #[arg(short = 'j', long, global = true)]
     json: bool,
-    /// Print JSON of a field a line
+    /// Print JSON with one field in each line
     #[arg(short = 'p', long, global = true)]
     pretty: bool,
-    /// Accepted: there are no more details
+    /// Accepted and ignored: there are no more details
     #[arg(short = 'd', long, global = true)]
     details: bool,
     /// Show only these devices
     #[arg(long, value_name = "DEV", value_delimiter = ',', hide = true)]
     only: Vec<String>,
-    /// Without `--only`: show the devices that programs are offered, not all that can be named
+    /// Without `--only`: show the devices that programs list, not all that can be named
     #[arg(long, hide = true)]
     offered: bool,
 }
@@ -49,7 +49,7 @@ enum Command {
         #[arg(required = true, value_name = "type rxe netdev NETDEV")]
         what: Vec<String>,
     },
-    /// Take a name away again: the device is rxe_NETDEV then
+    /// Remove a name: the device is then named rxe_NETDEV again
     Delete {
         /// The name that was added
         name: String,
@@ -94,13 +94,13 @@ fn one(dev: &str) -> Result<Vec<DeviceInfo>, Error> {
     let (name, port) = dev.split_once('/').map_or((dev, None), |(name, port)| (name, Some(port)));
     let devices = chosen_devices(Some(name))?;
     if let (Some(port), Some(device)) = (port, devices.first()) {
-        // Port 0 is none that a device could have.
+        // No device has port 0.
         check_port(device, port.parse().unwrap_or(0))?;
     }
     Ok(devices)
 }
 
-/// The interface that the words after a name tell of.
+/// The interface in the words after a name.
 fn netdev_of(words: &[String]) -> Result<&str, Error> {
     const FORM: &str = "the form is `rxe link add NAME type rxe netdev NETDEV`";
     let (mut kind, mut netdev) = (None, None);
@@ -127,7 +127,7 @@ fn netdev_of(words: &[String]) -> Result<&str, Error> {
 /// A link, with the fields of `rdma link show -j`.
 #[derive(Serialize)]
 struct Row {
-    /// The device's number: what ibv_get_device_index says.
+    /// The device's number, as in `ibv_get_device_index`.
     ifindex: u32,
     ifname: String,
     port: u8,

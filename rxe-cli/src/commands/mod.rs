@@ -1,5 +1,5 @@
-//! The subcommands, one file each. Such a file has a `struct Args`, whose doc comment is the
-//! command's help, with `fn run(self) -> Result<(), Error>`.
+//! The subcommands. The file of a command has a `struct Args`, whose doc comment is the command's help,
+//! and which has a method `fn run(self) -> Result<(), Error>`.
 
 mod completions;
 mod demo;
@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 use crate::common::Error;
 
-/// Defines [`Command`] and what runs it. To add one: a line here, and its `mod` above.
+/// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.
 macro_rules! commands {
     ($($name:ident($module:ident::$args:ident),)*) => {
         #[derive(Subcommand)]
@@ -56,7 +56,7 @@ struct Cli {
     command: Command,
 }
 
-/// Does what the command line says. On a wrong command line, or for help, the process ends here.
+/// Runs the command line. If it is wrong, or asks for help, the process ends here.
 pub(crate) fn run() -> Result<(), Error> {
     match Cli::try_parse() {
         Ok(cli) => cli.command.run(),
@@ -68,7 +68,7 @@ pub(crate) fn run() -> Result<(), Error> {
     }
 }
 
-/// As clap, and most programs, have it.
+/// The exit code for a wrong command line, as in clap and most programs.
 const WRONG_USAGE: i32 = 2;
 
 fn wants_help(e: &clap::Error) -> bool {
@@ -76,14 +76,14 @@ fn wants_help(e: &clap::Error) -> bool {
     !e.use_stderr() || e.kind() == nothing
 }
 
-/// What clap says in a paragraph or two, without the usage.
+/// The message of clap as one line, without the usage.
 fn one_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let what = text.split("\nUsage:").next().unwrap_or_default();
     let what = what.split("\nFor more information").next().unwrap_or_default();
     let words: Vec<_> = what.split_whitespace().collect();
     let mut line = words.join(" ").replace(" tip: ", "; ");
-    // What Rust says of numbers, for people.
+    // Rust's messages about numbers, in plainer words.
     for (rust, plain) in [
         ("invalid digit found in string", "a whole number is expected"),
         ("cannot parse integer from empty string", "a whole number is expected"),

@@ -1,4 +1,4 @@
-//! Why a command failed: one line that says what is wrong and what to do.
+//! Why a command failed, as one line that says what is wrong and what to do.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use rxe_verbs::device::links::LinkError;
 
 /// Ends the command with exit code 1.
 ///
-/// There is no conversion from `io::Error`: what the system says is no help without what was tried.
+/// There is no conversion from `io::Error`: the system's message does not help without what was tried.
 #[derive(Debug)]
 pub(crate) struct Error(String);
 
 impl Error {
-    /// `what` is wrong, and `todo` what to do about it.
+    /// An error: `what` is wrong, and `todo` says what to do.
     pub(crate) fn new(what: impl fmt::Display, todo: impl fmt::Display) -> Self {
         Self(format!("{what}: {todo}"))
     }
@@ -21,7 +21,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One line, whatever a system or a peer put into it.
+        // Always one line, even if the text of a system or a peer has several.
         for (i, line) in self.0.lines().enumerate() {
             if i > 0 {
                 f.write_str(" ")?;

@@ -1,4 +1,4 @@
-//! What the commands share.
+//! Code that the commands share.
 
 mod error;
 mod new_file;

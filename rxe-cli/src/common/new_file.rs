@@ -1,5 +1,4 @@
-//! A file that a command writes in one piece: what stood there before is replaced only once the new
-//! content is complete.
+//! A file that replaces an older one only when its contents are complete.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
@@ -8,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, TempPath};
 
-/// Where to write, and what to do once that is done.
+/// A file that is being written.
 pub(crate) struct NewFile {
     /// The file that the user named.
     named: PathBuf,
-    /// A scratch file beside it, and what the name leads to. `None` if the named file itself is
-    /// written: it is no regular file (`/dev/null`, a pipe), or nothing can be created beside it.
+    /// A temporary file beside it, and the file to replace. `None` if the named file itself is written:
+    /// it is no regular file (`/dev/null`, a pipe), or nothing can be created beside it.
     scratch: Option<(TempPath, PathBuf)>,
 }
 
@@ -23,7 +22,7 @@ impl NewFile {
         let named = named.to_owned();
         let target = match fs::metadata(&named) {
             Ok(meta) if !meta.is_file() => return Ok(Self { named, scratch: None }),
-            // A link stays, and its file is replaced.
+            // A symbolic link stays, and the file that it names is replaced.
             Ok(_) => fs::canonicalize(&named)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => named.clone(),
             Err(e) => return Err(e),
@@ -33,7 +32,7 @@ impl NewFile {
         let mode = Permissions::from_mode(0o666);
         match Builder::new().prefix(".rxe-").permissions(mode).tempfile_in(dir) {
             Ok(file) => Ok(Self { named, scratch: Some((file.into_temp_path(), target)) }),
-            // The directory may be closed while the file in it is open to this user.
+            // This user may be allowed to write the file, but not its directory.
             Err(e) => match OpenOptions::new().append(true).open(&target) {
                 Ok(_) => Ok(Self { named, scratch: None }),
                 Err(_) => Err(e),
@@ -41,19 +40,19 @@ impl NewFile {
         }
     }
 
-    /// A file of a name that nobody else uses, in the directory for temporary ones.
+    /// A file with a unique name in the directory for temporary files.
     pub(crate) fn unique(prefix: &str, suffix: &str) -> io::Result<Self> {
         let scratch = Builder::new().prefix(prefix).suffix(suffix).tempfile()?.into_temp_path();
         let named = scratch.to_path_buf();
         Ok(Self { named: named.clone(), scratch: Some((scratch, named)) })
     }
 
-    /// Where to write.
+    /// The path to write to.
     pub(crate) fn path(&self) -> &Path {
         self.scratch.as_ref().map_or(&self.named, |(scratch, _)| scratch)
     }
 
-    /// Puts what was written in its place. Without this call the place stays as it was.
+    /// Replaces the old file by what was written. Without this call the old file stays.
     pub(crate) fn finish(self) -> io::Result<PathBuf> {
         if let Some((scratch, target)) = self.scratch {
             scratch.persist(target)?;

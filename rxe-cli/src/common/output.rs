@@ -1,4 +1,4 @@
-//! Standard output, of which a reader may have seen enough (`rxe devinfo | head`).
+//! Standard output. Its reader may end early (`rxe devinfo | head`).
 
 use std::io::{self, Write};
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::Error;
 
-/// Prints `text`. A reader that has gone away is no error.
+/// Prints `text`. It is no error if the reader has ended.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(text.as_bytes())
 }
 
-/// The same for bytes.
+/// Prints bytes. It is no error if the reader has ended.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -22,7 +22,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Prints `value` as JSON, a field a line.
+/// Prints `value` as JSON, one field in each line.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let json = serde_json::to_string_pretty(value);
     let json = json.map_err(|e| Error::new("can not make JSON of the output", e))?;

@@ -1,4 +1,4 @@
-//! How two ends find each other before they can talk RDMA: a TCP connection.
+//! The TCP connection over which two ends exchange their addresses before RDMA.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::Error;
 
-/// The TCP port of ibv_rc_pingpong and of perftest.
+/// The default TCP port of ibv_rc_pingpong and perftest.
 pub(crate) const PORT: u16 = 18515;
 
 /// The most time that the other end may take for one step of the exchange.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A host's addresses, IPv4 first where it is this host itself: loopback has many of those.
+/// The addresses of a host. For this host itself, IPv4 comes first, because loopback has many IPv4
+/// addresses.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     let found = (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
     match found {
@@ -30,7 +31,7 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     }
 }
 
-/// Connects to the first of `addresses` that answers. `command` is what should run there.
+/// Connects to the first of `addresses` that answers. `command` should run there.
 pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStream, Error> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -59,12 +60,12 @@ pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStre
     Err(Error::new(format!("can not connect to {ip}, TCP port {port}: {why}"), todo))
 }
 
-/// Waits at `port`, on all addresses of this host.
+/// Listens on `port`, on all addresses of this host.
 pub(crate) fn listen(port: u16) -> Result<TcpListener, Error> {
     let on = |ip: IpAddr| TcpListener::bind((ip, port));
     let listener = on(Ipv6Addr::UNSPECIFIED.into()).or_else(|e| match e.kind() {
         ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(e),
-        // No IPv6 on this host.
+        // This host has no IPv6.
         _ => on(Ipv4Addr::UNSPECIFIED.into()),
     });
     listener.map_err(|e| match e.kind() {
@@ -80,7 +81,7 @@ pub(crate) fn listen(port: u16) -> Result<TcpListener, Error> {
     })
 }
 
-/// The first client.
+/// Accepts the first client.
 pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, Error> {
     loop {
         match listener.accept() {
@@ -91,7 +92,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, Error> {
     }
 }
 
-/// The two addresses of a connection, IPv4 as such.
+/// The two addresses of a connection; mapped IPv4 addresses are converted to IPv4.
 pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
     let both = stream.local_addr().and_then(|own| Ok((own, stream.peer_addr()?)));
     match both {
@@ -100,7 +101,7 @@ pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
     }
 }
 
-/// What a read or write on the exchange's connection failed with, for a person.
+/// The error for a failed read or write on this connection.
 pub(crate) fn broken(e: &io::Error) -> Error {
     match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {

@@ -1,4 +1,4 @@
-//! Which device, port and GID a command works with.
+//! Chooses the device, port and GID of a command.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ pub(crate) struct Selected {
 }
 
 impl DeviceArgs {
-    /// Chooses. `peer` is the address that the user named, if any: what no option says is chosen so
-    /// that it leads there.
+    /// Chooses a device, port and GID. `peer` is the address that the user named, if any: without
+    /// options, the choice is one from which the peer can be reached.
     pub(crate) fn select(&self, peer: Option<IpAddr>) -> Result<Selected, Error> {
         let device = match (&self.ib_dev, peer) {
             (Some(name), _) => DeviceInfo::find(name)?,
@@ -56,7 +56,7 @@ pub(crate) fn chosen_devices(name: Option<&str>) -> Result<Vec<DeviceInfo>, Erro
     if devices.is_empty() { Err(DeviceError::None.into()) } else { Ok(devices) }
 }
 
-/// Refuses all ports but the one that there is.
+/// Fails unless `port` is 1, the only port.
 pub(crate) fn check_port(device: &DeviceInfo, port: u8) -> Result<(), Error> {
     if port == DeviceInfo::PORT {
         return Ok(());
@@ -65,7 +65,8 @@ pub(crate) fn check_port(device: &DeviceInfo, port: u8) -> Result<(), Error> {
     Err(Error::new(what, "use port 1, the only one, or leave -i away"))
 }
 
-/// The device on the network of `peer` (of several, the smallest network); else the first.
+/// The device on the network of `peer` (if there are several, on the smallest network); otherwise the
+/// first device.
 fn towards(devices: Vec<DeviceInfo>, peer: IpAddr) -> Result<DeviceInfo, Error> {
     let prefix = |device: &DeviceInfo| {
         let near = device.interface().addresses.iter().filter(|a| !a.tentative && a.is_near(peer));

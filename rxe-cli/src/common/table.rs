@@ -1,28 +1,28 @@
-//! Tables of text: apart by tabs, as scripts print them, or by spaces, for people.
+//! Tables of text, with tabs as scripts print them, or with spaces for people.
 
 use std::fmt;
 
 /// Distance of tab stops.
 const TAB: usize = 8;
 
-/// The tabs that lead from column `from` to column `to` (a multiple of 8); one at least.
+/// The tabs from column `from` to column `to` (a multiple of 8); at least one.
 pub(crate) fn tab_to(from: usize, to: usize) -> String {
     "\t".repeat(to.saturating_sub(from).div_ceil(TAB).max(1))
 }
 
-/// Columns apart by as many tabs as line them up.
+/// A table whose columns are aligned with tabs.
 pub(crate) struct TabTable<const N: usize> {
     widths: [usize; N],
     rows: Vec<[String; N]>,
 }
 
 impl<const N: usize> TabTable<N> {
-    /// A table whose columns are at least this wide; each a multiple of 8.
+    /// A table whose columns have at least these widths, which are multiples of 8.
     pub(crate) fn new(widths: [usize; N]) -> Self {
         Self { widths, rows: Vec::new() }
     }
 
-    /// Adds a row. A column grows with what stands in it.
+    /// Adds a row. Columns become wider if necessary.
     pub(crate) fn row(&mut self, cells: [String; N]) {
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
             *width = (*width).max((cell.len() + 1).next_multiple_of(TAB));
@@ -47,16 +47,16 @@ impl<const N: usize> fmt::Display for TabTable<N> {
     }
 }
 
-/// On which side of its column a cell stands.
+/// The alignment of a cell in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// Columns as wide as their widest cell, two spaces apart.
+/// A table whose columns are as wide as their widest cell, two spaces apart.
 pub(crate) struct Table<const N: usize> {
     aligns: [Align; N],
     rows: Vec<[String; N]>,

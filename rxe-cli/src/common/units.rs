@@ -1,8 +1,8 @@
-//! Numbers as people write and read them.
+//! Numbers with units.
 
 use std::time::Duration;
 
-/// Bytes for a person: `1 MiB`, `1.5 KiB`, `17 B`.
+/// Formats bytes: `1 MiB`, `1.5 KiB`, `17 B`.
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -19,7 +19,7 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
 }
 
-/// A duration for a person, with three digits that count: `3.61 µs`, `22.0 ms`, `1.50 s`.
+/// Formats a duration with three significant digits: `3.61 µs`, `22.0 ms`, `1.50 s`.
 pub(crate) fn duration(d: Duration) -> String {
     let seconds = d.as_secs_f64();
     let (value, unit) = match seconds {
@@ -36,8 +36,8 @@ pub(crate) fn duration(d: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Parses a size: `65536`, `64K`, `64KiB`, `1M`, `2G`. A letter counts in 1024s, as perftest's do.
-/// For clap: the error says what is expected.
+/// Parses a size: `65536`, `64K`, `64KiB`, `1M`, `2G`. Units are powers of 1024, as in perftest. The
+/// error, which clap shows, says what is expected.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);

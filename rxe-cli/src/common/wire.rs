@@ -1,4 +1,4 @@
-//! How a command that connects gets onto the wire: with which address, backend and capture file.
+//! Opens the device of a command that connects, with its address, backend and capture file.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,22 +11,22 @@ use rxe_verbs::{Device, OpenOptions};
 use super::select::check_port;
 use super::{DeviceArgs, Error};
 
-/// The options of our own: those that ibv_rc_pingpong and perftest do not have.
+/// Options that ibv_rc_pingpong and perftest do not have.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct WireArgs {
     /// Use this address of the device; on loopback any of 127.0.0.0/8
     #[arg(long, value_name = "IP", conflicts_with = "gid_idx", help_heading = OWN)]
     pub(crate) address: Option<IpAddr>,
-    /// How frames get onto the wire: udp (needs nothing) or packet (needs CAP_NET_RAW)
+    /// How packets are sent: udp needs nothing, packet needs CAP_NET_RAW
     #[arg(long, value_name = "KIND", default_value_t, help_heading = OWN)]
     pub(crate) backend: BackendKind,
-    /// Go onto the wire to processes of this host too, instead of through shared memory
+    /// Use the network also between processes on this host, instead of shared memory
     #[arg(long, help_heading = OWN)]
     pub(crate) no_shm: bool,
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long, help_heading = OWN)]
     pub(crate) no_gso: bool,
-    /// Write all that is sent and received to this file, which Wireshark opens
+    /// Capture all packets to this file, which Wireshark opens
     #[arg(long, value_name = "FILE", help_heading = OWN)]
     pub(crate) pcap: Option<PathBuf>,
     /// Print JSON
@@ -36,17 +36,17 @@ pub(crate) struct WireArgs {
 
 const OWN: &str = "Options of rxe's own";
 
-/// A device, open on one of its addresses.
+/// A device that is open on one of its addresses.
 pub(crate) struct Opened {
     pub(crate) device: Device,
     pub(crate) gid: Gid,
-    /// Where `gid` is in the device's table.
+    /// The index of `gid` in the device's table.
     pub(crate) gid_index: u16,
 }
 
 impl WireArgs {
     /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
-    /// what no option says is chosen so that it leads there.
+    /// without options, the choice is one from which the peer can be reached.
     ///
     /// `mtu` is the path MTU that the user asked for.
     pub(crate) fn open(
@@ -66,7 +66,7 @@ impl WireArgs {
         self.open_at(&info, ip, mtu)
     }
 
-    /// Opens `info` on `ip` alone.
+    /// Opens `info` on the address `ip` only.
     fn open_at(&self, info: &DeviceInfo, ip: IpAddr, mtu: Option<usize>) -> Result<Opened, Error> {
         if let Some(asked) = mtu {
             check_mtu(info, asked)?;
@@ -108,7 +108,7 @@ impl WireArgs {
     }
 }
 
-/// The path MTU that was asked for, if the device's link carries it.
+/// Checks that the device's link carries the path MTU that was asked for.
 pub(crate) fn check_mtu(info: &DeviceInfo, asked: usize) -> Result<Mtu, Error> {
     let Some(mtu) = Mtu::from_bytes(asked) else {
         let what = format!("{asked} is no path MTU");
@@ -125,14 +125,14 @@ pub(crate) fn check_mtu(info: &DeviceInfo, asked: usize) -> Result<Mtu, Error> {
     Err(Error::new(what, todo))
 }
 
-/// Why two ends can not talk.
+/// The error for two ends with different address families.
 fn other_family(own: IpAddr, peer: IpAddr) -> Error {
     let name = |ip: IpAddr| if ip.is_ipv4() { "IPv4" } else { "IPv6" };
     let what = format!("own address {own} is {}, the peer's {peer} is {}", name(own), name(peer));
     Error::new(what, "choose a GID of the same family on both ends (see `rxe gids`)")
 }
 
-/// Refuses a peer that can not be reached from `own`. `host` is where its program is.
+/// Fails if a peer can not be reached from `own`. `host` is the host of the peer.
 pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error> {
     if peer.is_zero() {
         let todo = "start it with -g INDEX there (show_gids lists them): RoCE needs one";
@@ -157,7 +157,7 @@ fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || DeviceInfo::list().is_ok_and(|all| all.iter().any(has))
 }
 
-/// The device that has `ip`, or may have it (loopback); of the name that `args` gives, if any.
+/// The device that has `ip`, or may have it (loopback). If `args` names a device, it must be that one.
 fn device_with(ip: IpAddr, args: &DeviceArgs) -> Result<DeviceInfo, Error> {
     let has = |d: &DeviceInfo| {
         let interface = d.interface();

@@ -342,8 +342,8 @@ impl PortGroups {
     }
 }
 
-/// A backend's handle of a [`PortGroups`]. It gives everything back when dropped, even if others still
-/// the port groups.
+/// A backend's handle of its [`PortGroups`]. It gives everything back when dropped, even if others
+/// still have the port groups.
 pub(crate) struct Handle(Arc<PortGroups>);
 
 impl Handle {

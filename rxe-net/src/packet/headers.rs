@@ -51,7 +51,7 @@ impl Headers {
     }
 
     /// Headers of Ethernet packets of `segment` bytes (`None`: one packet), with a virtio header. If
-    /// there must be a UDP checksum (for IPv6 and for segmented runs), the kernel or the device
+    /// there must be a UDP checksum (for IPv6 and for segmented bursts), the kernel or the device
     /// completes it.
     pub(super) fn offloaded(
         net: &NetHeader,

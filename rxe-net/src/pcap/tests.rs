@@ -328,7 +328,7 @@ fn a_capture_goes_through_no_link_and_into_no_file_of_another_user() {
     assert_eq!(std::fs::read(&other).unwrap(), b"other");
 }
 
-/// A backend that sends one run per call.
+/// A backend that sends one burst per call.
 struct Slow(Capabilities);
 
 impl Backend for Slow {

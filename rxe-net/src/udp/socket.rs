@@ -33,7 +33,7 @@ pub(crate) struct UdpSocket {
     fd: Arc<ForkGuarded>,
     address: IpAddr,
     scope: u32,
-    /// The system can segment runs.
+    /// The system can segment bursts.
     pub(super) segments: bool,
     /// The size that the system chose for SO_RCVBUF, in bytes.
     pub(super) recv_buffer: usize,

@@ -1,4 +1,4 @@
-//! How connecting by address and port ends, where it does not end well.
+//! Failures of connecting by address and port.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use rxe_verbs::cm::{CmEventKind, PortSpace, RejReason};
 
 use super::once::once;
 
-/// An event of librdmacm that tells of a failure.
+/// Explains an event of librdmacm that reports a failure.
 pub(crate) fn connecting(
     kind: CmEventKind,
     status: i32,
@@ -19,12 +19,12 @@ pub(crate) fn connecting(
     }
 }
 
-/// A peer that was asked for a connection has not answered for some time.
+/// A peer has not answered a connection request for some time.
 pub(crate) fn silent(peer: SocketAddr) {
     once("rdma_connect", &format!("{peer} has not answered yet: {SILENCE}"));
 }
 
-/// What to look at where nothing comes back.
+/// What to check if nothing comes back.
 const SILENCE: &str = "see that a program with an RDMA device runs at that address (`rxe run`, or a \
                        kernel's), and that UDP port 4791 is open both ways (firewalls, security \
                        groups)";
@@ -62,7 +62,7 @@ fn text(kind: CmEventKind, status: i32, peer: &str, ports: PortSpace) -> Option<
             };
             format!("{peer} refused: {todo}")
         }
-        // An answer, to a question about datagrams.
+        // The answer to a SIDR query, for datagrams.
         CmEventKind::Unreachable if status > 0 => format!(
             "{peer} refused (status {status}): no program listens there on that port of {ports}, or it \
              called rdma_reject"

@@ -1,10 +1,11 @@
-//! What a person is told on stderr: what went wrong, where, and what to do, once per kind of mistake.
+//! Explanations on stderr: what went wrong, where, and what to do. Each kind of mistake is explained
+//! once.
 //!
-//! - `watch`: what becomes of queue pairs, from the engine's events and with the time they last.
-//! - `connect`: how connecting by address and port ends.
-//! - `text`: the words for what becomes of queue pairs. It has no state and knows no time.
+//! - `watch`: what happens to queue pairs, from the engine's events and their times.
+//! - `connect`: failures of connecting by address and port.
+//! - `text`: the texts about queue pairs. It has no state and does not use the time.
 //! - `regions`: the memory regions that texts name.
-//! - `once`: verbs that are refused, and the rule of saying things once.
+//! - `once`: verbs that fail, and the rule to explain only once.
 
 mod connect;
 mod once;

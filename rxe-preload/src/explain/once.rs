@@ -1,4 +1,4 @@
-//! Saying things once: the first time that a kind of mistake happens, as `RXE_EXPLAIN` asks.
+//! Explains each kind of mistake only the first time that it happens, as `RXE_EXPLAIN` asks.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, RwLock};
@@ -7,14 +7,14 @@ use crate::config::{CONFIG, Explain};
 use crate::per_process::PerProcess;
 use crate::stderr;
 
-/// A verb was refused.
+/// Explains why a verb failed.
 pub(crate) fn refused(verb: &'static str, why: Option<&str>) {
     if let Some(text) = why {
         once(verb, text);
     }
 }
 
-/// Requests were not answered: what the system itself has refused to send is said too.
+/// Adds to an unanswered request which packets the system has refused to send.
 pub(crate) fn unsent(device: &str, counters: &rxe_net::Counters) {
     for (count, why) in [
         (
@@ -32,7 +32,7 @@ pub(crate) fn unsent(device: &str, counters: &rxe_net::Counters) {
     }
 }
 
-/// Says something the first time that this kind of thing happens.
+/// Writes an explanation, if it is the first of its kind.
 pub(crate) fn once(kind: &str, text: &str) {
     if CONFIG.explain == Explain::Off {
         return;
@@ -45,7 +45,7 @@ pub(crate) fn once(kind: &str, text: &str) {
     }
 }
 
-/// Whether it is to be said that this kind of queue was full: the first time.
+/// Whether to explain that this kind of queue was full: only the first time.
 pub(crate) fn fills(queue: &'static str) -> bool {
     static SAID: PerProcess<RwLock<Vec<&'static str>>> = PerProcess::new();
     if CONFIG.explain == Explain::All {
@@ -61,7 +61,8 @@ pub(crate) fn fills(queue: &'static str) -> bool {
     })
 }
 
-/// The text without its numbers: these differ from time to time, the kind of mistake does not.
+/// The text without its numbers. It identifies the kind of mistake, because only the numbers differ
+/// from one time to the next.
 fn gist(text: &str) -> String {
     let words = text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
     words.collect::<Vec<_>>().join(" ")

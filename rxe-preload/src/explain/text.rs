@@ -1,4 +1,4 @@
-//! What is said of queue pairs, in words: what was wrong, where, and what to do.
+//! The texts of explanations about queue pairs: what was wrong, where, and what to do.
 
 use rxe_core::engine::{FailedRequest, Fault, MemoryRange};
 use rxe_core::mem::{Access, AccessError, FaultCause, MemoryFault};
@@ -8,12 +8,12 @@ use rxe_verbs::{Completion, QpState, QpType, Qpn, Status, words};
 
 use super::regions::{Region, Regions};
 
-/// What is known beside the failure of a request that was not answered.
+/// What else is known of a request that was not answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
-    /// The peer has said that packets before those that it got are missing.
+    /// The peer has reported gaps.
     pub(super) gaps: bool,
-    /// Packets for this queue pair were dropped, lastly for this reason.
+    /// The last reason for which a packet for this queue pair was dropped.
     pub(super) dropped: Option<DropReason>,
 }
 
@@ -100,7 +100,7 @@ fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
     )
 }
 
-/// A request of the peer was so wrong that the queue pair has failed.
+/// A wrong request of the peer has put the queue pair into the error state.
 pub(super) fn responder_failed(
     qpn: Qpn,
     fault: Fault,
@@ -136,7 +136,7 @@ pub(super) fn responder_failed(
     format!("QP {qpn}: the peer's request was refused: {fault}; {todo}; {end}")
 }
 
-/// A copy found that registered memory is not there.
+/// A copy failed because registered memory is not mapped.
 pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) -> String {
     let MemoryFault { addr, cause } = fault;
     let inside = |region: &&Region| {
@@ -172,7 +172,7 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
     )
 }
 
-/// What there is here instead of the memory that was named.
+/// What is registered here, compared with the memory that was named.
 fn near(
     why: Option<AccessError>,
     range: MemoryRange,
@@ -236,7 +236,7 @@ fn rights(access: Access) -> String {
     if names.is_empty() { "no rights (0)".into() } else { format!("{} only", names.join(" | ")) }
 }
 
-/// The right that an operation needs of the peer's region.
+/// The right that an operation needs in the peer's region.
 fn right(op: CompletionOp) -> &'static str {
     match op {
         CompletionOp::RdmaRead => "IBV_ACCESS_REMOTE_READ",
@@ -279,7 +279,7 @@ pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
     )
 }
 
-/// A request failed, of which the engine has told nothing else.
+/// A request failed, and no event of the engine has said why.
 pub(super) fn completion(failed: &Completion, service: QpType) -> String {
     let Completion { qpn, id, status, op, .. } = *failed;
     let received = matches!(op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm);
@@ -327,7 +327,7 @@ pub(super) fn unknown_qp(qpn: Qpn) -> String {
     )
 }
 
-/// A packet of the peer had no effect: said where a program is likely to have asked for that.
+/// A packet of the peer was dropped. It is reported if a mistake of the program is likely.
 pub(super) fn dropped(
     qpn: Qpn,
     reason: DropReason,

@@ -1,5 +1,5 @@
-//! What becomes of the queue pairs of a device: who put one into the error state, and what goes wrong
-//! for so long that it is more than a moment.
+//! Watches the queue pairs of a device, for explanations: what put one into the error state, and which
+//! problems last longer than a moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::regions::{Region, Regions};
 use super::text;
 use crate::config::{CONFIG, Explain};
 
-/// What is known of one device's queue pairs and memory. The engine tells it of events in the middle
-/// of a turn, so nothing here calls the engine, or waits for anybody who might.
+/// What is known of one device's queue pairs and memory. The engine reports events during a turn, so
+/// nothing here may call the engine or wait for a thread that does.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// The device's name.
@@ -28,27 +28,27 @@ pub(crate) struct Watch {
     unknown_qps: Mutex<HashMap<u32, UnknownQp>>,
 }
 
-/// What a queue pair is like.
+/// The properties of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewQp {
     pub(crate) service: QpType,
-    /// Its completion queues, by their identity.
+    /// The IDs of its completion queues.
     pub(crate) cqs: [u64; 2],
 }
 
-/// What has become of a queue pair.
+/// What has happened to a queue pair.
 #[derive(Debug)]
 struct QpDiagnostics {
     is: NewQp,
     state: QpState,
-    /// What put it into the error state, where the program did not.
+    /// What put it into the error state, if the program did not.
     cause: Option<String>,
     flushed: Flushed,
-    /// The peer has no receive for this request, since then.
+    /// The request for which the peer has no receive, and since when.
     refused: Option<(Psn, Instant)>,
-    /// This side has no receive for this request, since then.
+    /// The request for which this side has no receive, and since when.
     refusing: Option<(Psn, Instant)>,
-    /// Packets come in a state that takes none, since then.
+    /// Since when packets come in a state that accepts none.
     early_packets: Option<Instant>,
     /// The peer has said that packets are missing.
     gaps: bool,
@@ -60,35 +60,35 @@ struct QpDiagnostics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flushed {
     No,
-    /// This was the first, and its reason is still to be said.
+    /// This request was the first; the reason is not reported yet.
     Unexplained(u64),
     Explained,
 }
 
-/// What comes for a number that no queue pair has.
+/// Packets for a number that no queue pair has.
 #[derive(Clone, Copy, Debug)]
 struct UnknownQp {
     /// When the first packet came.
     since: Instant,
     /// The earliest PSN seen, which is where a peer without an answer starts again.
     psn: Psn,
-    /// How often that one came.
+    /// How often a packet with that PSN came.
     tries: u32,
 }
 
-/// What lasts longer is not the moment in which both sides get ready. With the usual timeout of 14
-/// (67 ms) and 7 retries a peer gives up after 540 ms.
+/// Problems that last longer are reported; shorter ones are normal while both sides get ready. With
+/// the usual timeout of 14 (67 ms) and 7 retries a peer gives up after 540 ms.
 const SETUP_TIME: Duration = Duration::from_millis(200);
-/// A peer that tries so often has waited two ACK timeouts in vain. With 2 retries it gives up next.
+/// After so many tries a peer has waited two ACK timeouts in vain. With 2 retries it then gives up.
 const MIN_TRIES: u32 = 3;
-/// A sender that does not wait for answers (UC, UD) and goes on for longer did not just miss that the
-/// receiver has ended.
+/// A sender that does not wait for answers (UC, UD) may go on for so long after the receiver has ended.
+/// If it goes on for longer, that is reported.
 const TEARDOWN_TIME: Duration = Duration::from_secs(1);
-/// So many numbers without a queue pair are remembered.
+/// The most numbers without a queue pair that are remembered.
 const MAX_UNKNOWN_QPS: usize = 64;
 
 impl Watch {
-    /// Of a device on which there is nothing yet.
+    /// A watch for a device without objects.
     pub(crate) fn new(device: &str) -> Arc<Self> {
         Arc::new(Self {
             device: device.to_owned(),
@@ -98,17 +98,17 @@ impl Watch {
         })
     }
 
-    /// There is a new queue pair.
+    /// Records a new queue pair.
     pub(crate) fn created(&self, qpn: u32, is: NewQp) {
         self.qps.lock().insert(qpn, QpDiagnostics::new(is));
     }
 
-    /// It is no more.
+    /// Removes a queue pair.
     pub(crate) fn destroyed(&self, qpn: u32) {
         self.qps.lock().remove(&qpn);
     }
 
-    /// The program has brought it to another state.
+    /// The program has changed the state of a queue pair.
     pub(crate) fn entered(&self, qpn: u32, state: QpState) {
         if let Some(qp) = self.qps.lock().get_mut(&qpn) {
             match state {
@@ -118,18 +118,18 @@ impl Watch {
         }
     }
 
-    /// Memory has been registered, or registered anew, under this key.
+    /// Memory was registered or reregistered with this key.
     pub(crate) fn registered(&self, key: u32, start: u64, len: u64, at: usize, access: Access) {
         self.regions.lock().insert(key, Region { start, len, at, access });
     }
 
-    /// The key stands for nothing more.
+    /// The region with this key was deregistered.
     pub(crate) fn deregistered(&self, key: u32) {
         self.regions.lock().remove(&key);
     }
 
-    /// A request completed with an error. Of reliable connections the engine tells more, though maybe
-    /// a moment later.
+    /// A request completed with an error. For reliable connections the engine's events say more, maybe a
+    /// moment later.
     pub(crate) fn completion(&self, completion: &Completion) {
         let Completion { id, status, qpn, .. } = *completion;
         let mut qps = self.qps.lock();
@@ -148,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// Says why requests are flushed, once both are known: that they are, and why.
+    /// Explains why requests are flushed, as soon as both the flush and the reason are known.
     fn tell_flushed(&self, qpn: Qpn) {
         let mut qps = self.qps.lock();
         let Some(qp) = qps.get_mut(&qpn.value()) else { return };
@@ -163,7 +163,7 @@ impl Watch {
         }
     }
 
-    /// Something happened in the engine that the program may not notice.
+    /// Handles an event of the engine.
     pub(crate) fn event(&self, event: &Event) {
         match *event {
             Event::RequestFailed { qpn, status, detail, request } => {
@@ -228,7 +228,7 @@ impl Watch {
         }
     }
 
-    /// All queue pairs that complete there are in the error state: which these are.
+    /// A completion queue has overflowed. Returns its queue pairs, which are in the error state now.
     fn overflowed(&self, cq: u64) -> Vec<Qpn> {
         let mut qps = self.qps.lock();
         let behind = qps.iter_mut().filter(|(_, qp)| qp.is.cqs.contains(&cq));
@@ -270,7 +270,7 @@ impl Watch {
         qp.dropped = Some(reason);
         let lasting = match reason {
             DropReason::WrongQpState => {
-                // One that has failed, or is being taken down, is still sent to for a while.
+                // Peers still send for a while to a queue pair that has failed or is being closed.
                 let began = *qp.early_packets.get_or_insert_with(Instant::now);
                 let getting_ready = matches!(qp.state, QpState::Reset | QpState::Init);
                 getting_ready && qp.cause.is_none() && began.elapsed() >= SETUP_TIME
@@ -328,7 +328,7 @@ mod tests {
 
     const NOBODY: Qpn = Qpn::from_wire(0x1234);
 
-    /// How many of these packets come until it is told, if it is.
+    /// After how many of these packets it is reported, if at all.
     fn told_at(psns: impl IntoIterator<Item = u32>) -> Option<usize> {
         let watch = Watch::new("rxe_test0");
         psns.into_iter().position(|psn| watch.unknown_qp_persists(NOBODY, Psn::new(psn)))

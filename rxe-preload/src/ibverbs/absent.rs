@@ -1,5 +1,6 @@
-//! What younger versions of rdma-core have and this device has not: as with any provider that lacks
-//! them, the calls fail with EOPNOTSUPP. DMA handles, device memory, completion counters.
+//! Calls of newer versions of rdma-core for features that this device does not have: DMA handles,
+//! device memory, completion counters. They fail with EOPNOTSUPP, as with any provider that lacks
+//! them.
 
 use std::ffi::{c_int, c_void};
 
@@ -25,7 +26,7 @@ extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
     minus_one_of("ibv_dm_export_dmabuf_fd", unsupported())
 }
 
-/// Programs then compute it from the port's width and speed.
+/// Fails; programs then compute the speed from the port's width and speed code.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_port_speed(
     _context: *mut ibv_context,

@@ -43,7 +43,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// The way back to the sender of a datagram.
+/// The address vector of a datagram's sender.
 ///
 /// # Safety
 /// The pointers are the caller's.
@@ -114,8 +114,8 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     pointer_of("ibv_create_ah_from_wc", made)
 }
 
-/// Of libibverbs' functions for librdmacm: the Ethernet address behind a GID. The engine leaves that
-/// to the kernel, and nothing here needs it.
+/// One of libibverbs' functions for librdmacm: the Ethernet address of a GID. It is not supported: the
+/// kernel finds Ethernet addresses for the engine.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_resolve_eth_l2_from_gid(
     _context: *mut ibv_context,

@@ -30,7 +30,7 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     })
 }
 
-/// The next event; `None` if there was none for a while.
+/// The next event; `None` if none came for a while.
 fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     let os = |e: Errno| Failure::plain(e.raw_os_error());
     context.check()?;
@@ -49,8 +49,9 @@ fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     }
 }
 
-/// The event in terms of the program's objects; `None` where the object is gone. It is counted while
-/// the map is locked: who destroys the object takes it out, and only then looks at the count.
+/// The event for the program, with the program's object; `None` if the object is destroyed. The event
+/// is counted while the map is locked: a thread that destroys the object first removes it from the
+/// map, and then looks at the count.
 fn translate(context: &Context, event: &AsyncEvent) -> Option<ibv_async_event> {
     let port = async_element { port_num: 1 };
     let element = match event.kind {
@@ -106,7 +107,7 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             }
             _ => return,
         };
-        // A child's parent acknowledges its own.
+        // In a forked child there is nothing to do: the parent acknowledges its own events.
         if Context::of(context).is_own() {
             unacknowledged.acknowledged(1);
         }

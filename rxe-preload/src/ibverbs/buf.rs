@@ -1,4 +1,5 @@
-//! Buffers that the library allocates, and registration by a structure. rdma-core 61 and later.
+//! Buffers that the library allocates, and registration with a structure of attributes. rdma-core 61
+//! and later.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -8,7 +9,7 @@ use super::mr::register;
 use super::objects::Context;
 use crate::ffi::{Failure, Outcome, pointer_of, set_errno};
 
-/// `ibv_mr_init_attr`: what is not named in `comp_mask` is not looked at, and may not be there.
+/// `ibv_mr_init_attr`. Only fields that `comp_mask` names may be read: others may be missing.
 #[repr(C)]
 struct ibv_mr_init_attr {
     length: usize,
@@ -29,7 +30,7 @@ const FD_OFFSET: u64 = 1 << 3;
 const DMAH: u64 = 1 << 4;
 const BUF: u64 = 1 << 5;
 
-/// A buffer as programs hold it: they do not see into it.
+/// A buffer. It is opaque to programs.
 struct Buf {
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -105,7 +106,7 @@ unsafe extern "C" fn ibv_reg_buf_mr(
     pointer_of("ibv_reg_buf_mr", unsafe { register_ex(pd, &raw const attr) })
 }
 
-/// The buffer's memory, at the beginning of a page; `buf` is for freeing it.
+/// Returns the memory of a new buffer, aligned to a page; `buf` gets the handle to free it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_buf(
     pd: *mut ibv_pd,
@@ -137,7 +138,7 @@ unsafe extern "C" fn ibv_free_buf(buf: *mut Buf) {
     unsafe { libc::free(buf.addr) };
 }
 
-/// Buffers are ordinary memory, which no descriptor stands for.
+/// Fails: buffers are ordinary memory and have no descriptor.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut Buf) -> c_int {
     set_errno(libc::ENODATA);

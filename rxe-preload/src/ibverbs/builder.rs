@@ -1,8 +1,8 @@
-//! The extended interface of send queues (`ibv_wr_*`): requests are built by calls, and posted all
-//! together or not at all.
+//! The extended interface of send queues (`ibv_wr_*`): calls build requests, which are then posted
+//! all together or not at all.
 //!
-//! From `wr_start` to `wr_complete` or `wr_abort` the thread holds the batch's lock, as providers
-//! do; so calls between them need no other.
+//! From `wr_start` to `wr_complete` or `wr_abort` the thread holds the lock of the batch, as with
+//! other providers. So calls in between need no other lock.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::{ptr, slice};
@@ -18,14 +18,14 @@ use super::objects::{Ah, Building, Context, Qp};
 use super::post;
 use crate::ffi::{Failure, Outcome, errno_of};
 
-/// Of `ibv_qp_create_send_ops_flags`: all but segmentation offload.
+/// All flags of `ibv_qp_create_send_ops_flags`, except for segmentation offload.
 const OPERATIONS: u64 = 0x3ff | 1 << 11 | 1 << 12;
-/// What datagrams can do: SEND, with and without immediate data.
+/// The operations of datagrams: SEND, with and without immediate data.
 const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
-/// What unreliable connections can do: these, and WRITE.
+/// The operations of unreliable connections: SEND and WRITE, with and without immediate data.
 const UNRELIABLE_OPERATIONS: u64 = 0x0f | 1 << 7;
 
-/// Whether a queue pair of this type can do all of these operations.
+/// Checks that a queue pair of this type has all these operations.
 pub(super) fn check_operations(qp_type: c_uint, flags: u64) -> Outcome {
     let can = match qp_type {
         t if t == QpType::Ud as c_uint => DATAGRAM_OPERATIONS,
@@ -89,7 +89,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     unsafe { building(qp) }.requests.push(request);
 }
 
-/// Changes the request begun last.
+/// Changes the last request of the batch.
 ///
 /// # Safety
 /// As [`building`].
@@ -115,9 +115,11 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     if own {
         return this.batch.lock.lock();
     }
-    // A child's parent may have been building. What the child builds is refused in the end.
+    // In a forked child: the parent may have been building. `wr_complete` refuses what the child
+    // builds.
     let _ = this.batch.lock.try_lock();
-    // SAFETY: the only thread that the child has for this; what may be half made is not dropped.
+    // SAFETY: no other thread of the child is in this call; the old value, which may be half changed,
+    // is not dropped.
     unsafe { this.batch.building.get().write(Building::default()) };
 }
 
@@ -145,7 +147,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
-    // SAFETY: between `wr_start` and `wr_complete`, as for all that follow.
+    // SAFETY: between `wr_start` and `wr_complete`, as all calls below.
     unsafe { begin(qp, SendOp::Send { imm: None }) }
 }
 
@@ -228,7 +230,7 @@ unsafe extern "C" fn wr_atomic_write(
     }
 }
 
-/// `level` 0 is a range of the region, 1 is all of it.
+/// `level` 0 means a range of the region, 1 means all of it.
 unsafe extern "C" fn wr_flush(
     qp: *mut ibv_qp_ex,
     rkey: u32,

@@ -8,7 +8,7 @@ use super::objects::{Channel, Context, Cq};
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 use crate::liveness::wait_in;
 
-/// After so many waits of `CANCEL_TICK` (2 s) without an event, a reason is looked for.
+/// After so many waits of `CANCEL_TICK` without an event (2 s), the reason is looked for.
 const LOOKS_IN_VAIN: u32 = 10;
 
 #[unsafe(no_mangle)]
@@ -79,7 +79,7 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     // SAFETY: a queue of which events were got, whose context is open.
     unsafe {
-        // A child's parent acknowledges its own.
+        // In a forked child there is nothing to do: the parent acknowledges its own events.
         if Context::of((*cq).context).is_own() {
             Cq::of(cq).completions.acknowledged(count);
         }

@@ -24,7 +24,7 @@ pub(super) fn work_completion(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// As `imm_data` has it, in network order, or a key.
+/// The value of `imm_data`: immediate data in network order, or a key.
 pub(super) fn immediate(completion: &Completion) -> u32 {
     match completion.imm {
         None => 0,
@@ -33,8 +33,8 @@ pub(super) fn immediate(completion: &Completion) -> u32 {
     }
 }
 
-/// Of datagrams, in the place of the service level, which RoCE has not: which header stands in front
-/// of them, as ConnectX adapters tell it and programs (UCX) have come to expect. IBTA A17.4.5.1.
+/// The type of the header in front of a datagram, in the place of the service level, which RoCE does
+/// not have. ConnectX adapters report it like this, and programs (UCX) expect it. IBTA A17.4.5.1.
 pub(super) fn network(completion: &Completion) -> u8 {
     const UDP: u8 = 1 << 3;
     const IPV6: u8 = 1;

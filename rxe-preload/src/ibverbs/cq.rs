@@ -15,7 +15,7 @@ use super::objects::{Channel, Context, Cq, Handle};
 use crate::explain;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
 
-/// Makes a queue; `verbs` has the extended interface, or nothing.
+/// Makes a completion queue.
 ///
 /// # Safety
 /// `context` is open, `channel` null or a channel of it.
@@ -79,7 +79,8 @@ unsafe extern "C" fn ibv_create_cq(
     pointer_of("ibv_create_cq", made.map(|cq| Box::into_raw(cq).cast()))
 }
 
-/// Of `ibv_create_cq_wc_flags`: what every completion tells, its time by both clocks included.
+/// The flags of `ibv_create_cq_wc_flags` for fields that every completion has, among them its time by
+/// both clocks.
 const KNOWN_FIELDS: u64 = 0x7f | 1 << 7 | 1 << 11;
 
 pub(super) unsafe extern "C" fn create_cq_ex(

@@ -138,7 +138,7 @@ unsafe extern "C" fn read_zero_byte(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC: `hca_core_clock` says so.
+/// Nanoseconds of CLOCK_MONOTONIC, as `hca_core_clock` says.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: a queue.
     unsafe { current(cq, |c| c.timestamp.as_nanos()) }
@@ -146,7 +146,7 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
 
 /// Nanoseconds since 1970.
 unsafe extern "C" fn read_wallclock(cq: *mut ibv_cq_ex) -> u64 {
-    /// The same for all queues: programs compare the times of several.
+    /// All queues share the clock: programs compare times of several queues.
     static CLOCK: WallClock = WallClock::new();
     // SAFETY: a queue.
     unsafe { current(cq, |c| CLOCK.time_of(c.timestamp.as_nanos())) }

@@ -1,7 +1,7 @@
 //! The devices that a program may open. IBTA 11.2.1.
 //!
-//! Invariant: what a program was given a pointer to is never freed, since it may ask for the list
-//! again, and compare.
+//! Invariant: a device that a program has a pointer to is never freed, because the program may get the
+//! list again and compare pointers.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
@@ -22,7 +22,7 @@ pub(crate) struct DeviceEntry {
     verbs: ibv_device,
     name: String,
     index: c_int,
-    /// As it was when it was last listed.
+    /// Its properties when it was last listed.
     info: Mutex<DeviceInfo>,
 }
 
@@ -70,17 +70,17 @@ impl DeviceEntry {
     }
 }
 
-/// Which devices are meant.
+/// Which devices to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Those in the list of `ibv_get_device_list`: what the program is offered.
+    /// The devices of `ibv_get_device_list`.
     Offered,
-    /// Those too that an address leads to, as 127.0.0.1 does to loopback's.
+    /// Also devices that only an address leads to, as 127.0.0.1 leads to loopback's.
     Addressed,
 }
 
-/// The devices there are now. Those listed before keep their places in memory. `RXE_DEVICE` names all
-/// that the program may use.
+/// The present devices. Devices that were listed before keep their addresses in memory. If
+/// `RXE_DEVICE` is set, it names all devices that the program may use.
 fn entries(which: Which) -> Vec<&'static DeviceEntry> {
     static ALL: PerProcess<Mutex<BTreeMap<String, &'static DeviceEntry>>> = PerProcess::new();
     let list = match (&CONFIG.devices, which) {
@@ -118,12 +118,12 @@ fn entries(which: Which) -> Vec<&'static DeviceEntry> {
         .collect()
 }
 
-/// The names of the devices there are.
+/// The names of the present devices.
 pub(super) fn names() -> Vec<String> {
     entries(Which::Offered).iter().map(|entry| entry.name.clone()).collect()
 }
 
-/// The same devices, for librdmacm.
+/// The present devices, for librdmacm.
 pub(crate) fn devices(which: Which) -> Vec<*mut ibv_device> {
     entries(which).iter().map(|entry| entry.as_ptr()).collect()
 }

@@ -11,8 +11,8 @@ use super::pages;
 use crate::fault_guard;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
-/// Of `ibv_access_flags`: that pages may come later (on demand), are huge, and flags that a provider
-/// may ignore.
+/// Flags of `ibv_access_flags`: pages come on demand; pages are huge; and flags that a provider may
+/// ignore.
 const ON_DEMAND: c_uint = 1 << 6;
 const HUGETLB: c_uint = 1 << 7;
 const OPTIONAL: c_uint = 0x3ff0_0000;
@@ -40,7 +40,7 @@ pub(super) unsafe fn register(
         return Err(Failure::new(libc::EFAULT, "memory at address 0 can not be registered"));
     }
     pages::check(addr, length, access)?;
-    // What the program has installed since the device was opened is known from here on.
+    // The program may have installed a signal handler since the device was opened.
     fault_guard::install();
     // SAFETY: `ibv_reg_mr`'s own contract: the memory stays until the region is deregistered. No
     // Rust reference to a program's memory exists.
@@ -121,7 +121,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     if owner.is_own() {
         let windows = this.region.windows();
         if windows > 0 {
-            // The program still has it, and may try again.
+            // The program keeps the region and may try again.
             let why = "memory windows are bound to the region: unbind or free them first";
             return errno_of("ibv_dereg_mr", Err(Failure::new(libc::EBUSY, why)));
         }
@@ -132,8 +132,8 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// Returns 0 or an `ibv_rereg_mr_err_code`: the region is as it was, or it is changed. As in
-/// rdma-core, INPUT is what libibverbs itself refuses, and CMD what the device does.
+/// Returns 0 or an `ibv_rereg_mr_err_code`. On an error the region is not changed. As in rdma-core,
+/// INPUT means that libibverbs refuses the call, and CMD that the device does.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -155,12 +155,12 @@ unsafe extern "C" fn ibv_rereg_mr(
     if errno_of(VERB, outcome) == 0 { 0 } else { IBV_REREG_MR_ERR_CMD }
 }
 
-/// Of `ibv_rereg_mr_flags`.
+/// Flags of `ibv_rereg_mr_flags`.
 const TRANSLATION: c_int = 1;
 const PD: c_int = 1 << 1;
 const ACCESS: c_int = 1 << 2;
 
-/// Whether the parameters of a re-registration go together.
+/// Checks that the parameters of a re-registration fit together.
 fn check_change(
     flags: c_int,
     pd: *mut ibv_pd,
@@ -250,7 +250,7 @@ extern "C" fn ibv_import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
     pointer_of("ibv_import_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Nothing was imported.
+/// Does nothing: regions can not be imported.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
 
@@ -259,11 +259,11 @@ extern "C" fn ibv_import_dm(_context: *mut ibv_context, _handle: u32) -> *mut c_
     pointer_of("ibv_import_dm", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Nothing was imported.
+/// Does nothing: device memory can not be imported.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_dm(_dm: *mut c_void) {}
 
-/// Memory is copied by the CPU, so a fork takes nothing away from it.
+/// Does nothing: the CPU copies memory, so a fork does no harm.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_fork_init() -> c_int {
     0

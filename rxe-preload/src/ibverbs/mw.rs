@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     0
 }
 
-/// Binds a window of type 1 under its next key.
+/// Binds a window of type 1, with its next key.
 pub(super) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn bind_mw(
     errno_of("ibv_bind_mw", outcome)
 }
 
-/// The operation that gives a window a range and a key; without length it takes them away.
+/// The operation that binds a window to a range, with a new key. Length 0 unbinds the window.
 ///
 /// # Safety
 /// `mw` is a window, and what `info` names exists.

@@ -27,8 +27,8 @@ fn ops() -> ibv_context_ops {
     }
 }
 
-/// What is null here is what a provider without that feature has: the header's inline functions
-/// then fail with EOPNOTSUPP.
+/// The table of functions. A null entry means that the provider lacks the feature: the header's inline
+/// functions then fail with EOPNOTSUPP.
 fn table(context: ibv_context) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
@@ -102,7 +102,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         || !this.srqs.lock().is_empty()
         || this.opened().is_some_and(|device| device.users() > 0);
     if in_use {
-        // It goes on as long as what was made on it, which points to it.
+        // The context stays until the last object on it is destroyed: the objects point to it.
         return 0;
     }
     this.liveness.end();
@@ -111,8 +111,8 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     errno_of("ibv_close_device", Ok(()))
 }
 
-/// Sharing a device with another process through its command descriptor: rxe's provider in rdma-core
-/// does not have that either.
+/// Shares a device with another process through its command descriptor. It is not supported; rxe's
+/// provider in rdma-core does not support it either.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
     pointer_of("ibv_import_device", Err(Failure::plain(libc::EOPNOTSUPP)))

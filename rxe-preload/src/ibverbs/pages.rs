@@ -1,14 +1,14 @@
-//! Whether the memory that a program registers is there.
+//! Checks that the memory that a program registers is mapped.
 //!
-//! A kernel's driver pins the pages, which fails where there are none. Here the pages are populated
-//! (MADV_POPULATE_READ, or _WRITE if the region may be written), which fails alike: the mistake then
-//! shows at its place, and not when a peer writes.
+//! A kernel driver pins the pages, which fails if they are not mapped. Here the pages are populated
+//! (MADV_POPULATE_READ, or _WRITE if the region may be written), which fails in the same cases. So the
+//! mistake shows in the call that registers, and not when a peer writes.
 //!
-//! Pinning takes memory for the whole region. Populating a region that a program never fills would
-//! take as much, so of regions larger than [`WHOLE`] only the last page of each mapping is populated:
-//! a mapping has one protection, and a file that is too short lacks its last page.
+//! Pinning uses memory for the whole region. Populating a region that a program never fills would use
+//! as much. So in regions larger than [`WHOLE`] only the last page of each mapping is populated: a
+//! mapping has one protection, and in a file that is too short the last page is missing.
 //!
-//! Kernels before 5.14 can not populate. There, what `/proc/self/maps` says decides.
+//! Kernels before 5.14 can not populate; there `/proc/self/maps` is read instead.
 
 use std::ffi::c_void;
 use std::fs;
@@ -19,10 +19,10 @@ use rxe_verbs::Access;
 
 use crate::ffi::{Failure, Outcome};
 
-/// Regions of up to so many bytes are populated as a whole.
+/// Regions of up to so many bytes are populated completely.
 const WHOLE: usize = 4 << 20;
 
-/// Refuses memory that can not be used as `access` says.
+/// Fails if the memory can not be used as `access` says.
 pub(super) fn check(addr: *mut c_void, length: usize, access: Access) -> Outcome {
     if length == 0 {
         return Ok(());
@@ -59,7 +59,7 @@ fn populate(addr: *mut c_void, start: usize, end: usize, write: bool) -> Result<
     unsafe { madvise(addr.map_addr(|_| start), end - start, advice) }
 }
 
-/// What it means that the pages could not be populated.
+/// The error to report if the pages could not be populated.
 fn explain(e: Errno, mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outcome {
     missing(mappings, start, end, write)?;
     match e {
@@ -71,12 +71,12 @@ fn explain(e: Errno, mappings: &[Mapping], start: usize, end: usize, write: bool
         Errno::HWPOISON => Err(Failure::new(libc::EFAULT, "a page of the memory is damaged")),
         Errno::NOMEM if mappings.is_empty() => Err(not_mapped(start)),
         Errno::NOMEM => Err(Failure::new(libc::ENOMEM, "there is no memory for all of its pages")),
-        // An old kernel, or memory of a device, which can be copied though not pinned.
+        // The kernel is old, or it is memory of a device, which can be copied but not populated.
         _ => Ok(()),
     }
 }
 
-/// Refuses a range that is not mapped, or not so that it can be used.
+/// Fails if a part of the range is not mapped, or its protection forbids the use.
 fn missing(mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outcome {
     if mappings.is_empty() {
         return Ok(());
@@ -117,7 +117,7 @@ struct Mapping {
     write: bool,
 }
 
-/// What is mapped, by rising addresses. Empty where that can not be read.
+/// The mappings of the process, by rising addresses. Empty if they can not be read.
 fn mappings() -> Vec<Mapping> {
     let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     text.lines().filter_map(parse).collect()

@@ -40,7 +40,8 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// Thread domains promise that one thread alone uses what is in them. Nothing here gains by that.
+/// Makes a thread domain. It promises that only one thread uses its objects; this library makes no use
+/// of that.
 pub(super) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     _attr: *mut ibv_td_init_attr,
@@ -54,8 +55,8 @@ pub(super) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     0
 }
 
-/// Own allocators for what a provider shares with its hardware (`comp_mask`) have nothing to
-/// allocate here, so they are never called.
+/// Makes a parent domain. Its custom allocators (`comp_mask`) are for memory shared with hardware.
+/// There is none here, so they are never called.
 pub(super) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
@@ -78,6 +79,6 @@ extern "C" fn ibv_import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ib
     pointer_of("ibv_import_pd", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Nothing was imported.
+/// Does nothing: protection domains can not be imported.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}

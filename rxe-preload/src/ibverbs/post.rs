@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn post_send(
     }
     let mut at = first;
     let mut wrong: Outcome = Ok(());
-    // What has been read from the program's list but not been taken.
+    // The requests that were read from the program's list but not accepted.
     let mut given = first;
     let requests = std::iter::from_fn(|| {
         given = at;

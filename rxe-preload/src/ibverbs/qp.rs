@@ -1,4 +1,4 @@
-//! Queue pairs: making, destroying, multicast groups. IBTA 10.2.4, 11.2.5, 11.3.
+//! Queue pairs: creating and destroying them, and multicast groups. IBTA 10.2.4, 11.2.5, 11.3.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
@@ -15,9 +15,9 @@ use super::objects::{Context, Cq, Handle, Pd, Qp, Srq, Xrcd, from_cap};
 use crate::explain::NewQp;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
-/// What both ways of making one have.
+/// What both ways to create a queue pair need.
 struct Wanted {
-    /// What it sends to groups of its own does not come back to it.
+    /// The QP does not receive its own datagrams to its groups.
     block_own_multicast: bool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -104,7 +104,7 @@ fn to_cap(cap: &ibv_qp_cap) -> QpCap {
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
-        // A kernel's rxe has room for it where the list would be, and programs rely on that.
+        // Kernel rxe stores inline data in the place of the list, and programs rely on that room.
         max_inline_data: cap.max_inline_data.max(16 * cap.max_send_sge.min(32)),
     }
 }
@@ -216,7 +216,7 @@ unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid
     errno_of("ibv_detach_mcast", this.and_then(|this| Ok(this.pair.detach_multicast(gid)?)))
 }
 
-/// Enhanced connection establishment is for two devices of one vendor to agree on more than verbs.
+/// Enhanced connection establishment: two devices of one vendor agree on extensions. There are none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's structure.
@@ -234,7 +234,7 @@ unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     if ece.vendor_id == 0 { 0 } else { libc::EOPNOTSUPP }
 }
 
-/// Bytes of a message may become visible in any order, as far as promised.
+/// Promises nothing: the bytes of a message may become visible in any order.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
     0

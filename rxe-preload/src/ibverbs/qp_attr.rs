@@ -1,4 +1,4 @@
-//! A queue pair's attributes, in and out. IBTA 11.2.5.2, 11.2.5.3.
+//! Modifying and querying the attributes of a queue pair. IBTA 11.2.5.2, 11.2.5.3.
 
 use std::ffi::{c_int, c_uint};
 
@@ -39,7 +39,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
 }
 
-/// Only what the mask names is looked at: programs leave the rest uninitialised.
+/// The attributes that the mask names. Others are not read: programs leave them uninitialised.
 fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
     let mask = AttrMask::from_bits(mask)
         .ok_or_else(|| invalid("attr_mask", format!("{mask:#x} has bits without a meaning")))?;
@@ -103,13 +103,13 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(Q
         ours.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     }
     if mask.contains(AttrMask::DEST_QPN) {
-        // As providers do, which put the low 24 bits into packets.
+        // Only the low 24 bits count: other providers put those into packets.
         ours.dest_qp_num = Qpn::from_wire(attr.dest_qp_num);
     }
     Ok((ours, mask))
 }
 
-/// The way to a peer. On RoCE it is told by GIDs alone, unless the user wants it otherwise.
+/// The address vector of a peer. On RoCE only GIDs address a peer, unless `RXE_LIDS` is set.
 pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressVector> {
     if attr.is_global == 0 && CONFIG.lids {
         let way = lid::towards(&gids(context), attr.dlid);
@@ -142,7 +142,7 @@ pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressV
     })
 }
 
-/// The same the other way.
+/// The inverse of [`address`].
 pub(crate) fn to_ah_attr(address: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -183,7 +183,7 @@ unsafe extern "C" fn ibv_query_qp(
     errno_of("ibv_query_qp", outcome)
 }
 
-/// Our attributes as programs see them.
+/// Converts attributes for programs.
 pub(crate) fn from_attributes(ours: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: ours.qp_state as c_uint,

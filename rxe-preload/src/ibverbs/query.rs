@@ -1,4 +1,4 @@
-//! What a device and its port say of themselves. IBTA 11.2.1.2.
+//! Queries of a device and its port. IBTA 11.2.1.2.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -127,7 +127,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
     all.hca_core_clock = 1_000_000;
     all.device_cap_flags_ex = own.device_cap_flags.bits();
     all.phys_port_cnt_ex = own.phys_port_cnt.into();
-    // SAFETY: the caller has `size` bytes, of which a newer header may have more than we know.
+    // SAFETY: the caller has `size` bytes; with a newer header they may be more than this structure.
     unsafe {
         ptr::write_bytes(attr.cast::<u8>(), 0, size);
         let ours = size.min(size_of_val(&all));
@@ -146,7 +146,7 @@ pub(super) unsafe extern "C" fn query_port(
     errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, size) })
 }
 
-/// For programs compiled with headers of old, whose structure ends before `port_cap_flags2`.
+/// For programs compiled with old headers, whose structure ends before `port_cap_flags2`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -154,7 +154,7 @@ unsafe extern "C" fn ibv_query_port(
     attr: *mut ibv_port_attr,
 ) -> c_int {
     const OLD: usize = std::mem::offset_of!(ibv_port_attr, link_layer) + 1;
-    // SAFETY: the caller's; the structure of old is as large as this.
+    // SAFETY: the caller's structure has at least the size of the old one.
     errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, OLD) })
 }
 
@@ -184,7 +184,7 @@ unsafe fn fill_port(
     Ok(())
 }
 
-/// The device as its interface is now.
+/// The device with the present state of its interface.
 fn fresh(context: &Context) -> DeviceInfo {
     let info = context.info();
     DeviceInfo::find(info.name()).unwrap_or(info)
@@ -197,7 +197,8 @@ fn check_port(port: u32) -> Outcome {
     Err(Failure::new(libc::EINVAL, format!("port {port}: the device has only port {PORT}")))
 }
 
-/// The GID table: that of the engine once it is there, since its queue pairs count by it.
+/// The GID table. Once there is an engine it is the engine's, because its queue pairs use those
+/// indices.
 pub(super) fn gids(context: &Context) -> Vec<Gid> {
     match context.opened() {
         Some(device) if context.is_own() => device.gid_table(),
@@ -233,7 +234,7 @@ unsafe extern "C" fn ibv_query_gid(
     minus_one_of("ibv_query_gid", outcome)
 }
 
-/// Of libibverbs' private functions the one that perftest uses.
+/// The only private function of libibverbs that perftest uses.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
@@ -241,8 +242,8 @@ unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    // The numbers of this function are not those of the public one: 0 is InfiniBand and RoCE v1,
-    // 1 is RoCE v2.
+    // This function's numbers differ from those of the public one: 0 is InfiniBand and RoCE v1, 1 is
+    // RoCE v2.
     const ROCE_V2: c_uint = 1;
     // SAFETY: an open context.
     let context = unsafe { Context::of(context) };
@@ -315,7 +316,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
     let used = || all.iter().enumerate().filter(|(_, gid)| !gid.is_zero());
     let count = used().count();
     if count > max {
-        // As kernels do, rather than to leave some out without a word.
+        // Kernels fail too, instead of leaving entries out silently.
         let why = format!("room for {max} entries: the table has {count} (gid_tbl_len is enough)");
         let failure = Failure::new(libc::EINVAL, why);
         return -isize::try_from(errno_of("ibv_query_gid_table", Err(failure))).unwrap_or(1);

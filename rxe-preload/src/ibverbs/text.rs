@@ -1,4 +1,4 @@
-//! Names for people, and rates.
+//! Conversions of enumerations to text, and of rates.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -87,7 +87,7 @@ fn pick(texts: &'static [&'static CStr], at: c_uint, other: &'static CStr) -> *c
     text.unwrap_or(other).as_ptr()
 }
 
-/// `ibv_rate`, as a multiple of 2.5 Gb/s (0 where it is none), in Mb/s.
+/// Each `ibv_rate`, as a multiple of 2.5 Gb/s (0 if it is no multiple), and in Mb/s.
 const RATES: [(c_uint, c_int, c_int); 24] = [
     (2, 1, 2_500),
     (5, 2, 5_000),

@@ -1,23 +1,24 @@
-//! The wall clock's time of a completion.
+//! The wall-clock time of a completion.
 //!
 //! Completions are stamped with CLOCK_MONOTONIC when they are made. Their wall-clock time is that stamp
-//! plus an offset, which is the same for all of them: so times are in the order of the stamps. Two
-//! clocks can not be read at the same instant. An offset that was measured anew for each completion
-//! differed by what lies between the two reads, and times went backwards by up to microseconds.
+//! plus an offset. The offset is the same for all completions, so their times have the order of the
+//! stamps. It is not measured for each completion: two clocks can not be read at the same instant, so
+//! such offsets differed, and times went backwards by up to some microseconds.
 //!
-//! NTP slews both clocks alike, so the offset stays right until somebody sets the wall clock.
+//! NTP adjusts the rate of both clocks alike, so the offset stays right until somebody sets the wall
+//! clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds by which the wall clock must differ to have been set.
+/// A difference of more nanoseconds than this means that somebody has set the wall clock.
 const STEP: i64 = 1_000_000;
 
-/// How the wall clock stands to CLOCK_MONOTONIC.
+/// The offset of the wall clock from CLOCK_MONOTONIC.
 #[derive(Debug)]
 pub(super) struct WallClock {
-    /// Nanoseconds from one to the other; [`UNKNOWN`] at first.
+    /// The offset in nanoseconds; [`UNKNOWN`] at first.
     offset: AtomicI64,
 }
 
@@ -27,7 +28,7 @@ const UNKNOWN: i64 = i64::MIN;
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     offset: i64,
-    /// How far it may be off: half of what the reads took.
+    /// The largest possible error: half of the time that the reads took.
     error: i64,
 }
 
@@ -47,8 +48,8 @@ impl WallClock {
         if known != UNKNOWN && known.abs_diff(now.offset) <= (now.error + STEP).unsigned_abs() {
             return known;
         }
-        // The first time, or the clock was set: the best of some, since a thread may be preempted
-        // between its reads.
+        // This is the first time, or the clock was set. The best of several samples is taken, because
+        // a thread may be preempted between its reads.
         let best = [now, sample(), sample(), sample()].into_iter().min_by_key(|s| s.error);
         let offset = best.unwrap_or(now).offset;
         match self.offset.compare_exchange(known, offset, Ordering::Relaxed, Ordering::Relaxed) {

@@ -14,8 +14,8 @@ fn identity(fd: c_int) -> Outcome<FileId> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// A file stands for a domain: who opens the same gets the same. That holds within a process; others
-/// have engines and domains of their own.
+/// Opens an XRC domain. A file identifies it: opening the same file again returns the same domain. This
+/// holds within a process; other processes have their own engines and domains.
 pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     let mut domains = unsafe { Context::of(this.verbs.context) }.xrc_domains.lock();
     let shared = this.file.and_then(|file| domains.get_mut(&file));
     let last = shared.as_ref().is_none_or(|(_, handles)| *handles == 1);
-    // The handle in the table is one user more.
+    // The handle in the table counts as a user too.
     if last && this.domain.users() > usize::from(shared.is_some()) {
         let why = "queues or queue pairs still use the XRC domain: destroy them first";
         return errno_of("ibv_close_xrcd", Err(Failure::new(libc::EBUSY, why)));

@@ -148,10 +148,10 @@ pub(super) struct rdma_cm_join_mc_attr_ex {
     pub(super) addr: *mut libc::sockaddr,
 }
 
-/// Reads an address of a program; `None` if it is of another family than IPv4 and IPv6.
+/// Reads an address of a program; `None` if its family is neither IPv4 nor IPv6.
 ///
 /// # Safety
-/// `address` is one, of the size of its family.
+/// `address` is null or points to an address with the size of its family.
 pub(super) unsafe fn read_address(address: *const libc::sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
@@ -175,7 +175,7 @@ pub(super) unsafe fn read_address(address: *const libc::sockaddr) -> Option<Sock
     }
 }
 
-/// The address as programs see it, and its size.
+/// Writes an address for programs. Returns its size.
 pub(super) fn write_address(
     address: SocketAddr,
     to: &mut libc::sockaddr_storage,

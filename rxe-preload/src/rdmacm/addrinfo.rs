@@ -1,4 +1,4 @@
-//! Names resolved in the program's own time, and events of the program's own. rdma-core 61 and later.
+//! Names resolved with an event, and events that programs write. rdma-core 61 and later.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -10,7 +10,7 @@ use super::getaddrinfo::{Resolving, rdma_getaddrinfo};
 use super::id::Id;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 
-/// Looks the name up at once, as librdmacm does too; the event tells that it is done.
+/// Looks the name up in this call, as librdmacm does. An event then reports that it is done.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,

@@ -1,5 +1,5 @@
-//! What programs ask before they make anything: which devices there are, and which an address means.
-//! libfabric's verbs provider lists its devices by these answers.
+//! Queries that programs make before they create objects: which devices there are, and which device an
+//! address leads to. libfabric's verbs provider lists its devices by them.
 
 use std::ffi::{CStr, c_int};
 use std::net::{Ipv4Addr, SocketAddr};

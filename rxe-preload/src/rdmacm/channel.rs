@@ -17,10 +17,10 @@ pub(super) struct Channel {
     verbs: rdma_event_channel,
     generation: u64,
     pub(super) channel: EventChannel,
-    /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
-    /// may set O_NONBLOCK on theirs, and `rdma_get_cm_event` must then not wait.
+    /// The program's `fd`: an epoll instance around the channel's descriptor. Programs may set
+    /// O_NONBLOCK on it; then `rdma_get_cm_event` must not wait.
     pub(super) fd: OwnedFd,
-    /// Threads sleep in `rdma_get_cm_event`.
+    /// For threads that sleep in `rdma_get_cm_event`.
     pub(super) liveness: LivenessGuard,
 }
 
@@ -32,7 +32,7 @@ impl Channel {
         unsafe { &*channel.cast() }
     }
 
-    /// Ours of it, unless it belongs to the parent of this process.
+    /// The engine's channel, unless it belongs to a parent of this process.
     ///
     /// # Safety
     /// `channel` exists.

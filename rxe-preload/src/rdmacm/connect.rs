@@ -1,4 +1,4 @@
-//! Connecting, on both sides.
+//! Connecting, accepting, refusing and disconnecting.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -16,7 +16,8 @@ use crate::ibverbs::abi::{ibv_ece, ibv_qp_attr};
 use crate::ibverbs::qp_attr::from_attributes;
 
 impl Id {
-    /// What a program says of a connection to be; as much as possible where it says nothing.
+    /// The parameters of a new connection. If the program gives none, they ask for the most that the
+    /// device can do.
     ///
     /// # Safety
     /// `param` is null or the caller's structure.
@@ -74,12 +75,13 @@ impl Id {
         if self.is_datagram() { Ok(()) } else { self.complete() }
     }
 
-    /// The terms that the program accepts by, before its queue pair is brought up by them.
+    /// Sets the parameters that the program accepts with, before they are used to modify its queue
+    /// pair.
     fn prepare(&self, param: &ConnParam) {
         self.cm.set_terms(param);
     }
 
-    /// The peer has accepted: brings the queue pair up and says so.
+    /// The peer has accepted: brings the queue pair to RTS and tells the peer.
     pub(super) fn connected(&self) -> Outcome {
         self.modify_qp(QpState::Init)?;
         self.modify_qp(QpState::Rtr)?;
@@ -89,7 +91,7 @@ impl Id {
 
     fn disconnect(&self) -> Outcome {
         self.qp_to_error();
-        // Programs disconnect again what the peer has ended: no reason to explain.
+        // Programs often disconnect after the peer has done so: that is no mistake to explain.
         self.cm.disconnect().map_err(|e| Failure::plain(e.errno()))?;
         self.complete()
     }
@@ -118,7 +120,7 @@ unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
         if this.has_qp() {
-            // Done by the library, with its queue pair.
+            // The library does this for identifiers with a queue pair.
             return Err(Failure::plain(libc::EINVAL));
         }
         Ok(this.cm.establish()?)
@@ -138,8 +140,8 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     minus_one_of("rdma_listen", listen())
 }
 
-/// The next request to a synchronous identifier, with the queue pair that `rdma_create_ep` was told
-/// of.
+/// The next request to a synchronous identifier. Its queue pair gets the attributes that the program
+/// gave to `rdma_create_ep`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     let get = || -> Outcome<(&Id, *mut rdma_cm_event)> {
@@ -252,7 +254,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
     minus_one_of("rdma_init_qp_attr", init())
 }
 
-/// Enhanced connection establishment is for two devices of one vendor.
+/// Enhanced connection establishment: two devices of one vendor agree on extensions. There are none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's structure.

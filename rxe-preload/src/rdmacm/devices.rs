@@ -1,5 +1,5 @@
-//! The contexts that identifiers find their devices on: one for each device, opened when it is first
-//! needed and kept, as librdmacm does it.
+//! The contexts of identifiers: one for each device, opened when it is first needed and then kept, as
+//! in librdmacm.
 
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::ibverbs::device::{Which, devices};
 use crate::ibverbs::xrcd::open_xrcd;
 use crate::per_process::PerProcess;
 
-/// A context, and the domains for identifiers whose program names none.
+/// A context, and the default domains for identifiers.
 #[derive(Clone, Copy)]
 struct Opened {
     context: *mut ibv_context,
@@ -30,13 +30,13 @@ struct Opened {
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for Opened {}
 
-/// With the device's name, in the order of [`devices`], then what is there no more.
+/// Devices by name: first those that exist, in the order of [`devices`]; then those that are gone.
 type All = Vec<(String, Opened)>;
 
-/// Those of a parent process are not touched.
+/// The devices of this process; those of a parent process are not used.
 static OPENED: PerProcess<Mutex<All>> = PerProcess::new();
 
-/// Looks at all devices there are now, opening those that are new.
+/// Calls `f` with all devices. New devices are opened first.
 fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
     let mut all = OPENED.get().lock();
     let mut place = 0;
@@ -64,8 +64,8 @@ fn name(device: *mut ibv_device) -> String {
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
 }
 
-/// Says the last word to all peers of all devices, also to those of identifiers that were destroyed. At
-/// exit: each lock is waited for as long as this.
+/// Sends the last messages to the peers of all devices, also for identifiers that were destroyed. It is
+/// called at exit, and waits for each lock at most `patience`.
 pub(super) fn hang_up_devices(timeout: Duration) {
     let Some(all) = OPENED.get().try_lock_for(timeout) else { return };
     for (_, opened) in all.iter() {
@@ -85,7 +85,7 @@ pub(super) fn context_of(device: &Device) -> *mut ibv_context {
     })
 }
 
-/// The protection domain of a context's identifiers that have none of their own.
+/// The protection domain of identifiers on this context whose program names none.
 pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
     with_all(|all| {
         let Some((_, opened)) = all.iter_mut().find(|(_, opened)| opened.context == context) else {
@@ -99,7 +99,7 @@ pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
     })
 }
 
-/// The XRC domain of a context's identifiers that have none of their own.
+/// The XRC domain of identifiers on this context whose program names none.
 pub(super) fn default_xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
     with_all(|all| {
         let Some((_, opened)) = all.iter_mut().find(|(_, opened)| opened.context == context) else {
@@ -114,7 +114,7 @@ pub(super) fn default_xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
     })
 }
 
-/// Where channels get devices from.
+/// The source of devices for channels.
 pub(super) fn source() -> Arc<dyn DeviceSource> {
     Arc::new(Contexts)
 }

@@ -1,4 +1,4 @@
-//! Identifiers from the answer of `rdma_getaddrinfo` in one call: `rdma_create_ep`.
+//! `rdma_create_ep`: makes an identifier from the answer of `rdma_getaddrinfo` in one call.
 
 use std::ffi::c_int;
 use std::ptr;

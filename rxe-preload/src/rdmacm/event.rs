@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::abi::{event_param, rdma_cm_event, rdma_cm_id};
 
-/// An event as programs hold it, with the data that it points to.
+/// An event as programs hold it, and the data that it points to.
 #[repr(C)]
 pub(super) struct Event {
     verbs: rdma_cm_event,

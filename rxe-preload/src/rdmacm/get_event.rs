@@ -54,7 +54,7 @@ impl Channel {
 }
 
 impl Id {
-    /// Waits for the end of what a call began, if the identifier is synchronous.
+    /// If the identifier is synchronous, waits until the operation that a call has started is done.
     pub(super) fn complete(&self) -> Outcome {
         if !self.is_synchronous() {
             return Ok(());
@@ -74,11 +74,12 @@ impl Id {
 
 const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;
 
-/// Makes a program's event of ours. `None` if the identifier is no more, or the event only meant
-/// something to this library.
+/// Converts an event for the program. `None` if the identifier is destroyed, or if the event is only
+/// for this library.
 ///
-/// A request counts at its listener and any other event at its identifier, as in librdmacm: programs
-/// destroy what they refuse before they acknowledge the request. What counts is there to stay.
+/// As in librdmacm, a connection request counts as an event of its listener, and any other event as one
+/// of its identifier: programs destroy an identifier that they refuse before they acknowledge the
+/// request. An identifier stays until its events are acknowledged.
 fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
     let CmEvent { id: cm, listener, kind, status, param } = event;
     let Some(listener) = listener else {
@@ -98,7 +99,7 @@ fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
     Some(event)
 }
 
-/// What an event means to `id`, which stays meanwhile, and the event as programs hold it.
+/// Applies an event to `id`, which stays meanwhile, and makes the event for the program.
 fn tell(
     id: *mut rdma_cm_id,
     listen_id: *mut rdma_cm_id,
@@ -169,7 +170,7 @@ fn ud_param(
 ) -> rdma_ud_param {
     let of_group = kind == CmEventKind::MulticastJoin;
     rdma_ud_param {
-        // Of a group, what the program gave when it joined.
+        // For a group this is the context that the program gave when it joined.
         private_data: if of_group { id.group_context(param.ah.dgid) } else { data },
         private_data_len: if of_group { 0 } else { len },
         ah_attr: to_ah_attr(&param.ah),

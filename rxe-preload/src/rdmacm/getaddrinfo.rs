@@ -11,13 +11,13 @@ use crate::ffi::set_errno;
 const PS_TCP: c_int = 0x0106;
 const PS_UDP: c_int = 0x0111;
 
-/// What became of the question for a name.
+/// The state of a name resolution.
 #[derive(Default)]
 pub(super) enum Resolving {
-    /// There is none, or its answer has been fetched.
+    /// There is none, or the program has fetched its answer.
     #[default]
     No,
-    /// The answer.
+    /// The answer is there.
     Done(*mut rdma_addrinfo),
 }
 
@@ -30,7 +30,7 @@ impl Drop for Resolving {
     }
 }
 
-/// An address of the program's or of the system's in memory of its own.
+/// A copy of an address, in memory that this library allocates.
 ///
 /// # Safety
 /// There are `len` bytes at `address`.
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     let hints = unsafe { hints.as_ref() };
     let flags = hints.map_or(0, |h| h.ai_flags);
     if flags & RAI_SA != 0 {
-        // A subnet administrator is to be asked, and Ethernet has none.
+        // The program wants to use a subnet administrator. Ethernet has none.
         set_errno(libc::EOPNOTSUPP);
         return -1;
     }
@@ -104,7 +104,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
         }
     }
     if let Some(hints) = hints {
-        // Without a name, addresses that the program has already are what it asks for.
+        // Without a name, the program asks only for the addresses in its hints.
         if node.is_null() && service.is_null() {
             info.ai_family = hints.ai_family;
             // SAFETY: the caller's address.
@@ -130,7 +130,8 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     0
 }
 
-/// The queue pair type and port space: each tells the other where the program names but one.
+/// The queue pair type and the port space. If the program names only one of them, the other follows
+/// from it.
 fn kind(hints: Option<&rdma_addrinfo>) -> (c_int, c_int) {
     let (qp_type, space) = hints.map_or((0, 0), |h| (h.ai_qp_type, h.ai_port_space));
     let ud = c_int::try_from(QpType::Ud as c_uint).unwrap_or(0);

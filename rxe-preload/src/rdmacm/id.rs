@@ -1,4 +1,4 @@
-//! Identifiers: making, binding, resolving, destroying.
+//! Identifiers: creating, binding, resolving and destroying them.
 
 use std::cell::UnsafeCell;
 use std::collections::{HashMap, HashSet};
@@ -28,26 +28,26 @@ use crate::per_process::PerProcess;
 /// An identifier as programs hold it.
 #[repr(C)]
 pub(super) struct Id {
-    /// Which the program reads, and writes to in places (`context`, `qp`).
+    /// The program reads it, and writes to some fields (`context`, `qp`).
     verbs: UnsafeCell<rdma_cm_id>,
-    /// It has a channel of its own, and its calls wait.
+    /// It is synchronous: it has a channel of its own, and its calls wait.
     inner: Inner,
     generation: u64,
     pub(super) cm: CmId,
     pub(super) events: Unacknowledged,
-    /// When the peer was asked for a connection, until it answers.
+    /// When the connection request was sent; `None` after the peer has answered.
     pub(super) asked: Mutex<Option<Instant>>,
     path: UnsafeCell<ibv_sa_path_rec>,
-    /// What the queue pairs of its requests shall be like (`rdma_create_ep`).
+    /// The attributes for queue pairs of its requests (from `rdma_create_ep`).
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
-    /// The groups it has joined or asked for, with what the program gave for each.
+    /// The groups that it has joined or asked to join, with the program's context for each.
     pub(super) groups: Mutex<Vec<(Gid, *mut c_void)>>,
-    /// The name that it was asked for.
+    /// The resolution of a name for it.
     pub(super) resolving: Mutex<Resolving>,
 }
 
-/// What librdmacm has behind the fields of an identifier that programs see. Its own rsockets look at
-/// `cma_dev`, which is null, and at `sync`.
+/// The fields that librdmacm keeps behind the public ones of an identifier. Its rsockets read
+/// `cma_dev`, which is null here, and `sync`.
 #[repr(C)]
 struct Inner {
     cma_dev: *const c_void,
@@ -63,13 +63,14 @@ static IDS: PerProcess<Mutex<Ids>> = PerProcess::new();
 
 #[derive(Default)]
 struct Ids {
-    /// The addresses that programs hold, by the key of ours.
+    /// The addresses of the programs' identifiers, by the key of the engine's.
     of_keys: HashMap<u64, usize>,
     addresses: HashSet<usize>,
 }
 
-/// What a program holds for an identifier of ours, if it still does. An event is counted there while
-/// the list is locked: who destroys the identifier takes it out, and only then looks at the count.
+/// The program's identifier for one of the engine's, if the program has not destroyed it. An event is
+/// counted at it while the list is locked: a thread that destroys the identifier first removes it from
+/// the list, and then looks at the count.
 pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     let ids = IDS.get().lock();
     let id = ptr::with_exposed_provenance_mut(*ids.of_keys.get(&cm.key())?);
@@ -78,8 +79,8 @@ pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     Some(id)
 }
 
-/// Says of peers that have not answered for some time that they have not, since giving up takes
-/// minutes: of identifiers of this channel.
+/// Explains, for identifiers of this channel, which peers have not answered for some time. Giving up
+/// would take minutes.
 pub(super) fn look_for_answers(channel: *const rdma_event_channel) {
     const LONG: Duration = Duration::from_secs(5);
     let ids = IDS.get().lock();
@@ -109,19 +110,19 @@ impl Id {
         unsafe { &*id.cast() }
     }
 
-    /// Whether it is this process's own, and not left behind by a fork.
+    /// Whether this process has made it, and not a parent before a fork.
     pub(super) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
 
-    /// What programs see of it. No reference to it is kept, since they write to it too.
+    /// The part that programs see. No reference to it may be kept, because programs write to it.
     pub(super) fn verbs(&self) -> *mut rdma_cm_id {
         self.verbs.get()
     }
 
-    /// The identifier behind what a program gives, unless it has destroyed that, or it is the
-    /// parent's of this process. Programs do get that wrong: perftest goes on with what it has
-    /// destroyed when it was refused.
+    /// The identifier of a program's pointer. It fails if the program has destroyed the identifier, or
+    /// if it belongs to a parent of this process. Programs make this mistake: perftest uses an
+    /// identifier after it was refused and destroyed.
     ///
     /// # Safety
     /// No other thread destroys it meanwhile.
@@ -183,8 +184,8 @@ impl Id {
         id
     }
 
-    /// One for a request to `listener`, with an event counted: it stays until that is acknowledged,
-    /// whatever other threads hear of it.
+    /// A new identifier for a request to `listener`. One event is counted at it, so it stays until that
+    /// is acknowledged, whatever other threads do.
     pub(super) fn of_request(cm: CmId, listener: &Self) -> Option<*mut rdma_cm_id> {
         // SAFETY: what programs see of the listener; copied field by field.
         let (channel, context, qp_type) = unsafe {
@@ -206,7 +207,7 @@ impl Id {
         Some(id)
     }
 
-    /// Makes it synchronous, with a channel of its own.
+    /// Gives it a channel of its own, which makes it synchronous.
     pub(super) fn own_channel(&self) -> Outcome {
         let channel = Channel::create()?;
         // SAFETY: just made.
@@ -219,13 +220,13 @@ impl Id {
         Ok(())
     }
 
-    /// Whether it has a channel of its own, and its calls wait.
+    /// Whether it is synchronous: it has a channel of its own, and its calls wait.
     pub(super) fn is_synchronous(&self) -> bool {
         // SAFETY: changed only by calls that the program makes alone.
         unsafe { *self.inner.sync.get() != 0 }
     }
 
-    /// Copies what is known of addresses and device to where programs look for it.
+    /// Copies the known addresses and the device to the fields that programs read.
     pub(super) fn fill_addresses(&self) {
         let (local, peer) = (self.cm.local_addr(), self.cm.peer_addr());
         let device = self.cm.device();
@@ -240,8 +241,8 @@ impl Id {
             verbs.route.addr.ib.dgid = gid(peer.ip().into());
         }
         verbs.route.addr.ib.pkey = 0xffff;
-        // Bound to a loopback address only, it shows no device: to a kernel that is as unspecified
-        // as 0.0.0.0, and libfabric asks this way for all devices.
+        // If it is only bound to a loopback address, it shows no device: a kernel treats this like
+        // 0.0.0.0, and libfabric finds all devices in this way.
         let anywhere = peer.is_none() && local.is_some_and(|local| local.ip().is_loopback());
         if let Some(device) = device
             && !anywhere
@@ -255,7 +256,7 @@ impl Id {
         }
     }
 
-    /// Shows the way to the peer as programs look for it.
+    /// Fills in the path to the peer, for programs that read it.
     pub(super) fn fill_route(&self) {
         let (Some(local), Some(peer), Some(device)) =
             (self.cm.local_addr(), self.cm.peer_addr(), self.cm.device())
@@ -278,7 +279,7 @@ impl Id {
         verbs.route.num_paths = 1;
     }
 
-    /// Keeps an event where programs look for it, in place of the last.
+    /// Stores an event in the field that programs read, and acknowledges the last one there.
     pub(super) fn keep(&self, event: *mut rdma_cm_event) {
         // SAFETY: the field is this library's; what it points to was not acknowledged.
         unsafe {
@@ -290,21 +291,20 @@ impl Id {
     }
 }
 
-/// What has a connection of its own.
+/// The types of queue pairs that have connections.
 const SERVICES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcRecv];
 
-/// A program that ends without destroying its identifiers leaves no peer waiting: a kernel would tell
-/// these too.
+/// If a program ends without destroying its identifiers, tells their peers, as a kernel would.
 fn hang_up_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn hang_up() {
-        // The program may end in a signal handler, over a call that holds a lock.
+        // The program may end in a signal handler that interrupts a holder of a lock.
         let Some(ids) = IDS.get().try_lock_for(AT_EXIT) else { return };
         for &id in ids.of_keys.values() {
             // SAFETY: identifiers exist as long as they are in the list, which is locked.
             let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
             if !this.cm.hang_up(AT_EXIT) {
-                // Others would have to wait as long.
+                // The other identifiers would wait for the same lock.
                 return;
             }
         }
@@ -316,7 +316,7 @@ fn hang_up_at_exit() {
     });
 }
 
-/// So long each lock is waited for when the program ends.
+/// How long to wait for each lock when the program ends.
 const AT_EXIT: Duration = Duration::from_millis(100);
 
 pub(super) fn gid(gid: Gid) -> ibv_gid {
@@ -333,7 +333,7 @@ pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
         let rdma_cm_event { id, listen_id, .. } = *event;
         Id::of(if listen_id.is_null() { id } else { listen_id })
     };
-    // A child's parent acknowledges its own.
+    // In a forked child there is nothing to do: the parent acknowledges its own events.
     if counted.is_own() {
         // SAFETY: the caller's promise.
         unsafe { Event::free(event) };
@@ -341,7 +341,7 @@ pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     }
 }
 
-/// Makes an identifier; a synchronous one without a channel.
+/// Makes an identifier. Without a channel it is synchronous.
 pub(super) fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -406,7 +406,7 @@ pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier, which the program gives up.
     let known = unsafe { Id::known(id) };
     if known.is_err() && fork::generation() > 0 {
-        // The parent's, which it may give up as often as it likes.
+        // It is a parent's: destroying it in the child does nothing.
         return 0;
     }
     let outcome = known.map(|_| {
@@ -436,8 +436,8 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
             _ => e.into(),
         })?;
         if address.ip().is_unspecified() {
-            // A program may tell its port to a client before it listens (qperf does): whatever
-            // takes time is done by then.
+            // A program may tell its port to a client before it listens, as qperf does. So devices
+            // are opened now, and not when it listens.
             source().all();
         }
         this.fill_addresses();
@@ -531,6 +531,6 @@ fn millis(ms: c_int) -> Duration {
 }
 
 pub(super) fn no_family() -> Failure {
-    // librdmacm itself tries AF_IB, to know whether there is such a thing.
+    // Without a text: librdmacm itself tries AF_IB to see whether it is supported.
     Failure::plain(libc::EAFNOSUPPORT)
 }

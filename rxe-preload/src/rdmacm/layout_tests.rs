@@ -1,4 +1,4 @@
-//! Compares every structure with what the C compiler makes of the installed header.
+//! Compares the layout of every structure with that of the installed header, by the C compiler.
 
 use std::mem::offset_of;
 

@@ -1,17 +1,19 @@
 //! librdmacm: identifiers and channels as programs hold them, on top of `rxe_verbs::cm`.
 //!
-//! - `abi`: the structures of the header. `id`: identifiers from their making to their end.
-//! - `channel`, `event`: channels and events. `get_event`: how an event of `rxe_verbs::cm` becomes one of
-//!   the program.
-//! - `connect`: connecting on both sides. `qp`: queue pairs. `multicast`, `options`: the rest.
-//! - `getaddrinfo`: names to addresses. `addrinfo`: the same as an event. `ep`: `rdma_create_ep`.
-//! - `devices`: which context an address leads to. `verbs`: what this half uses of the other.
+//! - `abi`: the structures of the header.
+//! - `id`: creating, binding, resolving and destroying identifiers.
+//! - `channel`, `event`: channels and events. `get_event`: converts an event of `rxe_verbs::cm` for the
+//!   program.
+//! - `connect`: connecting on both sides. `qp`: queue pairs.
+//! - `multicast`, `options`: multicast groups and `rdma_set_option`.
+//! - `getaddrinfo`: names to addresses. `addrinfo`: the same with an event. `ep`: `rdma_create_ep`.
+//! - `devices`: the contexts of identifiers. `verbs`: the functions of `ibverbs` that are used here.
 //!
-//! An identifier made without a channel is synchronous: its calls return when what they began has
-//! ended. It has a channel of its own, on which [`id::Id::complete`] waits.
+//! An identifier made without a channel is synchronous: its calls return when their operation is done.
+//! It has a channel of its own, on which [`id::Id::complete`] waits.
 //!
-//! rsockets need nothing here: librdmacm's own go through these functions, since the loader binds
-//! its calls of itself to the preloaded ones too.
+//! rsockets need nothing here: those of librdmacm call these functions, because the loader binds
+//! librdmacm's internal calls to the preloaded functions too.
 
 mod abi;
 mod addrinfo;

@@ -31,13 +31,13 @@ impl Id {
         let group = Gid::from(group);
         self.groups.lock().retain(|(joined, _)| *joined != group);
         if self.has_qp() {
-            // SAFETY: the identifier's queue pair; one that is not attached stays so.
+            // SAFETY: the identifier's queue pair; if it is not attached, the call fails.
             unsafe { ibv_detach_mcast((*self.verbs()).qp, &raw const *Box::new(gid(group)), 0) };
         }
         Ok(())
     }
 
-    /// The group is joined: its queue pair is to hear it.
+    /// The group is joined: attaches the identifier's queue pair to it.
     pub(super) fn joined(&self, param: &CmParam) -> Outcome {
         let CmParam::Ud(param) = param else { return Ok(()) };
         if !self.has_qp() {
@@ -51,7 +51,7 @@ impl Id {
         }
     }
 
-    /// What the program gave when it joined.
+    /// The context that the program gave when it joined a group.
     pub(super) fn group_context(&self, group: Gid) -> *const c_void {
         let groups = self.groups.lock();
         let found = groups.iter().find(|(joined, _)| *joined == group);
@@ -80,7 +80,7 @@ unsafe extern "C" fn rdma_join_multicast_ex(
     const FLAGS: u32 = 2;
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &*attr) };
-    // Joining only to send needs no hearing, and there is nobody else to tell.
+    // Flag 1 asks to join for sending only. It is accepted and treated as a full join.
     let known = attr.comp_mask == ADDRESS | FLAGS && attr.join_flags <= 1;
     let outcome = if known {
         this.and_then(|this| this.join(attr.addr, context))

@@ -46,7 +46,7 @@ unsafe extern "C" fn rdma_set_option(
                 let timeout = AckTimeout::new(byte()?).ok_or_else(invalid)?;
                 this.cm.set_ack_timeout(timeout);
             }
-            // A path is for those who have asked a subnet manager; here the address is the path.
+            // The program gives a path of a subnet manager. It is not used: the address is enough.
             (LEVEL_IB, IB_PATH) => {
                 this.cm.resolve_route(std::time::Duration::ZERO)?;
                 this.fill_route();

@@ -1,5 +1,5 @@
-//! The queue pairs of identifiers, with the completion queues and channels that the library makes
-//! where the program gives none.
+//! The queue pairs of identifiers. If the program gives no completion queues and channels, the library
+//! makes them.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -29,7 +29,7 @@ impl Id {
         unsafe { !(*self.verbs()).qp.is_null() }
     }
 
-    /// Takes the identifier's queue pair one state further, as the connection says.
+    /// Brings the identifier's queue pair to its next state, with the attributes of the connection.
     pub(super) fn modify_qp(&self, to: QpState) -> Outcome {
         let (attr, mask) = self.cm.init_qp_attr(to)?;
         let mut attr = from_attributes(&attr);
@@ -38,7 +38,7 @@ impl Id {
         check(unsafe { ibv_modify_qp((*self.verbs()).qp, &raw mut attr, mask) })
     }
 
-    /// Its connection has ended, or will not be.
+    /// Brings the queue pair to the error state: its connection has ended or was refused.
     pub(super) fn qp_to_error(&self) {
         // SAFETY: the program's own field and queue pair.
         let Some(qp) = (unsafe { (*self.verbs()).qp.as_mut() }) else { return };
@@ -50,11 +50,11 @@ impl Id {
             ..rxe_verbs::QpAttr::default()
         });
         let mask = rxe_verbs::AttrMask::STATE.bits().cast_signed();
-        // SAFETY: as above. From RESET there is no way to fail, and no need.
+        // SAFETY: as above. A queue pair in RESET stays there, which does no harm.
         unsafe { ibv_modify_qp(qp, &raw mut attr, mask) };
     }
 
-    /// Makes the completion queues that the program did not give, now or before.
+    /// Makes the completion queues that the program has not given.
     fn make_cqs(&self, send: u32, recv: u32, needs: (bool, bool)) -> Outcome {
         let verbs = self.verbs();
         // SAFETY: the program's own fields, on an open context.
@@ -71,7 +71,8 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys them again; those that an XRC queue uses, with that.
+    /// Destroys the completion queues that the library made. Those of an XRC queue are destroyed with
+    /// that queue.
     fn destroy_cqs(&self) {
         // SAFETY: the library's own fields.
         if unsafe { !(*self.verbs()).srq.is_null() && (*self.verbs()).qp_type == TARGET } {
@@ -90,7 +91,7 @@ impl Id {
                 std::mem::replace(&mut verbs.recv_cq_channel, ptr::null_mut()),
             ],
         );
-        // A program may have made one for both.
+        // A program may use one queue for both.
         if cqs[0] == cqs[1] {
             cqs[0] = ptr::null_mut();
         }
@@ -142,7 +143,7 @@ impl Id {
         Ok(())
     }
 
-    /// An XRC target: it belongs to a domain, and has no queues.
+    /// Makes an XRC target queue pair. It belongs to a domain and has no queues.
     fn create_target(&self, attr: &ibv_qp_init_attr) -> Outcome {
         let pd = self.domain(ptr::null_mut())?;
         // SAFETY: all zeros asks for nothing.
@@ -193,7 +194,7 @@ impl Id {
         self.take_qp(qp, pd)
     }
 
-    /// Makes a new queue pair the identifier's.
+    /// Stores a new queue pair in the identifier.
     fn take_qp(&self, qp: *mut crate::ibverbs::abi::ibv_qp, pd: *mut ibv_pd) -> Outcome {
         if qp.is_null() {
             let errno = std::io::Error::last_os_error().raw_os_error();
@@ -224,7 +225,7 @@ impl Id {
         self.destroy_cqs();
     }
 
-    /// The domain that a program names, or the library's own.
+    /// The protection domain that a program names, or the library's default one.
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
@@ -307,7 +308,7 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// Of the identifier of an XRC target, it is a queue of XRC.
+/// Makes a shared receive queue. If the identifier is for an XRC target, it is an XRC queue.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -349,8 +350,8 @@ const XRC: c_uint = 1;
 const TARGET: c_uint = QpType::XrcRecv as c_uint;
 
 impl Id {
-    /// Makes a shared receive queue, with the domains and the completion queue that the program did
-    /// not name.
+    /// Makes a shared receive queue, with default domains and a default completion queue if the program
+    /// names none.
     fn create_srq(&self, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
         let pd = self.domain(attr.pd)?;
         attr.pd = pd;

@@ -1,4 +1,4 @@
-//! The verbs that this half of the library uses as any program would.
+//! The functions of libibverbs that this half of the library calls, as a program would.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! One end of the demo's connection: what both processes have.
+//! One end of the demo's connection, as both processes use it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) struct End {
     mtu: Mtu,
 }
 
-/// Longer than any step of the demo takes unless something is wrong.
+/// The most time for one step of the demo.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl End {
@@ -40,7 +40,7 @@ impl End {
         let lo = lo.filter(|d| d.interface().up).ok_or_else(|| {
             Error::new("there is no loopback interface that is up", "`ip link set lo up`")
         })?;
-        // Before anything is opened or written.
+        // This is checked before anything is opened or written.
         let mtu = check_mtu(&lo, mtu)?;
         let mut last = None;
         for &ip in addresses {
@@ -76,12 +76,12 @@ impl End {
         Ok(self.qp.connect(peer, &options)?)
     }
 
-    /// Sets the whole region.
+    /// Fills the whole region.
     pub(super) fn set(&self, bytes: &[u8]) -> Result<(), Error> {
         Ok(self.mr.write_at(0, bytes)?)
     }
 
-    /// Where the whole region differs from `want`.
+    /// Describes where the region differs from `want`; `None` if nowhere.
     pub(super) fn difference(&self, want: &[u8]) -> Result<Option<String>, Error> {
         Ok(steps::difference(&self.mr.to_vec(..)?, want))
     }

@@ -1,4 +1,5 @@
-//! The first process: asks the peer to make ready, does the operation, has it verified.
+//! The first process: for each step it asks the peer to prepare, does the operation, and asks the peer
+//! to verify.
 
 use std::path::Path;
 use std::process;
@@ -16,7 +17,7 @@ use super::steps::{Op, START, Step, background};
 use super::talk::{Answer, Ask, Peer, unexpected};
 use crate::common::Error;
 
-/// Does everything.
+/// Runs the demo.
 pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Error> {
     let start = Instant::now();
     let end = End::open(&addresses(1), mtu, way, pcap)?;
@@ -54,7 +55,7 @@ pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Er
         pcap: None,
         seconds: 0.0,
     };
-    // Ends the second process, and makes the capture whole.
+    // This ends the second process and completes the capture.
     drop(peer);
     drop(end);
     Ok(Shown { seconds: start.elapsed().as_secs_f64(), ..shown })
@@ -63,7 +64,7 @@ pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Er
 struct Lead {
     end: End,
     peer: Peer,
-    /// The peer's.
+    /// The peer's region.
     region: Remote,
 }
 
@@ -100,7 +101,7 @@ impl Lead {
         })
     }
 
-    /// Posts the request and waits for its completion. Gives the time, and what is wrong with the
+    /// Posts the request and waits for its completion. Returns the time, and what is wrong with the
     /// completion, if anything.
     fn carry_out(&self, step: Step) -> Result<(Duration, Option<String>), Error> {
         let Self { end, region, .. } = self;

@@ -1,5 +1,5 @@
-//! The deliberate mistake: a WRITE that leaves the peer's memory region. The peer refuses it with a
-//! NAK, and both ends learn why.
+//! The deliberate mistake: a WRITE beyond the end of the peer's memory region. The peer refuses it with
+//! a NAK, and both ends learn why.
 
 use rxe_core::queue::{Completion, Remote, Status};
 
@@ -12,19 +12,19 @@ use crate::common::Error;
 pub(super) const BYTES: usize = 64;
 pub(super) const OUTSIDE: usize = 48;
 
-/// Numbers of the two requests.
+/// The IDs of the two requests.
 const WRITE: u64 = 0xbad;
 const RECEIVE: u64 = 0xcafe;
 
-/// At the peer, before the mistake: puts memory into a known state and posts a receive, whose
-/// completion shows what happened to the QP.
+/// At the peer, before the mistake: fills memory and posts a receive. The completion of that receive
+/// shows what happened to the QP.
 pub(super) fn prepare(end: &End) -> Result<(), Error> {
     end.device.explain();
     end.set(&background())?;
     Ok(end.qp.recv(RECEIVE, &[end.mr.slice(START..START + BYTES)])?)
 }
 
-/// At the end that makes the mistake: posts the WRITE and waits for its completion.
+/// At the other end: posts the WRITE and waits for its completion.
 pub(super) fn make(end: &End, region: Remote) -> Result<Seen, Error> {
     end.device.explain();
     let before = end.mr.to_vec(..)?;
@@ -35,7 +35,7 @@ pub(super) fn make(end: &End, region: Remote) -> Result<Seen, Error> {
     seen(end, "its WRITE", &done, &before)
 }
 
-/// At the peer, after.
+/// At the peer, after the mistake: reports what it saw.
 pub(super) fn aftermath(end: &End) -> Result<Seen, Error> {
     let done = end.cq.wait_one(TIMEOUT)?;
     seen(end, "a receive it had posted", &done, &background())
@@ -53,7 +53,7 @@ fn seen(end: &End, request: &str, done: &Completion, before: &[u8]) -> Result<Se
     })
 }
 
-/// What must have been seen: by who made it, and by its peer.
+/// Whether both ends saw what they should: `here` made the mistake.
 pub(super) fn is_as_it_should_be(here: &Seen, peer: &Seen) -> bool {
     here.code == Status::RemoteAccess.code()
         && peer.code == Status::WorkRequestFlushed.code()

@@ -1,7 +1,7 @@
-//! `rxe demo`: two processes on loopback exchange every RC operation, and every byte is looked at.
+//! `rxe demo`: two processes on loopback exchange every RC operation, and every byte is checked.
 //!
-//! The process that the user starts leads; it starts itself again as the peer, and the two talk
-//! over the peer's standard input and output ([`talk`]) when they do not talk RDMA.
+//! The process that the user starts leads. It starts a second process of the same program as the peer.
+//! Beside RDMA, the two talk over the peer's standard input and output ([`talk`]).
 
 mod end;
 mod lead;
@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{Error, NewFile, print, print_json};
 
-/// Show all of it in a few seconds: two processes talk RDMA over loopback
+/// Show everything in a few seconds: two processes exchange RDMA messages over loopback
 ///
-/// Needs no privileges and no set-up. Does SEND, WRITE, READ and atomics in several sizes between
-/// two processes, checks every byte where it arrives, shows what a mistake looks like, and writes a
+/// It needs no privileges and no set-up. It does SEND, WRITE, READ and atomics in several sizes between
+/// two processes, checks every byte that arrives, shows what a mistake looks like, and writes a
 /// capture that Wireshark opens.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     peer: bool,
 }
 
-/// How packets get from one process to the other.
+/// How packets travel between the processes.
 #[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
 struct Way {
     /// Go over the loopback interface, where captures of it see the packets, instead of through shared
@@ -78,8 +78,8 @@ impl Args {
         shown.verdict()
     }
 
-    /// Where the capture goes: a directory that can not be written to is no reason to show nothing,
-    /// unless the user named it.
+    /// The file of the capture. If the default directory can not be written to, another one is used; if
+    /// the user named the file, that is an error.
     fn capture(&self) -> Result<NewFile, Error> {
         match NewFile::new(&self.pcap) {
             Ok(file) => Ok(file),
@@ -89,7 +89,7 @@ impl Args {
     }
 }
 
-/// A file in the directory for temporary ones.
+/// A file in the directory for temporary files.
 fn elsewhere() -> Result<NewFile, Error> {
     let failed = |e| cannot_write(&std::env::temp_dir(), &e);
     NewFile::unique("rxe-demo-", ".pcapng").map_err(failed)

@@ -1,4 +1,4 @@
-//! The second process: does what the first asks for.
+//! The second process: does what the first one asks for.
 
 use std::io::{self, StdinLock};
 use std::process;
@@ -56,7 +56,7 @@ fn prepare(end: &End, step: Step) -> Result<(), Error> {
         _ => background(),
     })?;
     if step.op.takes_receive() {
-        // The data of a WRITE goes where the WRITE says; its immediate data needs no memory.
+        // A WRITE carries the address of its data, and its immediate data needs no memory.
         let takes_data = step.op != Op::WriteImm && step.size > 0;
         let into = [end.mr.slice(START..START + step.size)];
         end.qp.recv(u64::from(step.seed), if takes_data { &into } else { &[] })?;
@@ -64,7 +64,7 @@ fn prepare(end: &End, step: Step) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is wrong with what came of a step, if anything.
+/// What is wrong with the result of a step, if anything.
 fn verify(end: &End, step: Step) -> Result<Option<String>, Error> {
     if step.op.takes_receive() {
         let done = end.cq.wait_one(TIMEOUT)?;

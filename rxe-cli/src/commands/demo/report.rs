@@ -1,4 +1,4 @@
-//! What the demo shows in the end, as text and as JSON.
+//! The results of the demo, as text and as JSON.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use super::mistake::{self, BYTES, OUTSIDE};
 use super::talk::Seen;
 use crate::common::{Align, Error, Table, units};
 
-/// Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
+/// Without this, Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
 const NOT_NFS: &str = "--disable-heuristic rpcrdma_infiniband";
 
-/// All of it.
+/// All results.
 #[derive(Serialize)]
 pub(super) struct Shown {
     pub(super) this: Process,
@@ -29,7 +29,7 @@ pub(super) struct Shown {
     pub(super) seconds: f64,
 }
 
-/// One of the two.
+/// One of the two processes.
 #[derive(Serialize)]
 pub(super) struct Process {
     pid: u32,
@@ -45,7 +45,7 @@ impl Process {
     }
 }
 
-/// One operation.
+/// The result of one operation.
 #[derive(Serialize)]
 pub(super) struct Done {
     pub(super) operation: &'static str,
@@ -58,7 +58,7 @@ pub(super) struct Done {
     pub(super) wrong: Option<String>,
 }
 
-/// The deliberate one.
+/// What both ends saw of the deliberate mistake.
 #[derive(Serialize)]
 pub(super) struct Mistake {
     operation: &'static str,
@@ -77,7 +77,7 @@ impl From<(Seen, Seen)> for Mistake {
 }
 
 impl Shown {
-    /// With the capture's file, once that is complete.
+    /// Adds the file of the capture, when it is complete.
     pub(super) fn captured(self, file: Option<PathBuf>) -> Self {
         Self { pcap: file.map(|path| path.display().to_string()), ..self }
     }
@@ -96,7 +96,7 @@ impl Shown {
     }
 }
 
-/// For a person.
+/// The results as text.
 pub(super) fn text(shown: &Shown) -> String {
     let Shown { this, peer, mtu, backend, .. } = shown;
     let mut out = format!(
@@ -150,12 +150,12 @@ fn table(operations: &[Done]) -> Table<7> {
     table
 }
 
-/// Exactly: one byte more than an MTU matters here.
+/// A size in bytes, not rounded: one byte more than an MTU matters here.
 fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { units::bytes(bytes as u64) } else { format!("{bytes} B") }
 }
 
-/// Of messages large enough for it to mean something.
+/// The throughput, for messages that are large enough.
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
 fn throughput(done: &Done) -> String {
     if done.size < 4096 || done.seconds <= 0.0 {
@@ -183,7 +183,7 @@ fn mistake_text(mistake: &Mistake) -> String {
     out
 }
 
-/// Lines of at most 96 columns, the first after `head`.
+/// Breaks a text into lines of at most 96 columns; the first line begins with `head`.
 fn wrapped(head: &str, text: &str) -> String {
     let mut lines = vec![format!("    {head}")];
     for word in text.split_whitespace() {
@@ -197,7 +197,7 @@ fn wrapped(head: &str, text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// As a shell reads it.
+/// A path quoted for a shell.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     if path.chars().all(plain) { path.into() } else { format!("'{}'", path.replace('\'', "'\\''")) }

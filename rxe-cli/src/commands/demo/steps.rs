@@ -1,14 +1,14 @@
-//! What the demo does: operations and sizes, and what must be in memory before and after each.
+//! The steps of the demo: operations and sizes, and the memory before and after each.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that the leading process asks its peer's memory or receive queue for.
+/// One operation of the leading process on the peer's memory or receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Step {
     pub(super) op: Op,
     /// Bytes of data.
     pub(super) size: usize,
-    /// Tells its pattern from others'.
+    /// The seed of its data pattern.
     pub(super) seed: u32,
 }
 
@@ -53,12 +53,12 @@ impl Op {
         Self::ATOMICS.contains(&self)
     }
 
-    /// Whether data arrives at the process that leads.
+    /// Whether data arrives at the leading process.
     pub(super) fn fetches(self) -> bool {
         self == Self::Read || self.is_atomic()
     }
 
-    /// The word before, what it is compared with (or what is added), and what replaces it.
+    /// The word before and after the atomic, and its operands.
     pub(super) fn word(self) -> Word {
         const BEFORE: u64 = 0x0123_4567_89ab_cdef;
         const OTHER: u64 = 0xfeed_f00d_dead_beef;
@@ -69,7 +69,7 @@ impl Op {
             Self::CompareOnly => {
                 Word { before: BEFORE, operand: BEFORE + 1, swap: OTHER, after: BEFORE }
             }
-            // Beyond the largest number, to show that it wraps.
+            // The sum passes the largest number, to show that it wraps.
             _ => Word { before: u64::MAX - 4, operand: 7, swap: 0, after: 2 },
         }
     }
@@ -84,7 +84,7 @@ pub(super) struct Word {
 }
 
 impl Step {
-    /// All that the demo does, for this path MTU.
+    /// All steps of the demo, for this path MTU.
     pub(super) fn all(mtu: usize) -> Vec<Self> {
         let sizes = [0, 1, mtu, mtu + 1, LARGEST];
         let messages = Op::MESSAGES.into_iter().flat_map(|op| sizes.map(|size| (op, size)));
@@ -93,19 +93,19 @@ impl Step {
         numbered.map(|((op, size), seed)| Self { op, size, seed }).collect()
     }
 
-    /// The immediate data, for operations that carry some.
+    /// The immediate data, if the operation carries any.
     pub(super) fn imm(self) -> Option<u32> {
         matches!(self.op, Op::SendImm | Op::WriteImm).then_some(0xcafe_0000 | self.seed)
     }
 
-    /// The whole of a region that holds the data.
+    /// The contents of a whole region with the data.
     pub(super) fn filled(self) -> Vec<u8> {
         let mut all = background();
         pattern(self.seed, &mut all[START..START + self.size]);
         all
     }
 
-    /// The whole of a region that holds a word.
+    /// The contents of a whole region with a word.
     pub(super) fn with_word(word: u64) -> Vec<u8> {
         let mut all = background();
         all[START..START + 8].copy_from_slice(&word.to_ne_bytes());
@@ -120,13 +120,13 @@ pub(super) const START: usize = 64;
 /// Bytes of a region.
 pub(super) const REGION: usize = START + LARGEST + START;
 
-/// A region in which nothing has arrived.
+/// The contents of a region before anything has arrived.
 pub(super) fn background() -> Vec<u8> {
     vec![0xee; REGION]
 }
 
-/// Bytes that differ from place to place and from seed to seed. No packet's data begins like one of
-/// the protocols that Wireshark would take it for.
+/// Bytes that depend on position and seed. The data of no packet begins like a protocol that Wireshark
+/// recognises.
 fn pattern(seed: u32, out: &mut [u8]) {
     for (i, chunk) in (0_u64..).zip(out.chunks_mut(8)) {
         let word = (i + (u64::from(seed) << 32) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -138,7 +138,7 @@ fn pattern(seed: u32, out: &mut [u8]) {
     }
 }
 
-/// Where two regions differ, for a person; `None` if nowhere.
+/// Describes where two regions differ; `None` if nowhere.
 pub(super) fn difference(have: &[u8], want: &[u8]) -> Option<String> {
     let at = have.iter().zip(want).position(|(h, w)| h != w)?;
     let place = match at.checked_sub(START) {

@@ -1,5 +1,5 @@
-//! What the two processes of the demo say to each other beside RDMA: a JSON object a line, one
-//! answer to each request.
+//! The messages of the demo's two processes beside RDMA: one JSON object in each line, and one answer
+//! to each request.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -12,24 +12,24 @@ use super::Way;
 use super::steps::Step;
 use crate::common::Error;
 
-/// What the leading process asks for.
+/// A request of the leading process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
     /// Open loopback on the first of these addresses that is free, and make a QP.
     Open { addresses: Vec<IpAddr>, mtu: usize, way: Way },
     /// Bring the QP to RTS.
     Connect { endpoint: String },
-    /// Make memory and receives ready for this step.
+    /// Prepare memory and receives for this step.
     Prepare(Step),
-    /// Look at what came of it.
+    /// Verify the result of this step.
     Verify(Step),
-    /// Make ready for the deliberate mistake.
+    /// Prepare for the deliberate mistake.
     PrepareMistake,
-    /// Say what came of that.
+    /// Report what you saw of the mistake.
     Aftermath,
 }
 
-/// What the peer answers.
+/// An answer of the peer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Opened {
@@ -54,19 +54,19 @@ pub(super) enum Answer {
 pub(super) struct Seen {
     /// The request whose completion this is.
     pub(super) request: String,
-    /// As ibv_wc_status_str says it.
+    /// The text of `ibv_wc_status_str`.
     pub(super) status: String,
     pub(super) code: u8,
-    /// What that means.
+    /// The meaning of the status.
     pub(super) meaning: String,
-    /// What the engine says happened.
+    /// The engine's events.
     pub(super) events: Vec<String>,
     pub(super) qp_state: String,
-    /// Whether the memory is as it was.
+    /// Whether the memory is unchanged.
     pub(super) memory_unchanged: bool,
 }
 
-/// The other process. It ends with this value.
+/// The other process. It ends when this value is dropped.
 pub(super) struct Peer {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -91,7 +91,7 @@ impl Peer {
         Ok(Self { child, stdin, stdout: BufReader::new(stdout) })
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, Error> {
         let answer = self.stdin.as_mut().map_or(Ok(None), |stdin| {
             say(stdin, ask)?;
@@ -105,7 +105,7 @@ impl Peer {
         }
     }
 
-    /// Asks for something that has no result.
+    /// Sends a request that has no result.
     pub(super) fn order(&mut self, ask: &Ask) -> Result<(), Error> {
         match self.ask(ask)? {
             Answer::Ready => Ok(()),
@@ -114,14 +114,14 @@ impl Peer {
     }
 }
 
-/// Why an answer does not fit.
+/// The error for an answer that does not fit the request.
 pub(super) fn unexpected(answer: &Answer) -> Error {
     Error::new("the second process answered something else", format!("{answer:?}"))
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // At the end of its input it ends.
+        // The process ends at the end of its input.
         self.stdin = None;
         let _ = self.child.wait();
     }

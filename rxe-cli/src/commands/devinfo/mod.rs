@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::common::{Error, check_port, chosen_devices, print, print_json};
 use fields::{Field, device_fields, port_fields};
 
-/// Print what the devices are and can do, as ibv_devinfo does
+/// Print the attributes of the devices, as ibv_devinfo does
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this device (or interface); without it, all
@@ -51,7 +51,7 @@ impl Args {
     }
 }
 
-/// What is printed of one device: the same values as text and as JSON.
+/// What is printed for one device, with the same values as text and as JSON.
 struct Report {
     device: Vec<Field>,
     port: Vec<Field>,

@@ -1,5 +1,5 @@
-//! The layout of `ibv_devinfo`'s output: names and values, apart by tabs, so that values of a
-//! device stand in column 40 and those of a port in column 48.
+//! The layout of `ibv_devinfo`'s output: names and values, separated by tabs so that the values of a
+//! device are in column 40 and those of a port in column 48.
 
 use std::thread;
 
@@ -16,7 +16,7 @@ pub(super) fn names(names: &[&str]) -> String {
     format!("{} HCA{plural} found:\n{lines}\n", names.len())
 }
 
-/// What is printed of one device.
+/// The text for one device.
 pub(super) fn report(report: &Report, verbose: bool) -> String {
     let mut out = String::new();
     let shown = |f: &&Field| verbose || !f.verbose;
@@ -48,13 +48,13 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
     out
 }
 
-/// All flags, and the names of those that have not been named above.
+/// All flags in hexadecimal, and the names of those that are not named in other lines.
 fn cap_flags(flags: DeviceCap) -> String {
     let value = format!("0x{:X}", flags.bits());
     flags.extended().names().fold(value, |out, name| out + "\n\t\t\t\t\t" + name)
 }
 
-/// A GID as `ibv_devinfo` writes those of RoCE v2: as an address, IPv4 as mapped.
+/// A GID as `ibv_devinfo` writes it for RoCE v2: as an IPv6 address, with IPv4 mapped.
 pub(super) fn gid(gid: &Gid) -> String {
     std::net::Ipv6Addr::from(*gid.as_bytes()).to_string()
 }
@@ -67,9 +67,8 @@ fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) 
     out.push('\n');
 }
 
-/// What `ibv_devinfo -v` says of a device with none of the extensions that hardware may have but
-/// timestamps, which count nanoseconds, and a completion vector for each CPU; the capability flags
-/// are repeated here, in 64 bits.
+/// What `ibv_devinfo -v` prints for a device without hardware extensions, except for timestamps, which
+/// count nanoseconds, and a completion vector for each CPU. It repeats the capability flags in 64 bits.
 const EXTENDED: &str = "\
 \tgeneral_odp_caps:
 \trc_odp_caps:

@@ -1,5 +1,5 @@
-//! Bandwidth: each sending side keeps as many messages on their way as the plan allows. Both sides
-//! say when they have sent all, and go on serving until the other's are all there.
+//! Bandwidth: each sending side keeps as many messages outstanding as the plan allows. Each side tells
+//! the other when it has sent all its messages, and serves until it has received all of the other's.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::common::Error;
 /// Completions to take at a time.
 const BATCH: usize = 64;
 
-/// How long to sleep before looking for news from the peer.
+/// How long to sleep before checking for a message of the peer.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Measures one size. The result is of both directions if both were measured.
+/// Measures one size. If both directions are measured, the result is for both together.
 pub(super) fn run(
     side: &Side,
     plan: &Plan,
@@ -51,7 +51,7 @@ pub(super) fn run(
             return total(own, row);
         }
 
-        // Whether anything will complete here.
+        // Whether this side gets any completions.
         let expects = sending || plan.op == Op::Send;
         batch.clear();
         let n = match (side.events, expects) {
@@ -78,14 +78,14 @@ pub(super) fn run(
             continue;
         }
 
-        // Whoever only serves can wait for ever: the peer ends it.
+        // A side that only serves has no time limit: the peer ends the measurement.
         let waiting = sending || peer.is_some();
         let look = if side.events { watchdog.slept(waiting)? } else { watchdog.polled(waiting)? };
         if !look {
             continue;
         }
         if peer.is_some() {
-            // Its next word is about the next size.
+            // The peer's next message is about the next size.
             talk.check()?;
             continue;
         }
@@ -113,24 +113,24 @@ pub(super) struct Sends<'a> {
     plan: &'a Plan,
     size: u32,
     lanes: Vec<Lane>,
-    /// Messages of a lane, if they are counted.
+    /// How many messages to send on each QP, if the number is given.
     limit: u64,
-    /// When to stop, if time counts.
+    /// When to stop, if the time is given.
     deadline: Option<Instant>,
     rate: Rate,
     last: Instant,
 }
 
-/// Those on one QP.
+/// The messages on one QP.
 struct Lane {
     request: SendRequest,
     posted: u64,
-    /// The last of them that makes a completion.
+    /// The number of the last signaled message.
     signaled: u64,
     done: u64,
 }
 
-/// A request's number: how many have been posted with it on its QP, and which QP that is.
+/// The ID of a request holds the number of requests posted on its QP and, in these low bits, the QP.
 const QP_BITS: u32 = 8;
 
 impl<'a> Sends<'a> {
@@ -145,7 +145,7 @@ impl<'a> Sends<'a> {
             Amount::Seconds(s) => Some(start + Duration::from_secs(s.into())),
             Amount::Messages { .. } => None,
         };
-        // Long enough that completions which only waited to be polled do not count as speed.
+        // Long enough that completions that were only waiting to be polled do not raise the rate.
         let window = 4 * u64::from(plan.tx_depth) * lanes.len() as u64;
         Ok(Self {
             side,
@@ -159,7 +159,7 @@ impl<'a> Sends<'a> {
         })
     }
 
-    /// Posts what there is room for.
+    /// Posts as many messages as there is room for.
     pub(super) fn post(&mut self) -> Result<(), Error> {
         let (depth, every) = (u64::from(self.plan.tx_depth), u64::from(self.plan.cq_mod));
         if self.deadline.is_some_and(|at| Instant::now() >= at) {
@@ -171,7 +171,8 @@ impl<'a> Sends<'a> {
             let mut n = room.min(self.limit.saturating_sub(lane.posted));
             let mut last = self.limit;
             if lane.posted >= self.limit && lane.signaled < lane.posted {
-                // Time is over: one more, to learn when those before it are complete.
+                // The time is over. One more message is sent, because its completion shows that all
+                // before it are complete.
                 n = room.min(1);
                 last = lane.posted + 1;
             }
@@ -198,7 +199,7 @@ impl<'a> Sends<'a> {
         Ok(())
     }
 
-    /// One has completed, and so have those before it.
+    /// A message has completed, and so have all before it.
     pub(super) fn completed(&mut self, done: &Completion) {
         let at = usize::try_from(done.id & ((1 << QP_BITS) - 1)).unwrap_or(usize::MAX);
         if let Some(lane) = self.lanes.get_mut(at) {

@@ -1,5 +1,5 @@
-//! Latency: one message at a time. SEND and WRITE go there and back, and half of that is shown; READ
-//! and atomics are answered by the peer's adapter, and all of it is shown.
+//! Latency: one message at a time. For SEND and WRITE the peer's program answers, and half of the round
+//! trip is shown. For READ and atomics the peer's device answers, and the whole round trip is shown.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::stats::{Latencies, Row};
 use super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
 
-/// Rounds before those that count.
+/// Rounds before the measurement.
 const WARM_UP: u64 = 64;
 
-/// A completion of so many requests, where none is waited for.
+/// One of so many requests is signaled, if completions are not waited for.
 const SIGNAL_EVERY: u64 = 32;
 
-/// How long to sleep before looking for news from the peer.
+/// How long to sleep before checking for a message of the peer.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Both sides, before the first round of a size.
+/// Prepares a side for the first round of a size.
 pub(super) fn prepare(side: &Side, plan: &Plan, size: u32) -> Result<(), Error> {
     if Side::is_latency_by_memory(plan) { side.clear_landing(size) } else { Ok(()) }
 }
@@ -60,7 +60,7 @@ pub(super) fn client(
     Ok(row)
 }
 
-/// The side that answers, until the client has enough.
+/// The side that answers, until the client has finished.
 pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Result<Row, Error> {
     let mut lane = Lane { side, plan, size, talk, posted: 0 };
     let mut watchdog = Watchdog::default();
@@ -105,7 +105,7 @@ enum Next {
 }
 
 impl Lane<'_> {
-    /// There and back.
+    /// One round trip.
     fn round(&mut self) -> Result<(), Error> {
         self.post()?;
         if self.plan.op == Op::Write {
@@ -123,13 +123,13 @@ impl Lane<'_> {
             match self.side.receive_of(&done) {
                 Some(qp) => return self.side.post_receive(qp),
                 None if self.plan.op != Op::Send => return Ok(()),
-                // That our message arrived is no answer yet.
+                // The completion of our own message is no answer.
                 None => {}
             }
         }
     }
 
-    /// Posts the next message. That of a WRITE ends with its number.
+    /// Posts the next message. The last byte of a WRITE is its number.
     fn post(&mut self) -> Result<(), Error> {
         let Self { side, plan, size, .. } = *self;
         self.posted += 1;
@@ -142,19 +142,19 @@ impl Lane<'_> {
         Ok(side.qps[0].post_send(request)?)
     }
 
-    /// The last byte of the message of this number.
+    /// The last byte of the present message.
     fn mark(&self) -> u8 {
         self.posted.to_le_bytes()[0]
     }
 
-    /// Waits until the peer's message is in memory: the client's answer to the one it posted last,
-    /// the server's next. Or until the peer says something.
+    /// Waits until the peer's message is in memory, or until the peer sends something over TCP. `answer`:
+    /// wait for the answer to the last message, not for the next message.
     fn written(&mut self, answer: bool) -> Result<Option<Say>, Error> {
         let last = self.size as usize - 1;
         let awaited = if answer { self.mark() } else { self.mark().wrapping_add(1) };
         let mut watchdog = Watchdog::default();
         loop {
-            // Drives the engine, too.
+            // Polling also runs the engine.
             if let Some(done) = self.side.cq.poll_one()? {
                 self.side.check(&done)?;
             }
@@ -169,7 +169,8 @@ impl Lane<'_> {
         }
     }
 
-    /// The next completion, or word of the peer. `waiting`: the peer must not be silent for long.
+    /// The next completion, or the peer's next message over TCP. `waiting`: it is an error if nothing
+    /// comes for long.
     fn next(&mut self, watchdog: &mut Watchdog, waiting: bool) -> Result<Next, Error> {
         let Self { side, .. } = *self;
         let mut one = Vec::with_capacity(1);

@@ -1,7 +1,7 @@
 //! `rxe perf`: bandwidth and latency between two hosts, measured and shown as perftest does.
 //!
-//! One side waits (the server), the other (the client) says what to do ([`plan`]). They agree over
-//! TCP ([`talk`]); both show the results.
+//! One side waits (the server); the other (the client) decides what to measure ([`plan`]). They agree
+//! over TCP ([`talk`]), and both show the results.
 
 mod bw;
 mod lat;
@@ -26,11 +26,11 @@ use self::talk::{Hello, Say, Talk, Welcome};
 use crate::common::rendezvous::{self, PORT};
 use crate::common::{DeviceArgs, Error, Opened, WireArgs, check_mtu, check_peer, units};
 
-/// Measure bandwidth or latency to a peer that runs the same
+/// Measure bandwidth or latency to a peer that runs the same command
 ///
 /// Start it without HOST on one side, then with the same OPERATION and TEST and the HOST on the
-/// other. Options are perftest's where they mean the same, and the columns too; the side with HOST
-/// decides sizes, iterations, depths and queue pairs for both.
+/// other side. Options and columns have the names of perftest's if they mean the same. The side with
+/// HOST decides sizes, iterations, depths and queue pairs for both.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to measure
@@ -41,8 +41,7 @@ pub(crate) struct Args {
     test: Kind,
     /// The host where the other side waits; without it, wait here
     host: Option<String>,
-    /// Transport service; the server goes along with the client if it is not given there
-    /// [default: rc]
+    /// Transport service; the client decides if the server does not give it [default: rc]
     #[arg(short = 'c', long, visible_alias = "connection", value_enum, ignore_case = true)]
     transport: Option<Transport>,
     /// Bytes in a message, as in 4096 or 64K [default: 65536; lat: 2; atomic: 8; ud bw: the path MTU]
@@ -51,10 +50,10 @@ pub(crate) struct Args {
     /// All sizes from 2 bytes to 8 MiB (ud: to the path MTU)
     #[arg(short, long, conflicts_with = "size")]
     all: bool,
-    /// Messages of each size [default: 5000 for write bw, else 1000; with -a less of large ones]
+    /// Messages of each size [default: 5000 for write bw, else 1000; with -a fewer large ones]
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(5..=100_000_000))]
     iters: Option<u64>,
-    /// Go on for so many seconds instead
+    /// Measure for so many seconds instead
     #[arg(short = 'D', long, value_name = "SECONDS", conflicts_with = "iters",
           value_parser = clap::value_parser!(u32).range(1..=86400))]
     duration: Option<u32>,
@@ -76,7 +75,7 @@ pub(crate) struct Args {
     /// Queue pairs
     #[arg(short, long = "qp", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     qps: u32,
-    /// Messages on their way at once, for each queue pair [default: 128]
+    /// Outstanding messages, for each queue pair [default: 128]
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=15000))]
     tx_depth: Option<u32>,
     /// Receives posted, for each queue pair (send only)
@@ -94,7 +93,7 @@ pub(crate) struct Args {
     /// One completion for so many messages [default: 100]
     #[arg(short = 'Q', long = "cq-mod", value_parser = clap::value_parser!(u32).range(1..=1024))]
     cq_mod: Option<u32>,
-    /// READs and atomics on their way at once, for each queue pair
+    /// Outstanding READs and atomics, for each queue pair
     #[arg(short, long = "outs", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
     outs: u8,
     /// Which atomic
@@ -112,7 +111,7 @@ pub(crate) struct Args {
     /// Show Gbit/s instead of MiB/s
     #[arg(long = "report_gbits")]
     report_gbits: bool,
-    /// Accepted, as perftest's: the clock does not depend on the CPU's frequency here
+    /// Accepted and ignored, for perftest: the clock does not depend on the CPU's frequency here
     #[arg(short = 'F', long = "CPU-freq")]
     cpu_freq: bool,
     #[command(flatten)]
@@ -182,7 +181,7 @@ impl Args {
 
     fn server(&self) -> Result<(), Error> {
         let device = self.device();
-        // What was named is looked at before anybody comes.
+        // Named devices and addresses are checked before a client comes.
         let named = self.ib_dev.is_some() || self.gid_idx.is_some() || self.wire.address.is_some();
         let early = if named { Some(self.wire.open(&device, None, self.mtu)?) } else { None };
         if early.is_none() {
@@ -251,7 +250,7 @@ impl Args {
         }
     }
 
-    /// What the options say is to be done.
+    /// The plan that the options ask for.
     fn plan(&self) -> Result<Plan, Error> {
         let Self { operation: op, test: kind, .. } = *self;
         let default_size = match (op, kind) {
@@ -318,7 +317,7 @@ impl Args {
         Err(Error::new(what, "start the same on both ends"))
     }
 
-    /// The path MTU asked for, else the largest that the link carries.
+    /// The path MTU that was asked for, or the largest that the link carries.
     fn mtu_limit(&self, opened: &Opened) -> Result<Mtu, Error> {
         match self.mtu {
             Some(asked) => check_mtu(opened.device.info(), asked),
@@ -326,7 +325,7 @@ impl Args {
         }
     }
 
-    /// What both ends can; if both ask, they must ask for the same.
+    /// The largest path MTU of both ends. If both ask for one, it must be the same.
     fn agree_on_mtu(&self, hello: &Hello, opened: &Opened) -> Result<Mtu, Error> {
         let own = self.mtu_limit(opened)?;
         if hello.mtu_asked {

@@ -1,4 +1,4 @@
-//! What is measured: the client says it, the server goes along.
+//! The plan of a measurement. The client makes it and sends it to the server.
 
 use clap::ValueEnum;
 use rxe_core::types::Mtu;
@@ -31,7 +31,7 @@ impl Op {
         }
     }
 
-    /// As perftest titles its tests.
+    /// The title that perftest uses.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Send => "Send",
@@ -42,13 +42,13 @@ impl Op {
     }
 }
 
-/// What of it.
+/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
-    /// Bandwidth: as many messages on their way as -t allows
+    /// Bandwidth: with as many outstanding messages as -t allows
     Bw,
-    /// Latency: one message at a time, half its way there and back (READ and atomics: all of it)
+    /// Latency: one message at a time, half the round trip (READ and atomics: all of it)
     Lat,
 }
 
@@ -68,21 +68,21 @@ impl Kind {
     }
 }
 
-/// How messages go.
+/// The transport service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
-    /// Reliable connection: everything
+    /// Reliable connection: all operations
     #[default]
     Rc,
-    /// Unreliable connection: send and write; what is lost stays lost, and is counted
+    /// Unreliable connection: send and write; lost messages are counted
     Uc,
-    /// Unreliable datagram: send, of at most one path MTU; likewise
+    /// Unreliable datagram: send of at most one path MTU; lost messages are counted
     Ud,
 }
 
 impl Transport {
-    /// As perftest names it.
+    /// The name that perftest uses.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Rc => "RC",
@@ -104,7 +104,7 @@ impl Transport {
         self != Self::Rc
     }
 
-    /// Bytes that stand in front of what has been received: the GRH.
+    /// Bytes in front of a received message: the GRH.
     pub(super) fn front(self) -> usize {
         match self {
             Self::Ud => 40,
@@ -121,7 +121,7 @@ impl Transport {
     }
 }
 
-/// Which atomic, under perftest's names.
+/// The kind of atomic, with perftest's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(super) enum Atomic {
     #[value(name = "FETCH_AND_ADD")]
@@ -130,30 +130,30 @@ pub(super) enum Atomic {
     CmpAndSwap,
 }
 
-/// How much of it.
+/// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Amount {
-    /// So many messages of each size, on each QP.
+    /// A number of messages of each size, on each QP.
     Messages {
         n: u64,
-        /// No more than [`ENOUGH`] bytes of a size.
+        /// Send no more than [`ENOUGH`] bytes of a size.
         fewer_if_large: bool,
     },
-    /// For so long, each size.
+    /// A number of seconds for each size.
     Seconds(u32),
 }
 
-/// Bytes of one size that tell enough.
+/// Bytes of one size that are enough for a measurement.
 const ENOUGH: u64 = 1 << 30;
 
-/// All of it.
+/// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) op: Op,
     pub(super) kind: Kind,
     pub(super) transport: Transport,
     pub(super) sizes: Vec<u32>,
-    /// Nobody asked for just these sizes: those that do not fit may be left out.
+    /// The user did not choose these sizes: those that do not fit may be left out.
     pub(super) any_size: bool,
     pub(super) amount: Amount,
     pub(super) qps: u32,
@@ -167,12 +167,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Largest message that verbs know, and what one should have memory for.
+    /// The largest message: the limit of verbs, and of the memory that a host should have.
     const LARGEST: u32 = 1 << 30;
     /// Entries of a completion queue.
     const CQ_DEPTH: u32 = 32767;
 
-    /// Refuses what makes no sense. The server asks too: the plan came over the network.
+    /// Fails if the plan makes no sense. The server checks it too, because it came over the network.
     pub(super) fn check(&self) -> Result<(), Error> {
         let wrong = |what: &str, todo: &str| Err(Error::new(what, todo));
         match self.sizes.iter().max() {
@@ -219,7 +219,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The same with sizes that fit a datagram, where it is about those: not more than a path MTU.
+    /// The plan without sizes that do not fit: a datagram has at most one path MTU.
     pub(super) fn fitted(&self, mtu: Mtu) -> Result<Self, Error> {
         let most = u32::try_from(mtu.bytes()).unwrap_or(u32::MAX);
         let mut plan = self.clone();
@@ -241,7 +241,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The completions there can be at once.
+    /// How many completions there can be at once.
     pub(super) fn cq_depth(&self) -> u32 {
         self.qps.saturating_mul(self.tx_depth.saturating_add(self.rx_depth))
     }
@@ -251,7 +251,7 @@ impl Plan {
         self.sizes.iter().max().map_or(0, |&size| size as usize)
     }
 
-    /// How many messages of this size on each QP; `None` if time is the limit.
+    /// How many messages of this size are sent on each QP; `None` if time is the limit.
     pub(super) fn messages(&self, size: u32) -> Option<u64> {
         match self.amount {
             Amount::Seconds(_) => None,

@@ -1,4 +1,4 @@
-//! A bar on the terminal that shows how far a measurement is. Nothing where there is no terminal.
+//! A progress bar on the terminal. Without a terminal nothing is shown.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::plan::{Amount, Plan};
 use crate::common::units;
 
-/// How far one size is.
+/// The progress of one size.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     start: Instant,
@@ -15,7 +15,7 @@ pub(super) struct Progress {
     timed: bool,
 }
 
-/// Drawing takes time from what is measured.
+/// The least time between two updates: drawing takes time from the measurement.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Progress {
@@ -28,14 +28,14 @@ impl Progress {
             (None, Amount::Seconds(s)) => (u64::from(s) * 1000, true),
             (None, Amount::Messages { n, .. }) => (n, false),
         };
-        // It goes to standard error, and hides where that is no terminal.
+        // The bar is drawn on standard error, and is hidden if that is no terminal.
         let bar = ProgressBar::new(len).with_message(units::bytes(size.into()));
         let style = ProgressStyle::with_template(" {msg:>8} [{bar:50}] {percent:>3} %");
         bar.set_style(style.expect("the template is right").progress_chars("=> "));
         Self { bar: Some(bar), timed, ..Self::none() }
     }
 
-    /// One that shows nothing.
+    /// A bar that shows nothing.
     pub(super) fn none() -> Self {
         let now = Instant::now();
         Self { bar: None, start: now, drawn: now, timed: false }
@@ -52,7 +52,7 @@ impl Progress {
         bar.set_position(if self.timed { elapsed } else { n });
     }
 
-    /// Takes it off the terminal.
+    /// Removes the bar from the terminal.
     pub(super) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,4 +1,4 @@
-//! Results as perftest shows them, and as JSON.
+//! Results in the format of perftest, and as JSON.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::common::{Error, Opened, print, print_json};
 const LINE: &str =
     "---------------------------------------------------------------------------------------\n";
 
-/// Says that a server waits.
+/// Prints that a server waits.
 pub(super) fn waiting(port: u16) -> Result<(), Error> {
     print(&format!(
         "\n************************************\n* Waiting for client on port {port} \
@@ -24,7 +24,7 @@ pub(super) fn waiting(port: u16) -> Result<(), Error> {
     ))
 }
 
-/// Prints rows as they come, or all as JSON in the end.
+/// Prints rows as they come, or all as JSON at the end.
 pub(super) struct Report {
     json: bool,
     gbits: bool,
@@ -63,7 +63,7 @@ enum Line {
         bw_peak_bytes_per_second: f64,
         bw_average_bytes_per_second: f64,
         messages_per_second: f64,
-        /// Messages that did not arrive; only where there can be such.
+        /// Messages that did not arrive; only for services that lose messages.
         #[serde(skip_serializing_if = "Option::is_none")]
         lost: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ enum Line {
 }
 
 impl Report {
-    /// Prints what is known before anything is measured.
+    /// Prints the header, before anything is measured.
     pub(super) fn new(
         args: &Args,
         opened: &Opened,
@@ -104,7 +104,7 @@ impl Report {
         Ok(report)
     }
 
-    /// One size is measured.
+    /// Prints the result of one size.
     pub(super) fn row(&mut self, row: &Row) -> Result<(), Error> {
         if self.json {
             self.whole.results.push(row.into());
@@ -116,7 +116,7 @@ impl Report {
         }
     }
 
-    /// All are.
+    /// Ends the report when all sizes are measured.
     pub(super) fn end(&self) -> Result<(), Error> {
         if self.json { print_json(&self.whole) } else { print(LINE) }
     }
@@ -169,7 +169,7 @@ impl Report {
     }
 }
 
-/// The columns that are there where messages can get lost.
+/// The columns for services that lose messages.
 fn loss(loss: Option<Loss>) -> String {
     match loss {
         Some(loss) => format!("   {:<8}   {:<7.2}\n", loss.lost, loss.percent()),

@@ -1,4 +1,4 @@
-//! What each side of a measurement has: memory, queue pairs, a completion queue.
+//! The objects of each side of a measurement: memory, queue pairs, a completion queue.
 
 use std::cell::OnceCell;
 use std::thread;
@@ -17,7 +17,7 @@ use super::plan::{Atomic, Kind, Op, Plan, Transport};
 use super::talk::Ends;
 use crate::common::{Error, Opened};
 
-/// What a side decides for itself.
+/// The options that each side decides for itself.
 pub(super) struct Needs {
     /// Sleep instead of polling.
     pub(super) events: bool,
@@ -28,37 +28,37 @@ pub(super) struct Needs {
 pub(super) struct Side {
     pub(super) qps: Vec<QueuePair>,
     pub(super) cq: CompletionQueue,
-    /// First what is sent from, then what is received into.
+    /// The first half is sent from, the second half is received into.
     pub(super) mr: MemoryRegion,
     pub(super) events: bool,
     device: Device,
     timeout: AckTimeout,
     outs: u8,
     half: usize,
-    /// Bytes in front of what has been received.
+    /// Bytes in front of a received message.
     front: usize,
     /// Known once connected.
     remote: OnceCell<Remote>,
-    /// Where the datagrams of each queue pair go; likewise.
+    /// Where the datagrams of each queue pair go; known once connected.
     to: OnceCell<Vec<(AddressHandle, Qpn)>>,
 }
 
-/// Work requests that are receives carry this; sends carry numbers below.
+/// The IDs of receives have this bit; those of sends do not.
 const RECV: u64 = 1 << 63;
 
-/// How long nothing may happen.
+/// It is an error if nothing happens for so long.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Polls between two looks around.
+/// Polls between two checks of the clock.
 const POLLS: u32 = 16;
 
 impl Side {
-    /// Makes the queue pairs, in INIT, with receives posted where messages will come.
+    /// Makes the queue pairs, in INIT, and posts receives if messages will come.
     pub(super) fn new(opened: &Opened, plan: &Plan, needs: &Needs) -> Result<Self, Error> {
         let device = &opened.device;
         let pd = device.create_pd()?;
         let cq = device.create_cq(plan.cq_depth().max(16))?;
-        // Atomics want a multiple of 8.
+        // Atomics need a multiple of 8.
         let half = plan.largest().next_multiple_of(64);
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let front = plan.transport.front();
@@ -95,7 +95,7 @@ impl Side {
         Ok(side)
     }
 
-    /// What to tell the peer.
+    /// The addresses and memory to tell the peer.
     pub(super) fn ends(&self) -> Ends {
         Ends {
             qps: self.qps.iter().map(|qp| qp.endpoint().to_string()).collect(),
@@ -104,7 +104,7 @@ impl Side {
         }
     }
 
-    /// Where the peer's packets come from.
+    /// The GID of the peer.
     pub(super) fn peer_gid(&self, ends: &Ends) -> Result<Gid, Error> {
         if ends.qps.len() != self.qps.len() {
             let what =
@@ -135,13 +135,13 @@ impl Side {
                 qp.connect(&peer, &options)?;
             }
         }
-        // Set but once: a side is connected but once.
+        // This can not fail: a side is connected only once.
         let _ = self.to.set(to);
         let _ = self.remote.set(Remote { addr: ends.addr, rkey: Key::new(ends.rkey) });
         Ok(())
     }
 
-    /// A request of the plan's operation: not signalled, without number.
+    /// A request of the plan's operation, not signaled and with ID 0.
     pub(super) fn request(&self, plan: &Plan, size: u32, qp: usize) -> Result<SendRequest, Error> {
         let to = self.to.get().and_then(|all| all.get(qp));
         let qp = &self.qps[qp];
@@ -170,26 +170,26 @@ impl Side {
         self.mr.slice(..size as usize)
     }
 
-    /// In the peer's memory.
+    /// The place in the peer's memory where messages go.
     fn landing(&self) -> Remote {
         let Remote { addr, rkey } =
             self.remote.get().copied().unwrap_or(Remote { addr: 0, rkey: Key::new(0) });
         Remote { addr: addr.wrapping_add(self.half as u64), rkey }
     }
 
-    /// In our own: what the peer writes or sends to.
+    /// The byte at `at` of the place in our memory where the peer's messages go.
     pub(super) fn landed(&self, at: usize) -> Result<u8, Error> {
         let mut byte = [0];
         self.mr.read_at(self.half + self.front + at, &mut byte)?;
         Ok(byte[0])
     }
 
-    /// Makes what the peer writes to all zero.
+    /// Fills the place where the peer writes with zeros.
     pub(super) fn clear_landing(&self, size: u32) -> Result<(), Error> {
         Ok(self.mr.write_at(self.half, &vec![0; size as usize])?)
     }
 
-    /// Messages that came whole over unreliable connections since the device was opened.
+    /// How many messages have arrived complete over unreliable connections since the device was opened.
     pub(super) fn came_whole(&self) -> u64 {
         self.device.counters().rcvd_uc_msgs
     }
@@ -200,19 +200,19 @@ impl Side {
         Ok(self.qps[qp].recv(RECV | qp as u64, &[into])?)
     }
 
-    /// The queue pair of a completion that is of a receive.
+    /// The queue pair of a receive's completion; `None` if it is that of a send.
     pub(super) fn receive_of(&self, done: &Completion) -> Option<usize> {
         let qp = usize::try_from(done.id & !RECV).ok()?;
         (done.id & RECV != 0 && qp < self.qps.len()).then_some(qp)
     }
 
-    /// Refuses a completion that is no success.
+    /// Fails if a completion is no success.
     pub(super) fn check(&self, done: &Completion) -> Result<(), Error> {
         if done.status == Status::Success {
             return Ok(());
         }
         let what = format!("a request failed: {} ({})", done.status, done.status.code());
-        // Packets that came too late are no news.
+        // Dropped packets do not explain a failure: they came too late.
         let last = self.device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
         let last = last.map(|l| format!("; last seen here: {l}"));
         Err(Error::new(
@@ -226,7 +226,7 @@ impl Side {
     }
 }
 
-/// Notices when nothing happens for too long, at little cost.
+/// Notices, at little cost, when nothing happens for too long.
 #[derive(Default)]
 pub(super) struct Watchdog {
     polls: u32,
@@ -234,8 +234,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A poll found nothing. Gives whether it is time to look around. `waiting`: that it goes on for
-    /// long is an error.
+    /// Called when a poll found nothing. Returns whether it is time to check for messages of the peer.
+    /// `waiting`: it is an error if this lasts too long.
     pub(super) fn polled(&mut self, waiting: bool) -> Result<bool, Error> {
         self.polls = self.polls.wrapping_add(1);
         if !self.polls.is_multiple_of(POLLS) {
@@ -246,7 +246,7 @@ impl Watchdog {
         self.slept(waiting)
     }
 
-    /// A sleep found nothing.
+    /// Called when nothing came during a sleep.
     pub(super) fn slept(&mut self, waiting: bool) -> Result<bool, Error> {
         if !waiting {
             self.since = None;

@@ -1,4 +1,4 @@
-//! What comes of a measurement: rates, and the distribution of latencies.
+//! The results of a measurement: rates, and the distribution of latencies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,29 +6,29 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// One size measured.
+/// The result of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Row {
     Bw(Bandwidth),
     Lat(Latency),
 }
 
-/// Messages in a time.
+/// A result of bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bandwidth {
-    /// Of a message.
+    /// The size of a message.
     pub(super) bytes: u32,
     /// Messages sent on all QPs.
     pub(super) iterations: u64,
     pub(super) seconds: f64,
-    /// Messages that arrived, a second, over all of it and in the best window.
+    /// Messages that arrived per second, over the whole time and in the best window.
     pub(super) average: f64,
     pub(super) peak: f64,
-    /// How many did not arrive, where some may not.
+    /// How many did not arrive, for services that lose messages.
     pub(super) loss: Option<Loss>,
 }
 
-/// Messages that did not arrive, of those that were sent, in all directions measured.
+/// Sent messages that did not arrive, in all measured directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Loss {
     pub(super) lost: u64,
@@ -59,7 +59,7 @@ impl Bandwidth {
     }
 }
 
-/// Times in microseconds.
+/// A result of latency. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Latency {
     pub(super) bytes: u32,
@@ -72,7 +72,7 @@ pub(super) struct Latency {
     pub(super) t_stdev_usec: f64,
     pub(super) percentile_99_usec: f64,
     pub(super) percentile_99_9_usec: f64,
-    /// Rounds beside these of which no answer came, where one may get lost.
+    /// Further rounds without an answer, for services that lose messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<u64>,
 }
@@ -80,9 +80,9 @@ pub(super) struct Latency {
 /// Counts messages as they complete, and finds the best window.
 pub(super) struct Rate {
     start: Instant,
-    /// Messages in a window, at least.
+    /// The least number of messages in a window.
     window: u64,
-    /// When how many were complete, no longer ago than a window.
+    /// Times, with the number complete at each, back to one window ago.
     recent: VecDeque<(Instant, u64)>,
     best: f64,
 }
@@ -107,7 +107,7 @@ impl Rate {
         self.recent.push_back((now, total));
     }
 
-    /// Messages a second in the best window; 0 if there was none that long.
+    /// Messages per second in the best window; 0 if there were too few messages for one.
     pub(super) fn best(&self) -> f64 {
         self.best
     }
@@ -125,18 +125,18 @@ fn per_second(n: u64, time: Duration) -> f64 {
     n as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// Latencies as they come.
+/// Collects latencies.
 pub(super) struct Latencies {
     /// In nanoseconds.
     histogram: Histogram<u64>,
-    /// What the histogram would round.
+    /// Exact values, which the histogram would round.
     min: Duration,
     max: Duration,
     sum: Duration,
 }
 
 impl Latencies {
-    /// From 1 ns to a minute, to a thousandth.
+    /// A collection for times from 1 ns to a minute, with a resolution of a thousandth.
     pub(super) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Self {

@@ -1,7 +1,7 @@
-//! How the two sides of `rxe perf` agree: over TCP, a JSON object a line.
+//! The exchange of the two sides of `rxe perf` over TCP: one JSON object in each line.
 //!
-//! The first line of each side carries the version of this exchange under the key `rxe-perf`. So a
-//! side that is something else, or too old or new, is recognised whatever else it says.
+//! The first line of each side has the version of this exchange under the key `rxe-perf`. So another
+//! program, or another version, is recognised whatever else it sends.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -17,19 +17,19 @@ use super::stats::Row;
 use crate::common::Error;
 use crate::common::rendezvous::{self, TIMEOUT};
 
-/// Raise it with every change that an older side would misunderstand.
+/// Increase it with every change that an older side would misunderstand.
 const VERSION: u64 = 2;
 const KEY: &str = "rxe-perf";
 
-/// Bytes of a line, more than any of ours has.
+/// The most bytes of a line, which is more than any of ours has.
 const LINE: u64 = 1 << 20;
 
-/// What the client says first.
+/// The first message of the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     #[serde(rename = "rxe-perf")]
     version: u64,
-    /// The path MTU that the client asks for, or the largest it can.
+    /// The path MTU that the client asks for, or its largest one.
     pub(super) mtu: usize,
     pub(super) mtu_asked: bool,
     pub(super) plan: Plan,
@@ -41,12 +41,12 @@ impl Hello {
     }
 }
 
-/// What the server answers.
+/// The first message of the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Welcome {
     #[serde(rename = "rxe-perf")]
     version: u64,
-    /// The one to use.
+    /// The path MTU to use.
     pub(super) mtu: usize,
     pub(super) ends: Ends,
 }
@@ -57,31 +57,31 @@ impl Welcome {
     }
 }
 
-/// One side's QPs and memory.
+/// The QPs and memory of one side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ends {
-    /// A [`rxe_verbs::Endpoint`] each, as text.
+    /// A [`rxe_verbs::Endpoint`] for each QP, as text.
     pub(super) qps: Vec<String>,
     pub(super) addr: u64,
     pub(super) rkey: u32,
 }
 
-/// All that is said after that.
+/// The later messages.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Say {
-    /// The client's.
+    /// The client's QPs and memory.
     Ends(Ends),
-    /// The server is.
+    /// The server is ready.
     Ready {},
-    /// The client begins with a size.
+    /// The client starts with a size.
     Start { size: u32 },
-    /// One side has sent all it had to (how many messages on all QPs), with what it measured.
+    /// One side has sent all its messages: how many on all QPs, and its result.
     Sent { messages: u64, row: Option<Row> },
-    /// What became of the messages that the other side has sent, where some may get lost.
+    /// How many of the other side's messages arrived, for services that lose messages.
     Arrived { row: Row },
-    /// There is nothing more to do.
+    /// The measurement is finished.
     Bye {},
-    /// One side can not go on.
+    /// One side can not continue.
     Failed { why: String },
 }
 
@@ -89,18 +89,18 @@ pub(super) enum Say {
 pub(super) struct Talk {
     out: TcpStream,
     inbox: Receiver<io::Result<String>>,
-    /// Taken from the inbox, and not heard yet.
+    /// Taken from the inbox, but not returned yet.
     next: Option<io::Result<String>>,
 }
 
 impl Talk {
-    /// Begins to listen to the other side.
+    /// Starts to read what the other side sends.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
         let failed = |e: io::Error| Error::new("can not set up the connection to the peer", e);
         stream.set_read_timeout(None).map_err(failed)?;
         let input = BufReader::new(stream.try_clone().map_err(failed)?);
         let (post, inbox) = channel();
-        // So that a loop that measures can look for news without a system call.
+        // A thread reads, so that a measuring loop can check for messages without a system call.
         thread::Builder::new()
             .name("exchange".into())
             .spawn(move || {
@@ -117,17 +117,17 @@ impl Talk {
         Ok(Self { out: stream, inbox, next: None })
     }
 
-    /// Where the other side is.
+    /// The address of the other side.
     pub(super) fn host(&self) -> Result<IpAddr, Error> {
         Ok(rendezvous::addresses(&self.out)?.1)
     }
 
-    /// The client's first word.
+    /// Sends the client's first message.
     pub(super) fn hello(&mut self, hello: &Hello) -> Result<(), Error> {
         self.write(hello)
     }
 
-    /// The answer to it.
+    /// Waits for the server's first message.
     pub(super) fn welcomed(&mut self) -> Result<Welcome, Error> {
         let line = self.line()?;
         if let Ok(Say::Failed { why }) = serde_json::from_str(&line) {
@@ -136,7 +136,7 @@ impl Talk {
         versioned(&line)
     }
 
-    /// What a client says first.
+    /// Waits for the client's first message.
     pub(super) fn greeted(&mut self) -> Result<Hello, Error> {
         let greeted = self.line().and_then(|line| versioned(&line));
         if let Err(e) = &greeted {
@@ -146,7 +146,7 @@ impl Talk {
         greeted
     }
 
-    /// The server's first word.
+    /// Sends the server's first message.
     pub(super) fn welcome(&mut self, welcome: &Welcome) -> Result<(), Error> {
         self.write(welcome)
     }
@@ -155,17 +155,17 @@ impl Talk {
         self.write(what)
     }
 
-    /// Waits for the next word.
+    /// Waits for the next message.
     pub(super) fn hear(&mut self) -> Result<Say, Error> {
         understood(&self.line()?)
     }
 
-    /// The next word if there is one.
+    /// The next message, if there is one.
     pub(super) fn heard(&mut self) -> Result<Option<Say>, Error> {
         self.heard_within(Duration::ZERO)
     }
 
-    /// The next word if it comes within this time.
+    /// The next message, if it comes within this time.
     pub(super) fn heard_within(&mut self, time: Duration) -> Result<Option<Say>, Error> {
         match self.receive(time) {
             Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
@@ -174,8 +174,7 @@ impl Talk {
         }
     }
 
-    /// Whether the other side can still be talked with: it has neither failed nor gone. Its next
-    /// word, if there is one, is still to be heard.
+    /// Fails if the other side has failed or is gone. It does not take the next message.
     pub(super) fn check(&mut self) -> Result<(), Error> {
         match self.receive(Duration::ZERO) {
             Ok(Ok(line)) => {
@@ -222,7 +221,7 @@ impl Talk {
         let sent = line.and_then(|line| self.out.write_all(line.as_bytes()));
         match sent {
             Ok(()) => Ok(()),
-            // It may have said why before it went.
+            // The other side may have sent a reason before it ended.
             Err(e) => Err(
                 match self
                     .next
@@ -243,18 +242,18 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // Ends the thread that listens.
+        // This ends the thread that reads.
         let _ = self.out.shutdown(Shutdown::Both);
     }
 }
 
-/// Why a word does not fit.
+/// The error for a message that does not fit.
 pub(super) fn unexpected(said: &Say) -> Error {
     Error::new(format!("the peer said {said:?} out of turn"), "is it of the same release?")
 }
 
 fn read_line(input: &mut impl BufRead) -> io::Result<String> {
-    // One that speaks something else may wait for an answer instead of ending its line.
+    // Another program may wait for an answer before it ends its line.
     let begin = input.fill_buf()?;
     if begin.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
@@ -268,7 +267,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<String> {
     if line.ends_with('\n') { Ok(line) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }
 
-/// The first line of a side, if it is one of this program and version.
+/// Parses the first line of a side, if it is of this program and version.
 fn versioned<T: for<'de> Deserialize<'de>>(line: &str) -> Result<T, Error> {
     let shown = || line.trim().chars().take(60).collect::<String>();
     let value: Value = serde_json::from_str(line).map_err(|_| stranger(&shown()))?;
@@ -309,7 +308,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// What a client hears from a server that says `says`.
+    /// The error of a client whose server sends `says`.
     fn client_of(says: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -3,8 +3,8 @@
 //!
 //! A message is 52 bytes, text and a NUL: `LID:QPN:PSN:GID` in hex, 4, 6, 6 and 32 digits.
 //!
-//! Two `rxe pingpong` recognise each other, and what service the other has, by the spelling of the
-//! LID, which is always 0 ([`Transport::zero`]): they then keep the connection ([`super::lifeline`]).
+//! The LID is always 0. Two `rxe pingpong` recognise each other, and the service of the other, by the
+//! spelling of this 0 ([`Transport::zero`]). They then keep the connection ([`super::lifeline`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,37 +15,38 @@ use super::in6;
 use super::transport::Transport;
 use crate::common::{Error, rendezvous};
 
-/// What one side tells the other of itself.
+/// The address that one side sends to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// Of InfiniBand; 0 on Ethernet.
+    /// The LID of InfiniBand; 0 on Ethernet.
     pub(super) lid: u16,
     pub(super) qpn: Qpn,
     pub(super) psn: Psn,
     pub(super) gid: Gid,
-    /// The service, if it is told by `rxe pingpong`.
+    /// The service, if the peer is `rxe pingpong`.
     pub(super) told: Option<Transport>,
 }
 
-/// Bytes of a message, the NUL among them.
+/// Bytes of a message, with the NUL.
 const LEN: usize = 52;
 const DONE: [u8; 5] = *b"done\0";
 
-/// The side that connects. Gives the server's addresses; the server is ready to receive then.
+/// The side that connects. Returns the server's addresses; the server is then ready to receive.
 pub(super) fn as_client(
     stream: &mut (impl Read + Write),
     own: &[Address],
     transport: Transport,
 ) -> Result<Vec<Address>, Error> {
     let sent = send(stream, own, transport.messages());
-    // A peer of another service answers the first and hangs up: what it said counts.
+    // A peer with another service answers the first message and closes the connection. Its answer
+    // counts.
     let peer = receive_all(stream, transport, |_| {})?;
     sent?;
     stream.write_all(&DONE).map_err(|e| rendezvous::broken(&e))?;
     Ok(peer)
 }
 
-/// The side that waited. `connect` makes the QP ready to receive before the client learns of it.
+/// The side that waited. `connect` makes the QP ready to receive before the client gets the answer.
 pub(super) fn as_server(
     stream: &mut (impl Read + Write),
     own: &[Address],
@@ -53,20 +54,20 @@ pub(super) fn as_server(
     connect: impl FnOnce(&[Address]) -> Result<(), Error>,
 ) -> Result<Vec<Address>, Error> {
     let peer = receive_all(stream, transport, |stream| {
-        // From this the client learns, too, that the two do not fit. It may be sending still: closed
-        // with something unread, the connection is reset, and what it was told is lost.
+        // This answer tells the client that the two do not fit. The client may still be sending. If the
+        // connection were closed with unread data, it would be reset, and the answer lost.
         if send(stream, own, 1).is_ok() {
             hear_out(stream);
         }
     })?;
     let connected = connect(&peer);
     if connected.is_err() && peer[0].told.is_none() {
-        // ibv_rc_pingpong would take an answer for success.
+        // Send no answer: ibv_rc_pingpong would take it for success.
         return connected.map(|()| peer);
     }
     send(stream, own, transport.messages())?;
     connected?;
-    // What it says does not matter, nor how long it is: there have been versions of it.
+    // The contents and the length of this message do not matter: versions of ibv_rc_pingpong differ.
     match stream.read(&mut [0; LEN]) {
         Ok(0) => Err(rendezvous::broken(&ErrorKind::UnexpectedEof.into())),
         Ok(_) => Ok(peer),
@@ -74,25 +75,26 @@ pub(super) fn as_server(
     }
 }
 
-/// Tells the own addresses, and nothing more where more messages are expected.
+/// Sends our addresses. If the peer expects more messages, the rest are empty.
 fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(), Error> {
     let nothing =
         Address { lid: 0, qpn: Qpn::from_wire(0), psn: Psn::ZERO, gid: Gid::ZERO, told: None };
     for address in own.iter().chain(std::iter::repeat(&nothing)).take(messages) {
-        // One write each, for the other side reads each at once.
+        // One write for each message: the other side reads each with one call.
         stream.write_all(&address.to_message()).map_err(|e| rendezvous::broken(&e))?;
     }
     Ok(())
 }
 
-/// Reads until the peer hangs up, or is silent for too long, or has said more than there is to say.
+/// Reads until the peer closes the connection, is silent for too long, or has sent too much.
 fn hear_out(stream: &mut impl Read) {
     const MESSAGES: usize = 64;
     let more = |_: &usize| matches!(stream.read(&mut [0; LEN]), Ok(1..));
     (0..MESSAGES).take_while(more).for_each(drop);
 }
 
-/// `refuse` is called before an error if the first message shows another service.
+/// Receives all addresses of the peer. `refuse` is called before an error if the first message shows
+/// another service.
 fn receive_all<S: Read>(
     stream: &mut S,
     transport: Transport,
@@ -116,10 +118,10 @@ fn receive_all<S: Read>(
     Ok(all)
 }
 
-/// Fields of a message. That of XRC has more.
+/// Fields of a message. Messages of XRC have more.
 const FIELDS: usize = 4;
 
-/// The two ends have different services.
+/// The error for ends with different services.
 pub(super) fn other_service(own: Transport, peer: Transport) -> Error {
     let (own, peer) = (own.name(), peer.name());
     let what = format!("this side runs --transport {own}, the peer --transport {peer}");
@@ -132,7 +134,7 @@ fn receive_message(stream: &mut impl Read) -> Result<[u8; LEN], Error> {
     Ok(message)
 }
 
-/// Fills `message` with what an exchange is made of.
+/// Reads `message`. It fails if a byte can not belong to an exchange.
 pub(super) fn read_text(stream: &mut impl Read, message: &mut [u8]) -> Result<(), Error> {
     let mut have = 0;
     while have < message.len() {
@@ -144,7 +146,7 @@ pub(super) fn read_text(stream: &mut impl Read, message: &mut [u8]) -> Result<()
             Err(e) if have > 0 && timed_out(&e) => return Err(stranger(&message[..have])),
             Err(e) => return Err(rendezvous::broken(&e)),
         }
-        // Somebody who speaks something else need not send as much.
+        // Another program may send less, so the bytes are checked as they come.
         if !message[..have].iter().all(|b| b.is_ascii_hexdigit() || b": xX\0".contains(b)) {
             return Err(stranger(&message[..have]));
         }
@@ -156,7 +158,7 @@ fn timed_out(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// The peer is no pingpong, or not this one.
+/// The error for a peer that is no pingpong, or another one.
 pub(super) fn stranger(said: &[u8]) -> Error {
     let what = format!("the peer speaks something else: \"{}\"", said.escape_ascii());
     Error::new(what, "run `rxe pingpong` or ibv_rc_pingpong there")
@@ -187,8 +189,7 @@ impl Address {
         Some(Self { lid, qpn, psn, gid: unhex(parts.next()?)?, told })
     }
 
-    /// Whether this, of the length of a message, is one, and of which service; RC, where it does not
-    /// say.
+    /// The service of a message, if it is one; RC if it does not say.
     pub(super) fn of_other(message: &[u8]) -> Option<Transport> {
         let message: &[u8; LEN] = message.try_into().ok()?;
         Self::from_message(message).map(|address| address.told.unwrap_or_default())
@@ -200,7 +201,7 @@ pub(super) fn hex(gid: Gid) -> String {
     gid.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// And reads it.
+/// Parses a GID of the exchange.
 pub(super) fn unhex(text: &str) -> Option<Gid> {
     let digits = Some(text).filter(|text| text.len() == 32)?;
     Some(Gid::from_bytes(u128::from_str_radix(digits, 16).ok()?.to_be_bytes()))
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    /// A peer that has said all it will say.
+    /// A peer that has already sent everything.
     struct Peer {
         says: VecDeque<u8>,
         hears: Vec<u8>,
@@ -245,7 +246,7 @@ mod tests {
 
     impl Read for Peer {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-            // In pieces, as a network may.
+            // In pieces, as a network may deliver it.
             let n = out.len().min(self.says.len()).min(20);
             out.iter_mut().zip(self.says.drain(..n)).for_each(|(o, b)| *o = b);
             Ok(n)
@@ -273,7 +274,7 @@ mod tests {
         );
     }
 
-    /// What `sscanf` with `%x` makes of the LID.
+    /// The LID as `sscanf` with `%x` reads it.
     fn read_by_c(message: &[u8]) -> u32 {
         let text = std::str::from_utf8(message).unwrap().split(':').next().unwrap().trim_start();
         let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);

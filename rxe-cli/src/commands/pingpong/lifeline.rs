@@ -1,9 +1,9 @@
-//! The TCP connection after the exchange, for as long as both ends live: by it each notices at once
-//! that the other has gone, and learns why.
+//! The TCP connection after the exchange, which stays open while both ends live. Through it each end
+//! notices at once that the other has ended, and why.
 //!
-//! A word ends with a NUL: "END" from an end that has finished (as ibv_xsrq_pingpong says it), or "!"
-//! and the reason from one that can not go on. ibv_rc_pingpong and its siblings for UC, UD and SRQ
-//! hang up right after the exchange and so have no lifeline.
+//! A message ends with a NUL. It is "END" from an end that has finished (as in ibv_xsrq_pingpong), or
+//! "!" and the reason from an end that can not continue. ibv_rc_pingpong and its variants for UC, UD and
+//! SRQ close the connection after the exchange, so with them there is no lifeline.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,23 +13,23 @@ use crate::common::Error;
 const END: &[u8] = b"END\0";
 const FAILED: u8 = b'!';
 
-/// Bytes of a word, more than any of ours has.
+/// The most bytes of a message, which is more than any of ours has.
 const LONGEST: usize = 4096;
 
-/// How the other end fares. Once it is not `There` it stays what it is.
+/// The state of the other end. `There` may change; the others are final.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// It is there, and has not finished.
+    /// It runs and has not finished.
     There,
-    /// It has sent and received all it wanted.
+    /// It has sent and received all its messages.
     Finished,
     /// It gave up, for this reason.
     Failed(String),
-    /// It has hung up without a word.
+    /// It has closed the connection without a message.
     Gone,
 }
 
-/// One peer's.
+/// The connection to one peer.
 #[derive(Debug)]
 pub(super) struct Lifeline {
     stream: TcpStream,
@@ -45,7 +45,7 @@ impl Lifeline {
         Ok(Self { stream, heard: Vec::new(), peer: Peer::There })
     }
 
-    /// Listens, without waiting.
+    /// Reads what has come, without waiting, and returns the peer's state.
     pub(super) fn look(&mut self) -> &Peer {
         let mut bytes = [0; 256];
         while self.peer == Peer::There {
@@ -59,12 +59,12 @@ impl Lifeline {
         &self.peer
     }
 
-    /// Says that this end has finished. A peer that has gone does not mind.
+    /// Tells the peer that this end has finished. It is no error if the peer has ended.
     pub(super) fn finished(&mut self) {
         let _ = self.stream.write_all(END);
     }
 
-    /// Says why this end can not go on.
+    /// Tells the peer why this end can not continue.
     pub(super) fn failed(&mut self, why: &Error) {
         let text = why.to_string().replace('\0', " ");
         let _ = self.stream.write_all(format!("!{text}\0").as_bytes());
@@ -78,7 +78,7 @@ impl Lifeline {
         self.peer = match self.heard.strip_suffix(b"\0") {
             Some([FAILED, why @ ..]) => Peer::Failed(String::from_utf8_lossy(why).into_owned()),
             Some(b"END") => Peer::Finished,
-            // Whatever that was.
+            // An unknown message.
             _ => Peer::Gone,
         };
     }
@@ -95,7 +95,7 @@ mod tests {
         (Lifeline::new(near).unwrap(), listener.accept().unwrap().0)
     }
 
-    /// How the peer fares once it is known.
+    /// Waits until the peer's state is final.
     fn fate(line: &mut Lifeline) -> Peer {
         loop {
             match line.look() {

@@ -1,5 +1,5 @@
-//! `rxe pingpong`: what `ibv_rc_pingpong` and its siblings for the other services do, with their
-//! options, output and exchange, so that either side may be one of them.
+//! `rxe pingpong` does what `ibv_rc_pingpong` and its variants for other services do. Options, output
+//! and exchange are the same, so either side may be one of those programs.
 
 mod exchange;
 mod lifeline;
@@ -28,8 +28,8 @@ use crate::common::{
 ///
 /// Without HOST it waits for a peer. Options, output and the exchange over TCP are those of
 /// ibv_rc_pingpong (with --transport: of ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong or
-/// ibv_xsrq_pingpong), so either side may be it, on a kernel device (give it its -g there). Two on
-/// one host find different addresses by themselves: `rxe pingpong -d lo`, then
+/// ibv_xsrq_pingpong). So either side may be that program on a kernel device, which needs its option
+/// -g. Two on one host choose different addresses by themselves: `rxe pingpong -d lo`, then
 /// `rxe pingpong 127.0.0.1`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -61,31 +61,31 @@ pub(crate) struct Args {
     /// Number of exchanges, the same on both ends [default: 1000; xrc: 5, with each client]
     #[arg(short = 'n', long, alias = "num_tests", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     iters: Option<u32>,
-    /// Service level, 0 to 15: accepted, and without effect where Ethernet has no priorities
+    /// Service level, 0 to 15: accepted, but without effect if the Ethernet has no priorities
     #[arg(short = 'l', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     sl: u8,
     /// Sleep until there is a completion (default: poll)
     #[arg(short, long)]
     events: bool,
-    /// Check what has been received
+    /// Check the received data
     #[arg(short, long)]
     chk: bool,
-    /// On demand paging: accepted, for it is what all memory of a process has
+    /// On demand paging: accepted and ignored, because all memory of a process has it
     #[arg(short, long)]
     odp: bool,
-    /// Implicit on demand paging: likewise
+    /// Implicit on demand paging: accepted and ignored too
     #[arg(short = 'O', long)]
     iodp: bool,
-    /// Prefetch pages: accepted, and nothing to do
+    /// Prefetch pages: accepted and ignored
     #[arg(short = 'P', long)]
     prefetch: bool,
     /// Show the times between received messages, by the timestamps of their completions
     #[arg(short, long)]
     ts: bool,
-    /// Device memory: not there
+    /// Device memory: not supported
     #[arg(short = 'j', long)]
     dm: bool,
-    /// The newer API for posting: accepted, for both do the same here
+    /// The newer API for posting: accepted and ignored, because both do the same here
     #[arg(short = 'N', long = "new_send")]
     new_send: bool,
     #[command(flatten)]
@@ -148,7 +148,7 @@ impl Args {
         Ok(())
     }
 
-    /// What the other side should run.
+    /// The command that the other side should run.
     fn command(&self) -> String {
         match self.transport {
             Transport::Rc => "rxe pingpong".into(),
@@ -179,7 +179,7 @@ impl Args {
             Self { mtu: Some(_), transport: Transport::Ud, .. } => {
                 ("-m", "datagrams have no path MTU of their own: the link's limits them")
             }
-            // Where ibv_xsrq_pingpong has the number of clients.
+            // In ibv_xsrq_pingpong this option is the number of clients.
             Self { chk: true, host, .. } if xrc => {
                 let what = "-c looks at what was received, which xrc does not do";
                 let number = host.as_ref().filter(|host| host.parse::<u32>().is_ok());
@@ -254,10 +254,10 @@ impl Args {
     }
 }
 
-/// Refuses a peer with another number of queue pairs.
+/// Fails if the peer has another number of queue pairs.
 fn check_number(own: usize, peers: &[Address]) -> Result<(), Error> {
     let there = |at: usize| peers.get(at).filter(|address| address.qpn.value() != 0);
-    // Only of our own it is certain that the rest are zeros.
+    // Only `rxe pingpong` certainly fills the rest with zeros.
     let more = there(own).is_some_and(|address| address.told.is_some());
     let what = match (there(own - 1), more) {
         (None, _) => "the peer has fewer queue pairs",
@@ -279,7 +279,7 @@ struct Report<'a> {
     transport: &'static str,
     mtu: usize,
     size: u32,
-    /// The first queue pair's.
+    /// The address of the first queue pair.
     local: Option<End>,
     remote: Option<End>,
     qps: usize,
@@ -288,9 +288,9 @@ struct Report<'a> {
     seconds: f64,
     mbit_per_sec: f64,
     usec_per_iter: f64,
-    /// Whether `-c` was given, and so what came is right.
+    /// Whether `-c` was given, so the received data was checked.
     checked: bool,
-    /// The times between them, if `-t` was given.
+    /// The times between received messages, if `-t` was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     receive_completions: Option<Stamps>,
 }

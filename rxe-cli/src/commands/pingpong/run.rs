@@ -1,5 +1,5 @@
-//! The exchange of messages itself: as ibv_rc_pingpong has it, one buffer for both directions, at
-//! most one message on its way.
+//! The exchange of messages. As in ibv_rc_pingpong, one buffer serves both directions, and at most one
+//! message is outstanding.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -23,32 +23,32 @@ use super::transport::Transport;
 use super::wait::{self, Waiter};
 use crate::common::{Error, Opened};
 
-/// Numbers of work requests, and bits of what is waited for.
+/// IDs of work requests, which are also the bits of the completions to wait for.
 const RECV: u64 = 1;
 const SEND: u64 = 2;
 
-/// What ibv_rc_pingpong fills its buffer with, and what `-c` writes at the start of each page.
+/// ibv_rc_pingpong fills its buffer with this byte, and `-c` writes it at the start of each page.
 const FILL: u8 = 0x7b;
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
 
-/// With this little data, the message is copied when it is posted.
+/// Messages of up to so many bytes are copied when they are posted.
 const INLINE: u32 = 256;
 
-/// How long to stay after the last message, for a peer that has lost our last acknowledgement: its
-/// timer is 67 ms.
+/// How long to keep answering after the last message, for a peer that has lost our last
+/// acknowledgement: its timeout is 67 ms.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// The same for one that tells when it has finished.
+/// The longest such time for a peer that tells when it has finished.
 const LINGER_AT_MOST: Duration = Duration::from_secs(5);
 
-/// One side, made ready.
+/// One side.
 pub(super) struct Pingpong<'a> {
     args: &'a Args,
     qps: Vec<QueuePair>,
     srq: Option<SharedReceiveQueue>,
     waiter: Waiter,
-    /// Room for what stands in front of a message, then the message.
+    /// Room for the GRH in front of a message, then the message.
     mr: MemoryRegion,
     size: u32,
     mtu: Mtu,
@@ -56,18 +56,18 @@ pub(super) struct Pingpong<'a> {
     to: OnceCell<(AddressHandle, Qpn)>,
 }
 
-/// How it went.
+/// The result of an exchange.
 pub(super) struct Outcome {
     pub(super) time: Duration,
     /// Bytes in a message.
     pub(super) size: u32,
     pub(super) checked: bool,
-    /// If `-t` was given.
+    /// The times between messages, if `-t` was given.
     pub(super) stamps: Option<Stamps>,
 }
 
 impl<'a> Pingpong<'a> {
-    /// QPs in INIT with their receives posted.
+    /// Makes the QPs, in INIT, and posts their receives.
     pub(super) fn new(opened: &Opened, mtu: Mtu, args: &'a Args) -> Result<Self, Error> {
         let device = &opened.device;
         let size = args.transport.size(args.size, device.active_mtu())?;
@@ -105,7 +105,7 @@ impl<'a> Pingpong<'a> {
         Ok(this)
     }
 
-    /// What to tell the peer.
+    /// The addresses to send to the peer.
     pub(super) fn addresses(&self) -> Vec<Address> {
         let address = |qp: &QueuePair| {
             let Endpoint { qpn, psn, gid, .. } = qp.endpoint();
@@ -126,7 +126,7 @@ impl<'a> Pingpong<'a> {
         for (qp, &Address { qpn, psn, gid, .. }) in self.qps.iter().zip(peers) {
             if self.args.transport == Transport::Ud {
                 qp.activate()?;
-                // Nobody connects twice.
+                // This can not fail: a side is connected only once.
                 let _ = self.to.set((qp.pd().create_ah_to(gid)?, qpn));
             } else {
                 qp.connect(&Endpoint { qpn, psn, gid, mtu: self.mtu }, &options)?;
@@ -135,7 +135,7 @@ impl<'a> Pingpong<'a> {
         Ok(())
     }
 
-    /// Exchanges all messages; `starts` says who sends the first.
+    /// Exchanges all messages. `starts`: this side sends the first.
     pub(super) fn run(
         &self,
         starts: bool,
@@ -177,7 +177,7 @@ impl<'a> Pingpong<'a> {
         Ok(Outcome { time, size: self.size, checked: self.args.chk, stamps })
     }
 
-    /// Keeps answering until the peer has finished, or for a moment.
+    /// Keeps answering for a short time, or until the peer says that it has finished.
     pub(super) fn linger(&self, lines: &mut [Lifeline]) {
         if lines.is_empty() {
             return thread::sleep(LINGER);
@@ -241,7 +241,7 @@ impl<'a> Pingpong<'a> {
         (self.args.transport.front()..self.mr.len()).step_by(PAGE)
     }
 
-    /// What `-c` checks: the first byte of each page.
+    /// Checks the first byte of each page, for `-c`.
     fn check(&self) -> Result<(), Error> {
         for (number, page) in self.pages().enumerate() {
             let mut byte = [0];
@@ -260,16 +260,16 @@ struct State {
     iters: u32,
     sent: u32,
     received: u32,
-    /// Receives posted.
+    /// How many receives are posted.
     posted: u32,
-    /// Completions to come before the next message is sent, by queue pair.
+    /// The completions to wait for before the next message is sent, for each queue pair.
     awaits: Vec<u64>,
     /// Whether the peer acknowledges what is sent.
     reliable: bool,
     stamps: Stamps,
 }
 
-/// How far it is.
+/// The progress, for error messages.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, received, iters, reliable, .. } = self;

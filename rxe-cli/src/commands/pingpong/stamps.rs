@@ -1,5 +1,4 @@
-//! What `-t` shows: the time from one received message to the next, by the timestamps of their
-//! completions.
+//! The output of `-t`: the times between received messages, from the timestamps of their completions.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +6,8 @@ use std::time::Duration;
 use rxe_core::types::Time;
 use serde::Serialize;
 
-/// Of all of them. The clock of this device counts nanoseconds; ibv_rc_pingpong calls them cycles.
+/// Statistics of these times. The clock of this device counts nanoseconds; ibv_rc_pingpong calls them
+/// cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Stamps {
     max_ns: u64,
@@ -22,7 +22,7 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    /// A message was received.
+    /// Records a received message.
     pub(super) fn received(&mut self, at: Time) {
         if let Some(last) = self.last.replace(at) {
             let delta = at - last;
@@ -36,7 +36,7 @@ impl Stamps {
     }
 }
 
-/// As ibv_rc_pingpong prints it; nothing, where there was no second message.
+/// As ibv_rc_pingpong prints it; empty if there were fewer than two messages.
 impl fmt::Display for Stamps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { max_ns, min_ns, average_ns, deltas, .. } = self;

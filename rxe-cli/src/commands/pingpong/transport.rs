@@ -1,11 +1,11 @@
-//! The services that messages can be exchanged over, and what differs between them.
+//! The transport services, and the differences between them.
 
 use rxe_core::types::Mtu;
 use rxe_verbs::QpType;
 
 use crate::common::Error;
 
-/// How messages go.
+/// The transport service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Transport {
     /// Reliable connection, as ibv_rc_pingpong
@@ -32,7 +32,7 @@ impl Transport {
         }
     }
 
-    /// The service of the queue pairs; with XRC, of those that send.
+    /// The type of the queue pairs; for XRC, that of the sending ones.
     pub(super) const fn service(self) -> QpType {
         match self {
             Self::Rc | Self::Srq => QpType::Rc,
@@ -42,7 +42,7 @@ impl Transport {
         }
     }
 
-    /// Addresses that each side tells: ibv_srq_pingpong tells 256, whether it has so many or not.
+    /// How many addresses each side sends: ibv_srq_pingpong always sends 256.
     pub(super) const fn messages(self) -> usize {
         match self {
             Self::Srq => 256,
@@ -50,7 +50,7 @@ impl Transport {
         }
     }
 
-    /// Bytes that stand in front of what has been received: the GRH.
+    /// Bytes in front of a received message: the GRH.
     pub(super) const fn front(self) -> usize {
         match self {
             Self::Ud => 40,
@@ -58,7 +58,7 @@ impl Transport {
         }
     }
 
-    /// Exchanges, if nobody says how many.
+    /// The default number of exchanges.
     pub(super) const fn iters(self) -> u32 {
         match self {
             Self::Xrc => 5,
@@ -66,8 +66,8 @@ impl Transport {
         }
     }
 
-    /// How the LID 0 is spelled in the exchange, for services whose exchange is that of
-    /// ibv_rc_pingpong: C's `%x` reads all of these as 0.
+    /// How the LID 0 is spelled in the exchange, for services with the exchange of ibv_rc_pingpong. C's
+    /// `%x` reads all these spellings as 0.
     pub(super) const fn zero(self) -> &'static str {
         match self {
             Self::Rc => "0x00",
@@ -78,7 +78,7 @@ impl Transport {
         }
     }
 
-    /// The one that spells it so.
+    /// The service with this spelling.
     pub(super) fn of_zero(spelled: &str) -> Option<Self> {
         [Self::Rc, Self::Uc, Self::Ud, Self::Srq].into_iter().find(|t| t.zero() == spelled)
     }

@@ -1,4 +1,4 @@
-//! Waiting for the next completion: by polling or asleep, and never longer than there is hope.
+//! Waits for the next completion, by polling or sleeping, and gives up when none can come any more.
 
 use std::fmt;
 use std::thread;
@@ -10,27 +10,27 @@ use rxe_verbs::{CompletionChannel, CompletionQueue, Device};
 use super::lifeline::{Lifeline, Peer};
 use crate::common::Error;
 
-/// How long to wait for a peer that says nothing.
+/// How long to wait for a peer that sends nothing.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same for a peer that has finished: only what is on its way can still come.
+/// How long to wait for a peer that has finished: only messages on the way can still come.
 const AFTER_THE_END: Duration = Duration::from_secs(2);
 
-/// Polls between two checks of the clock, each of which also yields the CPU.
+/// Polls between two checks of the clock. Each check also yields the CPU.
 const POLLS: u32 = 16;
 
-/// Time between two looks at the peers.
+/// The time between two checks of the peers.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A completion queue and how to wait for it.
+/// A completion queue and the way to wait for it.
 pub(super) struct Waiter {
     pub(super) cq: CompletionQueue,
-    /// If to sleep.
+    /// The channel to sleep on; `None` to poll.
     channel: Option<CompletionChannel>,
 }
 
 impl Waiter {
-    /// With a queue for `depth` completions; armed, if `events` says to sleep.
+    /// A waiter with a queue for `depth` completions. `events`: sleep; the queue is armed.
     pub(super) fn new(device: &Device, depth: u32, events: bool) -> Result<Self, Error> {
         let channel = events.then(|| device.create_channel()).transpose()?;
         let cq = match &channel {
@@ -43,7 +43,7 @@ impl Waiter {
         Ok(Self { cq, channel })
     }
 
-    /// The next completion. If there is no hope for one, the error says so, and how far it got.
+    /// The next completion. If none can come any more, the error says why, and how far the exchange got.
     pub(super) fn next(
         &self,
         lines: &mut [Lifeline],
@@ -64,22 +64,22 @@ impl Waiter {
             }
             looked = now;
             if let Err(hopeless) = self.hope(lines, now - begin, progress) {
-                // What it sent before it went is here by now.
+                // Everything that the peer sent before it ended is here by now.
                 return self.cq.poll_one()?.ok_or(hopeless);
             }
         }
     }
 
-    /// Some polls, or a short sleep.
+    /// Polls some times, or sleeps for a short time.
     fn a_while(&self) -> Result<Option<Completion>, Error> {
         if let Some(channel) = &self.channel {
             if channel.get_event(Some(LOOK))?.is_some() {
-                // What comes between this and the next poll is not missed: that poll sees it.
+                // A completion that comes between this call and the next poll is seen by that poll.
                 self.cq.arm(false)?;
             }
             return Ok(self.cq.poll_one()?);
         }
-        // Looking at the clock each time would cost as much as polling.
+        // Checking the clock each time would cost as much as polling.
         for _ in 0..POLLS {
             if let Some(done) = self.cq.poll_one()? {
                 return Ok(Some(done));
@@ -90,7 +90,7 @@ impl Waiter {
         Ok(None)
     }
 
-    /// Whether to wait on, when nothing has come for so long.
+    /// Whether to continue waiting, if nothing has come for so long.
     fn hope(
         &self,
         lines: &mut [Lifeline],
@@ -119,7 +119,8 @@ impl Waiter {
             let todo = "was it started with the same --transport, -n, -s and -m, and is it still \
                         running?";
             let error = Error::new(what, todo);
-            // On an unreliable service it may have come, and was dropped; the first one tells why.
+            // On an unreliable service a message may have come and been dropped. The first event says
+            // why.
             let mut seen = self.cq.device().explain().into_iter();
             let first = seen.find(|line| line.starts_with("dropped"));
             return Err(match first {
@@ -131,12 +132,12 @@ impl Waiter {
     }
 }
 
-/// What a peer said that could not go on.
+/// The error for a peer that gave up, with its reason.
 pub(super) fn gave_up(why: &str) -> Error {
     Error::new("the peer gave up", format!("it says \"{why}\""))
 }
 
-/// Refuses a completion that is no success, as ibv_rc_pingpong words it.
+/// Fails if a completion is no success, with the words of ibv_rc_pingpong.
 pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
     if done.status == Status::Success {
         return Ok(());
@@ -150,7 +151,7 @@ pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
         _ => "",
     };
     let error = Error::new(what, format!("{}{alike}", rxe_verbs::words::status(*status)));
-    // Packets that came too late are no news.
+    // Dropped packets do not explain a failure: they came too late.
     let news = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
     Err(match news {
         Some(last) => Error::new(error, format!("last seen here: {last}")),

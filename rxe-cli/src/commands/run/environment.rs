@@ -1,4 +1,4 @@
-//! The variables that the preloaded library reads.
+//! The environment variables that the preloaded library reads.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,37 +13,36 @@ use rxe_verbs::DeviceInfo;
 use super::{library, sysfs};
 use crate::common::Error;
 
-/// What the loader loads before a program's own libraries.
+/// The variable with the libraries that the loader loads before a program's own.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
 
-/// How the program's devices behave.
+/// The options that set these variables.
 #[derive(clap::Args)]
 pub(super) struct Settings {
-    /// Which way packets go: udp needs nothing, packet needs CAP_NET_RAW
+    /// How packets are sent: udp needs nothing, packet needs CAP_NET_RAW
     #[arg(long, value_name = "udp|packet")]
     backend: Option<BackendKind>,
-    /// Go onto the wire to programs of this host too, instead of through shared memory
+    /// Use the network also between programs on this host, instead of shared memory
     #[arg(long)]
     no_shm: bool,
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long)]
     no_gso: bool,
-    /// When messages that the program polls are acknowledged: before it is told of them (prompt), or,
-    /// in a ping-pong, together with its answer (adaptive) [default: adaptive]
+    /// When messages that the program polls are acknowledged: before the program sees them (prompt),
+    /// or, in a ping-pong, together with its answer (adaptive) [default: adaptive]
     #[arg(long, value_enum)]
     ack: Option<Ack>,
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Write what the program sends and receives to this file (pcapng); %p in it stands for the
-    /// process's number
+    /// Capture the program's packets to this file (pcapng); %p in it stands for the process ID
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// What to say on stderr about what goes wrong in the program [default: errors]
+    /// What to explain on stderr when something goes wrong in the program [default: errors]
     #[arg(long, value_enum)]
     explain: Option<Explain>,
-    /// Let a program of InfiniBand that knows no GIDs tell its peers by LID: give it at both ends.
-    /// A port's LID is the second half of its first IPv4 address; kernels have no such thing
+    /// Let an InfiniBand program that does not use GIDs address its peers by LID. Give this option at
+    /// both ends. A port's LID is the second half of its first IPv4 address; kernels do not have this
     #[arg(long)]
     lids: bool,
 }
@@ -55,21 +54,21 @@ enum Explain {
     Off,
     /// Each kind of mistake once
     Errors,
-    /// Everything worth knowing
+    /// Mistakes and other useful information
     All,
 }
 
-/// When acknowledgements leave.
+/// When acknowledgements are sent.
 #[derive(Clone, Copy, ValueEnum)]
 enum Ack {
-    /// In a ping-pong with the program's answer
+    /// In a ping-pong, together with the program's answer
     Adaptive,
-    /// Before the program is told of the message
+    /// Before the program sees the message
     Prompt,
 }
 
 impl Settings {
-    /// What to add to a program's environment.
+    /// The variables to add to a program's environment.
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
         let pcap = self.pcap.as_deref().map(capture).transpose()?;
         let library = library::find()?;
@@ -102,7 +101,7 @@ impl Settings {
             variables.push(("RXE_DEVICE", chosen.join(",").into()));
         }
         let tree = sysfs::tree(&shown)?;
-        // Without the variable, programs are looked for in places that are no list of ours.
+        // Without PATH, programs are searched in default directories; setting it would replace those.
         if env::var_os("PATH").is_some() {
             let programs = sysfs::programs(&tree);
             variables.push(("PATH", in_front_of(programs.as_os_str(), "PATH", &[':'])));
@@ -120,7 +119,7 @@ impl Settings {
         Ok(variables)
     }
 
-    /// Those to show: by option, or by the variable that an option sets.
+    /// The devices to show: those of the option or, without it, those of the variable.
     fn devices(&self) -> Vec<String> {
         if !self.devices.is_empty() {
             return self.devices.clone();
@@ -130,8 +129,8 @@ impl Settings {
     }
 }
 
-/// The whole path of a capture file. Refuses one that can not be made: the program would be told of it
-/// only when it opens a device.
+/// The absolute path of a capture file. It fails if the file can not be created: the program would
+/// notice that only when it opens a device.
 fn capture(path: &Path) -> Result<PathBuf, Error> {
     let refuse = |why: String| {
         let what = format!("can not write the capture {}: {why}", path.display());
@@ -154,7 +153,7 @@ fn capture(path: &Path) -> Result<PathBuf, Error> {
         Err(_) => {}
     }
     let dir = whole.parent().unwrap_or(&whole);
-    // The process's number may be part of the directory's name.
+    // The name of the directory may contain the process ID.
     if !dir.to_string_lossy().contains("%p")
         && let Err(e) = access(dir, Access::WRITE_OK | Access::EXEC_OK)
     {
@@ -163,7 +162,7 @@ fn capture(path: &Path) -> Result<PathBuf, Error> {
     Ok(whole)
 }
 
-/// Ours before what a variable with a list has already.
+/// Puts `ours` in front of the present value of a variable with a list.
 fn in_front_of(ours: &OsStr, variable: &str, separators: &[char]) -> OsString {
     let mut all = ours.to_owned();
     let others = env::var_os(variable).unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! The library to preload: beside `rxe` where that was built, in `../lib/rxe` where installed.
+//! Finds the library to preload. It is beside `rxe` after a build, and in `../lib/rxe` if installed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use crate::common::Error;
 
 const NAME: &str = "librxe_preload.so";
 
-/// The versioned libraries beside it (`cargo xtask libs`), if they were made.
+/// The versioned libraries beside it, if `cargo xtask libs` has made them.
 pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
     let dir = library.parent()?.join("rxe-libs");
     dir.join("libibverbs.so.1").exists().then_some(dir)
 }
 
-/// Finds it.
+/// The path of the library.
 pub(super) fn find() -> Result<PathBuf, Error> {
     let found = find_from(&own_dir()?)?;
     let text = found.to_string_lossy();

@@ -34,7 +34,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut variables = self.settings.variables()?;
         let (name, arguments) = self.program.split_first().expect("clap requires one");
-        // Where the program itself will find others.
+        // With the PATH that the program will have.
         let path = variables.iter().find(|(name, _)| *name == "PATH").map(|(_, value)| value);
         let path = program::find(name, path.map_or(OsStr::new(""), |path| path))?;
         program::check(&path)?;
@@ -45,8 +45,9 @@ impl Args {
                 preloaded.push(behind);
             }
             if runtime.starts_with("libtsan") {
-                // It sees no access of a library that was built without it, and would take what that
-                // passes from thread to thread for races. What is set already comes later, and counts.
+                // ThreadSanitizer does not see the accesses of a library that was built without it, and
+                // would report data that the library passes between threads as races. Options that are
+                // already set come later and take precedence.
                 let mut options = OsString::from("ignore_noninstrumented_modules=1:");
                 options.push(env::var_os(TSAN).unwrap_or_default());
                 variables.push((TSAN, options));
@@ -54,17 +55,17 @@ impl Args {
         }
         let mut command = Command::new(&path);
         command.arg0(name).args(arguments).envs(variables);
-        // Returns only when it fails.
+        // `exec` returns only if it fails.
         let failed = command.exec();
         Err(Error::new(format!("can not run {}", path.display()), failed))
     }
 }
 
-/// Print what makes a shell's programs use this engine: eval "$(rxe env)"
+/// Print the variables that make a shell's programs use this engine: eval "$(rxe env)"
 ///
-/// A program built with -fsanitize=address or =thread needs the sanitizer's library first, which
-/// `rxe run` sees to: LD_PRELOAD=libasan.so.8:$LD_PRELOAD program (`ldd program` tells its name). ThreadSanitizer also needs
-/// TSAN_OPTIONS=ignore_noninstrumented_modules=1.
+/// A program built with -fsanitize=address or =thread must load the sanitizer's library first. `rxe run`
+/// does this itself; here use LD_PRELOAD=libasan.so.8:$LD_PRELOAD program (`ldd program` shows the
+/// library's name). ThreadSanitizer also needs TSAN_OPTIONS=ignore_noninstrumented_modules=1.
 #[derive(clap::Args)]
 pub(crate) struct EnvArgs {
     #[command(flatten)]
@@ -82,7 +83,7 @@ impl EnvArgs {
     }
 }
 
-/// Where the program stands that is running.
+/// The directory of the running program.
 fn own_dir() -> Result<PathBuf, Error> {
     Ok(own_path()?.parent().map(PathBuf::from).unwrap_or_default())
 }

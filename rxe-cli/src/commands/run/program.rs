@@ -1,5 +1,5 @@
-//! Whether a program can be run with a preloaded library, and if not, why: looked up in its file
-//! before it is started, since the loader says nothing or something else.
+//! Checks whether a program can be run with a preloaded library, and if not, why. It reads the
+//! program's file before the start, because the loader gives no or misleading messages.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use object::{Endianness, FileKind, ReadCache, ReadRef, elf};
 
 use crate::common::Error;
 
-/// Where a shell with this `PATH` would find it.
+/// Finds a program as a shell with this `PATH` does.
 pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if shown.contains('/') {
@@ -44,11 +44,11 @@ fn executable(path: &Path) -> Result<PathBuf, &'static str> {
     Ok(path.to_owned())
 }
 
-/// Refuses what can not be run with a preloaded library.
+/// Fails if the program can not be run with a preloaded library.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     let meta = fs::metadata(path).map_err(|e| Error::new(shown.to_string(), e))?;
-    // The loader ignores LD_PRELOAD where the program gains privileges by being started.
+    // The loader ignores LD_PRELOAD if the program gains privileges when it is started.
     let setuid = meta.mode() & 0o4000 != 0 && meta.uid() != rustix::process::geteuid().as_raw();
     let setgid =
         meta.mode() & 0o2010 == 0o2010 && meta.gid() != rustix::process::getegid().as_raw();
@@ -62,7 +62,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
     let mut begin = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut begin));
     if read.is_err() {
-        // May be executed and not read: there is nothing more to find out.
+        // A file that may be executed but not read can not be checked.
         return Ok(());
     }
     match judge(&begin) {
@@ -72,7 +72,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The header of a program that can be preloaded into, and its machine.
+/// The ELF header of programs of this machine.
 type Native = elf::FileHeader64<Endianness>;
 const NATIVE: u16 = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
 
@@ -104,11 +104,11 @@ enum Verdict {
     Fine,
     /// A script, with its interpreter.
     Script(PathBuf),
-    /// What is wrong, what to do.
+    /// What is wrong, and what to do.
     Bad(String, &'static str),
 }
 
-/// Judges a program by the beginning of its file.
+/// Decides by the beginning of a program's file.
 fn judge(file: &[u8]) -> Verdict {
     if let Some(rest) = file.strip_prefix(b"#!") {
         let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -156,7 +156,7 @@ fn judge(file: &[u8]) -> Verdict {
     }
 }
 
-/// What the name of the machine is that a program is for.
+/// The name of the machine that a program is for.
 fn machine_name(machine: u16, bits: u8) -> String {
     let name = match machine {
         elf::EM_386 => "x86",
@@ -180,8 +180,8 @@ fn loader<'f, R: ReadRef<'f>>(elf: &Native, file: R) -> Option<String> {
     Some(String::from_utf8_lossy(name).into())
 }
 
-/// The runtime of AddressSanitizer or ThreadSanitizer that a program is linked with. It wants to be
-/// the first library of all, before what is preloaded.
+/// The runtime library of AddressSanitizer or ThreadSanitizer that a program is linked with. It must be
+/// loaded first, before the preloaded library.
 pub(super) fn sanitizer(path: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(path).ok()?);
     needed(&cache)?.into_iter().find(|name| {

@@ -1,8 +1,8 @@
-//! What a kernel device shows in sysfs and `/dev`, as a tree of files for the preloaded library to
-//! lead programs to.
+//! Writes the files of a kernel device in sysfs and `/dev` as a tree, to which the preloaded library
+//! redirects programs.
 //!
-//! A tree is named by what is in it, and never changed: programs started at the same time share it,
-//! others get another.
+//! The name of a tree is a hash of its contents, and a tree is never changed. Programs that are started
+//! with the same devices share one.
 
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,16 +28,16 @@ pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
         .map_err(|e| Error::new("can not write what programs look for in sysfs", e))
 }
 
-/// The directory of a tree whose programs are found before the system's.
+/// The directory of a tree with programs that are found before the system's.
 pub(super) fn programs(tree: &Path) -> PathBuf {
     tree.join(RDMA).parent().map(PathBuf::from).unwrap_or_default()
 }
 
-/// What programs run to ask for links (`rdma link show -j`).
+/// The command that programs run to list links (`rdma link show -j`).
 const RDMA: &str = "bin/rdma";
 
-/// `rdma`, whose links are those of the devices that programs are offered; all else is for the system's own. Its options may
-/// stand before `link`, too.
+/// The text of `rdma`. It lists the links of the devices that programs see, and runs the system's `rdma`
+/// for everything else. Options may also come before `link`.
 fn rdma_wrapper(rxe: &Path) -> String {
     let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
     format!(
@@ -74,8 +74,8 @@ exec '{rxe}' link --offered --only "$RXE_DEVICE" "$@"
 /// Paths and texts.
 type Files = Vec<(String, String)>;
 
-/// Here programs look whether a device's file is a character device that they may open. Nobody reads
-/// or writes it but the verbs library.
+/// Programs check here that a device's file is a character device that they may open. Only the verbs
+/// library reads or writes it.
 const CHARACTER_DEVICES: &str = "dev/infiniband/";
 
 fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
@@ -84,7 +84,8 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     let done = root.join(format!("{TREE}{:016x}", hasher.finish()));
     remove_old(root);
     if done.is_dir() {
-        // It is in use again. If the time can not be set, it is removed and written again earlier.
+        // The tree is in use again. If its time can not be set, it is removed earlier and then written
+        // again.
         let _ = File::open(&done).and_then(|dir| dir.set_modified(SystemTime::now()));
         return Ok(done);
     }
@@ -104,7 +105,7 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         }
     }
     if let Err(e) = fs::rename(&new, &done) {
-        // Another was faster.
+        // Another process was faster.
         fs::remove_dir_all(&new)?;
         if !done.is_dir() {
             return Err(e);
@@ -113,11 +114,10 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     Ok(done)
 }
 
-/// What the names of trees begin with.
+/// The names of trees begin with this.
 const TREE: &str = "sys-";
 
-/// Trees that nobody has started a program with for so long are removed: programs look at them when
-/// they start.
+/// A tree is removed when no program was started with it for so long. Programs read it when they start.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Removes trees of devices that are gone.

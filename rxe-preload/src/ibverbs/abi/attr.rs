@@ -1,4 +1,4 @@
-//! What is asked for and what is told: attributes.
+//! The structures for attributes of devices, ports and objects.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -20,7 +20,7 @@ pub(crate) struct ibv_device {
     pub(crate) ibdev_path: [c_char; 256],
 }
 
-/// A place for a function that nothing calls any more, or that we do not have.
+/// The entry of a function that nothing calls any more, or that this library does not have.
 type Empty = *const c_void;
 
 #[repr(C)]
@@ -57,7 +57,7 @@ unsafe impl Send for ibv_context {}
 // SAFETY: as above.
 unsafe impl Sync for ibv_context {}
 
-/// Grows at its beginning; `sz` says how much of it there is.
+/// New versions of the header add fields at its beginning; `sz` is its size.
 #[repr(C)]
 pub(crate) struct verbs_context {
     pub(crate) query_port:
@@ -120,5 +120,5 @@ pub(crate) struct verbs_context {
     pub(crate) context: ibv_context,
 }
 
-/// In `ibv_context::abi_compat`: the context is inside a [`verbs_context`].
+/// The value of `ibv_context::abi_compat` if the context is inside a [`verbs_context`].
 pub(crate) const ABI_IS_EXTENDED: usize = usize::MAX;

@@ -1,4 +1,4 @@
-//! Compares every structure with what the C compiler makes of the installed header.
+//! Compares the layout of every structure with that of the installed header, by the C compiler.
 
 use std::mem::offset_of;
 
@@ -142,7 +142,8 @@ fn ours() -> Vec<Line> {
 #[test]
 fn every_structure_is_laid_out_as_the_header_s() {
     let mut ours = ours();
-    // Grows at its end; what the header lacks no program asks for.
+    // New versions of the header add fields at its end. Programs do not use fields that their header
+    // lacks.
     ours.retain(|(name, field, _)| name != "struct ibv_qp_ex" || field.is_some());
     let expressions = ours.iter().map(|(name, field, _)| match field {
         Some(field) => format!("offsetof({name}, {field})"),

@@ -1,4 +1,4 @@
-//! The objects that programs hold: what the header shows of them.
+//! The objects that programs hold: the parts that the header shows.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -125,11 +125,11 @@ pub(crate) struct ibv_qp_ex {
     pub(crate) wr_complete: Option<unsafe extern "C" fn(Builder) -> c_int>,
     pub(crate) wr_abort: Option<unsafe extern "C" fn(Builder)>,
     pub(crate) wr_atomic_write: Option<unsafe extern "C" fn(Builder, u32, u64, *const c_void)>,
-    /// Of rdma-core 49 and later.
+    /// In rdma-core 49 and later.
     pub(crate) wr_flush: Option<unsafe extern "C" fn(Builder, u32, u64, usize, u8, u8)>,
 }
 
-/// `ibv_cq_ex` begins as this does.
+/// `ibv_cq_ex` begins with the same fields.
 #[repr(C)]
 pub(crate) struct ibv_cq {
     pub(crate) context: *mut ibv_context,
@@ -170,7 +170,7 @@ pub(crate) struct ibv_cq_ex {
     pub(crate) read_completion_wallclock_ns: Reader<u64>,
 }
 
-/// The functions of `ibv_context_ops` that have many users.
+/// The types of functions of `ibv_context_ops` that several files use.
 pub(crate) type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 pub(crate) type PostSend =
     unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;

@@ -85,7 +85,7 @@ pub(crate) struct ibv_send_wr {
     pub(crate) imm_or_rkey: u32,
     pub(crate) wr: wr_remote,
     pub(crate) remote_srqn: u32,
-    /// Or `tso`, which is smaller.
+    /// A union with `tso`, which is smaller.
     pub(crate) bind_mw: wr_bind_mw,
 }
 

@@ -22,7 +22,7 @@ impl Ah {
         unsafe { &*ah.cast() }
     }
 
-    /// The same, if its context and handle are still what it was made with.
+    /// As [`Ah::of`], if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// As for [`Ah::of`].

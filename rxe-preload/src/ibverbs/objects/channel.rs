@@ -1,4 +1,4 @@
-//! What a `struct ibv_comp_channel` of a program is.
+//! The object behind a program's `struct ibv_comp_channel`.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,13 +19,13 @@ use crate::liveness::LivenessGuard;
 #[repr(C)]
 pub(crate) struct Channel {
     pub(crate) verbs: ibv_comp_channel,
-    /// Threads sleep in `ibv_get_cq_event`.
+    /// For threads that sleep in `ibv_get_cq_event`.
     pub(crate) liveness: LivenessGuard,
     pub(crate) channel: CompletionChannel,
-    /// What programs see as `fd`: an epoll instance around the channel's own descriptor, since they
-    /// may set O_NONBLOCK on theirs, and `ibv_get_cq_event` must then not wait.
+    /// The program's `fd`: an epoll instance around the channel's descriptor. Programs may set
+    /// O_NONBLOCK on it; then `ibv_get_cq_event` must not wait.
     fd: OwnedFd,
-    /// Its completion queues, by their identity.
+    /// Its completion queues, by their IDs.
     pub(crate) queues: Mutex<HashMap<u64, *mut ibv_cq>>,
 }
 
@@ -37,7 +37,8 @@ impl Channel {
         unsafe { &*channel.cast() }
     }
 
-    /// Nothing has come for a while: a program that has armed no queue may wait for ever.
+    /// Called when nothing has come for a while: explains if no queue is armed, because the program
+    /// then waits for ever.
     pub(crate) fn look_for_armed(&self) {
         let queues = self.queues.lock();
         // SAFETY: what is in the map exists.
@@ -57,7 +58,7 @@ impl Channel {
         }
     }
 
-    /// The next event; `None` if there was none for a while.
+    /// The next event; `None` if none came for a while.
     pub(crate) fn next_event(&self) -> Outcome<Option<*mut ibv_cq>> {
         let flags = fcntl_getfl(&self.fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
         let blocking = !flags.contains(OFlags::NONBLOCK);
@@ -75,7 +76,7 @@ impl Channel {
             };
             let queues = self.queues.lock();
             if let Some(&cq) = queues.get(&queue.id()) {
-                // SAFETY: what is in the map exists; whoever destroys it takes it out first, and
+                // SAFETY: queues in the map exist. A thread that destroys one first removes it, and
                 // then waits for the event that is counted here.
                 unsafe { Cq::of(cq) }.completions.delivered();
                 return Ok(Some(cq));
@@ -83,7 +84,7 @@ impl Channel {
         }
     }
 
-    /// Makes one for the program, which gives it up in `ibv_destroy_comp_channel`.
+    /// Makes a channel for the program, which destroys it with `ibv_destroy_comp_channel`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         channel: CompletionChannel,

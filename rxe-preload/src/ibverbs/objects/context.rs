@@ -1,7 +1,7 @@
-//! What a `struct ibv_context` of a program is: an open device.
+//! The object behind a program's `struct ibv_context`: an open device.
 //!
-//! The engine behind it is opened when the program first makes something on it, so that looking at
-//! all devices (`ibv_devinfo`, and libraries that choose one) takes no address from anybody.
+//! The engine is opened when the program first makes an object on the context. So a program that only
+//! lists devices (`ibv_devinfo`, and libraries that choose a device) uses no address.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -27,21 +27,21 @@ use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
 use crate::per_process::PerProcess;
 
-/// An open device as programs hold it. They have the address of `verbs.context`.
+/// An open device. Programs have the address of `verbs.context`.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
-    /// Threads sleep in `ibv_get_async_event`.
+    /// For threads that sleep in `ibv_get_async_event`.
     pub(crate) liveness: LivenessGuard,
     generation: u64,
     entry: &'static DeviceEntry,
-    /// What a person may want to know of its queue pairs.
+    /// What explanations need to know of its queue pairs.
     pub(crate) watch: Arc<Watch>,
     /// The engine, once there is one.
     device: OnceLock<Device>,
     opening: Mutex<()>,
-    /// Readable when there are asynchronous events. An epoll instance, so that the descriptor is
-    /// there before the engine is.
+    /// Readable when there are asynchronous events. It is an epoll instance, because the descriptor
+    /// must exist before the engine does.
     asyncs: OwnedFd,
     /// The objects that asynchronous events are about, by number.
     pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
@@ -58,7 +58,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens a device for the program, which gives it up in `ibv_close_device`. `ops` and `table` have
+    /// Opens a device for the program, which closes it with `ibv_close_device`. `ops` and `table` have
     /// the functions that the header's inline functions call.
     pub(crate) fn open(
         entry: &'static DeviceEntry,
@@ -71,8 +71,8 @@ impl Context {
         let context = ibv_context {
             device: entry.as_ptr(),
             ops,
-            // There is no kernel to command. Programs duplicate it or set flags of it, so it is one
-            // that is open.
+            // There is no kernel device to send commands to. But programs duplicate this descriptor
+            // or set flags on it, so it must be an open one.
             cmd_fd: asyncs.as_raw_fd(),
             async_fd: asyncs.as_raw_fd(),
             num_comp_vectors: c_int::try_from(cpus).unwrap_or(1),
@@ -106,7 +106,7 @@ impl Context {
         unsafe { &*context.byte_sub(BEFORE).cast() }
     }
 
-    /// The engine, opened if it is not.
+    /// The engine, which this call opens if it is not open.
     pub(crate) fn device(&self) -> Outcome<&Device> {
         self.check()?;
         if let Some(device) = self.device.get() {
@@ -147,17 +147,17 @@ impl Context {
         self.device.get()
     }
 
-    /// What programs sleep on for asynchronous events.
+    /// The descriptor that programs sleep on for asynchronous events.
     pub(crate) fn async_fd(&self) -> &OwnedFd {
         &self.asyncs
     }
 
-    /// What is known of the device without opening it.
+    /// The properties of the device that are known without opening it.
     pub(crate) fn info(&self) -> DeviceInfo {
         self.entry.info()
     }
 
-    /// A completion tells of a failure.
+    /// Records a completion with an error, for explanations.
     pub(crate) fn failed(&self, completion: &Completion) {
         self.watch.completion(completion);
         if completion.status == Status::RetryExceeded
@@ -167,12 +167,12 @@ impl Context {
         }
     }
 
-    /// Whether it is this process's own, and not left behind by a fork.
+    /// Whether this process has opened it, and not a parent before a fork.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork::generation()
     }
 
-    /// Refuses to work with what belongs to the parent of this process.
+    /// Fails if a parent of this process has opened it.
     pub(crate) fn check(&self) -> Outcome {
         if self.is_own() {
             return Ok(());
@@ -185,12 +185,12 @@ impl Context {
     }
 }
 
-/// A capture is to be whole even if the program ends without closing the device.
+/// Makes the capture complete even if the program ends without closing the device.
 fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
-    /// What a forked child finds in the buffers of its parent's captures the parent writes itself.
+    /// A forked child has copies of its parent's buffers, but the parent writes those itself.
     static CAPTURES: PerProcess<Mutex<Vec<rxe_verbs::PcapHandle>>> = PerProcess::new();
     extern "C" fn flush() {
-        // The program may end in a signal handler, over a call that holds the lock.
+        // The program may end in a signal handler that interrupts a holder of the lock.
         let Some(captures) = CAPTURES.get().try_lock() else { return };
         captures.iter().for_each(rxe_verbs::PcapHandle::flush);
     }

@@ -10,10 +10,10 @@ use super::{Context, Handle, Unacknowledged};
 use crate::ffi::Outcome;
 use crate::ibverbs::abi::{ibv_cq, ibv_cq_ex};
 
-/// A completion queue as programs hold it: always with the extended interface behind it.
+/// A completion queue as programs hold it. It always has the extended interface.
 #[repr(C)]
 pub(crate) struct Cq {
-    /// Which the program may write to, too.
+    /// The program may write to it too.
     verbs: UnsafeCell<ibv_cq_ex>,
     made: Handle,
     pub(crate) queue: CompletionQueue,
@@ -21,7 +21,7 @@ pub(crate) struct Cq {
     pub(crate) asyncs: Unacknowledged,
     /// The completion that the extended interface shows.
     pub(crate) current: Mutex<Option<Completion>>,
-    /// Polls since the last that found something.
+    /// How many polls in a row found nothing.
     empty: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ impl Cq {
         unsafe { &*cq.cast() }
     }
 
-    /// The same, if its context and handle are still what it was made with.
+    /// As [`Cq::of`], if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// As for [`Cq::of`].
@@ -44,15 +44,16 @@ impl Cq {
         Ok(this)
     }
 
-    /// The context that it was made on, which is open as long as the queue exists.
+    /// The context that it was made on. It is open as long as the queue exists.
     pub(crate) fn owner(&self) -> &Context {
-        // SAFETY: the queue's maker set `context`, which nobody changes; `verbs` is only read here,
-        // through no reference.
+        // SAFETY: `context` was set when the queue was made, and nobody changes it; `verbs` is read
+        // without a reference to it.
         unsafe { Context::of((*self.verbs.get()).base.context) }
     }
 
-    /// A poll found nothing. Programs that poll in a loop keep the CPU from the peer, which may be on
-    /// this very host: after more polls than a message takes there and back, it is offered to others.
+    /// Called when a poll found nothing. A program that polls in a loop can keep the CPU from its
+    /// peer, which may run on this host. So after more polls than a round trip takes, this yields the
+    /// CPU.
     pub(crate) fn pause(&self) {
         const ALONE: u32 = 64;
         if self.empty.fetch_add(1, Ordering::Relaxed) > ALONE {

@@ -1,10 +1,10 @@
-//! What tells an object of a program from another: its context and its handle, which stand in
+//! Checks that an object of a program is still valid, by its context and its handle. Both are in
 //! memory that the program can write.
 //!
-//! A kernel looks each object up by its handle, in the table of its context, and answers ENOENT where
-//! there is none. Here the object is the memory that the program points to, so the two fields are
-//! compared with what they were made with before an object is changed or destroyed, or another is
-//! made of it. Calls of the data path (posting, polling) do not compare, as providers' do not.
+//! A kernel looks each object up by its handle in a table, and returns ENOENT if it is not there. Here
+//! the object is the memory that the program points to. So the two fields are compared with their
+//! original values before an object is changed, destroyed or used to make another. Calls of the data
+//! path (posting, polling) do not compare, as in other providers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,13 +25,13 @@ impl Handle {
         Self { context, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// As the `handle` field shows it.
+    /// The value of the `handle` field.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Compares the fields of an object, as they are now, with what it was made with. `what` names
-    /// the object.
+    /// Compares the present fields of an object with those that it was made with. `what` names the
+    /// object.
     pub(crate) fn check(&self, what: &str, context: *mut ibv_context, handle: u32) -> Outcome {
         if handle == self.number && context == self.context {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The objects that programs hold: what stands behind each `struct ibv_*`, how it is made for a program
-//! and found again by its pointer. Its calls are in the files beside this directory.
+//! The objects that programs hold: what is behind each `struct ibv_*`, how it is made for a program, and
+//! how it is found by the program's pointer. The calls are in the files beside this directory.
 
 mod ah;
 mod channel;

@@ -15,7 +15,7 @@ pub(crate) struct Mr {
 }
 
 impl Mr {
-    /// The region, if its context and handle are still what it was made with.
+    /// The region, if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// `mr` exists.

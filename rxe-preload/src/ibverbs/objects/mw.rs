@@ -17,7 +17,7 @@ pub(crate) struct Mw {
 }
 
 impl Mw {
-    /// The window, if its context and handle are still what it was made with.
+    /// The window, if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// `mw` exists.

@@ -6,13 +6,14 @@ use super::Handle;
 use crate::ffi::Outcome;
 use crate::ibverbs::abi::{ibv_context, ibv_pd};
 
-/// A protection domain as programs hold it. A parent domain is one more handle to its parent.
+/// A protection domain as programs hold it. A parent domain (`ibv_alloc_parent_domain`) is another
+/// handle to the domain that it was made from.
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) verbs: ibv_pd,
     made: Handle,
     pub(crate) domain: ProtectionDomain,
-    /// Of a parent domain, the domain that it was made of.
+    /// The domain that a parent domain was made from.
     pub(crate) parent: Option<*mut ibv_pd>,
 }
 
@@ -24,7 +25,7 @@ impl Pd {
         unsafe { &*pd.cast() }
     }
 
-    /// The same, if its context and handle are still what it was made with.
+    /// As [`Pd::of`], if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// As for [`Pd::of`].

@@ -11,10 +11,10 @@ use super::{Context, Handle, Unacknowledged};
 use crate::ffi::{Failure, Outcome};
 use crate::ibverbs::abi::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq};
 
-/// A queue pair as programs hold it: always with the extended interface behind it.
+/// A queue pair as programs hold it. It always has the extended interface.
 #[repr(C)]
 pub(crate) struct Qp {
-    /// Which the program writes to, too.
+    /// The program writes to it too.
     verbs: UnsafeCell<ibv_qp_ex>,
     made: Handle,
     pub(crate) pair: QueuePair,
@@ -34,7 +34,7 @@ impl Qp {
         unsafe { &*qp.cast() }
     }
 
-    /// The same, if its context and handle are still what it was made with.
+    /// As [`Qp::of`], if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// As for [`Qp::of`].
@@ -45,7 +45,7 @@ impl Qp {
         Ok(this)
     }
 
-    /// Likewise, if it belongs to this process.
+    /// As [`Qp::known`], if it belongs to this process.
     ///
     /// # Safety
     /// As for [`Qp::of`], and its context is open.
@@ -57,7 +57,7 @@ impl Qp {
         Ok(this)
     }
 
-    /// As ibv_create_qp was asked.
+    /// The attributes that it was created with.
     pub(crate) fn init_attr(&self, qp_context: *mut c_void) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context,
@@ -103,7 +103,7 @@ pub(crate) fn from_cap(cap: QpCap) -> ibv_qp_cap {
     }
 }
 
-/// Requests under construction.
+/// Requests that are being built.
 pub(crate) struct Batch {
     pub(crate) lock: RawMutex,
     pub(crate) building: UnsafeCell<Building>,

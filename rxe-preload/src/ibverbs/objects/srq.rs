@@ -25,7 +25,7 @@ impl Srq {
         unsafe { &*srq.cast() }
     }
 
-    /// The same, if its context and handle are still what it was made with.
+    /// As [`Srq::of`], if the context and the handle are still those that it was made with.
     ///
     /// # Safety
     /// As for [`Srq::of`].
@@ -36,7 +36,7 @@ impl Srq {
         Ok(this)
     }
 
-    /// Likewise, if it belongs to this process.
+    /// As [`Srq::known`], if it belongs to this process.
     ///
     /// # Safety
     /// As for [`Srq::of`], and its context is open.

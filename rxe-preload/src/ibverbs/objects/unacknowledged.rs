@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::explain;
 
-/// Events of one object that the program has got and not yet acknowledged.
+/// The number of an object's events that the program has got and not yet acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Unacknowledged {
     count: Mutex<u32>,
@@ -24,7 +24,7 @@ impl Unacknowledged {
         self.fewer.notify_all();
     }
 
-    /// Waits until all are acknowledged, as the verbs that destroy objects do.
+    /// Waits until all are acknowledged, as verbs that destroy objects must.
     pub(crate) fn wait(&self, verb: &'static str) {
         let mut left = self.count.lock();
         while *left > 0 {

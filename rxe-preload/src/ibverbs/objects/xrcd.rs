@@ -9,7 +9,7 @@ use crate::ibverbs::abi::{ibv_context, ibv_xrcd};
 pub(crate) struct Xrcd {
     pub(crate) verbs: ibv_xrcd,
     pub(crate) domain: XrcDomain,
-    /// The file that stands for it.
+    /// The file that identifies it.
     pub(crate) file: Option<FileId>,
 }
 

@@ -1,5 +1,5 @@
-//! Bandwidth over UC and UD: each sending side sends as fast as it can, the other counts what
-//! arrives. A rate is one of messages that arrived.
+//! Bandwidth over UC and UD: each sending side sends as fast as it can, and the other counts the
+//! messages that arrive. Rates count messages that arrived.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use crate::common::Error;
 /// Completions to take at a time.
 const BATCH: usize = 64;
 
-/// How long to sleep before looking for news from the peer.
+/// How long to sleep before checking for a message of the peer.
 const NAP: Duration = Duration::from_millis(50);
 
-/// When nothing has come for so long, and so many looks, after the peer has sent all, the rest is
-/// lost.
+/// After the peer has sent all its messages, and nothing has come for so long and so many checks, the
+/// rest is lost.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOKS: u32 = 6;
 
-/// Measures one size. The result is of both directions if both were measured.
+/// Measures one size. If both directions are measured, the result is for both together.
 pub(in super::super) fn run(
     side: &Side,
     plan: &Plan,
@@ -71,7 +71,7 @@ pub(in super::super) fn run(
             if let Some(sends) = &mut sends {
                 sends.sample(progress);
             }
-            // The peer's words can wait, but not for ever.
+            // Messages of the peer over TCP are read now and then, also while packets arrive.
             if !arrivals.time_to_look() {
                 continue;
             }
@@ -82,7 +82,7 @@ pub(in super::super) fn run(
             continue;
         }
         arrivals.sample();
-        // It says two words on each size; a third is about the next.
+        // The peer sends two messages for each size; a third one is about the next size.
         while !(talked.sent.is_some() && talked.arrived.is_some())
             && let Some(said) = talk.heard()?
         {
@@ -109,7 +109,7 @@ pub(in super::super) fn run(
     }
 }
 
-/// Of what we sent and of what the peer sent; one of them may be nothing.
+/// The sum of both directions; one of them may be empty.
 fn total(own: Bandwidth, theirs: Bandwidth) -> Bandwidth {
     match (own.iterations, theirs.iterations) {
         (_, 0) => own,
@@ -118,28 +118,28 @@ fn total(own: Bandwidth, theirs: Bandwidth) -> Bandwidth {
     }
 }
 
-/// What has been said, in both directions.
+/// What was exchanged over TCP for a size, in both directions.
 #[derive(Default)]
 struct Talked {
     said_sent: bool,
     /// How many messages the peer has sent, and how fast.
     sent: Option<(u64, Option<Row>)>,
-    /// What became of them, once we told.
+    /// How many of those arrived, after we have told the peer.
     counted: Option<Bandwidth>,
-    /// What became of ours.
+    /// How many of our messages arrived.
     arrived: Option<Bandwidth>,
 }
 
-/// What the peer sends.
+/// The messages that arrive from the peer.
 struct Arrivals<'a> {
     side: &'a Side,
-    /// Receives that completed.
+    /// How many receives completed.
     received: u64,
     /// WRITEs make no completions: the device's count before the first of them.
     writes_before: Option<u64>,
-    /// Messages in a window.
+    /// The number of messages in a window.
     window: u64,
-    /// From the first arrival on: how many that was, and those after it.
+    /// From the first arrival on: the number at that time, and the rate since.
     rate: Option<(u64, Rate)>,
     /// When the number last changed.
     last: Instant,
@@ -155,7 +155,7 @@ impl<'a> Arrivals<'a> {
             side,
             received: 0,
             writes_before: (plan.op == Op::Write).then(|| side.came_whole()),
-            // Much more than can have waited to be polled.
+            // Much more messages than can have waited to be polled.
             window: 4 * u64::from(plan.cq_depth()),
             rate: None,
             last: now,
@@ -165,7 +165,7 @@ impl<'a> Arrivals<'a> {
         }
     }
 
-    /// Notes how many there are now.
+    /// Samples the present number.
     fn sample(&mut self) {
         let total = match self.writes_before {
             Some(before) => self.side.came_whole().saturating_sub(before),
@@ -200,7 +200,7 @@ impl<'a> Arrivals<'a> {
         self.empty_looks = 0;
     }
 
-    /// Whether no more will come, after a look that found something or not.
+    /// Whether no more messages will come. `empty`: the last check found nothing.
     fn are_all(&mut self, sent: u64, empty: bool) -> bool {
         if empty {
             self.empty_looks += 1;
@@ -208,7 +208,7 @@ impl<'a> Arrivals<'a> {
         self.total >= sent || self.empty_looks >= LOOKS && self.last.elapsed() >= QUIET
     }
 
-    /// `sent` of them were sent, in as long as `row` says.
+    /// The result, if the peer sent `sent` messages in the time that `row` says.
     fn result(&self, bytes: u32, sent: u64, row: Option<Row>) -> Bandwidth {
         let arrived = self.total.min(sent);
         let sender = match row {
@@ -219,7 +219,8 @@ impl<'a> Arrivals<'a> {
             Some((_, rate)) => (rate.result(bytes, 0, self.last).seconds, rate.best()),
             None => (0.0, 0.0),
         };
-        // Whichever took longer: the last may arrive long after it was sent, and all at once.
+        // The longer time counts: the last messages may arrive long after they were sent, or all at
+        // once.
         let seconds = sender.max(here);
         #[expect(clippy::cast_precision_loss, reason = "a rate is no exact number")]
         let average = if arrived == 0 { 0.0 } else { arrived as f64 / seconds.max(1e-9) };

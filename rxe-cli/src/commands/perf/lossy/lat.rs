@@ -1,6 +1,6 @@
-//! Latency over UC and UD: one message at a time, there and back. Each ends with its number's last
-//! byte, which the peer sends back, so that a late answer is not taken for the next one; without an
-//! answer in time, the round is lost.
+//! Latency over UC and UD: one message at a time, and the peer answers. Each message ends with the last
+//! byte of its number, which the peer sends back, so that a late answer is not taken for the next one.
+//! If no answer comes in time, the round is lost.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ use super::super::stats::{Latencies, Latency, Row};
 use super::super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
 
-/// Rounds before those that count.
+/// Rounds before the measurement.
 const WARM_UP: u64 = 64;
 
-/// A completion of so many requests, as none is waited for.
+/// One of so many requests is signaled: completions are not waited for.
 const SIGNAL_EVERY: u64 = 32;
 
-/// How long to sleep before looking for news from the peer.
+/// How long to sleep before checking for a message of the peer.
 const NAP: Duration = Duration::from_millis(20);
 
 /// After this time an answer is lost.
 const LOST: Duration = Duration::from_millis(250);
 
-/// When so many in a row are lost, nothing comes through.
+/// After so many lost rounds in a row, the measurement fails.
 const HOPELESS: u32 = 20;
 
 /// The side that measures.
@@ -73,7 +73,7 @@ pub(in super::super) fn client(
     Ok(row)
 }
 
-/// The side that answers, until the client has enough.
+/// The side that answers, until the client has finished.
 pub(in super::super) fn server(
     side: &Side,
     plan: &Plan,
@@ -125,7 +125,7 @@ impl Lane<'_> {
         loop {
             match self.next()? {
                 Some(came) if came == mark => return Ok(true),
-                // It is late.
+                // It is a late answer.
                 Some(_) => continue,
                 None => {}
             }
@@ -151,7 +151,7 @@ impl Lane<'_> {
             side.cq.wait(1, &mut one, Some(NAP))?;
             one.pop()
         } else {
-            // Drives the engine, too.
+            // Polling also runs the engine.
             side.cq.poll_one()?
         };
         let mut came = None;

@@ -1,5 +1,5 @@
-//! Measuring over services that lose messages without a word: UC and UD. Nothing here waits for a
-//! message that may be lost; that a side has sent all, and what became of it, is said over TCP.
+//! Measurements over services that lose messages silently: UC and UD. Nothing here waits for a message
+//! that may be lost: over TCP the sides tell each other when they have sent all, and what arrived.
 
 pub(super) mod bw;
 pub(super) mod lat;

@@ -1,6 +1,6 @@
-//! The message by which ibv_xsrq_pingpong tells where it is: 66 bytes, text and a NUL,
+//! The message with the address of an ibv_xsrq_pingpong: 66 bytes, text and a NUL,
 //! `LID:QPN:QPN:PSN:SRQN:GID` in hex, 4, 6, 6, 6, 6 and 32 digits. The first QPN is that of the
-//! target, the second that of the initiator, whose PSN it is.
+//! target. The second QPN and the PSN are those of the initiator.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -12,28 +12,28 @@ use super::super::in6;
 use super::super::transport::Transport;
 use crate::common::{Error, rendezvous};
 
-/// What one side tells the other of itself.
+/// The address that one side sends to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
-    /// Of InfiniBand; 0 on Ethernet.
+    /// The LID of InfiniBand; 0 on Ethernet.
     pub(super) lid: u16,
-    /// The target: where messages to this side go.
+    /// The target, which receives messages to this side.
     pub(super) recv_qpn: Qpn,
-    /// The initiator: where this side's come from.
+    /// The initiator, which sends messages of this side.
     pub(super) send_qpn: Qpn,
     pub(super) psn: Psn,
-    /// The shared receive queue that they name.
+    /// The shared receive queue that messages to this side must name.
     pub(super) srqn: u32,
     pub(super) gid: Gid,
 }
 
 const LEN: usize = 66;
-/// Bytes of the other services' message.
+/// Bytes of a message of the other services.
 const OTHER: usize = 52;
 
 impl Destination {
     pub(super) fn send(self, stream: &mut impl Write) -> Result<(), Error> {
-        // One write, for the other side reads it at once.
+        // One write: the other side reads the message with one call.
         stream.write_all(&self.to_message()).map_err(|e| rendezvous::broken(&e))
     }
 

@@ -1,10 +1,10 @@
-//! `--transport xrc`: what ibv_xsrq_pingpong does. The server has an initiator and a target for each
-//! client, and both sides one shared receive queue, which the other's messages name. The server
-//! begins; an end that has had its number of messages from everybody says "END", the server last.
+//! `--transport xrc` does what ibv_xsrq_pingpong does. The server has an initiator and a target for each
+//! client. Each side has one shared receive queue, which the other's messages name. The server begins.
+//! An end that has received all messages from all peers sends "END"; the server does so last.
 //!
-//! ibv_xsrq_pingpong's server sends to its clients in turn over all their connections, since its
-//! clients share one XRC domain, by a file in /tmp. Ours have one each, so each is reached over its
-//! own.
+//! The clients of ibv_xsrq_pingpong share one XRC domain through a file in /tmp, so its server sends to
+//! its clients over all their connections in turn. Our clients have their own domains, so each is
+//! reached over its own connection.
 
 mod message;
 
@@ -53,7 +53,7 @@ pub(super) fn run(
             let mut stream = rendezvous::accept(&listener)?;
             let own = side.connections[at].own;
             let peer = Destination::receive(&mut stream).inspect_err(|_| {
-                // From this it learns, too, that the two do not fit.
+                // This answer tells the client that the two do not fit.
                 let _ = own.send(&mut stream);
             })?;
             side.say("remote", &peer)?;
@@ -70,7 +70,7 @@ pub(super) fn run(
     side.report(time)
 }
 
-/// One side, with a connection for each client, or to the server.
+/// One side: a server with a connection for each client, or a client with one to the server.
 struct Side<'a> {
     args: &'a Args,
     opened: &'a Opened,
@@ -81,7 +81,7 @@ struct Side<'a> {
     connections: Vec<Connection>,
 }
 
-/// To one peer.
+/// The connection to one peer.
 struct Connection {
     target: QueuePair,
     initiator: QueuePair,
@@ -95,7 +95,7 @@ impl<'a> Side<'a> {
     fn new(args: &'a Args, opened: &'a Opened, mtu: Mtu) -> Result<Self, Error> {
         let device = &opened.device;
         let count = args.clients.unwrap_or(1);
-        // A receive and some sends of each.
+        // Each connection has one receive and some sends.
         let waiter = Waiter::new(device, count * (1 + SENDS), args.events)?;
         let pd = device.create_pd()?;
         let size = args.transport.size(args.size, device.active_mtu())? as usize;
@@ -113,7 +113,7 @@ impl<'a> Side<'a> {
         Ok(self.srq.recv(0, &[self.mr.slice(..)])?)
     }
 
-    /// `stream` is the exchange's.
+    /// Connects to a peer. `stream` is the TCP connection of the exchange.
     fn connect(&mut self, at: usize, peer: Destination, stream: &TcpStream) -> Result<(), Error> {
         let (_, host) = rendezvous::addresses(stream)?;
         check_peer(self.opened.gid, peer.gid, host)?;
@@ -131,7 +131,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// All messages, sent and received. How long it took.
+    /// Sends and receives all messages. Returns how long it took.
     fn exchange(&mut self, starts: bool, lines: &mut [Lifeline]) -> Result<Duration, Error> {
         let each = self.args.iters();
         let total = u64::from(each) * self.connections.len() as u64;
@@ -187,8 +187,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Capacity of a send queue. One send is outstanding at a time, since each waits for an answer; the
-/// others are for sends whose acknowledgement comes later than the answer.
+/// The depth of a send queue. Each send waits for an answer, but its acknowledgement may come later
+/// than the answer, so more than one may be outstanding.
 const SENDS: u32 = 4;
 
 impl Connection {
@@ -218,11 +218,11 @@ impl Connection {
     }
 }
 
-/// How long a client may take to end once it has had all messages.
+/// How long a client may take to end after it has received all messages.
 const AFTER_ALL: Duration = Duration::from_secs(5);
 
-/// Ends the conversation: first each client reports that it has finished, then the server does, so
-/// nobody leaves while the other still needs it.
+/// Ends the exchange. First each client reports that it has finished, then the server does, so nobody
+/// ends while the other still needs it.
 fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
     if client {
         lines.iter_mut().for_each(Lifeline::finished);
@@ -231,7 +231,7 @@ fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
     for line in lines.iter_mut() {
         loop {
             match line.look() {
-                // A client may have to wait for others.
+                // A client may have to wait for other clients.
                 Peer::There if !client && begin.elapsed() > AFTER_ALL => {
                     let what = "a client has had all messages and does not end";
                     return Err(Error::new(what, "give the same -n on both ends"));
@@ -252,7 +252,7 @@ fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
     Ok(())
 }
 
-/// How far it is, with all peers.
+/// The progress with all peers.
 struct Progress {
     sent: u64,
     received: u64,
@@ -273,9 +273,9 @@ struct Report<'a> {
     transport: &'static str,
     mtu: usize,
     size: usize,
-    /// This side and the peer, of each.
+    /// The addresses of both sides of each connection.
     connections: Vec<[End; 2]>,
-    /// With each client.
+    /// Exchanges with each client.
     iters: u32,
     seconds: f64,
 }
