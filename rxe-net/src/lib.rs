@@ -12,6 +12,7 @@ mod fault;
 mod interface;
 mod lease;
 mod loss;
+mod membership;
 mod netlink;
 mod open;
 mod packet;
@@ -38,6 +39,7 @@ pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
 pub use lease::PortGroups;
+pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
 pub use pcap::{

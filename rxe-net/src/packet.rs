@@ -38,7 +38,7 @@ use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::udp::socket::{UdpSocket, send_to_groups};
 use crate::udp::sockets::Sockets;
-use crate::{NetError, Sharing};
+use crate::{Joiner, Membership, NetError, Sharing};
 
 /// What a [`PacketBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -343,17 +343,20 @@ impl Backend for PacketBackend {
 }
 
 impl Sharing for PacketBackend {
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        if self.sockets.of(group).is_some() {
-            return Ok(());
-        }
-        let mut socket = UdpSocket::open_group(group, self.device.index, &self.config.netdev)?;
-        socket.set_buffers(self.config.buffer, 0);
-        self.sockets.add(socket)
+    fn joiner(&self) -> Joiner {
+        Joiner::on(self.device.index, &self.config.netdev, self.config.buffer)
     }
 
-    fn leave(&mut self, group: IpAddr) {
-        self.sockets.retain(|socket| socket.address() != group);
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        if self.sockets.of(membership.group()).is_some() {
+            return Ok(Some(membership));
+        }
+        membership.into_socket().map_or(Ok(()), |socket| self.sockets.add(socket))?;
+        Ok(None)
+    }
+
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
+        self.sockets.remove(group).map(Membership::new)
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rxe_core::cm::service::PortSpace;
 
-use crate::{NetError, PortGroups};
+use crate::{Joiner, Membership, NetError, PortGroups};
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
 /// services), other hosts (multicast groups), and the interface, whose addresses come and go.
@@ -67,15 +67,32 @@ pub trait Sharing {
         let _ = (service, address);
     }
 
-    /// Receives datagrams to this multicast group, own datagrams included. Joining again changes
-    /// nothing.
+    /// Joins multicast groups for this backend.
+    fn joiner(&self) -> Joiner;
+
+    /// Receives datagrams to the group that [`Sharing::joiner`] has joined, own datagrams included.
+    /// Of a group that it receives from already, the membership is given back.
+    ///
+    /// # Errors
+    /// The system has no memory left, or no own address is of that family.
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError>;
+
+    /// Undoes [`Sharing::add_membership`]. To drop the membership may block.
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership>;
+
+    /// Joins a group and receives datagrams to it. Joining again changes nothing. May block.
     ///
     /// # Errors
     /// The interface can not join it, or this backend has no multicast.
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError>;
+    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        let membership = self.joiner().join(group)?;
+        self.add_membership(membership).map(drop)
+    }
 
-    /// Undoes [`Sharing::join`].
-    fn leave(&mut self, group: IpAddr);
+    /// Undoes [`Sharing::join`]. May block.
+    fn leave(&mut self, group: IpAddr) {
+        drop(self.remove_membership(group));
+    }
 }
 
 /// What to give to [`Sharing::listen`] for requests for the port of this service, in any port space,

@@ -42,7 +42,7 @@ use crate::backend::{Backend, Capabilities, Counters, SendStatus};
 use crate::lease::{PortGroups, message};
 use crate::sys::checked_fd::CheckedFd;
 use crate::sys::unix::{Rights, UnixSocket};
-use crate::{EventFd, NetError, Sharing, TimerFd};
+use crate::{EventFd, Joiner, Membership, NetError, Sharing, TimerFd};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
@@ -576,11 +576,15 @@ impl<B: Backend + Sharing> Sharing for Shm<B> {
         self.inner.unlisten(service, address);
     }
 
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
-        self.inner.join(group)
+    fn joiner(&self) -> Joiner {
+        self.inner.joiner()
     }
 
-    fn leave(&mut self, group: IpAddr) {
-        self.inner.leave(group);
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        self.inner.add_membership(membership)
+    }
+
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
+        self.inner.remove_membership(group)
     }
 }

@@ -16,6 +16,13 @@ use crate::sync::{AtomicBool, AtomicU8, Ordering, SegQueue, fence};
 use crate::types::{QpCap, QpState, QpType, Qpn};
 
 /// The QPs that an engine must look at. The engine and the handles of its QPs share it.
+///
+/// A push has two steps: it claims a slot, then fills it. If a poster is preempted between the two,
+/// whoever takes that doorbell waits, with the engine's lock held: crossbeam's queue spins for some
+/// microseconds and then yields the processor until the slot is filled. The step is a few instructions
+/// long, so that is rare, and short where the poster may run. It may not run where the waiting thread
+/// has real-time priority and both are bound to one processor: such threads need the same priority, as
+/// with any lock that spins. A queue behind a mutex would hold up posters too, and for longer.
 #[derive(Debug, Default)]
 pub struct Doorbells {
     rung: SegQueue<Qpn>,

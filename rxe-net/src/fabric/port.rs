@@ -13,7 +13,7 @@ use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use super::{Fabric, Faults};
 use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
-use crate::{NetError, Sharing, rng::Rng};
+use crate::{Joiner, Membership, NetError, Sharing, rng::Rng};
 
 /// A simulated network that [`FabricPort`]s are attached to.
 #[derive(Clone)]
@@ -181,7 +181,12 @@ impl Backend for FabricPort {
 }
 
 impl Sharing for FabricPort {
-    fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+    fn joiner(&self) -> Joiner {
+        Joiner::default()
+    }
+
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        let group = membership.group();
         let of_family = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
         let Some(&own) = self.addresses.iter().find(of_family) else {
             let source = std::io::ErrorKind::AddrNotAvailable.into();
@@ -192,14 +197,13 @@ impl Sharing for FabricPort {
         if !members.contains(&own) {
             members.push(own);
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn leave(&mut self, group: IpAddr) {
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
         let mut ways = self.hub.ways();
-        if let Some(members) = ways.groups.get_mut(&group) {
-            members.retain(|member| !self.addresses.contains(member));
-        }
+        ways.groups.get_mut(&group)?.retain(|member| !self.addresses.contains(member));
+        Some(Membership::without_socket(group))
     }
 }
 

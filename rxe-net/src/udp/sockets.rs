@@ -186,6 +186,16 @@ impl Sockets {
         self.hot = 0;
     }
 
+    /// The later one on this address, which is received from no more.
+    pub(crate) fn remove(&mut self, address: IpAddr) -> Option<UdpSocket> {
+        let mut all = self.all.iter();
+        let at = all.position(|slot| slot.later && slot.socket.address() == address)?;
+        let Slot { socket, .. } = self.all.remove(at);
+        let _ = epoll::delete(&self.epoll, &socket);
+        self.hot = 0;
+        Some(socket)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &UdpSocket> {
         self.all.iter().map(|slot| &slot.socket)
     }

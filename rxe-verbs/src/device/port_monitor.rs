@@ -226,12 +226,20 @@ impl PortMonitor {
             return false;
         }
         let entered = Arc::clone(&self.entered);
-        let enter = move || {
-            groups.enter(&addresses);
-            entered.notify();
+        let enter = {
+            let (groups, addresses) = (Arc::clone(&groups), addresses.clone());
+            move || {
+                groups.enter(&addresses);
+                entered.notify();
+            }
         };
-        // Where there is no thread to be had, the shard waits.
-        rxe_net::spawn_thread("rxe-enter", enter).is_ok()
+        if rxe_net::spawn_thread("rxe-enter", enter).is_ok() {
+            return true;
+        }
+        // There is no thread to be had: this one waits. It does not hold the shard's lock, so programs
+        // that poll go on.
+        groups.enter(&addresses);
+        false
     }
 
     /// These are the addresses now.

@@ -5,7 +5,7 @@ use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Time};
 use rxe_core::wire::TxBatch;
-use rxe_net::{Backend, NetError, SendStatus, Sharing};
+use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing};
 
 use super::policy::{AckPolicy, Acks, Interest, TimerGate, Timers, TurnLimit, Watchers};
 use super::unsent::Unsent;
@@ -100,32 +100,48 @@ impl Core {
         self.backend.sharing().map_or(Ok(()), |sharing| sharing.take_up())
     }
 
-    /// Joins the groups that queue pairs are attached to. If one can not be joined, those before it
-    /// are.
-    pub(crate) fn join_groups(&mut self) -> Result<(), NetError> {
-        let Self { engine, backend, joined, .. } = self;
-        for group in engine.multicast_groups() {
-            if !joined.contains(&group) {
-                let Some(sharing) = backend.sharing() else {
-                    return Err(NetError::NoMulticast { backend: backend.capabilities().name });
-                };
-                sharing.join(group.to_ip())?;
-                joined.push(group);
-            }
+    /// What joins this group, without the shard's lock; `None` if the interface is in it.
+    pub(crate) fn joiner(&mut self, group: Gid) -> Result<Option<Joiner>, NetError> {
+        if self.joined.contains(&group) {
+            return Ok(None);
         }
-        Ok(())
+        match self.backend.sharing() {
+            Some(sharing) => Ok(Some(sharing.joiner())),
+            None => Err(NetError::NoMulticast { backend: self.backend.capabilities().name }),
+        }
     }
 
-    /// Leaves the groups that no queue pair is attached to any more.
-    pub(crate) fn leave_groups(&mut self) {
+    /// Receives from a group that was joined. The membership is given back if it is not needed: another
+    /// thread was faster, or no queue pair is attached to the group any more.
+    pub(crate) fn join_group(
+        &mut self,
+        membership: Membership,
+    ) -> Result<Option<Membership>, NetError> {
+        let group = Gid::from(membership.group());
+        let wanted = self.engine.multicast_groups().any(|g| g == group);
+        if !wanted || self.joined.contains(&group) {
+            return Ok(Some(membership));
+        }
+        let Some(sharing) = self.backend.sharing() else { return Ok(Some(membership)) };
+        let unused = sharing.add_membership(membership)?;
+        self.joined.push(group);
+        Ok(unused)
+    }
+
+    /// Leaves the groups that no queue pair is attached to any more, when the result is dropped:
+    /// without the shard's lock.
+    #[must_use = "dropping it may block"]
+    pub(crate) fn leave_groups(&mut self) -> Vec<Membership> {
         let Self { engine, backend, joined, .. } = self;
+        let mut left = Vec::new();
         joined.retain(|group| {
             let wanted = engine.multicast_groups().any(|g| g == *group);
             if !wanted && let Some(sharing) = backend.sharing() {
-                sharing.leave(group.to_ip());
+                left.extend(sharing.remove_membership(group.to_ip()));
             }
             wanted
         });
+        left
     }
 
     /// Does something with the connection manager. The first time, it is made, and queue pair 1

@@ -5,7 +5,7 @@ use rxe_core::qp::{AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{Gid, Qkey};
 
 use super::{QueuePair, invalid};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 impl QueuePair {
     /// The Q_Key that it was made with: what datagrams to it must carry.
@@ -36,14 +36,21 @@ impl QueuePair {
     /// # Errors
     /// It is not a datagram queue pair, the GID is not a group's, or the interface can not join.
     pub fn attach_multicast(&self, group: Gid) -> Result<()> {
-        self.shard().with(|core| {
-            core.engine.attach_multicast(self.qpn(), group)?;
-            core.join_groups().inspect_err(|_| {
-                // It was attached just now.
-                let _ = core.engine.detach_multicast(self.qpn(), group);
-            })?;
-            Ok(())
-        })?
+        self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
+        self.join(group).inspect_err(|_| {
+            // It was attached just now.
+            let _ = self.detach_multicast(group);
+        })
+    }
+
+    /// Has the interface join a group that this queue pair is attached to: not under the lock, since the
+    /// kernel may keep us waiting.
+    fn join(&self, group: Gid) -> Result<()> {
+        let Some(joiner) = self.shard().with(|core| core.joiner(group))?? else { return Ok(()) };
+        let membership = joiner.join(group.to_ip())?;
+        let unused = self.shard().with(|core| core.join_group(membership))??;
+        drop(unused);
+        Ok(())
     }
 
     /// Undoes [`QueuePair::attach_multicast`].
@@ -51,10 +58,12 @@ impl QueuePair {
     /// # Errors
     /// It is not attached to the group.
     pub fn detach_multicast(&self, group: Gid) -> Result<()> {
-        self.shard().with(|core| {
+        let left = self.shard().with(|core| {
             core.engine.detach_multicast(self.qpn(), group)?;
-            core.leave_groups();
-            Ok(())
-        })?
+            Ok::<_, Error>(core.leave_groups())
+        })??;
+        // Here the lock is free.
+        drop(left);
+        Ok(())
     }
 }

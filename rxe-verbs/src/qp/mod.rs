@@ -233,10 +233,12 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // Where the device has failed, nothing is left to be put in order.
-        let _ = self.shard().with(|core| {
+        let left = self.shard().with(|core| {
             let _ = core.engine.destroy_qp(self.qpn());
-            core.leave_groups();
+            core.leave_groups()
         });
+        // Groups are left where the lock is free.
+        drop(left);
     }
 }
 
