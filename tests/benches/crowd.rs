@@ -1,10 +1,10 @@
-//! What an 8-byte message costs among one queue pair and among ten thousand: two engines in one
-//! thread, no socket (`cargo bench -p rxe-tests --bench crowd`). The connections take turns in no
-//! order that a cache could foresee, and no connection ever has more than one message on its way, so
-//! that the work per message is the same. Either up to 64 connections have one at once, or one.
+//! The cost of an 8-byte message with one queue pair and with ten thousand: two engines in one thread,
+//! without sockets (`cargo bench -p rxe-tests --bench crowd`). The connections take turns in random
+//! order, so that no cache can predict the next. No connection has more than one outstanding message,
+//! so the work per message is the same. Either up to 64 connections send at the same time, or one.
 //!
-//! All crowds take turns too, and of each the least time counts: what else the machine does only
-//! adds to it.
+//! The crowds are measured in turn, and the least time of each counts, because other work of the
+//! machine only adds time.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use rxe_core::qp::QpCap;
 use rxe_tests::crowd::Crowd;
 use rxe_tests::sim::rng::Rng;
 
-/// What is measured: so many messages at once, by WRITE or by SEND.
+/// The measurements: how many messages at once, and by WRITE or by SEND.
 const CASES: [(usize, bool); 3] = [(64, true), (64, false), (1, true)];
 
 fn main() {
@@ -62,12 +62,12 @@ impl Turns {
         Self { crowd: Crowd::new(number, cap), order, next: 0 }
     }
 
-    /// The time of a message: the least of some samples of a few hundred.
+    /// The time of a message: the least of several samples of a few hundred messages.
     fn measure(&mut self, at_once: usize, write: bool, full: bool) -> Duration {
         const SAMPLE: usize = 640;
         let number = self.order.len();
         let at_once = at_once.min(number);
-        // Everybody's turn once, so that nobody has just been here.
+        // Each connection sends once, so that none was used just before.
         let samples = if full { number.div_ceil(SAMPLE).max(8) } else { 1 };
         let sample = |turns: &mut Self| {
             let start = Instant::now();

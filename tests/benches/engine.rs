@@ -1,8 +1,8 @@
-//! What the engine alone costs: two engines in one thread, packets handed over in memory, no socket
-//! and no clock. `cargo bench -p rxe-tests --bench engine` prints nanoseconds a packet (both engines
-//! together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages.
+//! The cost of the engine alone: two engines in one thread, packets handed over in memory, without
+//! sockets and clocks. `cargo bench -p rxe-tests --bench engine` prints nanoseconds per packet (of both
+//! engines together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages.
 //!
-//! `-- NAME` runs only the lines that contain NAME, `-- --seconds 5` each for so long: for a profiler.
+//! `-- NAME` runs only the lines that contain NAME; `-- --seconds 5` runs each for 5 s, for a profiler.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 /*
- * What programs do with libibverbs beyond what the pingpongs and perftest do, each part a function:
- * extended queue pairs and completion queues, memory windows, re-registration, events, cancelled
- * threads, forks, and what misuse is answered with. Both queue pairs are of this process, on the
- * device that the first argument names.
+ * Uses of libibverbs beyond those of the pingpongs and perftest, each in a function: extended queue
+ * pairs and completion queues, memory windows, re-registration, events, cancelled threads, forks, and
+ * the errors for misuse. Both queue pairs are in this process, on the device that the first argument
+ * names.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -83,7 +83,7 @@ static void describe(void)
 	entries = ibv_query_gid_table(context, table, 64, 0);
 	CHECK(entries > 0);
 	CHECK(ibv_query_gid_table(context, table, entries, 0) == entries);
-	/* A table that is too small is refused, and not filled in part. */
+ /* A table that is too small is refused, and not partly filled. */
 	CHECK(ibv_query_gid_table(context, table, entries - 1, 0) == -EINVAL);
 	CHECK(ibv_query_gid_table(context, table, 0, 0) == -EINVAL);
 	/* Programs duplicate the command descriptor, and set flags of it. */
@@ -141,14 +141,14 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer, int gid_index)
 	attr.min_rnr_timer = 12;
 	memset(&attr.ah_attr, 0, sizeof attr.ah_attr);
 	attr.ah_attr.port_num = 1;
-	/* No GRH, first: RoCE has nothing else to go by. */
+ /* First without a GRH, which RoCE needs. */
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == EINVAL);
 	attr.ah_attr.is_global = 1;
 	attr.ah_attr.grh.sgid_index = gid_index;
 	attr.ah_attr.grh.hop_limit = 64;
 	CHECK(ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid) == 0);
-	/* A bit too few, then right. */
+ /* First with a missing bit, then right. */
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC) == EINVAL);
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -216,7 +216,7 @@ static void built_requests(void)
 	CHECK(memcmp(memory + 3072, "written", 8) == 0);
 	CHECK(word[0] == 1 && word[1] == 40 && word[2] == 42);
 
-	/* What is aborted, and what has a mistake in it, is not posted at all. */
+ /* A batch that is aborted, or has a mistake, is not posted at all. */
 	ibv_wr_start(qp);
 	ibv_wr_send(qp);
 	ibv_wr_abort(qp);
@@ -284,7 +284,7 @@ static void windows(void)
 	before = one->rkey;
 	CHECK(ibv_bind_mw(b, one, &old) == 0 && one->rkey != before);
 	expect(31, IBV_WC_BIND_MW);
-	/* Through both of them. */
+ /* Through both handles. */
 	memcpy(memory + 1024, "window", 7);
 	ibv_wr_start(qp);
 	qp->wr_id = 32;
@@ -312,7 +312,7 @@ static void registering_anew(void)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == 0);
 	CHECK(region->addr == other + SIZE);
 	CHECK(ibv_rereg_mr(region, 64, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
-	/* libibverbs refuses no memory and rights without their flag, the device a wrong right. */
+ /* libibverbs refuses a missing address, and rights without their flag. The device refuses a wrong right. */
 	CHECK(ibv_rereg_mr(region, flags, NULL, other, 0, 0) == IBV_REREG_MR_ERR_INPUT);
 	CHECK(ibv_rereg_mr(region, flags, NULL, NULL, SIZE, 0) == IBV_REREG_MR_ERR_INPUT);
 	CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, IBV_ACCESS_LOCAL_WRITE) ==
@@ -328,7 +328,7 @@ static void registering_anew(void)
 	free(other);
 }
 
-/* Both clocks tell one order: the wall clock's time is always as far from the other's. */
+/* Both clocks give the same order: the difference between their times is constant. */
 static void times(void)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -351,7 +351,7 @@ static void times(void)
 	}
 }
 
-/* What devices allow, although it seems to have no use. */
+/* Calls that devices allow although they seem useless. */
 static void empty_regions_and_long_lists(void)
 {
 	struct ibv_mr *empty = ibv_reg_mr(pd, memory + 64, 0, IBV_ACCESS_REMOTE_READ);
@@ -367,7 +367,7 @@ static void empty_regions_and_long_lists(void)
 	CHECK(ibv_wr_complete(qp) == 0);
 	expect(60, IBV_WC_RDMA_READ);
 	CHECK(ibv_dereg_mr(empty) == 0);
-	/* The first 8 bytes of the list are what an atomic fills. */
+ /* An atomic writes to the first 8 bytes of the list. */
 	word[0] = 5;
 	word[1] = word[2] = 0;
 	ibv_wr_start(qp);
@@ -379,7 +379,7 @@ static void empty_regions_and_long_lists(void)
 	CHECK(word[0] == 7 && word[1] == 5 && word[2] == 0);
 }
 
-/* An object whose handle or context was overwritten is not the object that it was. */
+/* An object whose handle or context was overwritten is refused. */
 static void overwritten_handles(void)
 {
 	enum { WRONG = 0xdeadbeef };
@@ -527,7 +527,7 @@ static void events(void)
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-/* RESET takes a queue pair's completions out of its completion queue, and no others; so does the end. */
+/* RESET removes a queue pair's completions from its completion queue, and no others. So does destroying it. */
 static void reset_takes_completions_back(void)
 {
 	struct ibv_cq *both = ibv_create_cq(context, 8, NULL, NULL, 0);
@@ -611,7 +611,7 @@ static void forks(void)
 	built_requests();
 }
 
-/* A mistake on one side fails both, and says why. */
+/* A mistake on one side makes both fail, with an explanation. */
 static void a_wrong_key(void)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);

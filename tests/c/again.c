@@ -1,6 +1,6 @@
 /*
- * A program that holds a device and becomes another by exec, from a thread beside others: nothing of
- * the device may be left. The device is the first argument; `again`, behind it, is the second time.
+ * A program with an open device calls exec, from one of several threads. Nothing of the device may be
+ * left. The device is the first argument; a second argument `again` marks the program after exec.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

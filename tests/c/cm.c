@@ -1,7 +1,7 @@
 /*
- * What programs do with librdmacm beyond what its own do: listeners of both families on a port,
- * calls of younger versions, forks. Both ends are of this process. Arguments: its IPv4 address and
- * its IPv6 address.
+ * Uses of librdmacm beyond those of its own programs: listeners of both families on a port, calls of
+ * newer versions, forks. Both ends are in this process. The arguments are its IPv4 address and its
+ * IPv6 address.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -96,7 +96,7 @@ static struct rdma_cm_id *asks(const char *whom)
 	return id;
 }
 
-/* Who hears a request to this address. */
+/* Returns the listener that gets a request to this address. */
 static struct rdma_cm_id *who_hears(const char *whom)
 {
 	struct rdma_cm_id *id = asks(whom), *heard;
@@ -128,7 +128,7 @@ static void families(void)
 	CHECK(rdma_destroy_id(both) == 0);
 }
 
-/* By its name: the installed header may be older. */
+/* Looked up by name, because the installed header may be older. */
 #define YOUNGER(result, name, ...)                                                                 \
 	result (*name)(__VA_ARGS__) = dlsym(RTLD_DEFAULT, #name);                                  \
 	CHECK(name)
@@ -202,7 +202,7 @@ static void younger_calls(void)
 
 #define REFUSED(call) CHECK((call) == -1 && errno == EIO)
 
-/* What a child does with what is its parent's, and with what is its own. */
+/* What a child does with objects of its parent, and with its own. */
 static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma_cm_event *event,
 		  struct ibv_srq *srq)
 {
@@ -236,7 +236,7 @@ static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma
 	REFUSED(rdma_create_id(server_side, &own, NULL, RDMA_PS_TCP));
 	CHECK(ibv_query_srq(srq, &limits) == EIO);
 	CHECK(rdma_get_dst_port(id) == htons(PORT));
-	/* Given up here, it goes on there. */
+ /* Destroying it here does not end it in the parent. */
 	CHECK(rdma_ack_cm_event(event) == 0);
 	rdma_destroy_qp(id);
 	CHECK(rdma_destroy_id(request) == 0 && rdma_destroy_id(id) == 0);
@@ -246,7 +246,7 @@ static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma
 	CHECK(rdma_create_id(channel, &own, NULL, RDMA_PS_TCP) == 0);
 	a = at(own_v4, PORT + 1);
 	CHECK(rdma_bind_addr(own, &a.any) == 0 && rdma_listen(own, 0) == 0);
-	/* Not _exit: what is told to peers at the end is told of its own. */
+ /* Not _exit: at exit the child tells the peers of its own connections only. */
 	exit(0);
 }
 
@@ -284,7 +284,7 @@ static void forks(void)
 	CHECK(waitpid(pid, &status, 0) == pid);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 
-	/* The connection is as it was, and so is the request. */
+ /* The connection and the request are unchanged. */
 	strcpy(memory, "after");
 	CHECK(rdma_post_send(id, NULL, memory, sizeof memory, from, IBV_SEND_SIGNALED) == 0);
 	CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
@@ -300,7 +300,7 @@ static void forks(void)
 	rdma_ack_cm_event(next(server_side, RDMA_CM_EVENT_DISCONNECTED));
 }
 
-/* What was destroyed is refused, and not looked at. */
+/* A destroyed identifier is refused, and its memory is not read. */
 static void mistakes(void)
 {
 	union address a = at(own_v4, 0);

@@ -1,7 +1,7 @@
 /*
- * A program that ends as soon as it was told of a message. Its peer, which forks it, must learn that
- * the message has arrived: ends DEVICE HOW ROUNDS. After ROUNDS of ping-pong one more message goes
- * from the peer; "HOW" says how the receiver then ends.
+ * A program that ends as soon as it has seen a message. Its peer, which forks it, must learn that the
+ * message has arrived: ends DEVICE HOW ROUNDS. After ROUNDS of ping-pong the peer sends one more
+ * message; HOW says how the receiver then ends.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
 	CHECK(argc == 4);
 	rounds = atoi(argv[3]);
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, lines) == 0);
-	/* Neither has opened anything yet. */
+ /* Neither process has opened anything yet. */
 	pid_t child = fork();
 	CHECK(child >= 0);
 	set_up(argv[1], lines[child == 0]);

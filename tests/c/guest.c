@@ -1,7 +1,7 @@
 /*
- * What a program may do that has a device in its process: take registered memory away, use signals
- * and descriptors of its own. The first argument is the device, the second names what is done. The
- * two ends are two contexts of this process, so each has its own threads of the library.
+ * Things that a program with a device in its process may do: unmap registered memory, use signals and
+ * descriptors of its own. The first argument is the device, the second names the test. The two ends
+ * are two contexts of this process, so each has its own library threads.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 enum { PAGE = 4096, SIZE = 2 * PAGE, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
 
-/* One end of a connection, and the context that it is of. */
+/* One end of a connection, and its context. */
 struct end {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -53,7 +53,7 @@ static void open_end(struct end *e)
 	CHECK(e->pd = ibv_alloc_pd(e->context));
 }
 
-/* A queue pair with two pages of a file. */
+/* Makes a queue pair with a buffer of two pages of a file. */
 static void make(struct end *e)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC,
@@ -147,7 +147,7 @@ static void destroy(struct end *e)
 	close(e->file);
 }
 
-/* Takes the second page away. */
+/* Makes the second page inaccessible. */
 static void vanish(struct end *e, int way)
 {
 	switch (way) {
@@ -165,7 +165,7 @@ static void vanish(struct end *e, int way)
 static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
 					      IBV_WR_ATOMIC_FETCH_AND_ADD };
 
-/* Each way, each operation, at either end; what else the process does with its devices goes on. */
+/* Each way to lose the memory, for each operation, at either end. Other connections of the process continue. */
 static void memory(void)
 {
 	struct end a = { 0 }, b = { 0 }, c, d;
@@ -224,7 +224,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 	siglongjmp(back, 1);
 }
 
-/* A fault of the program's own, which its handler gets. */
+/* A fault of the program itself, which must reach its handler. */
 static void fault(void)
 {
 	int before = handled;
@@ -243,7 +243,7 @@ static void use(struct sigaction *old)
 	CHECK(sigaction(SIGSEGV, &action, old) == 0);
 }
 
-/* A child that ends by this signal. */
+/* Runs a child that must end by this signal. */
 static void dies_by(int signal, void (*how)(void))
 {
 	int status;
@@ -326,7 +326,7 @@ static void signals(void)
 	make_both(&a, &b);
 	signal(SIGUSR1, on_usr1);
 	for (int i = 0; i < 100; i++) {
-		/* While the main thread has it blocked, any other thread that does not would run it. */
+  /* The main thread blocks the signal, so any thread that does not would run the handler. */
 		sigemptyset(&set);
 		sigaddset(&set, SIGUSR1);
 		CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
@@ -374,7 +374,7 @@ static void descriptors(void)
 		wr.num_sge = 1;
 		wr.wr.rdma.remote_addr = (uintptr_t)b.memory;
 		wr.wr.rdma.rkey = b.mr->rkey;
-		/* May fail, must not hang. */
+  /* This may fail but must not hang. */
 		ibv_post_send(a.qp, &wr, &bad);
 		ibv_poll_cq(a.cq, 1, &wc);
 		usleep(10000);
@@ -397,13 +397,13 @@ static void descriptors(void)
 
 		CHECK(again >= 0 && read(again, text, sizeof text) == 4 && memcmp(text, "mine", 4) == 0);
 		close(again);
-		/* Nothing of it was closed either. */
+  /* None of the program's files was closed either. */
 		CHECK(fcntl(files[i], F_GETFD) >= 0);
 	}
 	printf("descriptors: done\n");
 }
 
-/* Opens, carries something out, and closes. */
+/* Opens a device, uses it, and closes it. */
 static void plain(void)
 {
 	struct end a = { 0 }, b = { 0 };

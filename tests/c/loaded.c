@@ -1,6 +1,6 @@
 /*
- * Finds libibverbs as programs do that are not linked with it: by dlopen, and by dlvsym under the
- * versions of rdma-core. Prints the devices' names.
+ * Finds libibverbs like programs that are not linked with it: with dlopen, and with dlvsym and the
+ * versions of rdma-core. Prints the names of the devices.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /*
- * The mistakes of the first hours with verbs, one at a time: the first argument is the device, the
- * second names the mistake. Both queue pairs are of this process, but for "two-processes". What verbs
- * answer is checked here; what a person is told on stderr is for the test that runs this.
+ * Common mistakes with verbs, one at a time. The first argument is the device, the second names the
+ * mistake. Both queue pairs are in this process, except for "two-processes". This program checks what
+ * the verbs return; the test that runs it checks the explanations on stderr.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -20,7 +20,7 @@
 enum { SIZE = 4096, QKEY = 0x11111111, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 						 IBV_ACCESS_REMOTE_READ };
 
-/* Of the addresses of the device: its first IPv4 one, and one of IPv6. */
+/* The GID indices of the device's first IPv4 address and of an IPv6 address. */
 static int v4 = -1, v6 = -1;
 
 static struct ibv_context *context;
@@ -36,7 +36,7 @@ struct end {
 
 static struct end a, b;
 
-/* What the next connection is like; each mistake changes something. */
+/* The attributes of the next connection; each mistake changes some. */
 static struct ibv_qp_attr wanted;
 static int cqe = 16, region_rights = RIGHTS, psn_of_b = 7, retries = 7;
 static enum ibv_qp_type type_of_b = IBV_QPT_RC;
@@ -141,7 +141,7 @@ static int receive(struct end *e, uint32_t length)
 static struct ibv_sge own;
 static struct ibv_send_wr request;
 
-/* A request of `a` of all of its memory; mistakes change it before it is posted. */
+/* A request of `a` with all of its memory; mistakes change it before it is posted. */
 static void prepare(enum ibv_wr_opcode opcode)
 {
 	own = (struct ibv_sge){ .addr = (uintptr_t)a.memory, .length = 64, .lkey = a.mr->lkey };
@@ -280,7 +280,7 @@ static void queue_full(void)
 
 	connect_both();
 	prepare(IBV_WR_SEND);
-	/* Nobody receives: none of them completes. */
+ /* No receive is posted, so none of them completes. */
 	while ((error = post()) == 0)
 		posted++;
 	CHECK(error == ENOMEM && posted == 4);
@@ -294,7 +294,7 @@ static void rnr(void)
 	write_that_fails(IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-/* Waits for a receive that never comes: until it is killed. */
+/* Waits for a receive that never comes, until it is killed. */
 static void rnr_for_ever(void)
 {
 	connect_both();
@@ -309,7 +309,7 @@ static void rkey(void)
 	request.wr.rdma.rkey ^= 0x5a5a5a00;
 	CHECK(receive(&b, 8) == 0);
 	write_that_fails(IBV_WC_REM_ACCESS_ERR);
-	/* And what that did to the rest. */
+ /* The other requests are flushed. */
 	CHECK(post() == 0);
 	expect(&a, IBV_WC_WR_FLUSH_ERR);
 	expect(&b, IBV_WC_WR_FLUSH_ERR);
@@ -436,14 +436,14 @@ static void service(void)
 
 static void no_answer(void)
 {
-	/* Nobody has this address of the documentation's. */
+ /* This is an address for documentation, which no host has. */
 	inet_pton(AF_INET6, "::ffff:10.9.0.99", &wanted.ah_attr.grh.dgid);
 	connect_both();
 	prepare(IBV_WR_SEND);
 	write_that_fails(IBV_WC_RETRY_EXC_ERR);
 }
 
-/* Tells a number that is one of this process, but of no queue pair. */
+/* Uses a number in this process's block that no queue pair has. */
 static void dest_qpn(void)
 {
 	make(&a, IBV_QPT_RC);
@@ -458,7 +458,7 @@ static void dest_qpn(void)
 
 static void not_ready(void)
 {
-	/* 67 ms: so long that it is seen not to be a peer that is just getting ready. */
+ /* 67 ms: long enough that the peer is not taken for one that is just getting ready. */
 	wanted.timeout = 14;
 	make(&a, IBV_QPT_RC);
 	make(&b, IBV_QPT_RC);
@@ -487,7 +487,7 @@ static void datagram(uint32_t qkey, uint32_t room, int with_ah)
 	expect(&a, IBV_WC_SUCCESS);
 }
 
-/* Datagrams are lost without a word to anybody: until it is killed. */
+/* Sends datagrams that are lost silently, until it is killed. */
 static void wait_for_ever(void)
 {
 	expect(&b, IBV_WC_SUCCESS);
@@ -525,7 +525,7 @@ static void datagram_room(void)
 	expect(&b, IBV_WC_LOC_LEN_ERR);
 }
 
-/* Sleeps for an event that it has not asked for: until it is killed. */
+/* Sleeps for an event that it has not asked for, until it is killed. */
 static void unarmed(void)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -541,7 +541,7 @@ static void no_address_handle(void)
 	datagram(QKEY, 256, 0);
 }
 
-/* What one process must know of the other's end. */
+/* What one process must know about the other's end. */
 struct about {
 	uint64_t address;
 	uint32_t rkey, qpn;
@@ -575,7 +575,7 @@ static void told_wrong(int sock, int asks, const char *device)
 	CHECK(write(sock, "d", 1) == 1 && read(sock, &ready, 1) == 1);
 }
 
-/* The one thing that needs two processes: who says what. Nothing is open before they part. */
+/* This test needs two processes, to see which of them prints what. Nothing is open before the fork. */
 static int in_two_processes(const char *device)
 {
 	int ends[2], status;

@@ -1,10 +1,10 @@
 /*
- * What programs do with MPI, one after the other: messages around a ring, many at once, collective
- * operations, one-sided ones. Each of sizes that go in one packet, in several and by rendezvous;
- * what arrives is compared byte by byte.
+ * Uses of MPI, one after the other: messages around a ring, many at once, collective and one-sided
+ * operations. Each is done with sizes for one packet, for several, and for rendezvous. Every byte that
+ * arrives is compared.
  *
- * The argument is on how many hosts the ranks must be. The first rank says in one line that all
- * went well; whatever did not ends all ranks, with a line that says what.
+ * The argument is the number of hosts that the ranks must be on. If all is well, the first rank prints
+ * one line. Any error ends all ranks, with a line that says what is wrong.
  */
 
 #include <mpi.h>
@@ -36,7 +36,7 @@ static void *room(size_t size)
 	return memory;
 }
 
-/* Byte `at` of what `from` sends to `to`, `kind` being what is done. */
+/* Byte `at` of the data from rank `from` to rank `to` in the operation `kind`. */
 static unsigned char pattern(int kind, int from, int to, size_t at)
 {
 	return (unsigned char)(kind * 61 + from * 31 + to * 17 + at * 7 + (at >> 8) * 13);
@@ -56,7 +56,7 @@ static void compare(const unsigned char *memory, size_t size, int kind, int from
 			  at, memory[at], pattern(kind, from, to, at));
 }
 
-/* Each to its right neighbour, at the same time. */
+/* Each rank sends to its right neighbour, all at the same time. */
 static void ring(void)
 {
 	unsigned char *out = room(LARGEST), *in = room(LARGEST);
@@ -77,7 +77,7 @@ static void ring(void)
 	free(in);
 }
 
-/* Many messages on their way at once, each rank to each other; received in the opposite order. */
+/* Each rank has many outstanding messages to each other rank; they are received in the opposite order. */
 static void crowd(void)
 {
 	enum { EACH = 32 };
@@ -183,14 +183,14 @@ static void one_sided(void)
 		for (int peer = 0; peer < ranks; peer++) {
 			fill(memory, size, 5 + i, rank, peer);
 			MPI_Put(memory, size, MPI_BYTE, peer, rank * LARGEST, size, MPI_BYTE, win);
-			/* What is put may only be written again after that. */
+   /* Only after that may the source of the put be written again. */
 			MPI_Win_fence(0, win);
 		}
 		for (int peer = 0; peer < ranks; peer++)
 			compare(window + peer * LARGEST, size, 5 + i, peer, rank);
 		MPI_Win_fence(0, win);
 		for (int peer = 0; peer < ranks; peer++) {
-			/* What the rank beyond has put there. */
+   /* The data that the left neighbour has put there. */
 			int third = (peer + 1) % ranks;
 			memset(memory, 0, size);
 			MPI_Get(memory, size, MPI_BYTE, peer, third * LARGEST, size, MPI_BYTE, win);
@@ -238,7 +238,7 @@ static void accumulate(void)
 	for (int at = 0; at < DRAWS * ranks; at++)
 		CHECK(all[at] == 1, "ticket %d was drawn %d times", at, all[at]);
 
-	/* Who finds nothing at a place of the last rank's writes its number there: it is one. */
+ /* A rank that finds a place of the last rank empty writes its number there. Only one may succeed. */
 	int64_t nothing = 0, mine = rank + 1, found;
 	int winners = 0, won;
 	MPI_Win_lock(MPI_LOCK_SHARED, ranks - 1, 0, win);

@@ -1,6 +1,6 @@
 /*
- * Threads that sleep in ibv_get_cq_event, ibv_get_async_event and rdma_get_cm_event: while another
- * thread destroys what they sleep in, and when signals come. The device is the first argument.
+ * Threads that sleep in ibv_get_cq_event, ibv_get_async_event and rdma_get_cm_event while another
+ * thread destroys the object, or while signals come. The device is the first argument.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,7 +49,7 @@ static void *get_cm_event(void *channel)
 	return (void *)(long)(result ? errno : 0);
 }
 
-/* The calls, what they sleep in, and the threads that do. */
+/* The calls, their objects, and the threads. */
 enum { CALLS = 3 };
 static void *(*const calls[CALLS])(void *) = { get_cq_event, get_async_event, get_cm_event };
 static void *objects[CALLS];
@@ -68,7 +68,7 @@ static void still_asleep(void)
 		CHECK(pthread_tryjoin_np(threads[i], NULL) == EBUSY);
 }
 
-/* Sends SIGUSR1 until its handler has run `times` times more. */
+/* Sends SIGUSR1 until its handler has run `times` more times. */
 static void interrupt(pthread_t thread, int times)
 {
 	for (int before = handled; handled < before + times; usleep(1000))
@@ -90,7 +90,7 @@ static void *ends(pthread_t thread)
 	return result;
 }
 
-/* Sends SIGUSR1 until the thread has ended; what it returned. */
+/* Sends SIGUSR1 until the thread has ended. Returns what the thread returned. */
 static void *ends_by_signal(pthread_t thread)
 {
 	void *result;
@@ -131,15 +131,15 @@ int main(int count, char **arguments)
 	for (int i = 0; i < CALLS; i++)
 		CHECK(ends_by_signal(threads[i]) == (void *)EINTR);
 
-	/* What they sleep in is destroyed: they sleep on, can be cancelled, and touch nothing. */
+ /* After the objects are destroyed, the threads sleep on, can be cancelled, and touch nothing. */
 	fall_asleep();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0);
 	CHECK(ibv_close_device(context) == 0);
 	rdma_destroy_event_channel(cm);
-	/* Whose memory that was now belongs to others. */
+ /* Other allocations now use the memory of the destroyed objects. */
 	for (int i = 0; i < 100; i++)
 		memset(malloc(64 + 16 * i), 0xff, 64 + 16 * i);
-	/* A line on stdin says that the explanations have come. */
+ /* Wait for a line on stdin, which says that the explanations have come. */
 	CHECK(getchar() == '\n');
 	still_asleep();
 	for (int i = 0; i < CALLS; i++)

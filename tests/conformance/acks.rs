@@ -222,7 +222,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .given(rc().retry_cnt(2))
             .post_write(1, 8)
             .packets([naked(0, NakCode::PsnSequenceError), naked(0, NakCode::PsnSequenceError)])
-            // It gives the peer time before it sends a third time.
+            // The requester pauses before it sends a third time.
             .wait(Duration::from_millis(1))
             .packets([naked(0, NakCode::PsnSequenceError)])
             .completes([failed(1, Status::RetryExceeded)])

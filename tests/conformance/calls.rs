@@ -1,5 +1,5 @@
-//! Calls of verbs where the specification and the providers of rdma-core differ, or the specification
-//! says nothing: which of them is followed. The calls themselves are tried by `tests/c/abi.c`.
+//! Verbs calls for which the specification and the providers of rdma-core differ, or the specification
+//! says nothing, and what is done here. `tests/c/abi.c` tests the calls.
 
 /// One difference.
 pub(crate) struct Call {

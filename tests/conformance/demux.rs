@@ -1,4 +1,4 @@
-//! Packets for somebody else, or from somebody else. IBTA 9.6.1, A17.
+//! Packets to another queue pair or from another peer. IBTA 9.6.1, A17.
 
 use crate::dsl::*;
 

@@ -1,4 +1,4 @@
-//! Memory windows and who takes them back; ATOMIC WRITE and FLUSH. IBTA 10.6.7, 9.4.1.1, annex A19.
+//! Memory windows and their invalidation; ATOMIC WRITE and FLUSH. IBTA 10.6.7, 9.4.1.1, annex A19.
 
 use crate::dsl::world::{LOCAL, SOURCE};
 use crate::dsl::*;
@@ -10,7 +10,7 @@ const FLUSHES: Access = Access::REMOTE_READ
 const LEN: u64 = 256;
 /// FLUSH of a range to global visibility.
 const GLOBAL: u32 = 0x1;
-/// The same of the whole region.
+/// FLUSH of the whole region to global visibility.
 const GLOBAL_WHOLE: u32 = 0x11;
 
 pub(crate) fn cases() -> Vec<Case> {

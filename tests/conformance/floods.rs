@@ -1,4 +1,4 @@
-//! The same again and again: what a flood costs is bounded, and the connection outlives it.
+//! Floods of the same packet: their cost is bounded, and the connection survives.
 
 use std::time::Duration;
 

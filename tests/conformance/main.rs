@@ -1,6 +1,6 @@
-//! The catalogue of hostile packets: what a queue pair must do with whatever a network, a broken
-//! peer or an enemy can send it. One file an area; `dsl` is the language they are written in, and
-//! `docs/conformance.md` the same in words.
+//! The catalogue of hostile packets: what a queue pair must do with anything that a network, a broken
+//! peer or an enemy can send. Each area has a file. `dsl` is the language of the cases, and
+//! `docs/conformance.md` is the catalogue in words.
 //!
 //! `CONFORMANCE=text` runs only the cases whose name contains the text.
 

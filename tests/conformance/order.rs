@@ -1,4 +1,5 @@
-//! Opcodes where they do not belong. IBTA 9.7.4.1 (opcode sequence), 9.7.4.1 (opcode), 9.9.3.
+//! Opcodes out of sequence, and invalid opcodes. IBTA 9.7.4.1 (opcode sequence), 9.7.4.1 (opcode),
+//! 9.9.3.
 
 use crate::dsl::*;
 

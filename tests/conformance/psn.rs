@@ -1,4 +1,4 @@
-//! PSNs that are not the expected one: gaps and duplicates. IBTA 9.7.1, 9.7.4.1 (PSN), 9.7.5.1.
+//! Unexpected PSNs: gaps and duplicates. IBTA 9.7.1, 9.7.4.1 (PSN), 9.7.5.1.
 
 use crate::dsl::*;
 

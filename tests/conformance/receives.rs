@@ -1,4 +1,4 @@
-//! Messages that find no receive, one that is too small, or one of a shared queue.
+//! Messages that find no receive, a receive that is too small, or a receive of a shared queue.
 //! IBTA 9.7.4.1 (resources), 9.7.5.2.8, 10.2.9.
 
 use crate::dsl::*;

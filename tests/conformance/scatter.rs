@@ -1,5 +1,6 @@
-//! Messages of several packets into lists of several elements: where the two kinds of boundary meet,
-//! and elements that may not be used. IBTA 10.6.6, 9.7.4.1 (local operation), 9.8.2.2, 11.4.1.
+//! Messages of several packets into lists of several elements: packet boundaries at and beside element
+//! boundaries, and elements that may not be used. IBTA 10.6.6, 9.7.4.1 (local operation), 9.8.2.2,
+//! 11.4.1.
 
 use crate::dsl::*;
 

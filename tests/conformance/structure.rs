@@ -1,4 +1,4 @@
-//! Packets that are not packets, or say something about themselves that is not so. IBTA 9.2, 9.6.1.
+//! Malformed packets, and packets with contradictory fields. IBTA 9.2, 9.6.1.
 
 use crate::dsl::*;
 

@@ -1,5 +1,5 @@
-//! Extended reliable connection: requests that name a shared queue of the target's domain. The rest
-//! is as for RC. IBTA annex A14. Kernel rxe has no XRC: nothing deviates.
+//! Extended reliable connection: requests that name a shared queue of the target's domain. Everything
+//! else is as for RC. IBTA annex A14. Kernel rxe has no XRC, so there are no deviations.
 
 use crate::dsl::world::LOCAL;
 use crate::dsl::*;
@@ -149,7 +149,7 @@ fn reserved(name: &'static str, opcode: u8) -> Case {
         .note("as for RC; receives stay in their shared queue")
 }
 
-/// Requests to an initiator, which takes none.
+/// Requests to an initiator, which accepts none.
 fn requests() -> Vec<Case> {
     let deaf = |name, packet: Pkt| {
         case(name, "A14 (initiator)")
@@ -172,7 +172,7 @@ fn reserved_opcode() -> Pkt {
     send(Opcode::XRC_SEND_ONLY, 0, 8).opcode_byte(0xbf)
 }
 
-/// Answers to an initiator: as for RC, of which these are the first of each kind.
+/// Answers to an initiator, one of each kind. They are handled as for RC.
 fn answers() -> Vec<Case> {
     let ini = |name, rule| case(name, rule).given(initiator());
     let refused = |name, code, status| {

@@ -1,15 +1,15 @@
-//! Captures of other people's devices. They are not part of the project: where they are absent, tests
-//! say that they were skipped.
+//! Captures of other people's devices. They are not part of the project: without them, tests say that
+//! they were skipped.
 
 use std::env;
 use std::path::PathBuf;
 
-/// A text file; `None`, and a line that says so for `test`, where it is not.
+/// A text file. If it does not exist, prints that `test` is skipped and returns `None`.
 pub fn read(test: &str, file: &str) -> Option<String> {
     Some(String::from_utf8(read_bytes(test, file)?).expect("the vectors are text"))
 }
 
-/// A file; `None`, and a line that says so for `test`, where it is not.
+/// A file. If it does not exist, prints that `test` is skipped and returns `None`.
 pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
     let path = directory().join(file);
     let bytes = std::fs::read(&path).ok();
@@ -20,7 +20,7 @@ pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
     bytes
 }
 
-/// Where they are: `$RXE_CAPTURES`, or `shared/captures` beside the checkout.
+/// The directory of the captures: `$RXE_CAPTURES`, or `shared/captures` beside the checkout.
 fn directory() -> PathBuf {
     match env::var_os("RXE_CAPTURES") {
         Some(dir) if !dir.is_empty() => dir.into(),
@@ -28,7 +28,7 @@ fn directory() -> PathBuf {
     }
 }
 
-/// The rows of a table but its heading, each as its columns.
+/// The rows of a table without its heading, as columns.
 pub fn rows_of(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect())
 }

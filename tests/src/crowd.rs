@@ -1,5 +1,5 @@
-//! Two engines with any number of queue pairs between them, for what depends on that number: memory
-//! and time.
+//! Two engines with any number of queue pairs between them, to measure how memory and time depend on
+//! that number.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -36,10 +36,10 @@ struct End {
 }
 
 impl Crowd {
-    /// So many connections, with queues of these sizes.
+    /// A crowd of `connections` connections, with queues of these sizes.
     ///
     /// # Panics
-    /// If the engine does not let them be made.
+    /// If they can not be made.
     pub fn new(connections: u32, cap: QpCap) -> Self {
         let address = |end: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, end + 1));
         let ends = [0, 1].map(|end| {
@@ -74,11 +74,11 @@ impl Crowd {
         Self { ends, now: Time::from_nanos(1), batch: TxBatch::new(TxLimits::default()) }
     }
 
-    /// Sends 8 bytes on each of these connections at once, by SEND or by WRITE, and carries packets
-    /// until all have completed.
+    /// Sends 8 bytes on each of these connections at the same time, by SEND or by WRITE, and carries
+    /// packets until all have completed.
     ///
     /// # Panics
-    /// If they do not.
+    /// If one does not complete.
     pub fn exchange(&mut self, connections: impl Iterator<Item = usize>, write: bool) {
         let sge = Sge { addr: BASE, length: 8, lkey: KEY };
         let mut left = 0;

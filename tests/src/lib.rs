@@ -1,4 +1,4 @@
-//! Shared pieces of the outer tests.
+//! Code that the outer tests share.
 
 pub mod captures;
 pub mod crowd;
@@ -8,10 +8,10 @@ pub mod sim;
 
 use std::io::Write;
 
-/// Says that a test could not run here, where the test runner counts it: on the real stdout, which
-/// the harness does not swallow.
+/// Prints that a test could not run. It writes to the real stdout, which the harness does not capture,
+/// so that the test runner can count it.
 pub fn skip(test: &str, why: &str) {
     let mut stdout = std::io::stdout().lock();
-    // The harness has begun a line of its own.
+    // The harness has already begun a line.
     let _ = writeln!(stdout, "\nSKIPPED: {test}: {why}");
 }

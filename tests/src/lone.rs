@@ -1,4 +1,4 @@
-//! One engine alone: a test hands it packets and looks at what it says and does.
+//! One engine alone: a test gives it packets and checks its packets, completions and events.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use rxe_core::wire::{
 pub use crate::sim::memory::{ALL, PD};
 use crate::sim::world::bring_to_rts;
 
-/// Where a queue pair is: address and number.
+/// The address and the number of a queue pair.
 pub type Place = (IpAddr, u32);
 
-/// One engine with one queue pair in RTS, of RC or XRC, and nobody at the other end.
+/// One engine with one queue pair in RTS, of RC or XRC, without a peer.
 #[derive(Debug)]
 pub struct End {
     /// The engine.
     pub engine: Engine,
     /// Its memory.
     pub memory: Arc<Memory>,
-    /// Where sends and receives complete.
+    /// The completion queue of sends and receives.
     pub cq: Arc<CompletionQueue>,
     /// The queue pair.
     pub qp: Arc<QpHandle>,
     /// The shared receive queue that a target of XRC has.
     pub srq: Option<Arc<SharedReceiveQueue>>,
-    /// What time it is.
+    /// The present time.
     pub now: Time,
     peer: Place,
     attr: QpAttr,
 }
 
 impl End {
-    /// One of RC. `psns`: where it begins to send and to expect.
+    /// An RC queue pair. `psns`: the first PSNs that it sends and expects.
     pub fn new(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
         Self::of(QpType::Rc, None, own, peer, mtu, psns)
     }
@@ -89,10 +89,10 @@ impl End {
         Self { engine, memory, cq, qp, srq, now, peer, attr }
     }
 
-    /// Begins anew with a fresh queue pair of the same number.
+    /// Replaces the queue pair by a new one with the same number.
     ///
     /// # Panics
-    /// If the engine does not let it.
+    /// If that fails.
     pub fn renew(&mut self) {
         let qpn = self.qp.qpn();
         assert_eq!(self.engine.destroy_qp(qpn), Ok(()));
@@ -102,10 +102,10 @@ impl End {
         bring_up(&mut self.engine, self.now, service, qpn, self.attr);
     }
 
-    /// Registers memory under this key, with all rights.
+    /// Registers memory with this key and all rights.
     ///
     /// # Panics
-    /// If it can not be.
+    /// If that fails.
     pub fn register(&self, key: Key, start: u64, len: usize) -> Buffer {
         let buffer = Buffer::zeroed(len);
         let got = self.memory.register(PD, buffer.clone(), start, ALL, || key.value());
@@ -116,7 +116,7 @@ impl End {
     /// Posts a send request.
     ///
     /// # Panics
-    /// If it is not taken.
+    /// If it is refused.
     pub fn send(&self, op: SendOp, sge: Sge) {
         let payload = Payload::Sges([sge].into_iter().collect());
         let flags = SendFlags::SIGNALED;
@@ -127,7 +127,7 @@ impl End {
     /// Posts a receive.
     ///
     /// # Panics
-    /// If it is not taken.
+    /// If it is refused.
     pub fn receive(&self, id: u64, sge: Sge) {
         let sges = [sge].into_iter().collect();
         self.post_recv(RecvRequest { id, sges });
@@ -136,7 +136,7 @@ impl End {
     /// Posts a receive, to the shared queue if there is one.
     ///
     /// # Panics
-    /// If it is not taken.
+    /// If it is refused.
     pub fn post_recv(&self, request: RecvRequest) {
         let done = match &self.srq {
             Some(srq) => srq.post_recv(request),
@@ -145,12 +145,12 @@ impl End {
         done.expect("there is room");
     }
 
-    /// A packet arrives.
+    /// Delivers a packet to the engine.
     pub fn take(&mut self, said: &Said) {
         self.engine.handle_frame(self.now, &Frame::single(said.net, &said.bytes));
     }
 
-    /// What it has to say now.
+    /// Takes the packets that it sends now.
     pub fn sent(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         let mut batch = TxBatch::new(TxLimits::default());
@@ -167,23 +167,23 @@ impl End {
         }
     }
 
-    /// The requests that have ended.
+    /// Takes the completions.
     pub fn completions(&self) -> Vec<Completion> {
         std::iter::from_fn(|| self.cq.poll()).collect()
     }
 
-    /// What has happened.
+    /// Takes the events.
     pub fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.engine.poll_event()).collect()
     }
 
-    /// The headers of a packet from the peer.
+    /// The network header of packets from the peer.
     pub fn from_peer(&self) -> NetHeader {
         let own = self.engine.config().gids[0].to_ip();
         NetHeader::outgoing(self.peer.0, own, 0xc123)
     }
 
-    /// A packet from the peer, its ICRC right.
+    /// A packet from the peer, with a right ICRC.
     pub fn said(&self, repr: &PacketRepr<'_>) -> Said {
         Said::new(self.from_peer(), repr)
     }
@@ -211,7 +211,7 @@ fn init(
     }
 }
 
-/// From RESET to RTS, each step with what the service needs for it.
+/// Brings a queue pair from RESET to RTS, with the attributes that its service needs.
 fn bring_up(engine: &mut Engine, now: Time, service: QpType, qpn: Qpn, mut attr: QpAttr) {
     let awaits = AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
     let answers = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
@@ -242,26 +242,26 @@ pub struct Said {
 }
 
 impl Said {
-    /// A packet, its ICRC right.
+    /// A packet with a right ICRC.
     pub fn new(net: NetHeader, repr: &PacketRepr<'_>) -> Self {
         let mut bytes = Vec::new();
         emit::repr(&net, &mut bytes, repr);
         Self { net, bytes }
     }
 
-    /// The packet.
+    /// Parses the packet.
     ///
     /// # Panics
-    /// If it is not well formed.
+    /// If it is malformed.
     pub fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.bytes).expect("each is well formed")
     }
 }
 
-/// What the specification fixes of it.
+/// The fields of a packet that the specification determines.
 ///
 /// # Panics
-/// If it is not well formed.
+/// If it is malformed.
 pub fn told(said: &Said) -> Told {
     let packet = said.packet();
     let mut ext = packet.ext();
@@ -281,16 +281,16 @@ pub fn told(said: &Said) -> Told {
     }
 }
 
-/// A packet without what the specification leaves to its sender.
+/// A packet without the fields that the specification leaves to its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Its opcode.
     pub opcode: Opcode,
-    /// For whom.
+    /// Its destination queue pair.
     pub dest_qp: Qpn,
-    /// Its number.
+    /// Its PSN.
     pub psn: Psn,
-    /// Whether it wakes.
+    /// Whether it is solicited.
     pub solicited: bool,
     /// Extension headers, without credits.
     pub ext: Ext,

@@ -1,4 +1,4 @@
-//! What is kept of what peers send, and what a queue pair costs, counted in bytes allocated.
+//! The memory that peers can make an engine use, and that of a queue pair, in allocated bytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ use rxe_tests::sim::rng::Rng;
 
 /// Bytes allocated and not freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// One test at a time, so that each counts its own.
+/// One test runs at a time, so that each counts only its own bytes.
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Counting;
@@ -54,7 +54,7 @@ fn growth<R>(f: impl FnOnce() -> R) -> (usize, R) {
 fn an_idle_queue_pair_costs_what_the_documents_say() {
     const MANY: usize = 500;
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
-    // Both ends, so half of it each.
+    // This counts both ends; each has half of it.
     let cost = |wr: u32| {
         let cap = QpCap { max_send_wr: wr, max_recv_wr: wr, ..QpCap::default() };
         let (one, _one) = growth(|| Crowd::new(1, cap));
@@ -64,7 +64,7 @@ fn an_idle_queue_pair_costs_what_the_documents_say() {
         ((all - one) / (2 * MANY), (all - one + used) / (2 * MANY))
     };
     let (least, used) = cost(1);
-    // A ring has as many places as the next power of two.
+    // The number of places of a ring is rounded up to a power of two.
     let (more, _) = cost(128);
     let place = (more - least) / 127;
     println!("{least} bytes, {used} once used, {place} for a place of both queues");
@@ -80,7 +80,7 @@ const START: Psn = Psn::new(0x1000);
 const ANSWERS: Psn = Psn::new(0x2000);
 const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x7000_0000_0000;
-/// `End` lets a peer have so many READs and atomics outstanding.
+/// How many outstanding READs and atomics `End` accepts.
 const READS: u8 = 16;
 
 fn ext(info: &OpInfo, len: u32) -> Ext {
@@ -171,7 +171,7 @@ fn no_flood_makes_an_engine_keep_more_than_its_bound() {
         let mut rng = Rng::new(1);
         let mut end = End::new(OWN, PEER, Mtu::M256, (ANSWERS, START));
         let _memory = end.register(KEY, BASE, 4096);
-        // One of the program's own is outstanding.
+        // One request of the program is outstanding.
         let remote = Remote { addr: 0, rkey: KEY };
         end.send(SendOp::Read { remote }, Sge { addr: BASE, length: 8, lkey: KEY });
         end.sent();
@@ -200,7 +200,7 @@ fn strangers_fill_no_more_than_a_listeners_backlog_and_the_outbox() {
     let flood = |number: u32| {
         let remote = Gid::from(IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 | number)));
         let route = Route { local, remote, traffic_class: 0 };
-        // Every other one asks for something that nobody serves, and is refused.
+        // Every other request is for a service without a listener, and is refused.
         let service_id = service_id + u64::from(number % 2);
         let req = Req { local_comm_id: number, service_id, path_mtu: 3, ..Req::default() };
         (route, Message::Req(req).emit(u64::from(number)))
@@ -214,7 +214,7 @@ fn strangers_fill_no_more_than_a_listeners_backlog_and_the_outbox() {
     });
     println!("{grown} bytes, {} connections", manager.len());
     assert_eq!(manager.len(), BACKLOG);
-    // Of a request its 256 bytes are kept, and some hundred more; of an answer about as much. The
-    // outbox grows by doubling.
+    // A request uses its 256 bytes and some hundred more; an answer about as much. The outbox grows by
+    // doubling.
     assert!(grown <= BACKLOG * 2048 + MAX_OUTBOX * 2 * (LEN + 64), "{grown} bytes are kept");
 }

@@ -1,5 +1,5 @@
-//! Frames that other people's devices sent: each is decoded, its ICRC verified, and put together
-//! again byte for byte; damage to any covered bit is noticed, to any other is not.
+//! Frames of other people's devices. Each is decoded, its ICRC is verified, and it is emitted again
+//! byte for byte. Damage to any covered bit is noticed; damage to other bits is not.
 //!
 //! The captures are not part of the project. Without them the tests say that they were skipped.
 
@@ -9,7 +9,7 @@ use rxe_core::wire::{
 };
 use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
 
-/// A RoCEv2 frame and where it is from.
+/// A RoCEv2 frame and its source.
 struct Sample {
     name: String,
     frame: Vec<u8>,
@@ -74,7 +74,7 @@ fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
     }
 }
 
-/// What a device that sees whole frames does with one.
+/// Handles a frame as a device does that sees whole frames.
 fn receive(frame: &[u8]) -> Result<(), DropReason> {
     let arrived = parse_ethernet(frame)?.1.frame()?;
     Packet::parse(arrived.payload)?;
@@ -99,7 +99,7 @@ fn vectors_are_what_their_labels_say() {
     assert_eq!(rows, 73);
 }
 
-/// The name of an opcode as the vectors label it, in the specification's words.
+/// Converts the label of an opcode in the vectors to the specification's name.
 fn ours(label: &str) -> &str {
     match label {
         "CNP" => "CNP",
@@ -150,7 +150,7 @@ fn the_connectx_conversation_reads_as_it_happened() {
     assert_eq!((nak.psn(), nak.aeth().unwrap().syndrome), want, "an atomic must be aligned");
 }
 
-/// All RoCEv2 frames there are; `None`, and a line that says so, without the captures.
+/// All RoCEv2 frames. Without the captures, prints that the test is skipped and returns `None`.
 fn samples(test: &str) -> Option<Vec<Sample>> {
     let text = read(test, "vectors.tsv")?;
     let capture = read_bytes(test, "mlx5-read-cas.pcap")?;

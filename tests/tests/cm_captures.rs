@@ -1,5 +1,5 @@
-//! What kernels say to each other about connections: every message is read, its fields make sense,
-//! and emitting it again gives the same bytes.
+//! Messages of kernels that connect: every message is parsed, its fields are plausible, and it is
+//! emitted again as the same bytes.
 
 use std::fs;
 use std::net::IpAddr;

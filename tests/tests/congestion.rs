@@ -1,6 +1,6 @@
-//! Two senders, one bottleneck: what notifications do for the queue of a switch that marks, beside
-//! one that only drops. In virtual time, so the numbers are the same each time; docs/performance.md
-//! has them.
+//! Two senders at one bottleneck: the queue of a switch that marks, with notifications, compared with
+//! that of a switch that only drops. The test runs in virtual time, so its numbers are always the same;
+//! docs/performance.md has them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,9 +12,10 @@ use rxe_tests::lone::{End, Place, Said};
 
 /// Every link carries 10 Gbit/s.
 const BYTES_A_MICROSECOND: usize = 1250;
-/// From a sender to the switch, from the switch to a receiver, and half of the way back.
+/// The delay in microseconds from a sender to the switch, from the switch to a receiver, and half of
+/// the way back.
 const DELAY: u64 = 2;
-/// What the switch can hold, and above which it marks.
+/// The bytes that the switch can queue, and the threshold above which it marks.
 const CAPACITY: usize = 150_000;
 const THRESHOLD: usize = 40_000;
 /// Ethernet, IP and UDP around a packet, and the gap after it.
@@ -24,7 +25,7 @@ const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x10_0000;
 const MESSAGE: u32 = 65_536;
 
-/// A packet, and when it is at the end of its way.
+/// A packet, and the time when it arrives.
 type Sent = (u64, Said);
 
 /// One sender and its receiver.
@@ -69,7 +70,8 @@ impl Flow {
         }
     }
 
-    /// The sender's microsecond: it always has something to send, and sends as its link lets it.
+    /// Lets the sender work for a microsecond. It always has something to send, and sends as fast as its
+    /// link allows.
     fn send(&mut self, now: u64) {
         self.sender.now = Time::from_nanos(now * 1000);
         while self.back.front().is_some_and(|(at, _)| *at <= now) {
@@ -110,7 +112,7 @@ impl Flow {
     }
 }
 
-/// What a link carries in a microsecond; what it has no time for it keeps as credit.
+/// Carries packets over a link for a microsecond. Time that is not enough for a packet stays as credit.
 fn carry(queue: &mut VecDeque<Said>, credit: &mut usize, mut sink: impl FnMut(Said)) {
     *credit += BYTES_A_MICROSECOND;
     while let Some(said) = queue.front() {
@@ -121,11 +123,11 @@ fn carry(queue: &mut VecDeque<Said>, credit: &mut usize, mut sink: impl FnMut(Sa
         *credit -= size;
         sink(queue.pop_front().expect("just seen"));
     }
-    // A link can not save up.
+    // An idle link collects no credit.
     *credit = 0;
 }
 
-/// What the switch saw.
+/// The statistics of the switch.
 #[derive(Debug, Default)]
 struct Seen {
     mean_queue: usize,
@@ -138,14 +140,14 @@ struct Seen {
 }
 
 impl Seen {
-    /// Of what the link could carry, in percent.
+    /// The goodput, in percent of the link's rate.
     fn goodput(&self, micros: u64) -> u64 {
         let bytes = self.done.iter().sum::<u64>() * u64::from(MESSAGE);
         bytes * 100 / (micros * BYTES_A_MICROSECOND as u64)
     }
 }
 
-/// 100 ms, of which the first 10 do not count.
+/// Runs for 100 ms; the first 10 ms do not count.
 fn run(marks: bool) -> (Seen, u64) {
     const WARM: u64 = 10_000;
     const END: u64 = 100_000;
@@ -177,7 +179,7 @@ fn run(marks: bool) -> (Seen, u64) {
                     seen.marked += 1;
                     said.net = NetHeader { tos: said.net.tos | 0b11, ..said.net };
                 } else if !marks {
-                    // A network that knows nothing of it, and peers that do not take part.
+                    // The network does not mark, and the peers do not take part.
                     said.net = NetHeader { tos: said.net.tos & !0b11, ..said.net };
                 }
                 queued += size;

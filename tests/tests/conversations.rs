@@ -1,11 +1,11 @@
-//! Conversations of other people's adapters, played again with this engine in the place of one of
-//! the two: it must say what the hardware said.
+//! Replays captures of other people's adapters, with this engine in the place of one end. It must send
+//! what the hardware sent.
 //!
-//! Compared is what the specification fixes: opcode, PSN, destination QP, MSN, kind of syndrome, the
-//! value that an atomic found, READ data, immediate data, payload and pad. Not compared is what it
-//! leaves to the sender: credits (ConnectX sends 0, Huawei's adapter counts them), MigReq and the
-//! reserved bits, IP identification, type of service and time to live, the UDP source port, and when
-//! a requester asks for an acknowledgement.
+//! The fields that the specification determines are compared: opcode, PSN, destination QP, MSN, kind of
+//! syndrome, the value of an atomic, READ data, immediate data, payload and pad. Fields that it leaves
+//! to the sender are not: credits (ConnectX sends 0, Huawei's adapter counts them), MigReq and the
+//! reserved bits, IP identification, type of service and time to live, the UDP source port, and when a
+//! requester asks for an acknowledgement.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,14 +17,14 @@ use rxe_core::wire::{NakCode, OpKind, Opcode, Syndrome};
 use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
 use rxe_tests::lone::{End, Place, Said, told};
 
-/// Of ConnectX's two ends, the one that answers, and the one that asks.
+/// The two ends of ConnectX: the responder and the requester.
 const CX_RESPONDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 12)), 0x1f0);
 const CX_REQUESTER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 13)), 0x366);
 /// The words of the responder's device memory that masked atomics work on, and the region READ from.
 const CX_LOCKS: Key = Key::new(0x2521);
 const CX_TABLE: Key = Key::new(0x2a583);
 
-/// Of Huawei's two ends, the one that receives, and the one that sends.
+/// The two ends of Huawei: the receiver and the sender.
 const HW_RECEIVER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 70, 4)), 0x45);
 const HW_SENDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 70, 6)), 0x48);
 
@@ -37,7 +37,7 @@ fn our_responder_answers_connectx_as_connectx_does() {
     let reads: Vec<_> = talk.iter().filter_map(|t| t.packet().reth()).collect();
     let size = usize::try_from(reads[1].va - reads[0].va).unwrap() + 64;
     let table = end.register(CX_TABLE, reads[0].va, size);
-    // What the READ found was there.
+    // Fill memory with the data that the READ returned.
     let found = talk.iter().find(|t| t.packet().info().kind == OpKind::ReadResponse).unwrap();
     table.span(0, 64).unwrap().write(found.packet().payload()).unwrap();
 
@@ -51,15 +51,15 @@ fn our_responder_answers_connectx_as_connectx_does() {
     let theirs: Vec<_> = theirs.into_iter().map(told).collect();
     assert_eq!(ours, theirs);
     assert_eq!(ours.len(), 5);
-    // The last of their requests, behind the NAK, got no answer from either.
+    // The last requests, behind the NAK, got no answer.
     assert_eq!(end.qp.state(), QpState::Err);
     assert_eq!(locks.span(0, 8).unwrap().load(), Ok(0), "locked and unlocked again");
     assert_eq!(table.span(0, 8).unwrap().load(), Ok(1), "0 was swapped for 1");
 }
 
-/// The request, or where it is a masked COMPARE AND SWAP (opcode 0x18, an extension of ConnectX that
-/// is not in the specification) the plain one that does the same to the words as they were: all of
-/// their other bits are 0.
+/// The request. A masked COMPARE AND SWAP (opcode 0x18, an extension of ConnectX that is not in the
+/// specification) is replaced by the plain one with the same effect: all bits outside the mask are 0 in
+/// this capture.
 fn as_plain(request: &Said) -> Said {
     let packet = request.packet();
     if packet.info().kind != OpKind::MaskedCompareSwap {
@@ -108,7 +108,7 @@ fn our_requester_asks_and_understands_as_connectx_does() {
                 let remote = Remote { addr: atomic.va, rkey: atomic.rkey };
                 SendOp::CompareSwap { remote, compare: atomic.compare, swap: atomic.swap_add }
             }
-            // From here on it is about masked atomics.
+            // The rest of the capture is about masked atomics.
             OpKind::MaskedCompareSwap => break,
             _ => {
                 end.take(theirs);
@@ -189,7 +189,7 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
     assert!(ended.iter().all(|c| c.status == Status::Success));
 }
 
-/// What two ConnectX adapters said over RC.
+/// The packets of two ConnectX adapters over RC.
 fn connectx(test: &str) -> Option<Vec<Said>> {
     let file = read_bytes(test, "mlx5-read-cas.pcap")?;
     let talk = said(pcap_frames(&file).into_iter().map(<[u8]>::to_vec), |qpn| qpn > 1);
@@ -197,7 +197,7 @@ fn connectx(test: &str) -> Option<Vec<Said>> {
     Some(talk)
 }
 
-/// What two Huawei adapters said over RC.
+/// The packets of two Huawei adapters over RC.
 fn huawei(test: &str) -> Option<Vec<Said>> {
     let text = read(test, "vectors.tsv")?;
     let rows = rows_of(&text).filter(|row| row[0].starts_with("oferby"));

@@ -1,4 +1,4 @@
-//! Programs that end as soon as they were told of a message: their peers learn that it has arrived.
+//! Programs that end as soon as they have seen a message: the message must still be acknowledged.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::alone;
 use xtask::c::Compiled;
 use xtask::or_skip;
 
-/// Runs `tests/c/ends.c` for each way to end, after a ping-pong of some rounds and without one.
+/// Runs `tests/c/ends.c` for each way to end, with and without a ping-pong of some rounds before.
 fn all_end_well(rxe_run: &str, ways: &[&str]) {
     let Some(c) = or_skip(Compiled::new(&["tests/c/ends.c"])) else { return };
     let program = c.path("tests/c/ends.c").display().to_string();
@@ -25,7 +25,7 @@ fn all_end_well(rxe_run: &str, ways: &[&str]) {
     assert_eq!(said, "", "{rxe_run}");
 }
 
-/// Ways to end that a library can see, or that run exit handlers.
+/// Ways to end that the library notices, or that run exit handlers.
 const SEEN: [&str; 12] = [
     "return",
     // While other threads poll.
@@ -41,7 +41,7 @@ const SEEN: [&str; 12] = [
     "execl",
     "execlp",
 ];
-/// Ways to end that no code of the process can see.
+/// Ways to end that no code of the process notices.
 const UNSEEN: [&str; 2] = ["SIGKILL", "SIGTERM"];
 
 #[test]

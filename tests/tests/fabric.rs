@@ -19,7 +19,7 @@ fn fi_info_lists_the_devices() {
         });
         assert!(entry.is_some(), "{domain} {kind}: {out}");
     }
-    // Who asks for the first gets one that leads to other hosts.
+    // The first device is one that leads to other hosts.
     let verbs = out.find("domain: rxe_").map(|at| &out[at..]);
     assert!(verbs.is_some_and(|first| first.starts_with("domain: rxe_veth0")), "{out}");
 }
@@ -60,12 +60,12 @@ fn datagrams() {
     pingpong("-p verbs -e dgram -c -I 5 -S all", Where::OneAddress);
 }
 
-/// All sizes that the endpoint takes (-S all), every byte compared (-c). Datagrams go from GID 0, the
-/// link-local address, which can not be used at once.
+/// Runs fi_pingpong with all sizes that the endpoint supports (-S all), and compares every byte (-c).
+/// Datagrams use GID 0, the link-local address, which is not usable at once.
 ///
-/// libfabric 1.17's rdm endpoint, when it hears that the peer has gone before it has looked at the
-/// peer's last message, closes the connection and then posts a receive to what it has closed: on a
-/// busy machine one end may crash when all is done. Then it is tried again.
+/// The rdm endpoint of libfabric 1.17 has a bug: if it learns that the peer has left before it has read
+/// the peer's last message, it closes the connection and then posts a receive to it. So on a busy
+/// machine one end may crash at the end. Then the test runs it again.
 #[track_caller]
 fn pingpong(options: &str, place: Where) {
     let name = format!("fi_pingpong {options} ({place:?})");
@@ -148,9 +148,9 @@ fn without_lids_a_program_that_knows_nothing_else_hears_why_it_is_refused() {
 const FAR: &str = "ip netns exec far";
 const HERE: &str = "";
 
-/// Tests of a second each, with `run`'s options at both ends. By rdma_cm qperf's server tells its
-/// client the port before it listens there, so one that is too fast is refused, and asks again. The
-/// server ends when it is told to.
+/// Runs tests of one second each, with `run`'s options at both ends. With rdma_cm, qperf's server tells
+/// its client the port before it listens there. A client that is faster is refused, and tries again.
+/// The client ends the server at the end.
 #[track_caller]
 fn qperf(at: &str, run: &str, options: &str, tests: &str) {
     let name = format!("qperf {options} {tests} ({run} {at})");

@@ -1,5 +1,5 @@
-//! What the fuzzers have found worth keeping, and arbitrary bytes, run again through the same
-//! functions (`rxe_tests::fuzz`). docs/testing.md says how to fuzz.
+//! Runs the fuzz targets (`rxe_tests::fuzz`) with the inputs that the fuzzers have kept, and with
+//! arbitrary bytes. docs/testing.md says how to fuzz.
 
 use std::fs;
 use std::path::PathBuf;

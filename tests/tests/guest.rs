@@ -1,4 +1,4 @@
-//! What a program may do that has a device in its process (`tests/c/guest.c`).
+//! Things that a program with a device in its process may do (`tests/c/guest.c`).
 
 use xtask::c::Compiled;
 use xtask::or_skip;
@@ -6,13 +6,13 @@ use xtask::or_skip;
 mod common;
 use common::alone;
 
-/// What `tests/c/guest.c` says when it does this.
+/// Runs `tests/c/guest.c` with this argument. Returns what it prints.
 #[track_caller]
 fn guest(what: &str) -> Option<String> {
     guest_linked(what, &["-libverbs", "-lpthread"], "")
 }
 
-/// The same, linked with these libraries, after these commands.
+/// As [`guest`], linked with these libraries, and after the commands `before`.
 #[track_caller]
 fn guest_linked(what: &str, libraries: &[&str], before: &str) -> Option<String> {
     let c = or_skip(Compiled::linked(&["tests/c/guest.c"], libraries))?;
@@ -45,7 +45,7 @@ fn signals_are_handled_by_the_program_s_own_threads() {
 #[test]
 fn programs_with_address_sanitizer_run() {
     let libraries = ["-fsanitize=address", "-libverbs", "-lpthread"];
-    // What it would say of leaks at the end is not the question.
+    // Leaks are not tested here.
     for what in ["plain", "memory"] {
         guest_linked(what, &libraries, "export ASAN_OPTIONS=detect_leaks=0");
     }

@@ -1,5 +1,5 @@
-//! What a stranger or a broken peer may send: each kind is dropped and counted under its reason, or
-//! refused with the NAK that the specification has for it; never a panic, never memory touched.
+//! Packets of a stranger or a broken peer. Each kind is dropped and counted with its reason, or refused
+//! with the specification's NAK. Nothing panics, and no memory changes.
 
 #![expect(clippy::cast_possible_truncation, reason = "test bytes and small lengths")]
 
@@ -25,8 +25,8 @@ const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x7000_0000_0000;
 const LEN: usize = 8192;
 
-/// A queue pair that expects [`START`] next, 8 KiB of zeros that the peer may do everything with, and
-/// a receive of 1,000 bytes in its upper half.
+/// A queue pair that expects [`START`] next, 8 KiB of zeros with all rights for the peer, and a receive
+/// of 1,000 bytes in the upper half.
 fn target() -> (End, Buffer) {
     let end = End::new(OWN, PEER, Mtu::M1024, (ANSWERS, START));
     let memory = end.register(KEY, BASE, LEN);
@@ -52,7 +52,7 @@ fn write(payload: &[u8]) -> PacketRepr<'_> {
     packet(Opcode::RC_WRITE_ONLY, reth(BASE, payload.len()), payload)
 }
 
-/// The engine drops it for this reason, says nothing, and no byte changes.
+/// Checks that the engine drops the packet for this reason, sends nothing, and changes no byte.
 fn is_dropped(end: &mut End, memory: &Buffer, said: &Said, reason: DropReason) {
     let before = end.engine.counters().dropped(reason);
     end.take(said);
@@ -64,7 +64,7 @@ fn is_dropped(end: &mut End, memory: &Buffer, said: &Said, reason: DropReason) {
     assert_eq!(end.qp.state(), QpState::Rts);
 }
 
-/// The engine refuses it with this NAK, and no byte changes.
+/// Checks that the engine refuses the packet with this NAK, and changes no byte.
 #[track_caller]
 fn is_refused(end: &mut End, memory: &Buffer, said: &Said, code: NakCode) {
     end.take(said);
@@ -98,7 +98,7 @@ fn truncated_frames() {
     let whole = end.said(&write(&[7; 100]));
     for len in 0..whole.bytes.len() {
         let said = Said { bytes: whole.bytes[..len].to_vec(), ..whole };
-        // Enough for the headers, but not a multiple of 4; or too little; or the wrong ICRC.
+        // The length is not a multiple of 4, or too short for the headers, or the ICRC is wrong.
         let reason = match len {
             0..32 => DropReason::Truncated,
             _ if len % 4 != 0 => DropReason::BadLength,
@@ -139,7 +139,7 @@ fn wrong_version() {
     }
 }
 
-/// The good WRITE with another byte in place of its opcode, its ICRC right.
+/// The good WRITE with another opcode byte and a right ICRC.
 fn with_opcode(end: &End, opcode: u8) -> Said {
     let mut said = end.said(&write(&[7; 100]));
     said.bytes[0] = opcode;
@@ -367,7 +367,7 @@ fn memory_that_the_peer_may_not_touch() {
             is_refused(&mut end, &memory, &said, NakCode::RemoteAccessError);
         }
     }
-    // The whole range counts, not only what this packet brings.
+    // The whole range is checked, not only the bytes of this packet.
     let (mut end, memory) = target();
     let beyond = reth(BASE + LEN as u64 - 2048, 4096);
     let said = end.said(&packet(Opcode::RC_WRITE_FIRST, beyond, &[7; 1024]));
@@ -406,7 +406,7 @@ fn answers_to_what_was_never_asked() {
     }
 }
 
-/// A READ of 100 bytes is outstanding.
+/// A queue pair with an outstanding READ of 100 bytes.
 fn reader() -> (End, Buffer) {
     let (mut end, memory) = target();
     let remote = Remote { addr: 0x5000, rkey: Key::new(9) };
@@ -453,7 +453,7 @@ fn a_reserved_syndrome() {
     }
 }
 
-/// A queue pair with memory of which a peer may touch only parts, and what it held at first.
+/// A queue pair, memory of which a peer may change only parts, and the first contents of that memory.
 struct Fortress {
     end: End,
     layout: Layout,
@@ -473,7 +473,7 @@ impl Fortress {
         Self { end, layout, arena, before }
     }
 
-    /// A packet that might well come from the peer.
+    /// A packet that could come from the peer.
     fn plausible(&self, rng: &mut Rng) -> Said {
         let all: Vec<_> = Opcode::all().collect();
         let rc: Vec<_> = all.iter().filter(|info| info.opcode.0 < 0x20).collect();
@@ -505,7 +505,7 @@ impl Fortress {
             xrc_srq: None,
             cnp: None,
         };
-        // Near where a packet is expected: of requests and of answers.
+        // The PSN is near the expected one, for requests and for answers.
         let from = if info.is_request { START } else { ANSWERS };
         let psn = from.add(rng.pick(&[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 40])).sub(rng.pick(&[0, 0, 5]));
         let bth = Bth {
@@ -516,7 +516,7 @@ impl Fortress {
         self.end.said(&PacketRepr { bth, ext, payload: &payload, pad_bytes: [0; 3] })
     }
 
-    /// Nothing changed but what the peer may change.
+    /// Checks that only memory changed that the peer may change.
     fn stands(&self) {
         let mut now = vec![0; self.before.len()];
         self.arena.read(0, &mut now);
@@ -525,11 +525,11 @@ impl Fortress {
             let range = self.layout.area_range(area);
             want[range.clone()].copy_from_slice(&now[range]);
         }
-        // READ answers and receives go to the queue pair's own memory, in the open area.
+        // READ data and receives are in the open area.
         assert!(now == want, "bytes changed that the peer may not change");
     }
 
-    /// Gives the queue pair something to receive with, and something to wait for.
+    /// Posts a receive and a request on the queue pair.
     fn work(&mut self, rng: &mut Rng) {
         let lkey = self.layout.key(Area::Open);
         let addr = self.layout.start(Area::Open);
@@ -557,7 +557,7 @@ fn arbitrary_bytes_are_each_dropped_under_a_reason() {
             bytes: (0..len).map(|_| rng.word() as u8).collect(),
         };
         if rng.chance(1, 2) && len >= 12 {
-            // So that more than the first checks are reached.
+            // This makes the packet pass the first checks.
             said.bytes[0] &= 0x1f;
             said.bytes[1] &= 0xf0;
             said.bytes[2..4].fill(0xff);
@@ -600,8 +600,8 @@ fn mutated_packets_with_a_right_icrc_do_no_harm() {
             continue;
         }
         let answers = fortress.end.sent();
-        // A READ of the whole area is the most that one packet can ask for; the requests that are
-        // outstanding may be sent again too.
+        // One packet can at most ask for a READ of the whole area. Outstanding requests may be sent
+        // again too.
         assert!(answers.len() < 4 * 16 + 100, "{} packets for one", answers.len());
         let counters = fortress.end.engine.counters();
         let drops = |c: &rxe_core::engine::Counters| c.drops().map(|(_, n)| n).sum::<u64>();

@@ -1,6 +1,6 @@
-//! Our engine and real kernels, each asking and each answering: every cell of `docs/interop.md`.
+//! Our engine and real kernels, each as requester and as responder: every cell of `docs/interop.md`.
 //!
-//! One test a kernel, and one VM. `cargo xtask interop` runs the same, and some of it by `--filter`.
+//! Each kernel has one test and one VM. `cargo xtask interop` runs the same; `--filter` selects cells.
 
 mod common;
 

@@ -1,6 +1,5 @@
-//! What a person is told whose program gets it wrong: each mistake of `tests/c/mistakes.c` is
-//! explained on stderr, with the queue pair, the value and what to do; once; and not at all where
-//! that is switched off.
+//! Explanations of mistakes: each mistake of `tests/c/mistakes.c` is explained once on stderr, with the
+//! queue pair, the value and what to do; and not at all if explanations are switched off.
 
 use xtask::c::{Compiled, TUTORIALS};
 use xtask::or_skip;
@@ -8,20 +7,20 @@ use xtask::or_skip;
 mod common;
 use common::alone;
 
-/// Who says it: `a` asks, `b` is asked.
+/// Which end prints it: `a` is the requester, `b` the responder.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     A,
     B,
-    /// No queue pair is named, or one that the program does not tell.
+    /// Any end: no queue pair is named, or one whose number the program does not print.
     Any,
 }
 use Who::{A, Any, B};
 
-/// A mistake, and all that is said of it: who says it, and parts of the line.
+/// A mistake and its explanations: which end prints each, and parts of the line.
 type Mistake = (&'static str, &'static [(Who, &'static [&'static str])]);
 
-/// These end by themselves.
+/// Mistakes after which the program ends by itself.
 const ENDING: &[Mistake] = &[
     (
         "null-device",
@@ -201,7 +200,7 @@ const ENDING: &[Mistake] = &[
     ("no-address-handle", &[(A, &["a datagram needs an address handle (wr.ud.ah)"])]),
 ];
 
-/// These wait for ever for what does not come, and are ended when all has been said.
+/// Mistakes after which the program waits for ever. It is ended when all explanations have come.
 const WAITING: &[Mistake] = &[
     (
         "rnr-for-ever",
@@ -229,7 +228,7 @@ fn each_mistake_is_explained_once() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/mistakes.c"])) else { return };
     let program = c.path("tests/c/mistakes.c").display().to_string();
     for (name, said) in ENDING {
-        // A way that the system itself knows to be none.
+        // A route that the system itself refuses.
         let script = format!(
             "ip route add unreachable 10.9.0.99
             timeout 60 $RXE run -- {program} rxe_veth0 {name} 2>&1"
@@ -265,7 +264,7 @@ fn nothing_is_said_where_that_is_switched_off() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/mistakes.c"])) else { return };
     let program = c.path("tests/c/mistakes.c").display().to_string();
     let names: Vec<&str> = ENDING.iter().map(|(name, _)| *name).collect();
-    // A few at a time: scripts have to end.
+    // A few at a time, because a script has a time limit.
     for names in names.chunks(6) {
         let script = format!(
             "for name in {}; do
@@ -292,7 +291,7 @@ fn programs_that_do_it_right_are_told_nothing() {
             "ibv_ud_pingpong -d rxe_veth0 -g 1 -e",
             "ibv_ud_pingpong -d rxe_veth1 -g 1 -e 10.9.0.1",
         ),
-        // Which ends by a disconnection, and so with flushes.
+        // It ends with a disconnect, and so with flushed requests.
         ("listens 10.9.0.1 && sleep 1", "rping -s -C 10 -V", "rping -c -a 10.9.0.1 -C 10 -V"),
     ] {
         let script = format!(
@@ -323,7 +322,7 @@ fn everything_is_said_where_that_is_asked_for() {
     }
 }
 
-/// Everything expected was said, once, by whom it should be, and nothing else.
+/// Checks that all expected explanations came once, from the right end, and nothing else.
 #[track_caller]
 fn check(name: &str, said: &[(Who, &[&str])], out: &str) {
     let number = |before: &str| {
@@ -338,7 +337,7 @@ fn check(name: &str, said: &[(Who, &[&str])], out: &str) {
             Any => Some(""),
         };
         let of = of.unwrap_or_else(|| panic!("{name} tells no numbers: {out}"));
-        // A line names the other queue pair too, as the peer's.
+        // A line also names the other queue pair, as the peer's.
         let own = |line: &&&str| {
             of.is_empty() || line.find("QP 0x").is_some_and(|at| line[at + 3..].starts_with(of))
         };
@@ -352,7 +351,8 @@ fn check(name: &str, said: &[(Who, &[&str])], out: &str) {
 fn a_connection_that_fails_is_explained() {
     let Some(c) = or_skip(Compiled::new(&TUTORIALS[1..2])) else { return };
     let program = c.path(TUTORIALS[1]).display().to_string();
-    // A host where something else listens; one that is not there; a way that no device leads.
+    // A host without a listener on the port; a host that does not exist; an address that no device
+    // leads to.
     let script = format!(
         r#"
         set +e

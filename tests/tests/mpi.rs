@@ -1,7 +1,6 @@
-//! Open MPI over UCX over the preloaded library: four ranks on two hosts, which are network
-//! namespaces of the test's own with names of their own; or of which one is a VM, where the ranks
-//! use its kernel's rdma_rxe. All that the ranks say to each other goes through RDMA devices, also
-//! between those of one host; what the captures of ours hold proves it.
+//! Open MPI over UCX over the preloaded library: four ranks on two hosts. The hosts are network
+//! namespaces of the test's own; or one is a VM, whose ranks use the kernel's rdma_rxe. All traffic
+//! between ranks uses RDMA devices, also within a host. The captures of our ranks prove it.
 
 mod common;
 
@@ -33,17 +32,17 @@ fn four_ranks_over_datagrams() {
     four_ranks("ud_verbs", Service::Ud);
 }
 
-/// Bytes that each rank sends to each other one: what `MPI_Alltoall` has to bring from one to the
-/// other, and at least as much one-sided.
+/// The least number of bytes that each rank sends to each other one: those of `MPI_Alltoall`. The
+/// one-sided operations send at least as much.
 const TO_EACH: usize = 1 + 8 + 1000 + 1024 + 8191 + 65536 + 300_001;
 
-/// Runs `c/ranks.c`, two ranks a host; UCX is left these transports and what a rank says to itself.
-/// `service` is the one of most packets.
+/// Runs `c/ranks.c` with two ranks on each host. UCX may use only these transports and `self`. Most
+/// packets have the service `service`.
 fn four_ranks(transports: &str, service: Service) {
     let test = format!("Open MPI over {transports}");
     let Some(program) = compile(&test) else { return };
     let dir = program.0.display();
-    // Instead of ssh: the host, and what a shell there is to run.
+    // This replaces ssh: its arguments are the host and a shell command to run there.
     let script = format!(
         r#"
         cat > agent <<'END'
@@ -95,7 +94,8 @@ fn two_ranks_and_two_on_kernel(kernel: &str) {
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     };
-    // Instead of ssh: what a shell on the other host is to run, for this test to take there.
+    // This replaces ssh: it writes the shell command for the other host to a file, and the test runs it
+    // there.
     script("agent", format!("shift; echo \"$*\" > {dir}/new; mv {dir}/new {dir}/daemon"));
     let ours = format!("{} run --device {LINK} --pcap {dir}/%p.pcapng --", rxe().display());
     script(
@@ -132,11 +132,11 @@ fn two_ranks_and_two_on_kernel(kernel: &str) {
     check_captures(&program.0, 2, Service::Rc);
 }
 
-/// What `mpirun` is told so that nothing goes another way. Ranks that wait for each other leave the
-/// CPU to those they wait for.
+/// The options of `mpirun` that leave no other transport. Ranks yield the CPU while they wait.
 const OVER_UCX: &str = "--mca pml ucx --mca osc ucx --mca btl self --mca mpi_yield_when_idle 1";
 
-/// Each of so many ranks has opened the device twice, for messages and for what is one-sided.
+/// Checks the captures. Each rank has opened the device twice, for messages and for one-sided
+/// operations.
 fn check_captures(dir: &Path, ranks: usize, service: Service) {
     let mut checked = 0;
     for file in fs::read_dir(dir).unwrap() {
@@ -148,8 +148,8 @@ fn check_captures(dir: &Path, ranks: usize, service: Service) {
     assert_eq!(checked, 2 * ranks);
 }
 
-/// Whether a capture is of a device that was used. Then what left is for one more rank on this host
-/// and two on the other.
+/// Whether the device of a capture was used. If so, checks that packets went to the other rank on this
+/// host and to the two on the other host.
 fn reaches_three_others(path: &Path, service: Service) -> bool {
     let capture = PcapReader::open(path).unwrap();
     let mut sent: BTreeMap<(bool, IpAddr, Qpn), usize> = BTreeMap::new();
@@ -172,7 +172,7 @@ fn reaches_three_others(path: &Path, service: Service) -> bool {
     true
 }
 
-/// The ranks' program, in a directory with room for their captures.
+/// Compiles the ranks' program, in a directory for their captures.
 fn compile(test: &str) -> Option<Dir> {
     if !installed(test, "mpicc") {
         return None;

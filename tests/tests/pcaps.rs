@@ -53,7 +53,7 @@ fn our_responder_answers_as_the_one_in_the_capture() {
     for capture in captures() {
         let Some(mut b) = capture.end("b") else { continue };
         let a_ip = capture.ip("a");
-        // What was posted late was posted after the last RNR NAK.
+        // A late receive was posted after the last RNR NAK.
         let is_rnr = |s: &Said| matches!(syndrome(s), Some(Syndrome::RnrNak { .. }));
         let last_rnr = capture.frames.iter().rposition(is_rnr);
         if last_rnr.is_none() {
@@ -104,7 +104,7 @@ fn our_requester_asks_as_the_one_in_the_capture() {
                             a.take(said);
                             ours.extend(a.sent());
                         } else if ours.is_empty() {
-                            // It belongs to what is posted next.
+                            // The packet belongs to the next posted request.
                             break;
                         } else {
                             let mine = ours.remove(0);
@@ -122,7 +122,7 @@ fn our_requester_asks_as_the_one_in_the_capture() {
             }
         }
         assert!(rest.peek().is_none(), "{}: there is more in the capture", capture.name);
-        // After a NAK what was already on its way may or may not have been sent.
+        // Packets that were sent before the NAK arrived may differ.
         let failed = should.iter().any(|(_, status)| status != "SUCCESS");
         assert!(ours.is_empty() || failed, "{}: we say more: {ours:?}", capture.name);
         assert_eq!(ended, should, "{}", capture.name);
@@ -186,7 +186,7 @@ impl Capture {
         gid.to_canonical()
     }
 
-    /// One end as the script makes it, alone; `None` if its queue pair was destroyed.
+    /// One end alone, as the script makes it; `None` if its queue pair was destroyed.
     fn end(&self, end: &str) -> Option<End> {
         let other = if end == "a" { "b" } else { "a" };
         if self.of(end, "close").any(|l| l["request"]["qp"].is_u64())
@@ -273,7 +273,7 @@ impl Capture {
         a.qp.post_send(SendRequest { id, op, payload, flags, to: None, xrc_srq }).unwrap();
     }
 
-    /// What is compared of a responder's packets.
+    /// The fields of a responder's packets that are compared.
     fn fixed(&self, said: &[Said], rnr: bool) -> Vec<Told> {
         let mut all: Vec<Told> = said.iter().map(told).collect();
         if rnr {

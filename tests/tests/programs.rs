@@ -13,7 +13,7 @@ use xtask::{libs, or_skip};
 mod common;
 use common::{Dir, Where, alone, both, rxe};
 
-/// Of programs that use nothing of librdmacm.
+/// The libraries of programs that do not use librdmacm.
 const VERBS: [&str; 2] = ["-libverbs", "-lpthread"];
 
 #[test]
@@ -267,7 +267,7 @@ fn a_program_that_uses_all_of_verbs() {
     let script = format!("timeout 60 $RXE run -- {program} rxe_veth0 1 2>&1");
     let Some(out) = alone("abi", "cc", &script) else { return };
     assert!(out.contains("all as verbs say"), "{out}");
-    // Its mistakes are explained, each once, and said at both ends of the connection.
+    // Its mistakes are explained once, at both ends of the connection.
     for explanation in [
         "ah_attr.is_global: is 0: RoCE peers are addressed by GID",
         "going from INIT to RTR also needs the attributes IBV_QP_MIN_RNR_TIMER",
@@ -346,7 +346,7 @@ fn a_program_that_loads_the_library_by_itself() {
     let script = format!("{} run -- {}", rxe.display(), program.display());
     let Some(out) = alone("loaded", "cc", &script) else { return };
     assert_eq!(out, "rxe_veth0\n");
-    // A program that is linked with other parts of rdma-core, which have their own ways into it.
+    // This program is linked with other parts of rdma-core, which use private symbols of libibverbs.
     let script = format!("{} run -- ib_write_bw --version 2>&1 || true", rxe.display());
     let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };
     assert!(out.starts_with("Version: "), "{out}");
@@ -414,7 +414,7 @@ fn a_setuid_program_is_refused_to_all_but_its_owner() {
     let program = dir.0.join("setuid");
     fs::copy("/bin/true", &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-    // Its owner gains nothing by the bit, and the loader preloads as ever.
+    // The owner gains no rights through the setuid bit, so the loader still preloads.
     let owner = Command::new(rxe()).args(["run", "--"]).arg(&program).output().unwrap();
     assert!(owner.status.success(), "{owner:?}");
     let mut other = Command::new("setpriv");

@@ -59,7 +59,7 @@ fn cmtime() {
 
 #[test]
 fn mckey() {
-    // The sender of datagrams to a group does not know who hears them: who is first must hear.
+    // The sender of datagrams to a group does not know its members, so the receiver must start first.
     if !installed("mckey", "mckey") {
         return;
     }
@@ -111,8 +111,8 @@ fn perftest_connects_by_the_communication_manager() {
     both("ib_send_lat", "-R -F -c UD -n 100", "-R -F -c UD -n 100 10.9.0.1");
 }
 
-/// Both ends of perftest agree to connect anew, and the server then makes another listener without a
-/// word to the client: a request that comes first waits for it.
+/// Both ends of perftest agree to connect again. The server then replaces its listener without telling
+/// the client, so a request that comes too early must wait for the new listener.
 #[test]
 fn perftest_changes_listeners_and_its_client_need_not_know() {
     if !installed("perftest -R", "ib_write_bw") {
@@ -200,8 +200,8 @@ fn on_one_address(program: &str, server: &str, client: &str) {
     pair(program, server, "", program, client);
 }
 
-/// Runs a server here and its client somewhere. Both must succeed; of servers that go on for ever,
-/// the client must.
+/// Runs a server here and its client at `at`. Both must succeed. If the server never ends, only the
+/// client must.
 #[track_caller]
 fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &str) {
     let test = format!("{server} {server_args} and {at} {client} {client_args}");

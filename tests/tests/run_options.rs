@@ -1,13 +1,13 @@
-//! What `rxe run` and the `RXE_*` variables choose for unmodified programs: the backend, whether
-//! shared memory is used, the devices, and how much is explained.
+//! The settings of `rxe run` and the `RXE_*` variables for unmodified programs: the backend, shared
+//! memory, the devices, and how much is explained.
 
 mod common;
 
 use common::alone;
 
-/// Shell functions: `serve NAME PORT COMMAND…` starts a server that listens on this port, `ask NAME
-/// COMMAND…` runs a client, `seen` says how many packet sockets there are and how many packets have
-/// gone over loopback.
+/// Shell functions. `serve NAME PORT COMMAND…` starts a server and waits until it listens on this port.
+/// `ask NAME COMMAND…` runs a client. `seen` prints how many packet sockets there are, and how many
+/// packets have gone over loopback.
 const FUNCTIONS: &str = r#"
     serve() {
         name=$1 port=$2
@@ -80,7 +80,7 @@ fn several_programs_share_an_address_over_each_backend() {
         let [server, client] =
             chosen.map(|backend| format!("$RXE run --backend {backend} --no-shm --"));
         let mut script = FUNCTIONS.to_owned();
-        // All servers are there before the first client comes.
+        // All servers listen before the first client starts.
         for (at, (program, options)) in PAIRS.iter().enumerate() {
             let options = format!("-d rxe_veth0 {options} -p {}", 19000 + at);
             script += &format!("serve server{at} {} {server} {program} {options}\n", 19000 + at);
@@ -118,7 +118,7 @@ fn shared_memory_leaves_the_wire_alone_unless_it_is_switched_off() {
         );
         let Some(out) = alone(chosen, "ib_write_bw", &script) else { return };
         let (before, after) = (seen(&out, "before").1, seen(&out, "after").1);
-        // What the programs tell each other over TCP takes some too.
+        // The TCP exchange of the programs uses some packets too.
         assert_eq!(after - before > 1000, off, "{chosen}: {out}");
     }
 }
@@ -156,7 +156,7 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
         ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),
         ("RXE_EXPLAIN=much", "RXE_EXPLAIN=much means nothing: set it to errors or off or all"),
     ] {
-        // A queue pair is made, so that all of it is read.
+        // The program makes a queue pair, so that all variables are read.
         let script = format!(
             "{FUNCTIONS}
             serve server 18515 env {variable} $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 -n 10

@@ -1,8 +1,8 @@
 //! Thousands of seeded runs of engines against a model; see `rxe_tests::sim`.
 //!
-//! - `RXE_SIM_RUNS=100000` makes more runs than the 20,000 that are usual,
-//! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` does run 1234 alone and tells
-//!   what happened, made as small as it still fails.
+//! - `RXE_SIM_RUNS=100000` makes more runs than the usual 20,000,
+//! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` does only run 1234 and prints its
+//!   log. If the run fails, it is first made as small as possible.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use rxe_tests::sim::shrink::shrink;
 use rxe_tests::sim::world::{Failure, Report};
 
 const RUNS: u64 = 20_000;
-/// As many with `cargo xtask test --all`.
+/// The number of runs with `cargo xtask test --all`.
 const ALL: u64 = 100_000;
 
 #[test]
@@ -69,7 +69,7 @@ fn run_all(runs: u64) -> (Totals, Vec<(u64, String)>) {
     (totals, failures)
 }
 
-/// Says which runs failed, and tells the first of them.
+/// Prints which runs failed, and the log of the first.
 fn report(failures: &[(u64, String)], runs: u64) {
     let Some((first, what)) = failures.first() else { return };
     for (seed, what) in failures.iter().take(20) {
@@ -83,7 +83,7 @@ fn report(failures: &[(u64, String)], runs: u64) {
     );
 }
 
-/// Does one run and tells what happened.
+/// Does one run and prints its log.
 fn replay(seed: u64) {
     let case = Case::draw(seed);
     match case.run(true) {
@@ -96,7 +96,7 @@ fn replay(seed: u64) {
     }
 }
 
-/// Tells a failing run, made as small as it still fails.
+/// Prints the log of a failing run after making it as small as possible.
 fn tell(seed: u64, what: &str) {
     let (case, failure) = shrink(&Case::draw(seed), what);
     eprintln!("--- run {seed}, made smaller; {}", case.about());
@@ -112,7 +112,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: give a number")))
 }
 
-/// What all runs together have met.
+/// The situations that all runs together have met.
 #[derive(Debug, Default)]
 struct Totals {
     runs_with_failures_as_planned: u64,
@@ -155,7 +155,7 @@ impl Totals {
         }
     }
 
-    /// Runs that never meet a fault prove nothing about it.
+    /// Checks that every kind of situation was met: otherwise the runs prove nothing about it.
     fn must_have_met_everything(&self) {
         let judged = MUST_MEET.iter().map(|name| (name, self.met.get(name).unwrap_or(&0)));
         for (name, n) in self.met.iter().chain(judged) {

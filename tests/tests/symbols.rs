@@ -1,4 +1,4 @@
-//! The functions that programs find in the libraries: all that rdma-core exports under their versions.
+//! The functions in the versioned libraries: all that rdma-core exports, with their versions.
 
 mod common;
 
@@ -32,8 +32,8 @@ fn the_preloaded_library_has_every_public_function() {
     }
 }
 
-/// Not the ways in which rdma-core's own parts talk with each other, nor rsockets, which are
-/// librdmacm's own.
+/// Whether we must have the function: not those that rdma-core's parts use between themselves, and not
+/// rsockets.
 fn is_ours(symbol: &Symbol) -> bool {
     let Symbol { version, name, old, .. } = symbol;
     let between_parts = version.contains("PRIVATE") || name.starts_with("ibv_copy_");
@@ -83,7 +83,7 @@ fn symbols(list: &str) -> Vec<Symbol> {
     Symbol::all(&fs::read_to_string(path).unwrap())
 }
 
-/// Versions and names of what a library exports; the version is empty where there is none.
+/// Versions and names of a library's exports; the version is empty if there is none.
 fn exports(test: &str, library: &Path) -> Option<BTreeSet<(String, String)>> {
     let args = ["--dynamic", "--defined-only", "--with-symbol-versions"];
     let out = match Command::new("nm").args(args).arg(library).output() {

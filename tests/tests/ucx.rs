@@ -62,8 +62,8 @@ fn transports_by_themselves() {
     perftest("-x ud_verbs", &["-t am_lat -D short", "-t am_bw -D zcopy -s 1000"], Where::TwoHosts);
 }
 
-/// Runs `ucx_perftest` with each of these options: over what `UCX_TLS` may say, or over `-x` one
-/// transport. It is left nothing else to go over, and no other devices than ours.
+/// Runs `ucx_perftest` with each of these options, over the transports of `UCX_TLS`, or with `-x` over
+/// one transport. It can use no other transport, and no other devices than ours.
 #[track_caller]
 fn perftest(transports: &str, operations: &[&str], place: Where) {
     let program = match transports.strip_prefix("-x ") {

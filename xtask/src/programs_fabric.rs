@@ -67,9 +67,9 @@ impl Program {
     }
 }
 
-/// libfabric 1.17's rdm endpoint, when it hears that the peer has gone before it has looked at the
-/// peer's last message, posts a receive to what it has closed: now and then one end crashes when all
-/// is done. Then it is tried again.
+/// The rdm endpoint of libfabric 1.17 has a bug: if it learns that the peer has left before it has read
+/// the peer's last message, it posts a receive to a closed connection. So one end sometimes crashes at
+/// the end. Then the program is run again.
 fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let mut result = Ok(());
     for _ in 0..4 {
@@ -99,7 +99,7 @@ fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let mut server = side.serve(QPERF, "")?;
     world.listening(19765, side.server_is_ours, &mut server)?;
     let mut client = (false, String::new());
-    // It tells its client the port before it listens there: whoever is too fast is refused.
+    // The server tells its client the port before it listens there, so a fast client is refused.
     for _ in 0..20 {
         client = side.ask(QPERF, program.options)?.end(TIMEOUT)?;
         if !client.1.contains("Event rejected") {
@@ -150,6 +150,6 @@ impl<'a> Side<'a> {
     }
 }
 
-/// By default libfabric asks for a completion queue of more entries than kernel rxe lets one have,
-/// and tries all of its ways onto a wire.
+/// By default libfabric asks for a completion queue with more entries than kernel rxe allows, and tries
+/// all of its providers.
 const SETTINGS: &[&str] = &["FI_UNIVERSE_SIZE=8", "FI_PROVIDER=verbs,ofi_rxm"];

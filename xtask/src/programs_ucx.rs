@@ -26,7 +26,7 @@ const ALL: &[Program] = &[
     Program("UCX_TLS=ud_verbs -t ucp_am_bw -s 5000"),
 ];
 
-/// How often, and before that without being measured: an emulated machine takes its time.
+/// How many iterations, with and without measuring: few, because an emulated machine is slow.
 const TIMES: [&str; 4] = ["-n", "100", "-w", "10"];
 
 /// An option that UCX needs on a kernel's device only. UCX reads in a completion's service level

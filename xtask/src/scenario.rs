@@ -1,9 +1,9 @@
-//! Conversations between two peers, one an operation or a fault: the same script for the kernel's
-//! peer and ours, at either end, so that what one pair does can be compared with what another does.
+//! Conversations between two peers, one for each operation and fault. The script is the same for the
+//! kernel's peer and ours, at either end, so that the behaviour of different pairs can be compared.
 //!
-//! `a` asks and `b` answers. Everything that differs between runs (addresses, keys, QPNs) is in the
-//! answers, and every request and answer is kept ([`Talk::log`]): a capture and its log are enough to
-//! play either end again.
+//! `a` is the requester and `b` the responder. Everything that differs between runs (addresses, keys,
+//! QPNs) is in the answers, and every request and answer is logged ([`Talk::log`]). A capture and its
+//! log are enough to replay either end.
 
 use crate::peer::Peer;
 use crate::vm::{Error, Result};
@@ -107,7 +107,7 @@ pub const ALL: &[Scenario] = &[
     },
 ];
 
-/// How an end sees its device: the GID to use on each.
+/// The GID that an end uses.
 #[derive(Clone, Debug)]
 pub struct Gid {
     /// Its index in the device's table.
@@ -158,10 +158,10 @@ struct Made {
     qpn: u64,
     addr: u64,
     rkey: u64,
-    /// Of XRC: the end that answers has these.
+    /// For XRC, the shared receive queue of the responder.
     srq: u64,
     xrcd: u64,
-    /// Its number, for the end that asks.
+    /// The number of that queue, for the requester.
     srq_number: u64,
 }
 
@@ -173,16 +173,16 @@ impl<'p> End<'p> {
 }
 
 impl Scenario {
-    /// Holds the conversation and returns its log; what was made for it is closed again.
+    /// Runs the conversation and returns its log. All its objects are closed again.
     ///
     /// # Errors
-    /// When a peer refuses a request that it should not, or is gone. A fault that the scenario is
-    /// about is no error: it is in the log.
+    /// A peer is gone, or refuses a request that it should not. The fault of the scenario is no error:
+    /// it is in the log.
     pub fn run(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
         self.hold(Talk { ends, log: Vec::new(), xrc: false })
     }
 
-    /// The same over XRC: both peers are ours.
+    /// As [`Scenario::run`], over XRC. Both peers are ours.
     ///
     /// # Errors
     /// As [`Scenario::run`].
@@ -316,7 +316,7 @@ impl Talk<'_> {
         json!([{"mr": self.ends[A].made.mr, "offset": offset, "len": len}])
     }
 
-    /// What both queue pairs are now: their states are in the log.
+    /// Queries both queue pairs, so that their states are in the log.
     fn states(&mut self) -> Result<()> {
         for who in [A, B] {
             let qp = self.ends[who].made.qp;
@@ -462,7 +462,7 @@ fn denied(t: &mut Talk<'_>, op: &str, lie: Lie) -> Result<()> {
             open = Some(number(&mr["mr"]));
         }
     }
-    // What becomes of a posted receive is part of the answer.
+    // The completion of a posted receive is part of the result.
     t.post_recv(9, 4096, 16)?;
     let mut wr = if op == "fetch_add" { atomic(t, op, 1) } else { request(op, 1, t.sge(0, 257)) };
     if op == "fetch_add" {
@@ -509,7 +509,7 @@ fn peer_gone(t: &mut Talk<'_>) -> Result<()> {
     t.call(A, "query_qp", json!({"qp": qp})).map(drop)
 }
 
-/// A work request; immediate data says its number.
+/// A work request; its immediate data is its number.
 fn request(op: &str, n: u64, sge: Value) -> Value {
     let mut wr = json!({"op": op, "wr_id": n, "sge": sge});
     if wr["sge"][0]["len"] == 0 {
@@ -529,7 +529,7 @@ fn atomic(t: &Talk<'_>, op: &str, n: u64) -> Value {
     wr
 }
 
-/// The first eight bytes of an end's memory as the number that an atomic sees.
+/// The first eight bytes of an end's memory as the number that an atomic uses.
 fn value(t: &mut Talk<'_>, who: usize) -> Result<u64> {
     let mr = t.ends[who].made.mr;
     let answer = t.call(who, "read", json!({"mr": mr, "len": 8}))?;

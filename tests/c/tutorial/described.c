@@ -1,7 +1,6 @@
 /*
- * As tutorials of librdmacm's short calls have it: the client sends a description of a buffer of its
- * own (address, key, length), and the server fetches that buffer by RDMA READ when it likes, and says
- * what it found.
+ * Like tutorials of librdmacm's simple calls: the client sends a description of a buffer (address, key,
+ * length). The server fetches that buffer by RDMA READ and answers with what it found.
  *
  *     described ADDRESS         waits
  *     described -c ADDRESS      describes

@@ -1,7 +1,7 @@
 /*
- * As tutorials of librdmacm have it: a client and a server that go from event to event, each with a
- * thread that sleeps on a completion channel. Both sides send one message and wait for the other's;
- * then the client disconnects.
+ * Like tutorials of librdmacm: a client and a server that handle events, each with a thread that sleeps
+ * on a completion channel. Both sides send one message and wait for the other's. Then the client
+ * disconnects.
  *
  *     events ADDRESS         waits
  *     events -c ADDRESS      connects
@@ -81,7 +81,7 @@ static void *poll_completions(void *arg)
 	struct ibv_wc wc;
 	void *context;
 
-	/* The last thing that this thread does is to take the second completion. */
+ /* The thread ends after the second completion. */
 	while (c->completions < 2) {
 		if (ibv_get_cq_event(c->channel, &cq, &context) != 0)
 			die("ibv_get_cq_event");
@@ -148,7 +148,7 @@ static void take_down(struct rdma_cm_id *id)
 	free(c);
 }
 
-/* Does what an event asks for. Whether it was the last. */
+/* Handles an event. Returns whether it was the last. */
 static int on_event(struct rdma_cm_id *id, enum rdma_cm_event_type event)
 {
 	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };

@@ -1,7 +1,7 @@
 /*
- * As first tutorials of verbs have it: two programs tell each other over TCP where their queue pairs
- * and buffers are; then the client reads the server's buffer and writes an answer into it, while the
- * server does nothing but look at its own memory.
+ * Like first tutorials of verbs: two programs exchange their queue pairs and buffers over TCP. Then the
+ * client reads the server's buffer and writes an answer into it, while the server only polls its own
+ * memory.
  *
  *     memory -d DEVICE -g GID_INDEX [-p PORT]           waits
  *     memory -d DEVICE -g GID_INDEX [-p PORT] SERVER    asks
@@ -21,7 +21,7 @@ enum { SIZE = 5000, PSN = 0x123456 };
 static const char greeting[] = "read me over RDMA";
 static const char answer[] = "written over RDMA";
 
-/* What one side must know of the other, in network order. */
+/* What one side must know about the other, in network order. */
 struct about {
 	uint64_t address;
 	uint32_t rkey;
@@ -174,7 +174,7 @@ static void connect_to(const struct about *peer, int gid_index)
 		      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
 }
 
-/* Posts one request between all of the own buffer and all of the peer's, and waits for its end. */
+/* Posts one request for the whole buffers of both sides, and waits until it completes. */
 static void carry_out(enum ibv_wr_opcode opcode, const struct about *peer)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = SIZE, .lkey = mr->lkey };
@@ -226,7 +226,7 @@ int main(int argc, char **argv)
 	sock = talk_to(server, port);
 	exchange(sock, &mine, &peer, sizeof mine);
 	connect_to(&peer, gid_index);
-	/* Nobody asks before both can answer. */
+ /* No side sends a request before both can answer. */
 	exchange(sock, "r", &ready, 1);
 
 	if (server) {
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 		printf("read: %s\n", buffer + SIZE - sizeof greeting);
 		memset(buffer, 0, SIZE);
 		memcpy(buffer, answer, sizeof answer);
-		/* The last byte tells the server that all others are there. */
+  /* The last byte tells the server that all other bytes are there. */
 		buffer[SIZE - 1] = 1;
 		carry_out(IBV_WR_RDMA_WRITE, &peer);
 	} else {
@@ -246,7 +246,7 @@ int main(int argc, char **argv)
 		if (strcmp(buffer, answer) != 0)
 			return 1;
 	}
-	/* Nobody leaves before the other has seen it. */
+ /* No side ends before the other has finished. */
 	exchange(sock, "d", &ready, 1);
 	close(sock);
 	if (ibv_destroy_qp(qp) || ibv_dereg_mr(mr) || ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) ||

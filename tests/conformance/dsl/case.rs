@@ -1,8 +1,8 @@
-//! A case of the catalogue: given, script, expectation.
+//! A case of the catalogue: the given state, a script, and the expectation.
 //!
-//! Expectations are exact: what is not said must not happen. A case that says nothing demands that
-//! the QP answers nothing, completes nothing, drops nothing, retries nothing, stays in its state and
-//! leaves memory alone.
+//! Expectations are exact: anything that is not listed must not happen. A case without expectations
+//! requires that the QP answers nothing, completes nothing, drops nothing, retries nothing, stays in
+//! its state and does not change memory.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ pub(crate) struct Case {
     pub(crate) given: Given,
     pub(crate) script: Vec<Step>,
     pub(crate) expect: Expect,
-    /// How kernel rxe deviates, from reading its sources.
+    /// How kernel rxe deviates, according to its sources.
     pub(crate) kernel: Option<&'static str>,
-    /// Why this and not something else, where the specification leaves room.
+    /// Why this outcome was chosen, if the specification allows several.
     pub(crate) note: Option<&'static str>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Given {
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
     pub(crate) rnr_timer: RnrTimer,
-    /// Receives posted before, by id and size.
+    /// Receives that are posted before, by ID and size.
     pub(crate) receives: Vec<(u64, u32)>,
     pub(crate) srq: Option<Srq>,
     pub(crate) v6: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Given {
 #[derive(Clone, Copy)]
 pub(crate) struct Srq {
     pub(crate) limit: u32,
-    /// In another protection domain than the QP.
+    /// It is in another protection domain than the QP.
     pub(crate) other_pd: bool,
 }
 
@@ -64,9 +64,9 @@ pub(crate) struct Srq {
 pub(crate) enum Step {
     /// The packet arrives and the QP answers.
     Packet(Pkt),
-    /// All of them arrive before the QP gets to answer.
+    /// All packets arrive before the QP may answer.
     Burst(Vec<Pkt>),
-    /// The same packet so often before the QP gets to answer.
+    /// The same packet arrives so many times before the QP may answer.
     Flood(usize, Pkt),
     /// The program posts a send request and the QP sends what it may.
     Post { id: u64, op: SendOp, list: Vec<Piece>, what: &'static str },
@@ -100,7 +100,7 @@ pub(crate) fn piece(offset: u64, len: u32) -> Piece {
 }
 
 impl Piece {
-    /// Under another key.
+    /// With another key.
     pub(crate) fn key(self, key: Key) -> Self {
         Self { key, ..self }
     }
@@ -124,7 +124,7 @@ pub(crate) enum Answer {
 pub(crate) struct Done {
     pub(crate) id: u64,
     pub(crate) status: Status,
-    /// Not looked at where `None`.
+    /// Not checked if `None`.
     pub(crate) len: Option<u32>,
     pub(crate) op: Option<CompletionOp>,
 }
@@ -138,28 +138,28 @@ pub(crate) enum Async {
     CqOverflow,
 }
 
-/// What must come of it.
+/// The expected result.
 #[derive(Clone, Default)]
 pub(crate) struct Expect {
     pub(crate) answers: Vec<Answer>,
     pub(crate) completions: Vec<Done>,
     pub(crate) drops: Vec<(DropReason, u64)>,
-    /// As given where `None`.
+    /// The state; the given one if `None`.
     pub(crate) state: Option<QpState>,
     pub(crate) wrote: Vec<(u64, Vec<u8>)>,
-    /// Bytes that are not looked at.
+    /// Bytes that are not checked.
     pub(crate) ignored: Vec<(u64, usize)>,
     pub(crate) retries: Vec<RetryCause>,
     pub(crate) events: Vec<Async>,
-    /// Not looked at where `None`.
+    /// Not checked if `None`.
     pub(crate) requests: Option<Vec<(Opcode, i32)>>,
-    /// The PSN expected afterwards, from the one expected at the beginning.
+    /// The next expected PSN, relative to the first one.
     pub(crate) next: i32,
-    /// The QP is not asked to carry out another request afterwards.
+    /// The QP is not asked to execute another request at the end.
     pub(crate) no_probe: bool,
 }
 
-/// Begins a case: on an RC QP in RTS unless said otherwise.
+/// Starts a case. By default it has an RC QP in RTS.
 pub(crate) fn case(name: &'static str, rule: &'static str) -> Case {
     Case {
         name,
@@ -193,23 +193,22 @@ pub(crate) fn rc() -> Given {
     }
 }
 
-/// The same for UC.
+/// As [`rc`], for UC.
 pub(crate) fn uc() -> Given {
     Given { service: QpType::Uc, ..rc() }
 }
 
-/// The same for the target of an extended reliable connection, whose domain has the shared queues 7
-/// and 8.
+/// As [`rc`], for an XRC target, whose domain has the shared queues 7 and 8.
 pub(crate) fn xrc() -> Given {
     Given { service: QpType::XrcRecv, ..rc() }
 }
 
-/// The initiator of such a connection: its requests name the shared queue 7.
+/// As [`rc`], for an XRC initiator. Its requests name the shared queue 7.
 pub(crate) fn initiator() -> Given {
     Given { service: QpType::XrcSend, ..rc() }
 }
 
-/// The same for UD.
+/// As [`rc`], for UD.
 pub(crate) fn ud() -> Given {
     Given { service: QpType::Ud, ..rc() }
 }
@@ -266,33 +265,33 @@ impl Given {
         Self { srq: Some(Srq { limit, other_pd: false }), ..self }
     }
 
-    /// From a shared queue of another protection domain.
+    /// Its receives come from a shared queue in another protection domain.
     pub(crate) fn srq_of_other_pd(self) -> Self {
         Self { srq: Some(Srq { limit: 0, other_pd: true }), ..self }
     }
 }
 
-/// The request completes.
+/// The request completes with success.
 pub(crate) fn done(id: u64) -> Done {
     Done { id, status: Status::Success, len: None, op: None }
 }
 
-/// A receive completes with so many bytes.
+/// A receive completes with `len` bytes.
 pub(crate) fn got(id: u64, len: u32) -> Done {
     Done { len: Some(len), op: Some(CompletionOp::Recv), ..done(id) }
 }
 
-/// A receive completes by a WRITE with immediate data of so many bytes.
+/// A receive completes because of a WRITE with immediate data of `len` bytes.
 pub(crate) fn got_write(id: u64, len: u32) -> Done {
     Done { len: Some(len), op: Some(CompletionOp::RecvRdmaWithImm), ..done(id) }
 }
 
-/// The request completes otherwise.
+/// The request completes with this status.
 pub(crate) fn failed(id: u64, status: Status) -> Done {
     Done { status, ..done(id) }
 }
 
-/// Completed as flushed.
+/// The request completes as flushed.
 pub(crate) fn flushed(id: u64) -> Done {
     failed(id, Status::WorkRequestFlushed)
 }
@@ -303,13 +302,13 @@ impl Case {
         self
     }
 
-    /// Packets that arrive one after the other, with time to answer between.
+    /// Packets that arrive one after the other. The QP may answer after each.
     pub(crate) fn packets<const N: usize>(mut self, packets: [Pkt; N]) -> Self {
         self.script.extend(packets.into_iter().map(Step::Packet));
         self
     }
 
-    /// Packets that arrive before the QP gets to answer.
+    /// Packets that arrive before the QP may answer.
     pub(crate) fn burst(mut self, packets: impl IntoIterator<Item = Pkt>) -> Self {
         self.script.push(Step::Burst(packets.into_iter().collect()));
         self
@@ -410,7 +409,7 @@ impl Case {
         self.answers([Answer::Nak(code, psn)])
     }
 
-    /// A NAK that ends the connection: the QP is in the error state.
+    /// The QP sends a NAK and goes into the error state.
     pub(crate) fn dies(self, code: NakCode, psn: i32) -> Self {
         self.naks(code, psn).state(QpState::Err)
     }
@@ -434,31 +433,31 @@ impl Case {
         self
     }
 
-    /// `len` bytes as peers send them stand at `offset`.
+    /// Memory at `offset` has `len` bytes of the peer's pattern.
     pub(crate) fn wrote(mut self, offset: u64, len: usize) -> Self {
         self.expect.wrote.push((offset, pattern(len)));
         self
     }
 
-    /// Bytes `from..to` of what a packet carries stand at `offset`.
+    /// Memory at `offset` has bytes `from..to` of the peer's pattern.
     pub(crate) fn wrote_part(mut self, offset: u64, from: usize, to: usize) -> Self {
         self.expect.wrote.push((offset, pattern(to).split_off(from)));
         self
     }
 
-    /// A word of 8 bytes, as the host keeps it, stands at `offset`.
+    /// Memory at `offset` has this 8-byte word, in host order.
     pub(crate) fn word(mut self, offset: u64, value: u64) -> Self {
         self.expect.wrote.push((offset, value.to_ne_bytes().to_vec()));
         self
     }
 
-    /// Receive `id` holds a GRH and behind it `len` bytes.
+    /// Receive `id` has a GRH and then `len` bytes.
     pub(crate) fn datagram_in(mut self, id: u64, len: usize) -> Self {
         self.expect.ignored.push((world::recv_at(id), 40));
         self.wrote(world::recv_at(id) + 40, len)
     }
 
-    /// These bytes may be anything.
+    /// These bytes are not checked.
     pub(crate) fn ignored(mut self, offset: u64, len: usize) -> Self {
         self.expect.ignored.push((offset, len));
         self
@@ -474,13 +473,13 @@ impl Case {
         self
     }
 
-    /// Exactly these requests leave, by PSN from the QP's first.
+    /// The QP sends exactly these requests. PSNs are relative to its first one.
     pub(crate) fn requests<const N: usize>(mut self, requests: [(Opcode, i32); N]) -> Self {
         self.expect.requests = Some(requests.into());
         self
     }
 
-    /// So many PSNs have been used up: the next request is taken there.
+    /// The next expected PSN, relative to the first one.
     pub(crate) fn next(mut self, next: i32) -> Self {
         self.expect.next = next;
         self
@@ -497,5 +496,5 @@ impl Case {
     }
 }
 
-/// Where the requests that the program posts go.
+/// The remote memory of the program's requests.
 const REMOTE: Remote = Remote { addr: BASE, rkey: world::ALL };

@@ -1,4 +1,4 @@
-//! The catalogue as a document, made of the same data that the tests run.
+//! The catalogue as a document, made from the same data as the tests.
 
 use std::fmt::Write;
 
@@ -140,7 +140,7 @@ fn step(step: &Step) -> String {
     }
 }
 
-/// The lengths of a list's elements, with those that are not to be used marked.
+/// The lengths of a list's elements. Elements that may not be used are marked.
 fn pieces(list: &[Piece]) -> String {
     let lens: Vec<_> = list
         .iter()
@@ -225,7 +225,7 @@ fn completion(done: &Done) -> String {
     }
 }
 
-/// Equal neighbours as one, with how many.
+/// Merges equal neighbouring lines into one with a count.
 fn counted(lines: Vec<String>) -> Vec<String> {
     let mut out: Vec<(String, usize)> = Vec::new();
     for line in lines {

@@ -1,5 +1,5 @@
-//! The language of the catalogue: a case is what is given, a script, and what must come of it. All
-//! of it is data, so that one runner judges every case and one printer makes the document.
+//! The language of the catalogue. A case is a given state, a script and an expected result. All of it
+//! is data: one runner checks every case, and one printer makes the document.
 
 pub(crate) mod case;
 pub(crate) mod doc;

@@ -1,7 +1,7 @@
-//! One packet of a script, as chosen values: what the peer, or somebody who pretends to be the peer,
-//! puts on the wire. The headers are written by `rxe_core::wire::emit`; everything that `emit` would
-//! never do (a wrong pad, a cut, a reserved opcode) is a change to the bytes before the ICRC is
-//! computed, so that the packet arrives undamaged and is judged by what it says.
+//! One packet of a script: what the peer, or somebody who pretends to be the peer, sends.
+//! `rxe_core::wire::emit` writes the headers. Everything that `emit` never does (a wrong pad, a cut, a
+//! reserved opcode) is changed before the ICRC is computed, so the packet arrives with a right ICRC and
+//! only its contents matter.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use rxe_core::wire::{
 
 use super::world::{self, BASE, RQ_PSN, SQ_PSN};
 
-/// A packet, complete but for the addresses of the QP that it is sent to.
+/// A packet without the addresses of the QP that it is sent to.
 #[derive(Clone)]
 pub(crate) struct Pkt {
     opcode: Opcode,
@@ -31,25 +31,25 @@ pub(crate) struct Pkt {
     id: Option<IpId>,
     tos: u8,
     patches: Vec<Patch>,
-    /// What is unusual, in words, for the catalogue.
+    /// What is unusual, in words for the catalogue.
     notes: Vec<String>,
 }
 
 #[derive(Clone)]
 enum Patch {
-    /// These bits of the byte at an offset.
+    /// Sets bits of a byte: offset, mask and value.
     Bits(usize, u8, u8),
-    /// Only so many bytes before the ICRC.
+    /// Cuts the bytes before the ICRC to this length.
     Cut(usize),
-    /// Further bytes before the ICRC.
+    /// Appends this many bytes before the ICRC.
     Append(usize),
-    /// Only so many bytes in all.
+    /// Cuts the whole packet to this length.
     CutWhole(usize),
-    /// A bit flipped after the ICRC was computed.
+    /// Flips a bit after the ICRC was computed.
     Damage(usize),
 }
 
-/// The bytes that a peer sends: never those that memory is filled with.
+/// The payload of the peer's packets. It differs from the fill of memory.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..=0x7f).map(|i| 0x80 | i).cycle().take(len).collect()
 }
@@ -76,7 +76,7 @@ fn packet(opcode: Opcode, psn: i32, payload: usize, ext: Ext) -> Pkt {
     }
 }
 
-/// A packet of a SEND; `psn` counts from the PSN expected at the beginning.
+/// A packet of a SEND; `psn` is relative to the first expected PSN.
 pub(crate) fn send(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     let info = opcode.info().expect("a SEND");
     let ext = Ext {
@@ -93,15 +93,15 @@ pub(crate) fn datagram(payload: usize) -> Pkt {
     packet(Opcode::UD_SEND_ONLY, 0, payload, Ext { deth, ..Ext::default() })
 }
 
-/// The same with immediate data.
+/// A datagram with immediate data.
 pub(crate) fn datagram_imm(payload: usize) -> Pkt {
     let deth = Some(Deth::new(world::QKEY, Qpn::from_wire(world::PEER_QPN)));
     let ext = Ext { deth, imm: Some(0x1234_5678), ..Ext::default() };
     packet(Opcode::UD_SEND_ONLY_WITH_IMMEDIATE, 0, payload, ext)
 }
 
-/// A packet of a WRITE, FLUSH, ATOMIC WRITE or READ that has a RETH: `len` bytes at `offset` in the
-/// region that allows everything.
+/// A packet of a WRITE, FLUSH, ATOMIC WRITE or READ with a RETH for `len` bytes at `offset` in the
+/// region with all rights.
 pub(crate) fn rdma(opcode: Opcode, psn: i32, payload: usize, offset: u64, len: usize) -> Pkt {
     let info = opcode.info().expect("an operation with a RETH");
     let dma_len = u32::try_from(len).expect("a RETH's length");
@@ -125,29 +125,29 @@ pub(crate) fn read(psn: i32, offset: u64, len: usize) -> Pkt {
     rdma(Opcode::RC_READ_REQUEST, psn, 0, offset, len)
 }
 
-/// A packet with a BTH and payload only: the middles and lasts.
+/// A Middle or Last packet, which has only a BTH and payload.
 pub(crate) fn bare(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     send(opcode, psn, payload)
 }
 
-/// FETCH ADD of `add` at `offset` in the region that allows everything.
+/// FETCH ADD of `add` at `offset` in the region with all rights.
 pub(crate) fn fetch_add(psn: i32, offset: u64, add: u64) -> Pkt {
     atomic(Opcode::RC_FETCH_ADD, psn, offset, add, 0)
 }
 
-/// COMPARE SWAP, likewise.
+/// COMPARE SWAP at `offset` in the region with all rights.
 pub(crate) fn compare_swap(psn: i32, offset: u64, compare: u64, swap: u64) -> Pkt {
     atomic(Opcode::RC_COMPARE_SWAP, psn, offset, swap, compare)
 }
 
-/// Any opcode with an AtomicETH.
+/// A packet with an AtomicETH and any opcode.
 pub(crate) fn atomic(opcode: Opcode, psn: i32, offset: u64, swap_add: u64, compare: u64) -> Pkt {
     let va = BASE.wrapping_add(offset);
     let atomic = Some(AtomicEth { va, rkey: world::ALL, swap_add, compare });
     packet(opcode, psn, 0, Ext { atomic, ..Ext::default() })
 }
 
-/// An acknowledgement; `psn` counts from the PSN that the QP sends first.
+/// An acknowledgement; `psn` is relative to the first PSN that the QP sends.
 pub(crate) fn acked(psn: i32) -> Pkt {
     syndrome(psn, Syndrome::ACK)
 }
@@ -194,7 +194,7 @@ impl Pkt {
         self
     }
 
-    /// The same packet of an extended reliable connection.
+    /// The same packet for XRC.
     pub(crate) fn xrc(mut self) -> Self {
         self.opcode = self.opcode.in_connected(Service::Xrc);
         if self.opcode.info().is_some_and(|info| info.has_xrceth) {
@@ -203,7 +203,7 @@ impl Pkt {
         self
     }
 
-    /// At this PSN, from the first.
+    /// With this PSN, relative to the first one.
     pub(crate) fn at(mut self, psn: i32) -> Self {
         self.psn = psn;
         self
@@ -214,7 +214,7 @@ impl Pkt {
         self
     }
 
-    /// To another QP number than that of the QP under test.
+    /// To this QP number instead of that of the QP under test.
     pub(crate) fn dest_qp(mut self, qpn: u32) -> Self {
         self.qpn = Some(qpn);
         self.note(format!("to QP 0x{qpn:x}"))
@@ -252,7 +252,7 @@ impl Pkt {
         self.note(format!("XRCETH 0x{word:08x}"))
     }
 
-    /// What a FLUSH asks for.
+    /// The FETH of a FLUSH.
     pub(crate) fn feth(mut self, feth: u32) -> Self {
         self.ext.feth = Some(feth);
         self.note(format!("FETH 0x{feth:x}"))
@@ -329,36 +329,36 @@ impl Pkt {
         self.bits(1, 0x0f, version, &format!("version {version}"))
     }
 
-    /// Another first byte.
+    /// Replaces the opcode byte.
     pub(crate) fn opcode_byte(self, opcode: u8) -> Self {
         self.bits(0, 0xff, opcode, &format!("opcode 0x{opcode:02x}"))
     }
 
-    /// These bits of the byte at `at`, counted from the BTH.
+    /// Sets bits of the byte at `at`, counted from the BTH.
     pub(crate) fn bits(mut self, at: usize, mask: u8, value: u8, what: &str) -> Self {
         self.patches.push(Patch::Bits(at, mask, value));
         self.note(what.into())
     }
 
-    /// Only `len` bytes before the ICRC.
+    /// Cuts the bytes before the ICRC to `len`.
     pub(crate) fn cut(mut self, len: usize) -> Self {
         self.patches.push(Patch::Cut(len));
         self.note(format!("cut to {len} bytes and the ICRC"))
     }
 
-    /// `len` further bytes before the ICRC.
+    /// Appends `len` bytes before the ICRC.
     pub(crate) fn append(mut self, len: usize) -> Self {
         self.patches.push(Patch::Append(len));
         self.note(format!("{len} bytes more before the ICRC"))
     }
 
-    /// Only `len` bytes in all.
+    /// Cuts the whole packet to `len` bytes.
     pub(crate) fn cut_whole(mut self, len: usize) -> Self {
         self.patches.push(Patch::CutWhole(len));
         self.note(format!("cut to {len} bytes"))
     }
 
-    /// One bit of byte `at` flipped on the way; from the end with `usize::MAX`.
+    /// Flips a bit of byte `at` on the way; `usize::MAX` is the last byte.
     pub(crate) fn damage(mut self, at: usize, what: &str) -> Self {
         self.patches.push(Patch::Damage(at));
         self.note(format!("a bit of the {what} flipped"))
@@ -378,8 +378,8 @@ impl Pkt {
         self.opcode.info().is_some_and(rxe_core::wire::OpInfo::is_response)
     }
 
-    /// The bytes from BTH to ICRC, with their headers; addressed to `qpn` on the way of `net` unless
-    /// the packet says otherwise.
+    /// The bytes from BTH to ICRC, and their network header. Unless the packet says otherwise, it is
+    /// addressed to `qpn` with `net`.
     pub(crate) fn render(&self, net: NetHeader, qpn: Qpn) -> (NetHeader, Vec<u8>) {
         let mut net = NetHeader {
             src: self.src.unwrap_or(net.src),

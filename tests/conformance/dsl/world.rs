@@ -1,5 +1,4 @@
-//! The engine under test and its surroundings: one engine with one QP, memory under several keys,
-//! and a peer that is nothing but the script.
+//! The engine under test: one engine with one QP and memory with several keys. The script is its peer.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -29,36 +28,36 @@ pub(crate) const QPN: u32 = 0x12;
 pub(crate) const PEER_QPN: u32 = 0x11;
 pub(crate) const QKEY: Qkey = Qkey::new(0x1111_1111);
 
-/// Where the memory begins, by address, and how much there is.
+/// The address of the memory, and its size.
 pub(crate) const BASE: u64 = 0x10_0000;
 pub(crate) const MEMORY: u64 = 0x4_0000;
-/// What memory is filled with.
+/// The fill of memory.
 pub(crate) const FILL: u8 = 0x11;
-/// From where the program's SENDs and WRITEs are taken, and where its READs and atomics put data.
+/// The offset of the program's local buffers.
 pub(crate) const SOURCE: u64 = 0x8000;
 pub(crate) const LOCAL: u64 = 0x1_0000;
-/// Where the last request of every case writes.
+/// The offset that the last request of every case writes to.
 const PROBE: u64 = 0x3_f000;
 
-/// The key of everything, with all rights.
+/// The key of all memory, with all rights.
 pub(crate) const ALL: Key = Key::new(0x0100_0001);
 /// Keys of the same memory with fewer rights.
 pub(crate) const READ_ONLY: Key = Key::new(0x0200_0002);
 pub(crate) const WRITE_ONLY: Key = Key::new(0x0300_0003);
 pub(crate) const NO_ATOMIC: Key = Key::new(0x0400_0004);
 pub(crate) const LOCAL_ONLY: Key = Key::new(0x0500_0005);
-/// With all rights, in another protection domain.
+/// A key with all rights, in another protection domain.
 pub(crate) const OTHER_PD: Key = Key::new(0x0600_0006);
-/// Deregistered before the case begins.
+/// A key that is deregistered before the case begins.
 pub(crate) const DEREGISTERED: Key = Key::new(0x0700_0007);
-/// Keys that forgetful and malicious peers try.
+/// Key 0, which peers send if they forget to set the key.
 pub(crate) const KEY_0: Key = Key::new(0);
 pub(crate) const KEY_ONES: Key = Key::new(u32::MAX);
-/// Never registered.
+/// A key that was never registered.
 pub(crate) const UNKNOWN: Key = Key::new(0x0800_0008);
 
-/// Memory windows with the rights to READ and WRITE 256 bytes at [`WINDOW_AT`]: of type 1, of type 2
-/// bound on the QP, of type 2 bound on another QP; and one that is not bound.
+/// Memory windows with the rights to READ and WRITE 256 bytes at [`WINDOW_AT`]: one of type 1, one of
+/// type 2 bound on the QP, one of type 2 bound on another QP; and one that is not bound.
 pub(crate) const WINDOW_1: Key = Key::new(0x0a00_0001);
 pub(crate) const WINDOW_2: Key = Key::new(0x0b00_0001);
 pub(crate) const WINDOW_OTHER_QP: Key = Key::new(0x0c00_0001);
@@ -67,20 +66,20 @@ pub(crate) const WINDOW_AT: u64 = 0x1000;
 /// The region that the windows are bound to.
 pub(crate) const BINDABLE: Key = Key::new(0x0900_0009);
 
-/// The number of the shared queue, and of another of the XRC domain, in another protection domain.
+/// The number of the shared queue, and of another one of the XRC domain in another protection domain.
 pub(crate) const SRQ: u32 = 7;
 const OTHER_SRQ: u32 = 8;
 
 const PD: PdId = PdId(1);
 const PD2: PdId = PdId(2);
 
-/// Where receive `id` puts its bytes.
+/// The offset of receive `id`.
 pub(crate) const fn recv_at(id: u64) -> u64 {
     0x2_0000 + id * 0x2000
 }
 
-/// Runs a case; what is not as it should be, in words. Empty if all is. The IPv4 identification is
-/// in sight, as with a packet socket, or `hidden`, as with a UDP socket.
+/// Runs a case. Returns what is wrong, in words; empty if the case passes. The IPv4 identification is
+/// visible, as with a packet socket, or `hidden`, as with a UDP socket.
 pub(crate) fn judge(case: &Case, hidden: bool) -> Vec<String> {
     let mut world = World::new(&case.given);
     world.hidden = hidden;
@@ -138,7 +137,7 @@ struct World {
     buffer: Buffer,
     cq: Arc<CompletionQueue>,
     srq: Option<Arc<SharedReceiveQueue>>,
-    /// Of the domain's other shared queue.
+    /// The completion queue of the domain's other shared queue.
     other_cq: Arc<CompletionQueue>,
     qp: Arc<QpHandle>,
     /// How the peer's packets are addressed.
@@ -341,7 +340,7 @@ impl World {
             net.id = IpId::Hidden;
         }
         self.engine.handle_frame(self.now, &Frame::single(net, &bytes));
-        // The newest 1,024 are kept: take them before they are lost.
+        // The engine keeps the newest 1,024 events: take them before they are lost.
         self.take_events();
     }
 
@@ -368,7 +367,7 @@ impl World {
         self.now = end;
     }
 
-    /// Lets the QP send everything that it may, and sorts it into answers and requests.
+    /// Lets the QP send everything that it may, and separates answers from requests.
     fn transmit(&mut self) {
         loop {
             let mut batch = TxBatch::new(TxLimits::default());
@@ -428,7 +427,7 @@ impl World {
         }
     }
 
-    /// All of memory, byte by byte, against what the case says that was written.
+    /// Compares all of memory with what the case expects.
     fn check_memory(&self, case: &Case, wrong: &mut Vec<String>) {
         let size = usize::try_from(MEMORY).expect("a small number");
         let mut want = vec![FILL; size];
@@ -455,13 +454,13 @@ impl World {
         }
     }
 
-    /// Whatever came before, a QP that is not in the error state carries out a good request, at the
-    /// PSN that it should have come to.
+    /// Checks that a QP that is not in the error state still executes a good request, at the next
+    /// expected PSN.
     fn probe(&mut self, case: &Case, state: QpState, wrong: &mut Vec<String>) {
         let open = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
         let writes = case.given.access.contains(Access::REMOTE_WRITE);
         let ud = case.given.service == QpType::Ud;
-        // An initiator takes no requests.
+        // An initiator accepts no requests.
         let takes = case.given.service != QpType::XrcSend && (writes || ud);
         if !open || !takes {
             return;

@@ -1,8 +1,8 @@
-//! The communication manager: two of them with a network in between that loses, doubles, reorders
-//! and forges what the bytes say, and consumers that do what they like at any moment.
+//! Two communication managers. The bytes decide what the network between them loses, duplicates,
+//! reorders and forges, and what their consumers do.
 //!
-//! What strangers can make a manager keep is bounded; of what a consumer has destroyed it hears no
-//! more; once all is destroyed and time has passed, nothing is left.
+//! Invariants: the memory that strangers can make a manager use is bounded; a consumer gets no events
+//! for an object that it has destroyed; when all is destroyed and time has passed, nothing is left.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,12 +41,12 @@ struct World {
 struct Node {
     manager: Manager,
     listener: Option<ListenerId>,
-    /// What is on its way to it: where from, and the message.
+    /// The datagrams on their way to it.
     wire: Vec<Outgoing>,
-    /// The consumer's connections and questions.
+    /// The consumer's connections and queries.
     known: Vec<ConnId>,
     destroyed: HashSet<ConnId>,
-    /// How many there ever were by the consumer's own doing.
+    /// How many the consumer has started.
     own: usize,
 }
 
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// The consumer looks at what has happened.
+    /// The consumer takes its events.
     fn events(&mut self, input: &mut Input<'_>) {
         while let Some(event) = self.manager.poll_event() {
             let id = event.id();
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// A message that claims to belong to some connection of the receiver.
+    /// Forges a message that claims to belong to a connection of the receiver.
     fn forge(&mut self, input: &mut Input<'_>, at: usize) {
         let theirs = self.nodes[1 - at].some(input).0;
         let node = &self.nodes[at];
@@ -211,7 +211,7 @@ impl World {
         self.nodes[at].wire.push(Outgoing { route, mad });
     }
 
-    /// Hands over what is on its way to one of the two, and collects what is sent.
+    /// Delivers datagrams to one of the two, and collects what it sends.
     fn deliver(&mut self, input: &mut Input<'_>, to: usize, all: bool) {
         for from in 0..2 {
             while let Some(sent) = self.nodes[from].manager.poll_transmit() {

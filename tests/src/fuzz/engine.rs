@@ -1,10 +1,9 @@
-//! One engine with a queue pair of each kind, and a peer that says whatever the fuzzer makes up:
-//! packets with a right ICRC near the PSNs that are expected, spoiled ones, whole messages with a
-//! packet missing, congestion marks; while the program posts, polls, modifies and deregisters, and
-//! time passes.
+//! One engine with a queue pair of each kind, and a peer that sends what the fuzzer chooses: packets
+//! with a right ICRC near the expected PSNs, damaged packets, whole messages with a packet missing,
+//! congestion marks. Meanwhile the program posts, polls, modifies and deregisters, and time passes.
 //!
-//! Nothing may panic; memory that the peer has no right to stays as it was; one step is answered by
-//! a bounded number of packets; each request completes at most once.
+//! Invariants: nothing panics; memory that the peer has no right to does not change; the number of
+//! packets that answer one step is bounded; each request completes at most once.
 
 mod packets;
 mod world;

@@ -1,6 +1,5 @@
-//! Frames: whatever is parsed does not panic and does not read past its end; what is accepted comes
-//! out again as the same bytes; the ICRC is right where it was computed and wrong after any change
-//! that it covers.
+//! Frames. Parsing never panics and never reads past the end. An accepted frame is emitted again as the
+//! same bytes. The ICRC is right after it was computed, and wrong after any change that it covers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +12,7 @@ use rxe_core::wire::{
 
 use super::input::Input;
 
-/// Takes the bytes as a frame, or makes one of them.
+/// Takes the bytes as a frame, or builds a frame from them.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 4 {
@@ -30,8 +29,7 @@ fn ethernet(bytes: &[u8]) {
     if let Ok(frame) = datagram.frame() {
         packet(&frame.net, frame.payload);
     }
-    // What was accepted is made again. Options and padding are not kept, so it is compared by what
-    // it says.
+    // An accepted frame is emitted again. Options and padding are not kept, so the fields are compared.
     let checksum = UdpChecksum::Exact(datagram.checksum);
     let mut again = Vec::new();
     frame::emit_ethernet(
@@ -52,10 +50,10 @@ fn ip(bytes: &[u8]) {
     }
 }
 
-/// BTH to ICRC.
+/// Checks the bytes from BTH to ICRC.
 fn packet(net: &NetHeader, bytes: &[u8]) {
     let Ok(packet) = Packet::parse(bytes) else {
-        // Nor does the check of what is no packet panic.
+        // The check must not panic either if these bytes are no packet.
         let _ = icrc::check(net, bytes);
         let _ = icrc::recover_id(net, bytes);
         return;
@@ -103,8 +101,8 @@ fn made(input: &mut Input<'_>) {
         assert_eq!(icrc::recover_id(&hidden, &bytes), Some((id, flags)));
     }
 
-    // One to three bytes next to each other changed: a burst of at most 24 bits, which no CRC-32
-    // misses, unless the check gives some of its bits away.
+    // One to three adjacent bytes are changed: a burst of at most 24 bits, which CRC-32 always detects
+    // if all 32 bits are checked.
     let at = input.index(bytes.len() - 2);
     let mut spoiled = bytes.clone();
     for (byte, change) in spoiled[at..].iter_mut().zip(input.bytes(3)) {
@@ -131,7 +129,7 @@ fn whole(input: &mut Input<'_>, net: &NetHeader, payload: &[u8]) {
     bytes.resize(bytes.len() + usize::from(input.byte() % 8), 0);
     let (_, datagram) = frame::parse_ethernet(&bytes).expect("it was just made");
     assert_eq!((datagram.net, datagram.payload), (*net, payload));
-    // Cut short it is refused, or still whole because only padding went.
+    // A truncated frame is refused, unless only padding was cut.
     let keep = input.index(bytes.len());
     if let Ok((_, datagram)) = frame::parse_ethernet(&bytes[..keep]) {
         assert_eq!(datagram.payload, payload);
@@ -166,7 +164,7 @@ fn net(input: &mut Input<'_>) -> NetHeader {
     }
 }
 
-/// The headers that an opcode has, with anything in them.
+/// The headers of an opcode, with arbitrary values.
 pub(super) fn ext(input: &mut Input<'_>, info: &OpInfo) -> Ext {
     let is_cnp = info.kind == OpKind::Cnp;
     Ext {

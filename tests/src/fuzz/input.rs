@@ -1,5 +1,5 @@
-//! Decisions made of the fuzzer's bytes. There is always an answer: when the bytes are used up it is
-//! the first choice, the least number, false.
+//! Decisions from the fuzzer's bytes. When the bytes are used up, a decision is the first choice, the
+//! least number or false.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use arbitrary::Unstructured;
 pub struct Input<'a>(Unstructured<'a>);
 
 impl<'a> Input<'a> {
-    /// To be taken from the front.
+    /// An input that takes these bytes from the front.
     pub fn new(data: &'a [u8]) -> Self {
         Self(Unstructured::new(data))
     }
@@ -20,10 +20,10 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// One of these.
+    /// One of the choices.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `choices` is empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         self.0.choose(choices).copied().unwrap_or(choices[0])
     }

@@ -1,8 +1,8 @@
-//! How a queue pair of each service is brought from RESET to RTS.
+//! The transitions of a queue pair of each service from RESET to RTS.
 
 use rxe_core::qp::{AttrMask, QpState, QpType};
 
-/// The way from RESET to RTS: states and masks.
+/// The transitions: states and masks.
 pub(super) fn ladder(service: QpType) -> [(QpState, AttrMask); 3] {
     let common = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT;
     let path =

@@ -1,12 +1,12 @@
-//! Management datagrams of the communication manager: any 256 bytes are read or refused; a message
-//! that was read says the same when it is written and read again.
+//! Management datagrams of the communication manager. Any 256 bytes are parsed or refused. A parsed
+//! message is the same after it was emitted and parsed again.
 
 use rxe_core::cm::mad::{LEN, Mad, Message};
 use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader, PortSpace};
 
 use super::input::Input;
 
-/// Takes the bytes as a datagram, or as what follows a good header.
+/// Takes the bytes as a datagram, or as the bytes behind a good header.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 4 {

@@ -1,6 +1,5 @@
-//! What the fuzzers run: each target is a function of some bytes that panics where something is
-//! wrong. `fuzz/` feeds them with what libFuzzer thinks of, `tests/tests/fuzzed.rs` with what it
-//! has found worth keeping.
+//! The fuzz targets. Each is a function of some bytes that panics if something is wrong. `fuzz/` runs
+//! them with libFuzzer, and `tests/tests/fuzzed.rs` with the inputs that libFuzzer has kept.
 
 #![expect(clippy::cast_possible_truncation, reason = "arbitrary bits, and numbers that are small")]
 
@@ -13,7 +12,7 @@ pub mod mad;
 pub mod ring;
 pub mod verbs;
 
-/// A fuzz target: its name, which is also that of its corpus, and what it runs.
+/// A fuzz target: its name, which is also the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.

@@ -1,6 +1,6 @@
-//! The ring of records that two processes share, against another end that writes anything anywhere:
-//! neither end panics or reads past a record, and none is kept busy for ever. As long as nothing but
-//! records has been written, all come out as they went in.
+//! The ring of records that two processes share, and a stranger that writes anything anywhere in it.
+//! Neither end panics, reads past a record, or loops for ever. As long as the stranger has written
+//! nothing, all records come out unchanged.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,16 +18,16 @@ struct World {
     producer: Option<Producer>,
     consumer: Option<Consumer>,
     file: File,
-    /// What has been put in and not taken out, until a stranger has written.
+    /// The records in the ring; `None` after the stranger has written.
     model: Option<VecDeque<Vec<u8>>>,
-    /// Bytes ever taken out.
+    /// How many bytes were taken out in all.
     tail: u64,
 }
 
-/// Takes the bytes as what both ends and the stranger do.
+/// The bytes decide what both ends and the stranger do.
 ///
 /// # Panics
-/// Where the ring is wrong.
+/// If the ring does something wrong.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (producer, file) = Producer::create().expect("a ring");
@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
             _ => world.write_record(&mut input),
         }
     }
-    // Each takes this much at least, and nothing more is put in.
+    // Each record takes at least this much, and none is added any more.
     for _ in 0..=CAPACITY / ALIGN {
         if world.consumer.as_ref().is_none_or(Consumer::is_empty) {
             return;
@@ -67,7 +67,7 @@ impl World {
         if self.producer.is_none() {
             return;
         }
-        // The longest ones often, so that the ring is filled.
+        // Often the longest record, so that the ring becomes full.
         let len = if input.chance(100) { MAX_RECORD } else { input.index(MAX_RECORD + 1) };
         let (head, body) = ([fill; 60], vec![fill; len.saturating_sub(60)]);
         let head = &head[..len.min(60)];
@@ -100,7 +100,7 @@ impl World {
         let Some(consumer) = &mut self.consumer else { return };
         match consumer.pop(out) {
             Ok(Some(len)) => {
-                // It is what stands there, around the end.
+                // The record wraps around the end.
                 assert_eq!(out[..len], self.bytes(self.tail + LEN as u64, len));
                 self.tail += size(len) as u64;
                 let left = before.wrapping_sub(self.tail);
@@ -127,7 +127,7 @@ impl World {
         assert!(!producer.must_wake(), "woken once");
     }
 
-    /// A stranger writes one of the counters: something near what is there, or anything.
+    /// The stranger writes one of the counters: a value near the present one, or any value.
     fn write_word(&mut self, input: &mut Input<'_>) {
         let at = LAYOUT[input.index(3)];
         let now = self.word(at);
@@ -140,7 +140,7 @@ impl World {
         self.write(at, &value.to_ne_bytes());
     }
 
-    /// A stranger writes among the records: a length where the next one is looked for, or anything.
+    /// The stranger writes among the records: the length of the next one, or anything.
     fn write_record(&mut self, input: &mut Input<'_>) {
         let [.., records] = LAYOUT;
         let next = usize::try_from(self.tail % CAPACITY as u64).expect("less than the capacity");

@@ -1,9 +1,9 @@
-//! Verbs in any order, right and wrong ones, on two devices with a network in between that loses
-//! what the bytes say it loses: objects made, changed, used and destroyed at any moment.
+//! Right and wrong calls of verbs in any order, on two devices. The bytes decide which packets the
+//! network loses. Objects are made, changed, used and destroyed at any moment.
 //!
-//! What is refused has changed nothing; requests complete in the order in which they were posted, at
-//! most once; a queue pair in the error state has nothing left; deregistered memory stays as it was;
-//! the devices come to rest.
+//! Invariants: a refused call changes nothing; requests complete at most once, in the order in which
+//! they were posted; a queue pair in the error state has no requests left; deregistered memory does not
+//! change; the devices stop sending.
 
 mod calls;
 mod node;

@@ -1,5 +1,5 @@
-//! Whether what atomics found, and what the words hold in the end, can have come about by each
-//! being carried out once, those of one queue pair in order. A search over all orders: few are
+//! Checks atomics: is there an order in which each was executed once, those of one queue pair in
+//! sequence, that gives the values they returned and the final words? All orders are searched; few are
 //! possible, because nearly all values differ.
 
 use std::collections::HashMap;
@@ -13,15 +13,15 @@ use super::plan::{Plan, Verb};
 #[derive(Clone, Copy, Debug)]
 struct Done {
     verb: Verb,
-    /// What it found, if it ended well. If not, it may have been carried out or not; then nothing
-    /// after it was unless it was.
+    /// The value that it returned, if it succeeded. Otherwise it may have been executed or not; if not,
+    /// nothing after it was executed.
     found: Option<u64>,
 }
 
-/// Checks every word that any atomic works on. Returns where they are.
+/// Checks every word that an atomic uses. Returns their places.
 ///
 /// # Errors
-/// What can not be.
+/// The contradiction.
 pub fn check(
     plan: &Plan,
     ends: &[[EndModel; 2]],
@@ -38,7 +38,7 @@ pub fn check(
             for (index, op) in spec.ends[end].ops.iter().enumerate() {
                 let Some(place) = op.remote.filter(|_| op.verb.is_atomic()) else { continue };
                 if op.flaw.is_some() {
-                    // Neither it nor anything after it is carried out.
+                    // Neither this atomic nor anything after it was executed.
                     break;
                 }
                 let mut found = model.found.iter();
@@ -67,7 +67,7 @@ pub fn check(
     Ok(ranges)
 }
 
-/// Whether the word, being `now` after the first `done` of each list, can end as `last`.
+/// Whether the word can become `last`, if it is `now` after the first `done` of each list.
 fn reachable(
     now: u64,
     last: u64,
@@ -79,7 +79,7 @@ fn reachable(
     if *budget == 0 {
         return false;
     }
-    // All that ended well are done, those that did not need not be.
+    // All successful atomics must be executed; the others may be.
     let complete =
         lists.iter().zip(&*done).all(|(list, &n)| list[n..].iter().all(|op| op.found.is_none()));
     if complete && now == last {

@@ -7,10 +7,10 @@ use super::script::Script;
 use super::world::{Failure, Report};
 use super::{stage, world};
 
-/// What happens in a run.
+/// A run.
 #[derive(Clone, Debug)]
 pub enum Case {
-    /// Reliable connections, to the last byte and packet.
+    /// Reliable connections, checked to the last byte and packet.
     Plan(Box<Plan>),
     /// All services and objects.
     Script(Box<Script>),
@@ -26,10 +26,10 @@ impl Case {
         }
     }
 
-    /// Does it. A panic counts as a failure.
+    /// Runs it. A panic counts as a failure.
     ///
     /// # Errors
-    /// What was wrong.
+    /// The failure.
     pub fn run(&self, record: bool) -> Result<Report, Failure> {
         let run = || match self {
             Self::Plan(plan) => world::run(plan, record),
@@ -43,7 +43,7 @@ impl Case {
         })
     }
 
-    /// What it is about, in a line.
+    /// A description in one line.
     pub fn about(&self) -> String {
         match self {
             Self::Plan(plan) => {

@@ -1,5 +1,5 @@
-//! What happened in a run, line by line, for a person to read: who sent what, what became of it on
-//! its way, what the engines said and which requests completed.
+//! The log of a run, for people: packets and what the network did to them, events of the engines, and
+//! completions.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rxe_core::types::Time;
 use rxe_core::wire::{Packet, Syndrome};
 
-/// The record of a run. Switched off it only knows which packets were sent.
+/// The log of a run. If it is switched off, it only records which packets were sent.
 #[derive(Debug, Default)]
 pub struct Ladder {
     on: bool,
@@ -27,17 +27,17 @@ struct Line {
 }
 
 impl Ladder {
-    /// A ladder that records if `on`, and is to be told of packets if `used`.
+    /// A log that records if `on`, and needs to be told of packets if `used`.
     pub fn new(on: bool, used: bool) -> Self {
         Self { on, used, ..Self::default() }
     }
 
-    /// Whether it wants to be told of packets.
+    /// Whether it needs to be told of packets.
     pub fn is_used(&self) -> bool {
         self.used
     }
 
-    /// A packet leaves.
+    /// Records a packet that leaves.
     pub fn sent(&mut self, at: Time, from: usize, to: usize, bytes: &[u8]) {
         let lines = self.sent.entry(fingerprint(bytes)).or_default();
         if self.on {
@@ -47,7 +47,8 @@ impl Ladder {
         }
     }
 
-    /// A packet arrives. Whether it was sent like this: bits that the ICRC does not cover aside.
+    /// Records a packet that arrives. Returns whether it was sent with the same contents, except for
+    /// bits that the ICRC does not cover.
     pub fn arrived(&mut self, at: Time, to: usize, bytes: &[u8]) -> bool {
         let Some(lines) = self.sent.get(&fingerprint(bytes)) else {
             let text = format!("    > {}  damaged: {}", name(to), describe(bytes));
@@ -65,7 +66,7 @@ impl Ladder {
         true
     }
 
-    /// Anything else.
+    /// Records any other text.
     pub fn note(&mut self, at: Time, text: impl Into<String>) {
         if self.on {
             self.lines.push(Line { at, text: text.into(), arrivals: None });
@@ -77,7 +78,7 @@ impl Ladder {
         self.on
     }
 
-    /// All of it. Times are microseconds.
+    /// The whole log as text. Times are in microseconds.
     pub fn print(&self) -> String {
         let mut out = String::new();
         for line in &self.lines {

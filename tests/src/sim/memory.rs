@@ -1,5 +1,5 @@
-//! The memory of one side of a simulation: one allocation, cut into areas, with bytes that nobody
-//! may touch before, between and after them. Each area but the guards is a memory region of its own.
+//! The memory of one side of a simulation: one allocation, divided into areas. Before, between and
+//! after the areas are guard bytes that nobody may change. Each area is a memory region.
 
 use rxe_core::mem::{Access, Buffer, Memory, PdId};
 use rxe_core::queue::Sge;
@@ -12,13 +12,13 @@ pub const PD: PdId = PdId(1);
 /// Another one, to which they have no access.
 pub const OTHER_PD: PdId = PdId(2);
 
-/// What may be done to it by the peer.
+/// All rights.
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// A region of a side's memory, by what it is for.
+/// A region of a side's memory, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
     /// All rights.
@@ -29,12 +29,12 @@ pub enum Area {
     Victim = 2,
     /// All rights, in a protection domain that no queue pair has.
     Foreign = 3,
-    /// No rights for peers but through memory windows.
+    /// Peers have rights only through memory windows.
     Windowed = 4,
 }
 
 impl Area {
-    /// All of them, in the order in which they lie.
+    /// All areas, in their order in memory.
     pub const ALL: [Self; 5] =
         [Self::Open, Self::ReadOnly, Self::Victim, Self::Foreign, Self::Windowed];
 
@@ -54,21 +54,21 @@ impl Area {
 /// Some bytes of a side's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Where.
+    /// The area.
     pub area: Area,
-    /// Bytes from the area's start.
+    /// The offset in the area.
     pub at: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: u32,
 }
 
-/// Addresses, keys and sizes of the areas of one side; and where the next free place is.
+/// Addresses, keys and sizes of the areas of one side, and the next free place.
 #[derive(Clone, Debug)]
 pub struct Layout {
     areas: [AreaLayout; 5],
-    /// What the memory holds at first.
+    /// The seed of the initial contents.
     pattern: u64,
-    /// Words for atomics, which hold zero at first.
+    /// Words for atomics, which are zero at first.
     words: Vec<Place>,
 }
 
@@ -83,12 +83,12 @@ struct AreaLayout {
 const GUARD: usize = 256;
 
 impl Layout {
-    /// Areas without a place in them.
+    /// A layout without places.
     pub fn new(rng: &mut Rng) -> Self {
         let area = |rng: &mut Rng, i: u64| AreaLayout {
-            // Addresses have nothing to do with where the bytes are; 8 divides them for atomics.
+            // Addresses are unrelated to the real ones. They are multiples of 8, for atomics.
             start: (i + 1) << 40 | rng.below(1 << 37) << 3,
-            // Keys that differ in what names the region: their upper 24 bits.
+            // Keys differ in their upper 24 bits, which name the region.
             key: Key::new(rng.word() & !0x700 | u32::try_from(i << 8).unwrap_or(0)),
             len: 0,
         };
@@ -96,7 +96,7 @@ impl Layout {
         Self { areas, pattern: rng.bits(), words: Vec::new() }
     }
 
-    /// Sets bytes aside, with a gap before them, at an address that `align` divides.
+    /// Reserves bytes at a multiple of `align`, with a gap before them.
     pub fn allocate(&mut self, rng: &mut Rng, area: Area, len: u32, align: u64) -> Place {
         let layout = &mut self.areas[area as usize];
         let at = (layout.len + rng.within(1..=9)).next_multiple_of(align);
@@ -104,7 +104,7 @@ impl Layout {
         Place { area, at, len }
     }
 
-    /// Sets a word for atomics aside.
+    /// Reserves a word for atomics.
     pub fn allocate_word(&mut self, rng: &mut Rng) -> Place {
         let word = self.allocate(rng, Area::Open, 8, 8);
         self.words.push(word);
@@ -136,7 +136,7 @@ impl Layout {
         Sge { addr: self.address(place), length: place.len, lkey: self.key(place.area) }
     }
 
-    /// Where the area's first byte is in the allocation.
+    /// The offset of the area in the allocation.
     fn base(&self, area: Area) -> usize {
         let before = Area::ALL.iter().take_while(|&&a| a != area);
         before.fold(GUARD, |base, &a| base + self.size(a).next_multiple_of(8) + GUARD)
@@ -146,13 +146,13 @@ impl Layout {
         usize::try_from(self.areas[area as usize].len).expect("a simulation is small")
     }
 
-    /// Where the place is in the allocation.
+    /// The range of the place in the allocation.
     pub fn range(&self, place: Place) -> std::ops::Range<usize> {
         let start = self.base(place.area) + usize::try_from(place.at).expect("inside");
         start..start + place.len as usize
     }
 
-    /// Where the whole area is in the allocation.
+    /// The range of the whole area in the allocation.
     pub fn area_range(&self, area: Area) -> std::ops::Range<usize> {
         let base = self.base(area);
         base..base + self.size(area)
@@ -163,7 +163,7 @@ impl Layout {
         self.base(Area::Windowed) + self.size(Area::Windowed).next_multiple_of(8) + GUARD
     }
 
-    /// What the memory holds at first.
+    /// The initial contents.
     pub fn initial(&self) -> Vec<u8> {
         let mut rng = Rng::new(self.pattern);
         let mut bytes = vec![0; self.total()];
@@ -177,7 +177,7 @@ impl Layout {
     }
 }
 
-/// A side's memory as the engine has it.
+/// The real memory of a side.
 #[derive(Debug)]
 pub struct Arena {
     whole: Buffer,
@@ -210,7 +210,7 @@ impl Arena {
         out
     }
 
-    /// A way to read it.
+    /// A function that reads it.
     pub fn reader(&self) -> impl Fn(usize, &mut [u8]) + '_ {
         |at, out| self.read(at, out)
     }

@@ -1,14 +1,14 @@
-//! The judge of the engine: two or three engines on a network that loses, doubles, reorders and
-//! damages, in virtual time, every decision drawn from one number; and beside them a model of what
-//! verbs promise.
+//! The simulation: two or three engines on a network that loses, duplicates, reorders and damages
+//! packets, in virtual time, with every decision drawn from one seed. A model of what verbs promise
+//! checks them.
 //!
 //! There are two kinds of run (a [`case`] is either):
-//! - A [`plan`] says what happens on reliable connections, a [`world`] carries it out, the [`model`]
-//!   (and for atomics [`atomics`]) says whether that was right, to the last packet.
-//! - A [`script`] is a list of steps with every service and object, a [`stage`] carries it out, the
-//!   [`judge`] says whether that was right.
+//! - A [`plan`] describes a run over reliable connections. A [`world`] executes it, and the [`model`]
+//!   (for atomics [`atomics`]) checks it to the last packet.
+//! - A [`script`] is a list of steps with every service and object. A [`stage`] executes it, and the
+//!   [`judge`] checks it.
 //!
-//! Both go over the same [`network`]. When a run was not right, it is [shrunk](shrink) and told as a
+//! Both use the same [`network`]. A run that fails is [made smaller](shrink) and printed as a
 //! [`ladder`].
 
 pub mod atomics;

@@ -1,5 +1,4 @@
-//! The network of a run: what it does to packets, and their way from engine to engine, with the
-//! ladder that tells of it.
+//! The network of a run: the faults, the transport of packets from engine to engine, and the log.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,23 +11,23 @@ use rxe_net::{Fabric, FabricCounters, Faults};
 use super::ladder::Ladder;
 use super::rng::Rng;
 
-/// What the network does, drawn before a run begins.
+/// The properties of the network, drawn before a run begins.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// To packets.
+    /// The faults.
     pub faults: Faults,
-    /// Of 1,000 packets, so many are marked "congestion experienced".
+    /// How many of 1,000 packets are marked "congestion experienced".
     pub marks: u64,
     /// The seed of its decisions.
     pub seed: u64,
-    /// How packets are put together.
+    /// The limits of bursts and batches.
     pub tx: TxLimits,
-    /// How many buffers an engine takes before it is asked for its answers.
+    /// How many buffers an engine takes before it may send.
     pub per_turn: usize,
 }
 
 impl Network {
-    /// A network without faults but delay, which is in order.
+    /// A network whose only fault is a delay that keeps the order.
     pub fn draw(rng: &mut Rng) -> Self {
         let micros = Duration::from_micros;
         let delay = match rng.below(4) {
@@ -53,7 +52,7 @@ impl Network {
         Self { faults, marks, seed: rng.bits(), tx, per_turn: rng.pick(&[1, 3, 1000, 1000]) }
     }
 
-    /// Gives it up to 20 % each of loss, duplication, reordering and damage.
+    /// Adds up to 20 % each of loss, duplication, reordering and damage.
     pub fn spoil(&mut self, rng: &mut Rng) {
         let mut probability = || match rng.below(4) {
             0 => 0.0,
@@ -67,12 +66,12 @@ impl Network {
         self.faults.corrupt = probability();
     }
 
-    /// The longest that a packet is on its way.
+    /// The longest time that a packet is on its way.
     pub fn longest(&self) -> Duration {
         *self.faults.delay.end() + self.faults.reorder_by
     }
 
-    /// The same without what goes wrong.
+    /// The faults without loss, duplication and damage.
     pub fn good(&self) -> Faults {
         Faults {
             delay: self.faults.delay.clone(),
@@ -86,9 +85,9 @@ impl Network {
 /// The network at work.
 #[derive(Debug)]
 pub struct Wire {
-    /// What carries packets.
+    /// Carries packets.
     pub fabric: Fabric,
-    /// What is told of them.
+    /// The log.
     pub ladder: Ladder,
     sides: Vec<IpAddr>,
     batch: TxBatch,
@@ -98,12 +97,12 @@ pub struct Wire {
     per_turn: usize,
     /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
     pub weak_icrc: u64,
-    /// A number that any difference in what was sent changes.
+    /// A hash of all packets that were sent.
     pub trace: u64,
 }
 
 impl Wire {
-    /// The network between these addresses. `record`: a person wants to read of it.
+    /// The network between these addresses. `record`: write a log.
     pub fn new(network: &Network, sides: Vec<IpAddr>, record: bool) -> Self {
         Self {
             fabric: Fabric::new(network.seed, network.faults.clone()),
@@ -118,16 +117,16 @@ impl Wire {
         }
     }
 
-    /// What has been done to packets.
+    /// The counters of the network.
     pub fn counters(&self) -> FabricCounters {
         self.fabric.counters()
     }
 
-    /// Hands over what has arrived: `take` is told for which sides. Whether there was anything.
+    /// Hands packets that have arrived to `take`, with their side. Returns whether there were any.
     ///
-    /// Where the IPv4 identification is hidden, the ICRC is a check of 15 bits: of some 33,000
-    /// damaged packets one passes, as on a real UDP socket. Such a packet is not handed over but
-    /// counted, so that any damage that an engine lets through is a fault of the engine.
+    /// If the IPv4 identification is hidden, the ICRC is a check of 15 bits: about one of 33,000 damaged
+    /// packets passes, as on a real UDP socket. Such a packet is counted and not handed over. So if an
+    /// engine accepts any damage, that is a fault of the engine.
     pub fn deliver(&mut self, now: Time, mut take: impl FnMut(usize, &Frame<'_>)) -> bool {
         let mut any = false;
         for _ in 0..self.per_turn {
@@ -157,11 +156,11 @@ impl Wire {
         any
     }
 
-    /// Carries away what one side's engine has to send, after `look` has seen each packet. Whether
-    /// there was anything.
+    /// Takes the packets that one side's engine sends, after `look` has seen each. Returns whether there
+    /// were any.
     ///
     /// # Errors
-    /// What `look` found.
+    /// The error of `look`.
     pub fn transmit(
         &mut self,
         now: Time,
@@ -190,7 +189,8 @@ impl Wire {
     }
 }
 
-/// Whether a queue pair in ERR may send such a packet: it only tells its peer what became of requests.
+/// Checks that a queue pair in ERR may send such a packet: it may only tell its peer what became of
+/// requests.
 ///
 /// # Errors
 /// It may not.

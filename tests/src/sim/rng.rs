@@ -1,5 +1,5 @@
-//! Random numbers that are the same for the same seed, everywhere and for ever: splitmix64
-//! (Steele, Lea and Flood 2014).
+//! Pseudo-random numbers: the same seed gives the same numbers on every system and in every version.
+//! The algorithm is splitmix64 (Steele, Lea and Flood 2014).
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ impl Rng {
     /// The generator of this seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Self(seed);
-        // Neighbouring seeds are to have nothing in common.
+        // Neighbouring seeds must give unrelated numbers.
         Self(rng.bits())
     }
 
@@ -55,7 +55,7 @@ impl Rng {
         self.below(of) < n
     }
 
-    /// One of them.
+    /// One of the values.
     ///
     /// # Panics
     /// If there is none.

@@ -1,4 +1,4 @@
-//! Makes a failing run smaller: leaves out whatever it fails without, and tells the rest.
+//! Makes a failing run smaller: leaves out everything that the failure does not need.
 
 use rxe_net::Faults;
 
@@ -7,7 +7,7 @@ use super::plan::{Op, Plan};
 use super::script::{Deed, Script};
 use super::world::Failure;
 
-/// The smallest case found that still fails in the same way, and how.
+/// The smallest case found that still fails in the same way, and its failure.
 pub fn shrink(case: &Case, failure: &str) -> (Case, Failure) {
     let way = |what: &str| what.chars().filter(|c| c.is_alphabetic()).take(40).collect::<String>();
     let mut best = case.clone();
@@ -30,7 +30,7 @@ pub fn shrink(case: &Case, failure: &str) -> (Case, Failure) {
     }
 }
 
-/// Everything that could be left out next, the most first.
+/// The next smaller cases, the smallest first.
 fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
     match case {
         Case::Plan(plan) => Box::new(plans(plan).map(|p| Case::Plan(Box::new(p)))),
@@ -38,7 +38,7 @@ fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
     }
 }
 
-/// The network with one of its faults less.
+/// The faults, each time with one of them removed.
 fn milder(faults: &Faults) -> impl Iterator<Item = Faults> + '_ {
     let less = (0..6).map(move |what| {
         let mut less = faults.clone();

@@ -1,4 +1,4 @@
-//! Where unmodified programs are run: network namespaces of the test's own, with the command `rxe`.
+//! Runs unmodified programs with the command `rxe`, in network namespaces of the test's own.
 
 // Each test program uses a part of it.
 #![allow(dead_code)]
@@ -41,16 +41,16 @@ const VETH: &str = "
     ip -n far link set lo up
 ";
 
-/// Where the client runs; the server runs here.
+/// Where the client runs. The server runs in the first namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Where {
     /// In `far`.
     TwoHosts,
-    /// Beside the server, on the same device and address.
+    /// With the server, on the same device and address.
     OneAddress,
 }
 
-/// Runs a server, and when it listens on `port` a client, over UDP sockets. Both must succeed.
+/// Runs a server and, when it listens on `port`, a client, over UDP sockets. Both must succeed.
 #[track_caller]
 pub(crate) fn both(
     program: &str,
@@ -92,7 +92,7 @@ pub(crate) fn both(
     assert!(said.starts_with("exit codes: server 0, client 0"), "{test}\n{said}");
 }
 
-/// Runs a script in which `program` runs; what it printed.
+/// Runs a script with `program`. Returns what it printed.
 pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
     if !installed(test, program) {
         return None;
@@ -103,7 +103,7 @@ pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
     Some(said)
 }
 
-/// Whether a program is there; if not, the test says that it is skipped.
+/// Whether a program is installed. If not, prints that the test is skipped.
 pub(crate) fn installed(test: &str, program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let found = found.is_ok_and(|out| out.status.success());
@@ -113,8 +113,8 @@ pub(crate) fn installed(test: &str, program: &str) -> bool {
     found
 }
 
-/// Runs a shell script in namespaces of its own; `$RXE` is the command. `None`, and a line that says
-/// so, where this host does not let us make them.
+/// Runs a shell script in namespaces of its own; `$RXE` is the command. If this host does not allow
+/// namespaces, prints that the test is skipped and returns `None`.
 pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
     let dir = Dir::new();
     let unshare = |script: &str| {
@@ -140,8 +140,7 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
 /// tell a test where they are.
 ///
 /// These are hard links to the files that cargo built. Another cargo may rebuild the library at any
-/// time; it then disappears for a moment, and a program that starts in that moment runs without it
-/// and sees no device.
+/// time. Then it is missing for a moment, and a program that starts in that moment sees no device.
 pub(crate) fn rxe() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -154,7 +153,7 @@ pub(crate) fn rxe() -> &'static Path {
     })
 }
 
-/// Links to what was built, in a directory that all tests of this build share.
+/// Makes links to the built files, in a directory that all tests of this build share.
 fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
     const FILES: [&str; 2] = ["rxe", "librxe_preload.so"];
     const BEGINNING: &str = "programs-";
@@ -165,7 +164,7 @@ fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
     }
     let done = tmp.join(name);
     if !done.is_dir() {
-        // Those of builds before this one; of the last ones there may still be tests.
+        // Remove directories of older builds. Tests of the last ones may still run.
         for old in fs::read_dir(tmp)?.flatten() {
             let age = old.metadata()?.modified()?.elapsed().unwrap_or_default();
             if old.file_name().to_string_lossy().starts_with(BEGINNING) && age > DAY {
@@ -197,7 +196,7 @@ impl Dir {
     }
 }
 
-/// For everybody to read: some tests run programs as another user.
+/// Permissions for everybody to read: some tests run programs as another user.
 fn open() -> Permissions {
     Permissions::from_mode(0o755)
 }

@@ -1,4 +1,4 @@
-//! One file a chore.
+//! The chores, one file for each.
 
 pub(crate) mod bench;
 mod checkout;

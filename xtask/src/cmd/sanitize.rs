@@ -71,7 +71,7 @@ pub(super) fn stages(all: &mut Run) {
         }
         let mut cmd = cargo("");
         let runner = format!("CARGO_TARGET_{}_RUNNER", HOST.to_uppercase().replace('-', "_"));
-        // What libtest's own threads keep until they end is "possibly lost".
+        // valgrind reports memory of libtest's own threads as "possibly lost".
         cmd.env(
             runner,
             "valgrind --quiet --error-exitcode=9 --leak-check=full \

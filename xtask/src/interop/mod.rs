@@ -1,4 +1,4 @@
-//! `cargo xtask interop`: our engine and a real kernel's rdma_rxe, each asking and each answering.
+//! `cargo xtask interop`: our engine and a real kernel's rdma_rxe, each as requester and as responder.
 //!
 //! For each kernel one VM is booted, and everything is shown in it: the table of operations and
 //! sizes, the features of [`features`], the faults of [`faults`], and the programs of

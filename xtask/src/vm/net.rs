@@ -1,4 +1,4 @@
-//! A network namespace of a run's own, with the link its VMs sit on.
+//! A network namespace for one run, with the link of its VMs.
 //!
 //! The namespace is held by nothing but file descriptors of this process, so it vanishes with it,
 //! however it ends. As root it is a network namespace; for an ordinary user a user namespace around
@@ -273,8 +273,7 @@ fn unshare() -> Result<(Option<File>, File)> {
     Err(Error::Missing(format!("cannot make a network namespace ({why})")))
 }
 
-/// Opens what `unshare`, called as this command says, has made, and does `f` with the process that is
-/// in it.
+/// Runs this `unshare` command, opens its namespaces, and calls `f` with its process ID.
 fn hold(mut unshare: Command, user: bool, f: impl FnOnce(u32)) -> io::Result<(Option<File>, File)> {
     let mut child = unshare
         .args(["sh", "-c", "echo up; exec cat"])

@@ -101,8 +101,8 @@ impl Vm {
         cmd.args(["-smp", &spec.cpus.to_string(), "-m", &spec.memory.to_string()]);
         cmd.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         cmd.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
-        // On a machine with more to do than processors, an emulated timer is late, and the kernel would
-        // take it for one that does not work.
+        // On an overloaded machine an emulated timer is late, and the kernel would take it for a broken
+        // one.
         let line = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check";
         cmd.args(["-append", line]);
         cmd.args(["-chardev", "socket,id=con,fd=1", "-serial", "chardev:con"]);
@@ -271,7 +271,7 @@ fn environment() -> Vec<(String, String)> {
     out
 }
 
-/// What a VM says on its console, the last of it.
+/// The last output of a VM's console.
 #[derive(Clone, Debug, Default)]
 struct Console(Arc<Mutex<VecDeque<u8>>>);
 
@@ -306,7 +306,7 @@ impl Console {
 mod tests {
     use super::*;
 
-    /// What came of starts that end as told, how many there were, and what was said.
+    /// The result of starts that end like `ends`, how many there were, and what was printed.
     fn starts(mut ends: Vec<std::result::Result<u8, NoBoot>>) -> (Result<u8>, usize, String) {
         let (mut count, mut said) = (0, String::new());
         let start = || {

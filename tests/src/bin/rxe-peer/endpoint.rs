@@ -1,4 +1,4 @@
-//! What has been made, and the commands.
+//! The objects of a peer, and the commands.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -26,7 +26,7 @@ type Result<T> = std::result::Result<T, Problem>;
 /// One end of a conversation.
 pub(crate) struct Endpoint {
     args: Args,
-    // Queue pairs first: what they use outlives them.
+    // Queue pairs come first, so that they are dropped before the objects that they use.
     qps: Made<Queues>,
     xrcds: Made<XrcDomain>,
     ahs: Made<AddressHandle>,
@@ -498,7 +498,7 @@ struct Queues {
     service: Service,
 }
 
-/// Things of one kind by their handles, which are counted from 1.
+/// Objects of one kind by handle. Handles are counted from 1.
 struct Made<T> {
     kind: &'static str,
     things: HashMap<u64, T>,

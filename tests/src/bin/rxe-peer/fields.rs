@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::Problem;
 
-/// Reads a request's fields; one that the command does not know is an error.
+/// Reads the fields of a request. A field that the command does not have is an error.
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(fields: Map<String, Value>) -> Result<T, Problem> {
     serde_json::from_value(Value::Object(fields)).map_err(|e| Problem::Wrong(e.to_string()))
 }
@@ -40,7 +40,7 @@ impl Right {
         (Self::FlushPersistent, "flush_persistent", Access::FLUSH_PERSISTENT),
     ];
 
-    /// Those that are given when none are named.
+    /// The rights if none are named.
     const USUAL: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_READ)
@@ -59,7 +59,7 @@ impl Right {
     }
 }
 
-/// What a list of rights allows; the usual ones if there is none.
+/// The rights of a list; the usual ones if there is no list.
 pub(crate) fn access(rights: Option<&[Right]>) -> Access {
     match rights {
         Some(list) => list.iter().fold(Access::empty(), |all, r| all | r.access()),
@@ -84,7 +84,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Whether its requests are answered, and so wait and are sent again.
+    /// Whether its requests are answered, so that they can be sent again.
     fn awaits(self) -> bool {
         matches!(self, Self::Rc | Self::XrcSend)
     }
@@ -160,7 +160,7 @@ fn hops() -> u8 {
 }
 
 impl Av {
-    /// As verbs have it.
+    /// The address vector of verbs.
     pub(crate) fn address(&self) -> Result<AddressVector, Problem> {
         if self.port != 1 {
             return Err(wrong("port", self.port));
@@ -198,7 +198,7 @@ pub(crate) struct Modify {
     av: Option<Av>,
 }
 
-/// Notes a given field in the attributes and in the mask.
+/// Sets a given field in the attributes and in the mask.
 macro_rules! given {
     ($mask:ident, $bit:ident, $field:expr, $from:expr => |$value:ident| $convert:expr) => {
         if let Some($value) = $from {
@@ -216,7 +216,7 @@ impl Modify {
         [init, to(State::Rtr), Self { sq_psn: Some(sq_psn), ..to(State::Rts) }]
     }
 
-    /// The attributes and which of them are meant.
+    /// The attributes and their mask.
     pub(crate) fn attr(&self) -> Result<(QpAttr, AttrMask), Problem> {
         let mut a = QpAttr::default();
         let mut mask = AttrMask::empty();
@@ -283,7 +283,7 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// The steps that it stands for on a queue pair of this service.
+    /// The transitions that it stands for, on a queue pair of this service.
     pub(crate) fn steps(self, service: Service) -> Result<Vec<Modify>, Problem> {
         let until = self.until.unwrap_or(State::Rts);
         let number = match until {
@@ -397,7 +397,7 @@ pub(crate) struct SendWr {
     level: Level,
 }
 
-/// How far a FLUSH goes.
+/// The placement type of a FLUSH.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Far {
@@ -405,7 +405,7 @@ enum Far {
     Persistent,
 }
 
-/// What a FLUSH is of.
+/// The selectivity level of a FLUSH.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Level {
@@ -415,12 +415,12 @@ enum Level {
 }
 
 impl SendWr {
-    /// The key that lets a datagram in.
+    /// The Q_Key of a datagram.
     pub(crate) fn remote_qkey(&self) -> Qkey {
         Qkey::new(self.remote_qkey)
     }
 
-    /// How far a FLUSH goes.
+    /// The placement type of a FLUSH.
     pub(crate) fn placement(&self) -> Placement {
         let bit = |far: &Far| match far {
             Far::Global => Placement::GLOBAL,
@@ -429,7 +429,7 @@ impl SendWr {
         self.placement.iter().map(bit).fold(Placement::empty(), |all, bit| all | bit)
     }
 
-    /// Whether a FLUSH is of a whole region.
+    /// Whether a FLUSH is for a whole region.
     pub(crate) fn whole_region(&self) -> bool {
         self.level == Level::Mr
     }

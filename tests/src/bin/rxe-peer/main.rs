@@ -1,8 +1,8 @@
 //! A scriptable verbs endpoint on rxe-verbs: the twin of `tests/peer/peer.py`, with the same protocol
 //! (`tests/peer/protocol.md`). A test can put either at either end.
 //!
-//! What differs from run to run but is no part of the protocol (the backend, the address, faults, a
-//! capture) is on the command line.
+//! Settings that are no part of the protocol (the backend, the address, faults, a capture) are on the
+//! command line.
 
 mod answers;
 mod endpoint;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use endpoint::Endpoint;
 
-/// A scriptable verbs endpoint: one JSON object a line in, one out.
+/// A scriptable verbs endpoint: reads and writes one JSON object in each line.
 #[derive(Debug, Parser)]
 #[command(name = "rxe-peer")]
 pub(crate) struct Args {
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     /// udp or packet
     #[arg(long, default_value = "udp")]
     pub(crate) backend: BackendKind,
-    /// Use only this address of the device (again: and this)
+    /// Use only this address of the device; may be given several times
     #[arg(long)]
     pub(crate) address: Vec<IpAddr>,
     /// Write everything sent and received to a pcapng file
     #[arg(long)]
     pub(crate) pcap: Option<PathBuf>,
-    /// The share of packets to lose, either way
+    /// The share of packets to lose, in both directions
     #[arg(long, default_value_t = 0.0)]
     pub(crate) loss: f64,
     /// The share of packets to deliver later than they would be
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// The share of packets to deliver twice
     #[arg(long, default_value_t = 0.0)]
     pub(crate) duplicate: f64,
-    /// What faults are drawn from
+    /// The seed of the faults
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The answer to one line, and whether to go on.
+/// The answer to one line, and whether to continue.
 fn answer(endpoint: &mut Endpoint, line: &str) -> (Value, bool) {
     let mut request: Map<String, Value> = match serde_json::from_str(line) {
         Ok(request) => request,
@@ -87,14 +87,14 @@ fn answer(endpoint: &mut Endpoint, line: &str) -> (Value, bool) {
     }
 }
 
-/// Why a request was not carried out.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Problem {
     /// The request itself is wrong.
     Wrong(String),
     /// A verb refused it.
     Verb(rxe_verbs::Error),
-    /// The same, of this request of a list.
+    /// A request of a list failed: its index, and why.
     InList(usize, Box<Problem>),
 }
 

@@ -1,5 +1,4 @@
-//! Requests, as the protocol writes them: those whose fields are few and plain. [`crate::fields`] has
-//! the others.
+//! The requests of the protocol with few and plain fields. [`crate::fields`] has the others.
 
 use std::net::Ipv6Addr;
 
@@ -69,7 +68,7 @@ pub(crate) struct Qp {
     pub(crate) sq_sig_all: bool,
     pub(crate) srq: Option<u64>,
     pub(crate) xrcd: Option<u64>,
-    /// The kernel's twin must know beforehand what will be sent; we need not.
+    /// The peer for kernels must know beforehand which operations will be used; this one need not.
     #[serde(default, rename = "extended")]
     pub(crate) _extended: bool,
 }
@@ -94,7 +93,7 @@ pub(crate) struct Srq {
     pub(crate) max_wr: u32,
     #[serde(default = "elements")]
     pub(crate) max_sge: u32,
-    /// With both of them it is one of XRC.
+    /// With both, it is an XRC queue.
     pub(crate) xrcd: Option<u64>,
     pub(crate) cq: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What the peer says: near what is expected, or not.
+//! The packets of the peer: some near what the engine expects, some not.
 
 use rxe_core::qp::QpType;
 use rxe_core::types::{Key, Psn, Qkey, Qpn};
@@ -24,7 +24,7 @@ impl Arrival {
 }
 
 impl World {
-    /// One packet, well made or spoiled.
+    /// One packet, which may be damaged.
     pub(super) fn packet(&mut self, input: &mut Input<'_>) -> Arrival {
         let index = input.index(self.targets.len());
         let info = opcode(input, self.targets[index].service);
@@ -40,7 +40,7 @@ impl World {
         let offset = input.pick(&[0, 0, 0, 0, 0, 1, 2, -1, -2, 3, -8, 40, 0x7f_ffff, -0x80_0000]);
         let psn = moved(psn, offset);
         if info.is_request && offset == 0 {
-            // As if it were carried out; an answer corrects that.
+            // Assume that the request is executed; an answer corrects this.
             let packets = ext.reth.filter(|_| info.kind == OpKind::ReadRequest);
             let packets = packets.map_or(1, |reth| reth.dma_len.div_ceil(MTU as u32).clamp(1, 64));
             target.theirs = psn.add(packets);
@@ -223,7 +223,7 @@ fn ext(input: &mut Input<'_>, info: &OpInfo, payload_len: usize) -> Ext {
     }
 }
 
-/// Other bits, another length, another ICRC.
+/// Changes some bits, the length or the ICRC.
 fn spoil(input: &mut Input<'_>, net: &NetHeader, bytes: &mut Vec<u8>) {
     for _ in 0..input.within(0..=3) {
         let at = input.index(bytes.len());
@@ -240,7 +240,7 @@ fn spoil(input: &mut Input<'_>, net: &NetHeader, bytes: &mut Vec<u8>) {
     }
 }
 
-/// `by` places away.
+/// The PSN `by` places away.
 fn moved(psn: Psn, by: i32) -> Psn {
     if by < 0 { psn.sub(by.unsigned_abs()) } else { psn.add(by.unsigned_abs()) }
 }

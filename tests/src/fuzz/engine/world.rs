@@ -1,4 +1,4 @@
-//! The engine, its queue pairs and memory, the steps, and what must hold after each.
+//! The engine with its queue pairs and memory, the steps, and the checks after each.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::fuzz::ladder::ladder;
 
 pub(super) const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-/// The group that the datagram queue pair listens to.
+/// The group that the datagram queue pair is attached to.
 pub(super) const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 pub(super) const QKEY: Qkey = Qkey::new(0x1111);
 pub(super) const SRQ: u32 = 7;
-/// Where the peer's requests begin; they wrap soon.
+/// The first PSN of the peer's requests; it wraps soon.
 const THEIRS: Psn = Psn::new(0xff_fff8);
-/// Where ours begin.
+/// The first PSN of our requests.
 const OURS: Psn = Psn::new(0x00_1000);
 pub(super) const MTU: usize = 256;
 const PD: PdId = PdId(1);
 const OTHER_PD: PdId = PdId(2);
 
-/// The bytes of a region, as many as make READs of several packets.
+/// The bytes of a region: enough for READs of several packets.
 pub(super) const LEN: u64 = 1600;
-/// The region of which the windows open this range.
+/// The range of a region that the windows give access to.
 const WINDOW: std::ops::Range<u64> = 400..1200;
 
-/// Regions by what may be done to them.
+/// The regions, by the rights that peers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Area {
     /// Everything.
@@ -45,7 +45,7 @@ pub(super) enum Area {
     ReadOnly,
     /// Everything, in another protection domain.
     Foreign,
-    /// Nothing, but a part of it through windows.
+    /// Nothing, except for a part through windows.
     Windowed,
     /// Everything, until it is deregistered.
     Victim,
@@ -91,7 +91,7 @@ pub(super) struct Target {
     pub(super) ours: Vec<Psn>,
 }
 
-/// Who had a request posted.
+/// The queue that a request was posted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Done,
@@ -124,7 +124,7 @@ impl World {
             | Access::FLUSH_GLOBAL;
         let mut buffers = Vec::new();
         for area in Area::ALL {
-            // Behind the exact number of bytes: what goes further, AddressSanitizer sees.
+            // The allocation has exactly so many bytes: AddressSanitizer sees any access beyond.
             let buffer = Buffer::zeroed(LEN as usize);
             buffer.span(0, LEN).expect("all of it").write(&[FILL; LEN as usize]).expect("mapped");
             let (pd, access) = match area {
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// The next thing that happens.
+    /// Does the next step.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
         match input.byte() % 16 {
             0..=4 => {
@@ -266,9 +266,9 @@ impl World {
         self.engine.handle_frame(self.now, frame);
     }
 
-    /// Sends what there is to send, and learns from it as a peer would.
+    /// Lets the engine send, and learns from its packets as a peer would.
     fn transmit(&mut self) {
-        // A window from every requester, and every READ that responders may owe, whole.
+        // A window of every requester, and the complete answers to all READs that responders may have.
         const LIMIT: usize = 6 * 256 + 2 * 6 * 4 * 8 + 100;
         let mut packets = 0;
         loop {
@@ -409,7 +409,7 @@ impl World {
         }
     }
 
-    /// What was posted to a queue pair completes no more, unless it has already.
+    /// Requests posted to a queue pair must not complete from now on.
     fn forget(&mut self, index: usize) {
         self.poll();
         for owner in &mut self.posted {
@@ -433,7 +433,7 @@ impl World {
         }
     }
 
-    /// Everything that has to hold at the end.
+    /// Checks everything that must hold at the end.
     pub(super) fn end(mut self) {
         self.transmit();
         self.poll();
@@ -451,7 +451,7 @@ fn register(memory: &Memory, area: Area, pd: PdId, access: Access, buffer: &Buff
     assert_eq!(made, Ok(area.key()));
 }
 
-/// What a peer learns from a packet: what is expected of it, and what it may answer.
+/// Updates what the peer knows from a packet: which PSN is expected, and what it may answer.
 fn learn(targets: &mut [Target], packet: &Packet<'_>) {
     let to = packet.dest_qp().value();
     let Some(target) = targets.iter_mut().find(|t| t.qpn.value() + 0x100 == to) else { return };

@@ -67,7 +67,7 @@ impl World {
             25 => self.register(input, node),
             26 => {
                 let node = &mut self.nodes[node];
-                // The first stays.
+                // The first region is never deregistered.
                 let index = input.index(node.regions.len());
                 if index > 0 {
                     node.deregister(index);
@@ -133,7 +133,7 @@ impl World {
         self.create(node, number, init);
     }
 
-    /// Takes a queue pair all the way to RTS, as far as it lets itself be.
+    /// Brings a queue pair to RTS, or as far as the calls succeed.
     fn connect(&mut self, node: usize, at: usize, peer: usize) {
         let to = Gid::from(address(1 - node));
         let qpn = self.nodes[1 - node].qps[peer].handle.qpn();
@@ -166,7 +166,7 @@ impl World {
         self.change(node, at, &attr, AttrMask::STATE);
     }
 
-    /// One modify call. Refused, it has changed nothing.
+    /// Makes a modify call. If it is refused, it must not have changed anything.
     fn change(&mut self, node: usize, at: usize, attr: &QpAttr, mask: AttrMask) {
         let node = &mut self.nodes[node];
         node.poll();
@@ -178,7 +178,7 @@ impl World {
             assert_eq!(node.engine.query_qp(qpn), before);
         } else if mask.contains(AttrMask::STATE) {
             let state = node.engine.qp_state(qpn).expect("it was modified");
-            // A drained queue, or one that could not hold a completion, may have gone on.
+            // An overflowed completion queue may have put the queue pair into the error state.
             assert!(state == attr.qp_state || state == QpState::Err, "{state:?}");
             if attr.qp_state == QpState::Reset {
                 let at = node.find(qpn);
@@ -333,8 +333,7 @@ impl World {
         }
     }
 
-    /// Carries packets until there are none. Some are lost, of which there is an end: it comes when
-    /// the bytes do.
+    /// Carries packets until there are none. Some are lost, but none after the bytes are used up.
     fn settle(&mut self, input: &mut Input<'_>) {
         const ROUNDS: usize = 3000;
         let lossy = input.chance(80);

@@ -1,4 +1,4 @@
-//! One device: its objects, and the account of what was posted and has completed.
+//! One device: its objects, and what was posted and has completed.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,10 +13,10 @@ use rxe_core::queue::{
 use rxe_core::types::{Gid, Key, Qpn};
 use rxe_core::wire::{TxBatch, TxLimits};
 
-/// Receives have this bit in their numbers.
+/// The IDs of receives have this bit.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// The two domains; everything is in one of them.
+/// The two protection domains; every object is in one of them.
 pub(super) const PDS: [PdId; 2] = [PdId(1), PdId(2)];
 
 /// A device and everything made on it.
@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub(super) ids: u64,
 }
 
-/// A queue pair, alive or destroyed, and what it has been given.
+/// A queue pair, which may be destroyed, and its posted requests.
 pub(super) struct Pair {
     pub(super) handle: Arc<QpHandle>,
     pub(super) alive: bool,
@@ -42,7 +42,7 @@ pub(super) struct Pair {
     pub(super) receives: VecDeque<u64>,
 }
 
-/// A shared receive queue, and what it has been given.
+/// A shared receive queue and its posted receives.
 pub(super) struct Shared {
     pub(super) srq: Arc<SharedReceiveQueue>,
     pub(super) receives: Vec<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Region {
     pub(super) base: u64,
     pub(super) len: u64,
     buffer: Buffer,
-    /// What it held when it was deregistered.
+    /// Its contents when it was deregistered.
     sealed: Option<Vec<u8>>,
 }
 
@@ -109,7 +109,7 @@ impl Node {
 
     /// A shared queue that an XRC peer can name too.
     pub(super) fn add_srq(&mut self, pd: PdId, depth: u32) {
-        // Both devices number theirs alike.
+        // Both devices use the same numbers.
         let number = self.srqs.len() as u32 + 1;
         let cq = Arc::clone(&self.cqs[0]);
         let srq = Arc::new(SharedReceiveQueue::new_xrc(number, pd, depth, 2, cq));
@@ -150,7 +150,7 @@ impl Node {
         found.expect("completions name a queue pair that is there")
     }
 
-    /// Polls everything, and compares it with what was posted.
+    /// Polls all completions, and compares them with what was posted.
     pub(super) fn poll(&mut self) {
         for cq in self.cqs.clone() {
             let complete = !cq.is_overflowed();
@@ -164,7 +164,7 @@ impl Node {
         let at = self.find(done.qpn);
         let pair = &mut self.qps[at];
         if done.id & RECEIVE == 0 {
-            // Those before it were not signalled, or are lost where the queue has overflowed.
+            // Earlier requests were not signaled, or their completions were lost in an overflow.
             let place = pair.sends.iter().position(|&id| id == done.id);
             let place = place.unwrap_or_else(|| panic!("{done:?} was not outstanding"));
             pair.sends.drain(..=place);
@@ -182,14 +182,14 @@ impl Node {
         assert!(done.status != Status::Success || done.byte_len <= 1 << 20, "{done:?}");
     }
 
-    /// A queue pair forgets what it was given.
+    /// Drops the posted requests of a queue pair.
     pub(super) fn forget(&mut self, index: usize) {
         self.poll();
         self.qps[index].sends.clear();
         self.qps[index].receives.clear();
     }
 
-    /// What holds whenever nothing is under way.
+    /// Checks what must hold whenever nothing is in progress.
     pub(super) fn check(&self) {
         let alive = self.qps.iter().filter(|pair| pair.alive);
         assert_eq!(alive.clone().count(), self.engine.qp_count());
@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Deregistered memory is as it was then.
+    /// Checks that deregistered memory has not changed.
     pub(super) fn check_memory(&self) {
         for region in &self.regions {
             assert!(region.sealed.as_ref().is_none_or(|sealed| *sealed == region.bytes()));
@@ -214,7 +214,7 @@ impl Node {
     }
 }
 
-/// Keys in order, so that runs are alike.
+/// Keys in order, so that each run with the same bytes is the same.
 fn counted(number: u32) -> impl FnMut() -> u32 {
     move || number << 8 | 0x10
 }

@@ -1,4 +1,4 @@
-//! Which requests may fail, how, and which must.
+//! Which requests may fail and how, and which must fail.
 
 use rxe_core::mem::{Access, WindowType};
 use rxe_core::qp::QpState;
@@ -8,23 +8,23 @@ use super::{Judge, Look, Sent, Verdict};
 use crate::sim::memory::{Area, Place};
 use crate::sim::script::{By, Flaw, Op, Queue, Verb};
 
-/// What is known of whether something is allowed.
+/// Whether something is allowed, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
-    /// It must go well.
+    /// It must succeed.
     Sure,
-    /// It may fail, or not.
+    /// It may fail or succeed.
     Maybe,
     /// It must fail.
     Never,
 }
 
 impl Judge<'_> {
-    /// A request went well: was it allowed to?
+    /// Checks that a request that succeeded was allowed to.
     pub(super) fn must_not_be_bad(&self, qp: usize, index: usize) -> Verdict {
         let op = self.op_of(qp, index);
         if op.flaw == Some(Flaw::WrongQkey) {
-            // Only the receiver can know.
+            // Only the receiver can tell.
             return Ok(());
         }
         let local = op.flaw == Some(Flaw::LocalKey) || matches!(op.verb, Verb::Bind(_));
@@ -38,7 +38,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The first failure of a queue pair: may this request fail like this?
+    /// Checks that this request may be the first failure of its queue pair, with this status.
     pub(super) fn judge_failure(
         &mut self,
         qp: usize,
@@ -94,7 +94,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether the peer's own memory or queues may be what fails.
+    /// Whether the reason may be in the peer's own memory or queues.
     fn peer_can_not(&self, qp: usize, op: &Op) -> bool {
         if op.flaw == Some(Flaw::WrongSrq) || op.srq.is_some_and(|srq| self.withdrawn[srq]) {
             return true;
@@ -103,14 +103,14 @@ impl Judge<'_> {
         queue.is_some_and(|queue| self.has_lost_receive(queue))
     }
 
-    /// Whether some receive that a message can meet is too short for it.
+    /// Whether a receive that the message may take is too short for it.
     pub(super) fn has_short_receive(&self, queue: Queue, len: u32) -> bool {
         let receives = self.queues.get(&queue);
         let short = |places: &[Place]| places.iter().map(|p| p.len).sum::<u32>() < len;
         receives.is_some_and(|receives| receives.all().any(|step| short(self.places(step))))
     }
 
-    /// Whether some receive of the queue lies in what was deregistered.
+    /// Whether the memory of a receive of the queue was deregistered.
     pub(super) fn has_lost_receive(&self, queue: Queue) -> bool {
         let side = self.script.side_of(queue);
         let receives = self.queues.get(&queue);
@@ -124,7 +124,7 @@ impl Judge<'_> {
         self.deregistered[side].is_some() && in_victim
     }
 
-    /// What is known of a request's right to the memory that it names.
+    /// Whether a request has the right to the memory that it names.
     pub(super) fn right(&self, qp: usize, index: usize) -> Right {
         let op = self.op_of(qp, index);
         let sent = &self.qps[qp].sends[index];
@@ -170,7 +170,7 @@ impl Judge<'_> {
         let other =
             binding.kind == WindowType::Type2 && self.script.qps[qp].peer != Some(binding.binder);
         let lacks = !self.script.bind(bind).access.contains(need);
-        // An earlier request of the same queue pair took it back.
+        // An earlier request of the same queue pair invalidated it.
         let taken = binding.disturbed.iter().any(|&(when, step)| {
             let mut own = self.qps[qp].sends.iter();
             let by = own.find(|s| s.step == step && when < sent.posted);
@@ -192,7 +192,7 @@ impl Judge<'_> {
         if binding.failed || binding.gone.is_some_and(|gone| gone < posted) {
             return Right::Never;
         }
-        // What the same queue pair bound before is bound when its turn comes.
+        // If the same queue pair has bound the window before, it is bound when this request starts.
         let in_order = binding.binder == qp && binding.bound.is_some();
         let bound = in_order || binding.bound.is_some_and(|bound| bound < posted);
         let others = binding.disturbed.iter().any(|&(_, by)| by != step);

@@ -1,4 +1,4 @@
-//! What engines say beside completions: it must be true, and be said when it must.
+//! Checks the events of engines: they must be true, and must come when they are due.
 
 use rxe_core::engine::{Event, Fault, RetryCause};
 use rxe_core::qp::{QpState, QpType};
@@ -9,16 +9,16 @@ use super::{Binding, Judge, Look, Verdict};
 use crate::sim::memory::Area;
 use crate::sim::script::{Flaw, Queue, Verb};
 
-/// What is known of a shared receive queue's limit.
+/// The state of a shared receive queue's limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limit {
-    /// The limit that was asked for, if the event for it has not come.
+    /// The armed limit, if its event has not come.
     armed: Option<u32>,
-    /// Receives that have ended.
+    /// How many receives have ended.
     pub(super) ended: usize,
-    /// How many of them when it was armed.
+    /// How many had ended when the limit was armed.
     ended_then: usize,
-    /// The event has come since this was last looked at.
+    /// The event has come since the last check.
     told: bool,
 }
 
@@ -30,12 +30,12 @@ impl Judge<'_> {
         state.ended_then = state.ended + look.unseen(self.script.srqs[srq].side);
     }
 
-    /// The program took a shared receive queue out of its domain.
+    /// The program removed a shared receive queue from its domain.
     pub fn on_withdrawn(&mut self, srq: usize) {
         self.withdrawn[srq] = true;
     }
 
-    /// A queue pair hears a group, or no longer.
+    /// A queue pair was attached to a group (`hears`) or detached from it.
     pub fn on_group(&mut self, qp: usize, group: usize, hears: bool) {
         let known = &mut self.qps[qp];
         known.groups[group] = hears;
@@ -43,7 +43,7 @@ impl Judge<'_> {
         known.left |= !hears;
     }
 
-    /// The victim of a side was deregistered.
+    /// The victim region of a side was deregistered.
     pub fn on_deregistered(&mut self, side: usize, look: &impl Look) {
         let when = self.tick();
         let range = self.script.sides[side].layout.area_range(Area::Victim);
@@ -52,11 +52,11 @@ impl Judge<'_> {
         self.deregistered[side].get_or_insert((when, bytes));
     }
 
-    /// The program registered the region anew to which a side's windows are bound: so many are, it was
-    /// told, and whether it was allowed to.
+    /// The program reregistered the region of a side's windows. `windows` is the number of bound windows
+    /// that it was told, and `allowed` says whether the call succeeded.
     ///
     /// # Errors
-    /// That is not so.
+    /// One of the two is wrong.
     pub fn on_registered(&mut self, side: usize, windows: usize, allowed: bool) -> Verdict {
         let (mut least, mut most) = (0, 0);
         for window in 0..self.script.windows.len() {
@@ -78,10 +78,10 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// An engine said this. `qp`: the queue pair that it is about, if that is known.
+    /// An engine emitted this event. `qp`: the queue pair that it is about, if known.
     ///
     /// # Errors
-    /// It is not true, or should not be.
+    /// The event is not true, or should not happen.
     pub fn on_event(
         &mut self,
         side: usize,
@@ -133,17 +133,17 @@ impl Judge<'_> {
         let takers = self.script.takers(queue).count();
         let receives = self.queues.entry(queue).or_default();
         let least = receives.waiting.len().saturating_sub(takers + receives.lost);
-        // Completions of this moment have not been taken yet: no more than were ever posted.
+        // The completions of this moment are not taken yet. There are no more than were ever posted.
         if least > armed as usize + receives.all().count() {
             return Err(format!("SRQ {srq} told its limit of {armed}, but holds {least}"));
         }
         Ok(())
     }
 
-    /// After all events and completions of a moment: what had to be said by now?
+    /// Called after all events and completions of a moment: checks that every due event has come.
     ///
     /// # Errors
-    /// It was not said.
+    /// One has not.
     pub fn check_limits(&mut self, look: &impl Look) -> Verdict {
         for srq in 0..self.limits.len() {
             let queue = Queue::Shared(srq);
@@ -165,7 +165,7 @@ impl Judge<'_> {
             if receives.overtaken() > takers + receives.lost + unseen {
                 return Err(format!("receives of SRQ {srq} are not taken in order"));
             }
-            // More have ended than could have been taken before it was armed.
+            // More receives have ended than can have been taken before the limit was armed.
             let taken = limit.ended > limit.ended_then + takers;
             if let Some(armed) = limit.armed
                 && taken
@@ -178,7 +178,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Completion queue `cq` of a side lost a completion of `qp`, the first.
+    /// Completion queue `cq` of a side has lost its first completion, one of `qp`.
     fn on_overflow(&mut self, side: usize, cq: usize, qp: usize, look: &impl Look) -> Verdict {
         self.met("completion queues overflowed");
         if !look.overflowed(side, cq) {
@@ -198,7 +198,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// From now on not all completions of a queue pair can be expected.
+    /// From now on completions of a queue pair may be missing.
     pub(super) fn lose_completions(&mut self, qp: usize) {
         self.qps[qp].overflowed = true;
         self.qps[qp].stopped = true;
@@ -211,7 +211,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a responder has a reason to fail so.
+    /// Whether a responder has a reason for this fault.
     fn may_refuse(&self, qp: usize, fault: Fault) -> bool {
         let Some(peer) = self.script.qps[qp].peer else { return false };
         let ops = self.qps[peer].start..self.qps[peer].sends.len();
@@ -251,7 +251,7 @@ impl Judge<'_> {
         let faults = &self.script.network.faults;
         let excused = match reason {
             DropReason::ReceiveQueueEmpty => {
-                // What a broken message holds is not free.
+                // A broken UC message may still hold a receive.
                 let held = u32::from(service == QpType::Uc);
                 look.waiting(self.script.queue(qp)) <= held
             }
@@ -271,7 +271,7 @@ impl Judge<'_> {
             DropReason::MessageBroken => service == QpType::Uc,
             DropReason::GapAlreadyReported => true,
             DropReason::IcrcMismatch => faults.corrupt > 0.0,
-            // Of a connection that has ended, or begins.
+            // Packets of a connection that has ended or is just beginning.
             DropReason::WrongQpState | DropReason::UnknownQp => {
                 !self.is_calm() || look.state(qp) != QpState::Rts
             }

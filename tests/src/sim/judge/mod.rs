@@ -1,16 +1,15 @@
-//! The reference for [scripts](super::script): what verbs promise for every service, said as simply
-//! as possible, beside the engines.
+//! The reference model for [scripts](super::script): what verbs promise for every service, written as
+//! simply as possible and independent of the engines.
 //!
-//! It is told of everything that programs do and see:
+//! It gets everything that programs do and see, and checks:
 //! - every send request ends exactly once, in order; after a failure all are flushed;
-//! - a request fails only for a reason that the script gives, and must fail where it may not succeed
-//!   (`blame`);
-//! - every receive ends at most once, with one message that was sent to it: on reliable connections
-//!   the next, on unreliable ones a later one unless the network changed the order, as a datagram
-//!   as often as the network made copies (`receive`);
+//! - a request fails only for a reason in the script, and must fail if it may not succeed (`blame`);
+//! - every receive ends at most once, with one message that was sent to it. On reliable connections this
+//!   is the next message, on unreliable ones a later one unless the network changed the order. A
+//!   datagram is received at most once for each copy that the network made (`receive`);
 //! - events come when they must and only then (`events`);
-//! - a range of memory holds its message or, where it is not known whether that came, a beginning
-//!   of it; all else holds what it held (`settle`).
+//! - a range of memory holds its message or, if it is not known whether the message came, a beginning
+//!   of it; all other memory is unchanged (`settle`).
 
 mod blame;
 mod events;
@@ -31,7 +30,7 @@ pub use receive::RECEIVE;
 
 type Verdict = Result<(), String>;
 
-/// What a number of runs must meet to prove anything.
+/// The situations that a set of runs must meet; otherwise it proves nothing.
 pub const MUST_MEET: [&str; 24] = [
     "ATOMIC WRITEs done",
     "FLUSHes done",
@@ -59,7 +58,7 @@ pub const MUST_MEET: [&str; 24] = [
     "windows used by a peer",
 ];
 
-/// How the judge sees the world as it is.
+/// How the model reads the state of the engines.
 pub trait Look {
     /// Fills `out` with the bytes of a side's memory from `at` on.
     fn look(&self, side: usize, at: usize, out: &mut [u8]);
@@ -67,9 +66,9 @@ pub trait Look {
     fn state(&self, qp: usize) -> QpState;
     /// Receives in a queue that no message has taken.
     fn waiting(&self, queue: Queue) -> u32;
-    /// Completions of a side that nobody has taken.
+    /// How many completions of a side nobody has taken.
     fn unseen(&self, side: usize) -> usize;
-    /// Which of a side's completion queues has this name.
+    /// Which of a side's completion queues has this ID.
     fn cq(&self, side: usize, id: u64) -> Option<usize>;
     /// Whether a completion queue has lost completions.
     fn overflowed(&self, side: usize, cq: usize) -> bool;
@@ -77,27 +76,27 @@ pub trait Look {
     fn key(&self, bind: usize) -> Key;
 }
 
-/// What is known of one run.
+/// The model of one run.
 #[derive(Debug)]
 pub struct Judge<'s> {
     script: &'s Script,
-    /// Counts what happens, so that it is known what came before what.
+    /// Counts what happens, to know the order.
     clock: u64,
-    /// What each side's memory must hold, as far as known.
+    /// The contents that each side's memory must have, as far as known.
     memory: Vec<Vec<u8>>,
     qps: Vec<Known>,
     /// Receives posted to each queue.
     queues: HashMap<Queue, receive::Receives>,
-    /// What became of each binding, by step.
+    /// The bindings, by step.
     bindings: BTreeMap<usize, Binding>,
-    /// When each side's victim was deregistered, and what it held then.
+    /// When each side's victim was deregistered, and its contents then.
     deregistered: Vec<Option<(u64, Vec<u8>)>>,
-    /// Shared receive queues taken out of their domain.
+    /// Shared receive queues that were removed from their domain.
     withdrawn: Vec<bool>,
     limits: Vec<events::Limit>,
     /// Every number that a queue pair has had.
     numbers: HashMap<Qpn, usize>,
-    /// How often the run has met what.
+    /// How often the run has met each situation.
     pub met: BTreeMap<&'static str, u64>,
 }
 
@@ -107,23 +106,23 @@ struct Known {
     qpn: Qpn,
     /// All requests that were ever posted to it.
     sends: Vec<Sent>,
-    /// The first of them that was posted since it was last connected.
+    /// The first request since it was last connected.
     start: usize,
-    /// The first of them that has not ended.
+    /// The first request that has not ended.
     ended: usize,
-    /// One of them has failed, and it has not been resumed since.
+    /// A request has failed, and the queue pair was not resumed since.
     failed: bool,
     /// The program took it out of service, since it was last connected.
     stopped: bool,
     /// Its responder refused something.
     responder_failed: bool,
-    /// Completions of its were lost.
+    /// Completions of it were lost.
     overflowed: bool,
     /// The peer's message that must or may come next.
     next: usize,
     /// The value of the peer's word.
     word: u64,
-    /// The groups that it hears, and those that it has ever heard.
+    /// The groups that it is attached to, and those that it ever was attached to.
     groups: Vec<bool>,
     heard: Vec<bool>,
     left: bool,
@@ -133,17 +132,17 @@ struct Known {
     dropped: u64,
 }
 
-/// A request posted.
+/// A posted request.
 #[derive(Clone, Debug)]
 struct Sent {
     step: usize,
     posted: u64,
     outcome: Option<Status>,
-    /// Who is to get it, where that is not a matter of the script.
+    /// The receiver, if the script does not determine it.
     target: Option<usize>,
-    /// Who heard the group when it was posted.
+    /// The members of the group when it was posted.
     members: Vec<usize>,
-    /// Who got it, once for each time.
+    /// The queue pairs that received it, once for each time.
     delivered: Vec<usize>,
 }
 
@@ -154,27 +153,27 @@ struct Binding {
     kind: WindowType,
     binder: usize,
     posted: u64,
-    /// It is known to hold, from then on.
+    /// It is valid, certainly from this time on.
     bound: Option<u64>,
-    /// It never held.
+    /// The bind request failed.
     failed: bool,
-    /// The request was flushed or forgotten: nobody will ever say whether it held.
+    /// The bind request was flushed or dropped, so it is not known whether it was executed.
     unknown: bool,
-    /// Attempts to end it: when, and by which step.
+    /// Attempts to end the binding: when, and by which step.
     disturbed: Vec<(u64, usize)>,
-    /// It holds no longer, for sure from then on.
+    /// It is ended, certainly from this time on.
     gone: Option<u64>,
 }
 
 impl Binding {
-    /// Whether it is known what became of the request that bound it.
+    /// Whether the result of the bind request is known.
     fn is_settled(&self) -> bool {
         self.bound.is_some() || self.failed || self.gone.is_some()
     }
 }
 
 impl<'s> Judge<'s> {
-    /// Before anything has happened.
+    /// The state before anything has happened.
     pub fn new(script: &'s Script) -> Self {
         let groups = vec![false; script.groups.len()];
         let known = |_| Known { groups: groups.clone(), heard: groups.clone(), ..Known::default() };
@@ -193,7 +192,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Requests that went well, and that did not.
+    /// How many requests succeeded, and how many failed.
     pub fn ended(&self) -> [u64; 2] {
         let all = self.qps.iter().flat_map(|qp| &qp.sends);
         let outcomes: Vec<_> = all.filter_map(|sent| sent.outcome).collect();
@@ -201,7 +200,7 @@ impl<'s> Judge<'s> {
         [well as u64, (outcomes.len() - well) as u64]
     }
 
-    /// Whether the network is perfect and all programs behave.
+    /// Whether the network is perfect and no program makes mistakes.
     fn is_calm(&self) -> bool {
         !self.script.disturbed && !self.network_is_bad()
     }
@@ -220,18 +219,18 @@ impl<'s> Judge<'s> {
         self.clock
     }
 
-    /// A queue pair exists, under this number.
+    /// A queue pair was created with this number.
     pub fn on_created(&mut self, qp: usize, qpn: Qpn) {
         self.numbers.insert(qpn, qp);
         self.qps[qp].qpn = qpn;
     }
 
-    /// Which queue pair has or had a number.
+    /// The queue pair that has or had this number.
     pub fn who(&self, qpn: Qpn) -> Option<usize> {
         self.numbers.get(&qpn).copied()
     }
 
-    /// A send request was taken. `target`: who is to get it, where the script does not say.
+    /// A send request was accepted. `target`: the receiver, if the script does not say.
     pub fn on_posted(&mut self, step: usize, target: Option<usize>) {
         let Deed::Send(qp, op) = &self.script.steps[step].deed else { return };
         let (qp, posted) = (*qp, self.tick());
@@ -251,7 +250,7 @@ impl<'s> Judge<'s> {
                     let same = self.bindings.iter_mut().filter(|(_, b)| b.window == bind.window);
                     for (&other, binding) in same {
                         binding.disturbed.push((posted, step));
-                        // Of two queue pairs that bind at once, either may be the last.
+                        // If two queue pairs bind at the same time, either may be the last.
                         if binding.binder != qp && !binding.is_settled() {
                             disturbed.push((posted, other));
                         }
@@ -279,7 +278,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Whether the request of a step was taken.
+    /// Whether the request of a step was accepted.
     pub fn is_posted(&self, step: usize) -> bool {
         self.bindings.contains_key(&step)
     }
@@ -294,8 +293,8 @@ impl<'s> Judge<'s> {
         self.qps[qp].failed = false;
     }
 
-    /// A queue pair is about to be reset or destroyed: of what was posted, all but the last
-    /// `outstanding` requests have ended.
+    /// A queue pair is about to be reset or destroyed. All posted requests except for the last
+    /// `outstanding` have ended.
     ///
     /// # Errors
     /// Some of these should have made completions.
@@ -309,7 +308,7 @@ impl<'s> Judge<'s> {
         known.stopped = true;
         known.left = true;
         known.groups.fill(false);
-        // What it bound may be held to it, or not.
+        // Its bindings may be valid or not.
         let own = self.bindings.values_mut().filter(|b| b.binder == qp);
         own.for_each(|b| {
             b.disturbed.push((clock, usize::MAX));
@@ -319,10 +318,10 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// A queue pair is connected, again or for the first time, and nothing of before is under way.
+    /// A queue pair is connected, again or for the first time. No packet from before is in the network.
     ///
     /// # Errors
-    /// What was sent before has done what it should not have.
+    /// An earlier message has done something wrong.
     pub fn on_connected(&mut self, qp: usize, look: &impl Look) -> Verdict {
         self.settle(qp, look)?;
         let known = &mut self.qps[qp];
@@ -330,7 +329,7 @@ impl<'s> Judge<'s> {
         known.ended = known.start;
         (known.failed, known.stopped, known.responder_failed) = (false, false, false);
         (known.overflowed, known.last_taken) = (false, 0);
-        // A queue that has lost completions is of no more use, and what completes there uncertain.
+        // If the completion queue has lost completions, later ones may be missing too.
         let spec = &self.script.qps[qp];
         if spec.cqs.iter().any(|&cq| look.overflowed(spec.side, cq)) {
             self.lose_completions(qp);
@@ -343,7 +342,7 @@ impl<'s> Judge<'s> {
     /// The completion of a send request was taken from a queue.
     ///
     /// # Errors
-    /// It should not be, or not like this.
+    /// The completion should not exist, or should be different.
     pub fn on_send(&mut self, qp: usize, completion: &Completion, look: &impl Look) -> Verdict {
         self.tick();
         let status = completion.status;
@@ -383,8 +382,8 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// All requests before `end` have ended. Those without a completion were unsignalled and went
-    /// well, or they would have one; if completions were lost, they went well if the next one did.
+    /// All requests before `end` have ended. Those without a completion were unsignaled and succeeded,
+    /// because failures make completions. If completions were lost, they succeeded if the next one did.
     fn ended_silently(
         &mut self,
         qp: usize,
@@ -412,13 +411,13 @@ impl<'s> Judge<'s> {
         self.qps[qp].sends[index].outcome = Some(status);
         let step = self.qps[qp].sends[index].step;
         if let Some(binding) = self.bindings.get_mut(&step) {
-            // What is flushed may have been carried out before.
+            // A flushed request may have been executed.
             binding.unknown = status == Status::WorkRequestFlushed;
             binding.failed = !binding.unknown;
         }
     }
 
-    /// A request went well: its bytes are where they belong.
+    /// A request succeeded: checks that its bytes have arrived.
     fn succeeded(&mut self, qp: usize, index: usize, look: &impl Look) -> Verdict {
         let clock = self.clock;
         let op = self.op_of(qp, index);
@@ -479,7 +478,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// What a word holds after an atomic.
+    /// The value of a word after an atomic.
     fn applied(&self, qp: usize, op: &Op, before: u64) -> u64 {
         match op.verb {
             Verb::FetchAdd(add) => before.wrapping_add(add),
@@ -492,7 +491,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Checks that these places hold these bytes, and takes that over.
+    /// Checks that these places hold these bytes, and records it.
     fn must_hold(
         &mut self,
         side: usize,

@@ -1,4 +1,4 @@
-//! Receives, and which message each of them got.
+//! Receives, and the message that each of them got.
 
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::queue::{Completion, CompletionOp, Immediate, SendFlags, Status};
@@ -8,30 +8,30 @@ use super::{Judge, Look, Verdict};
 use crate::sim::memory::Place;
 use crate::sim::script::{Deed, Flaw, Op, Queue, To, Verb};
 
-/// Bit of a request's number that says "receive". Below it stands the number of its step.
+/// The IDs of receives have this bit; the other bits are the number of the step.
 pub const RECEIVE: u64 = 1 << 63;
 
 /// The receives posted to a queue.
 #[derive(Debug, Default)]
 pub(super) struct Receives {
-    /// How many have been posted.
+    /// How many were posted.
     posted: usize,
-    /// Those which have not ended, the oldest first: which of all posted, and by which step.
+    /// Receives that have not ended, the oldest first: their position among all posted, and the step.
     pub(super) waiting: Vec<(usize, usize)>,
-    /// The last posted that has ended.
+    /// The newest receive that has ended.
     newest: usize,
-    /// Those that have ended, with the bytes of the message if they got one.
+    /// Receives that have ended, with the length of their message if they got one.
     pub(super) ended: Vec<(usize, Option<u32>)>,
-    /// So many may have been taken by messages that nobody will ever hear of.
+    /// How many may have been taken by messages without a completion.
     pub(super) lost: usize,
-    /// Completions were lost, so it is not known what has ended.
+    /// Completions were lost, so it is not known which receives have ended.
     pub(super) loose: bool,
-    /// That was so once.
+    /// `loose` was set once.
     pub(super) was_loose: bool,
 }
 
 impl Receives {
-    /// How many wait that were posted before one that has ended.
+    /// How many waiting receives were posted before one that has ended.
     pub(super) fn overtaken(&self) -> usize {
         self.waiting.iter().take_while(|(order, _)| *order < self.newest).count()
     }
@@ -43,7 +43,7 @@ impl Receives {
 }
 
 impl Judge<'_> {
-    /// A receive was taken by a queue.
+    /// A receive was posted to a queue.
     pub fn on_receive_posted(&mut self, queue: Queue, step: usize) {
         self.tick();
         let receives = self.queues.entry(queue).or_default();
@@ -59,7 +59,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A queue pair is reset: its receives are no more, and one of a shared queue may be lost.
+    /// A queue pair is reset: its receives are dropped, and one of a shared queue may be lost.
     pub(super) fn forget_receives(&mut self, qp: usize) {
         let own = self.queues.entry(Queue::Own(qp)).or_default();
         own.ended.extend(own.waiting.drain(..).map(|(_, step)| (step, None)));
@@ -75,7 +75,7 @@ impl Judge<'_> {
     /// The completion of a receive was taken from completion queue `cq` of its side.
     ///
     /// # Errors
-    /// It should not be, or not like this.
+    /// The completion should not exist, or should be different.
     pub fn on_receive(
         &mut self,
         qp: usize,
@@ -111,13 +111,13 @@ impl Judge<'_> {
         self.judge_receive_failure(qp, queue, step, completion.status, look)
     }
 
-    /// A receive of the queue has ended: was it its turn?
+    /// A receive of the queue has ended: checks that it was its turn.
     fn take_receive(&mut self, queue: Queue, step: usize) -> Verdict {
         let receives = self.queues.entry(queue).or_default();
         let Some(place) = receives.waiting.iter().position(|(_, s)| *s == step) else {
             return Err(format!("receive {step} of {queue:?} ended twice or was never posted"));
         };
-        // The queue pairs of a shared queue may hold one each for longer than others.
+        // Each queue pair of a shared queue may hold one receive for longer than others.
         if place > 0 && !receives.loose && matches!(queue, Queue::Own(_)) {
             return Err(format!(
                 "receive {step} of {queue:?} ended although {place} before it did not"
@@ -232,7 +232,7 @@ impl Judge<'_> {
         let all = from..self.qps[sender].sends.len();
         let mut list: Vec<_> = all.filter(|&index| self.is_for(qp, sender, index)).collect();
         if service == QpType::XrcRecv {
-            // What goes into different queues completes in different queues.
+            // Messages to different shared queues complete in different completion queues.
             list.retain(|&index| {
                 let op = self.op_of(sender, index);
                 let new = self.qps[sender].sends[index].delivered.is_empty();
@@ -245,7 +245,7 @@ impl Judge<'_> {
         list
     }
 
-    /// Whether `qp` may get a request's message.
+    /// Whether `qp` may receive a request's message.
     fn is_for(&self, qp: usize, sender: usize, index: usize) -> bool {
         self.is_to(qp, sender, index) && self.has_key(qp, sender, self.op_of(sender, index))
     }
@@ -287,7 +287,7 @@ impl Judge<'_> {
         })
     }
 
-    /// The header in front of a datagram says who sent it, and to whom.
+    /// Checks the addresses in the header in front of a datagram.
     fn check_header(&self, qp: usize, sender: usize, index: usize, there: &[u8]) -> Verdict {
         let header = there.first_chunk::<{ grh::LEN }>().ok_or("no header")?;
         let header = Grh::parse(header).map_err(|why| format!("a bad header: {why}"))?;

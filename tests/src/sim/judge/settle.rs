@@ -1,5 +1,5 @@
-//! What can only be known when nothing moves any more: of what has not ended well, how much was
-//! carried out; of what nobody acknowledges, whether it came; and that all other memory is as it was.
+//! Checks that are only possible when nothing is in progress any more: how much of the failed requests
+//! was executed; which unacknowledged messages arrived; and that all other memory is unchanged.
 
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::queue::Status;
@@ -14,16 +14,16 @@ use crate::sim::script::{Flaw, Queue, To, Verb};
 struct Extent {
     /// Something was written.
     touched: bool,
-    /// All was.
+    /// Everything was written.
     complete: bool,
 }
 
 impl Judge<'_> {
-    /// The run is over: every queue pair is in the error state or does not exist, and all
-    /// completions have been taken.
+    /// The run is over: every queue pair is in the error state or does not exist, and all completions
+    /// were taken.
     ///
     /// # Errors
-    /// What is not as it must be.
+    /// What is wrong.
     pub fn finish(&mut self, look: &impl Look) -> Verdict {
         for qp in 0..self.qps.len() {
             self.tick();
@@ -49,7 +49,8 @@ impl Judge<'_> {
         self.check_memory(look)
     }
 
-    /// Where nothing can be lost, what was not delivered was dropped for a reason that was told.
+    /// If the network loses nothing, a message that was not delivered must have been dropped with an
+    /// event.
     fn check_delivered(&self) -> Verdict {
         for qp in (0..self.qps.len()).filter(|&qp| !self.is_reliable(qp)) {
             for (index, sent) in self.qps[qp].sends.iter().enumerate() {
@@ -79,15 +80,15 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Nothing of what a queue pair has sent since it was connected is under way any more: finds out
-    /// what became of it, and takes that over.
+    /// No packet of a queue pair is in the network any more: finds out what became of its requests, and
+    /// records it.
     pub(super) fn settle(&mut self, qp: usize, look: &impl Look) -> Verdict {
         let Some(peer) = self.script.qps[qp].peer else { return Ok(()) };
         let (side, peer_side) = (self.script.qps[qp].side, self.script.qps[peer].side);
         let reliable = self.is_reliable(qp);
         let mtu = self.script.mtu(qp);
         let mut words = vec![self.qps[qp].word];
-        // A request was not carried out wholly: nothing after it was begun.
+        // If a request was not executed completely, nothing after it was started.
         let mut broken = false;
         for index in self.qps[qp].start..self.qps[qp].sends.len() {
             let op = self.op_of(qp, index);
@@ -107,7 +108,7 @@ impl Judge<'_> {
                     self.extent(peer_side, &[place], &bytes, mtu, look)
                 }
                 (Verb::Read, _) if op.flaw == Some(Flaw::Beyond) => {
-                    // A long READ is asked for in pieces: those before the bad one may be here.
+                    // A long READ is split: the data before the bad part may have arrived.
                     let actual = self.actual(side, &op.local, usize::MAX, look);
                     self.take_over(side, &op.local, &actual);
                     broken = true;
@@ -145,7 +146,7 @@ impl Judge<'_> {
                 let why = if never { "that may not be" } else { "what was before it was not" };
                 return Err(format!("{} was carried out, but {why}", self.name_of(qp, index)));
             }
-            // The data of a READ may be lost on its way back.
+            // The data of a READ may have been lost on the way back.
             broken |= !extent.complete && op.verb != Verb::Read;
         }
         if let Some(place) = self.script.qps[qp].word {
@@ -164,8 +165,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// How much of a message the places hold, which held something else before; `None` if it is
-    /// neither. What they hold is taken over.
+    /// How much of a message the places hold; `None` if they hold neither the message nor their old
+    /// contents. Records the contents.
     fn extent(
         &mut self,
         side: usize,
@@ -189,8 +190,8 @@ impl Judge<'_> {
         Some(Extent { touched, complete })
     }
 
-    /// Receives without a message, and what is behind a message: each byte is what it was, or one of
-    /// a message that was broken off there.
+    /// Checks receives without a message, and the bytes behind a message: each byte is unchanged, or
+    /// belongs to a message that was broken off there.
     fn settle_receives(&mut self, look: &impl Look) -> Verdict {
         let queues: Vec<_> = self.queues.keys().copied().collect();
         for queue in queues {
@@ -225,7 +226,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The SENDs to a queue, which may have been broken off in any of its receives.
+    /// The SENDs to a queue: each may have been broken off in any of its receives.
     fn broken_messages(&self, queue: Queue) -> Vec<Vec<u8>> {
         let mut list = Vec::new();
         for taker in self.script.takers(queue) {
@@ -259,7 +260,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether a request that waits at the end waits for something that will not come.
+    /// Whether a request that waits at the end waits for something that can not come.
     pub fn may_wait(&self, qp: usize, look: &impl Look) -> bool {
         if !matches!(self.script.qps[qp].service, QpType::Rc | QpType::XrcSend) {
             return false;

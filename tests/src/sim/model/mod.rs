@@ -1,15 +1,16 @@
-//! The reference: what verbs promise, said as simply as possible, beside the engines.
+//! The reference model: what verbs promise, written as simply as possible and independent of the
+//! engines.
 //!
-//! It is told of every completion and looks at the memory then and at the end:
+//! It gets every completion, and checks the memory then and at the end:
 //! - every request ends exactly once, in order; after the first failure everything is flushed;
 //! - receives end in order, each with its message's length, kind, immediate data and solicited bit;
 //! - when a completion says that data is there, it is there;
 //! - a request fails only for a reason that the plan gives;
-//! - in the end the memory is what the successful requests make of it. Of what failed or was
-//!   flushed, the peer has carried out a beginning: some first packets and nothing after them;
+//! - at the end the memory is the result of the successful requests. Of a failed or flushed request, the
+//!   peer has executed a beginning: some first packets and nothing after them;
 //! - atomics are in [`atomics`](super::atomics).
 //!
-//! What is only known at the end is in `settle`.
+//! The checks at the end are in `settle`.
 
 mod settle;
 
@@ -20,16 +21,16 @@ use rxe_core::queue::{Completion, CompletionOp, Immediate, SendFlags, Status};
 use super::memory::{Area, Place};
 use super::plan::{Deed, Flaw, Op, Plan, Verb};
 
-/// Bit of a request's number that says "receive". Below it stands its index at its end.
+/// The IDs of receives have this bit; the other bits are the index of the receive.
 pub const RECEIVE: u64 = 1 << 63;
 
-/// What the model knows of one run.
+/// The model of one run.
 #[derive(Debug)]
 pub struct Model {
-    /// What each side's memory must hold, as far as known.
+    /// The contents that each side's memory must have, as far as known.
     memory: Vec<Vec<u8>>,
     ends: Vec<[EndModel; 2]>,
-    /// Sides whose victim is deregistered, with what it held then.
+    /// The contents of each side's victim when it was deregistered.
     deregistered: Vec<Option<Vec<u8>>>,
 }
 
@@ -38,21 +39,21 @@ pub struct Model {
 pub struct EndModel {
     /// Outcomes of send requests, in order.
     pub outcomes: Vec<Status>,
-    /// The values that atomics found, by index of the request.
+    /// The values that atomics returned, by index of the request.
     pub found: Vec<(usize, u64)>,
-    /// Receives that ended.
+    /// How many receives have ended.
     received: usize,
-    /// Of these, well.
+    /// How many of them succeeded.
     received_well: usize,
     /// The first failure of a receive has been seen.
     receive_failed: bool,
-    /// The engine said that the peer misbehaved.
+    /// The engine reported a wrong request of the peer.
     responder_failed: bool,
     /// The program took it out of service.
     stopped: bool,
 }
 
-/// How the model sees a side's memory as it is.
+/// How the model reads the real memory of a side.
 pub trait Look {
     /// Fills `out` with the bytes of a side's memory from `at` on.
     fn look(&self, side: usize, at: usize, out: &mut [u8]);
@@ -63,7 +64,7 @@ pub trait Look {
 type Verdict = Result<(), String>;
 
 impl Model {
-    /// Before anything has happened.
+    /// The state before anything has happened.
     pub fn new(plan: &Plan) -> Self {
         Self {
             memory: plan.sides.iter().map(|side| side.layout.initial()).collect(),
@@ -91,8 +92,8 @@ impl Model {
         }
     }
 
-    /// A queue pair is about to be reset: of what was posted, all but the last `outstanding` requests
-    /// have ended.
+    /// A queue pair is about to be reset. All posted requests except for the last `outstanding` have
+    /// ended.
     ///
     /// # Errors
     /// Some of these should have made completions.
@@ -114,7 +115,7 @@ impl Model {
         Ok(())
     }
 
-    /// An engine said this of a queue pair.
+    /// An engine emitted this event about a queue pair.
     pub fn on_event(&mut self, plan: &Plan, link: usize, end: usize, event: &Event) -> Verdict {
         match event {
             Event::ResponderFailed { fault, .. } => {
@@ -178,7 +179,7 @@ impl Model {
             return Err(format!("request {index} completed twice or out of order ({status})"));
         }
         let failed = self.ends[link][end].outcomes.last().is_some_and(|s| *s != Status::Success);
-        // What lies between was unsignalled and went well, or it would have its own completion.
+        // Requests in between were unsignaled and succeeded, because failures make completions.
         for between in known..index {
             let op = &spec.ops[between];
             if failed || spec.sig_all || op.flags.contains(SendFlags::SIGNALED) {
@@ -210,7 +211,7 @@ impl Model {
         }
     }
 
-    /// The first failure of a queue pair: may this request fail like this?
+    /// Checks that this request may be the first failure of its queue pair, with this status.
     fn judge(
         &self,
         plan: &Plan,
@@ -257,7 +258,7 @@ impl Model {
         excused.then_some(()).ok_or_else(|| format!("request {index} failed: {status} ({op:?})"))
     }
 
-    /// A request went well: its bytes are where they belong.
+    /// A request succeeded: checks that its bytes have arrived.
     fn succeeded(
         &mut self,
         plan: &Plan,
@@ -284,7 +285,7 @@ impl Model {
         for (side, at, bytes) in effect {
             let mut there = vec![0; bytes.len()];
             look.look(side, at, &mut there);
-            // A later WRITE of the same queue pair may have been there already.
+            // A later WRITE of the same queue pair may have overwritten them already.
             let rewritten = matches!(op.verb, Verb::Write { .. })
                 && later_writes(&plan.links[link].ends[end].ops[index + 1..], op.remote);
             if there != bytes && !rewritten {
@@ -300,7 +301,7 @@ impl Model {
         Ok(())
     }
 
-    /// What bytes `from..to` of a request's message change: side, place in its memory, bytes.
+    /// The effect of bytes `from..to` of a request's message: side, place in its memory, bytes.
     fn effect(
         &self,
         plan: &Plan,
@@ -413,7 +414,7 @@ impl Model {
     }
 }
 
-/// Where bytes `from..to` of a list of places lie in a side's memory.
+/// The places of bytes `from..to` of a list in a side's memory.
 fn pieces(
     plan: &Plan,
     (side, places): (usize, &[Place]),
@@ -434,7 +435,7 @@ fn pieces(
     found
 }
 
-/// Whether one of these writes where `place` is.
+/// Whether one of these requests writes to `place`.
 fn later_writes(ops: &[Op], place: Option<Place>) -> bool {
     let overlaps = |a: Place, b: Place| {
         a.area == b.area && a.at < b.at + u64::from(b.len) && b.at < a.at + u64::from(a.len)
@@ -443,7 +444,7 @@ fn later_writes(ops: &[Op], place: Option<Place>) -> bool {
     writes.any(|op| op.remote.zip(place).is_some_and(|(a, b)| overlaps(a, b)))
 }
 
-/// Whether the peer refuses it as an access to memory.
+/// Whether the peer refuses the request with a remote access error.
 fn is_remote(flaw: Flaw) -> bool {
     use Flaw::{Below, Beyond, NoRight, OtherDomain, WrongKey};
     matches!(flaw, WrongKey | Below | Beyond | NoRight | OtherDomain)

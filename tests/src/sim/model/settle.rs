@@ -1,5 +1,5 @@
-//! The end of a run: what did not end well may have been carried out in part; the rest of the memory
-//! is known to the byte.
+//! The end of a run: failed requests may have been executed in part; the rest of the memory is known
+//! exactly.
 
 use rxe_core::qp::QpState;
 use rxe_core::queue::{SendFlags, Status};
@@ -9,8 +9,8 @@ use crate::sim::memory::Area;
 use crate::sim::plan::{Flaw, Plan, Verb};
 
 impl Model {
-    /// Nothing moves any more. Where a queue pair is well, what has no completion was unsignalled and
-    /// went well.
+    /// Nothing is in progress any more. On a queue pair without failures, requests without a completion
+    /// were unsignaled and succeeded.
     pub fn finish(&mut self, plan: &Plan, look: &impl Look) -> Verdict {
         for (link, spec) in plan.links.iter().enumerate() {
             for end in 0..2 {
@@ -64,7 +64,7 @@ impl Model {
         Ok(())
     }
 
-    /// Finds out how far the peer has carried out what did not end well, and takes that over.
+    /// Finds out how far the peer has executed failed requests, and records it.
     fn settle_uncertain(
         &mut self,
         plan: &Plan,
@@ -81,7 +81,7 @@ impl Model {
         }
         let mtu = u32::try_from(plan.mtu(link).bytes()).unwrap_or(256);
         self.settle_fetched(plan, (link, end), first, actual)?;
-        // Messages that the peer has received were carried out.
+        // Messages that the peer has received were executed.
         let received = self.ends[link][1 - end].received_well;
         let mut at_least = 0;
         let mut list = Vec::new();
@@ -89,7 +89,7 @@ impl Model {
         for (index, op) in ops.iter().enumerate().skip(first) {
             let reaches_peer = match op.flaw {
                 None => true,
-                // What fits is written before the rest does not.
+                // The part that fits is written before the rest is refused.
                 Some(Flaw::TooLong) => true,
                 Some(_) => false,
             };
@@ -111,7 +111,7 @@ impl Model {
         self.find_prefix(plan, (link, end), list, at_least, actual)
     }
 
-    /// What the first request that did not end well has fetched: some first packets.
+    /// Finds out how much the first failed request has fetched: some first packets.
     fn settle_fetched(
         &mut self,
         plan: &Plan,
@@ -122,8 +122,8 @@ impl Model {
         let spec = &plan.links[link].ends[end];
         let op = &spec.ops[index];
         if op.flaw == Some(Flaw::Beyond) && op.verb == Verb::Read {
-            // A long READ is asked for in pieces: those before the bad one may be here. What they
-            // hold is not what the request's place in the plan says.
+            // A long READ is split: the data before the bad part may have arrived. It is not the data
+            // that the plan says for the request.
             for &place in &op.local {
                 let range = plan.sides[spec.side].layout.range(place);
                 self.memory[spec.side][range.clone()].copy_from_slice(&actual[spec.side][range]);
@@ -137,8 +137,8 @@ impl Model {
         self.find_prefix(plan, (link, end), list, 0, actual)
     }
 
-    /// Some first of these pieces have been carried out, at least `at_least`: finds out how many
-    /// from what the memory holds, and carries them out in the model too.
+    /// The first of these pieces were executed, at least `at_least`. Finds out from the memory how many,
+    /// and applies them to the model too.
     fn find_prefix(
         &mut self,
         plan: &Plan,
@@ -150,7 +150,7 @@ impl Model {
         let differs = |memory: &[Vec<u8>], side: usize, at: usize| {
             usize::from(memory[side][at] != actual[side][at])
         };
-        // How many bytes of all ranges concerned, each counted once, are not what they are.
+        // How many bytes of all these ranges, each counted once, differ from the memory.
         let mut seen: Vec<_> = self.memory.iter().map(|memory| vec![false; memory.len()]).collect();
         let mut wrong = 0;
         for &(index, from, to) in &list {

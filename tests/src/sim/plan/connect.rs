@@ -1,4 +1,4 @@
-//! Who is connected to whom, and how.
+//! The connections of a plan.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ impl Plan {
             let b = (a + 1 + rng.index(self.sides.len() - 1)) % self.sides.len();
             let attr = self.draw_attr(rng, timeout, bad);
             let mut ends = [self.draw_end(rng, a, attr), self.draw_end(rng, b, attr)];
-            // A responder answers at least as many READs as its peer has outstanding.
+            // A responder accepts at least as many READs as its peer may have outstanding.
             for (from, to) in [(0, 1), (1, 0)] {
                 let more = rng.pick(&[0, 0, 0, 3]);
                 ends[to].attr.max_dest_rd_atomic = ends[from].attr.max_rd_atomic + more;
             }
-            // Now and then one end is there before the other: its first packets find nobody.
+            // Sometimes one end exists before the other: its first packets are dropped.
             if bad && rng.chance(1, 8) {
                 ends[1].connected = timeout.duration().unwrap_or_default() * 3 / 2;
             }
@@ -34,12 +34,12 @@ impl Plan {
         }
     }
 
-    /// Long enough that no answer that arrives at all arrives too late.
+    /// A timeout long enough that no answer arrives too late.
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
         let one_way = self.network.longest();
         let mut least = (one_way * 8).max(Duration::from_micros(30));
         if self.network.marks > 0 {
-            // A sender that is told of congestion sends a packet every few milliseconds at worst.
+            // At the lowest rate a sender sends one packet every few milliseconds.
             least = least.max(Duration::from_millis(30));
         }
         let code = (1..31)
@@ -53,7 +53,7 @@ impl Plan {
         let retry_cnt = match (impatient, bad) {
             (true, _) => rng.pick(&[0, 1, 2, 4]),
             (false, true) => 7,
-            // Without loss nothing is ever sent again, so no patience is needed.
+            // Without loss nothing is ever sent again, so any number of retries is enough.
             (false, false) => rng.pick(&[0, 3, 7]),
         };
         let mut access = Access::LOCAL_WRITE;

@@ -1,5 +1,5 @@
-//! What happens in one run: everything that is drawn from its number before it begins. A plan is a
-//! plain value, so that it can be made smaller ([`shrink`](super::shrink)) and run again.
+//! A plan describes one run. It is drawn from the run's number before the run begins. It is a plain
+//! value, so that it can be made smaller ([`shrink`](super::shrink)) and run again.
 
 mod connect;
 mod workload;
@@ -20,7 +20,7 @@ use super::rng::Rng;
 pub struct Plan {
     /// Its number.
     pub run: u64,
-    /// What it is about.
+    /// The kind of run.
     pub family: Family,
     /// The devices.
     pub sides: Vec<Side>,
@@ -28,27 +28,27 @@ pub struct Plan {
     pub links: Vec<Link>,
     /// 8-byte words that atomics of all links work on.
     pub words: Vec<Word>,
-    /// What the network does.
+    /// The network.
     pub network: Network,
-    /// Times when two sides are cut apart.
+    /// Times when two sides can not reach each other.
     pub cuts: Vec<Cut>,
-    /// Whether the network gets better for a while before a requester gives up, so that in the end
-    /// everything must succeed however bad it is.
+    /// Whether the network becomes better for a while before a requester gives up. Then everything must
+    /// succeed at the end, however bad the network is.
     pub mercy: bool,
-    /// How long it is better then.
+    /// How long the network is then better.
     pub calm: Duration,
-    /// What the programs do beside sending and receiving.
+    /// What the programs do besides sending and receiving.
     pub actions: Vec<Action>,
 }
 
-/// What a run is about.
+/// The kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// A perfect network: no retry and no drop is excused.
+    /// A perfect network: there may be no retry and no drop.
     Clean,
-    /// A bad network; everything must succeed nevertheless.
+    /// A bad network; everything must still succeed.
     Lossy,
-    /// A bad network and little patience: requesters may give up.
+    /// A bad network and few retries: requesters may give up.
     GiveUp,
     /// A request that must fail, on a good or a bad network.
     Flawed,
@@ -81,15 +81,15 @@ pub struct Link {
 /// A queue pair and what its program does with it.
 #[derive(Clone, Debug)]
 pub struct End {
-    /// On which side.
+    /// The side.
     pub side: usize,
     /// Its number.
     pub qpn: Qpn,
-    /// PSN of its first request.
+    /// The PSN of its first request.
     pub psn: Psn,
-    /// Attributes; those that name the peer are filled in by the world.
+    /// Attributes; the world fills in those that name the peer.
     pub attr: QpAttr,
-    /// Sizes.
+    /// The sizes of its queues.
     pub cap: QpCap,
     /// Whether every request makes a completion.
     pub sig_all: bool,
@@ -97,9 +97,9 @@ pub struct End {
     pub cqs: [usize; 2],
     /// When it is connected.
     pub connected: Duration,
-    /// What it sends.
+    /// Its send requests.
     pub ops: Vec<Op>,
-    /// What it posts for the peer's messages: one for each, in order.
+    /// Its receives: one for each of the peer's messages, in order.
     pub receives: Vec<Receive>,
 }
 
@@ -156,7 +156,7 @@ pub enum Verb {
 pub struct Receive {
     /// When it is posted, at the earliest.
     pub at: Duration,
-    /// Where the message goes.
+    /// The buffers.
     pub places: Vec<Place>,
     /// Whether its key is wrong.
     pub bad_key: bool,
@@ -190,9 +190,9 @@ pub enum Flaw {
 /// A word for atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
-    /// On which side.
+    /// The side.
     pub side: usize,
-    /// Where.
+    /// Its place.
     pub place: Place,
 }
 
@@ -207,12 +207,12 @@ pub struct Cut {
     pub between: [usize; 2],
 }
 
-/// Something a program does.
+/// An action of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Action {
-    /// When.
+    /// The time.
     pub at: Duration,
-    /// What.
+    /// The action.
     pub what: Deed,
 }
 
@@ -330,7 +330,7 @@ impl Plan {
         }
     }
 
-    /// Cuts the network now and then where it is bad already.
+    /// If the network is bad, sometimes also cuts it.
     fn draw_cuts(&mut self, rng: &mut Rng, bad: bool) {
         if !bad || self.family == Family::Disturbed || !rng.chance(1, 4) {
             return;

@@ -1,9 +1,9 @@
-//! What is sent, received, done wrong and disturbed.
+//! The requests, receives, mistakes and disturbances of a plan.
 //!
-//! Every request has bytes of its own, so that what they must hold in the end does not depend on who
-//! was first. On purpose shared are only: words for atomics; the source of a READ that an earlier
-//! WRITE of the same queue pair wrote; the target of a WRITE that an earlier request of the same
-//! queue pair wrote or read (then fenced, because a READ may be carried out late).
+//! Every request has its own bytes, so their final contents do not depend on the order of requests.
+//! Only these are shared: words for atomics; the source of a READ that an earlier WRITE of the same
+//! queue pair wrote; the target of a WRITE that an earlier request of the same queue pair wrote or read
+//! (then fenced, because a READ may be executed late).
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::{Action, Deed, Flaw, Op, Plan, Receive, Verb};
 use crate::sim::memory::{Area, Place};
 use crate::sim::rng::Rng;
 
-/// What one direction of a link has used so far.
+/// The places that one direction of a link has used so far.
 #[derive(Default)]
 struct Direction {
     /// Ranges of the peer that were written.
     written: Vec<Place>,
     /// Ranges of the peer that were read.
     read: Vec<Place>,
-    /// A word of the peer's that only this direction uses, with what it will hold.
+    /// A word of the peer that only this direction uses, and its future value.
     word: Option<(Place, u64)>,
 }
 
@@ -90,7 +90,7 @@ impl Plan {
         let remote = match verb {
             Verb::Send { .. } => None,
             Verb::Read if !used.written.is_empty() && rng.chance(1, 3) => {
-                // Part of what was written before.
+                // A part of a range that was written before.
                 let whole = rng.pick(&used.written);
                 len = rng.below32(whole.len + 1);
                 let skip = rng.below(u64::from(whole.len - len) + 1);
@@ -172,7 +172,7 @@ impl Plan {
         at: Duration,
     ) -> Receive {
         let (_, peer) = self.sides_of(link, end);
-        // Room to spare, or none; a WRITE with immediate needs none at all.
+        // The receive has room to spare or not; a WRITE with immediate data needs no room.
         let spare = rng.pick(&[0, 0, 1, 100]);
         let len = if matches!(op.verb, Verb::Send { .. }) { op.len() + spare } else { spare };
         let area = self.draw_area(rng, false);
@@ -181,7 +181,7 @@ impl Plan {
         Receive { at, places, bad_key: false }
     }
 
-    /// Mostly the open area; the victim only where it has a part to play.
+    /// Mostly the open area; the victim only if it may be deregistered.
     fn draw_area(&self, rng: &mut Rng, read_only: bool) -> Area {
         match rng.below(8) {
             0 if read_only => Area::ReadOnly,
@@ -265,7 +265,7 @@ impl Plan {
                 own_end.ops[index].remote = Some(place);
             }
             Flaw::NotEnabled => {
-                // All of its kind then; the first of them is the one that fails.
+                // Then all operations of its kind fail; the first of them counts.
                 let right = right_of(verb);
                 peer_end.attr.qp_access_flags -= right;
                 for op in &mut own_end.ops {

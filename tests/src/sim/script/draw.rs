@@ -21,7 +21,7 @@ impl Script {
         let mut network = Network::draw(&mut rng);
         match rng.below(10) {
             0..3 => {}
-            // Loss alone leaves datagrams in order and single.
+            // Loss alone keeps datagrams in order and makes no copies.
             3..6 => network.faults.loss = f64::from(rng.below32(200)) / 1000.0,
             _ => network.spoil(&mut rng),
         }
@@ -66,7 +66,7 @@ impl Script {
         }
     }
 
-    /// One to three connections between sides, and now and then queue pairs for datagrams.
+    /// One to three connections between sides, and sometimes queue pairs for datagrams.
     fn draw_qps(&mut self, rng: &mut Rng) {
         let timeout = self.draw_timeout(rng);
         for _ in 0..rng.pick(&[1, 1, 2, 2, 3]) {
@@ -132,11 +132,11 @@ impl Script {
         }
     }
 
-    /// Long enough that no answer that arrives at all arrives too late.
+    /// A timeout long enough that no answer arrives too late.
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
         let mut least = (self.network.longest() * 8).max(Duration::from_micros(30));
         if self.network.marks > 0 {
-            // A sender that is told of congestion sends a packet every few milliseconds at worst.
+            // At the lowest rate a sender sends one packet every few milliseconds.
             least = least.max(Duration::from_millis(30));
         }
         let long_enough = |code: &u8| {
@@ -187,7 +187,7 @@ fn draw_attr(rng: &mut Rng, timeout: AckTimeout) -> QpAttr {
         retry_cnt: 7,
         rnr_retry: 7,
         min_rnr_timer: RnrTimer::from_wire(rng.pick(&[1, 1, 5, 12])),
-        // Two keys, so that some strangers do not match.
+        // There are two keys, so that some datagrams have the wrong one.
         qkey: Qkey::new(rng.pick(&[0x1111, 0x1111, 0x1111, 0x2222])),
         ..QpAttr::default()
     }

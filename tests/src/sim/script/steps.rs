@@ -1,4 +1,4 @@
-//! What is done in a script.
+//! The steps of a script.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Bind, By, Deed, Flaw, Op, Queue, Script, Step, To, Verb};
 use crate::sim::memory::{Area, Place};
 use crate::sim::rng::Rng;
 
-/// What a step bound, and how much of the range has been used.
+/// A binding, and how much of its range has been used.
 struct Bound {
     step: usize,
     binder: usize,
@@ -24,7 +24,7 @@ struct Drawer<'s> {
     /// Some of the requests are flawed.
     flawed: bool,
     bound: Vec<Bound>,
-    /// Bindings that each window has had.
+    /// How many bindings each window has had.
     bindings: Vec<u8>,
 }
 
@@ -50,7 +50,7 @@ impl Drawer<'_> {
         self.script.steps.len() - 1
     }
 
-    /// Up to so many nanoseconds from now.
+    /// A time up to `nanos` nanoseconds from now.
     fn soon(&mut self, nanos: u64) -> Duration {
         self.at + Duration::from_nanos(self.rng.below(nanos))
     }
@@ -98,7 +98,7 @@ impl Drawer<'_> {
             Deed::Register(side)
         } else {
             let cq = self.rng.index(self.script.sides[side].cqs.len());
-            // Never so small that it overflows where nobody stops looking.
+            // Large enough that it does not overflow while programs poll.
             let least = self.script.sides[side].cqs[cq];
             let shrink = self.script.disturbed && self.rng.chance(1, 2);
             let depth = if shrink { 1 + self.rng.below32(4) } else { least + 10 };
@@ -242,7 +242,7 @@ impl Drawer<'_> {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.script.longest);
         match self.script.qps[qp].service {
             QpType::Ud => len.clamp(8, 4096),
-            // Where nothing tells of a loss, every message has something that it is known by.
+            // UC does not report losses, so every message must be recognisable by its contents.
             QpType::Uc => len.max(8),
             _ => len,
         }
@@ -277,11 +277,10 @@ impl Drawer<'_> {
         Some((layout.allocate(self.rng, area, len, 1), By::Region))
     }
 
-    /// Part of what the peer's side bound to a window, if it bound anything. The second half of a
-    /// range is only read.
+    /// A part of a window of the peer's side, if one is bound. The second half of a range is only read.
     fn draw_windowed(&mut self, peer: usize, verb: Verb, len: u32) -> Option<(Place, By)> {
         let side = self.script.qps[peer].side;
-        // Now and then somebody to whom a type 2 window is not open.
+        // Sometimes a queue pair that may not use a type 2 window.
         let stranger = self.rng.chance(1, 8);
         let may = |bound: &&mut Bound| {
             let bind = self.script.bind(bound.step);
@@ -290,7 +289,7 @@ impl Drawer<'_> {
             window.side == side && fits && bind.place.len > 0
         };
         let mut choices: Vec<_> = self.bound.iter_mut().filter(may).collect();
-        // Mostly the newest: the older ones may be gone.
+        // Mostly the newest binding: older ones may be ended.
         let newest = choices.len().checked_sub(1)?;
         let at = if self.rng.chance(2, 3) { newest } else { self.rng.index(choices.len()) };
         let bound = &mut choices[at];
@@ -332,7 +331,7 @@ impl Drawer<'_> {
         Some(To::Qp(self.rng.pick(&all)))
     }
 
-    /// Makes it one that can not succeed.
+    /// Changes a request so that it can not succeed.
     fn spoil(&mut self, qp: usize, op: &mut Op) {
         let windowed = matches!(op.remote, Some((_, By::Window(_))));
         let kinds: &[Flaw] = match (self.script.qps[qp].service, op.verb) {
@@ -351,7 +350,7 @@ impl Drawer<'_> {
         let flaw = self.rng.pick(kinds);
         let has_bytes = !op.is_empty();
         if !has_bytes && !matches!(flaw, Flaw::WrongSrq | Flaw::WrongQkey | Flaw::OwnQkey) {
-            // What touches no memory needs no right to it.
+            // A request without memory needs no rights.
             return;
         }
         if flaw == Flaw::LocalKey && op.inline {
@@ -397,7 +396,7 @@ impl Drawer<'_> {
         }
         let step = self.push(self.at, Deed::Send(qp, op));
         if kind == WindowType::Type2 && self.rng.chance(3, 4) {
-            // A type 2 window that is bound can not be bound again.
+            // A bound type 2 window can not be bound again.
             if let Some(before) = self
                 .bound
                 .iter()
@@ -416,7 +415,7 @@ impl Drawer<'_> {
         self.draw_uses(qp);
     }
 
-    /// The peer of who has bound a window uses it, before or after it knows.
+    /// The peer of a queue pair that has bound a window uses it, before or after it can know.
     fn draw_uses(&mut self, binder: usize) {
         let Some(peer) = self.script.qps[binder].peer else { return };
         let service = self.script.qps[peer].service;
@@ -467,7 +466,7 @@ impl Drawer<'_> {
         self.draw_list(side, area, len, pieces)
     }
 
-    /// Receives for whatever still waits for one.
+    /// Adds receives for the messages that still need one.
     fn close(&mut self) {
         let last = self.script.steps.iter().map(|step| step.at).max().unwrap_or_default();
         self.script.closing = last + Duration::from_micros(1);

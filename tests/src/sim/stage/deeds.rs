@@ -1,4 +1,4 @@
-//! What programs do: the steps of a script.
+//! Executes the steps of a script.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::sim::script::{By, Deed, Queue, To, Verb};
 type Done = Result<(), String>;
 
 impl Stage<'_> {
-    /// Takes the steps whose time has come. Whether there were any.
+    /// Takes the steps whose time has come. Returns whether there were any.
     pub(super) fn take_steps(&mut self) -> Result<bool, String> {
         let mut any = false;
         let due: Vec<_> = self.connects.extract_if(.., |(at, _)| *at <= self.now).collect();
@@ -51,7 +51,7 @@ impl Stage<'_> {
         Ok(any)
     }
 
-    /// Posts what waits, as far as queues take it. Whether there was anything.
+    /// Posts waiting requests until the queues are full. Returns whether any was posted.
     pub(super) fn post_waiting(&mut self) -> Result<bool, String> {
         let mut any = false;
         for qp in 0..self.script.qps.len() {
@@ -110,7 +110,7 @@ impl Stage<'_> {
         if handle.sends_outstanding() == handle.init().cap.max_send_wr {
             return Ok(false);
         }
-        // Programs do not know the key of what was never bound.
+        // A program does not know the key of a window that was never bound.
         let needs = match (op.verb, op.remote) {
             (Verb::SendInvalidate(bind) | Verb::Invalidate(bind), _) => Some(bind),
             (_, Some((_, By::Window(bind)))) => Some(bind),
@@ -220,7 +220,7 @@ impl Stage<'_> {
             }
             Deed::Resume(qp) => {
                 if matches!(self.objects.state(qp), QpState::Sqd | QpState::Sqe) {
-                    // What was posted in SQE is flushed first.
+                    // Requests posted in SQE are flushed first.
                     self.settle_engines()?;
                     self.drained[qp] = false;
                     self.judge.on_resumed(qp);
@@ -280,7 +280,7 @@ impl Stage<'_> {
             .map_err(|why| format!("modify to {}: {why}", state.name()))
     }
 
-    /// Sees everything that has been said and has ended by now.
+    /// Takes all events and completions of this moment.
     fn settle_engines(&mut self) -> Done {
         self.transmit()?;
         self.events()?;
@@ -288,7 +288,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A queue pair is about to lose all that was posted to it.
+    /// Called before a queue pair loses its posted requests.
     fn before_reset(&mut self, qp: usize) -> Done {
         self.events()?;
         self.completions(true)?;
@@ -334,8 +334,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Connects a queue pair and its peer again, if either is out of service, when nothing of before
-    /// can be under way any more.
+    /// If a queue pair or its peer is out of service, connects both again after all old packets have left
+    /// the network.
     fn revive(&mut self, qp: usize) -> Done {
         let pair: Vec<_> = [Some(qp), self.script.qps[qp].peer].into_iter().flatten().collect();
         let well = |qp: &usize| {

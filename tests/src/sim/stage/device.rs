@@ -137,7 +137,7 @@ impl<'s> Objects<'s> {
         Ok(())
     }
 
-    /// What a program posts for a step. `to`: where a datagram goes.
+    /// The work request of a step. `to`: the destination of a datagram.
     pub(super) fn request(&self, qp: usize, step: usize, to: Option<Address>) -> SendRequest {
         let op = self.script.op(step);
         let spec = &self.script.qps[qp];
@@ -223,7 +223,7 @@ impl<'s> Objects<'s> {
             Some(Flaw::WrongKey) => Binding { region: spoiled(region), ..good },
             Some(Flaw::Beyond) => Binding { addr: layout.end(place.area) - length + 1, ..good },
             Some(Flaw::NoRight) => {
-                // A region to which nothing may be bound.
+                // No window may be bound to this region.
                 let area = crate::sim::memory::Area::Open;
                 Binding { region: layout.key(area), addr: layout.start(area), length: 1, ..good }
             }
@@ -271,12 +271,12 @@ impl Device {
     }
 }
 
-/// A key that nothing has.
+/// A key that is not in use.
 fn spoiled(key: Key) -> Key {
     Key::new(key.value() ^ 0x8000_0000)
 }
 
-/// The transitions from RESET to RTS, with what each must be given.
+/// The transitions from RESET to RTS, each with its mask.
 fn way_to_rts(service: QpType) -> [(QpState, AttrMask); 3] {
     let mut init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
     let mut rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;

@@ -1,4 +1,4 @@
-//! A run of a [script](super::script): the loop that takes its steps, turns the engines and tells the
+//! Runs a [script](super::script): takes its steps, turns the engines and tells the
 //! [judge](super::judge) what happens.
 
 mod deeds;
@@ -23,13 +23,13 @@ use super::rng::Rng;
 use super::script::{Deed, Queue, Script};
 use super::world::{Failure, Report, qpn_of};
 
-/// The Q_Key of what is sent to groups.
+/// The Q_Key of datagrams to groups.
 pub const GROUP_KEY: Qkey = Qkey::new(0x1111);
 
-/// Carries a script out.
+/// Runs a script.
 ///
 /// # Errors
-/// The first thing that was not as the judge says.
+/// The first failure that the judge finds.
 pub fn run(script: &Script, record: bool) -> Result<Report, Failure> {
     let mut stage = Stage::new(script, record);
     match stage.run() {
@@ -51,11 +51,11 @@ struct Stage<'s> {
     /// Steps that wait for room in the queue that they post to.
     sends: Vec<VecDeque<usize>>,
     receives: HashMap<Queue, VecDeque<usize>>,
-    /// Completion queues that nobody looks at, until when.
+    /// Completion queues that nobody polls, and until when.
     paused: HashMap<(usize, usize), Time>,
-    /// Queue pairs that said that they are drained.
+    /// Queue pairs that have reported that they are drained.
     drained: Vec<bool>,
-    /// From where each queue pair got its last datagram.
+    /// The sender of each queue pair's last datagram.
     last_from: Vec<Option<Address>>,
     /// Numbers of queue pairs and packets.
     numbers: Rng,
@@ -65,10 +65,10 @@ struct Stage<'s> {
     turns: u64,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy)]
 struct Address {
-    /// To which queue pair; the sender's if to a group.
+    /// The queue pair; for a group, that of the sender.
     target: usize,
     ip: IpAddr,
     qpn: Qpn,
@@ -77,7 +77,7 @@ struct Address {
 impl<'s> Stage<'s> {
     fn new(script: &'s Script, record: bool) -> Self {
         let mut steps: Vec<_> = (0..script.steps.len()).collect();
-        // The earliest last; of those at one time, the first drawn.
+        // The next step is the last; of several at one time, the first drawn comes first.
         steps.reverse();
         steps.sort_by_key(|&step| std::cmp::Reverse(script.steps[step].at));
         let count = script.qps.len();
@@ -127,7 +127,7 @@ impl<'s> Stage<'s> {
                 }
             }
             let Some(next) = self.next() else {
-                // A request that ends in silence may have made room for another.
+                // A request that ended without a completion may have made room for another.
                 if self.turn()? {
                     continue;
                 }
@@ -150,14 +150,14 @@ impl<'s> Stage<'s> {
         self.judge.finish(&self.objects)
     }
 
-    /// Everything that is to be done at the present time, once. Whether there was anything.
+    /// Does once everything that is due now. Returns whether there was anything.
     fn turn(&mut self) -> Result<bool, String> {
         let mut any = self.take_steps()?;
         any |= self.post_waiting()?;
         let (now, objects) = (self.now, &mut self.objects);
         any |= self.wire.deliver(now, |side, frame| {
             let engine = &mut objects.devices[side].engine;
-            // The interface hears only the groups that it has joined.
+            // The interface receives only the groups that it has joined.
             let mut groups = engine.multicast_groups();
             let heard = !frame.net.dst.is_multicast() || groups.any(|g| g.to_ip() == frame.net.dst);
             drop(groups);
@@ -175,7 +175,7 @@ impl<'s> Stage<'s> {
         Ok(any)
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     fn next(&self) -> Option<Time> {
         let engines = self.objects.devices.iter().filter_map(|d| d.engine.poll_timeout());
         let steps = self.steps.last().map(|&step| Time::ZERO + self.script.steps[step].at);
@@ -185,7 +185,7 @@ impl<'s> Stage<'s> {
         engines.chain(steps).chain(connects).chain(paused).chain(network).min()
     }
 
-    /// Whether every request has ended that can.
+    /// Whether every request has ended that can end.
     fn is_over(&self) -> bool {
         (0..self.script.qps.len()).all(|qp| {
             let Some(handle) = &self.objects.qps[qp] else { return true };
@@ -199,8 +199,8 @@ impl<'s> Stage<'s> {
         let (judge, script, drained) = (&self.judge, self.script, &self.drained);
         let states: Vec<_> = (0..script.qps.len()).map(|qp| self.objects.state(qp)).collect();
         for (side, device) in self.objects.devices.iter_mut().enumerate() {
-            // No request leaves a queue pair that has said that it is drained, and no data one that was
-            // in ERR before.
+            // A queue pair that has reported "drained" sends no requests, and one that was in ERR sends no
+            // data.
             let look = |bytes: &[u8]| {
                 let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
                 let from = match packet.deth() {
@@ -237,7 +237,7 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// Takes completions, `all` also of queues that nobody looks at. Whether there were any.
+    /// Takes completions; `all`: also those of paused queues. Returns whether there were any.
     fn completions(&mut self, all: bool) -> Result<bool, String> {
         let mut any = false;
         self.paused.retain(|_, until| *until > self.now);
@@ -271,8 +271,8 @@ impl<'s> Stage<'s> {
         Ok(any)
     }
 
-    /// From where a datagram came, as far as its receiver can see: the number in the completion, the
-    /// address in the header in front of the datagram.
+    /// The sender of a datagram, as its receiver sees it: the number in the completion and the address in
+    /// the header in front of the datagram.
     fn sender_of(&self, completion: &Completion) -> Option<Address> {
         let step = usize::try_from(completion.id & !RECEIVE).ok()?;
         let Deed::Receive(queue, places) = &self.script.steps.get(step)?.deed else { return None };
@@ -287,7 +287,7 @@ impl<'s> Stage<'s> {
         Some(Address { target: self.judge.who(qpn)?, ip: header.src, qpn })
     }
 
-    /// Nothing new is begun: the network gets better, and programs look at everything.
+    /// Ends the run: no more steps; the network becomes perfect, and programs poll all queues.
     fn close(&mut self) -> Result<(), String> {
         self.is_closing = true;
         self.wire.ladder.note(self.now, "* the network is good from now on");
@@ -299,7 +299,7 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// Ends queue pairs that still ask for a receive that will not come while others are not done.
+    /// Stops queue pairs that still wait for a receive that will not come.
     fn give_up_waiting(&mut self) -> Result<(), String> {
         const TIMEOUT: Duration = Duration::from_millis(200);
         if self.now < Time::ZERO + self.script.closing + TIMEOUT {

@@ -13,10 +13,10 @@ use crate::sim::memory::{Arena, PD};
 use crate::sim::model::Look;
 use crate::sim::plan::{End, Flaw, Link, Op, Plan, Receive, Verb};
 
-/// All of them.
+/// All devices.
 pub(super) struct Devices(pub(super) Vec<Device>);
 
-/// One.
+/// One device.
 pub(super) struct Device {
     pub(super) engine: Engine,
     pub(super) memory: Arc<Memory>,
@@ -74,7 +74,7 @@ impl Device {
     }
 }
 
-/// RESET to RTS with these attributes.
+/// Brings a queue pair from RESET to RTS with these attributes.
 pub fn bring_to_rts(engine: &mut Engine, now: Time, qpn: Qpn, mut attr: QpAttr) {
     for (state, mask) in [
         (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),

@@ -1,5 +1,5 @@
-//! A run: engines, their memory and queues, the network between them, virtual time, and the model
-//! that looks on.
+//! Runs a plan: engines, their memory and queues, the network between them, virtual time, and the model
+//! that checks them.
 
 mod device;
 
@@ -23,38 +23,38 @@ use super::plan::{Deed, Family, Plan};
 
 pub use self::device::bring_to_rts;
 
-/// What a run that held has done.
+/// The statistics of a successful run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What the network did.
+    /// The counters of the network.
     pub fabric: FabricCounters,
-    /// What each engine counted.
+    /// The counters of each engine.
     pub engines: Vec<Counters>,
     /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
     pub weak_icrc: u64,
-    /// Times the network was made better so that nobody gave up.
+    /// How often the network was made better so that nobody gave up.
     pub calms: u64,
-    /// Requests that ended well, and that did not.
+    /// How many requests succeeded, and how many failed.
     pub ended: [u64; 2],
-    /// A number that any difference in what happened changes.
+    /// A hash of everything that happened.
     pub trace: u64,
-    /// How often the run has met what.
+    /// How often the run has met each situation.
     pub met: BTreeMap<&'static str, u64>,
 }
 
-/// A run that did not hold.
+/// The failure of a run.
 #[derive(Debug)]
 pub struct Failure {
     /// What is wrong.
     pub what: String,
-    /// What happened until then, if it was recorded.
+    /// The log until then, if there is one.
     pub ladder: String,
 }
 
-/// Carries a plan out.
+/// Runs a plan.
 ///
 /// # Errors
-/// The first thing that was not as the model says.
+/// The first failure that the model finds.
 pub fn run(plan: &Plan, record: bool) -> Result<Report, Failure> {
     let mut world = World::new(plan, record);
     match world.run() {
@@ -70,10 +70,10 @@ struct World<'p> {
     devices: Devices,
     ends: Vec<[End; 2]>,
     model: Model,
-    /// Deeds not yet done, the next last.
+    /// The remaining deeds, the next one last.
     deeds: Vec<(Time, Step)>,
     calm_until: Option<Time>,
-    /// Retries of each queue pair since it last got on, and from where.
+    /// The retries of each queue pair since its last progress, and the PSN.
     stuck: HashMap<(usize, Qpn), (Psn, u32)>,
     report: Report,
     turns: u64,
@@ -93,7 +93,7 @@ struct End {
     handle: Arc<QpHandle>,
     posted: usize,
     receives_posted: usize,
-    /// It said that its send queue has drained, and may send no request until it is resumed.
+    /// It has reported that its send queue is drained, and may send no request until it is resumed.
     drained: bool,
 }
 
@@ -118,7 +118,7 @@ impl<'p> World<'p> {
                 deeds.push((Time::ZERO + cut.at + lasts, Step::Heal(cut.between)));
             }
         }
-        // The earliest last; of those at one time, the first drawn.
+        // The next deed is the last; of several at one time, the first drawn comes first.
         deeds.reverse();
         deeds.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
         Self {
@@ -158,7 +158,7 @@ impl<'p> World<'p> {
         self.finish()
     }
 
-    /// Everything that is to be done at the present time, once. Whether there was anything.
+    /// Does once everything that is due now. Returns whether there was anything.
     fn turn(&mut self) -> Result<bool, String> {
         let mut any = self.steps()?;
         any |= self.post();
@@ -172,7 +172,7 @@ impl<'p> World<'p> {
         Ok(any)
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     fn next(&self) -> Option<Time> {
         let engines = self.devices.0.iter().filter_map(|device| device.engine.poll_timeout());
         let posts = self.ends.iter().flatten().zip(self.plan.links.iter().flat_map(|l| &l.ends));
@@ -254,7 +254,7 @@ impl<'p> World<'p> {
                 self.modify(link, end, QpState::Err, QpAttr::default(), plain)?;
             }
             Deed::Reset(link, end) => {
-                // What completed before keeps its completions, and the model must see them first.
+                // The model must see earlier completions first.
                 self.events()?;
                 self.completions()?;
                 let now = &self.ends[link][end];
@@ -303,7 +303,7 @@ impl<'p> World<'p> {
             .map_err(|why| format!("modify to {}: {why}", state.name()))
     }
 
-    /// Posts what is due, as far as the queues take it.
+    /// Posts requests that are due, until the queues are full.
     fn post(&mut self) -> bool {
         let mut any = false;
         for (l, link) in self.plan.links.iter().enumerate() {
@@ -351,7 +351,7 @@ impl<'p> World<'p> {
     fn transmit(&mut self) -> Result<bool, String> {
         let mut any = false;
         let (plan, ends) = (self.plan, &self.ends);
-        // The states that they were in before they sent anything.
+        // The states before they send anything.
         let states: Vec<_> = ends.iter().flatten().map(|end| end.handle.state()).collect();
         for (side, device) in self.devices.0.iter_mut().enumerate() {
             let look = |bytes: &[u8]| check_sent(plan, ends, &states, side, bytes);
@@ -388,8 +388,8 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    /// On a perfect network nothing is lost, so nothing is sent again and nothing dropped, but
-    /// where a receive was posted late.
+    /// On a perfect network nothing is sent again and nothing is dropped, except if a receive was posted
+    /// late.
     fn check_clean(&self, event: &Event) -> Result<(), String> {
         use rxe_core::engine::Fault;
         use rxe_core::wire::DropReason;
@@ -477,7 +477,7 @@ impl<'p> World<'p> {
     }
 }
 
-/// Which queue pair an event is about.
+/// The queue pair that an event is about.
 pub(super) fn qpn_of(event: &Event) -> Option<Qpn> {
     match event {
         Event::Dropped { qpn, .. } => *qpn,
@@ -495,7 +495,7 @@ pub(super) fn qpn_of(event: &Event) -> Option<Qpn> {
     }
 }
 
-/// No request leaves a queue pair that has said that it is drained, and no data one in ERR.
+/// Checks that a queue pair that has reported "drained" sends no requests, and one in ERR no data.
 fn check_sent(
     plan: &Plan,
     ends: &[[End; 2]],

@@ -1,4 +1,4 @@
-//! Who is measured, with which program, and what the program's output says.
+//! The contenders: the programs to measure, and how to read their output.
 
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -143,10 +143,10 @@ impl Contender {
     /// Whether its program has such a test.
     pub(super) fn can(&self, test: Test) -> bool {
         match (self.how, test.kind) {
-            // Its READ keeps one on the way: no bandwidth to compare.
+            // Its READ has only one outstanding request, so its bandwidth is not comparable.
             (How::Ucx, Kind::Bandwidth) => test.op != "READ",
             (How::Rxe(_) | How::Ucx, _) => true,
-            // Debian has no other program of libfabric than one that sends to and fro.
+            // Debian's only program for libfabric is a ping-pong.
             (How::Libfabric, Kind::Latency) => test.op == "SEND",
             (How::Libfabric, Kind::Bandwidth) => false,
         }

@@ -1,4 +1,4 @@
-//! What came out: medians, and ratios within rounds.
+//! The results: medians, and ratios within rounds.
 
 use std::fmt;
 use std::fs;
