@@ -157,7 +157,15 @@ impl Directory {
     /// The block of the process that has claimed this service. If that has died meanwhile, the block
     /// may be nobody's, or another's that does not know the service.
     pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
-        let block = fs::read(self.service(addr, service)?).ok()?;
+        // Whatever stands there, nothing is waited for and no more is read.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(self.service(addr, service)?)
+            .ok()?;
+        let mut block = [0];
+        rustix::io::read(&file, &mut block).ok().filter(|len| *len == 1)?;
         block.first().copied().filter(|block| *block != 0)
     }
 
@@ -169,7 +177,7 @@ impl Directory {
         }
     }
 
-    fn service(&self, addr: &ScopedAddr, service: u64) -> Option<PathBuf> {
+    pub(super) fn service(&self, addr: &ScopedAddr, service: u64) -> Option<PathBuf> {
         self.at(addr, &format!("service-{service:016x}"))
     }
 
@@ -329,6 +337,8 @@ fn map_uid(map: &str, uid: u32) -> Option<u32> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     fn directory() -> (tempfile::TempDir, Directory) {
@@ -439,6 +449,19 @@ mod tests {
         let claim = directory.claim(&a, 7, 4).unwrap();
         assert!(claim.is_some());
         assert_eq!(directory.claimed_by(&a, 7), Some(4));
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_claim_is_not_waited_for() {
+        let (_scratch, directory) = directory();
+        let a = addr("10.0.0.1");
+        drop(directory.claim(&a, 7, 3).unwrap());
+        // So that the address's directory stays.
+        let _lock = directory.lock(&a).unwrap().unwrap();
+        let fifo = directory.service(&a, 7).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        assert_eq!(directory.claimed_by(&a, 7), None);
     }
 
     #[test]

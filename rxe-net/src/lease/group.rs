@@ -16,11 +16,11 @@ use super::BLOCKS;
 use super::control::{ControlMessage, VERSION};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, ScopedAddr};
-use crate::NetError;
 use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::attach_steering;
 use crate::sys::unix::{UnixSocket, exists, own_uid};
 use crate::udp::owner;
+use crate::{NetError, PortOwner};
 
 /// Where a group is: the address, and the directory in which its processes find each other.
 #[derive(Clone, Copy)]
@@ -127,8 +127,7 @@ fn next(at: Meeting<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
     })
 }
 
-/// Asks once and waits for the answer: sockets, and the last that the one asked has. `None` if it is
-/// gone.
+/// Asks and waits for the answer: sockets, and the last that the one asked has. `None` if it is gone.
 fn ask(
     address: IpAddr,
     holder: &Path,
@@ -137,35 +136,53 @@ fn ask(
     deadline: Deadline<'_>,
 ) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
     crate::may_block("asking another process for its sockets");
-    let os = |e| NetError::os("ask another process for its sockets", e);
-    let line = loop {
-        match UnixSocket::connect(holder) {
-            Ok(line) => break line,
+    let no_answer = |owner| NetError::NoAnswer { address, owner };
+    loop {
+        let line = match UnixSocket::connect(holder) {
+            Ok(line) => line,
             Err(e) => match e.kind() {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => return Ok(None),
                 // Others wait to be let in. Is it stopped?
                 io::ErrorKind::WouldBlock if !deadline.is_over() => {
                     thread::sleep(Duration::from_millis(1));
+                    continue;
                 }
-                io::ErrorKind::WouldBlock => {
-                    return Err(NetError::NoAnswer { address, owner: owner::of_unix(holder) });
-                }
-                _ => return Err(os(e)),
+                io::ErrorKind::WouldBlock => return Err(no_answer(owner::of_unix(holder))),
+                _ => return Err(NetError::os("ask another process for its sockets", e)),
             },
+        };
+        if let Some(answer) = ask_over(&line, address, from, to, deadline)? {
+            return Ok(Some(answer));
         }
-    };
-    let owner = || line.peer().ok().and_then(|peer| owner::of_pid(peer.pid?));
+        // It may have died just now; the next attempt tells.
+        if deadline.is_over() {
+            return Err(no_answer(owner_of(&line)));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Asks over one connection. `None` if the other end closes it, or talks nonsense.
+fn ask_over(
+    line: &UnixSocket,
+    address: IpAddr,
+    from: u8,
+    to: u8,
+    deadline: Deadline<'_>,
+) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
     if line.send(&ControlMessage::Ask { from, to }.emit(), &[]).is_err() {
         return Ok(None);
     }
     loop {
         let tick = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        let _ = poll(&mut [PollFd::new(&line, PollFlags::IN)], Some(&tick));
+        let _ = poll(&mut [PollFd::new(line, PollFlags::IN)], Some(&tick));
         let mut buf = [0; 64];
         let received = match line.receive(&mut buf) {
-            // It has died with the question unread.
+            // It has closed the connection, or died, with the question unread.
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-            received => received.map_err(os)?,
+            received => {
+                received.map_err(|e| NetError::os("ask another process for its sockets", e))?
+            }
         };
         if let Some(received) = received {
             return match ControlMessage::parse(&buf[..received.len]) {
@@ -178,16 +195,20 @@ fn ask(
                 }
                 Some(ControlMessage::OtherVersion(version)) => {
                     let newer = version > VERSION;
-                    Err(NetError::OtherVersion { address, owner: owner(), newer })
+                    Err(NetError::OtherVersion { address, owner: owner_of(line), newer })
                 }
-                // It has closed the connection, or talks nonsense, which is as good as gone.
                 Some(ControlMessage::Ask { .. }) | None => Ok(None),
             };
         }
         if deadline.is_over() {
-            return Err(NetError::NoAnswer { address, owner: owner() });
+            return Err(NetError::NoAnswer { address, owner: owner_of(line) });
         }
     }
+}
+
+/// Who is at the other end of a connection.
+fn owner_of(line: &UnixSocket) -> Option<PortOwner> {
+    line.peer().ok().and_then(|peer| owner::of_pid(peer.pid?))
 }
 
 /// Waits until the group holds no socket but `ours`: those of processes that have just died are

@@ -9,10 +9,13 @@ use super::control::VERSION;
 
 /// Bytes in front of the packets.
 pub(crate) const LEN: usize = 60;
+/// Packets in a message at most: as many as a system merges or segments (UDP_MAX_SEGMENTS since Linux
+/// 6.9).
+pub const MAX_PACKETS: usize = 128;
 const MAGIC: [u8; 4] = [b'r', b'x', b'f', VERSION];
 
 /// The header for a frame.
-pub(crate) fn emit(frame: &Frame<'_>) -> [u8; LEN] {
+pub fn emit(frame: &Frame<'_>) -> [u8; LEN] {
     let NetHeader { src, dst, src_port, tos, ttl, flow_label, id } = frame.net;
     let mut bytes = [0; LEN];
     let (kind, id, flags) = match id {
@@ -34,7 +37,7 @@ pub(crate) fn emit(frame: &Frame<'_>) -> [u8; LEN] {
 }
 
 /// The frame in a datagram; `None` if there is none in it.
-pub(crate) fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
+pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     let (head, payload) = datagram.split_at_checked(LEN)?;
     let [family, tos, ttl, kind] = head[4..8].try_into().ok()?;
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -54,7 +57,9 @@ pub(crate) fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     let (src, dst) = (address(24)?, address(40)?);
     let net = NetHeader { src, dst, src_port: half(8), tos, ttl, flow_label: word(12), id };
     let segment = usize::try_from(word(20)).ok()?.clamp(1, payload.len());
-    Some(Frame { net, payload, segment, later: &[] })
+    // Each packet costs the receiver something, however short it is.
+    let frame = Frame { net, payload, segment, later: &[] };
+    (payload.len() <= MAX_PACKETS.saturating_mul(segment)).then_some(frame)
 }
 
 fn wide(ip: IpAddr) -> [u8; 16] {
@@ -82,6 +87,7 @@ mod tests {
             if let Some(frame) = parse(&with(&MAGIC)) {
                 prop_assert!(!frame.payload.is_empty() && frame.segment > 0);
                 prop_assert!(frame.segment <= frame.payload.len());
+                prop_assert!(frame.payloads().count() <= MAX_PACKETS);
             }
             let _ = ControlMessage::parse(&with(b"rxe\x02"));
             let _ = mad::destination(&bytes);
@@ -123,5 +129,16 @@ mod tests {
         assert_eq!(parse(&lies).unwrap().segment, 1);
         lies[20..24].copy_from_slice(&[0xff; 4]);
         assert_eq!(parse(&lies).unwrap().segment, 1);
+    }
+
+    #[test]
+    fn packets_without_number_are_refused() {
+        let payload = [0; MAX_PACKETS + 1];
+        let message = |payload| {
+            let frame = Frame { segment: 1, ..Frame::single(NetHeader::default(), payload) };
+            [&emit(&frame)[..], payload].concat()
+        };
+        assert!(parse(&message(&payload[1..])).is_some());
+        assert!(parse(&message(&payload)).is_none());
     }
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::net::{
@@ -173,6 +174,39 @@ fn whoever_holds_the_lock_of_an_address_too_long_is_named() {
         assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
         let pid = format!("process {} ", std::process::id());
         assert!(error.to_string().starts_with(&pid), "{error}");
+    });
+}
+
+/// Asks and is turned away, again and again.
+#[test]
+fn whoever_answers_nonsense_without_end_is_named() {
+    let answers: [fn(&UnixSocket); 3] = [
+        // Closes the connection, with the question read or not.
+        |_| {},
+        |caller| drop(caller.receive(&mut [0; 64])),
+        |caller| caller.send(b"nonsense", &[]).unwrap_or_default(),
+    ];
+    in_namespace("", || {
+        for answer in answers {
+            let holder = stopped(ADDRESS, 9);
+            let done = AtomicBool::new(false);
+            let error = thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        match holder.accept() {
+                            Ok(caller) => answer(&caller),
+                            Err(_) => thread::yield_now(),
+                        }
+                    }
+                });
+                let opened = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)]));
+                done.store(true, Ordering::Relaxed);
+                opened.err().unwrap()
+            });
+            assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
+            let pid = format!("process {} ", std::process::id());
+            assert!(error.to_string().starts_with(&pid), "{error}");
+        }
     });
 }
 
