@@ -29,6 +29,7 @@ mod udp;
 /// Parsers of what other processes can write, for this project's fuzzers. It is no public interface.
 #[doc(hidden)]
 pub mod untrusted {
+    pub use crate::lease::untrusted as lease;
     pub use crate::shm::ring;
 }
 

@@ -26,11 +26,21 @@ use crate::{EventFd, NetError};
 /// What is asked and answered: eight bytes, of which the first five never change their meaning, so
 /// that versions can refuse each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ControlMessage {
+pub enum ControlMessage {
     /// "Give me the sockets from this place in the group on, and up to that one."
-    Ask { from: u8, to: u8 },
+    Ask {
+        /// The first one's place.
+        from: u8,
+        /// The last one's.
+        to: u8,
+    },
     /// "Here are so many of them, and of the group I hold those up to this."
-    Give { count: u8, last: u8 },
+    Give {
+        /// How many.
+        count: u8,
+        /// The place of the last one held.
+        last: u8,
+    },
     /// "No: I speak this version."
     OtherVersion(u8),
 }
@@ -40,7 +50,8 @@ pub(super) const VERSION: u8 = 2;
 const MAGIC: [u8; 3] = *b"rxe";
 
 impl ControlMessage {
-    pub(super) fn emit(self) -> [u8; 8] {
+    /// As it is sent.
+    pub fn emit(self) -> [u8; 8] {
         let (kind, a, b) = match self {
             Self::Ask { from, to } => (1, from, to),
             Self::Give { count, last } => (2, count, last),
@@ -51,7 +62,7 @@ impl ControlMessage {
     }
 
     /// `None` if it is nothing of ours.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         match *rest {
             [version, ..] if version != VERSION => Some(Self::OtherVersion(version)),
@@ -233,7 +244,7 @@ fn let_in(listener: &Arc<UnixSocket>, callers: &mut Vec<Caller>) {
 }
 
 /// The answer to a question and the sockets that go with it; `None` if it was no question.
-fn reply(
+pub(super) fn reply(
     question: ControlMessage,
     group: &[Arc<ForkGuarded>],
 ) -> Option<(ControlMessage, &[Arc<ForkGuarded>])> {

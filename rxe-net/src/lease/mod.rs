@@ -33,6 +33,7 @@ mod port_groups;
 #[cfg(test)]
 mod tests;
 mod tx_queue;
+pub mod untrusted;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ use super::fork::ForkGuarded;
 use super::sockopt;
 
 /// Descriptors in a message at most. The kernel's limit is 253.
-pub(crate) const MAX_FDS: usize = 64;
+pub const MAX_FDS: usize = 64;
 
 /// A socket; it does not block.
 #[derive(Debug)]

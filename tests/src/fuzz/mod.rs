@@ -8,6 +8,7 @@ pub mod engine;
 pub mod frame;
 pub mod input;
 mod ladder;
+pub mod lease;
 pub mod mad;
 pub mod ring;
 pub mod verbs;
@@ -16,11 +17,12 @@ pub mod verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("frame", frame::run),
     ("engine", engine::run),
     ("verbs", verbs::run),
     ("mad", mad::run),
     ("cm", cm::run),
     ("ring", ring::run),
+    ("lease", lease::run),
 ];
