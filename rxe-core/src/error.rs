@@ -201,7 +201,8 @@ impl fmt::Display for VerbsError {
 fn registration(why: AccessError) -> &'static str {
     match why {
         AccessError::NotPermitted => {
-            "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well: add it"
+            "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well: add it. Memory of the program that \
+             was registered without LOCAL_WRITE gets it only by a promise that it can be written"
         }
         AccessError::OutOfBounds => "its addresses pass the end of the address space",
         other => other.explain(),

@@ -146,7 +146,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// Memory windows are bound to it, the protection domain is another device's, or it could not have
-    /// been registered like this. It is as it was then.
+    /// been registered like this. It is as it was then. Memory of the program that was registered
+    /// without LOCAL_WRITE gets that right only with [`Reregistration::writable`].
     pub fn reregister(&mut self, change: Reregistration) -> Result<()> {
         let device = self.pd.device();
         device.shard().check()?;
@@ -163,13 +164,18 @@ impl MemoryRegion {
             }
             Some(NewMemory::Raw { buffer, iova }) => {
                 check_length(buffer.len())?;
-                (buffer, iova)
+                (buffer.promised_for(access), iova)
             }
             None => {
                 let zero_based = Access::ZERO_BASED;
                 let moved = access.contains(zero_based) != self.access.contains(zero_based);
                 let start = if moved { start_of(&self.buffer, access) } else { self.start };
-                (self.buffer.clone(), start)
+                let mut buffer = self.buffer.clone();
+                if change.writable {
+                    // SAFETY: `Reregistration::writable` was promised it.
+                    buffer = unsafe { buffer.promised_writable() };
+                }
+                (buffer.promised_for(access), start)
             }
         };
         let pd = change.pd.unwrap_or_else(|| self.pd.clone());
@@ -278,6 +284,8 @@ pub struct Reregistration {
     pd: Option<ProtectionDomain>,
     access: Option<Access>,
     memory: Option<NewMemory>,
+    /// The memory that it has may be written. Set only by the promise of [`Reregistration::writable`].
+    writable: bool,
 }
 
 #[derive(Debug)]
@@ -298,7 +306,8 @@ impl Reregistration {
         self
     }
 
-    /// Gives it these rights.
+    /// Gives it these rights. LOCAL_WRITE, where memory of the program was registered without, takes
+    /// [`Reregistration::writable`] too.
     pub fn access(mut self, access: Access) -> Self {
         self.access = Some(access);
         self
@@ -319,6 +328,17 @@ impl Reregistration {
         // SAFETY: the caller's promise is the one that is asked for here.
         let buffer = unsafe { Buffer::from_raw(ptr, len) };
         self.memory = Some(NewMemory::Raw { buffer, iova });
+        self
+    }
+
+    /// Lets it have a right to write although its memory, which is the program's, was registered
+    /// without one.
+    ///
+    /// # Safety
+    /// Until the region is dropped or gets other memory, the memory must be valid for writes too, if
+    /// the region has a right to write.
+    pub unsafe fn writable(mut self) -> Self {
+        self.writable = true;
         self
     }
 }

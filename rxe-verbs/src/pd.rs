@@ -70,7 +70,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion> {
         // SAFETY: the caller's promise is the one that is asked for here.
         let buffer = unsafe { Buffer::from_raw(ptr, len) };
-        self.register_buffer(buffer, iova, access)
+        self.register_buffer(buffer.promised_for(access), iova, access)
     }
 
     fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {

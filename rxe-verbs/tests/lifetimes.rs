@@ -125,7 +125,15 @@ fn read_only_memory_is_not_written() {
     static WORDS: [u64; 2] = [7, 8];
     let ptr = std::ptr::NonNull::from(&WORDS).cast::<u8>();
     // SAFETY: a static lives for ever; registered without a right to write, it is only read.
-    let region = unsafe { side.pd.register_raw(ptr, 16, 0x1000, Access::empty()) }.unwrap();
+    let mut region = unsafe { side.pd.register_raw(ptr, 16, 0x1000, Access::empty()) }.unwrap();
+    // Nor is it made writable without a new promise.
+    let writes = Access::LOCAL_WRITE;
+    for access in [writes, writes | Access::ZERO_BASED] {
+        let change = Reregistration::new().access(access);
+        assert!(region.reregister(change).unwrap_err().to_string().contains("promise"));
+    }
+    region.reregister(Reregistration::new().access(Access::REMOTE_READ)).unwrap();
+    assert!(region.reregister(Reregistration::new().access(writes)).is_err());
     assert_eq!(region.to_vec(8..).unwrap(), 8u64.to_ne_bytes());
     assert_eq!((region.load_u64(0).unwrap(), region.load_u64(8).unwrap()), (7, 8));
     assert!(region.load_u64(4).is_err() && region.load_u64(16).is_err());

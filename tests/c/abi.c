@@ -325,6 +325,11 @@ static void registering_anew(void)
 	CHECK(!ibv_reg_mr(pd, (void *)4096, SIZE, 0) && errno == EFAULT);
 	region = ibv_reg_mr(pd, other, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	CHECK(region && ibv_dereg_mr(region) == 0);
+	/* What was to be read only may be written from now on. */
+	region = ibv_reg_mr(pd, other, SIZE, 0);
+	CHECK(region && ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				     IBV_ACCESS_LOCAL_WRITE) == 0);
+	CHECK(ibv_dereg_mr(region) == 0);
 	free(other);
 }
 

@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use super::{AccessError, guarded};
+use super::{Access, AccessError, guarded};
 
 /// Memory to be registered: either an own allocation or a range whose validity the caller promises.
 ///
@@ -29,6 +29,8 @@ pub struct Buffer {
     ptr: NonNull<u8>,
     len: usize,
     owner: Option<std::sync::Arc<Allocation>>,
+    /// It may be registered with a right to write.
+    writable: bool,
 }
 
 // SAFETY: a Buffer is only an address and a length, and the allocation behind it is freed only with
@@ -49,7 +51,8 @@ impl Buffer {
     /// As [`Buffer::zeroed`]; `None` if there is not enough memory.
     pub fn try_zeroed(len: usize) -> Option<Self> {
         let allocation = Allocation::zeroed(len)?;
-        Some(Self { ptr: allocation.ptr, len, owner: Some(std::sync::Arc::new(allocation)) })
+        let (ptr, owner) = (allocation.ptr, Some(std::sync::Arc::new(allocation)));
+        Some(Self { ptr, len, owner, writable: true })
     }
 
     /// A range of memory that the buffer does not own.
@@ -59,8 +62,33 @@ impl Buffer {
     /// deregistered (or reregistered with other memory), `ptr..ptr + len` must be valid for reads
     /// and, if the region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for writes.
     /// The program must not hold Rust references to it that the engine's copies would violate.
+    /// A region that is registered without that right gets it only with another promise
+    /// ([`Buffer::promised_writable`]).
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
-        Self { ptr, len, owner: None }
+        Self { ptr, len, owner: None, writable: true }
+    }
+
+    /// The same memory for a region with these rights. A range that the buffer does not own was promised
+    /// to be valid for them alone: without a right to write it can not be registered with one any more.
+    #[must_use]
+    pub fn promised_for(mut self, access: Access) -> Self {
+        self.writable &= self.is_owned() || access.contains(Access::LOCAL_WRITE);
+        self
+    }
+
+    /// The same memory, to be registered with any rights.
+    ///
+    /// # Safety
+    /// As for [`Buffer::from_raw`].
+    #[must_use]
+    pub unsafe fn promised_writable(mut self) -> Self {
+        self.writable = true;
+        self
+    }
+
+    /// Whether it may be registered with a right to write.
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
     }
 
     /// Size in bytes.

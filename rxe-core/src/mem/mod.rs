@@ -94,7 +94,9 @@ impl Memory {
     ///
     /// # Errors
     /// [`AccessError::NotPermitted`] if remote write or atomic is asked for without local write
-    /// (C10-79), and [`AccessError::OutOfBounds`] if the addresses pass the end of the 64-bit space.
+    /// (C10-79), or local write for memory that was promised to be only read
+    /// ([`Buffer::promised_for`]); [`AccessError::OutOfBounds`] if the addresses pass the end of the
+    /// 64-bit space.
     pub fn register(
         &self,
         pd: PdId,
@@ -104,6 +106,7 @@ impl Memory {
         random: impl FnMut() -> u32,
     ) -> Result<Key, AccessError> {
         let windows = AtomicIsize::new(0);
+        let buffer = buffer.promised_for(access);
         let mut region = Region { key: Key::default(), pd, access, start, buffer, windows };
         region.check()?;
         let mut table = self.table.write();
@@ -133,12 +136,13 @@ impl Memory {
         }
         let (buffer, start) =
             change.memory.unwrap_or_else(|| (region.buffer.clone(), region.start));
+        let access = change.access.unwrap_or(region.access);
         let new = Region {
             key,
             pd: change.pd.unwrap_or(region.pd),
-            access: change.access.unwrap_or(region.access),
+            access,
             start,
-            buffer,
+            buffer: buffer.promised_for(access),
             windows: AtomicIsize::new(0),
         };
         new.check().map_err(VerbsError::Registration)?;
@@ -424,7 +428,8 @@ impl Region {
     /// Checks that a region may have these values.
     fn check(&self) -> Result<(), AccessError> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if self.access.intersects(writes) && !self.access.contains(Access::LOCAL_WRITE) {
+        let may_write = self.access.contains(Access::LOCAL_WRITE);
+        if self.access.intersects(writes) && !may_write || may_write && !self.buffer.is_writable() {
             return Err(AccessError::NotPermitted);
         }
         let end = self.start.checked_add(self.buffer.len() as u64);

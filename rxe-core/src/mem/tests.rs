@@ -59,6 +59,15 @@ fn memory_of_others_is_written_only_where_it_is_registered_to_be() {
     let word = guard.span(PD, read_only, 0, 8, Access::empty()).unwrap();
     assert_eq!(word.len(), 8);
     drop(guard);
+    memory.destroy_window(window);
+    let access = Some(Access::LOCAL_WRITE);
+    let more = RegionChange { access, ..RegionChange::default() };
+    assert_eq!(memory.reregister(read_only, more).unwrap_err().errno(), 22);
+    let anew = RegionChange { access, memory: Some((buffer.clone(), 0)), ..Default::default() };
+    memory.reregister(read_only, anew).unwrap();
+    let less = RegionChange { access: Some(Access::empty()), ..RegionChange::default() };
+    memory.reregister(read_only, less).unwrap();
+    assert!(memory.guard().writable(PD, read_only, 0, 8, Access::empty()).is_err());
     assert!(memory.deregister(read_only));
     assert!(memory.guard().span(PD, read_only, 0, 8, Access::empty()).is_err());
 }

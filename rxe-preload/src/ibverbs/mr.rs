@@ -210,6 +210,9 @@ unsafe fn reregister(
         let first = first.ok_or_else(|| Failure::new(libc::EINVAL, "the memory is missing"))?;
         // SAFETY: `ibv_rereg_mr`'s own contract, as for registering.
         change = unsafe { change.raw_memory(first, length, addr.addr() as u64) };
+    } else {
+        // SAFETY: as above; `pages::check` asks the system whether the memory can be written.
+        change = unsafe { change.writable() };
     }
     if flags & (ACCESS | TRANSLATION) != 0 {
         let memory = (flags & TRANSLATION != 0).then_some((addr, length));
