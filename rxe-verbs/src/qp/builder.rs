@@ -146,12 +146,12 @@ impl QpBuilder {
             xrcd: self.xrc.as_ref().map(|domain| Arc::clone(domain.queues())),
             sq_sig_all: self.sq_sig_all,
         };
-        let permit = device.qpns().take(device.shard())?;
-        let handle = loop {
-            let qpn = permit.random()?;
-            match device.shard().with(|core| core.engine.create_qp(qpn, init.clone()))? {
+        let (permit, handle) = loop {
+            let permit = device.qpns().take(device.shard())?;
+            let init = init.clone();
+            match device.shard().with(|core| core.engine.create_qp(permit.qpn(), init))? {
                 Err(VerbsError::Busy { .. }) => {}
-                result => break result?,
+                result => break (permit, result?),
             }
         };
         if self.block_own_multicast {
