@@ -92,7 +92,7 @@ const ENDING: &[Mistake] = &[
     (
         "rkey-reversed",
         &[
-            (B, &["Its bytes in reverse, 0x", "is one: send it by htonl()"]),
+            (B, &["The key in reverse byte order, 0x", "is one: send it with htonl()"]),
             (A, &["does not let it use 64 bytes", "byte order (htobe64, htonl)"]),
         ],
     ),
@@ -100,14 +100,14 @@ const ENDING: &[Mistake] = &[
         "address",
         &[
             (B, &["reaches outside the memory region. The region is 4096 bytes from 0x"]),
-            (A, &["does not let it use 64 bytes", "see that its region is that long"]),
+            (A, &["does not let it use 64 bytes", "check that its region is that long"]),
         ],
     ),
     (
         "two-processes",
         &[
             (B, &["reaches outside the memory region. The region is 4096 bytes from 0x"]),
-            (A, &["does not let it use 64 bytes", "see that its region is that long"]),
+            (A, &["does not let it use 64 bytes", "check that its region is that long"]),
             (A, &["wr_id 0xb", "an RDMA WRITE of it failed with"]),
             (B, &["wr_id 0xb", "its peer's request was refused"]),
         ],
@@ -115,7 +115,7 @@ const ENDING: &[Mistake] = &[
     (
         "address-reversed",
         &[
-            (B, &["The address has its bytes in reverse: send it by htobe64()"]),
+            (B, &["The address has the wrong byte order: send it with htobe64()"]),
             (A, &["does not let it use 64 bytes"]),
         ],
     ),
@@ -378,7 +378,7 @@ fn a_connection_that_fails_is_explained() {
     let lines: Vec<&str> = out.lines().filter(|line| line.starts_with("rxe: ")).collect();
     let expected = [
         "10.9.0.2:20079 refused: there is a host, but no program listens there on that port of RDMA_PS_TCP",
-        "10.9.0.99:20079 has not answered yet: see that a program with an RDMA device runs",
+        "10.9.0.99:20079 has not answered yet: check that a program with an RDMA device runs",
         "the system would send there from an address that no device has: see `rxe devices`",
     ];
     assert_eq!(lines.len(), expected.len(), "{out}");

@@ -25,7 +25,7 @@ pub(crate) fn silent(peer: SocketAddr) {
 }
 
 /// What to check if nothing comes back.
-const SILENCE: &str = "see that a program with an RDMA device runs at that address (`rxe run`, or a \
+const SILENCE: &str = "check that a program with an RDMA device runs at that address (`rxe run`, or a \
                        kernel's), and that UDP port 4791 is open both ways (firewalls, security \
                        groups)";
 

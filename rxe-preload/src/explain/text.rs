@@ -48,18 +48,18 @@ pub(super) fn request_failed(
         }
         (Status::RemoteAccess, Some(range)) => format!(
             "{begin}: the peer does not let it use {} with rkey {:#010x}; compare both with what the \
-             peer told, also their byte order (htobe64, htonl), and see that its region is that long, \
-             was registered with {} and is in the protection domain of its queue pair. A peer under \
-             `rxe run` says on its own stderr which of these it is",
+             peer sent you, also their byte order (htobe64, htonl), and check that its region is that \
+             long, was registered with {} and is in the protection domain of its queue pair. If the \
+             peer runs under `rxe run`, its stderr says which of these is wrong",
             bytes(range),
             range.key.value(),
             right(op),
         ),
         (Status::RetryExceeded, _) => format!("{begin}: {}", silence(peer_qp, answered, evidence)),
         (Status::RnrRetryExceeded, _) => format!(
-            "{begin}: {peer} had no receive posted on that queue pair, as often as rnr_retry allows to \
-             try: it must call ibv_post_recv before this side sends, or this side sets rnr_retry to 7 \
-             (for ever)"
+            "{begin}: {peer} had no receive posted on that queue pair, in all tries that rnr_retry \
+             allows: it must call ibv_post_recv before this side sends, or this side must set rnr_retry \
+             to 7 (for ever)"
         ),
         _ => format!("{begin} with \"{status}\": {}", words::status(status)),
     }
@@ -67,12 +67,12 @@ pub(super) fn request_failed(
 
 /// The peer did not answer. `of` is its queue pair.
 fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
-    let tries = "no acknowledgement came, however often it was sent again";
+    let tries = "no acknowledgement came after all retries";
     match evidence.dropped {
         Some(reason @ (DropReason::GhostAck | DropReason::StaleResponse)) if !evidence.gaps => {
             return format!(
-                "{tries}. What the peer answers does not fit ({}): its rq_psn must be the sq_psn of \
-                 this side",
+                "{tries}. The peer's answers do not fit ({}): its rq_psn must be the sq_psn of this \
+                 side",
                 lower(reason)
             );
         }
@@ -83,8 +83,8 @@ fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
     }
     if evidence.gaps {
         return format!(
-            "{tries}. The peer answers that packets before these are missing: its rq_psn must be the \
-             sq_psn of this side, or most packets get lost on the way"
+            "{tries}. The peer reports that earlier packets are missing: its rq_psn must be the sq_psn \
+             of this side; if it is, most packets get lost in the network"
         );
     }
     if answered {
@@ -93,7 +93,7 @@ fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
         );
     }
     format!(
-        "{tries}, and nothing ever came from there. See that a program with an RDMA device runs at that \
+        "{tries}, and nothing ever came from there. Check that a program with an RDMA device runs at that \
          address (`rxe run`, or a kernel's), that its queue pair has the number {of} and is in RTR or \
          RTS with this side's GID and QP number, that the path MTUs are equal, and that UDP port 4791 \
          is open both ways (firewalls, security groups)"
@@ -107,7 +107,7 @@ pub(super) fn responder_failed(
     asked: Option<MemoryRange>,
     regions: &Regions,
 ) -> String {
-    let end = "the queue pair is now in the error state, and what is posted on it is flushed";
+    let end = "the queue pair is now in the error state, and all requests on it are flushed";
     let todo = match fault {
         Fault::RemoteAccess(why) => {
             let range = asked.map_or(String::new(), |range| {
@@ -167,8 +167,8 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
         FaultCause::Other => ("can not be accessed", "see the kernel's log for memory errors"),
     };
     format!(
-        "QP {qpn}: the memory at {addr:#x}{of} {what}: {todo}. An adapter would go on with the old \
-         pages; here the queue pair ends"
+        "QP {qpn}: the memory at {addr:#x}{of} {what}: {todo}. An adapter would keep using the \
+         old pages; here the queue pair goes into the error state"
     )
 }
 
@@ -185,11 +185,14 @@ fn near(
         (Some(AccessError::UnknownKey), _) => {
             if regions.contains_key(&key.swap_bytes()) {
                 let cure = if from_peer {
-                    "is one: send it by htonl() and read it by ntohl()"
+                    "is one: send it with htonl() and read it with ntohl()"
                 } else {
                     "is one: do not convert it"
                 };
-                return format!(". Its bytes in reverse, {:#010x}, {cure}", key.swap_bytes());
+                return format!(
+                    ". The key in reverse byte order, {:#010x}, {cure}",
+                    key.swap_bytes()
+                );
             }
             match regions.iter().next() {
                 None => ". This process has no region on this device".into(),
@@ -205,7 +208,7 @@ fn near(
             let inside =
                 swapped.checked_sub(region.start).is_some_and(|offset| offset < region.len);
             let hint = if inside && from_peer {
-                ". The address has its bytes in reverse: send it by htobe64() and read it by \
+                ". The address has the wrong byte order: send it with htobe64() and read it with \
                  be64toh()"
             } else {
                 ""
@@ -274,8 +277,8 @@ pub(super) fn cause_of_request(request: &FailedRequest, status: Status) -> Strin
 /// A request ended because the queue pair had failed.
 pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
     format!(
-        "QP {qpn}: the request with wr_id {id:#x} and those behind it were not carried out, since the \
-         queue pair is in the error state: {cause}; look for that, not at what was flushed"
+        "QP {qpn}: the request with wr_id {id:#x} and those behind it were not executed, because \
+         the queue pair is in the error state: {cause}; look for that cause, not at the flushed requests"
     )
 }
 
@@ -307,8 +310,8 @@ pub(super) fn overflow(qpn: Qpn) -> String {
 
 pub(super) fn no_receive_there(qpn: Qpn) -> String {
     format!(
-        "QP {qpn}: the peer has had no receive posted for some time (RNR), and this side tries again \
-         and again, as rnr_retry says: the peer must call ibv_post_recv, once for each message"
+        "QP {qpn}: the peer has had no receive posted for some time (RNR), and this side keeps \
+         trying, as rnr_retry says: the peer must call ibv_post_recv, once for each message"
     )
 }
 
@@ -322,8 +325,8 @@ pub(super) fn no_receive_here(qpn: Qpn) -> String {
 /// Packets keep coming for a queue pair that is not there.
 pub(super) fn unknown_qp(qpn: Qpn) -> String {
     format!(
-        "somebody keeps sending to QP {qpn}, which this process does not have: is that the peer's \
-         dest_qp_num, or a peer of a program that has ended?"
+        "somebody keeps sending to QP {qpn}, which this process does not have: check the peer's \
+         dest_qp_num; or it is the peer of a program that has ended"
     )
 }
 
