@@ -236,7 +236,7 @@ impl<B: Backend + Sharing> Shm<B> {
     }
 
     fn find(&self, (address, block): Destination) -> Route {
-        // QP1 is for whoever looks first, and a group for all who have joined it.
+        // A packet to QP1 is for any process that reads it, and one to a group for all members.
         if block == 0 || address.is_multicast() {
             return Route::Wire(LOOK_AGAIN);
         }
@@ -389,8 +389,9 @@ impl<B: Backend + Sharing> Shm<B> {
                         }
                     }
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-                    // Who is not taken would wait for ever, and the listener stay readable. Told
-                    // that it is not wanted, it uses the wire.
+                    // If the connection were not accepted, the caller would wait for ever and the
+                    // listener would stay readable. The connection is closed, so the caller uses the
+                    // network.
                     Err(e) if is_out_of_files(&e) && self.spare.take().is_some() => {
                         drop(listener.accept());
                         self.spare = spare(&self.epoll);

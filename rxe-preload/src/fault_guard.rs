@@ -282,7 +282,7 @@ mod registers {
     const RESULT: usize = libc::REG_RAX as usize;
     const SECOND: usize = libc::REG_RDX as usize;
 
-    /// Lets the copy that faulted return an error. Whether it was one.
+    /// If the fault was in a copy, makes the copy return an error. Returns whether it was.
     pub(super) fn recover(context: &mut libc::ucontext_t, cause: FaultCause, addr: usize) -> bool {
         let registers = &mut context.uc_mcontext.gregs;
         let Some(to) = usize::try_from(registers[PC]).ok().and_then(recovery) else { return false };
@@ -297,7 +297,7 @@ mod registers {
 mod registers {
     use super::{FaultCause, recovery};
 
-    /// Lets the copy that faulted return an error. Whether it was one.
+    /// If the fault was in a copy, makes the copy return an error. Returns whether it was.
     pub(super) fn recover(context: &mut libc::ucontext_t, cause: FaultCause, addr: usize) -> bool {
         let registers = &mut context.uc_mcontext;
         let Some(to) = usize::try_from(registers.pc).ok().and_then(recovery) else { return false };

@@ -145,9 +145,9 @@ impl MemoryRegion {
     /// Waits for copies under way; afterwards nothing touches memory that it had before. `ibv_rereg_mr`.
     ///
     /// # Errors
-    /// Memory windows are bound to it, the protection domain is another device's, or it could not have
-    /// been registered like this. It is as it was then. Memory of the program that was registered
-    /// without LOCAL_WRITE gets that right only with [`Reregistration::writable`].
+    /// Memory windows are bound to it, the protection domain belongs to another device, or it could not
+    /// be registered with the new values. Nothing is changed then. Memory of the program that was
+    /// registered without LOCAL_WRITE gets that right only with [`Reregistration::writable`].
     pub fn reregister(&mut self, change: Reregistration) -> Result<()> {
         let device = self.pd.device();
         device.shard().check()?;

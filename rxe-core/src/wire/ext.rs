@@ -32,8 +32,8 @@ pub struct Ext {
 }
 
 impl Ext {
-    /// Appends the headers that `info` names. A header that is named but missing here goes out as zeros, one that is not named does not
-    /// go out: either is the caller's mistake.
+    /// Appends the headers that `info` names. A header that is named but missing here is sent as zeros; a
+    /// header that is not named is not sent. Either is a mistake of the caller.
     #[inline]
     pub(super) fn emit(&self, info: &OpInfo, buf: &mut Vec<u8>) {
         debug_assert!(self.fits(info), "{} has not the headers {self:?}", info.name);

@@ -120,8 +120,8 @@ fn id_step(index: usize) -> u16 {
     index as u16
 }
 
-/// A GSO burst: packets for one destination that can leave in one call, all of `segment` bytes, but the last,
-/// which may be shorter. Packet `i` of the burst carries the ICRC for `net.nth(i)`.
+/// A GSO burst: packets for one destination that can leave in one call. All have `segment` bytes, except
+/// for the last, which may be shorter. Packet `i` of the burst carries the ICRC for `net.nth(i)`.
 #[derive(Clone, Debug)]
 pub struct Burst {
     /// The headers of the first packet.

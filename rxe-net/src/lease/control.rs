@@ -223,7 +223,7 @@ impl Shared {
             && let Some((message, sockets)) = reply(question, &group)
         {
             let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-            // Who does not wait for the answer needs none.
+            // A caller that does not wait for the answer needs none.
             let _ = caller.connection.send(&message.emit(), &fds);
         }
         true

@@ -233,8 +233,8 @@ impl LockedFile {
     /// `None` if another has it.
     fn open(path: PathBuf) -> io::Result<Option<Self>> {
         let directory = path.parent().unwrap_or(Path::new("/"));
-        // Who lets go of such a file may remove it, and its directory: then it is made anew. With
-        // others coming and going all the time it is at some point taken.
+        // The last holder of such a file may remove it and its directory; then both are made again.
+        // Even if other processes come and go all the time, one of the tries succeeds.
         for _ in 0..1000 {
             match make_directory(directory) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,

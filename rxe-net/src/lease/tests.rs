@@ -245,7 +245,7 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
             let (_, bytes) = receive_packets(backend, 1).remove(0);
             assert_eq!((bytes.len(), &bytes[36..38]), (280, &attribute.to_be_bytes()[..]));
         };
-        // Whoever looks first: only who asked for such packets does.
+        // The first process that reads gets it; only processes that asked for such packets read.
         all[1].set_gsi(true).unwrap();
         let [a, b, c] = &mut all;
         send_mad(&mut from, RTU, [9, 9, 9, 9, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -279,7 +279,7 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
         wait_readable(b);
         while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
         got(c, REQ);
-        // For one that is gone it is whoever looks who answers.
+        // If the owner is gone, the process that reads the packet answers.
         drop(all);
         let mut only = open();
         only.set_gsi(true).unwrap();

@@ -160,8 +160,8 @@ impl Consumer {
         Ok(Some(len))
     }
 
-    /// Says that this end sleeps, or does not; whether it was said to sleep until now. Look again
-    /// afterwards whether there is a record.
+    /// Sets whether this end sleeps. Returns the last value. The caller must check again for a record
+    /// afterwards.
     pub fn sleeps(&self, asleep: bool) -> bool {
         let before = self.map.flag().swap(asleep.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -49,7 +49,7 @@ impl WakeUp {
         Ok(())
     }
 
-    /// Makes it unreadable. Whether it was readable.
+    /// Makes it unreadable. Returns whether it was readable.
     pub(super) fn clear(&self) -> bool {
         if !self.0.is_intact() {
             return false;

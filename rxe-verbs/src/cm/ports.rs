@@ -174,7 +174,7 @@ mod tests {
         let six = take("[::]:9", false, true, 2).unwrap();
         assert_eq!(take("[::]:9", false, true, 3).unwrap_err(), libc::EADDRNOTAVAIL);
         drop(four);
-        // Who has it may think again.
+        // The option may be changed again.
         six.set_afonly(false);
         assert_eq!(take("0.0.0.0:9", false, false, 4).unwrap_err(), libc::EADDRNOTAVAIL);
         six.set_afonly(true);

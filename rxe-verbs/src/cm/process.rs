@@ -255,7 +255,7 @@ impl State {
         }
     }
 
-    /// Told once, whoever began it.
+    /// Reports a disconnect once, whichever side began it.
     fn disconnected(&mut self, status: i32) -> Option<Told> {
         let first = !std::mem::replace(&mut self.ended, true);
         first.then_some((CmEventKind::Disconnected, status, CmParam::None))

@@ -63,7 +63,7 @@ impl EventQueue {
         Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::for_program()? }))
     }
 
-    /// Appends an event; gives it back if the channel is no more.
+    /// Appends an event. Returns it if the channel is closed.
     pub(super) fn push(&self, raw: Raw) -> Result<(), Raw> {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -83,7 +83,7 @@ impl EventQueue {
         raw
     }
 
-    /// The channel is no more. The requests that nobody took.
+    /// Closes the channel. Returns the requests that nobody took.
     pub(super) fn close(&self) -> Vec<(WeakDevice, ConnId)> {
         let mut inner = self.inner.lock();
         inner.closed = true;

@@ -1,7 +1,8 @@
 //! What a device and its port say of themselves: the values of `ibv_query_device` and
 //! `ibv_query_port`, under the names that verbs gives them. IBTA 11.2.1.2.
 //!
-//! Limits are at least those of kernel rxe; each is enforced. What there is none of says 0. Applications know a software RoCE device by its vendor id, so ours is kernel rxe's.
+//! Limits are at least those of kernel rxe; each is enforced. The limit of a feature that does not exist
+//! is 0. Applications recognise a software RoCE device by its vendor ID, so ours is kernel rxe's.
 
 use std::fmt;
 

@@ -85,8 +85,8 @@ impl OpenOptions {
         self
     }
 
-    /// Write all traffic to this file (pcapng; one that exists is overwritten with the first packet), with remarks on why
-    /// packets were dropped, refused or sent again.
+    /// Write all packets to this file (pcapng), with comments on why they were dropped, refused or sent
+    /// again. An existing file is overwritten with the first packet.
     pub fn pcap(self, path: impl Into<PathBuf>) -> Self {
         self.pcap_options(PcapOptions::new(path))
     }

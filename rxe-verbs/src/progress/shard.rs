@@ -134,8 +134,8 @@ impl Shard {
         ended.map(|()| result)
     }
 
-    /// Whether its lock is held no longer than this: not so in a signal handler over a call that
-    /// holds it. Who asks calls [`Shard::with`] next, which answers doorbells rung meanwhile.
+    /// Whether its lock becomes free within this time. It does not in a signal handler that interrupts a
+    /// holder of the lock. The caller calls [`Shard::with`] next, which answers doorbells rung meanwhile.
     pub(crate) fn is_free_within(&self, timeout: Duration) -> bool {
         self.core.try_lock_for(timeout).is_some()
     }
@@ -296,7 +296,7 @@ impl Shard {
         self.queues.lock().insert(cq, Arc::downgrade(queue));
     }
 
-    /// The completion queue of this number is no more.
+    /// Removes the completion queue with this number.
     pub(crate) fn forget(&self, cq: u64) {
         self.queues.lock().remove(&cq);
     }

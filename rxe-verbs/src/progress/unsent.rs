@@ -1,9 +1,9 @@
 //! What a process still owes its peers when it ends: acknowledgements of messages that the program
 //! was told of, and explanations of what went wrong.
 //!
-//! Each shard has a record here. Records are read without locks and without memory being allocated,
-//! so that [`flush_before_exit`] may be called from a signal handler, in the middle of anything. It only waits:
-//! the driver sends what waits, within a millisecond. Records are never freed, but used again.
+//! Each shard has a record here. Records are read without locks and without allocating memory, so that
+//! [`flush_before_exit`] may be called from a signal handler at any moment. It only waits: the driver
+//! sends within a millisecond. Records are never freed, but used again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -181,9 +181,8 @@ impl QueuePair {
         }
     }
 
-    /// As [`QueuePair::post_send_list`], but takes all of them out of the vector or none. Where another thread posts
-    /// on the queue pair at the same time it may take the room that there was, and only a part is
-    /// taken.
+    /// As [`QueuePair::post_send_list`], but takes all requests out of the vector or none. If another
+    /// thread posts on the queue pair at the same time, it may use up the room; then only a part is taken.
     ///
     /// # Errors
     /// The first reason why one of them can not be taken.

@@ -42,7 +42,7 @@ fn further_blocks_are_leased_one_by_one<B: Backend + Sharing>(open: impl Fn() ->
     gets(&mut from, &mut a, 7, &all, &[1, 3, 5]);
     has(&mut b, 7, &[2, 4]);
     has(&mut c, 7, &[6]);
-    // Whoever goes, its blocks are free, and nobody else's packets move.
+    // When a process ends, its blocks become free, and the packets of others still reach them.
     drop(a);
     gets(&mut from, &mut b, 9, &all, &[2, 4]);
     has(&mut c, 9, &[6]);
