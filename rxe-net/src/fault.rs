@@ -8,7 +8,8 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use crate::TimerFd;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::backend::{Backend, Capabilities, SendStatus};
+use crate::counters::Counters;
 use crate::fabric::{Fabric, FabricCounters, Faults};
 use crate::{NetError, Sharing};
 

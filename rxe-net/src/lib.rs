@@ -6,6 +6,7 @@
 
 mod backend;
 mod blocking;
+mod counters;
 mod error;
 mod fabric;
 mod fault;
@@ -17,6 +18,7 @@ mod netlink;
 mod open;
 mod packet;
 mod pcap;
+mod port_owner;
 mod rng;
 mod sharing;
 mod shm;
@@ -25,6 +27,7 @@ mod sys;
 mod testing;
 mod trace;
 mod udp;
+mod udp_socket;
 
 /// Parsers of what other processes can write, for this project's fuzzers. It is no public interface.
 #[doc(hidden)]
@@ -33,13 +36,14 @@ pub mod untrusted {
     pub use crate::shm::ring;
 }
 
-pub use backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
 pub use blocking::{NonBlocking, may_block};
+pub use counters::Counters;
 pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
-pub use lease::PortGroups;
+pub use lease::{PortGroups, closed_service};
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
@@ -47,7 +51,7 @@ pub use pcap::{
     CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
     PcapWriter,
 };
-pub use sharing::{Sharing, closed_service};
+pub use sharing::Sharing;
 pub use shm::Shm;
 pub use sys::event_fd::EventFd;
 pub use sys::exit::at_exit;

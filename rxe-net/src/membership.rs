@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::NetError;
 use crate::blocking::may_block;
-use crate::udp::socket::UdpSocket;
+use crate::udp_socket::UdpSocket;
 
 /// Joins groups for a backend that need not be locked meanwhile.
 #[derive(Clone, Debug, Default)]

@@ -29,15 +29,16 @@ use smallvec::SmallVec;
 use self::headers::Headers;
 use self::link::Link;
 use self::route::{Path, Paths};
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
-use crate::udp::socket::{UdpSocket, send_to_groups};
 use crate::udp::sockets::Sockets;
+use crate::udp_socket::{UdpSocket, send_to_groups};
 use crate::{Joiner, Membership, NetError, Sharing};
 
 /// What a [`PacketBackend`] is made from.

@@ -38,8 +38,9 @@ use self::output::Output;
 pub use read::{CapturedPacket, PcapReader};
 pub use write::{Direction, PacketBlock, PcapWriter};
 
-use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::blocking::may_block;
+use crate::counters::Counters;
 use crate::{NetError, Sharing};
 
 /// The file of a capture and its limits.

@@ -4,8 +4,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rxe_core::cm::service::PortSpace;
-
 use crate::{Joiner, Membership, NetError, PortGroups};
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
@@ -93,13 +91,6 @@ pub trait Sharing {
     fn leave(&mut self, group: IpAddr) {
         drop(self.remove_membership(group));
     }
-}
-
-/// What to give to [`Sharing::listen`] for requests for the port of this service, in any port space,
-/// that no process listens to. A process that has ended a listener takes them for a moment in case that
-/// it makes the next one.
-pub fn closed_service(service: u64) -> u64 {
-    PortSpace::same_port(service) | 1 << 63
 }
 
 #[cfg(test)]

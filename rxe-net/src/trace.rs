@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use rxe_core::wire::{Frame, IpId, NetHeader, Packet, TxBatch};
 
-use crate::backend::{Backend, Capabilities, Counters, SendStatus};
+use crate::backend::{Backend, Capabilities, SendStatus};
+use crate::counters::Counters;
 use crate::{NetError, Sharing};
 
 /// A backend that writes one line for each packet:

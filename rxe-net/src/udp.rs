@@ -8,12 +8,10 @@
 //! packets for one destination, and up to [`BATCH`] such bursts.
 //!
 //! Invariant: a packet leaves with source port 4791 and, over IPv4, with its index in the burst as ID
-//! (see [`socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
+//! (see [`crate::udp_socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
 //! leave one by one, with ID 0 and a new ICRC (see [`apart`]).
 
 mod apart;
-pub(crate) mod owner;
-pub(crate) mod socket;
 pub(crate) mod sockets;
 #[cfg(test)]
 mod tests;
@@ -27,13 +25,14 @@ use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
 use self::apart::Apart;
-use self::socket::UdpSocket;
 use self::sockets::Sockets;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::counters::Counters;
 use crate::lease::{Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
+use crate::udp_socket::UdpSocket;
 use crate::{Joiner, Membership, NetError, Sharing};
 
 /// The configuration of a [`UdpBackend`].

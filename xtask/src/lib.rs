@@ -7,12 +7,9 @@ pub mod layers;
 pub mod libs;
 pub mod peer;
 pub mod programs;
-mod programs_cm;
-mod programs_fabric;
-mod programs_ucx;
+mod say;
 pub mod scenario;
 mod skip;
 pub mod vm;
 
-pub(crate) use skip::say;
 pub use skip::{everything, or_skip, skipped};

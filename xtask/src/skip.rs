@@ -1,7 +1,7 @@
 //! How a test says that it was skipped: a line that `cargo xtask test` counts and repeats.
 
+use crate::say::say;
 use crate::vm;
-use std::io::Write;
 use std::thread;
 
 /// Unwraps `result` in a test. What this machine lacks skips the test, with the reason on a line of
@@ -30,13 +30,6 @@ pub fn or_skip<T>(result: vm::Result<T>) -> Option<T> {
 /// Reports a test as skipped. Call it once a test, then return.
 pub fn skipped(test: &str, why: &str) {
     say(&format!("SKIPPED: {test}: {why}"));
-}
-
-/// Says something on a line of its own that `cargo xtask test` is to see.
-pub(crate) fn say(line: &str) {
-    // Not `eprintln!`: what a passing test prints by macro is not shown.
-    let line = line.replace('\n', " ") + "\n";
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Whether the caller asked for everything (`cargo xtask test --all`): all kernels, more seeds.

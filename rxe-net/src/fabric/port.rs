@@ -12,7 +12,8 @@ use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use super::{Fabric, Faults};
 use crate::TimerFd;
-use crate::backend::{Backend, Capabilities, Counters, SendStatus, SrcPort};
+use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::counters::Counters;
 use crate::{Joiner, Membership, NetError, Sharing, rng::Rng};
 
 /// A simulated network that [`FabricPort`]s are attached to.

@@ -34,10 +34,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::PortOwner;
+use crate::port_owner;
 use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::network_namespace;
 use crate::sys::unix::own_uid;
-use crate::udp::owner;
 
 /// An address as something to be shared. A link-local one is another on each interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,7 +137,7 @@ impl Directory {
     /// Who holds the address's lock, as far as the system tells.
     pub(super) fn lock_owner(&self, addr: &ScopedAddr) -> Option<PortOwner> {
         let file = fs::metadata(self.at(addr, LOCK)?).ok()?;
-        owner::of_flock(file.dev(), file.ino())
+        port_owner::of_flock(file.dev(), file.ino())
     }
 
     /// Claims a service on an address for the process that has leased `block` there; `None` if

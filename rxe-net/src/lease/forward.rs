@@ -19,8 +19,7 @@ use super::message;
 use super::tx_queue::TxQueue;
 use super::{Blocks, Endpoint};
 use crate::NetError;
-use crate::backend::Counters;
-use crate::sharing::closed_service;
+use crate::counters::Counters;
 use crate::sys::unix::UnixSocket;
 
 /// What others forward to this process, and what it forwards to them.
@@ -188,7 +187,7 @@ impl Forwarding {
             For::Block(block) => self.forward(frame, block),
             For::Service(service) => {
                 let addr = ScopedAddr::new(frame.net.dst, self.scope);
-                for service in [service, closed_service(service)] {
+                for service in [service, super::closed_service(service)] {
                     match self.directory.claimed_by(&addr, service) {
                         Some(block) if self.own.has(block) => return false,
                         Some(block) if self.forward(frame, block) => return true,

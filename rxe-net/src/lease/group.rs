@@ -19,8 +19,7 @@ use super::directory::{Directory, ScopedAddr};
 use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::attach_steering;
 use crate::sys::unix::{UnixSocket, exists, own_uid};
-use crate::udp::owner;
-use crate::{NetError, PortOwner};
+use crate::{NetError, PortOwner, port_owner};
 
 /// Where a group is: the address, and the directory in which its processes find each other.
 #[derive(Clone, Copy)]
@@ -147,7 +146,7 @@ fn ask(
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                io::ErrorKind::WouldBlock => return Err(no_answer(owner::of_unix(holder))),
+                io::ErrorKind::WouldBlock => return Err(no_answer(port_owner::of_unix(holder))),
                 _ => return Err(NetError::os("ask another process for its sockets", e)),
             },
         };
@@ -208,7 +207,7 @@ fn ask_over(
 
 /// Who is at the other end of a connection.
 fn owner_of(line: &UnixSocket) -> Option<PortOwner> {
-    line.peer().ok().and_then(|peer| owner::of_pid(peer.pid?))
+    line.peer().ok().and_then(|peer| port_owner::of_pid(peer.pid?))
 }
 
 /// Waits until the group holds no socket but `ours`: those of processes that have just died are
@@ -239,22 +238,22 @@ fn settle(
 }
 
 /// A socket on the address that is none of these, where that can be told.
-fn stranger(at: Meeting<'_>, ours: &[Arc<ForkGuarded>]) -> Option<owner::Bound> {
+fn stranger(at: Meeting<'_>, ours: &[Arc<ForkGuarded>]) -> Option<port_owner::Bound> {
     if at.addr.is_link_local() { None } else { not_among(at.addr.address, ours) }
 }
 
-fn not_among(address: IpAddr, ours: &[Arc<ForkGuarded>]) -> Option<owner::Bound> {
+fn not_among(address: IpAddr, ours: &[Arc<ForkGuarded>]) -> Option<port_owner::Bound> {
     let inode = |fd: &Arc<ForkGuarded>| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
     let ours: Vec<u64> = ours.iter().map(inode).collect();
-    owner::bound(address, UDP_PORT).find(|bound| !ours.contains(&bound.inode))
+    port_owner::bound(address, UDP_PORT).find(|bound| !ours.contains(&bound.inode))
 }
 
 /// A port that is in use by another user's process says so.
-fn whose(error: NetError, other: owner::Bound) -> NetError {
+fn whose(error: NetError, other: port_owner::Bound) -> NetError {
     match error {
         // The kernel's own socket has no inode.
         NetError::PortInUse { address, .. } if other.inode != 0 && other.uid != own_uid() => {
-            let owner = Some(owner::of_inode(other.inode));
+            let owner = Some(port_owner::of_inode(other.inode));
             NetError::OtherUser { address, uid: other.uid, owner }
         }
         other => other,
@@ -262,10 +261,10 @@ fn whose(error: NetError, other: owner::Bound) -> NetError {
 }
 
 /// A process of this user that could share the port is not to be found in the directory.
-fn not_shared(at: Meeting<'_>, other: owner::Bound) -> NetError {
+fn not_shared(at: Meeting<'_>, other: port_owner::Bound) -> NetError {
     NetError::NotShared {
         address: at.addr.address,
-        owner: Some(owner::of_inode(other.inode)),
+        owner: Some(port_owner::of_inode(other.inode)),
         directory: at.directory.describe(),
     }
 }

@@ -43,8 +43,17 @@ use self::directory::ScopedAddr;
 pub(crate) use self::forward::Forwarding;
 pub(crate) use self::port_groups::Handle;
 pub use self::port_groups::PortGroups;
+use rxe_core::cm::service::PortSpace;
+
 use crate::sys::fork::ForkGuarded;
 use crate::sys::unix::UnixSocket;
+
+/// What to give to [`crate::Sharing::listen`] for requests for the port of this service, in any port
+/// space, that no process listens to. A process that has ended a listener takes them for a moment in
+/// case that it makes the next one.
+pub fn closed_service(service: u64) -> u64 {
+    PortSpace::same_port(service) | 1 << 63
+}
 
 /// The sockets of a group up to one's own, by block.
 type Group = Arc<[Arc<ForkGuarded>]>;

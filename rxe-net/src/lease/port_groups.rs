@@ -25,7 +25,7 @@ use super::group::{self, Meeting};
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::NetError;
 use crate::sys::unix::{Rights, UnixSocket};
-use crate::udp::socket::UdpSocket;
+use crate::udp_socket::UdpSocket;
 
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
 /// that it has leased in them.

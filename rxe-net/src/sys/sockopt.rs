@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 use super::addr::RawAddr;
-use super::unix::Peer;
 
 /// Sets an option whose value is an `int`.
 pub(crate) fn set_int(
@@ -73,6 +72,15 @@ pub(crate) fn network_namespace() -> String {
         },
         |cookie| format!("{cookie:x}"),
     )
+}
+
+/// The process at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its effective user.
+    pub(crate) uid: u32,
+    /// Its number, if it has one in this process namespace.
+    pub(crate) pid: Option<u32>,
 }
 
 /// Who is at the other end of a connection between processes of this host.

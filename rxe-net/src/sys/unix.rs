@@ -24,7 +24,7 @@ use rustix::net::{
 };
 
 use super::fork::ForkGuarded;
-use super::sockopt;
+use super::sockopt::{self, Peer};
 
 /// Descriptors in a message at most. The kernel's limit is 253.
 pub const MAX_FDS: usize = 64;
@@ -57,15 +57,6 @@ pub(crate) struct Received {
 pub(crate) enum Rights {
     Accepted,
     Refused,
-}
-
-/// The process at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    /// Its effective user.
-    pub(crate) uid: u32,
-    /// Its number, if it has one in this process namespace.
-    pub(crate) pid: Option<u32>,
 }
 
 impl UnixSocket {

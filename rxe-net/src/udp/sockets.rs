@@ -16,14 +16,14 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rxe_core::wire::Frame;
 
-use super::socket::UdpSocket;
 use crate::NetError;
-use crate::backend::Counters;
+use crate::counters::Counters;
 use crate::lease::{Endpoint, Forwarding};
 use crate::loss::Loss;
 use crate::sys::checked_fd::CheckedFd;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::sockopt::drops;
+use crate::udp_socket::UdpSocket;
 
 /// See the module's opening.
 pub(crate) struct Sockets {

@@ -4,7 +4,7 @@
 use super::Asks;
 use super::end::{End, GUARD, Make, Pair, Qp, TIMEOUT_MS, all_equal, completions, failed, number};
 use super::exchange::{LOCAL, Op, REMOTE};
-use super::features::{Feature, feature};
+use super::feature::{Feature, feature};
 use super::world::{Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};

@@ -4,8 +4,7 @@
 use super::Asks;
 use super::end::{ALL_ACCESS, Conn, Link, Pair, Wc, all_equal, failed};
 use super::exchange::{LOCAL, Op, REMOTE, request};
-use super::features::Needs;
-use super::world::{Setting, World};
+use super::world::{Needs, Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::fmt;

@@ -3,30 +3,13 @@
 
 use super::end::{Conn, End, Link, Pair, Qp, TIMEOUT_MS, all_equal, failed};
 use super::exchange::{Op, exchange, request};
+use super::feature::{Feature, feature};
 use super::world::{Setting, World};
 use super::{datagram, placed, shared, unreliable, windows};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::thread;
 use std::time::Duration;
-
-/// A thing to show: its name in filters, what it is, and how it is shown.
-pub(super) struct Feature {
-    pub(super) name: &'static str,
-    pub(super) what: &'static str,
-    pub(super) run: fn(&mut World<'_>, Setting) -> Result<()>,
-    pub(super) needs: Needs,
-}
-
-/// What not every kernel has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
-    Nothing,
-    /// Memory windows at the end that answers.
-    Windows,
-    /// ATOMIC WRITE and FLUSH at both ends.
-    Placed,
-}
 
 /// All of them, those of other services behind those of RC.
 pub(super) fn all() -> impl Iterator<Item = &'static Feature> {
@@ -36,14 +19,6 @@ pub(super) fn all() -> impl Iterator<Item = &'static Feature> {
         .chain(shared::ALL)
         .chain(windows::ALL)
         .chain(placed::ALL)
-}
-
-pub(super) const fn feature(
-    name: &'static str,
-    what: &'static str,
-    run: fn(&mut World<'_>, Setting) -> Result<()>,
-) -> Feature {
-    Feature { name, what, run, needs: Needs::Nothing }
 }
 
 const ALL: &[Feature] = &[

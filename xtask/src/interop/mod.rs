@@ -9,6 +9,7 @@ mod datagram;
 mod end;
 mod exchange;
 mod faults;
+mod feature;
 mod features;
 mod pingpong;
 mod placed;

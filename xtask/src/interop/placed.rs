@@ -3,8 +3,8 @@
 
 use super::end::{ALL_ACCESS, Link, all_equal, failed};
 use super::exchange::LOCAL;
-use super::features::{Feature, Needs, feature};
-use super::world::{Setting, World};
+use super::feature::{Feature, feature};
+use super::world::{Needs, Setting, World};
 use crate::vm::Result;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use super::end::{Conn, End, Link, Pair, TIMEOUT_MS, all_equal, failed, number};
 use super::exchange::LOCAL;
-use super::features::{Feature, feature};
+use super::feature::{Feature, feature};
 use super::world::{Setting, World};
 use crate::vm::Result;
 use serde_json::json;

@@ -3,7 +3,7 @@
 
 use super::end::{Link, Pair, all_equal, failed};
 use super::exchange::{Op, exchange};
-use super::features::{Feature, feature};
+use super::feature::{Feature, feature};
 use super::world::{Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};

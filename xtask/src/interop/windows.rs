@@ -6,8 +6,8 @@ use super::end::{
     ALL_ACCESS, Conn, End, Link, Mr, Pair, TIMEOUT_MS, Wc, all_equal, failed, number,
 };
 use super::exchange::{LOCAL, Op};
-use super::features::{Feature, Needs, feature};
-use super::world::{Setting, World};
+use super::feature::{Feature, feature};
+use super::world::{Needs, Setting, World};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

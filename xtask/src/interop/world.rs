@@ -1,11 +1,20 @@
 //! The ends of one kernel's run, made when they are first needed and again after something failed.
 
 use super::end::{Conn, End, Link, Pair, failed};
-use super::features::Needs;
 use super::{Asks, Backend, Options};
 use crate::peer::Peer;
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
 use std::net::IpAddr;
+
+/// What not every kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    /// Memory windows at the end that answers.
+    Windows,
+    /// ATOMIC WRITE and FLUSH at both ends.
+    Placed,
+}
 
 /// The options of a run that a conversation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,7 +77,7 @@ impl Vm {
         let initrd = initrd::build(kernel)?;
         let (index, tap) = net.attach()?;
         let start_vm = || Self::start(net, kernel, spec, &initrd, index, &tap);
-        let mut vm = again_if_late(start_vm, crate::say)?;
+        let mut vm = again_if_late(start_vm, crate::say::say)?;
         vm.set_up(net.mtu(), spec)?;
         vm.boot = start.elapsed();
         Ok(vm)

@@ -1,7 +1,7 @@
 //! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by itself
 //! and is told in variables which transports to use.
 
-use crate::programs::{Row, Sides, TIMEOUT, World, failed};
+use super::world::{Row, Sides, TIMEOUT, World, failed};
 use crate::skipped;
 use crate::vm::{HOST_V4, Result};
 use std::process::Command;
@@ -36,11 +36,11 @@ const ON_KERNEL: &str = "UCX_UD_VERBS_ETH_DGID_CHECK=n";
 const PORT: u16 = 13337;
 
 /// The rows' programs and options.
-pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALL.iter().map(|program| (NAME, program.0))
 }
 
-pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
+pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     // The VM has the host's programs.
     let found = Command::new("sh").args(["-c", &format!("command -v {NAME}")]).output();
     if !found.is_ok_and(|out| out.status.success()) {

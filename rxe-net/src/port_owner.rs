@@ -11,7 +11,7 @@ const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/u
 
 /// The owner of a UDP socket that conflicts with one on this address and port; `None` if `/proc`
 /// shows no such socket (or there is no `/proc`).
-pub(super) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
+pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     let inode = TABLES.into_iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
         table.lines().skip(1).find_map(|line| inode_if_in_the_way(line, address, port))

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
-use super::owner;
-use crate::NetError;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::{self, Control};
 use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
+use crate::{NetError, port_owner};
 
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
@@ -34,18 +33,18 @@ pub(crate) struct UdpSocket {
     address: IpAddr,
     scope: u32,
     /// The system can segment bursts.
-    pub(super) segments: bool,
+    pub(crate) segments: bool,
     /// The size that the system chose for SO_RCVBUF, in bytes.
-    pub(super) recv_buffer: usize,
+    pub(crate) recv_buffer: usize,
 }
 
 /// The contents of a received datagram's control messages.
-pub(super) struct Arrived {
-    pub(super) net: NetHeader,
+pub(crate) struct Arrived {
+    pub(crate) net: NetHeader,
     /// Bytes per packet, if the system has merged several.
-    pub(super) segment: Option<usize>,
+    pub(crate) segment: Option<usize>,
     /// Datagrams lost so far because the receive buffer was full.
-    pub(super) overflow: Option<u32>,
+    pub(crate) overflow: Option<u32>,
 }
 
 impl UdpSocket {
@@ -132,7 +131,7 @@ impl UdpSocket {
     }
 
     /// Sets whether the system may merge received packets into one buffer.
-    pub(super) fn merge(&self, on: bool) {
+    pub(crate) fn merge(&self, on: bool) {
         // Before Linux 5.0 this fails, and packets come one by one.
         let _ = set_int(self.as_fd(), libc::SOL_UDP, UDP_GRO, on.into());
     }
@@ -170,13 +169,13 @@ impl UdpSocket {
     }
 
     /// The socket address of `net.dst`.
-    pub(super) fn destination(&self, net: &NetHeader) -> RawAddr {
+    pub(crate) fn destination(&self, net: &NetHeader) -> RawAddr {
         RawAddr::inet(net.dst, UDP_PORT, self.scope)
     }
 
     /// The control messages for a burst with this header, in segments of `segment` bytes if it has more
     /// than one packet.
-    pub(super) fn control(net: &NetHeader, segment: Option<usize>) -> Control {
+    pub(crate) fn control(net: &NetHeader, segment: Option<usize>) -> Control {
         let mut control = Control::EMPTY;
         let v4 = net.dst.is_ipv4();
         let (level, tos, ttl) = if v4 {
@@ -201,7 +200,7 @@ impl UdpSocket {
     }
 
     /// The headers of a datagram that came from `from` with these control messages.
-    pub(super) fn arrived(&self, from: std::net::SocketAddr, control: &[u8]) -> Arrived {
+    pub(crate) fn arrived(&self, from: std::net::SocketAddr, control: &[u8]) -> Arrived {
         let v4 = self.address.is_ipv4();
         let mut net = NetHeader {
             src: from.ip(),
@@ -298,7 +297,7 @@ impl AsFd for UdpSocket {
 fn bind_error(error: io::Error, address: IpAddr) -> NetError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => {
-            NetError::PortInUse { address, owner: owner::of(address, UDP_PORT) }
+            NetError::PortInUse { address, owner: port_owner::of(address, UDP_PORT) }
         }
         // EINVAL: the interface does not have this link-local address.
         Some(libc::EADDRNOTAVAIL | libc::EINVAL) => NetError::NoSuchAddress { address },

@@ -2,15 +2,15 @@
 //! have different options, or different names, and find each other by address and port.
 
 use crate::c::TUTORIALS;
-use crate::programs::{Row, Running, Sides, TIMEOUT, World, failed};
+use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::vm::{HOST_V4, HOST_V6, Result};
 use std::time::{Duration, Instant};
 
 /// A server and its client. In their options `ADDRESS` stands for the server's address and `OWN` for
 /// the address of the program's own side.
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) options: &'static str,
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) options: &'static str,
     server: (&'static str, &'static str),
     client: (&'static str, &'static str),
     v6: bool,
@@ -74,7 +74,7 @@ macro_rules! perftest {
     };
 }
 
-pub(crate) const ALL: &[Program] = &[
+pub(super) const ALL: &[Program] = &[
     perftest!("ib_send_bw", "-n 100"),
     perftest!("ib_send_bw", "-n 100 -b -e"),
     perftest!("ib_send_bw", "-n 100 -q 8"),
@@ -141,7 +141,7 @@ struct Said {
     client: String,
 }
 
-pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
+pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {
         for sides in Sides::ALL {
             if program.ours_only && sides != Sides::OursOurs {

@@ -1,16 +1,16 @@
 //! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
 //! TCP, and then choose devices and connect by themselves.
 
-use crate::programs::{Row, Running, Sides, TIMEOUT, World, failed};
+use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::skipped;
 use crate::vm::{Error, HOST_V4, Result};
 use std::process::Command;
 use std::time::Duration;
 
 /// The options of a client; `ADDRESS` stands for its server's.
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) options: &'static str,
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) options: &'static str,
 }
 
 const fn fabric(options: &'static str) -> Program {
@@ -27,7 +27,7 @@ const QPERF: &str = "qperf";
 /// fi_pingpong tries sizes of up to 1 MiB, and compares every byte. qperf makes one
 /// test after another. Its tests of UC and UD are not among them: without rdma_cm, which it has for
 /// RC only, it names peers by LID, and a kernel's RoCE devices refuse that as ours do.
-pub(crate) const ALL: &[Program] = &[
+pub(super) const ALL: &[Program] = &[
     fabric("-p verbs -e msg -c -I 20 ADDRESS"),
     fabric("-p verbs -e rdm -c -I 20 ADDRESS"),
     fabric("-p verbs -e dgram -c -I 20 ADDRESS"),
@@ -38,7 +38,7 @@ pub(crate) const ALL: &[Program] = &[
     qperf("ADDRESS -cm1 -t 1 ver_rc_compare_swap ver_rc_fetch_add"),
 ];
 
-pub(crate) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
+pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {
         let what = program.what();
         if !installed(program.name) {

@@ -1,0 +1,35 @@
+//! What a backend counts.
+
+/// What has happened on a backend since it was opened. All fields count packets, except where they
+/// say bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Handed to the sink.
+    pub rx_packets: u64,
+    /// UDP payload bytes handed to the sink.
+    pub rx_bytes: u64,
+    /// Lost because the receive buffer was full, as far as the system tells.
+    pub rx_overflow: u64,
+    /// Arrived, but not usable (truncated, not UDP, …).
+    pub rx_unusable: u64,
+    /// Given to the network.
+    pub tx_packets: u64,
+    /// UDP payload bytes given to the network.
+    pub tx_bytes: u64,
+    /// Not sent: the device queue was full (ENOBUFS).
+    pub tx_no_buffer: u64,
+    /// Not sent: no route, no neighbour, or the peer's host answered "unreachable" (ICMP).
+    pub tx_unreachable: u64,
+    /// Not sent: a firewall forbids it (EPERM, EACCES).
+    pub tx_denied: u64,
+    /// Not sent: the interface is down or gone.
+    pub tx_down: u64,
+    /// Not sent: larger than the MTU of the path.
+    pub tx_too_big: u64,
+    /// Not sent: no socket has this source address, or the families of the addresses differ.
+    pub tx_bad_address: u64,
+    /// Not sent for another reason.
+    pub tx_other: u64,
+    /// Dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
+    pub injected: u64,
+}

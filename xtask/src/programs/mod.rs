@@ -1,0 +1,87 @@
+//! `cargo xtask programs`: unmodified verbs programs over the preloaded library (`rxe run`), with
+//! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
+
+mod cm;
+mod fabric;
+mod plain;
+mod ucx;
+mod world;
+
+use crate::c::{Compiled, TUTORIALS};
+use crate::skipped;
+use crate::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
+use std::cell::Cell;
+use std::fmt::Write as _;
+
+use self::world::{World, failed};
+pub use self::world::{Options, Row, Sides, Which};
+
+/// Runs all programs with one kernel, such as `6.1`.
+///
+/// # Errors
+/// When there is no VM: [`Error::Missing`] if this machine cannot have it.
+pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
+    let found = Kernel::find(kernel)?;
+    let net = Net::tap(LINK_MTU)?;
+    let vm = Vm::boot(&net, &found, &Spec::default())?;
+    let kernel_gid = gid_in_vm(&vm)?;
+    let c = match Compiled::new(&TUTORIALS) {
+        Ok(compiled) => Some(compiled),
+        Err(Error::Missing(why)) => {
+            skipped("the C programs of tests/c/tutorial", &why);
+            None
+        }
+        Err(e) => return Err(e),
+    };
+    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c, number: Cell::new(0) };
+    let mut rows = Vec::new();
+    plain::run(&world, &mut rows);
+    cm::run(&world, &mut rows);
+    ucx::run(&world, &mut rows);
+    fabric::run(&world, &mut rows);
+    Ok(rows)
+}
+
+/// The link's MTU, large enough for path MTU 4096.
+const LINK_MTU: u32 = 4200;
+
+/// The rows as a Markdown table; results with several kernels are merged.
+pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
+    let mut out = "| program | options |".to_owned();
+    for sides in Sides::ALL {
+        let _ = write!(out, " {} |", sides.name());
+    }
+    out += "\n| --- | --- | --- | --- | --- |\n";
+    let ours = plain::ALL.iter().map(|p| (p.name, p.options));
+    let by_address = cm::ALL.iter().map(|p| (p.name, p.options));
+    let by_tcp = fabric::ALL.iter().map(|p| (p.name, p.options));
+    for (name, options) in ours.chain(by_address).chain(ucx::names()).chain(by_tcp) {
+        let what = format!("{name} {options}");
+        let mark = |sides| {
+            let of_all =
+                rows.iter().flat_map(|(kernel, rows)| rows.iter().map(move |r| (kernel, r)));
+            let mut found = of_all.filter(|(_, r)| r.what == what && r.sides == sides).peekable();
+            if found.peek().is_none() {
+                return "".to_owned();
+            }
+            let bad: Vec<_> = found.filter(|(_, r)| r.failed.is_some()).map(|(k, _)| *k).collect();
+            if bad.is_empty() { "ok".into() } else { format!("FAILED ({})", bad.join(", ")) }
+        };
+        let marks = Sides::ALL.map(mark);
+        let options = options.replace('|', "\\|");
+        let _ = writeln!(out, "| {name} | `{options}` | {} |", marks.join(" | "));
+    }
+    out
+}
+
+/// The GID index of the VM's IPv4 address on its device.
+fn gid_in_vm(vm: &Vm) -> Result<u32> {
+    let [a, b, c, d] = vm.v4().octets();
+    let gid = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
+    let look = format!(
+        "cd /sys/class/infiniband/*/ports/1/gids && grep -l {gid} [0-9]* 2> /dev/null | head -n 1"
+    );
+    let out = vm.run(Cmd::sh(look))?;
+    let text = out.text();
+    text.trim().parse().map_err(|_| failed(format!("the VM's device has no {gid}: {text}")))
+}

@@ -1,0 +1,122 @@
+//! Programs that take the server's address and a GID index: the pingpongs, perftest, the tutorial's.
+
+use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
+use crate::c::TUTORIALS;
+use crate::vm::{HOST_V4, Result};
+use std::time::Duration;
+
+/// A program and its options.
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) options: &'static str,
+    /// Runs between two of ours only, mostly because kernel rxe cannot do it.
+    ours_only: bool,
+}
+
+const fn with(name: &'static str, options: &'static str) -> Program {
+    Program { name, options, ours_only: false }
+}
+
+const fn ours(name: &'static str, options: &'static str) -> Program {
+    Program { name, options, ours_only: true }
+}
+
+pub(super) const ALL: &[Program] = &[
+    with("ibv_rc_pingpong", "-n 200 -c"),
+    with("ibv_rc_pingpong", "-n 200 -c -e"),
+    ours("ibv_rc_pingpong", "-n 200 -c -t"),
+    with("ibv_uc_pingpong", "-n 200"),
+    with("ibv_uc_pingpong", "-n 200 -e"),
+    with("ibv_ud_pingpong", "-n 200 -s 1024"),
+    with("ibv_ud_pingpong", "-n 200 -s 1024 -e"),
+    with("ibv_srq_pingpong", "-n 200"),
+    with("ibv_srq_pingpong", "-n 200 -e"),
+    ours("ibv_xsrq_pingpong", "-n 200"),
+    with("ib_send_bw", "-n 100"),
+    with("ib_send_bw", "-n 100 -s 1024 -c UC -r 200"),
+    with("ib_send_bw", "-n 100 -c UD -r 200"),
+    with("ib_send_bw", "-n 100 -b"),
+    with("ib_send_bw", "-n 100 -e"),
+    with("ib_send_bw", "-n 100 --use-srq"),
+    with("ib_send_bw", "-n 100 -q 8"),
+    with("ib_send_bw", "-D 2"),
+    with("ib_send_lat", "-n 100"),
+    // It hangs with a 7.2 kernel, and also between two 7.2 kernels.
+    ours("ib_send_lat", "-n 100 -e"),
+    with("ib_send_lat", "-n 100 -I 64 -s 64"),
+    with("ib_send_lat", "-n 100 -c UC"),
+    with("ib_send_lat", "-n 100 -c UD"),
+    with("ib_write_bw", "-n 100"),
+    with("ib_write_bw", "-n 100 -c UC"),
+    with("ib_write_bw", "-n 100 -b"),
+    with("ib_write_bw", "-n 100 -q 8"),
+    with("ib_write_bw", "-n 100 -s 1"),
+    with("ib_write_bw", "-n 10 -s 1048576"),
+    with("ib_write_bw", "-n 5 -a"),
+    with("ib_write_bw", "-D 2"),
+    with("ib_write_lat", "-n 100"),
+    with("ib_write_lat", "-n 100 -c UC"),
+    with("ib_write_lat", "-n 100 -I 64 -s 64"),
+    with("ib_read_bw", "-n 100"),
+    with("ib_read_bw", "-n 100 -b"),
+    with("ib_read_bw", "-n 100 -e"),
+    with("ib_read_bw", "-n 100 -q 8"),
+    with("ib_read_bw", "-D 2"),
+    with("ib_read_lat", "-n 100"),
+    with("ib_atomic_bw", "-n 100"),
+    with("ib_atomic_bw", "-n 100 -b"),
+    with("ib_atomic_bw", "-n 100 -q 8"),
+    with("ib_atomic_bw", "-D 2"),
+    with("ib_atomic_lat", "-n 100"),
+    with(TUTORIALS[0], "-p 18515"),
+];
+
+pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
+    for program in ALL {
+        for sides in Sides::ALL {
+            let what = format!("{} {}", program.name, program.options);
+            if !program.ours_only || sides == Sides::OursOurs {
+                world.row(what, sides, || world.play(program, sides), rows);
+            }
+        }
+    }
+}
+
+impl World<'_> {
+    fn play(&self, program: &Program, sides: Sides) -> Result<()> {
+        let server_is_ours = sides != Sides::KernelOurs;
+        let mut server = self.start(program, server_is_ours, None)?;
+        self.listening(PORT, server_is_ours, &mut server)?;
+        let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
+        let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
+        let (client_good, client_said) = client.end(TIMEOUT)?;
+        // If the client failed, the server may wait forever.
+        let left = if client_good { TIMEOUT } else { Duration::from_secs(2) };
+        let (server_good, server_said) = server.end(left)?;
+        if client_good && server_good {
+            return Ok(());
+        }
+        let both = format!("server: {server_said}; client: {client_said}");
+        Err(failed(both.replace('\n', " | ")))
+    }
+
+    fn start(&self, program: &Program, ours: bool, server: Option<&str>) -> Result<Running> {
+        let gid = if ours { OUR_GID } else { self.kernel_gid }.to_string();
+        let mut args: Vec<&str> =
+            match program.name.starts_with("ibv_") || program.name.ends_with(".c") {
+                true => vec!["-g", &gid],
+                // No complaints about the CPU's frequency.
+                false => vec!["-x", &gid, "-F"],
+            };
+        args.extend(program.options.split(' '));
+        args.extend(server);
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        self.spawn(program.name, &args, ours)
+    }
+}
+
+/// The TCP port of the pingpongs and perftest.
+const PORT: u16 = 18515;
+
+/// The GID index of [`HOST_V4`] on our device: index 0 is made of the hardware address.
+const OUR_GID: u32 = 1;

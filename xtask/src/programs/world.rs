@@ -1,0 +1,220 @@
+//! Where programs run: here by `rxe run`, and in a VM on a kernel's rdma_rxe.
+
+use crate::c::Compiled;
+use crate::vm::{Cmd, Error, LINK, Net, Proc, Result, Vm, spawn};
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Which side is the server and which the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// Both are ours, on one address.
+    OursOurs,
+    /// Our server, the kernel's client.
+    OursKernel,
+    /// The kernel's server, our client.
+    KernelOurs,
+}
+
+impl Sides {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 3] = [Self::OursOurs, Self::OursKernel, Self::KernelOurs];
+
+    /// The name in the table and in filters: server, client.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OursOurs => "ours–ours",
+            Self::OursKernel => "ours–kernel",
+            Self::KernelOurs => "kernel–ours",
+        }
+    }
+}
+
+/// Which rows to run with a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    All,
+    /// Rows with a kernel on one side. Rows with both sides ours do not depend on the kernel.
+    WithKernel,
+    /// Every other row; [`Which::Odd`] has the rest. The kernel's role changes from row to row.
+    Even,
+    /// The rows that [`Which::Even`] leaves out.
+    Odd,
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only rows of which `PROGRAM OPTIONS, SIDES` contains this.
+    pub filter: Option<String>,
+    /// Which of the rows.
+    pub which: Which,
+    /// The command `rxe`, with the library beside it.
+    pub rxe: PathBuf,
+    /// Whether to report each row on standard error.
+    pub verbose: bool,
+}
+
+/// The outcome of one row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The program and its options.
+    pub what: String,
+    /// Which side was the server and which the client.
+    pub sides: Sides,
+    /// Why it failed.
+    pub failed: Option<String>,
+}
+
+/// The most time that one run may take.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(240);
+
+pub(super) struct World<'a> {
+    pub(super) kernel: &'a str,
+    pub(super) vm: &'a Vm,
+    pub(super) net: &'a Net,
+    pub(super) options: &'a Options,
+    pub(super) kernel_gid: u32,
+    /// The compiled C programs, if this machine can compile them.
+    pub(super) c: Option<Compiled>,
+    /// Of the next row.
+    pub(super) number: Cell<usize>,
+}
+
+/// A running program.
+pub(super) enum Running {
+    Ours(Child),
+    Theirs(Proc),
+}
+
+/// What our end reports when kernel 6.1 resends a message wrongly. On a busy machine the kernel
+/// sometimes has to resend, and now and then starts one packet too early (SEND ONLY in place of SEND
+/// FIRST, FIRST in place of the first MIDDLE). The only answer to that is a NAK.
+const SHIFTED: &str = "this packet does not continue the message before it";
+
+impl World<'_> {
+    /// Runs a row if it is wanted, and records its outcome.
+    pub(super) fn row(
+        &self,
+        what: String,
+        sides: Sides,
+        play: impl Fn() -> Result<()>,
+        rows: &mut Vec<Row>,
+    ) {
+        let id = format!("{what}, {}", sides.name());
+        let filter = self.options.filter.as_ref();
+        let number = self.number.replace(self.number.get() + 1);
+        let wanted = match self.options.which {
+            Which::All => true,
+            Which::WithKernel => sides != Sides::OursOurs,
+            Which::Even => number.is_multiple_of(2),
+            Which::Odd => !number.is_multiple_of(2),
+        };
+        if !wanted || self.c.is_none() && what.starts_with("tests/c/") {
+            return;
+        }
+        if !filter.is_none_or(|filter| id.contains(filter.as_str())) {
+            return;
+        }
+        let start = Instant::now();
+        let mut failed = play().err().map(|e| e.to_string());
+        if failed.as_ref().is_some_and(|why| why.contains(SHIFTED)) {
+            eprintln!("{} {id}: the kernel sent a message again wrongly; again", self.kernel);
+            failed = play().err().map(|e| e.to_string());
+        }
+        if self.options.verbose {
+            let how = failed.as_deref().unwrap_or("ok");
+            let time = start.elapsed().as_secs_f64();
+            eprintln!("{time:7.2} s  {} {id}: {how}", self.kernel);
+        }
+        rows.push(Row { what, sides, failed });
+    }
+
+    /// Starts a program on one side.
+    pub(super) fn spawn(&self, program: &str, args: &[String], ours: bool) -> Result<Running> {
+        let compiled = self.c.as_ref().filter(|_| program.ends_with(".c"));
+        let program = compiled.map_or(PathBuf::from(program), |c| c.path(program));
+        if !ours {
+            let program = program.to_string_lossy();
+            return Ok(Running::Theirs(self.vm.spawn(Cmd::new(&*program).args(args))?));
+        }
+        let mut command = self.net.command(&self.options.rxe);
+        command.args(["run", "--device", LINK, "--"]).arg(program).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = spawn(command).map_err(|e| failed(format!("rxe run: {e}")))?;
+        Ok(Running::Ours(child))
+    }
+
+    /// Waits until a server listens, or has ended.
+    pub(super) fn listening(&self, port: u16, ours: bool, server: &mut Running) -> Result<()> {
+        let look = format!("ss -Htln 'sport = :{port}' | grep -q .");
+        self.until(&look, ours, server, &format!("the server does not listen on port {port}"))
+    }
+
+    /// Waits until a shell command succeeds on one side, or `server` has ended.
+    pub(super) fn until(
+        &self,
+        look: &str,
+        ours: bool,
+        server: &mut Running,
+        otherwise: &str,
+    ) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
+        while Instant::now() < end {
+            let seen = if ours {
+                let mut shell: Command = self.net.command("sh");
+                shell.args(["-c", look]).status().is_ok_and(|s| s.success())
+            } else {
+                self.vm.run(Cmd::sh(look))?.code == 0
+            };
+            if seen || server.has_ended()? {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Err(failed(otherwise))
+    }
+}
+
+impl Running {
+    pub(super) fn has_ended(&mut self) -> Result<bool> {
+        match self {
+            Self::Ours(child) => Ok(child.try_wait().is_ok_and(|s| s.is_some())),
+            Self::Theirs(proc) => Ok(proc.wait_timeout(Duration::ZERO)?.is_some()),
+        }
+    }
+
+    /// Waits for its end, and ends it where that takes too long: whether it was a good one, and what
+    /// it said.
+    pub(super) fn end(mut self, timeout: Duration) -> Result<(bool, String)> {
+        let end = Instant::now() + timeout;
+        while Instant::now() < end && !self.has_ended()? {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ended = self.has_ended()?;
+        let (good, said) = match self {
+            Self::Ours(mut child) => {
+                let _ = child.kill();
+                let out = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
+                (out.status.success(), [out.stdout, out.stderr].concat())
+            }
+            Self::Theirs(proc) => {
+                if !ended {
+                    proc.kill("KILL");
+                }
+                let out = proc.output()?;
+                (out.code == 0, [out.stdout, out.stderr].concat())
+            }
+        };
+        let why = if ended { "" } else { "(it did not end) " };
+        Ok((good && ended, format!("{why}{}", String::from_utf8_lossy(&said))))
+    }
+}
+
+pub(super) fn failed(why: impl Into<String>) -> Error {
+    Error::Failed(why.into())
+}
