@@ -1,15 +1,12 @@
 //! Completion channels: one descriptor for the events of many completion queues. IBTA 11.2.6.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rxe_core::types::Time;
-use rxe_net::EventFd;
 
-use crate::cq::{CompletionQueue, CqInner};
+use crate::cq::{ChannelEvents, CompletionQueue};
 use crate::device::{Device, closed};
 use crate::error::Result;
 use crate::os::now;
@@ -27,11 +24,6 @@ pub struct CompletionChannel {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new(device: Device) -> Result<Self> {
-        let events = ChannelEvents { queue: Mutex::default(), fd: EventFd::for_program()? };
-        Ok(Self { device, events: Arc::new(events) })
-    }
-
     /// The next queue that got what it was armed for; `None` if there is none within `timeout`
     /// (which may be zero; `None` waits for ever). Poll it until it is empty, then arm it again.
     ///
@@ -61,7 +53,7 @@ impl CompletionChannel {
         }
         let deadline = timeout.map_or(Time::MAX, |t| now() + t);
         let shard = self.device.shard();
-        shard.sleep(self.events.fd.as_fd(), deadline, signals, || Ok(self.events.take()))
+        shard.sleep(self.events.as_fd(), deadline, signals, || Ok(self.events.take()))
     }
 
     /// Ends it.
@@ -71,45 +63,31 @@ impl CompletionChannel {
     pub fn close(self) -> Result<()> {
         closed(Arc::strong_count(&self.events) - 1, "the completion channel")
     }
+}
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
+impl Device {
+    /// Makes a completion queue whose events come through a channel.
+    ///
+    /// # Errors
+    /// As [`Device::create_cq`]; or the channel is another device's.
+    pub fn create_cq_on(&self, depth: u32, channel: &CompletionChannel) -> Result<CompletionQueue> {
+        self.owns(&channel.device, "the completion channel")?;
+        CompletionQueue::new(self.clone(), depth, Some(Arc::clone(&channel.events)))
     }
 
-    pub(crate) fn events(&self) -> &Arc<ChannelEvents> {
-        &self.events
+    /// Makes a completion channel.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn create_channel(&self) -> Result<CompletionChannel> {
+        let events = Arc::new(ChannelEvents::new()?);
+        Ok(CompletionChannel { device: self.clone(), events })
     }
 }
 
 /// Readable while [`CompletionChannel::get_event`] has something.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.fd.as_fd()
-    }
-}
-
-/// What waits to be told.
-#[derive(Debug)]
-pub(crate) struct ChannelEvents {
-    queue: Mutex<VecDeque<Weak<CqInner>>>,
-    /// Readable while the queue is not empty.
-    fd: EventFd,
-}
-
-impl ChannelEvents {
-    pub(crate) fn push(&self, cq: Weak<CqInner>) {
-        let mut queue = self.queue.lock();
-        queue.push_back(cq);
-        self.fd.set();
-    }
-
-    /// The first whose queue is still there.
-    fn take(&self) -> Option<CompletionQueue> {
-        let mut queue = self.queue.lock();
-        let found = std::iter::from_fn(|| queue.pop_front()).find_map(|cq| cq.upgrade());
-        if queue.is_empty() {
-            self.fd.clear();
-        }
-        found.map(CompletionQueue::from_inner)
+        self.events.as_fd()
     }
 }

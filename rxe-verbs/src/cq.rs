@@ -1,6 +1,7 @@
 //! Completion queues: where finished requests are told. IBTA 11.2.6.
 
-use std::os::fd::AsFd;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,30 +10,28 @@ use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::queue::{self, Arm, Completion, Notify};
 use rxe_core::types::Time;
+use rxe_net::EventFd;
 
-use crate::channel::{ChannelEvents, CompletionChannel};
 use crate::device::{Device, Permit, closed};
 use crate::error::{Error, Result};
 use crate::os::now;
-use crate::progress::{OnSignal, Waker};
+use crate::progress::{OnSignal, WakeAll, Waker};
 
 /// A completion queue.
 ///
 /// Three ways to wait, and any number of threads may use them at once: call
 /// [`CompletionQueue::poll_one`] or [`CompletionQueue::spin_one`] in a loop (lowest latency, a CPU
-/// busy), [`CompletionQueue::wait`] (sleeps), or a [`CompletionChannel`] in an event loop.
+/// busy), [`CompletionQueue::wait`] (sleeps), or a [`crate::CompletionChannel`] in an event loop.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct CqInner {
+struct CqInner {
     device: Device,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
-    /// Keeps the channel's count right.
-    _channel: Option<CompletionChannel>,
     _permit: Permit,
 }
 
@@ -46,7 +45,7 @@ impl CompletionQueue {
     pub(crate) fn new(
         device: Device,
         depth: u32,
-        channel: Option<CompletionChannel>,
+        channel: Option<Arc<ChannelEvents>>,
     ) -> Result<Self> {
         device.shard().check()?;
         check_depth(&device, depth)?;
@@ -55,19 +54,16 @@ impl CompletionQueue {
             let notifier = Arc::new(Notifier {
                 owner: Weak::clone(owner),
                 waiters: Mutex::default(),
-                channel: channel.as_ref().map(|c| Arc::clone(c.events())),
+                channel,
                 armed: AtomicBool::new(false),
             });
             let notify: Arc<dyn Notify> = notifier.clone();
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
-            CqInner { device, queue, notifier, _channel: channel, _permit: permit }
+            CqInner { device, queue, notifier, _permit: permit }
         });
-        inner.device.shard().enroll(inner.queue.id(), &inner.notifier);
+        let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
+        inner.device.shard().enroll(inner.queue.id(), &notifier);
         Ok(Self { inner })
-    }
-
-    pub(crate) fn from_inner(inner: Arc<CqInner>) -> Self {
-        Self { inner }
     }
 
     /// As the engine has it.
@@ -289,6 +285,16 @@ impl CompletionQueue {
     }
 }
 
+impl Device {
+    /// Makes a completion queue for `depth` completions.
+    ///
+    /// # Errors
+    /// `depth` is 0 or more than the device allows, or there are as many queues as it allows.
+    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(self.clone(), depth, None)
+    }
+}
+
 fn check_depth(device: &Device, depth: u32) -> Result<()> {
     let limit = device.limits().max_cqe;
     if depth == 0 || depth > limit {
@@ -301,7 +307,7 @@ fn check_depth(device: &Device, depth: u32) -> Result<()> {
 
 /// Told by the engine when an armed queue gets something.
 #[derive(Debug)]
-pub(crate) struct Notifier {
+struct Notifier {
     owner: Weak<CqInner>,
     /// Threads that wait.
     waiters: Mutex<Vec<Arc<Waker>>>,
@@ -316,9 +322,10 @@ impl Notifier {
         self.waiters.lock().push(Arc::clone(&waker));
         WaitersPlace { notifier: self, waker }
     }
+}
 
-    /// The device has failed: whoever sleeps must look.
-    pub(crate) fn wake_everybody(&self) {
+impl WakeAll for Notifier {
+    fn wake_all(&self) {
         self.armed.store(true, Ordering::SeqCst);
         self.notify();
     }
@@ -349,5 +356,41 @@ impl Drop for WaitersPlace<'_> {
         if let Some(at) = waiters.iter().position(|w| Arc::ptr_eq(w, &self.waker)) {
             waiters.swap_remove(at);
         }
+    }
+}
+
+/// The events of a completion channel that wait to be taken.
+#[derive(Debug)]
+pub(crate) struct ChannelEvents {
+    queue: Mutex<VecDeque<Weak<CqInner>>>,
+    /// Readable while the queue is not empty.
+    fd: EventFd,
+}
+
+impl ChannelEvents {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { queue: Mutex::default(), fd: EventFd::for_program()? })
+    }
+
+    fn push(&self, cq: Weak<CqInner>) {
+        let mut queue = self.queue.lock();
+        queue.push_back(cq);
+        self.fd.set();
+    }
+
+    /// The first whose queue is still there.
+    pub(crate) fn take(&self) -> Option<CompletionQueue> {
+        let mut queue = self.queue.lock();
+        let found = std::iter::from_fn(|| queue.pop_front()).find_map(|cq| cq.upgrade());
+        if queue.is_empty() {
+            self.fd.clear();
+        }
+        found.map(|inner| CompletionQueue { inner })
+    }
+}
+
+impl AsFd for ChannelEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rxe_core::VerbsError;
 use rxe_net::NetError;
 
-use crate::device::DeviceError;
+use crate::device_error::DeviceError;
 
 /// The result of a verb.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

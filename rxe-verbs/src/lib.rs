@@ -54,6 +54,7 @@ mod channel;
 pub mod cm;
 mod cq;
 pub mod device;
+mod device_error;
 mod error;
 mod event;
 mod mr;

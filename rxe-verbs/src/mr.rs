@@ -16,7 +16,7 @@ use rxe_core::types::Key;
 
 use crate::device::{Permit, closed};
 use crate::error::{Error, Result};
-use crate::pd::ProtectionDomain;
+use crate::pd::{ProtectionDomain, keys};
 
 /// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
 /// windows that are bound to it open nothing.
@@ -30,7 +30,7 @@ pub struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    pub(crate) fn new(
+    fn new(
         pd: ProtectionDomain,
         buffer: Buffer,
         start: u64,
@@ -343,20 +343,69 @@ impl Reregistration {
     }
 }
 
+impl ProtectionDomain {
+    /// Allocates `len` zero bytes and registers them, to be named by their own address. (Or, with
+    /// [`Access::ZERO_BASED`], from 0 on.)
+    ///
+    /// # Errors
+    /// It is empty, REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
+    /// or there is not as much memory or room for another region.
+    pub fn register(&self, len: usize, access: Access) -> Result<MemoryRegion> {
+        let buffer = allocate(len)?;
+        let start = start_of(&buffer, access);
+        self.register_buffer(buffer, start, access)
+    }
+
+    /// Registers memory of the program, to be named by addresses from `iova` on. A region may be
+    /// empty: its keys then fit requests of length 0.
+    ///
+    /// # Errors
+    /// REMOTE_WRITE or REMOTE_ATOMIC is asked for without LOCAL_WRITE, or FLUSH_PERSISTENT,
+    /// the addresses pass the end of the address space, or there are as many regions as the device
+    /// allows.
+    ///
+    /// # Safety
+    /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
+    /// region is dropped, and the program must not hold Rust references to it while it or a peer may
+    /// change it.
+    pub unsafe fn register_raw(
+        &self,
+        ptr: NonNull<u8>,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion> {
+        // SAFETY: the caller's promise is the one that is asked for here.
+        let buffer = unsafe { Buffer::from_raw(ptr, len) };
+        self.register_buffer(buffer.promised_for(access), iova, access)
+    }
+
+    fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
+        self.device().shard().check()?;
+        check_access(access)?;
+        let permit = self.device().quotas().mrs.take()?;
+        let memory = self.device().memory();
+        let key = memory
+            .register(self.id(), buffer.clone(), start, access, keys()?)
+            .map_err(VerbsError::Registration)?;
+        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access, permit))
+    }
+}
+
 /// Zero bytes of its own.
-pub(crate) fn allocate(len: usize) -> Result<Buffer> {
+fn allocate(len: usize) -> Result<Buffer> {
     check_length(len)?;
     let no_memory = || Error::io("allocate a memory region", io::ErrorKind::OutOfMemory);
     Buffer::try_zeroed(len).ok_or_else(no_memory)
 }
 
 /// By which address memory is named where the program does not say.
-pub(crate) fn start_of(buffer: &Buffer, access: Access) -> u64 {
+fn start_of(buffer: &Buffer, access: Access) -> u64 {
     if access.contains(Access::ZERO_BASED) { 0 } else { buffer.as_ptr().addr() as u64 }
 }
 
 /// Whether there are regions of so many bytes.
-pub(crate) fn check_length(len: usize) -> Result<()> {
+fn check_length(len: usize) -> Result<()> {
     if len == 0 {
         let why = "0: a memory region has at least one byte".into();
         return Err(VerbsError::InvalidAttribute { name: "length", why }.into());
@@ -365,7 +414,7 @@ pub(crate) fn check_length(len: usize) -> Result<()> {
 }
 
 /// Whether there are such rights to memory of this kind.
-pub(crate) fn check_access(access: Access) -> Result<()> {
+fn check_access(access: Access) -> Result<()> {
     if access.contains(Access::FLUSH_PERSISTENT) {
         let why = "FLUSH_PERSISTENT: this memory is lost with the power; use FLUSH_GLOBAL".into();
         return Err(VerbsError::InvalidAttribute { name: "access", why }.into());

@@ -9,7 +9,7 @@ use rxe_core::types::Key;
 
 use crate::device::Permit;
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
+use crate::pd::{ProtectionDomain, keys};
 
 /// A memory window, made by [`ProtectionDomain::create_window`] and bound to part of a region by
 /// [`crate::QueuePair::bind`]. Dropped, it opens nothing any more.
@@ -28,7 +28,7 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    pub(crate) fn new(pd: ProtectionDomain, kind: WindowType, key: Key, permit: Permit) -> Self {
+    fn new(pd: ProtectionDomain, kind: WindowType, key: Key, permit: Permit) -> Self {
         let [low, ..] = key.value().to_le_bytes();
         Self { pd, kind, key, low: AtomicU8::new(low), _permit: permit }
     }
@@ -71,6 +71,21 @@ impl MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         self.pd.device().memory().destroy_window(self.key);
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a memory window, which opens nothing until it is bound ([`QueuePair::bind`]).
+    ///
+    /// # Errors
+    /// There are as many as the device allows, or it has failed.
+    ///
+    /// [`QueuePair::bind`]: crate::QueuePair::bind
+    pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {
+        self.device().shard().check()?;
+        let permit = self.device().quotas().mws.take()?;
+        let key = self.device().memory().create_window(self.id(), kind, keys()?);
+        Ok(MemoryWindow::new(self.clone(), kind, key, permit))
     }
 }
 

@@ -29,13 +29,13 @@ struct SrqInner {
 
 /// What only an XRC shared receive queue has.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) domain: XrcDomain,
-    pub(crate) cq: CompletionQueue,
+struct Target {
+    domain: XrcDomain,
+    cq: CompletionQueue,
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(
+    fn new(
         queue: Arc<queue::SharedReceiveQueue>,
         pd: ProtectionDomain,
         target: Option<Target>,
@@ -168,10 +168,45 @@ impl ProtectionDomain {
         let queue = queue::SharedReceiveQueue::new(number, self.id(), max_wr, max_sge);
         Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None, permit))
     }
+
+    /// Makes a queue of `max_wr` receives, each of at most `max_sge` elements, that peers of the
+    /// domain's target queue pairs name by its number. What it takes completes in `cq`. The memory of
+    /// its receives, and what peers WRITE, READ and do atomics to, is this protection domain's.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::create_srq`]; or the XRC domain or completion queue is another device's.
+    pub fn create_xrc_srq(
+        &self,
+        domain: &XrcDomain,
+        cq: &CompletionQueue,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<SharedReceiveQueue> {
+        let device = self.device();
+        device.owns(domain.device(), "the XRC domain")?;
+        device.owns(cq.device(), "the completion queue")?;
+        let permit = check_sizes(device, max_wr, max_sge)?;
+        for _ in 0..ATTEMPTS {
+            let number = device.next_srq();
+            let cq_queue = Arc::clone(cq.queue());
+            let queue =
+                queue::SharedReceiveQueue::new_xrc(number, self.id(), max_wr, max_sge, cq_queue);
+            let queue = Arc::new(queue);
+            if domain.queues().add(Arc::clone(&queue)) {
+                let target = Target { domain: domain.clone(), cq: cq.clone() };
+                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target), permit));
+            }
+        }
+        let what = "numbers of shared receive queues: all near the next are taken".into();
+        Err(VerbsError::Busy { what }.into())
+    }
 }
 
-/// A place for a shared receive queue of this size, if the device makes such.
-pub(crate) fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Permit> {
+/// Numbers come in turn out of 2²⁴; after as many queues were made, one may still be taken.
+const ATTEMPTS: usize = 1 << 16;
+
+/// A permit for a shared receive queue of this size, if the device makes such.
+fn check_sizes(device: &Device, max_wr: u32, max_sge: u32) -> Result<Permit> {
     device.shard().check()?;
     check_wr(device, max_wr)?;
     let limit = device.limits().max_srq_sge;

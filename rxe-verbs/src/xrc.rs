@@ -5,15 +5,12 @@
 
 use std::sync::Arc;
 
-use rxe_core::VerbsError;
 use rxe_core::queue;
 
 use crate::cq::CompletionQueue;
 use crate::device::{Device, closed};
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
-use crate::qp::QpBuilder;
-use crate::srq::{self, SharedReceiveQueue};
 
 /// An XRC domain: target queue pairs ([`XrcDomain::qp`]) and the shared receive queues
 /// ([`ProtectionDomain::create_xrc_srq`]) that requests to them name by number. Made by
@@ -48,14 +45,6 @@ impl XrcDomain {
         self.inner.pd.device()
     }
 
-    /// Begins a target queue pair: what its peer sends goes to the shared receive queue of this
-    /// domain that each request names, and completes where that queue says. It has neither receives
-    /// nor anything to send: its completion queue stays empty, and its protection domain allows
-    /// nothing.
-    pub fn qp(&self) -> QpBuilder {
-        QpBuilder::xrc_target(self.clone(), self.inner.pd.clone(), self.inner.cq.clone())
-    }
-
     /// Shared receive queues in it.
     pub fn srq_count(&self) -> usize {
         self.inner.queues.len()
@@ -74,6 +63,11 @@ impl XrcDomain {
         closed(self.users(), "the XRC domain")
     }
 
+    /// What its target queue pairs have for a protection domain and a completion queue.
+    pub(crate) fn placeholders(&self) -> (&ProtectionDomain, &CompletionQueue) {
+        (&self.inner.pd, &self.inner.cq)
+    }
+
     /// As the engine has it.
     pub(crate) fn queues(&self) -> &Arc<queue::XrcDomain> {
         &self.inner.queues
@@ -89,40 +83,3 @@ impl Device {
         XrcDomain::new(self)
     }
 }
-
-impl ProtectionDomain {
-    /// Makes a queue of `max_wr` receives, each of at most `max_sge` elements, that peers of the
-    /// domain's target queue pairs name by its number. What it takes completes in `cq`. The memory of
-    /// its receives, and what peers WRITE, READ and do atomics to, is this protection domain's.
-    ///
-    /// # Errors
-    /// As [`ProtectionDomain::create_srq`]; or the XRC domain or completion queue is another device's.
-    pub fn create_xrc_srq(
-        &self,
-        domain: &XrcDomain,
-        cq: &CompletionQueue,
-        max_wr: u32,
-        max_sge: u32,
-    ) -> Result<SharedReceiveQueue> {
-        let device = self.device();
-        device.owns(domain.device(), "the XRC domain")?;
-        device.owns(cq.device(), "the completion queue")?;
-        let permit = srq::check_sizes(device, max_wr, max_sge)?;
-        for _ in 0..ATTEMPTS {
-            let number = device.next_srq();
-            let cq_queue = Arc::clone(cq.queue());
-            let queue =
-                queue::SharedReceiveQueue::new_xrc(number, self.id(), max_wr, max_sge, cq_queue);
-            let queue = Arc::new(queue);
-            if domain.queues().add(Arc::clone(&queue)) {
-                let target = srq::Target { domain: domain.clone(), cq: cq.clone() };
-                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target), permit));
-            }
-        }
-        let what = "numbers of shared receive queues: all near the next are taken".into();
-        Err(VerbsError::Busy { what }.into())
-    }
-}
-
-/// Numbers come in turn out of 2²⁴; after as many queues were made, one may still be taken.
-const ATTEMPTS: usize = 1 << 16;

@@ -17,7 +17,7 @@ use super::forward::Forwarding;
 pub use super::message::{MAX_PACKETS, emit, parse};
 use super::{Endpoint, Group};
 use crate::NetError;
-use crate::backend::Counters;
+use crate::counters::Counters;
 use crate::sys::fork::ForkGuarded;
 pub use crate::sys::unix::MAX_FDS;
 use crate::sys::unix::UnixSocket;

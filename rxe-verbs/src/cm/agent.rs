@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rxe_core::cm::mad::{Mad, Recipient, RejReason};
 use rxe_core::cm::service::{IpCmHeader, PortSpace};
@@ -13,8 +14,10 @@ use rxe_net::{NetError, Sharing, closed_service};
 
 use super::connect::refused;
 use super::queue::{Mailbox, What};
-use crate::device::WeakDevice;
+use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
+use crate::os::random_u64;
+use crate::progress::ConnectionManager;
 
 /// See the module's opening.
 pub(crate) struct Agent {
@@ -54,22 +57,45 @@ const MAX_BACKLOG: usize = 1024;
 /// Ended listeners whose requests still come.
 const MAX_CLOSED: usize = 8;
 
-impl Agent {
-    pub(crate) fn new(config: CmConfig, device: WeakDevice) -> Self {
-        Self {
-            manager: Manager::new(config),
-            device,
-            ids: HashMap::new(),
-            listeners: HashMap::new(),
-            services: HashMap::new(),
-            closed: VecDeque::new(),
+impl Device {
+    /// Tells the peers of all connections made by address that it is over, and answers once more those
+    /// that have ended theirs: for programs that end without dropping what they have. No events follow.
+    /// `false` if the device was busy for longer than `timeout`: a program may end in the middle of a
+    /// call.
+    pub fn hang_up(&self, timeout: Duration) -> bool {
+        if !self.shard().is_free_within(timeout) {
+            return false;
         }
+        if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
+            // If the device has failed, nobody can be told.
+            let _ = self.with_cm(|agent, now| agent.farewell(now));
+        }
+        true
     }
 
-    /// Takes what the engine received for it, does what is due, tells programs what happened, and
-    /// gives the engine what is to be sent. `established` are queue pairs that got their first
-    /// packet.
-    pub(crate) fn turn(
+    /// Does something with its connection manager, which begins with this if there was none.
+    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
+        self.with_cm_and_sharing(|agent, _, now| f(agent, now))
+    }
+
+    /// The same, and with the control path of a backend that shares its addresses.
+    pub(crate) fn with_cm_and_sharing<R>(
+        &self,
+        f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
+    ) -> Result<R> {
+        let config = CmConfig {
+            block: self.qpn_block().unwrap_or(0),
+            guid: self.attr().node_guid.0,
+            seed: random_u64()?,
+        };
+        let result =
+            self.shard().with(|core| core.with_cm(|| Agent::new(config, self.downgrade()), f))?;
+        Ok(result?)
+    }
+}
+
+impl ConnectionManager for Agent {
+    fn turn(
         &mut self,
         now: Time,
         engine: &mut Engine,
@@ -91,6 +117,24 @@ impl Agent {
         self.flush(now, engine);
     }
 
+    fn poll_timeout(&self) -> Option<Time> {
+        let of_closed = self.closed.front().map(|(until, ..)| *until);
+        [self.manager.poll_timeout(), of_closed].into_iter().flatten().min()
+    }
+}
+
+impl Agent {
+    pub(crate) fn new(config: CmConfig, device: WeakDevice) -> Self {
+        Self {
+            manager: Manager::new(config),
+            device,
+            ids: HashMap::new(),
+            listeners: HashMap::new(),
+            services: HashMap::new(),
+            closed: VecDeque::new(),
+        }
+    }
+
     /// Tells programs what happened, and gives the engine what is to be sent.
     pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) {
         let mut ended = Vec::new();
@@ -110,11 +154,6 @@ impl Agent {
             let Route { local, remote, traffic_class } = out.route;
             let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
         }
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        let of_closed = self.closed.front().map(|(until, ..)| *until);
-        [self.manager.poll_timeout(), of_closed].into_iter().flatten().min()
     }
 
     fn take(&mut self, now: Time, received: &ReceivedMad) {

@@ -25,7 +25,6 @@ pub use rxe_core::cm::mad::RejReason;
 pub use rxe_core::cm::service::PortSpace;
 use rxe_core::types::Qkey;
 
-pub(crate) use agent::Agent;
 pub use channel::EventChannel;
 pub use devices::DeviceSource;
 pub use event::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};

@@ -17,11 +17,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{env, process};
 
+use crate::device_error::choice;
 use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;
 use rxe_net::Interface;
-
-use super::list::{choice, default_name};
 
 /// Gives the device on the interface `netdev` the name `name`.
 ///
@@ -377,6 +376,13 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     } else {
         Ok(())
     }
+}
+
+pub(super) const PREFIX: &str = "rxe_";
+
+/// What the device of an interface is called that nobody has given a name to.
+pub(super) fn default_name(netdev: &str) -> String {
+    format!("{PREFIX}{netdev}")
 }
 
 #[cfg(test)]

@@ -4,14 +4,12 @@
 //! give to the kernel's, unless its user has given it another ([`super::links`]). Wherever a device
 //! is asked for, `rxe_NETDEV` and the interface's own name serve as well.
 
-use std::fmt;
-use std::io;
-
 use rxe_core::engine::Limits;
 use rxe_net::{GidTable, Interface};
 
-use super::links::Links;
+use super::links::{Links, PREFIX, default_name};
 use super::{DeviceAttr, Guid, PortAttr};
+use crate::device_error::DeviceError;
 
 /// A device, not opened: what can be told by looking at its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,68 +105,6 @@ impl From<Interface> for DeviceInfo {
     }
 }
 
-/// There is no such device.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// No device and no interface has this name.
-    NoSuch {
-        /// The name asked for.
-        name: String,
-        /// The devices that there are.
-        devices: Vec<String>,
-    },
-    /// The interface exists, but has no address, so it is no device.
-    NoAddress {
-        /// The interface.
-        netdev: String,
-        /// The devices that there are.
-        devices: Vec<String>,
-    },
-    /// No interface has an address.
-    None,
-    /// The interfaces can not be listed.
-    Os(io::Error),
-}
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuch { name, devices } => {
-                write!(f, "no device {name:?}: {}", choice(devices))
-            }
-            Self::NoAddress { netdev, devices } => write!(
-                f,
-                "interface {netdev} has no address, so it is no device: give it one \
-                 (`ip address add ADDRESS/LENGTH dev {netdev}`), or {}",
-                choice(devices)
-            ),
-            Self::None => f.write_str(
-                "no device: no interface has an address; `ip link set lo up` makes one on loopback",
-            ),
-            Self::Os(e) => {
-                write!(f, "can not list interfaces: {e}; does a sandbox forbid netlink sockets?")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DeviceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Os(e) => Some(e),
-            _ => None,
-        }
-    }
-}
-
-const PREFIX: &str = "rxe_";
-
-/// What the device of an interface is called that nobody has given a name to.
-pub(super) fn default_name(netdev: &str) -> String {
-    format!("{PREFIX}{netdev}")
-}
-
 fn from_interfaces(interfaces: Vec<Interface>, links: &Links) -> Vec<DeviceInfo> {
     let with_address = interfaces.into_iter().filter(|i| !i.addresses.is_empty());
     let mut devices: Vec<_> = with_address.map(|i| named(i, links)).collect();
@@ -219,14 +155,6 @@ fn find(name: &str, interfaces: Vec<Interface>, links: &Links) -> Result<DeviceI
 
 fn names(name: &str, netdev: &str) -> bool {
     name == netdev || name.strip_prefix(PREFIX) == Some(netdev)
-}
-
-pub(super) fn choice(devices: &[String]) -> String {
-    match devices {
-        [] => "there is no other".into(),
-        [one] => format!("use {one}"),
-        [rest @ .., last] => format!("use {} or {last}", rest.join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ mod qpn_allocator;
 mod quota;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
-pub use list::{DeviceError, DeviceInfo};
+pub use list::DeviceInfo;
+
+pub use crate::device_error::DeviceError;
 pub use open::Device;
 pub(crate) use open::{WeakDevice, closed};
 pub use options::OpenOptions;
-pub(crate) use port_monitor::PortMonitor;
 pub(crate) use qpn_allocator::QpnPermit;
 pub(crate) use quota::Permit;

@@ -6,26 +6,19 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use rxe_core::VerbsError;
-use rxe_core::cm::CmConfig;
 use rxe_core::engine::{Counters, Limits};
 use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
-use rxe_net::{PcapHandle, Sharing};
+use rxe_net::PcapHandle;
 
 use super::port_monitor::PortData;
 use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
-use super::{DeviceAttr, DeviceInfo, OpenOptions, PortAttr};
-use crate::channel::CompletionChannel;
-use crate::cm::Agent;
-use crate::cq::CompletionQueue;
+use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
-use crate::os::random_u64;
-use crate::pd::ProtectionDomain;
 use crate::progress::{Driver, Shard};
 
 /// An open device. Everything else is made from it, and keeps it open.
@@ -54,28 +47,6 @@ pub(super) struct DeviceInner {
 }
 
 impl Device {
-    /// Opens the device of this name (`rxe_eth0`) or on the interface of this name (`eth0`) as
-    /// [`OpenOptions::new`] does it.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    pub fn open(name: &str) -> Result<Self> {
-        OpenOptions::new(name).open()
-    }
-
-    /// Opens the first of [`crate::devices`].
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`]; or there is none.
-    pub fn open_first() -> Result<Self> {
-        Self::open(DeviceInfo::first()?.name())
-    }
-
-    /// How to open a device in another way than [`Device::open`].
-    pub fn options(name: &str) -> OpenOptions {
-        OpenOptions::new(name)
-    }
-
     pub(super) fn from_inner(inner: DeviceInner) -> Self {
         Self { inner: Arc::new(inner) }
     }
@@ -181,41 +152,6 @@ impl Device {
         self.inner.shard.take_log().iter().map(explain).collect()
     }
 
-    /// Makes a protection domain: what is in one can be used together. IBTA 11.2.1.5.
-    ///
-    /// # Errors
-    /// There are as many as the device allows, or it has failed.
-    pub fn create_pd(&self) -> Result<ProtectionDomain> {
-        self.shard().check()?;
-        let id = PdId(self.inner.next_pd.fetch_add(1, Ordering::Relaxed));
-        Ok(ProtectionDomain::new(self.clone(), id, self.quotas().pds.take()?))
-    }
-
-    /// Makes a completion queue for `depth` completions.
-    ///
-    /// # Errors
-    /// `depth` is 0 or more than the device allows, or there are as many queues as it allows.
-    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue> {
-        CompletionQueue::new(self.clone(), depth, None)
-    }
-
-    /// Makes a completion queue whose events come through a channel.
-    ///
-    /// # Errors
-    /// As [`Device::create_cq`]; or the channel is another device's.
-    pub fn create_cq_on(&self, depth: u32, channel: &CompletionChannel) -> Result<CompletionQueue> {
-        self.owns(channel.device(), "the completion channel")?;
-        CompletionQueue::new(self.clone(), depth, Some(channel.clone()))
-    }
-
-    /// Makes a completion channel.
-    ///
-    /// # Errors
-    /// The system has no descriptor left.
-    pub fn create_channel(&self) -> Result<CompletionChannel> {
-        CompletionChannel::new(self.clone())
-    }
-
     /// The oldest asynchronous event not yet taken.
     pub fn poll_async_event(&self) -> Option<AsyncEvent> {
         self.inner.asyncs.take()
@@ -251,38 +187,9 @@ impl Device {
         u16::try_from(at).ok()
     }
 
-    /// Tells the peers of all connections made by address that it is over, and answers once more those
-    /// that have ended theirs: for programs that end without dropping what they have. No events follow.
-    /// `false` if the device was busy for longer than `timeout`: a program may end in the middle of a
-    /// call.
-    pub fn hang_up(&self, timeout: Duration) -> bool {
-        if !self.shard().is_free_within(timeout) {
-            return false;
-        }
-        if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
-            // If the device has failed, nobody can be told.
-            let _ = self.with_cm(|agent, now| agent.farewell(now));
-        }
-        true
-    }
-
-    /// Does something with its connection manager, which begins with this if there was none.
-    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
-        self.with_cm_and_sharing(|agent, _, now| f(agent, now))
-    }
-
-    /// The same, and with the control path of a backend that shares its addresses.
-    pub(crate) fn with_cm_and_sharing<R>(
-        &self,
-        f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
-    ) -> Result<R> {
-        let config = CmConfig {
-            block: self.qpn_block().unwrap_or(0),
-            guid: self.attr().node_guid.0,
-            seed: random_u64()?,
-        };
-        let result = self.shard().with(|core| core.with_cm(config, || self.downgrade(), f))?;
-        Ok(result?)
+    /// A number for a protection domain.
+    pub(crate) fn next_pd(&self) -> PdId {
+        PdId(self.inner.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.

@@ -22,7 +22,7 @@ use super::quota::Quotas;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer};
-use crate::progress::{AckPolicy, Driver, Shard, ShardParts};
+use crate::progress::{AckPolicy, Driver, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
@@ -42,6 +42,30 @@ pub struct OpenOptions {
     observer: Option<Observer>,
     acks: AckPolicy,
     limits: Limits,
+}
+
+impl Device {
+    /// Opens the device of this name (`rxe_eth0`) or on the interface of this name (`eth0`) as
+    /// [`OpenOptions::new`] does it.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(name: &str) -> Result<Self> {
+        OpenOptions::new(name).open()
+    }
+
+    /// Opens the first of [`crate::devices`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; or there is none.
+    pub fn open_first() -> Result<Self> {
+        Self::open(DeviceInfo::first()?.name())
+    }
+
+    /// How to open a device in another way than [`Device::open`].
+    pub fn options(name: &str) -> OpenOptions {
+        OpenOptions::new(name)
+    }
 }
 
 impl OpenOptions {
@@ -218,7 +242,8 @@ impl OpenOptions {
         let port_monitor = monitor.map(|monitor| {
             PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs))
         });
-        let port_monitor = port_monitor.transpose()?;
+        let port_monitor =
+            port_monitor.transpose()?.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
             qpns,

@@ -25,7 +25,7 @@ use rxe_net::{EventFd, GidTable, Interface, InterfaceMonitor, PortGroups};
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
-use crate::progress::Shard;
+use crate::progress::{Monitor, Shard};
 
 /// What changes about a device's port: the interface behind it, and its GID table.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl PortData {
 
 /// Keeps a device up to date. Its descriptors are readable when there may be something to do.
 #[derive(Debug)]
-pub(crate) struct PortMonitor {
+pub(super) struct PortMonitor {
     monitor: InterfaceMonitor,
     groups: Option<Arc<PortGroups>>,
     port: Arc<PortData>,
@@ -145,40 +145,6 @@ impl PortMonitor {
             backoff: MIN_BACKOFF,
             retry: false,
         })
-    }
-
-    /// Looks whether the interface has changed, and does what follows from it.
-    ///
-    /// # Errors
-    /// The device has failed, or the system can not be asked any more.
-    pub(crate) fn update(&mut self, shard: &Shard) -> Result<()> {
-        let index = self.port.0.read().interface.index;
-        let changed = self.monitor.changed(index).map_err(query_failed)?;
-        self.stale |= changed;
-        // Whatever for: what stays readable keeps the driver awake.
-        let entered = self.entered.take();
-        self.retry |= self.entered.retry.swap(false, Ordering::Acquire);
-        if self.pending.is_some() && !entered {
-            // Its port may go down meanwhile; other addresses wait for those that come.
-            if changed {
-                self.refresh_port()?;
-            }
-            return Ok(());
-        }
-        if let Some(now) = self.pending.take() {
-            self.apply(shard, &now)?;
-        }
-        if std::mem::take(&mut self.stale) {
-            self.backoff = MIN_BACKOFF;
-            self.refresh(shard)?;
-        }
-        if self.pending.is_none() && std::mem::take(&mut self.retry) && self.failure.is_some() {
-            let now = self.port.0.read().clone();
-            if self.start_entering(&now.gids) {
-                self.pending = Some(now);
-            }
-        }
-        Ok(())
     }
 
     fn refresh(&mut self, shard: &Shard) -> Result<()> {
@@ -276,10 +242,41 @@ impl PortMonitor {
         // Without a thread they are tried when something else changes.
         let _ = rxe_net::spawn_thread("rxe-retry", move || Entered::retry_at(&entered, at));
     }
+}
 
-    /// What it is told by that there may be something to do.
-    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+impl Monitor for PortMonitor {
+    fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.monitor.as_fd(), self.entered.fd.as_fd()]
+    }
+
+    fn update(&mut self, shard: &Shard) -> Result<()> {
+        let index = self.port.0.read().interface.index;
+        let changed = self.monitor.changed(index).map_err(query_failed)?;
+        self.stale |= changed;
+        // Whatever for: what stays readable keeps the driver awake.
+        let entered = self.entered.take();
+        self.retry |= self.entered.retry.swap(false, Ordering::Acquire);
+        if self.pending.is_some() && !entered {
+            // Its port may go down meanwhile; other addresses wait for those that come.
+            if changed {
+                self.refresh_port()?;
+            }
+            return Ok(());
+        }
+        if let Some(now) = self.pending.take() {
+            self.apply(shard, &now)?;
+        }
+        if std::mem::take(&mut self.stale) {
+            self.backoff = MIN_BACKOFF;
+            self.refresh(shard)?;
+        }
+        if self.pending.is_none() && std::mem::take(&mut self.retry) && self.failure.is_some() {
+            let now = self.port.0.read().clone();
+            if self.start_entering(&now.gids) {
+                self.pending = Some(now);
+            }
+        }
+        Ok(())
     }
 }
 

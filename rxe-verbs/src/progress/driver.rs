@@ -1,5 +1,6 @@
 //! The thread that turns a shard when nobody else does.
 
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +9,23 @@ use std::thread::{self, JoinHandle};
 use super::Shard;
 use super::policy::AdaptivePolling;
 use super::watch::Woken;
-use crate::device::PortMonitor;
 use crate::error::{Error, Result};
 use crate::os::now;
 
 /// Packets that the driver takes in a turn.
 const BUDGET: usize = 256;
+
+/// What looks after a device's port, on the driver's thread.
+pub(crate) trait Monitor: Send {
+    /// Readable when there may be something to do.
+    fn fds(&self) -> [BorrowedFd<'_>; 2];
+
+    /// Looks whether the port has changed, and does what follows from it.
+    ///
+    /// # Errors
+    /// The device has failed, or the system can not be asked any more.
+    fn update(&mut self, shard: &Shard) -> Result<()>;
+}
 
 /// The running thread; ends when dropped.
 #[derive(Debug)]
@@ -24,7 +36,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// `port_monitor` is told when the interface may have changed.
-    pub(crate) fn start(shard: Arc<Shard>, port_monitor: Option<PortMonitor>) -> Result<Self> {
+    pub(crate) fn start(shard: Arc<Shard>, port_monitor: Option<Box<dyn Monitor>>) -> Result<Self> {
         if let Some(port_monitor) = &port_monitor {
             for fd in port_monitor.fds() {
                 shard.watch.add_interface(fd)?;
@@ -60,7 +72,7 @@ impl Drop for Driver {
     }
 }
 
-fn run(shard: &Shard, mut port_monitor: Option<PortMonitor>) -> Result<()> {
+fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> {
     let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut polling = AdaptivePolling::new(cpus);
     let mut woken = Woken::default();

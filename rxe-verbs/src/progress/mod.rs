@@ -24,8 +24,9 @@ mod turn;
 mod unsent;
 mod watch;
 
-pub(crate) use driver::Driver;
+pub(crate) use driver::{Driver, Monitor};
 pub use policy::AckPolicy;
-pub(crate) use shard::{Shard, ShardParts};
+pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::{OnSignal, Waker};
+pub(crate) use turn::ConnectionManager;
 pub use unsent::flush_before_exit;

@@ -21,7 +21,6 @@ use super::policy::{AckPolicy, Interest, Plan, TICK, TurnLimit};
 use super::turn::Core;
 use super::unsent::{Claim, Unsent};
 use super::watch::Watch;
-use crate::cq::Notifier;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::now;
@@ -51,7 +50,7 @@ pub(crate) struct Shard {
     /// Why nothing works any more.
     failed: OnceLock<String>,
     /// Who must be told of a failure, by the number of the completion queue.
-    queues: Mutex<HashMap<u64, Weak<Notifier>>>,
+    queues: Mutex<HashMap<u64, Weak<dyn WakeAll>>>,
 }
 
 /// What a shard is made of.
@@ -68,6 +67,12 @@ pub(crate) struct ShardParts {
     pub(crate) asyncs: Arc<AsyncEvents>,
     /// When acknowledgements leave.
     pub(crate) acks: AckPolicy,
+}
+
+/// Who is told when a shard fails.
+pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
+    /// Every thread that sleeps must look.
+    fn wake_all(&self);
 }
 
 impl Shard {
@@ -292,7 +297,7 @@ impl Shard {
     }
 
     /// The completion queue of this number is told when the shard fails, until [`Shard::forget`].
-    pub(crate) fn enroll(&self, cq: u64, queue: &Arc<Notifier>) {
+    pub(crate) fn enroll(&self, cq: u64, queue: &Arc<dyn WakeAll>) {
         self.queues.lock().insert(cq, Arc::downgrade(queue));
     }
 
@@ -325,7 +330,7 @@ impl Shard {
         self.asyncs.of_device(AsyncKind::DeviceFatal, why);
         let queues: Vec<_> = self.queues.lock().values().filter_map(Weak::upgrade).collect();
         for queue in queues {
-            queue.wake_everybody();
+            queue.wake_all();
         }
         self.watch.wake();
     }

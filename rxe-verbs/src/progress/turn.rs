@@ -1,17 +1,16 @@
 //! One turn: what has arrived goes into the engine, what is due is done, what is to be sent is sent.
 //! How long it may be is said by [`super::policy`].
 
-use rxe_core::cm::CmConfig;
+use std::any::Any;
+
 use rxe_core::engine::Engine;
-use rxe_core::types::{Gid, Time};
+use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing};
 
 use super::policy::{AckPolicy, Acks, Interest, TimerGate, Timers, TurnLimit, Watchers};
 use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
-use crate::cm::Agent;
-use crate::device::WeakDevice;
 use crate::event::Events;
 use crate::os::now;
 
@@ -41,11 +40,27 @@ pub(crate) struct Core {
     /// The turn was cut short: there is more to send, and room for it.
     pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
-    cm: Option<Box<Agent>>,
+    cm: Option<Box<dyn ConnectionManager>>,
     /// The backend was told that somebody sleeps on its descriptors.
     watched: bool,
     /// The groups that the interface is in.
     joined: Vec<Gid>,
+}
+
+/// A connection manager, which is turned with its engine.
+pub(crate) trait ConnectionManager: Any + Send {
+    /// When [`ConnectionManager::turn`] must be called, if nothing else happens.
+    fn poll_timeout(&self) -> Option<Time>;
+
+    /// Takes what has arrived for it, and hands the engine what it has to send. `established`: queue
+    /// pairs that have had their first packet.
+    fn turn(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        established: &[Qpn],
+        sharing: Option<&mut dyn Sharing>,
+    );
 }
 
 impl Core {
@@ -146,24 +161,24 @@ impl Core {
 
     /// Does something with the connection manager. The first time, it is made, and queue pair 1
     /// opened.
-    pub(crate) fn with_cm<R>(
+    pub(crate) fn with_cm<M: ConnectionManager, R>(
         &mut self,
-        config: CmConfig,
-        device: impl FnOnce() -> WeakDevice,
-        f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
+        make: impl FnOnce() -> M,
+        f: impl FnOnce(&mut M, Option<&mut dyn Sharing>, Time) -> R,
     ) -> Result<R, NetError> {
-        let agent = match &mut self.cm {
-            Some(agent) => agent,
+        let cm: &mut dyn Any = match &mut self.cm {
+            Some(cm) => &mut **cm,
             none => {
                 if let Some(sharing) = self.backend.sharing() {
                     sharing.set_gsi(true)?;
                 }
                 self.engine.set_gsi(true);
                 self.events.watch_established();
-                none.insert(Box::new(Agent::new(config, device())))
+                &mut **none.insert(Box::new(make()))
             }
         };
-        Ok(f(agent, self.backend.sharing(), now()))
+        let cm = cm.downcast_mut().expect("there is one kind of connection manager");
+        Ok(f(cm, self.backend.sharing(), now()))
     }
 
     /// Whether there is a connection manager.

@@ -32,12 +32,31 @@ pub struct QpBuilder {
     block_own_multicast: bool,
 }
 
+impl ProtectionDomain {
+    /// Begins a queue pair whose requests all complete on one queue.
+    pub fn qp(&self, cq: &CompletionQueue) -> QpBuilder {
+        self.qp_with(cq, cq)
+    }
+
+    /// Begins a queue pair.
+    pub fn qp_with(&self, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> QpBuilder {
+        QpBuilder::new(self.clone(), send_cq.clone(), recv_cq.clone())
+    }
+}
+
+impl XrcDomain {
+    /// Begins a target queue pair: what its peer sends goes to the shared receive queue of this
+    /// domain that each request names, and completes where that queue says. It has neither receives
+    /// nor anything to send: its completion queue stays empty, and its protection domain allows
+    /// nothing.
+    pub fn qp(&self) -> QpBuilder {
+        let (pd, cq) = self.placeholders();
+        QpBuilder::xrc_target(self.clone(), pd.clone(), cq.clone())
+    }
+}
+
 impl QpBuilder {
-    pub(crate) fn new(
-        pd: ProtectionDomain,
-        send_cq: CompletionQueue,
-        recv_cq: CompletionQueue,
-    ) -> Self {
+    fn new(pd: ProtectionDomain, send_cq: CompletionQueue, recv_cq: CompletionQueue) -> Self {
         Self {
             pd,
             send_cq,
@@ -55,7 +74,7 @@ impl QpBuilder {
     }
 
     /// A target in this domain, with what such a QP has but does not use.
-    pub(crate) fn xrc_target(domain: XrcDomain, pd: ProtectionDomain, cq: CompletionQueue) -> Self {
+    fn xrc_target(domain: XrcDomain, pd: ProtectionDomain, cq: CompletionQueue) -> Self {
         let new = Self::new(pd, cq.clone(), cq);
         Self { service: QpType::XrcRecv, xrc: Some(domain), ..new }
     }

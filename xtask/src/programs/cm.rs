@@ -1,8 +1,8 @@
 //! Programs of librdmacm in the table of [`programs`](crate::programs): their servers and clients
 //! have different options, or different names, and find each other by address and port.
 
-use crate::c::TUTORIALS;
 use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
+use crate::c::TUTORIALS;
 use crate::vm::{HOST_V4, HOST_V6, Result};
 use std::time::{Duration, Instant};
 

@@ -13,8 +13,8 @@ use crate::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 use std::cell::Cell;
 use std::fmt::Write as _;
 
-use self::world::{World, failed};
 pub use self::world::{Options, Row, Sides, Which};
+use self::world::{World, failed};
 
 /// Runs all programs with one kernel, such as `6.1`.
 ///
