@@ -5,7 +5,7 @@
 //! and the packages that are installed are the machine's own.
 
 use super::checkout;
-use super::test::cargo;
+use super::stages::cargo;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};

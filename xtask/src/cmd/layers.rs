@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use xtask::layers::{Graph, LAYERS, check, mermaid, text};
+use xtask::layers::{Graph, LAYERS, Page, check, mermaid, pages, text};
 use xtask::vm::{Error, Result};
 
 #[derive(clap::Args)]
@@ -11,6 +11,9 @@ pub(crate) struct Args {
     /// Print a diagram for Markdown instead of text
     #[arg(long)]
     mermaid: bool,
+    /// Write docs/layers.md, and the drawing in docs/architecture.md
+    #[arg(long)]
+    write: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -22,6 +25,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if let Err(wrong) = check(layers, &graph) {
             eprint!("{wrong}");
             code = ExitCode::FAILURE;
+        }
+    }
+    if args.write {
+        for Page { file, text } in pages(top).map_err(Error::Failed)? {
+            std::fs::write(top.join(file), text)
+                .map_err(|e| Error::Failed(format!("{file}: {e}")))?;
         }
     }
     Ok(code)

@@ -12,4 +12,5 @@ pub(crate) mod pcaps;
 pub(crate) mod programs;
 mod quick;
 pub(crate) mod sanitize;
+mod stages;
 pub(crate) mod test;

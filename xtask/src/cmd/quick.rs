@@ -4,7 +4,7 @@
 //! fuzzers' corpora. Left out are test programs that boot VMs, run other people's programs or take
 //! minutes; each is named with its reason.
 
-use super::test::{Run, cargo};
+use super::stages::{Run, cargo};
 use serde_json::Value;
 use xtask::vm::{Error, Result};
 

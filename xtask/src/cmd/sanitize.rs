@@ -6,7 +6,7 @@
 //! one's locks for no synchronisation at all), and so its source. `--cfg sanitized` lets copies of
 //! registered memory be made in Rust instead of in assembly, which no sanitizer sees.
 
-use super::test::Run;
+use super::stages::Run;
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

@@ -29,7 +29,7 @@ pub fn mermaid(layers: &Layers, graph: &Graph) -> String {
     out + "```\n"
 }
 
-fn title(layers: &Layers) -> String {
+pub(super) fn title(layers: &Layers) -> String {
     if layers.within.is_empty() {
         layers.name.to_owned()
     } else {
@@ -47,7 +47,7 @@ fn reduced(graph: &Graph) -> Vec<(&str, &str)> {
     edges.iter().copied().filter(|&(from, to)| !longer(from, to)).collect()
 }
 
-fn reaches(edges: &BTreeSet<(&str, &str)>, from: &str, to: &str) -> bool {
+pub(super) fn reaches(edges: &BTreeSet<(&str, &str)>, from: &str, to: &str) -> bool {
     let mut seen = BTreeSet::from([from]);
     let mut next = vec![from];
     while let Some(at) = next.pop() {

@@ -99,6 +99,9 @@ impl<'a> Reader<'a> {
             self.modules.insert(name.clone());
         }
         let inner = [path, std::slice::from_ref(&name)].concat();
+        if !inner.starts_with(&self.within) && !self.within.starts_with(&inner) {
+            return Ok(());
+        }
         match &module.content {
             Some((_, items)) => self.items(items, file, &dir.join(&name), &inner),
             None => {

@@ -1,0 +1,265 @@
+//! Stages of tests, and what they come to.
+//!
+//! A stage is a command whose output is passed on and counted: cargo's own `test result:` lines,
+//! `SKIPPED: name: why` lines (see [`xtask::or_skip`]), and, from programs that are no libtest, a
+//! line `N passed, N failed, N skipped`.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use xtask::vm::{Error, Result};
+
+pub(super) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+#[derive(Default)]
+pub(super) struct Run {
+    count: Count,
+    times: Vec<(String, Duration)>,
+}
+
+impl Run {
+    pub(super) fn stage(&mut self, name: &str, f: impl FnOnce(&mut Count)) {
+        println!("== {name}");
+        let start = Instant::now();
+        f(&mut self.count);
+        self.times.push((name.to_owned(), start.elapsed()));
+    }
+
+    /// Formatting and lints.
+    pub(super) fn lints(&mut self) {
+        self.lint("fmt", &["fmt", "--all", "--check"]);
+        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+        self.lint("clippy", &clippy);
+    }
+
+    /// A stage that is skipped if this Rust lacks its program.
+    fn lint(&mut self, name: &str, args: &[&str]) {
+        self.stage(name, |count| {
+            let mut cmd = cargo();
+            cmd.args([args[0], "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+            if cmd.status().is_ok_and(|s| s.success()) {
+                let done = count.watch(cargo().args(args));
+                count.check(name, done);
+            } else {
+                count.skipped.push(format!("{name}: this Rust has no cargo {name}"));
+            }
+        });
+    }
+
+    pub(super) fn report(self) -> ExitCode {
+        println!();
+        for (name, time) in &self.times {
+            println!("{name:8} {:7.1} s", time.as_secs_f64());
+        }
+        let total: Duration = self.times.iter().map(|(_, t)| *t).sum();
+        println!("{:8} {:7.1} s", "total", total.as_secs_f64());
+        for line in &self.count.skipped {
+            println!("SKIPPED: {line}");
+        }
+        for line in &self.count.restarted {
+            println!("STARTED TWICE: {line}");
+        }
+        for line in &self.count.failed {
+            println!("FAILED: {line}");
+        }
+        let Count { failed, skipped, restarted, .. } = &self.count;
+        match restarted.len() {
+            0 => {}
+            1 => println!("1 VM was started twice"),
+            n => println!("{n} VMs were started twice"),
+        }
+        let passed = self.count.passed();
+        println!("{passed} passed, {} failed, {} skipped", failed.len(), skipped.len());
+        if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// What has been counted: tests passed, and the others by name.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Count {
+    passed: u64,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+    /// Tests that libtest counts as passed but that said they were skipped.
+    returned: u64,
+    /// VMs that did not boot in their time and were started again.
+    restarted: Vec<String>,
+}
+
+impl Count {
+    fn passed(&self) -> u64 {
+        self.passed.saturating_sub(self.returned)
+    }
+
+    /// Counts the tests that a command runs.
+    pub(super) fn check_tests(&mut self, name: &str, cmd: &mut Command) {
+        let before = self.failed.len();
+        let done = self.watch(cmd);
+        // A test program that crashes leaves no result.
+        if done.as_ref().is_ok_and(|ok| *ok) || self.failed.len() == before {
+            self.check_only_failure(name, done);
+        }
+    }
+
+    /// Records something that is not run, and why.
+    pub(super) fn skip(&mut self, why: &str) {
+        self.skipped.push(why.to_owned());
+    }
+
+    /// Counts a command as one test.
+    pub(super) fn check(&mut self, name: &str, done: Result<bool>) {
+        if matches!(done, Ok(true)) {
+            self.passed += 1;
+        }
+        self.check_only_failure(name, done);
+    }
+
+    fn check_only_failure(&mut self, name: &str, done: Result<bool>) {
+        match done {
+            Ok(true) => {}
+            Ok(false) => self.failed.push(name.to_owned()),
+            Err(why) => self.failed.push(format!("{name}: {why}")),
+        }
+    }
+
+    /// Runs a command, passes its output on and counts what it says. Gives whether it ended well.
+    pub(super) fn watch(&mut self, cmd: &mut Command) -> Result<bool> {
+        let program = cmd.get_program().display().to_string();
+        let failed = |e: io::Error| Error::Failed(format!("{program}: {e}"));
+        let mut child = cmd
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let (lines, inbox) = channel();
+        let streams: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|s| Box::new(s) as Box<dyn Read + Send>),
+            child.stderr.take().map(|s| Box::new(s) as Box<dyn Read + Send>),
+        ];
+        for stream in streams.into_iter().flatten() {
+            let lines = lines.clone();
+            thread::spawn(move || forward(stream, &lines));
+        }
+        drop(lines);
+        for line in inbox {
+            let _ = writeln!(io::stdout(), "{line}");
+            self.line(line.trim());
+        }
+        let status = child.wait().map_err(|e| Error::Failed(e.to_string()))?;
+        Ok(status.success())
+    }
+
+    fn line(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            // "ok. 5 passed; 0 failed; 1 ignored; …"; the others are named on lines of their own.
+            self.passed += number_before(rest, " passed").unwrap_or(0);
+        } else if let Some(name) =
+            line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"))
+        {
+            self.failed.push(name.to_owned());
+        } else if let Some((name, why)) =
+            line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored"))
+        {
+            let why = why.trim_start_matches(", ");
+            let why = if why.is_empty() { "marked #[ignore]" } else { why };
+            self.skipped.push(format!("{name}: {why}"));
+        } else if let Some(skipped) = find_said("SKIPPED: ", line) {
+            // It returned early, which libtest counts as passed.
+            self.returned += 1;
+            self.skipped.push(skipped.to_owned());
+        } else if let Some(restarted) = find_said("STARTED TWICE: ", line) {
+            self.restarted.push(restarted.to_owned());
+        } else if let Some([passed, failed, skipped]) = totals(line) {
+            self.passed += passed;
+            let times = |n: u64, what: &str| {
+                (0..n).map(|_| format!("(see above: {line}) {what}")).collect::<Vec<_>>()
+            };
+            self.failed.extend(times(failed, "failed"));
+            self.skipped.extend(times(skipped, "skipped"));
+        }
+    }
+}
+
+/// What follows a marker. A test may say it in the middle of the line that libtest has begun for it.
+fn find_said<'a>(marker: &str, line: &'a str) -> Option<&'a str> {
+    line.split_once(marker).map(|(_, rest)| rest)
+}
+
+/// "3 passed, 0 failed, 1 skipped", alone on its line.
+fn totals(line: &str) -> Option<[u64; 3]> {
+    let mut parts = line.split(", ");
+    let mut part = |what: &str| parts.next()?.strip_suffix(what)?.parse().ok();
+    let all = [part(" passed")?, part(" failed")?, part(" skipped")?];
+    parts.next().is_none().then_some(all)
+}
+
+fn number_before(text: &str, what: &str) -> Option<u64> {
+    let (before, _) = text.split_once(what)?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
+fn forward(stream: impl Read, lines: &Sender<String>) {
+    let mut stream = BufReader::new(stream);
+    let mut line = Vec::new();
+    while let Ok(1..) = stream.read_until(b'\n', &mut line) {
+        let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
+        if lines.send(text).is_err() {
+            break;
+        }
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(lines: &[&str]) -> Count {
+        let mut count = Count::default();
+        for line in lines {
+            count.line(line);
+        }
+        count
+    }
+
+    #[test]
+    fn results_of_all_test_programs_add_up() {
+        let count = counted(&[
+            "test wire::bth ... ok",
+            "test wire::reth ... FAILED",
+            "test slow ... ignored, takes an hour",
+            "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out",
+            "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ]);
+        assert_eq!(count.passed, 8);
+        assert_eq!(count.failed, ["wire::reth"]);
+        assert_eq!(count.skipped, ["slow: takes an hour"]);
+    }
+
+    #[test]
+    fn a_test_that_says_it_was_skipped_has_not_passed() {
+        let count = counted(&[
+            "test vm::boots ... SKIPPED: vm::boots: no QEMU",
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ]);
+        assert_eq!((count.passed(), count.skipped), (1, vec!["vm::boots: no QEMU".to_owned()]));
+    }
+
+    #[test]
+    fn a_vm_that_was_started_twice_is_counted() {
+        let count = counted(&["test vm::boots ... STARTED TWICE: vm1 did not boot in 180 s", "ok"]);
+        assert_eq!(count.restarted, ["vm1 did not boot in 180 s"]);
+    }
+
+    #[test]
+    fn a_program_that_counts_for_itself_is_believed() {
+        let count = counted(&["12 passed, 1 failed, 2 skipped", "0 passed, maybe"]);
+        assert_eq!((count.passed, count.failed.len(), count.skipped.len()), (12, 1, 2));
+    }
+}
