@@ -660,13 +660,15 @@ mod tests {
 
     #[test]
     fn every_length_at_every_alignment_is_copied_and_nothing_beside_it() {
-        let source: Vec<u8> = (1..=255).cycle().take(600).collect();
-        for len in (0..200).chain([255, 256, 257, 400]) {
+        let mut source: Vec<u8> = (1..=255).cycle().take(600).collect();
+        // Miri runs each step for itself.
+        let sparse = if cfg!(miri) { 29 } else { 1 };
+        for len in (0..200).chain([255, 256, 257, 400]).step_by(sparse) {
             for (a, b) in (0..33).map(|n| (n, n * 7 % 33)) {
                 for copy in [store as Copy, load, by_words::store, by_words::load] {
                     let mut out = [0; 600];
                     // SAFETY: both ranges lie inside their arrays, which nobody else uses.
-                    unsafe { copy(source[a..].as_ptr(), out[b..].as_mut_ptr(), len) }.unwrap();
+                    unsafe { copy(source[a..].as_mut_ptr(), out[b..].as_mut_ptr(), len) }.unwrap();
                     assert_eq!(out[b..b + len], source[a..a + len], "{len} from {a} to {b}");
                     let beside = out[..b].iter().chain(&out[b + len..]);
                     assert!(beside.copied().all(|byte| byte == 0), "{len} from {a} to {b}");
@@ -677,6 +679,7 @@ mod tests {
 
     /// A thread polls the last byte, as programs do, and then checks all the others.
     #[test]
+    #[cfg_attr(miri, ignore = "Rust's memory model has no rule for accesses of two sizes")]
     fn who_sees_the_last_byte_sees_all_before_it() {
         const ROUNDS: u8 = 120;
         for (offset, len) in [(0, 4096), (0, 1024), (8, 1000), (3, 1021), (1, 100), (5, 9)] {
@@ -727,7 +730,7 @@ mod tests {
             assert_eq!(compare_swap(&raw mut word, 4, 9), Ok(5), "no match, no swap");
             assert_eq!(compare_swap(&raw mut word, 5, u64::MAX), Ok(5));
             assert_eq!(fetch_add(&raw mut word, 3), Ok(u64::MAX));
-            assert_eq!(load_word(&raw const word), Ok(2));
+            assert_eq!(load_word(&raw mut word), Ok(2));
             store_word(&raw mut word, 1 << 63).unwrap();
         }
         assert_eq!(word, 1 << 63);

@@ -131,7 +131,7 @@ fn serve(doorbells: &Doorbells, qp: &QpHandle) -> usize {
     served
 }
 
-/// Fails if the doorbell is answered after the ring has been emptied.
+/// Fails if the doorbell is answered by a store, which does not read what a poster wrote.
 #[test]
 fn what_is_posted_while_the_engine_answers_rings_again() {
     explore(|| {
@@ -270,7 +270,7 @@ fn of_two_completions_at_once_one_tells() {
     });
 }
 
-/// Would fail if a poll gives the place back by a load and a store: then it is not there for the next.
+/// Fails if a poll gives the place back by a load and a store: then it is not there for the next.
 #[test]
 fn each_completion_is_polled_once_and_leaves_a_place() {
     explore(|| {
@@ -287,7 +287,7 @@ fn each_completion_is_polled_once_and_leaves_a_place() {
     });
 }
 
-/// Would fail if `Bounded::resize` sets the places by a load and a store.
+/// Fails if `Bounded::resize` sets the places by a load and a store.
 #[test]
 fn a_completion_queue_never_holds_more_than_its_size_while_that_changes() {
     explore(|| {
@@ -304,7 +304,7 @@ fn a_completion_queue_never_holds_more_than_its_size_while_that_changes() {
     });
 }
 
-/// Would fail if `Bounded::push` looks for a place and counts it in two steps.
+/// Fails if `Bounded::push` looks for a place and counts it in two steps.
 #[test]
 fn of_two_receives_for_one_place_one_is_posted() {
     explore(|| {
@@ -320,7 +320,7 @@ fn of_two_receives_for_one_place_one_is_posted() {
     });
 }
 
-/// Would fail if a receive that is taken gives its place back by a load and a store.
+/// Fails if a receive that is taken gives its place back by a load and a store.
 #[test]
 fn each_receive_of_a_shared_queue_is_taken_once_while_others_are_posted() {
     explore(|| {
