@@ -39,6 +39,8 @@ pub(super) fn stages(all: &mut Run) {
         ] {
             let mut cmd = cargo("asan");
             cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address --cfg sanitized");
+            // A test asks for more memory than there is, to see it refused.
+            cmd.env("ASAN_OPTIONS", "allocator_may_return_null=1");
             // Naming the target keeps build scripts and procedural macros out of it.
             cmd.args(["test", "--target", HOST]).args(what);
             count.check_tests("AddressSanitizer", &mut cmd);
@@ -53,7 +55,7 @@ pub(super) fn stages(all: &mut Run) {
         }
         let mut cmd = cargo("tsan");
         cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=thread --cfg sanitized");
-        // A test asks for more memory than there is, to see it refused.
+        // As above.
         cmd.env("TSAN_OPTIONS", "allocator_may_return_null=1");
         cmd.args(["test", "-Zbuild-std", "--target", HOST]);
         cmd.args(["--package", "rxe-core", "--package", "rxe-verbs", "--lib"]);
