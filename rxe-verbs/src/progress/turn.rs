@@ -197,9 +197,14 @@ impl Core {
     /// shows no more input.
     pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
         let mut time = None;
+        let mut source = None;
         let Self { engine, backend, events, unsent, local, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
-            *local = engine.config().gids.contains(&frame.net.src.into());
+            // The frames of a batch mostly come from one address.
+            if source != Some(frame.net.src) {
+                source = Some(frame.net.src);
+                *local = engine.config().gids.contains(&frame.net.src.into());
+            }
             unsent.note_packet(*local);
             engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);

@@ -72,20 +72,25 @@ fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
     .unwrap()
 }
 
-/// A QP in the error state: what is posted to it completes, as flushed, when the engine sees it.
-fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
-    let qpn = Qpn::new(qpn).unwrap();
-    let cq = Arc::new(CompletionQueue::new(16, None));
-    let init = QpInit {
-        service: QpType::Rc,
+/// What a QP of the tests is made from: all its requests complete on `cq`.
+fn qp_init(service: QpType, cq: &Arc<CompletionQueue>) -> QpInit {
+    QpInit {
+        service,
         pd: PdId(1),
-        send_cq: Arc::clone(&cq),
-        recv_cq: Arc::clone(&cq),
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
         cap: QpCap::default(),
         srq: None,
         xrcd: None,
         sq_sig_all: true,
-    };
+    }
+}
+
+/// A QP in the error state: what is posted to it completes, as flushed, when the engine sees it.
+fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
+    let qpn = Qpn::new(qpn).unwrap();
+    let cq = Arc::new(CompletionQueue::new(16, None));
+    let init = qp_init(QpType::Rc, &cq);
     let error = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
     let handle = shard
         .with(|core| {
@@ -184,16 +189,7 @@ fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
     let batches = Arc::new(AtomicU64::new(0));
     let shard = counting_shard(Arc::clone(&batches));
     let cq = Arc::new(CompletionQueue::new(16, None));
-    let init = QpInit {
-        service: QpType::Uc,
-        pd: PdId(1),
-        send_cq: Arc::clone(&cq),
-        recv_cq: Arc::clone(&cq),
-        cap: QpCap::default(),
-        srq: None,
-        xrcd: None,
-        sq_sig_all: true,
-    };
+    let init = qp_init(QpType::Uc, &cq);
     let qp = shard
         .with(|core| {
             let qp = core.engine.create_qp(Qpn::new(17).unwrap(), init).unwrap();
