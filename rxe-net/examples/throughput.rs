@@ -79,8 +79,7 @@ fn report(what: &str, bytes: u64, time: Duration) {
 /// Waits for any of the backend's descriptors. Returns whether one became ready.
 fn wait(backend: &dyn Backend, what: PollFlags, limit: Duration) -> Result<bool, Box<dyn Error>> {
     let mut fds = Vec::new();
-    backend.for_each_fd(&mut |fd| fds.push(fd.try_clone_to_owned()));
-    let fds = fds.into_iter().collect::<Result<Vec<_>, _>>()?;
+    backend.for_each_fd(&mut |fd| fds.push(fd.clone()));
     let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, what)).collect();
     Ok(poll(&mut polls, Some(&Timespec::try_from(limit)?))? > 0)
 }

@@ -3,12 +3,10 @@
 //! Invariants: nothing here blocks. A packet that the network can not take is lost and counted, as
 //! on a wire; that is no error. An error means that this backend can not be used any more.
 
-use std::os::fd::BorrowedFd;
-
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use crate::counters::Counters;
-use crate::{NetError, Sharing};
+use crate::{NetError, SharedFd, Sharing};
 
 /// Moves frames between an engine and a network. A backend must implement the first five methods;
 /// `watch` and `sharing` are for those that can do more.
@@ -40,7 +38,9 @@ pub trait Backend: Send {
     /// do or when a [`SendStatus::Congested`] send may continue, and writable when a
     /// [`SendStatus::Blocked`] send may continue. Descriptors are level-triggered, and their set never
     /// changes.
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>));
+    ///
+    /// A thread that sleeps on a descriptor keeps a clone of it.
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd));
 
     /// What has happened so far.
     fn counters(&self) -> Counters;
@@ -75,7 +75,7 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).send(batch)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         (**self).for_each_fd(f);
     }
 

@@ -121,6 +121,8 @@ pub enum NetError {
         /// The system's error.
         source: io::Error,
     },
+    /// The program has closed descriptors of the device.
+    DescriptorsClosed,
     /// Another system call failed.
     Os {
         /// What was tried, as in "open a socket".
@@ -148,7 +150,12 @@ pub enum PortOwner {
 impl NetError {
     /// Wraps the error of a system call, `what` as in "open a socket".
     pub(crate) fn os(what: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Os { what, source: source.into() }
+        let source = source.into();
+        match source.raw_os_error() {
+            // Nothing here uses a descriptor that it has closed, or one of another kind.
+            Some(libc::EBADF | libc::ENOTSOCK) => Self::DescriptorsClosed,
+            _ => Self::Os { what, source },
+        }
     }
 }
 
@@ -254,6 +261,11 @@ impl fmt::Display for NetError {
                 f,
                 "can not join group {group}: {source} (see `ip link` whether the interface is up, \
                  and `ip maddress` for the groups that it is in)"
+            ),
+            Self::DescriptorsClosed => f.write_str(
+                "the program has closed descriptors of the device, which are open files of the \
+                 same process (close_range(), closefrom() or a loop over all numbers, as daemons do \
+                 it): open the device after that, and close only what the program has opened",
             ),
             Self::Os { what, source } => write!(f, "can not {what}: {source}"),
         }

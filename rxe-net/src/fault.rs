@@ -1,7 +1,6 @@
 //! A wrapper that injects the faults of a [`Fabric`] into any backend: packets are lost,
 //! duplicated, reordered, damaged and delayed, in either direction, as a seed decides.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rxe_core::types::Time;
@@ -11,7 +10,7 @@ use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
 use crate::fabric::{Fabric, FabricCounters, Faults};
-use crate::{NetError, Sharing};
+use crate::{NetError, SharedFd, Sharing};
 
 /// A backend with faults on its way in and out.
 ///
@@ -141,9 +140,9 @@ impl<B: Backend> Backend for Fault<B> {
         Ok(SendStatus::Done)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         self.inner.for_each_fd(f);
-        f(self.timer.as_fd());
+        f(self.timer.shared());
     }
 
     fn counters(&self) -> Counters {

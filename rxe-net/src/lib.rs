@@ -53,9 +53,12 @@ pub use pcap::{
 };
 pub use sharing::Sharing;
 pub use shm::Shm;
+pub use sys::epoll::Epoll;
 pub use sys::event_fd::EventFd;
 pub use sys::exit::at_exit;
+pub use sys::program_epoll::ProgramEpoll;
 pub use sys::secure::has_gained_rights;
+pub use sys::shared_fd::SharedFd;
 pub use sys::thread::spawn_thread;
 pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;

@@ -19,7 +19,7 @@ mod tests;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
@@ -34,12 +34,13 @@ use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
+use crate::sys::checked_fd::CheckedFd;
 use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
 use crate::udp_socket::{UdpSocket, send_to_groups};
-use crate::{Joiner, Membership, NetError, Sharing};
+use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
 
 /// What a [`PacketBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -99,7 +100,6 @@ impl PacketBackend {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
-        let forwarding = groups.forwarding()?;
         let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
         endpoints.iter().try_for_each(|endpoint| keep_port(endpoint, &device))?;
         let block = groups.block();
@@ -125,8 +125,8 @@ impl PacketBackend {
             links,
             raw: RawSockets::open(device.index)?,
             paths: Paths::default(),
+            sockets: Sockets::new(Vec::new(), endpoints, &groups, device.index, config.buffer)?,
             groups,
-            sockets: Sockets::new(Vec::new(), endpoints, forwarding, device.index, config.buffer)?,
             device,
             config: config.clone(),
             addresses,
@@ -151,7 +151,7 @@ impl PacketBackend {
         let link = &mut self.links[index];
         let mut packets = 0;
         loop {
-            let (got, more) = match self.arena.recv(link.as_fd()) {
+            let (got, more) = match self.arena.recv(link.intact()?) {
                 Ok(found) => found,
                 // The interface went down, or a frame came that can not be described.
                 Err(e) if Loss::of(&e).is_some() => {
@@ -220,12 +220,12 @@ impl PacketBackend {
                     .zip(&headers)
                     .map(|(burst, h)| outgoing(link.destination(&burst.net), h, batch.bytes(burst)))
                     .collect();
-                sendmmsg(link.as_fd(), &out).map(Sent::Runs)
+                sendmmsg(link.intact()?, &out).map(Sent::Runs)
             }
             _ => {
                 let (fd, destination) = match path {
-                    Some((link, _)) => (link.as_fd(), link.destination(&first.net)),
-                    None => (self.raw.of(dst), RawAddr::inet(dst, 0, scope)),
+                    Some((link, _)) => (link.intact()?, link.destination(&first.net)),
+                    None => (self.raw.of(dst)?, RawAddr::inet(dst, 0, scope)),
                 };
                 let singles: SmallVec<[_; 4]> = batch
                     .bytes(first)
@@ -327,9 +327,9 @@ impl Backend for PacketBackend {
         Ok(SendStatus::Done)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         for link in &self.links {
-            f(link.as_fd());
+            f(link.shared());
         }
         self.sockets.for_each_fd(f);
     }
@@ -380,6 +380,10 @@ impl Sharing for PacketBackend {
         Some(self.groups.port_groups())
     }
 
+    fn epoll(&self) -> Option<Epoll> {
+        Some(self.sockets.epoll().clone())
+    }
+
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { groups, device, sockets, .. } = self;
         let mut result = Ok(());
@@ -416,9 +420,9 @@ fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
 
 /// Sockets that take whole IP packets and let the kernel find their way. raw(7).
 struct RawSockets {
-    v4: OwnedFd,
+    v4: CheckedFd,
     /// Absent where the system has no IPv6.
-    v6: Option<OwnedFd>,
+    v6: Option<CheckedFd>,
 }
 
 impl RawSockets {
@@ -429,19 +433,21 @@ impl RawSockets {
             let raw = Protocol::from_raw(rustix::net::RawProtocol::new(255).expect("not zero"));
             let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))?;
             send_to_groups(fd.as_fd(), any, interface)?;
-            io::Result::Ok(fd)
+            io::Result::Ok(CheckedFd::internal(fd))
         };
         let v4 = open(AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into())
             .map_err(|e| link::privilege(e, "open a raw IP socket"))?;
         Ok(Self { v4, v6: open(AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()).ok() })
     }
 
-    fn of(&self, dst: IpAddr) -> BorrowedFd<'_> {
-        match &self.v6 {
-            Some(v6) if dst.is_ipv6() => v6.as_fd(),
+    fn of(&self, dst: IpAddr) -> Result<BorrowedFd<'_>, NetError> {
+        let fd = match &self.v6 {
+            Some(v6) if dst.is_ipv6() => v6,
             // IPv6 to the IPv4 socket is refused and counted.
-            _ => self.v4.as_fd(),
-        }
+            _ => &self.v4,
+        };
+        fd.ensure()?;
+        Ok(fd.as_fd())
     }
 }
 

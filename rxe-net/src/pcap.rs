@@ -20,10 +20,9 @@ mod tests;
 mod write;
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +40,8 @@ pub use write::{Direction, PacketBlock, PcapWriter};
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::blocking::may_block;
 use crate::counters::Counters;
-use crate::{NetError, Sharing};
+use crate::sys::checked_fd::CheckedFd;
+use crate::{NetError, SharedFd, Sharing};
 
 /// The file of a capture and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,26 +102,30 @@ fn create(path: &Path) -> io::Result<Overwrite> {
     if found.is_file() && found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("belongs to another user: name another file"));
     }
-    Ok(Overwrite { file, has_content: found.is_file() && found.len() > 0 })
+    let has_content = found.is_file() && found.len() > 0;
+    Ok(Overwrite { file: CheckedFd::internal(file.into()), has_content })
 }
 
 /// A file whose content stays until something is written.
 struct Overwrite {
-    file: File,
+    file: CheckedFd,
     has_content: bool,
 }
 
 impl Write for Overwrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.file.is_intact() {
+            return Err(io::Error::other(NetError::DescriptorsClosed));
+        }
         if self.has_content {
-            self.file.set_len(0)?;
+            rustix::fs::ftruncate(&self.file, 0)?;
             self.has_content = false;
         }
-        self.file.write(bytes)
+        Ok(rustix::io::write(&self.file, bytes)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        Ok(())
     }
 }
 
@@ -276,7 +280,7 @@ impl<B: Backend> Backend for Pcap<B> {
         result
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         self.inner.for_each_fd(f);
     }
 

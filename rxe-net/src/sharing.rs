@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{Joiner, Membership, NetError, PortGroups};
+use crate::{Epoll, Joiner, Membership, NetError, PortGroups};
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
 /// services), other hosts (multicast groups), and the interface, whose addresses come and go.
@@ -15,6 +15,12 @@ pub trait Sharing {
     /// The backend's QPN blocks and addresses, as shared with other processes; `None` if every
     /// packet to its addresses reaches it.
     fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        None
+    }
+
+    /// The one of the backend's descriptors that watches what comes and goes; `None` if it has no
+    /// such. A wrapper may have it watch more.
+    fn epoll(&self) -> Option<Epoll> {
         None
     }
 

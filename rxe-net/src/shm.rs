@@ -26,24 +26,20 @@ mod watched;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rxe_core::wire::{Frame, TxBatch, qpn_block};
 use smallvec::SmallVec;
 
 use self::link::{Incoming, Outgoing, Pushed};
 use self::ring::{Broken, MAX_RECORD};
-use self::watched::{Watched, watch};
+use self::watched::Watched;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
 use crate::lease::{PortGroups, message};
-use crate::sys::checked_fd::CheckedFd;
 use crate::sys::unix::{Rights, UnixSocket};
-use crate::{EventFd, Joiner, Membership, NetError, Sharing, TimerFd};
+use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing, TimerFd};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
@@ -56,8 +52,6 @@ pub struct Shm<B> {
     addresses: Vec<IpAddr>,
     /// Those that have connected and offered nothing yet, the oldest first.
     callers: Vec<(IpAddr, Watched<UnixSocket>)>,
-    /// Given up for a moment when there are no other descriptors left.
-    spare: Option<CheckedFd>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
     /// Whose rings have got something in this call of `send`.
@@ -67,16 +61,20 @@ pub struct Shm<B> {
     own_bytes: usize,
     /// [`RECEIVER_TIMEOUT`].
     receiver_timeout: Duration,
-    /// Readable when a send that found a full ring is to be tried again.
-    retry: TimerFd,
-    retry_set: bool,
-    /// Readable while there is something to receive that the sender has not signalled.
-    own_wake: EventFd,
+    /// Readable while there is something to receive that the sender has not signalled, and when a
+    /// send that found a full ring is to be tried again. Made for the first ring, or the first
+    /// packet to the device itself.
+    alarm: Option<Watched<TimerFd>>,
     own_signalled: bool,
-    /// Watches the wake-ups, `retry` and `control`.
-    epoll: Arc<CheckedFd>,
-    /// Watches listeners and connections.
-    control: Arc<CheckedFd>,
+    retry_set: bool,
+    /// Watches the wake-ups, `alarm`, listeners and connections; and, if it is the inner backend's,
+    /// what that has.
+    epoll: Epoll,
+    /// It is not the inner backend's.
+    own_epoll: bool,
+    /// Some listeners are missing because there were no descriptors left. They are made after so
+    /// many looks.
+    deaf: u32,
     /// Somebody sleeps on the descriptors.
     watching: bool,
     /// Calls of `receive` since a ring had something, and since the wire was last looked at.
@@ -127,6 +125,12 @@ const WIRE_INTERVAL: u32 = 4;
 /// In one of so many calls of `receive` it looks for offers and for what is gone; while there is
 /// something to receive, more seldom.
 const LOOK_INTERVAL: u32 = 8;
+/// What the epoll descriptor says of wake-ups and of the alarm.
+const WAKE: u64 = 1;
+/// What it says of listeners and connections.
+const CONTROL: u64 = 2;
+/// Looks without a listener that there were no descriptors for.
+const DEAF: u32 = 4096;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
 const CALLERS: usize = 256;
 
@@ -137,11 +141,9 @@ impl<B: Backend + Sharing> Shm<B> {
     /// # Errors
     /// The system has no descriptors or no memory left.
     pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
-        let os = |e: io::Error| NetError::os("set up shared memory", e);
-        let create = || match epoll::create(CreateFlags::CLOEXEC) {
-            Ok(fd) => Ok(Arc::new(CheckedFd::internal(fd))),
-            Err(e) => Err(os(e.into())),
-        };
+        let inners = Sharing::epoll(&inner);
+        let own_epoll = inners.is_none();
+        let epoll = inners.map_or_else(Epoll::new, Ok)?;
         let capabilities = inner.capabilities().clone();
         let mut shm = Self {
             capabilities,
@@ -150,19 +152,18 @@ impl<B: Backend + Sharing> Shm<B> {
             addresses: Vec::new(),
             listeners: Vec::new(),
             callers: Vec::new(),
-            spare: None,
             incoming: Vec::new(),
             routes: HashMap::new(),
             touched: SmallVec::new(),
             own: VecDeque::new(),
             own_bytes: 0,
             receiver_timeout: RECEIVER_TIMEOUT,
-            retry: TimerFd::new()?,
-            retry_set: false,
-            own_wake: EventFd::new()?,
+            alarm: None,
             own_signalled: false,
-            epoll: create()?,
-            control: create()?,
+            retry_set: false,
+            epoll,
+            own_epoll,
+            deaf: 0,
             watching: false,
             since_ring: BUSY_CALLS,
             since_wire: 0,
@@ -170,10 +171,6 @@ impl<B: Backend + Sharing> Shm<B> {
             turn: 0,
             buf: vec![0; MAX_RECORD].try_into().map_err(|_| NetError::TooManyFiles)?,
         };
-        shm.spare = spare(&shm.epoll);
-        watch(&shm.epoll, &shm.control).map_err(os)?;
-        watch(&shm.epoll, &shm.own_wake).map_err(os)?;
-        watch(&shm.epoll, &shm.retry).map_err(os)?;
         shm.addresses = addresses.to_vec();
         shm.listen();
         Ok(shm)
@@ -201,7 +198,7 @@ impl<B: Backend + Sharing> Shm<B> {
             let Some(path) = groups.memory(address, block) else { continue };
             // Who had the block before may still be about to go. Then others use the wire.
             if let Ok(socket) = UnixSocket::listen(&path, Rights::Accepted)
-                && let Ok(socket) = Watched::new(socket, &self.control)
+                && let Ok(socket) = Watched::new(socket, &self.epoll, CONTROL)
             {
                 self.listeners.push(((address, block), socket));
             }
@@ -236,22 +233,40 @@ impl<B: Backend + Sharing> Shm<B> {
         self.routes.entry(to).or_insert(Route::Wire(LOOK_AGAIN))
     }
 
-    fn find(&self, (address, block): Destination) -> Route {
+    fn find(&mut self, (address, block): Destination) -> Route {
         // A packet to QP1 is for any process that reads it, and one to a group for all members.
         if block == 0 || address.is_multicast() {
             return Route::Wire(LOOK_AGAIN);
         }
         if self.is_own((address, block)) {
-            return Route::Own;
+            return if self.has_alarm() { Route::Own } else { Route::Wire(LOOK_AGAIN) };
         }
         let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
         match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
-            Ok(Some(link)) => match Watched::new(link, &self.control) {
+            Ok(Some(link)) if self.has_alarm() => match Watched::new(link, &self.epoll, CONTROL) {
                 Ok(link) => Route::Ring(Box::new(link)),
                 Err(_) => Route::Wire(LOOK_AGAIN),
             },
             _ => Route::Wire(LOOK_AGAIN),
         }
+    }
+
+    /// Sees to it that there is an alarm. Without one, nothing goes through memory.
+    fn has_alarm(&mut self) -> bool {
+        if self.alarm.is_none() {
+            let watched = TimerFd::new().and_then(|timer| Watched::new(timer, &self.epoll, WAKE));
+            self.alarm = watched.ok();
+        }
+        self.alarm.is_some()
+    }
+
+    fn set_alarm(&self) {
+        let Some(alarm) = &self.alarm else { return };
+        alarm.set_after(match (self.own_signalled, self.retry_set) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => Some(RETRY),
+            (false, false) => None,
+        });
     }
 
     /// Sends the first pending burst if it stays on this host.
@@ -349,9 +364,13 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Takes offers, and forgets who is gone.
     fn look_around(&mut self) {
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut event = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
-        if epoll::wait(&self.control, &mut event[..], Some(&at_once)).is_ok_and(|n| n == 0) {
+        if self.deaf > 0 {
+            self.deaf -= 1;
+            if self.deaf == 0 {
+                self.listen();
+            }
+        }
+        if !self.epoll.has(CONTROL) {
             return;
         }
         self.take_callers();
@@ -359,7 +378,9 @@ impl<B: Backend + Sharing> Shm<B> {
             match Incoming::accept(&line) {
                 Ok(None) => self.callers.push((address, line)),
                 Ok(Some((ring, wake))) => {
-                    if let Ok(wake) = Watched::new(wake, &self.epoll) {
+                    if self.has_alarm()
+                        && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
+                    {
                         self.incoming.push(Incoming::new(ring, wake, line, address));
                         self.since_ring = 0;
                     }
@@ -377,30 +398,29 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Lets those in who have connected and are of this user.
     fn take_callers(&mut self) {
-        if self.spare.is_none() {
-            self.spare = spare(&self.epoll);
-        }
-        for ((address, _), listener) in &self.listeners {
+        let Self { listeners, callers, epoll, deaf, .. } = self;
+        listeners.retain(|((address, _), listener)| {
             // Others than this user may connect as fast as they are turned away: not for ever.
             for _ in 0..CALLERS {
                 match listener.accept() {
                     Ok(caller) => {
-                        if let Ok(caller) = Watched::new(caller, &self.control) {
-                            self.callers.push((*address, caller));
+                        if let Ok(caller) = Watched::new(caller, epoll, CONTROL) {
+                            callers.push((*address, caller));
                         }
                     }
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                     // If the connection were not accepted, the caller would wait for ever and the
-                    // listener would stay readable. The connection is closed, so the caller uses the
+                    // listener would stay readable. The listener is closed, so its callers use the
                     // network.
-                    Err(e) if is_out_of_files(&e) && self.spare.take().is_some() => {
-                        drop(listener.accept());
-                        self.spare = spare(&self.epoll);
+                    Err(e) if is_out_of_files(&e) => {
+                        *deaf = DEAF;
+                        return false;
                     }
                     Err(_) => break,
                 }
             }
-        }
+            true
+        });
         let surplus = self.callers.len().saturating_sub(CALLERS);
         self.callers.drain(..surplus);
     }
@@ -416,11 +436,7 @@ impl<B: Backend + Sharing> Shm<B> {
         }
         if unsignalled != self.own_signalled {
             self.own_signalled = unsignalled;
-            if unsignalled {
-                self.own_wake.set();
-            } else {
-                self.own_wake.clear();
-            }
+            self.set_alarm();
         }
     }
 
@@ -428,9 +444,9 @@ impl<B: Backend + Sharing> Shm<B> {
     fn set_retry(&mut self, on: bool) {
         // Once it has expired it is readable until it is set anew.
         if on || self.retry_set {
-            self.retry.set_after(on.then_some(RETRY));
+            self.retry_set = on;
+            self.set_alarm();
         }
-        self.retry_set = on;
     }
 }
 
@@ -438,11 +454,6 @@ impl<B: Backend + Sharing> Shm<B> {
 fn is_gone(line: &UnixSocket) -> bool {
     // Whatever else is said is not according to the rules.
     !matches!(line.receive(&mut [0; 1]), Ok(None))
-}
-
-/// A descriptor to give up.
-fn spare(any: &CheckedFd) -> Option<CheckedFd> {
-    rustix::io::fcntl_dupfd_cloexec(any, 0).ok().map(CheckedFd::new)
 }
 
 /// Whether this process or the system has no descriptors left.
@@ -511,9 +522,11 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         Ok(status)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         self.inner.for_each_fd(f);
-        f(self.epoll.as_fd());
+        if self.own_epoll {
+            f(self.epoll.shared());
+        }
     }
 
     fn counters(&self) -> Counters {
@@ -556,6 +569,10 @@ impl<B: Backend + Sharing> Sharing for Shm<B> {
         let result = self.inner.set_addresses(addresses);
         self.listen();
         result
+    }
+
+    fn epoll(&self) -> Option<Epoll> {
+        Some(self.epoll.clone())
     }
 
     fn take_up(&mut self) -> Result<(), NetError> {

@@ -58,7 +58,7 @@ pub(crate) fn wait_readable(backend: &impl Backend) {
 
 fn wait(backend: &impl Backend, what: PollFlags) {
     let mut fds = Vec::new();
-    backend.for_each_fd(&mut |fd| fds.push(fd.try_clone_to_owned().unwrap()));
+    backend.for_each_fd(&mut |fd| fds.push(fd.clone()));
     let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, what)).collect();
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     assert!(poll(&mut polls, Some(&limit)).unwrap() > 0, "nothing happened in 10 s");

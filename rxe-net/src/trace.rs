@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rxe_core::wire::{Frame, IpId, NetHeader, Packet, TxBatch};
 
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
-use crate::{NetError, Sharing};
+use crate::{NetError, SharedFd, Sharing};
 
 /// A backend that writes one line for each packet:
 ///
@@ -64,7 +63,7 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
         result
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         self.inner.for_each_fd(f);
     }
 

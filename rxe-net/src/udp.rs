@@ -18,7 +18,6 @@ mod tests;
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, UDP_PORT};
@@ -33,7 +32,7 @@ use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::udp_socket::UdpSocket;
-use crate::{Joiner, Membership, NetError, Sharing};
+use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
 
 /// The configuration of a [`UdpBackend`].
 #[derive(Clone, Debug)]
@@ -99,7 +98,6 @@ impl UdpBackend {
         }
         let device = NetDev::lookup(netdev)?;
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
-        let forwarding = groups.forwarding()?;
         let sockets: Vec<_> = endpoints.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);
         let capabilities = Capabilities {
@@ -117,14 +115,8 @@ impl UdpBackend {
             qpn_block: Some(groups.block()),
         };
         Ok(Self {
+            sockets: Sockets::new(sockets, endpoints, &groups, device.index, config.recv_buffer)?,
             groups,
-            sockets: Sockets::new(
-                sockets,
-                endpoints,
-                forwarding,
-                device.index,
-                config.recv_buffer,
-            )?,
             config: config.clone(),
             device,
             apart: Apart::default(),
@@ -190,7 +182,7 @@ impl UdpBackend {
                     parts: [body, icrc, &[]],
                 })
                 .collect();
-            match sendmmsg(socket.as_fd(), &out) {
+            match sendmmsg(socket.intact()?, &out) {
                 Ok(n) => {
                     sent += n;
                     let bytes = singles[..n].iter().map(|(body, icrc)| body.len() + icrc.len());
@@ -262,7 +254,7 @@ impl Backend for UdpBackend {
                     parts: [batch.bytes(burst), &[], &[]],
                 });
             }
-            match sendmmsg(socket.as_fd(), &out) {
+            match sendmmsg(socket.intact()?, &out) {
                 Ok(n) => {
                     for burst in &batch.pending()[..n] {
                         self.counters.tx_packets += packets(burst) as u64;
@@ -288,7 +280,7 @@ impl Backend for UdpBackend {
         Ok(SendStatus::Done)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         self.sockets.for_each_fd(f);
     }
 
@@ -337,6 +329,10 @@ impl Sharing for UdpBackend {
 
     fn port_groups(&self) -> Option<Arc<PortGroups>> {
         Some(self.groups.port_groups())
+    }
+
+    fn epoll(&self) -> Option<Epoll> {
+        Some(self.sockets.epoll().clone())
     }
 
     fn take_up(&mut self) -> Result<(), NetError> {

@@ -5,16 +5,14 @@ use std::ffi::c_int;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::{self, Control};
-use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
-use crate::{NetError, port_owner};
+use crate::{NetError, SharedFd, port_owner};
 
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
@@ -29,7 +27,7 @@ const DEFAULT_TTL: u8 = 64;
 /// [`NetHeader::outgoing`] says. A connected socket would count IDs up.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
-    fd: Arc<ForkGuarded>,
+    fd: SharedFd,
     address: IpAddr,
     scope: u32,
     /// The system can segment bursts.
@@ -65,7 +63,7 @@ impl UdpSocket {
     }
 
     /// Uses a socket that [`UdpSocket::make`] made, perhaps in another process.
-    pub(crate) fn adopt(fd: Arc<ForkGuarded>, address: IpAddr, scope: u32) -> Self {
+    pub(crate) fn adopt(fd: SharedFd, address: IpAddr, scope: u32) -> Self {
         // This call fails if the system does not know UDP_SEGMENT.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
         Self { fd, address, scope, segments, recv_buffer: 0 }
@@ -96,7 +94,7 @@ impl UdpSocket {
             .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
             .map_err(|source| NetError::Join { group, source })?;
         Ok(Self {
-            fd: Arc::new(ForkGuarded::new(fd)),
+            fd: SharedFd::guarded(fd),
             address: group,
             scope,
             segments: false,
@@ -161,6 +159,16 @@ impl UdpSocket {
         let drop_all = [libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }];
         attach_filter(self.as_fd(), &drop_all)
             .map_err(|e| NetError::os("attach a filter to a UDP socket", e))
+    }
+
+    /// The descriptor, if it still is one of ours.
+    pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
+        self.fd.ensure()?;
+        Ok(self.fd.as_fd())
+    }
+
+    pub(crate) fn shared(&self) -> &SharedFd {
+        &self.fd
     }
 
     /// The address or the group it is bound to.

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 use std::{mem, ptr};
 
-use rxe_verbs::{Error, VerbsError};
+use rxe_verbs::{Error, NetError, VerbsError};
 
 use crate::explain;
 
@@ -54,6 +54,12 @@ impl From<Error> for Failure {
         let again = matches!(&e, Error::Verbs(VerbsError::QueueFull { queue, .. })
             if !explain::fills(queue));
         Self { errno, text: (!again).then(|| e.to_string()) }
+    }
+}
+
+impl From<NetError> for Failure {
+    fn from(e: NetError) -> Self {
+        Error::Net(e).into()
     }
 }
 

@@ -53,7 +53,7 @@ impl CompletionChannel {
         }
         let deadline = timeout.map_or(Time::MAX, |t| now() + t);
         let shard = self.device.shard();
-        shard.sleep(self.events.as_fd(), deadline, signals, || Ok(self.events.take()))
+        shard.sleep(self.events.fd(), deadline, signals, || Ok(self.events.take()))
     }
 
     /// Ends it.
@@ -88,6 +88,6 @@ impl Device {
 /// Readable while [`CompletionChannel::get_event`] has something.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+        self.events.fd().as_fd()
     }
 }

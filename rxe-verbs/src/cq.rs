@@ -1,7 +1,6 @@
 //! Completion queues: where finished requests are told. IBTA 11.2.6.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -190,7 +189,7 @@ impl CompletionQueue {
         let inner = &*self.inner;
         let waker = Waker::current()?;
         let _waiting = inner.notifier.wait_with(Arc::clone(&waker));
-        let result = inner.device.shard().sleep(waker.as_fd(), deadline, OnSignal::Sleep, || {
+        let result = inner.device.shard().sleep(waker.event(), deadline, OnSignal::Sleep, || {
             if let Some(n) = found(self.take(max, out)) {
                 return Ok(Some(n));
             }
@@ -369,7 +368,7 @@ pub(crate) struct ChannelEvents {
 
 impl ChannelEvents {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: EventFd::for_program()? })
+        Ok(Self { queue: Mutex::default(), fd: EventFd::new()? })
     }
 
     fn push(&self, cq: Weak<CqInner>) {
@@ -387,10 +386,9 @@ impl ChannelEvents {
         }
         found.map(|inner| CompletionQueue { inner })
     }
-}
 
-impl AsFd for ChannelEvents {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// Readable while there are events.
+    pub(crate) fn fd(&self) -> &EventFd {
+        &self.fd
     }
 }

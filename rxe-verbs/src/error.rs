@@ -100,6 +100,7 @@ impl Error {
                 _ => source.raw_os_error().unwrap_or(libc::EIO),
             },
             Self::Net(NetError::NoMulticast { .. }) => libc::EOPNOTSUPP,
+            Self::Net(NetError::DescriptorsClosed) => libc::EBADF,
             Self::Net(_) | Self::Endpoint { .. } => libc::EINVAL,
             Self::TimedOut { .. } => libc::ETIMEDOUT,
             Self::DeviceFailed { .. } => libc::EIO,

@@ -102,7 +102,7 @@ impl AsyncEvents {
     const CAPACITY: usize = 1024;
 
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: EventFd::for_program()? })
+        Ok(Self { queue: Mutex::default(), fd: EventFd::new()? })
     }
 
     pub(crate) fn take(&self) -> Option<AsyncEvent> {

@@ -2,20 +2,18 @@
 
 mod common;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
-use rxe_net::{Capabilities, Counters, SendStatus, SrcPort};
+use rxe_net::{Capabilities, Counters, SendStatus, SharedFd, SrcPort};
 use rxe_verbs::*;
 
 /// A wire that breaks once its fuse is lit.
 struct Bomb {
-    fuse: Arc<OwnedFd>,
+    fuse: SharedFd,
     panics: bool,
     capabilities: Capabilities,
 }
@@ -26,7 +24,7 @@ impl Backend for Bomb {
     }
 
     fn receive(&mut self, _: usize, _: &mut dyn FnMut(&Frame<'_>)) -> Result<usize, NetError> {
-        match rustix::io::read(&*self.fuse, &mut [0; 8]) {
+        match rustix::io::read(&self.fuse, &mut [0; 8]) {
             Err(_) => Ok(0),
             Ok(_) if self.panics => panic!("the test's bomb"),
             Ok(_) => {
@@ -41,8 +39,8 @@ impl Backend for Bomb {
         Ok(SendStatus::Done)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        f(self.fuse.as_fd());
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
+        f(&self.fuse);
     }
 
     fn counters(&self) -> Counters {
@@ -50,8 +48,8 @@ impl Backend for Bomb {
     }
 }
 
-fn bomb(panics: bool) -> (Device, Arc<OwnedFd>) {
-    let fuse = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+fn bomb(panics: bool) -> (Device, SharedFd) {
+    let fuse = SharedFd::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let capabilities = Capabilities {
         name: "bomb",
         privileges: "",
@@ -62,12 +60,12 @@ fn bomb(panics: bool) -> (Device, Arc<OwnedFd>) {
         recv_buffer: 0,
         qpn_block: None,
     };
-    let backend = Bomb { fuse: Arc::clone(&fuse), panics, capabilities };
+    let backend = Bomb { fuse: fuse.clone(), panics, capabilities };
     let options = Device::options("lo").address(address()).custom_backend(Box::new(backend));
     (options.open().unwrap(), fuse)
 }
 
-fn light(fuse: &OwnedFd) {
+fn light(fuse: &SharedFd) {
     rustix::io::write(fuse, &1u64.to_ne_bytes()).unwrap();
 }
 

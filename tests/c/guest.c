@@ -4,6 +4,8 @@
  * are two contexts of this process, so each has its own library threads.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <setjmp.h>
@@ -11,6 +13,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -346,38 +349,131 @@ static void signals(void)
 	printf("signals: done\n");
 }
 
-/* The program closes every descriptor and opens files of its own, which get the same numbers. */
-static void descriptors(void)
+/* Files of the program's own under the numbers that it has closed, low and high, with known content. */
+enum { FILES = 64 };
+static int files[FILES], high[FILES];
+
+static void open_files(void)
 {
-	enum { FILES = 64 };
-	struct end a = { 0 }, b = { 0 };
-	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE }, *bad;
-	int files[FILES];
 	char path[32];
 
+	for (int i = 0; i < FILES; i++) {
+		snprintf(path, sizeof path, "file-%d", i);
+		CHECK((files[i] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
+		CHECK(write(files[i], "mine", 4) == 4 && lseek(files[i], 0, SEEK_SET) == 0);
+		/* The library's own numbers begin here. */
+		CHECK((high[i] = fcntl(files[i], F_DUPFD_CLOEXEC, 512)) >= 512);
+	}
+	CHECK(high[0] == 512);
+}
+
+/* Nothing was written, read or closed. */
+static void check_files(void)
+{
+	char path[32];
+
+	for (int i = 0; i < FILES; i++) {
+		char text[16] = "";
+
+		snprintf(path, sizeof path, "file-%d", i);
+		int again = open(path, O_RDONLY);
+
+		CHECK(again >= 0 && read(again, text, sizeof text) == 4 && memcmp(text, "mine", 4) == 0);
+		close(again);
+		CHECK(fcntl(files[i], F_GETFD) >= 0 && lseek(files[i], 0, SEEK_CUR) == 0);
+		CHECK(fcntl(high[i], F_GETFD) >= 0);
+		CHECK(close(files[i]) == 0 && close(high[i]) == 0);
+	}
+}
+
+/* All that a program may do with a device, which may fail, but must not hang. */
+static void use_and_close(struct end *a, struct end *b, struct ibv_comp_channel *channel)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE }, *bad;
+	struct ibv_async_event event;
+	struct ibv_cq *cq;
+	struct ibv_wc wc;
+	void *context;
+
+	for (int i = 0; i < 4; i++) {
+		struct ibv_sge sge = { .addr = (uintptr_t)a->memory, .length = 64, .lkey = a->mr->lkey };
+
+		wr.sg_list = &sge;
+		wr.num_sge = 1;
+		wr.wr.rdma.remote_addr = (uintptr_t)b->memory;
+		wr.wr.rdma.rkey = b->mr->rkey;
+		ibv_post_send(a->qp, &wr, &bad);
+		ibv_poll_cq(a->cq, 1, &wc);
+		usleep(20000);
+	}
+	CHECK(ibv_post_send(a->qp, &wr, &bad) != 0);
+	CHECK(ibv_get_cq_event(channel, &cq, &context) != 0);
+	/* One of these tells of the device's failure, if the program may still hear of it. */
+	while (ibv_get_async_event(a->context, &event) == 0)
+		ibv_ack_async_event(&event);
+	ibv_destroy_qp(a->qp);
+	ibv_destroy_qp(b->qp);
+	ibv_destroy_cq(a->cq);
+	ibv_destroy_cq(b->cq);
+	ibv_destroy_comp_channel(channel);
+	ibv_dereg_mr(a->mr);
+	ibv_dereg_mr(b->mr);
+	ibv_dealloc_pd(a->pd);
+	ibv_dealloc_pd(b->pd);
+	ibv_close_device(a->context);
+	ibv_close_device(b->context);
+}
+
+/* The program closes every descriptor and opens files of its own, which get the same numbers. Then
+ * it opens the device again, which works. */
+static void descriptors(void)
+{
+	struct end a = { 0 }, b = { 0 };
+	struct ibv_comp_channel *channel;
+
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	CHECK(channel = ibv_create_comp_channel(a.context));
+	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
+	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	CHECK(close_range(3, ~0U, 0) == 0);
+	open_files();
+	use_and_close(&a, &b, channel);
+	check_files();
+	a = b = (struct end){ 0 };
 	open_end(&a);
 	open_end(&b);
 	make_both(&a, &b);
 	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
 	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
-	CHECK(close_range(3, ~0U, 0) == 0);
-	for (int i = 0; i < FILES; i++) {
-		snprintf(path, sizeof path, "file-%d", i);
-		CHECK((files[i] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
-		CHECK(write(files[i], "mine", 4) == 4 && lseek(files[i], 0, SEEK_SET) == 0);
-	}
-	for (int i = 0; i < 4; i++) {
-		struct ibv_sge sge = { .addr = (uintptr_t)a.memory, .length = 64, .lkey = a.mr->lkey };
-		struct ibv_wc wc;
+	destroy(&a);
+	destroy(&b);
+	ibv_dealloc_pd(a.pd);
+	ibv_dealloc_pd(b.pd);
+	ibv_close_device(a.context);
+	ibv_close_device(b.context);
+	printf("descriptors: done\n");
+}
 
-		wr.sg_list = &sge;
-		wr.num_sge = 1;
-		wr.wr.rdma.remote_addr = (uintptr_t)b.memory;
-		wr.wr.rdma.rkey = b.mr->rkey;
-  /* This may fail but must not hang. */
-		ibv_post_send(a.qp, &wr, &bad);
-		ibv_poll_cq(a.cq, 1, &wc);
-		usleep(10000);
+/* A daemon's loop over the numbers that programs have: those of the library are higher, so the device
+ * works on. */
+static void low_descriptors(void)
+{
+	struct end a = { 0 }, b = { 0 };
+	int low[64];
+
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	for (int i = 3; i < 256; i++)
+		close(i);
+	for (int i = 0; i < 64; i++)
+		CHECK((low[i] = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+	for (int i = 0; i < 100; i++) {
+		post(&a, &b, IBV_WR_RDMA_WRITE, 0, SIZE);
+		CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+		usleep(1000);
 	}
 	ibv_destroy_qp(a.qp);
 	ibv_destroy_qp(b.qp);
@@ -387,20 +483,10 @@ static void descriptors(void)
 	ibv_dereg_mr(b.mr);
 	ibv_dealloc_pd(a.pd);
 	ibv_dealloc_pd(b.pd);
-	ibv_close_device(a.context);
-	ibv_close_device(b.context);
-	for (int i = 0; i < FILES; i++) {
-		char text[16] = "";
-
-		snprintf(path, sizeof path, "file-%d", i);
-		int again = open(path, O_RDONLY);
-
-		CHECK(again >= 0 && read(again, text, sizeof text) == 4 && memcmp(text, "mine", 4) == 0);
-		close(again);
-  /* None of the program's files was closed either. */
-		CHECK(fcntl(files[i], F_GETFD) >= 0);
-	}
-	printf("descriptors: done\n");
+	CHECK(ibv_close_device(a.context) == 0 && ibv_close_device(b.context) == 0);
+	for (int i = 0; i < 64; i++)
+		CHECK(fcntl(low[i], F_GETFD) >= 0);
+	printf("low_descriptors: done\n");
 }
 
 /* Opens a device, uses it, and closes it. */
@@ -422,13 +508,119 @@ static void plain(void)
 	printf("plain: done\n");
 }
 
+/* Through this the process that was started hears that the daemon, whose parent ends at once, is done. */
+static int told[2];
+
+/* Runs this in a child that becomes a daemon. */
+static void in_daemon(void (*run)(void))
+{
+	char done = 0;
+
+	CHECK(pipe(told) == 0);
+	if (fork() == 0) {
+		close(told[0]);
+		run();
+		CHECK(write(told[1], "+", 1) == 1);
+		exit(0);
+	}
+	close(told[1]);
+	CHECK(read(told[0], &done, 1) == 1 && done == '+');
+}
+
+static void become_daemon(void)
+{
+	CHECK(daemon(1, 1) == 0);
+	for (int i = 3; i < 1024; i++)
+		if (i != told[1])
+			close(i);
+}
+
+/* daemon() and the loop that closes all, and then the device: as it should be. */
+static void child_daemon_then_open(void)
+{
+	become_daemon();
+	plain();
+	printf("daemon_then_open: done\n");
+}
+
+/* The device and then daemon(): what was opened is the parent's, and closing it in the child is as
+ * good as nothing; opening it anew works. */
+static void child_open_then_daemon(void)
+{
+	struct end a = { 0 }, b = { 0 };
+	struct ibv_wc wc;
+
+	open_end(&a);
+	open_end(&b);
+	make_both(&a, &b);
+	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
+	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	become_daemon();
+	open_files();
+	CHECK(ibv_alloc_pd(a.context) == NULL && errno == EIO);
+	CHECK(ibv_poll_cq(a.cq, 1, &wc) < 1);
+	ibv_destroy_qp(a.qp);
+	ibv_destroy_cq(a.cq);
+	ibv_dereg_mr(a.mr);
+	ibv_dealloc_pd(a.pd);
+	ibv_close_device(a.context);
+	check_files();
+	plain();
+	printf("open_then_daemon: done\n");
+}
+
+static void daemon_then_open(void)
+{
+	in_daemon(child_daemon_then_open);
+}
+
+static void open_then_daemon(void)
+{
+	in_daemon(child_open_then_daemon);
+}
+
+/* How many descriptors the process has. */
+static int count(void)
+{
+	DIR *all = opendir("/proc/self/fd");
+	int n = -3; /* ".", ".." and the directory itself */
+
+	while (readdir(all))
+		n++;
+	closedir(all);
+	return n;
+}
+
+/* How many descriptors no, one and two devices with a queue pair have more than the process alone. */
+static void counted(void)
+{
+	struct end a = { 0 }, b = { 0 };
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	int begin = count();
+
+	CHECK(list);
+	ibv_free_device_list(list);
+	open_end(&a);
+	make(&a);
+	close(a.file);
+	printf("one %d\n", count() - begin);
+	open_end(&b);
+	make(&b);
+	close(b.file);
+	printf("two %d\n", count() - begin);
+	printf("counted: done\n");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
 	} all[] = { { "memory", memory }, { "handlers", handlers }, { "signals", signals },
-		    { "descriptors", descriptors }, { "plain", plain } };
+		    { "descriptors", descriptors }, { "low_descriptors", low_descriptors },
+		    { "daemon_then_open", daemon_then_open },
+		    { "open_then_daemon", open_then_daemon }, { "counted", counted },
+		    { "plain", plain } };
 
 	CHECK(argc == 3);
 	setvbuf(stdout, NULL, _IONBF, 0);

@@ -12,12 +12,24 @@ fn guest(what: &str) -> Option<String> {
     guest_linked(what, &["-libverbs", "-lpthread"], "")
 }
 
+/// As [`guest`], run with these options.
+#[track_caller]
+fn guest_with(what: &str, options: &str) -> Option<String> {
+    run_guest(what, &["-libverbs", "-lpthread"], "", options)
+}
+
 /// As [`guest`], linked with these libraries, and after the commands `before`.
 #[track_caller]
 fn guest_linked(what: &str, libraries: &[&str], before: &str) -> Option<String> {
+    run_guest(what, libraries, before, "")
+}
+
+#[track_caller]
+fn run_guest(what: &str, libraries: &[&str], before: &str, options: &str) -> Option<String> {
     let c = or_skip(Compiled::linked(&["tests/c/guest.c"], libraries))?;
     let program = c.path("tests/c/guest.c").display().to_string();
-    let script = format!("{before}\n timeout 120 $RXE run -- {program} rxe_veth0 {what} 2>&1");
+    let script =
+        format!("{before}\n timeout 120 $RXE run {options} -- {program} rxe_veth0 {what} 2>&1");
     let said = alone(what, "cc", &script)?;
     assert!(said.contains(&format!("{what}: done")), "{said}");
     Some(said)
@@ -40,6 +52,55 @@ fn a_program_s_own_faults_are_its_own() {
 #[test]
 fn signals_are_handled_by_the_program_s_own_threads() {
     guest("signals");
+}
+
+/// Shared memory between the two ends, UDP, and packet sockets.
+const WAYS: [&str; 4] = ["", "--no-shm", "--backend packet", "--backend packet --no-shm"];
+
+#[test]
+fn a_program_that_closes_all_descriptors_finds_its_files_untouched_and_is_told_why() {
+    for way in WAYS {
+        let Some(said) = guest_with("descriptors", way) else { return };
+        let told = said.matches("the program has closed descriptors of the device").count();
+        assert!(told >= 1, "{way}: {said}");
+    }
+}
+
+#[test]
+fn a_program_that_closes_the_low_numbers_keeps_its_device() {
+    for way in WAYS {
+        let Some(said) = guest_with("low_descriptors", way) else { return };
+        assert!(!said.contains("has closed descriptors"), "{way}: {said}");
+    }
+}
+
+#[test]
+fn a_daemon_opens_its_device_after_it_has_closed_all() {
+    guest("daemon_then_open");
+}
+
+#[test]
+fn what_was_opened_before_daemon_is_the_parent_s_and_the_child_opens_it_anew() {
+    let Some(said) = guest("open_then_daemon") else { return };
+    assert!(said.contains("opened before fork()"), "{said}");
+}
+
+/// What one device with a queue pair takes of descriptors, and what two take, on an interface with
+/// three addresses (IPv4, IPv6, and link-local): tables of programs may be small, and `ulimit -n` too.
+const LIMITS: [(&str, u32, u32); 3] =
+    [("", 23, 43), ("--no-shm", 20, 37), ("--backend packet", 27, 51)];
+
+#[test]
+fn a_device_takes_few_descriptors() {
+    for (way, one, two) in LIMITS {
+        let Some(said) = guest_with("counted", way) else { return };
+        let number = |name: &str| -> u32 {
+            let line = said.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|n| n.trim().parse().ok()).unwrap_or_else(|| panic!("{said}"))
+        };
+        let found = (number("one"), number("two"));
+        assert!(found.0 <= one && found.1 <= two, "{way}: {found:?}, not {one}, {two}");
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ use super::{Fabric, Faults};
 use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
-use crate::{Joiner, Membership, NetError, Sharing, rng::Rng};
+use crate::{Joiner, Membership, NetError, SharedFd, Sharing, rng::Rng};
 
 /// A simulated network that [`FabricPort`]s are attached to.
 #[derive(Clone)]
@@ -168,8 +167,8 @@ impl Backend for FabricPort {
         Ok(SendStatus::Done)
     }
 
-    fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        f(self.timer.as_fd());
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
+        f(self.timer.shared());
     }
 
     fn counters(&self) -> Counters {

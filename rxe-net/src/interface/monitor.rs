@@ -5,7 +5,7 @@
 //! messages, and several changes at once cost one request.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -13,11 +13,12 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvf
 
 use super::{Interface, rtnetlink};
 use crate::netlink::messages;
+use crate::sys::checked_fd::CheckedFd;
 
 /// Watches the interfaces of the network namespace in which it was made.
 #[derive(Debug)]
 pub struct InterfaceMonitor {
-    socket: OwnedFd,
+    socket: CheckedFd,
     buffer: Vec<u8>,
 }
 
@@ -35,7 +36,7 @@ impl InterfaceMonitor {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
         bind(&socket, &SocketAddrNetlink::new(0, groups))?;
-        Ok(Self { socket, buffer: vec![0; 32 << 10] })
+        Ok(Self { socket: CheckedFd::internal(socket), buffer: vec![0; 32 << 10] })
     }
 
     /// Whether something about the interface of this number may have changed since this was last
@@ -44,6 +45,7 @@ impl InterfaceMonitor {
     /// # Errors
     /// The socket can not be used any more.
     pub fn changed(&mut self, index: u32) -> io::Result<bool> {
+        self.socket.ensure().map_err(io::Error::other)?;
         let mut changed = false;
         loop {
             match recvfrom(&self.socket, &mut self.buffer[..], RecvFlags::TRUNC) {

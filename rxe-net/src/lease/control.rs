@@ -6,22 +6,24 @@
 //! received. Descriptors are never received. Each caller is good for one question; those that ask
 //! nothing are turned away when [`CALLERS`] others have come. Should the thread be lost all the
 //! same, the device goes on and newcomers are told that it does not answer: nobody waits for it.
+//!
+//! The thread sleeps in epoll(7), which does not keep open what it watches, as poll(2) does: when the
+//! program has closed all descriptors, nobody listens any more, and newcomers see that at once.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::epoll::EventFlags;
 
 use super::Group;
 use super::directory::ScopedAddr;
-use crate::sys::fork::ForkGuarded;
 use crate::sys::thread::spawn_thread;
 use crate::sys::unix::{MAX_FDS, UnixSocket};
-use crate::{EventFd, NetError};
+use crate::{Epoll, EventFd, NetError, SharedFd};
 
 /// What is asked and answered: eight bytes, of which the first five never change their meaning, so
 /// that versions can refuse each other.
@@ -105,12 +107,12 @@ impl ControlSocket {
 
 /// All control sockets of a device. Closed when dropped.
 #[derive(Debug)]
-pub(super) struct ControlSockets(Arc<Shared>);
+pub(super) struct ControlSockets(Arc<Shared>, Mutex<Option<JoinHandle<()>>>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Readable when `state` has changed.
-    wake: EventFd,
+    /// Watches listeners and callers.
+    epoll: Epoll,
     state: Mutex<State>,
 }
 
@@ -133,16 +135,19 @@ const REST: Duration = Duration::from_millis(100);
 
 impl ControlSockets {
     pub(super) fn new() -> Result<Self, NetError> {
-        let shared = Arc::new(Shared { wake: EventFd::new()?, state: Mutex::default() });
+        let shared = Arc::new(Shared { epoll: Epoll::new()?, state: Mutex::default() });
         let theirs = Arc::clone(&shared);
-        spawn_thread("rxe-lease", move || theirs.serve())
+        let thread = spawn_thread("rxe-lease", move || theirs.serve())
             .map_err(|e| NetError::os("start a thread", e))?;
-        Ok(Self(shared))
+        Ok(Self(shared, Mutex::new(Some(thread))))
     }
 
     pub(super) fn add(&self, socket: ControlSocket) {
+        if let Some(listener) = &socket.listener {
+            // For lack of memory it would not be answered, which newcomers are told.
+            let _ = self.0.epoll.add(&**listener, 0, EventFlags::IN);
+        }
         self.0.lock().sockets.push(socket);
-        self.0.wake.set();
     }
 
     /// Closes some. Their names are free at once, and their groups given up.
@@ -150,20 +155,29 @@ impl ControlSockets {
         self.0.lock().sockets.retain(|socket| {
             let goes = which(socket);
             if goes && let Some(listener) = &socket.listener {
-                // The thread may sleep on it, and have it a moment longer.
+                // The thread may be at it, and callers who ask nothing have it a moment longer.
+                self.0.epoll.delete(&**listener);
                 listener.close();
             }
             !goes
         });
-        self.0.wake.set();
     }
 
-    /// Closes all, for ever. The thread ends by itself. If the program has closed the descriptor
-    /// that wakes it, it sleeps for ever instead, so nobody waits for its end.
+    /// Closes all, for ever, and ends the thread. If the program has closed the descriptor that it
+    /// sleeps on, or there is none left to wake it by, it sleeps for ever, and is not waited for.
     pub(super) fn close(&self) {
         self.remove(|_| true);
         self.0.lock().stop = true;
-        self.0.wake.set();
+        let Some(thread) = self.1.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        if let Ok(wake) = EventFd::new()
+            && self.0.epoll.add(&wake, 0, EventFlags::IN).is_ok()
+        {
+            wake.set();
+            // It blocks in nothing else, and its panics have been reported.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -181,9 +195,8 @@ impl Shared {
 
     fn serve(&self) {
         let mut callers = Vec::new();
-        // Until the program has closed descriptors that are not its own, these among them.
-        while self.wake.is_intact() {
-            self.wake.clear();
+        let mut events = [Epoll::NO_EVENT; 1];
+        loop {
             let listeners: Vec<Arc<UnixSocket>> = {
                 let state = self.lock();
                 if state.stop {
@@ -192,18 +205,33 @@ impl Shared {
                 state.sockets.iter().filter_map(|socket| socket.listener.clone()).collect()
             };
             for listener in &listeners {
-                let_in(listener, &mut callers);
+                self.let_in(listener, &mut callers);
             }
             callers.retain(|caller| !self.answer(caller));
             let surplus = callers.len().saturating_sub(CALLERS);
             callers.drain(..surplus);
+            drop(listeners);
+            if self.epoll.wait(&mut events, None).is_err() {
+                // The program has closed descriptors that are not its own, these among them.
+                return;
+            }
+        }
+    }
 
-            let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
-            let sockets = listeners.iter().map(|listener| &**listener);
-            let sockets = sockets.chain(callers.iter().map(|caller| &caller.connection));
-            fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
-            // Only a signal ends it with an error.
-            let _ = poll(&mut fds, None);
+    /// Lets those in who have connected, so many at a time.
+    fn let_in(&self, listener: &Arc<UnixSocket>, callers: &mut Vec<Caller>) {
+        for _ in 0..CALLERS {
+            match listener.accept() {
+                Ok(connection) => {
+                    if self.epoll.add(&connection, 0, EventFlags::IN).is_ok() {
+                        callers.push(Caller { connection, listener: Arc::clone(listener) });
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // They stay, so the listener stays readable.
+                Err(_) => return thread::sleep(REST),
+            }
         }
     }
 
@@ -230,24 +258,11 @@ impl Shared {
     }
 }
 
-/// Lets those in who have connected, so many at a time.
-fn let_in(listener: &Arc<UnixSocket>, callers: &mut Vec<Caller>) {
-    for _ in 0..CALLERS {
-        match listener.accept() {
-            Ok(connection) => callers.push(Caller { connection, listener: Arc::clone(listener) }),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-            // They stay, so the listener stays readable.
-            Err(_) => return thread::sleep(REST),
-        }
-    }
-}
-
 /// The answer to a question and the sockets that go with it; `None` if it was no question.
 pub(super) fn reply(
     question: ControlMessage,
-    group: &[Arc<ForkGuarded>],
-) -> Option<(ControlMessage, &[Arc<ForkGuarded>])> {
+    group: &[SharedFd],
+) -> Option<(ControlMessage, &[SharedFd])> {
     match question {
         ControlMessage::OtherVersion(_) => Some((ControlMessage::OtherVersion(VERSION), &[])),
         ControlMessage::Ask { from, to } => {

@@ -18,9 +18,9 @@ use super::mad::{self, For};
 use super::message;
 use super::tx_queue::TxQueue;
 use super::{Blocks, Endpoint};
-use crate::NetError;
 use crate::counters::Counters;
 use crate::sys::unix::UnixSocket;
+use crate::{Epoll, NetError};
 
 /// What others forward to this process, and what it forwards to them.
 pub(crate) struct Forwarding {
@@ -46,18 +46,19 @@ struct Inbox {
 }
 
 impl Forwarding {
-    /// On the interface with index `scope`.
-    pub(super) fn new(directory: Arc<Directory>, scope: u32) -> Result<Self, NetError> {
-        Ok(Self {
+    /// On the interface with index `scope`. When something that waits can be sent, `epoll` is
+    /// readable.
+    pub(super) fn new(directory: Arc<Directory>, scope: u32, epoll: Epoll) -> Self {
+        Self {
             own: Blocks::default(),
             directory,
             scope,
-            out: TxQueue::new()?,
+            out: TxQueue::new(epoll),
             inboxes: Vec::new(),
             services: Vec::new(),
             claims: Vec::new(),
             buf: vec![0; message::LEN + (64 << 10)].into(),
-        })
+        }
     }
 
     /// Receives what is forwarded to this endpoint too.
@@ -122,9 +123,8 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The descriptors that become readable when something has been forwarded, or can be.
+    /// The descriptors that become readable when something has been forwarded.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&dyn AsFd)) {
-        f(self.out.timer());
         self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()).for_each(|socket| f(socket));
     }
 

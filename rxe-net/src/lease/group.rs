@@ -5,7 +5,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -16,10 +15,9 @@ use super::BLOCKS;
 use super::control::{ControlMessage, VERSION};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, ScopedAddr};
-use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::attach_steering;
 use crate::sys::unix::{UnixSocket, exists, own_uid};
-use crate::{NetError, PortOwner, port_owner};
+use crate::{NetError, PortOwner, SharedFd, port_owner};
 
 /// Where a group is: the address, and the directory in which its processes find each other.
 #[derive(Clone, Copy)]
@@ -33,10 +31,10 @@ pub(super) struct Meeting<'a> {
 pub(super) fn enter(
     at: Meeting<'_>,
     block: u8,
-    have: &[Arc<ForkGuarded>],
+    have: &[SharedFd],
     make: &Make<'_>,
     deadline: Deadline<'_>,
-) -> Result<Vec<Arc<ForkGuarded>>, NetError> {
+) -> Result<Vec<SharedFd>, NetError> {
     if have.len() > usize::from(block) {
         return Ok(have.to_vec());
     }
@@ -49,7 +47,7 @@ pub(super) fn enter(
         let socket = make(at.addr.address)?;
         attach_steering(socket.as_fd(), &STEERING)
             .map_err(|e| NetError::os("attach a program to a UDP socket", e))?;
-        group.push(Arc::new(ForkGuarded::new(socket)));
+        group.push(SharedFd::once(socket));
     }
     // A process that does not know this directory may have done the same in the same moment. Each
     // adds its sockets before it looks, so at least one of the two finds out.
@@ -78,9 +76,9 @@ const STEERING: [libc::sock_filter; 2] = {
 fn fetch(
     at: Meeting<'_>,
     last: u8,
-    have: &[Arc<ForkGuarded>],
+    have: &[SharedFd],
     deadline: Deadline<'_>,
-) -> Result<Vec<Arc<ForkGuarded>>, NetError> {
+) -> Result<Vec<SharedFd>, NetError> {
     const ALL: u16 = 256;
     let mut below = ALL;
     'anew: loop {
@@ -109,7 +107,7 @@ fn fetch(
                 }
                 Err(e) => return Err(e),
             };
-            group.extend(fds.drain(..).map(|fd| Arc::new(ForkGuarded::new(fd))));
+            group.extend(fds.drain(..).map(SharedFd::once));
             if group.len() > usize::from(last.min(most)) {
                 return Ok(group);
             }
@@ -214,7 +212,7 @@ fn owner_of(line: &UnixSocket) -> Option<PortOwner> {
 /// closed a moment after their control sockets.
 fn settle(
     at: Meeting<'_>,
-    ours: &[Arc<ForkGuarded>],
+    ours: &[SharedFd],
     make: &Make<'_>,
     deadline: Deadline<'_>,
 ) -> Result<(), NetError> {
@@ -238,12 +236,12 @@ fn settle(
 }
 
 /// A socket on the address that is none of these, where that can be told.
-fn stranger(at: Meeting<'_>, ours: &[Arc<ForkGuarded>]) -> Option<port_owner::Bound> {
+fn stranger(at: Meeting<'_>, ours: &[SharedFd]) -> Option<port_owner::Bound> {
     if at.addr.is_link_local() { None } else { not_among(at.addr.address, ours) }
 }
 
-fn not_among(address: IpAddr, ours: &[Arc<ForkGuarded>]) -> Option<port_owner::Bound> {
-    let inode = |fd: &Arc<ForkGuarded>| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
+fn not_among(address: IpAddr, ours: &[SharedFd]) -> Option<port_owner::Bound> {
+    let inode = |fd: &SharedFd| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
     let ours: Vec<u64> = ours.iter().map(inode).collect();
     port_owner::bound(address, UDP_PORT).find(|bound| !ours.contains(&bound.inode))
 }

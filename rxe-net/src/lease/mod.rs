@@ -45,7 +45,7 @@ pub(crate) use self::port_groups::Handle;
 pub use self::port_groups::PortGroups;
 use rxe_core::cm::service::PortSpace;
 
-use crate::sys::fork::ForkGuarded;
+use crate::SharedFd;
 use crate::sys::unix::UnixSocket;
 
 /// What to give to [`crate::Sharing::listen`] for requests for the port of this service, in any port
@@ -55,8 +55,12 @@ pub fn closed_service(service: u64) -> u64 {
     PortSpace::same_port(service) | 1 << 63
 }
 
+/// The data of the events of a device's sockets and of what it forwards. Others may watch more by the
+/// same epoll descriptor.
+pub(crate) const READY: u64 = 0;
+
 /// The sockets of a group up to one's own, by block.
-type Group = Arc<[Arc<ForkGuarded>]>;
+type Group = Arc<[SharedFd]>;
 
 /// The blocks there are; 0 is nobody's.
 const BLOCKS: std::ops::RangeInclusive<u8> = 1..=u8::MAX;
@@ -77,12 +81,12 @@ impl Endpoint {
     }
 
     /// The socket that this process's packets of this block come to.
-    pub(crate) fn own(&self) -> Arc<ForkGuarded> {
-        Arc::clone(&self.group[usize::from(self.block)])
+    pub(crate) fn own(&self) -> SharedFd {
+        self.group[usize::from(self.block)].clone()
     }
 
     /// The socket that packets to QP1 come to.
-    pub(crate) fn first(&self) -> Arc<ForkGuarded> {
-        Arc::clone(&self.group[0])
+    pub(crate) fn first(&self) -> SharedFd {
+        self.group[0].clone()
     }
 }

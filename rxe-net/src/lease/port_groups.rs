@@ -23,9 +23,9 @@ use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
 use super::group::{self, Meeting};
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
-use crate::NetError;
 use crate::sys::unix::{Rights, UnixSocket};
 use crate::udp_socket::UdpSocket;
+use crate::{Epoll, NetError};
 
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
 /// that it has leased in them.
@@ -313,9 +313,10 @@ impl PortGroups {
         }
     }
 
-    /// The forwarding of packets between this device and other processes.
-    pub(crate) fn forwarding(&self) -> Result<Forwarding, NetError> {
-        Forwarding::new(Arc::clone(&self.directory), self.scope)
+    /// The forwarding of packets between this device and other processes. `epoll` becomes readable
+    /// when there is something to forward.
+    pub(crate) fn forwarding(&self, epoll: Epoll) -> Forwarding {
+        Forwarding::new(Arc::clone(&self.directory), self.scope, epoll)
     }
 
     /// The socket on which the owner of this block accepts shared memory; `None` if this process can

@@ -10,10 +10,12 @@ use std::collections::{HashSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll::EventFlags;
 use rustix::net::SocketAddrUnix;
 
+use super::READY;
 use crate::sys::unix::UnixSocket;
-use crate::{NetError, TimerFd};
+use crate::{Epoll, TimerFd};
 
 /// Bytes that wait at most, whatever peers send.
 const CAPACITY: usize = 1 << 20;
@@ -31,7 +33,10 @@ pub(super) struct TxQueue {
     waiting: VecDeque<Waiting>,
     bytes: usize,
     wait: Duration,
-    timer: TimerFd,
+    /// Made when a message first waits; without one, messages are lost.
+    timer: Option<TimerFd>,
+    /// Watches the timer.
+    epoll: Epoll,
 }
 
 struct Waiting {
@@ -41,14 +46,10 @@ struct Waiting {
 }
 
 impl TxQueue {
-    pub(super) fn new() -> Result<Self, NetError> {
-        let timer = TimerFd::new()?;
-        Ok(Self { out: None, waiting: VecDeque::new(), bytes: 0, wait: TIMEOUT, timer })
-    }
-
-    /// Readable when it is time for [`TxQueue::try_again`].
-    pub(super) fn timer(&self) -> &TimerFd {
-        &self.timer
+    /// When it is time for [`TxQueue::try_again`], `epoll` is readable.
+    pub(super) fn new(epoll: Epoll) -> Self {
+        let waiting = VecDeque::new();
+        Self { out: None, waiting, bytes: 0, wait: TIMEOUT, timer: None, epoll }
     }
 
     /// Sends a message, or lets it wait; `false` if there is no such inbox. What finds neither room
@@ -67,9 +68,16 @@ impl TxQueue {
             }
         }
         let len = head.len() + body.len();
-        if self.waiting.len() < MAX_MESSAGES && self.bytes + len <= CAPACITY {
+        if self.timer.is_none() {
+            let watched = |timer: &TimerFd| self.epoll.add(timer, READY, EventFlags::IN).is_ok();
+            self.timer = TimerFd::new().ok().filter(watched);
+        }
+        if let Some(timer) = &self.timer
+            && self.waiting.len() < MAX_MESSAGES
+            && self.bytes + len <= CAPACITY
+        {
             if self.waiting.is_empty() {
-                self.timer.set_after(Some(AGAIN));
+                timer.set_after(Some(AGAIN));
             }
             self.bytes += len;
             let until = Instant::now() + self.wait;
@@ -100,7 +108,9 @@ impl TxQueue {
             }
             stays
         });
-        self.timer.set_after((!self.waiting.is_empty()).then_some(AGAIN));
+        if let Some(timer) = &self.timer {
+            timer.set_after((!self.waiting.is_empty()).then_some(AGAIN));
+        }
     }
 }
 
@@ -123,7 +133,7 @@ mod tests {
         let path = scratch.path().join("inbox");
         let inbox = UnixSocket::inbox(&path).unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
-        let mut queue = TxQueue::new().unwrap();
+        let mut queue = TxQueue::new(Epoll::new().unwrap());
         queue.wait = Duration::from_secs(3600);
         const COUNT: u16 = 700;
         for i in 0..COUNT {
@@ -134,7 +144,7 @@ mod tests {
         while got.len() < usize::from(COUNT) {
             take(&inbox, &mut got);
             if !queue.waiting.is_empty() {
-                poll(&mut [PollFd::new(&queue.timer, PollFlags::IN)], None).unwrap();
+                poll(&mut [PollFd::new(queue.epoll.shared(), PollFlags::IN)], None).unwrap();
                 queue.try_again();
             }
         }
@@ -148,7 +158,7 @@ mod tests {
         let path = scratch.path().join("inbox");
         let inbox = UnixSocket::inbox(&path).unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
-        let mut queue = TxQueue::new().unwrap();
+        let mut queue = TxQueue::new(Epoll::new().unwrap());
         for _ in 0..3000 {
             assert!(queue.send(to.clone(), &[0; 2000], &[]));
         }

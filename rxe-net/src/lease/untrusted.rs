@@ -16,11 +16,10 @@ use super::directory::{Directory, ScopedAddr};
 use super::forward::Forwarding;
 pub use super::message::{MAX_PACKETS, emit, parse};
 use super::{Endpoint, Group};
-use crate::NetError;
 use crate::counters::Counters;
-use crate::sys::fork::ForkGuarded;
 pub use crate::sys::unix::MAX_FDS;
 use crate::sys::unix::UnixSocket;
+use crate::{Epoll, NetError, SharedFd};
 
 /// A device on one address that has leased one block, without its UDP sockets: files stand in for
 /// these.
@@ -47,9 +46,9 @@ impl Device {
         let inbox = directory.inbox(&addr, block).ok_or(NetError::NoBlock { address })?;
         let inbox = UnixSocket::inbox(&inbox).map_err(os)?;
         drop(lock);
-        let socket = |_| Ok(Arc::new(ForkGuarded::new(File::open("/dev/null")?.into())));
+        let socket = |_| Ok(SharedFd::guarded(File::open("/dev/null")?.into()));
         let group = (0..=block).map(socket).collect::<io::Result<Group>>().map_err(os)?;
-        let mut forwarding = Forwarding::new(Arc::clone(&directory), 0)?;
+        let mut forwarding = Forwarding::new(Arc::clone(&directory), 0, Epoll::new()?);
         let endpoint = Endpoint { addr, block, group: Arc::clone(&group), inbox: Some(inbox) };
         forwarding.add(endpoint)?;
         Ok(Self { directory, addr, block, group, forwarding, counters: Counters::default() })

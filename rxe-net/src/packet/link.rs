@@ -2,20 +2,20 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rxe_core::wire::{Frame, IpId, NetHeader, frame, icrc};
 
 use super::filter;
 use super::headers::{ETHERNET, Headers, ethertype, parse_vnet};
-use crate::NetError;
 use crate::lease::Blocks;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg;
 use crate::sys::mmsg::Received;
 use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
+use crate::{NetError, SharedFd};
 
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -24,7 +24,7 @@ const ETH_P_ALL: u16 = 3;
 /// A packet socket.
 #[derive(Debug)]
 pub(super) struct Link {
-    fd: OwnedFd,
+    fd: SharedFd,
     pub(super) interface: u32,
     mac: [u8; 6],
     /// Frames have Ethernet headers. Otherwise they begin with IP, and the kernel sends them.
@@ -72,13 +72,23 @@ impl Link {
             Ok(usize::try_from(got).unwrap_or(0))
         };
         let recv_buffer = set_up().map_err(|e| NetError::os("set up a packet socket", e))?;
-        Ok(Self { fd, interface, mac, ethernet, vnet, recv_buffer, overflow: 0 })
+        Ok(Self { fd: SharedFd::new(fd), interface, mac, ethernet, vnet, recv_buffer, overflow: 0 })
     }
 
     /// Receives packets to these QPNs of these addresses from now on.
     pub(super) fn listen_to(&self, addresses: &[IpAddr], blocks: Blocks) -> Result<(), NetError> {
-        attach(self.as_fd(), self.ethernet, addresses, blocks)
+        attach(self.intact()?, self.ethernet, addresses, blocks)
             .map_err(|e| NetError::os("attach a filter to a packet socket", e))
+    }
+
+    /// The descriptor, if it still is one of ours.
+    pub(super) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
+        self.fd.ensure()?;
+        Ok(self.fd.as_fd())
+    }
+
+    pub(super) fn shared(&self) -> &SharedFd {
+        &self.fd
     }
 
     /// The frame in what has arrived, and how many were lost before it; `None` if it is none of
@@ -146,12 +156,6 @@ fn attach(
     let ip = if ethernet { ETHERNET } else { 0 };
     let program = filter::program(u32::try_from(ip).unwrap_or(0), addresses, blocks);
     sockopt::attach_filter(fd, &program)
-}
-
-impl AsFd for Link {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
 }
 
 /// The headers of a frame that the system may have merged: it merges packets whose IDs count up,

@@ -1,6 +1,6 @@
+use crate::SharedFd;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
@@ -345,7 +345,7 @@ impl Backend for Slow {
         Ok(if batch.is_empty() { SendStatus::Done } else { SendStatus::Blocked })
     }
 
-    fn for_each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+    fn for_each_fd(&self, _: &mut dyn FnMut(&SharedFd)) {}
 
     fn counters(&self) -> Counters {
         Counters::default()

@@ -52,7 +52,7 @@ fn packets(from: &impl Backend, src: &str, dst: &str, block: u8, count: u32) -> 
 
 fn readable(backend: &impl Backend, seconds: i64) -> bool {
     let mut fds = Vec::new();
-    backend.for_each_fd(&mut |fd| fds.push(fd.try_clone_to_owned().unwrap()));
+    backend.for_each_fd(&mut |fd| fds.push(fd.clone()));
     let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
     poll(&mut polls, Some(&limit)).unwrap() > 0

@@ -10,6 +10,11 @@
 //!   All event, timer and epoll descriptors of a system share one inode: for them the answer only
 //!   tells a file, a socket or a pipe from a descriptor of that family. None of that family but an
 //!   event descriptor can be written to.
+//! - A table says whose each number is, so that what was opened after the program has closed all is
+//!   never taken for what was open before, by a thread that is left over from then.
+//! - [`CheckedFd::ensure`] is the same for the data path: it asks the system once per tick of the
+//!   coarse clock (1 to 10 ms), which is read without a system call, and believes the answer until
+//!   the next tick. In one tick a program would have to close the number and open it anew.
 //! - Dropping closes the number only if it is intact. Otherwise it is the program's, or nobody's.
 //! - Internal descriptors get high numbers ([`CheckedFd::internal`]). The system gives out the lowest
 //!   free number, so a program that closed everything gets ours again only after hundreds of others;
@@ -19,8 +24,12 @@
 //! known to do that; what protects from it is the high number.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::NetError;
 
 /// See the module's opening.
 #[derive(Debug)]
@@ -28,10 +37,18 @@ pub(crate) struct CheckedFd {
     /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
     identity: Identity,
+    /// What stands in [`OWNERS`] while the number is its own.
+    owner: u64,
+    /// The tick in which it was last found intact.
+    intact_in: AtomicI64,
 }
 
 /// Device and inode; zeros where the system would not tell, which no descriptor has.
 type Identity = (u64, u64);
+
+/// Whose a number is. Those that are higher than this table is long are known by their inode alone.
+static OWNERS: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
+static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
 
 /// Where the numbers of internal descriptors begin, unless the process may not have so many.
 const HIGH: u64 = 512;
@@ -41,7 +58,12 @@ impl CheckedFd {
     /// takes only numbers below 1024.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let identity = identity(fd.as_fd());
-        Self { fd: Some(fd), identity }
+        let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
+        if let Some(place) = place(&fd) {
+            // Whoever had it before has lost it: the system does not give away what is open.
+            place.store(owner, Ordering::Relaxed);
+        }
+        Self { fd: Some(fd), identity, owner, intact_in: AtomicI64::new(tick()) }
     }
 
     /// Moves the descriptor to a high number, if one is free.
@@ -53,7 +75,31 @@ impl CheckedFd {
 
     /// Whether the number still stands for what it was made for (see the module's opening).
     pub(crate) fn is_intact(&self) -> bool {
-        self.identity != (0, 0) && self.identity == identity(self.as_fd())
+        self.is_owner() && self.identity != (0, 0) && self.identity == identity(self.as_fd())
+    }
+
+    /// Whether nothing else of this library has got the number since.
+    pub(super) fn is_owner(&self) -> bool {
+        place(self).is_none_or(|place| place.load(Ordering::Relaxed) == self.owner)
+    }
+
+    /// Refuses to use a number that is not its own any more. Cheap enough for the data path (see the
+    /// module's opening).
+    pub(crate) fn ensure(&self) -> Result<(), NetError> {
+        let now = tick();
+        if self.intact_in.load(Ordering::Relaxed) == now && self.is_owner() {
+            return Ok(());
+        }
+        if !self.is_intact() {
+            return Err(NetError::DescriptorsClosed);
+        }
+        self.intact_in.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Does not close it: the number is known to be another's.
+    pub(super) fn give_up(&mut self) {
+        self.identity = (0, 0);
     }
 }
 
@@ -78,6 +124,16 @@ impl AsRawFd for CheckedFd {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
+}
+
+fn place(fd: &impl AsRawFd) -> Option<&'static AtomicU64> {
+    OWNERS.get(usize::try_from(fd.as_raw_fd()).ok()?)
+}
+
+/// The coarse clock: it stands still for some milliseconds.
+fn tick() -> i64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec)
 }
 
 fn identity(fd: BorrowedFd<'_>) -> Identity {
@@ -139,6 +195,39 @@ pub(crate) mod tests {
         #[expect(unsafe_code, reason = "does to a descriptor what its owner would not")]
         let rc = unsafe { libc::dup2(b.as_raw_fd(), fd.as_raw_fd()) };
         assert!(rc >= 0 && !fd.is_intact());
+    }
+
+    #[test]
+    fn what_comes_after_is_not_taken_for_what_was_there_before() {
+        use rustix::event::{EventfdFlags, eventfd};
+        let make = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let before = CheckedFd::internal(make());
+        let number = before.as_raw_fd();
+        // SAFETY: `before` copes with this.
+        #[expect(unsafe_code, reason = "does to a descriptor what its owner would not")]
+        let after = CheckedFd::new(unsafe {
+            assert_eq!(libc::dup3(make().as_raw_fd(), number, libc::O_CLOEXEC), number);
+            <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number)
+        });
+        assert!(!before.is_intact() && before.ensure().is_err() && after.is_intact());
+        drop(before);
+        assert!(after.is_intact(), "it was closed");
+    }
+
+    #[test]
+    fn one_that_was_closed_is_refused_from_the_next_tick_on() {
+        let (a, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let fd = CheckedFd::internal(a.into());
+        fd.ensure().unwrap();
+        let number = fd.as_raw_fd();
+        let file = replace_by_file(&fd);
+        let before = tick();
+        while tick() == before {
+            std::thread::yield_now();
+        }
+        assert!(matches!(fd.ensure(), Err(NetError::DescriptorsClosed)));
+        drop(fd);
+        assert_untouched(file, number);
     }
 
     #[test]

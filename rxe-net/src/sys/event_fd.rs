@@ -15,20 +15,13 @@ use crate::NetError;
 pub struct EventFd(CheckedFd);
 
 impl EventFd {
-    /// For this library's own use.
+    /// One that is not set. Its number is high: whatever the program opens when it has closed all
+    /// would otherwise get it, and nothing tells two event descriptors apart.
     ///
     /// # Errors
     /// The process or the system has no descriptor left.
     pub fn new() -> Result<Self, NetError> {
         Ok(Self(CheckedFd::internal(make()?)))
-    }
-
-    /// One that the program sees, and may want to give to select(2).
-    ///
-    /// # Errors
-    /// As for [`EventFd::new`].
-    pub fn for_program() -> Result<Self, NetError> {
-        Ok(Self(CheckedFd::new(make()?)))
     }
 
     /// Makes it readable.
@@ -45,6 +38,14 @@ impl EventFd {
             // It fails only if it is not readable.
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
         }
+    }
+
+    /// Refuses to sleep on what the program may have opened under its number.
+    ///
+    /// # Errors
+    /// [`NetError::DescriptorsClosed`].
+    pub fn ensure(&self) -> Result<(), NetError> {
+        self.0.ensure()
     }
 
     /// Whether nobody has closed it, or nothing tells so: what the program opens under its number is

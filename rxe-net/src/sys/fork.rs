@@ -12,6 +12,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::checked_fd::CheckedFd;
+use crate::NetError;
 
 /// Words of [`GUARDED`]: descriptors of higher numbers than these have bits stay open in children.
 const WORDS: usize = 1024;
@@ -37,15 +38,22 @@ impl ForkGuarded {
     }
 
     /// Whether the number still is its own.
-    pub(crate) fn is_intact(&self) -> bool {
+    pub(super) fn is_intact(&self) -> bool {
         self.0.is_intact()
+    }
+
+    /// Refuses to use a number that is not its own any more ([`CheckedFd::ensure`]).
+    pub(crate) fn ensure(&self) -> Result<(), NetError> {
+        self.0.ensure()
     }
 }
 
 impl Drop for ForkGuarded {
     fn drop(&mut self) {
-        // Before it is closed: the number may be another's at once.
-        if let Some((word, bit)) = place(&self.0) {
+        // Before it is closed: the number may be another's at once. Or it is already.
+        if self.0.is_owner()
+            && let Some((word, bit)) = place(&self.0)
+        {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }

@@ -4,12 +4,15 @@
 pub(crate) mod addr;
 pub(crate) mod checked_fd;
 pub(crate) mod cmsg;
+pub(crate) mod epoll;
 pub(crate) mod event_fd;
 pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
+pub(crate) mod program_epoll;
 pub(crate) mod secure;
+pub(crate) mod shared_fd;
 pub(crate) mod sockopt;
 pub(crate) mod thread;
 pub(crate) mod timer_fd;

@@ -9,15 +9,15 @@ use rustix::time::{
 };
 use rxe_core::types::Time;
 
-use super::checked_fd::CheckedFd;
+use super::shared_fd::SharedFd;
 use crate::NetError;
 
 /// A timer descriptor. Any thread may set it without waking the one that sleeps on it.
 ///
-/// Setting it needs no look at what its number stands for: the system refuses it for anything but a
-/// timer descriptor.
+/// It is set without a system call that looks what its number stands for: the system refuses that for
+/// anything but a timer descriptor.
 #[derive(Debug)]
-pub struct TimerFd(CheckedFd);
+pub struct TimerFd(SharedFd);
 
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const LONG: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
@@ -30,7 +30,7 @@ impl TimerFd {
     pub fn new() -> Result<Self, NetError> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)
-            .map(|fd| Self(CheckedFd::internal(fd)))
+            .map(|fd| Self(SharedFd::new(fd)))
             .map_err(|e| NetError::os("make a timer descriptor", e))
     }
 
@@ -49,10 +49,15 @@ impl TimerFd {
 
     /// Not readable until it goes off again. If another thread has set it meanwhile, it stays set.
     pub fn clear(&self) {
-        if self.0.is_intact() {
+        if self.0.ensure().is_ok() {
             // It fails only if it is not readable.
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
         }
+    }
+
+    /// The descriptor, for a backend that has it.
+    pub(crate) fn shared(&self) -> &SharedFd {
+        &self.0
     }
 
     fn arm(&self, time: Duration, flags: TimerfdTimerFlags) {
@@ -62,6 +67,9 @@ impl TimerFd {
     }
 
     fn settime(&self, value: Timespec, flags: TimerfdTimerFlags) {
+        if self.0.ensure().is_err() {
+            return;
+        }
         let spec = Itimerspec { it_interval: NEVER, it_value: value };
         // The arguments are valid, so it fails only where the number is not the timer's any more.
         let _ = timerfd_settime(&self.0, flags, &spec);

@@ -105,9 +105,7 @@ impl UnixSocket {
     /// The next that has connected, if it is of this user ([`io::ErrorKind::PermissionDenied`] if it
     /// is not). [`io::ErrorKind::WouldBlock`] if there is none.
     pub(crate) fn accept(&self) -> io::Result<Self> {
-        if !self.fd.is_intact() {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
+        self.ensure()?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = ForkGuarded::new(rustix::net::accept_with(&self.fd, flags)?);
         let caller = Self { fd, name: Mutex::new(None) };
@@ -125,7 +123,15 @@ impl UnixSocket {
     /// Nobody finds it any more, and who is connected or waits to be is told that it is gone.
     pub(crate) fn close(&self) {
         drop(self.name().take());
+        if self.ensure().is_err() {
+            return;
+        }
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+
+    /// Refuses to use a number that is not its own any more.
+    fn ensure(&self) -> io::Result<()> {
+        self.fd.ensure().map_err(|_| Errno::BADF.into())
     }
 
     fn name(&self) -> MutexGuard<'_, Option<Name>> {
@@ -149,6 +155,7 @@ impl UnixSocket {
 
     /// Sends over a connection, with descriptors.
     pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.ensure()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -161,6 +168,7 @@ impl UnixSocket {
 
     /// Sends the parts as one datagram.
     pub(crate) fn send_to(&self, to: &SocketAddrUnix, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.ensure()?;
         let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         rustix::net::sendmsg_addr(&self.fd, to, parts, &mut control, flags)?;
@@ -170,6 +178,7 @@ impl UnixSocket {
     /// Receives a datagram or a packet, if there is one; of length 0 when the other end of a
     /// connection is gone. What does not fit into the buffer is lost, the whole of it.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
+        self.ensure()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;

@@ -12,24 +12,22 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rxe_core::wire::Frame;
 
-use crate::NetError;
 use crate::counters::Counters;
-use crate::lease::{Endpoint, Forwarding};
+use crate::lease::{Endpoint, Forwarding, PortGroups, READY};
 use crate::loss::Loss;
-use crate::sys::checked_fd::CheckedFd;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::sockopt::drops;
 use crate::udp_socket::UdpSocket;
+use crate::{Epoll, NetError, SharedFd};
 
 /// See the module's opening.
 pub(crate) struct Sockets {
     all: Vec<Slot>,
     /// Watches the later sockets.
-    epoll: CheckedFd,
+    epoll: Epoll,
     /// A later socket has no room to send.
     blocked: bool,
     /// The socket that the last frame came from: it is read first.
@@ -64,22 +62,21 @@ impl Sockets {
     pub(crate) fn new(
         first: Vec<UdpSocket>,
         endpoints: Vec<Endpoint>,
-        forwarding: Forwarding,
+        groups: &PortGroups,
         scope: u32,
         recv_buffer: usize,
     ) -> Result<Self, NetError> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)
-            .map_err(|e| NetError::os("make an epoll descriptor", e))?;
+        let epoll = Epoll::new()?;
         let mut sockets = Self {
             all: first.into_iter().map(|socket| Slot::new(socket, false)).collect(),
-            epoll: CheckedFd::internal(epoll),
+            forwarding: groups.forwarding(epoll.clone()),
+            epoll,
             blocked: false,
             hot: 0,
             turn: 0,
             qp1: Vec::new(),
             gsi: false,
             recv_buffer,
-            forwarding,
             idle: 0,
         };
         for endpoint in endpoints {
@@ -148,9 +145,9 @@ impl Sockets {
             if on {
                 self.watch_for_packets(slot.socket.as_fd());
             } else {
-                // Other processes keep the socket open, so epoll would watch it for ever. The call
-                // fails if it is not watched.
-                let _ = epoll::delete(&self.epoll, &slot.socket);
+                // Other processes keep the socket open, so epoll would watch it for ever. It
+                // may not be watched.
+                self.epoll.delete(&slot.socket);
             }
         }
     }
@@ -158,13 +155,12 @@ impl Sockets {
     fn watch_for_packets(&self, fd: BorrowedFd<'_>) {
         // This fails if the socket is already watched. If it fails for lack of memory, the socket is
         // read less often.
-        let _ = epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN);
+        let _ = self.epoll.add(fd, READY, EventFlags::IN);
     }
 
     /// Adds a socket.
     pub(crate) fn add(&mut self, socket: UdpSocket) -> Result<(), NetError> {
-        epoll::add(&self.epoll, &socket, EventData::new_u64(0), EventFlags::IN)
-            .map_err(|e| NetError::os("watch a UDP socket", e))?;
+        self.epoll.add(&socket, READY, EventFlags::IN)?;
         self.all.push(Slot::new(socket, true));
         Ok(())
     }
@@ -179,7 +175,7 @@ impl Sockets {
             let stays = first.contains(&slot.socket.address()) || keep(&slot.socket);
             if !stays {
                 // Other processes may keep it open.
-                let _ = epoll::delete(&*epoll, &slot.socket);
+                epoll.delete(&slot.socket);
             }
             stays
         });
@@ -191,7 +187,7 @@ impl Sockets {
         let mut all = self.all.iter();
         let at = all.position(|slot| slot.later && slot.socket.address() == address)?;
         let Slot { socket, .. } = self.all.remove(at);
-        let _ = epoll::delete(&self.epoll, &socket);
+        self.epoll.delete(&socket);
         self.hot = 0;
         Some(socket)
     }
@@ -224,7 +220,7 @@ impl Sockets {
     fn watch(&self, flags: EventFlags) {
         for slot in self.all.iter().filter(|slot| slot.later) {
             // The socket was added, so this does not fail.
-            let _ = epoll::modify(&self.epoll, &slot.socket, EventData::new_u64(0), flags);
+            let _ = self.epoll.modify(&slot.socket, READY, flags);
         }
     }
 
@@ -269,9 +265,7 @@ impl Sockets {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut event = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
-        if epoll::wait(&self.epoll, &mut event[..], Some(&at_once)).is_ok_and(|n| n == 0) {
+        if !self.epoll.has(READY) {
             return Ok(0);
         }
         let mut packets = self.forwarding.collect(counters, sink);
@@ -283,12 +277,17 @@ impl Sockets {
         Ok(packets)
     }
 
+    /// Watches the later sockets.
+    pub(crate) fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
     /// Calls `f` with each descriptor. They never change.
-    pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+    pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         for slot in self.all.iter().filter(|slot| !slot.later) {
-            f(slot.socket.as_fd());
+            f(slot.socket.shared());
         }
-        f(self.epoll.as_fd());
+        f(self.epoll.shared());
     }
 }
 
@@ -309,7 +308,7 @@ impl Slot {
     ) -> Result<usize, NetError> {
         let mut packets = 0;
         loop {
-            let (got, more) = match arena.recv(self.socket.as_fd()) {
+            let (got, more) = match arena.recv(self.socket.intact()?) {
                 Ok(found) => found,
                 // The error belongs to a packet that was sent earlier: it is lost, as on a wire.
                 Err(e) if Loss::of(&e).is_some() => return Ok(packets),

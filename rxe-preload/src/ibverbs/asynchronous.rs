@@ -39,6 +39,7 @@ fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
             return Ok(Some(known));
         }
     }
+    context.async_fd().ensure()?;
     if fcntl_getfl(context.async_fd()).map_err(os)?.contains(OFlags::NONBLOCK) {
         return Err(Failure::plain(libc::EAGAIN));
     }

@@ -1,8 +1,8 @@
 //! Channels, on which programs wait for events.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
-use rustix::event::epoll;
+use rxe_net::ProgramEpoll;
 use rxe_verbs::cm::EventChannel;
 
 use super::abi::rdma_event_channel;
@@ -19,7 +19,7 @@ pub(super) struct Channel {
     pub(super) channel: EventChannel,
     /// The program's `fd`: an epoll instance around the channel's descriptor. Programs may set
     /// O_NONBLOCK on it; then `rdma_get_cm_event` must not wait.
-    pub(super) fd: OwnedFd,
+    pub(super) fd: ProgramEpoll,
     /// For threads that sleep in `rdma_get_cm_event`.
     pub(super) liveness: LivenessGuard,
 }
@@ -52,11 +52,9 @@ impl Channel {
     }
 
     pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
-        let errno = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
         let channel = EventChannel::with_source(devices::source())?;
-        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno)?;
-        epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-            .map_err(errno)?;
+        let fd = ProgramEpoll::new()?;
+        fd.watch(&channel)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
         let (generation, liveness) = (fork::generation(), LivenessGuard::new());
         Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, liveness })).cast())

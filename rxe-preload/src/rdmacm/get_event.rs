@@ -38,6 +38,7 @@ impl Channel {
                 return Ok(Some(event));
             }
         }
+        self.fd.ensure()?;
         if fcntl_getfl(&self.fd).map_err(os)?.contains(OFlags::NONBLOCK) {
             return Err(Failure::plain(libc::EAGAIN));
         }

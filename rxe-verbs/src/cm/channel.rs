@@ -74,7 +74,7 @@ impl EventChannel {
     /// ever).
     ///
     /// # Errors
-    /// The system does not let it sleep.
+    /// The system does not let it sleep, or the program has closed its descriptor.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let deadline = timeout.map_or(Time::MAX, |t| now() + t);
         let queue = &self.inner.queue;
@@ -87,6 +87,7 @@ impl EventChannel {
             if timeout == Some(Duration::ZERO) {
                 return Ok(None);
             }
+            queue.fd.ensure()?;
             let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
             match poll(&mut fds, until(deadline).as_ref()) {
                 Ok(0) if now() >= deadline => return Ok(None),

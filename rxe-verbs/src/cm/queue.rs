@@ -60,7 +60,7 @@ impl Raw {
 
 impl EventQueue {
     pub(super) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::for_program()? }))
+        Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::new()? }))
     }
 
     /// Appends an event. Returns it if the channel is closed.

@@ -240,10 +240,9 @@ impl OpenOptions {
         let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
         let qpns = QpnAllocator::new(groups.clone());
         let port_monitor = monitor.map(|monitor| {
-            PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs))
+            PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs), shard.waker())
         });
-        let port_monitor =
-            port_monitor.transpose()?.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
+        let port_monitor = port_monitor.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
         Ok(Device::from_inner(DeviceInner {
             backend: capabilities.name,
             qpns,

@@ -58,7 +58,7 @@ impl PortData {
     }
 }
 
-/// Keeps a device up to date. Its descriptors are readable when there may be something to do.
+/// Keeps a device up to date.
 #[derive(Debug)]
 pub(super) struct PortMonitor {
     monitor: InterfaceMonitor,
@@ -88,13 +88,14 @@ struct Entered {
     flag: AtomicBool,
     /// It is time to try those again that could not be.
     retry: AtomicBool,
-    fd: EventFd,
+    /// Wakes the driver, which looks at the two.
+    wake: Arc<EventFd>,
 }
 
 impl Entered {
     fn notify(&self) {
         self.flag.store(true, Ordering::Release);
-        self.fd.set();
+        self.wake.set();
     }
 
     /// Says at this moment that it is time to try again, unless the device is closed before.
@@ -106,17 +107,15 @@ impl Entered {
             let Some(entered) = this.upgrade() else { return };
             if left.is_zero() {
                 entered.retry.store(true, Ordering::Release);
-                return entered.fd.set();
+                return entered.wake.set();
             }
             drop(entered);
             thread::sleep(left.min(STEP));
         }
     }
 
-    /// Whether it was told since this was last asked. The descriptor is readable no more, unless it is
-    /// told meanwhile.
+    /// Whether it was told since this was last asked.
     fn take(&self) -> bool {
-        self.fd.clear();
         self.flag.swap(false, Ordering::Acquire)
     }
 }
@@ -127,13 +126,11 @@ impl PortMonitor {
         groups: Option<Arc<PortGroups>>,
         port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
-    ) -> Result<Self> {
-        let entered = Arc::new(Entered {
-            flag: AtomicBool::new(false),
-            retry: AtomicBool::new(false),
-            fd: EventFd::new()?,
-        });
-        Ok(Self {
+        wake: Arc<EventFd>,
+    ) -> Self {
+        let entered =
+            Arc::new(Entered { flag: AtomicBool::new(false), retry: AtomicBool::new(false), wake });
+        Self {
             monitor,
             groups,
             port,
@@ -144,7 +141,7 @@ impl PortMonitor {
             failure: None,
             backoff: MIN_BACKOFF,
             retry: false,
-        })
+        }
     }
 
     fn refresh(&mut self, shard: &Shard) -> Result<()> {
@@ -245,15 +242,14 @@ impl PortMonitor {
 }
 
 impl Monitor for PortMonitor {
-    fn fds(&self) -> [BorrowedFd<'_>; 2] {
-        [self.monitor.as_fd(), self.entered.fd.as_fd()]
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
     }
 
     fn update(&mut self, shard: &Shard) -> Result<()> {
         let index = self.port.0.read().interface.index;
         let changed = self.monitor.changed(index).map_err(query_failed)?;
         self.stale |= changed;
-        // Whatever for: what stays readable keeps the driver awake.
         let entered = self.entered.take();
         self.retry |= self.entered.retry.swap(false, Ordering::Acquire);
         if self.pending.is_some() && !entered {
@@ -316,31 +312,4 @@ fn gid_text(name: &str, before: &[Gid], now: &[Gid], failure: Option<String>) ->
     let parts = [list("new", not_in(now, before)), list("gone", not_in(before, now)), failure];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     format!("addresses of {name}: {}", parts.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-    use super::*;
-
-    #[test]
-    fn what_was_told_keeps_nobody_awake() {
-        let entered = Entered {
-            flag: AtomicBool::new(false),
-            retry: AtomicBool::new(false),
-            fd: EventFd::new().unwrap(),
-        };
-        // The driver is awake for another reason, and looks in the middle of the telling.
-        entered.flag.store(true, Ordering::Release);
-        assert!(entered.take());
-        entered.fd.set();
-        assert!(!entered.take());
-        let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
-        let readable = || poll(&mut [PollFd::new(&entered.fd, PollFlags::IN)], now).unwrap();
-        assert_eq!(readable(), 0);
-        entered.notify();
-        assert_eq!(readable(), 1);
-        assert!(entered.take());
-    }
 }

@@ -17,8 +17,9 @@ const BUDGET: usize = 256;
 
 /// What looks after a device's port, on the driver's thread.
 pub(crate) trait Monitor: Send {
-    /// Readable when there may be something to do.
-    fn fds(&self) -> [BorrowedFd<'_>; 2];
+    /// Readable when there may be something to do. [`Monitor::update`] is also called whenever the
+    /// driver is woken ([`Shard::waker`]).
+    fn fd(&self) -> BorrowedFd<'_>;
 
     /// Looks whether the port has changed, and does what follows from it.
     ///
@@ -38,9 +39,7 @@ impl Driver {
     /// `port_monitor` is told when the interface may have changed.
     pub(crate) fn start(shard: Arc<Shard>, port_monitor: Option<Box<dyn Monitor>>) -> Result<Self> {
         if let Some(port_monitor) = &port_monitor {
-            for fd in port_monitor.fds() {
-                shard.watch.add_interface(fd)?;
-            }
+            shard.watch.add_interface(port_monitor.fd())?;
         }
         let theirs = Arc::clone(&shard);
         let run = move || {

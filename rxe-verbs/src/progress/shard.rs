@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
-use rxe_net::{Backend, NetError, NonBlocking};
+use rxe_net::{Backend, EventFd, NetError, NonBlocking};
 
 use super::policy::{AckPolicy, Interest, Plan, TICK, TurnLimit};
 use super::turn::Core;
@@ -284,6 +284,11 @@ impl Shard {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
+    }
+
+    /// Wakes the driver, which then looks also after the interface.
+    pub(crate) fn waker(&self) -> Arc<EventFd> {
+        self.watch.waker()
     }
 
     /// What has been counted, by the engine and by the backend.

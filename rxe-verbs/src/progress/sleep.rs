@@ -1,8 +1,7 @@
 //! Waiting without spinning: the thread that waits sleeps on the sockets itself, which saves a
 //! hand-over from the driver.
 
-use std::cell::OnceCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,15 +35,15 @@ impl Shard {
     /// The device has failed; `done` has; [`Errno::INTR`] where `signals` says so.
     pub(crate) fn sleep<T>(
         &self,
-        fd: BorrowedFd<'_>,
+        fd: &EventFd,
         deadline: Time,
         signals: OnSignal,
         mut done: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let mut waiting = Waiting::take(self);
-        let mut fds = Vec::with_capacity(1 + self.watch.sockets.len());
-        fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        fds.extend(self.watch.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)));
+        let mut fds = Vec::with_capacity(8);
+        fds.push(PollFd::new(fd, PollFlags::IN));
+        fds.extend(self.watch.sockets().map(|s| PollFd::new(s, PollFlags::IN)));
         self.turn(CALLER_BUDGET)?;
         loop {
             if let Some(found) = done()? {
@@ -52,6 +51,7 @@ impl Shard {
             }
             self.check()?;
             let leads = waiting.lead();
+            self.fail_on(self.watch.ensure().and_then(|()| fd.ensure()))?;
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
@@ -114,28 +114,37 @@ pub(crate) struct Waker {
 }
 
 thread_local! {
-    static WAKER: OnceCell<Arc<Waker>> = const { OnceCell::new() };
+    static WAKER: RefCell<Option<Arc<Waker>>> = const { RefCell::new(None) };
 }
 
 impl Waker {
     /// The calling thread's.
     pub(crate) fn current() -> Result<Arc<Self>> {
         WAKER.with(|cell| {
-            if let Some(waker) = cell.get() {
+            let mut known = cell.borrow_mut();
+            // The program may have closed it, and opened a device after that.
+            if let Some(waker) = known.as_ref().filter(|waker| waker.fd.is_intact()) {
                 return Ok(Arc::clone(waker));
             }
             let waker = Arc::new(Self { fd: EventFd::new()?, set: AtomicBool::new(false) });
-            Ok(Arc::clone(cell.get_or_init(|| waker)))
+            *known = Some(Arc::clone(&waker));
+            Ok(waker)
         })
     }
 
     /// Wakes the thread, unless it is this one: who turns the engine looks afterwards anyway.
     pub(crate) fn wake(self: &Arc<Self>) {
-        let own = WAKER.try_with(|cell| cell.get().is_some_and(|own| Arc::ptr_eq(own, self)));
+        let own =
+            WAKER.try_with(|cell| cell.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, self)));
         if own != Ok(true) {
             self.fd.set();
             self.set.store(true, Ordering::Release);
         }
+    }
+
+    /// Readable when the thread is woken.
+    pub(crate) fn event(&self) -> &EventFd {
+        &self.fd
     }
 
     /// Forgets wake-ups until now.
@@ -143,11 +152,5 @@ impl Waker {
         if self.set.swap(false, Ordering::Acquire) {
             self.fd.clear();
         }
-    }
-}
-
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }

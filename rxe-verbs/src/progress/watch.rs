@@ -1,25 +1,25 @@
 //! The descriptors that the driver sleeps on: the backend's, a timer, one to wake it, and the one
 //! that tells of changes of the interface.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rxe_core::types::Time;
-use rxe_net::{Backend, EventFd, TimerFd};
+use rxe_net::{Backend, Epoll, EventFd, NetError, SharedFd, TimerFd};
 
 use super::policy::Interest;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// See the module's opening. What changes of it is in [`Armed`].
 #[derive(Debug)]
 pub(super) struct Watch {
-    epoll: OwnedFd,
+    epoll: Epoll,
     timer: TimerFd,
-    wake: EventFd,
-    /// The backend's, in copies of our own.
-    pub(super) sockets: Vec<OwnedFd>,
+    wake: Arc<EventFd>,
+    /// The backend's.
+    sockets: Vec<SharedFd>,
 }
 
 /// How the descriptors are set; kept under the shard's lock.
@@ -46,52 +46,33 @@ const INTERFACE: u64 = 3;
 pub(super) struct Woken {
     /// The timer has gone off: [`Armed::timer_gone`] must be told.
     pub(super) timer: bool,
-    /// The interface may have changed.
+    /// The interface may have changed, or a thread that looks after it has woken the driver.
     pub(super) interface: bool,
 }
 
 impl Watch {
     pub(super) fn new(backend: &dyn Backend) -> Result<Self> {
         let mut sockets = Vec::new();
-        let mut failed = None;
-        backend.for_each_fd(&mut |fd| match fd.try_clone_to_owned() {
-            Ok(fd) => sockets.push(fd),
-            Err(e) => failed = Some(e),
-        });
-        if let Some(e) = failed {
-            return Err(Error::io("copy a socket's descriptor", e));
+        backend.for_each_fd(&mut |fd| sockets.push(fd.clone()));
+        let (epoll, timer, wake) = (Epoll::new()?, TimerFd::new()?, Arc::new(EventFd::new()?));
+        epoll.add(&timer, TIMER, EventFlags::IN)?;
+        epoll.add(&*wake, WAKE, EventFlags::IN)?;
+        for socket in &sockets {
+            epoll.add(socket, SOCKET, EventFlags::empty())?;
         }
-        let watch = Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC).map_err(cannot)?,
-            timer: TimerFd::new()?,
-            wake: EventFd::new()?,
-            sockets,
-        };
-        let add = |fd: &dyn AsFd, data, flags| {
-            epoll::add(&watch.epoll, fd.as_fd(), EventData::new_u64(data), flags).map_err(cannot)
-        };
-        add(&watch.timer, TIMER, EventFlags::IN)?;
-        add(&watch.wake, WAKE, EventFlags::IN)?;
-        for socket in &watch.sockets {
-            add(socket, SOCKET, EventFlags::empty())?;
-        }
-        Ok(watch)
+        Ok(Self { epoll, timer, wake, sockets })
     }
 
     /// Also sleeps on this descriptor, which tells of changes of the interface.
     pub(super) fn add_interface(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        epoll::add(&self.epoll, fd, EventData::new_u64(INTERFACE), EventFlags::IN).map_err(cannot)
+        Ok(self.epoll.add(fd, INTERFACE, EventFlags::IN)?)
     }
 
     /// Sleeps.
     pub(super) fn sleep(&self) -> Result<Woken> {
-        let mut events =
-            [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
-        let events = match epoll::wait(&self.epoll, &mut events[..], None) {
-            Ok(n) => &events[..n],
-            Err(Errno::INTR) => &[],
-            Err(e) => return Err(Error::io("sleep in epoll", e)),
-        };
+        let mut events = [Epoll::NO_EVENT; 8];
+        let count = self.epoll.wait(&mut events, None)?;
+        let events = &events[..count];
         let has = |what| events.iter().any(|e| { e.data }.u64() == what);
         if has(WAKE) {
             self.wake.clear();
@@ -99,7 +80,7 @@ impl Watch {
         if has(TIMER) {
             self.timer.clear();
         }
-        Ok(Woken { timer: has(TIMER), interface: has(INTERFACE) })
+        Ok(Woken { timer: has(TIMER), interface: has(INTERFACE) || has(WAKE) })
     }
 
     /// Whether [`Watch::wake`] reaches who sleeps: the program may have closed the descriptors.
@@ -107,11 +88,29 @@ impl Watch {
         self.wake.is_intact()
     }
 
+    /// The backend's descriptors, to sleep on.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &SharedFd> {
+        self.sockets.iter()
+    }
+
+    /// Whether they are the backend's still.
+    pub(super) fn ensure(&self) -> Result<(), NetError> {
+        self.sockets.iter().try_for_each(SharedFd::ensure)
+    }
+
     /// Whether a socket has something to receive.
     pub(super) fn has_input(&self) -> bool {
+        if self.ensure().is_err() {
+            return false;
+        }
         let mut fds: Vec<_> = self.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)).collect();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// For whoever wakes the driver later.
+    pub(super) fn waker(&self) -> Arc<EventFd> {
+        Arc::clone(&self.wake)
     }
 
     /// Ends a sleep.
@@ -133,8 +132,8 @@ impl Armed {
             Interest::ReceiveAndSend => EventFlags::IN | EventFlags::OUT,
         };
         for socket in &watch.sockets {
-            // The descriptors are ours and were added, so this does not fail.
-            let _ = epoll::modify(&watch.epoll, socket, EventData::new_u64(SOCKET), flags);
+            // It fails only where the program has closed them, which the next use notices.
+            let _ = watch.epoll.modify(socket, SOCKET, flags);
         }
     }
 
@@ -150,8 +149,4 @@ impl Armed {
     pub(super) fn timer_gone(&mut self) {
         self.timer = Time::MAX;
     }
-}
-
-fn cannot(e: Errno) -> Error {
-    Error::io("make an epoll descriptor", e)
 }

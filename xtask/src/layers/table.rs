@@ -50,8 +50,9 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-net",
         within: "sys",
         floors: &[
-            &["netdev", "unix"],
-            &["event_fd", "fork", "mmsg", "sockopt", "timer_fd"],
+            &["epoll", "timer_fd"],
+            &["netdev", "shared_fd", "unix"],
+            &["event_fd", "fork", "mmsg", "program_epoll", "sockopt"],
             &["addr", "checked_fd", "cmsg", "exit", "secure", "thread"],
         ],
     },

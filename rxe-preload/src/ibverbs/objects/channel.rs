@@ -1,12 +1,12 @@
 //! The object behind a program's `struct ibv_comp_channel`.
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_getfl};
+use rxe_net::ProgramEpoll;
 use rxe_verbs::CompletionChannel;
 
 use super::Cq;
@@ -24,7 +24,7 @@ pub(crate) struct Channel {
     pub(crate) channel: CompletionChannel,
     /// The program's `fd`: an epoll instance around the channel's descriptor. Programs may set
     /// O_NONBLOCK on it; then `ibv_get_cq_event` must not wait.
-    fd: OwnedFd,
+    fd: ProgramEpoll,
     /// Its completion queues, by their IDs.
     pub(crate) queues: Mutex<HashMap<u64, *mut ibv_cq>>,
 }
@@ -60,6 +60,7 @@ impl Channel {
 
     /// The next event; `None` if none came for a while.
     pub(crate) fn next_event(&self) -> Outcome<Option<*mut ibv_cq>> {
+        self.fd.ensure()?;
         let flags = fcntl_getfl(&self.fd).map_err(|e| Failure::plain(e.raw_os_error()))?;
         let blocking = !flags.contains(OFlags::NONBLOCK);
         let timeout = if blocking { CANCEL_TICK } else { Duration::ZERO };
@@ -89,10 +90,8 @@ impl Channel {
         context: *mut ibv_context,
         channel: CompletionChannel,
     ) -> Outcome<*mut ibv_comp_channel> {
-        let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
-        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os)?;
-        epoll::add(&fd, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-            .map_err(os)?;
+        let fd = ProgramEpoll::new()?;
+        fd.watch(&channel)?;
         let verbs = ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 };
         let liveness = LivenessGuard::new();
         let this = Self { verbs, liveness, channel, fd, queues: Mutex::default() };

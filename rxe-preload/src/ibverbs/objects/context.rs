@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rustix::event::epoll;
+use rxe_net::ProgramEpoll;
 use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
 use super::FileId;
@@ -42,7 +42,7 @@ pub(crate) struct Context {
     opening: Mutex<()>,
     /// Readable when there are asynchronous events. It is an epoll instance, because the descriptor
     /// must exist before the engine does.
-    asyncs: OwnedFd,
+    asyncs: ProgramEpoll,
     /// The objects that asynchronous events are about, by number.
     pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
     pub(crate) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
@@ -65,8 +65,7 @@ impl Context {
         ops: ibv_context_ops,
         table: impl FnOnce(ibv_context) -> verbs_context,
     ) -> Outcome<*mut ibv_context> {
-        let asyncs = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|e| Failure::plain(e.raw_os_error()))?;
+        let asyncs = ProgramEpoll::new()?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let context = ibv_context {
             device: entry.as_ptr(),
@@ -132,13 +131,7 @@ impl Context {
         if let Some(capture) = device.capture() {
             flush_at_exit(capture.clone());
         }
-        epoll::add(
-            &self.asyncs,
-            device.async_fd(),
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        )
-        .map_err(|e| Failure::plain(e.raw_os_error()))?;
+        self.asyncs.watch(device.async_fd())?;
         Ok(self.device.get_or_init(|| device))
     }
 
@@ -148,7 +141,7 @@ impl Context {
     }
 
     /// The descriptor that programs sleep on for asynchronous events.
-    pub(crate) fn async_fd(&self) -> &OwnedFd {
+    pub(crate) fn async_fd(&self) -> &ProgramEpoll {
         &self.asyncs
     }
 

@@ -2,7 +2,6 @@
 //! brings a request to its end.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::BorrowedFd;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,7 +12,7 @@ use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use rxe_core::queue::{CompletionQueue, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
 use rxe_core::types::{Gid, Mtu, Qpn};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
-use rxe_net::{Capabilities, SendStatus, SrcPort};
+use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
 use super::*;
 
@@ -37,7 +36,7 @@ impl Backend for Nowhere {
         Ok(SendStatus::Done)
     }
 
-    fn for_each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+    fn for_each_fd(&self, _: &mut dyn FnMut(&SharedFd)) {}
 
     fn counters(&self) -> rxe_net::Counters {
         rxe_net::Counters::default()

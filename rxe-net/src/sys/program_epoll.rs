@@ -1,0 +1,139 @@
+//! An epoll descriptor that the program sees: it sleeps on it, and may set its flags.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::checked_fd::CheckedFd;
+use crate::NetError;
+
+/// Readable while the one descriptor that it watches is. Its number is as low as the system gives
+/// it, for select(2) and for tables of the program, so it is among the first that a program gets
+/// again which has closed everything. If the program opens an epoll descriptor of its own there, only
+/// what that watches tells the two apart: this is looked at before the number is closed.
+#[derive(Debug)]
+pub struct ProgramEpoll {
+    fd: CheckedFd,
+    /// What goes with the events of the descriptor that it watches; 0 while it watches none.
+    mark: AtomicU64,
+}
+
+/// No program uses numbers like these for its events: addresses and descriptors are smaller.
+static NEXT_MARK: AtomicU64 = AtomicU64::new(0x7278_655f_0000_0001);
+
+impl ProgramEpoll {
+    /// One that watches nothing yet.
+    ///
+    /// # Errors
+    /// The process or the system has no descriptor left.
+    pub fn new() -> Result<Self, NetError> {
+        let fd = epoll::create(CreateFlags::CLOEXEC)
+            .map_err(|e| NetError::os("make an epoll descriptor", e))?;
+        Ok(Self { fd: CheckedFd::new(fd), mark: AtomicU64::new(0) })
+    }
+
+    /// Watches this one; to be called once.
+    ///
+    /// # Errors
+    /// The system has no memory left, or this was closed.
+    pub fn watch(&self, fd: impl AsFd) -> Result<(), NetError> {
+        self.ensure()?;
+        let mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
+        epoll::add(&self.fd, fd, EventData::new_u64(mark), EventFlags::IN)
+            .map_err(|e| NetError::os("watch a descriptor", e))?;
+        self.mark.store(mark, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Refuses to use a number that the program has closed, and perhaps opened anew.
+    ///
+    /// # Errors
+    /// [`NetError::DescriptorsClosed`].
+    pub fn ensure(&self) -> Result<(), NetError> {
+        self.fd.ensure()
+    }
+
+    /// Whether it watches what it was told to, as far as the system tells.
+    fn watches_its_own(&self) -> bool {
+        let path = format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd());
+        let Ok(info) = fs::read_to_string(path) else { return true };
+        let mark = self.mark.load(Ordering::Relaxed);
+        let mut marks = info.lines().filter_map(watched);
+        if mark == 0 { marks.next().is_none() } else { marks.any(|found| found == mark) }
+    }
+}
+
+/// What goes with the events of a watched descriptor: `tfd: 5 events: 19 data: 7278655f00000001 …`.
+fn watched(line: &str) -> Option<u64> {
+    let mut words = line.strip_prefix("tfd:")?.split_ascii_whitespace();
+    words.find(|word| *word == "data:")?;
+    u64::from_str_radix(words.next()?, 16).ok()
+}
+
+impl Drop for ProgramEpoll {
+    fn drop(&mut self) {
+        if !self.watches_its_own() {
+            self.fd.give_up();
+        }
+    }
+}
+
+impl AsFd for ProgramEpoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for ProgramEpoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    use super::*;
+    use crate::EventFd;
+
+    /// Puts an epoll descriptor of the program in its place; whether dropping it leaves that open.
+    fn leaves_open(ours: ProgramEpoll, watches: bool) -> bool {
+        let event = EventFd::new().unwrap();
+        let programs = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        if watches {
+            epoll::add(&programs, &event, EventData::new_u64(7), EventFlags::IN).unwrap();
+        }
+        let number = ours.as_raw_fd();
+        // SAFETY: its owner copes with this.
+        #[expect(unsafe_code, reason = "does to a descriptor what its owner would not")]
+        let rc = unsafe { libc::dup3(programs.as_raw_fd(), number, libc::O_CLOEXEC) };
+        assert_eq!(rc, number);
+        drop(ours);
+        let open = fs::read_link(format!("/proc/self/fd/{number}")).is_ok();
+        if open {
+            // SAFETY: nobody owns it any more.
+            #[expect(unsafe_code, reason = "as above")]
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+        }
+        open
+    }
+
+    #[test]
+    fn the_program_s_own_under_the_same_number_stays_open() {
+        let event = EventFd::new().unwrap();
+        let ours = || {
+            let ours = ProgramEpoll::new().unwrap();
+            ours.watch(&event).unwrap();
+            ours
+        };
+        assert!(leaves_open(ours(), true) && leaves_open(ours(), false));
+        assert!(leaves_open(ProgramEpoll::new().unwrap(), true), "it has watched nothing");
+        let own = ours();
+        let number = own.as_raw_fd();
+        drop(own);
+        assert!(fs::read_link(format!("/proc/self/fd/{number}")).is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! A descriptor that several may hold: a backend, and whoever sleeps until it has something.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::checked_fd::CheckedFd;
+use super::fork::ForkGuarded;
+use crate::NetError;
+
+/// A descriptor, closed when the last clone is dropped. It has a high number, and is neither used
+/// nor closed when the program has closed that and may have opened it anew.
+#[derive(Clone, Debug)]
+pub struct SharedFd(Arc<Kind>);
+
+#[derive(Debug)]
+enum Kind {
+    Checked(CheckedFd),
+    /// Forked children do not keep it.
+    Guarded(ForkGuarded),
+}
+
+impl SharedFd {
+    /// Takes a descriptor of this library's own.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self(Arc::new(Kind::Checked(CheckedFd::internal(fd))))
+    }
+
+    /// One that forked children do not keep.
+    pub(crate) fn guarded(fd: OwnedFd) -> Self {
+        Self(Arc::new(Kind::Guarded(ForkGuarded::new(fd))))
+    }
+
+    /// One that forked children do not keep, and that this process has once: if it has the same socket
+    /// already, that one.
+    pub(crate) fn once(fd: OwnedFd) -> Self {
+        /// By inode. Whoever finds it locked does without: a forked child may find it so for ever.
+        static KNOWN: Mutex<Vec<(u64, Weak<Kind>)>> = Mutex::new(Vec::new());
+        let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
+        let Ok(mut known) = KNOWN.try_lock() else { return Self::guarded(fd) };
+        known.retain(|(_, kind)| kind.strong_count() > 0);
+        let same = known.iter().filter(|(known, _)| *known == inode);
+        let intact = |kind: &Arc<Kind>| matches!(&**kind, Kind::Guarded(fd) if fd.is_intact());
+        if let Some(kind) = same.filter_map(|(_, kind)| kind.upgrade()).find(intact) {
+            return Self(kind);
+        }
+        let made = Self::guarded(fd);
+        known.push((inode, Arc::downgrade(&made.0)));
+        made
+    }
+
+    /// Whether its number still is its own. For the data path: it notices within some milliseconds.
+    ///
+    /// # Errors
+    /// [`NetError::DescriptorsClosed`].
+    pub fn ensure(&self) -> Result<(), NetError> {
+        match &*self.0 {
+            Kind::Checked(fd) => fd.ensure(),
+            Kind::Guarded(fd) => fd.ensure(),
+        }
+    }
+}
+
+impl AsFd for SharedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &*self.0 {
+            Kind::Checked(fd) => fd.as_fd(),
+            Kind::Guarded(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl AsRawFd for SharedFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_the_process_has_already_takes_no_second_number() {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let again = || OwnedFd::from(socket.try_clone().unwrap());
+        let one = SharedFd::once(again());
+        let number = one.as_raw_fd();
+        let two = SharedFd::once(again());
+        assert_eq!(two.as_raw_fd(), number);
+        drop(one);
+        two.ensure().unwrap();
+        // The program closes it, and so it is not given to the next.
+        let file = super::super::checked_fd::tests::replace_by_file(&two);
+        let three = SharedFd::once(again());
+        assert_ne!(three.as_raw_fd(), number);
+        drop((two, three));
+        super::super::checked_fd::tests::assert_untouched(file, number);
+    }
+}
