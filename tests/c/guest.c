@@ -56,6 +56,16 @@ static void open_end(struct end *e)
 	CHECK(e->pd = ibv_alloc_pd(e->context));
 }
 
+/* An address far below those that the system chooses, so that nothing else is mapped into a page
+ * that was unmapped. */
+static void *far_away(void)
+{
+	static uintptr_t last = 0x300000000000;
+
+	last += 1 << 20;
+	return (void *)last;
+}
+
 /* Makes a queue pair with a buffer of two pages of a file. */
 static void make(struct end *e)
 {
@@ -68,7 +78,7 @@ static void make(struct end *e)
 	CHECK(e->qp = ibv_create_qp(e->pd, &attr));
 	CHECK((e->file = memfd_create("memory", MFD_CLOEXEC)) >= 0);
 	CHECK(ftruncate(e->file, SIZE) == 0);
-	e->memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, e->file, 0);
+	e->memory = mmap(far_away(), SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, e->file, 0);
 	CHECK(e->memory != MAP_FAILED);
 	memset(e->memory, 'm', SIZE);
 	CHECK(e->mr = ibv_reg_mr(e->pd, e->memory, SIZE, RIGHTS));
