@@ -325,12 +325,10 @@ impl fmt::Debug for OpenOptions {
 /// The window, in bytes, for a peer whose receive buffer is like this device's. A packet of 1024
 /// bytes takes 2.3 times as much of the buffer, and answers and other queue pairs want some too.
 fn window(capabilities: &Capabilities) -> u32 {
-    const LEAST: u32 = 32 << 10;
-    const MAX_QPS_PER_BLOCK: u32 = 1 << 20;
+    const MIN: u32 = 32 << 10;
+    const MAX: u32 = 1 << 20;
     match capabilities.recv_buffer {
-        0 => MAX_QPS_PER_BLOCK,
-        bytes => {
-            u32::try_from(bytes / 3).unwrap_or(MAX_QPS_PER_BLOCK).clamp(LEAST, MAX_QPS_PER_BLOCK)
-        }
+        0 => MAX,
+        bytes => u32::try_from(bytes / 3).unwrap_or(MAX).clamp(MIN, MAX),
     }
 }
