@@ -83,14 +83,15 @@ impl Device {
         &self,
         f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
     ) -> Result<R> {
-        let config = CmConfig {
-            block: self.qpn_block().unwrap_or(0),
-            guid: self.attr().node_guid.0,
-            seed: random_u64()?,
+        let make = || {
+            let config = CmConfig {
+                block: self.qpn_block().unwrap_or(0),
+                guid: self.attr().node_guid.0,
+                seed: random_u64()?,
+            };
+            Ok(Agent::new(config, self.downgrade()))
         };
-        let result =
-            self.shard().with(|core| core.with_cm(|| Agent::new(config, self.downgrade()), f))?;
-        Ok(result?)
+        self.shard().with(|core| core.with_cm(make, f))?
     }
 }
 

@@ -163,18 +163,19 @@ impl Core {
     /// opened.
     pub(crate) fn with_cm<M: ConnectionManager, R>(
         &mut self,
-        make: impl FnOnce() -> M,
+        make: impl FnOnce() -> crate::Result<M>,
         f: impl FnOnce(&mut M, Option<&mut dyn Sharing>, Time) -> R,
-    ) -> Result<R, NetError> {
+    ) -> crate::Result<R> {
         let cm: &mut dyn Any = match &mut self.cm {
             Some(cm) => &mut **cm,
             none => {
+                let cm = make()?;
                 if let Some(sharing) = self.backend.sharing() {
                     sharing.set_gsi(true)?;
                 }
                 self.engine.set_gsi(true);
                 self.events.watch_established();
-                &mut **none.insert(Box::new(make()))
+                &mut **none.insert(Box::new(cm))
             }
         };
         let cm = cm.downcast_mut().expect("there is one kind of connection manager");
