@@ -29,14 +29,9 @@ pub(crate) struct Channel {
     pub(crate) queues: Mutex<HashMap<u64, *mut ibv_cq>>,
 }
 
-impl Channel {
-    /// # Safety
-    /// `channel` exists.
-    pub(crate) unsafe fn of<'c>(channel: *mut ibv_comp_channel) -> &'c Self {
-        // SAFETY: programs only have the address of the first field of a `Channel`.
-        unsafe { &*channel.cast() }
-    }
+found_by_pointer!(Channel, ibv_comp_channel);
 
+impl Channel {
     /// Called when nothing has come for a while: explains if no queue is armed, because the program
     /// then waits for ever.
     pub(crate) fn look_for_armed(&self) {

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use rxe_verbs::{Completion, CompletionQueue};
 
 use super::{Context, Handle, Unacknowledged};
-use crate::ffi::Outcome;
 use crate::ibverbs::abi::{ibv_cq, ibv_cq_ex};
 
 /// A completion queue as programs hold it. It always has the extended interface.
@@ -25,25 +24,10 @@ pub(crate) struct Cq {
     empty: AtomicU32,
 }
 
+found_by_pointer!(Cq, ibv_cq);
+known_by_handle!(Cq, ibv_cq, "the completion queue");
+
 impl Cq {
-    /// # Safety
-    /// `cq` exists.
-    pub(crate) unsafe fn of<'c>(cq: *mut ibv_cq) -> &'c Self {
-        // SAFETY: programs only have the address of the first field of a `Cq`.
-        unsafe { &*cq.cast() }
-    }
-
-    /// As [`Cq::of`], if the context and the handle are still those that it was made with.
-    ///
-    /// # Safety
-    /// As for [`Cq::of`].
-    pub(crate) unsafe fn known<'c>(cq: *mut ibv_cq) -> Outcome<&'c Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(cq), (*cq).context, (*cq).handle) };
-        this.made.check("the completion queue", context, handle)?;
-        Ok(this)
-    }
-
     /// The context that it was made on. It is open as long as the queue exists.
     pub(crate) fn owner(&self) -> &Context {
         // SAFETY: `context` was set when the queue was made, and nobody changes it; `verbs` is read

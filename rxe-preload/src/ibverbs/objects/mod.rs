@@ -1,6 +1,40 @@
 //! The objects that programs hold: what is behind each `struct ibv_*`, how it is made for a program, and
 //! how it is found by the program's pointer. The calls are in the files beside this directory.
 
+/// How the program's pointer leads to an object that begins with what the program sees.
+macro_rules! found_by_pointer {
+    ($object:ident, $verbs:ty) => {
+        impl $object {
+            /// # Safety
+            /// It exists.
+            pub(crate) unsafe fn of<'o>(verbs: *mut $verbs) -> &'o Self {
+                // SAFETY: programs only have the address of the first field of the object.
+                unsafe { &*verbs.cast() }
+            }
+        }
+    };
+}
+
+/// The same for an object that remembers what it was made with ([`Handle`]).
+macro_rules! known_by_handle {
+    ($object:ident, $verbs:ty, $what:literal) => {
+        impl $object {
+            /// The object, if the context and the handle are still those that it was made with.
+            ///
+            /// # Safety
+            /// It exists.
+            pub(crate) unsafe fn known<'o>(verbs: *mut $verbs) -> $crate::ffi::Outcome<&'o Self> {
+                // SAFETY: programs only have the address of the first field of the object.
+                let this = unsafe { &*verbs.cast::<Self>() };
+                // SAFETY: the caller's promise.
+                let (context, handle) = unsafe { ((*verbs).context, (*verbs).handle) };
+                this.made.check($what, context, handle)?;
+                Ok(this)
+            }
+        }
+    };
+}
+
 mod ah;
 mod channel;
 mod context;

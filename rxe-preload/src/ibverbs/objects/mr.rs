@@ -3,7 +3,6 @@
 use rxe_verbs::MemoryRegion;
 
 use super::Handle;
-use crate::ffi::Outcome;
 use crate::ibverbs::abi::ibv_mr;
 
 /// A memory region as programs hold it.
@@ -14,15 +13,4 @@ pub(crate) struct Mr {
     pub(crate) region: MemoryRegion,
 }
 
-impl Mr {
-    /// The region, if the context and the handle are still those that it was made with.
-    ///
-    /// # Safety
-    /// `mr` exists.
-    pub(crate) unsafe fn known<'m>(mr: *mut ibv_mr) -> Outcome<&'m Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (&*mr.cast::<Self>(), (*mr).context, (*mr).handle) };
-        this.made.check("the memory region", context, handle)?;
-        Ok(this)
-    }
-}
+known_by_handle!(Mr, ibv_mr, "the memory region");

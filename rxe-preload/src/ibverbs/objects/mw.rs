@@ -5,7 +5,6 @@ use std::ffi::c_uint;
 use rxe_verbs::MemoryWindow;
 
 use super::Handle;
-use crate::ffi::Outcome;
 use crate::ibverbs::abi::{ibv_context, ibv_mw, ibv_pd};
 
 /// A memory window as programs hold it.
@@ -16,18 +15,9 @@ pub(crate) struct Mw {
     pub(crate) window: MemoryWindow,
 }
 
-impl Mw {
-    /// The window, if the context and the handle are still those that it was made with.
-    ///
-    /// # Safety
-    /// `mw` exists.
-    pub(crate) unsafe fn known<'m>(mw: *mut ibv_mw) -> Outcome<&'m Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (&*mw.cast::<Self>(), (*mw).context, (*mw).handle) };
-        this.made.check("the memory window", context, handle)?;
-        Ok(this)
-    }
+known_by_handle!(Mw, ibv_mw, "the memory window");
 
+impl Mw {
     /// Makes one for the program, which gives it up in `ibv_dealloc_mw`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,

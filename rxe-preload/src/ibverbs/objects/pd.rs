@@ -3,7 +3,6 @@
 use rxe_verbs::ProtectionDomain;
 
 use super::Handle;
-use crate::ffi::Outcome;
 use crate::ibverbs::abi::{ibv_context, ibv_pd};
 
 /// A protection domain as programs hold it. A parent domain (`ibv_alloc_parent_domain`) is another
@@ -17,25 +16,9 @@ pub(crate) struct Pd {
     pub(crate) parent: Option<*mut ibv_pd>,
 }
 
+known_by_handle!(Pd, ibv_pd, "the protection domain");
+
 impl Pd {
-    /// # Safety
-    /// `pd` exists.
-    pub(crate) unsafe fn of<'p>(pd: *mut ibv_pd) -> &'p Self {
-        // SAFETY: programs only have the address of the first field of a `Pd`.
-        unsafe { &*pd.cast() }
-    }
-
-    /// As [`Pd::of`], if the context and the handle are still those that it was made with.
-    ///
-    /// # Safety
-    /// As for [`Pd::of`].
-    pub(crate) unsafe fn known<'p>(pd: *mut ibv_pd) -> Outcome<&'p Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(pd), (*pd).context, (*pd).handle) };
-        this.made.check("the protection domain", context, handle)?;
-        Ok(this)
-    }
-
     /// Makes one for the program, which gives it up in `ibv_dealloc_pd`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,

@@ -26,25 +26,10 @@ pub(crate) struct Qp {
     sq_sig_all: bool,
 }
 
+found_by_pointer!(Qp, ibv_qp);
+known_by_handle!(Qp, ibv_qp, "the queue pair");
+
 impl Qp {
-    /// # Safety
-    /// `qp` exists.
-    pub(crate) unsafe fn of<'q>(qp: *mut ibv_qp) -> &'q Self {
-        // SAFETY: programs only have the address of the first field of a `Qp`.
-        unsafe { &*qp.cast() }
-    }
-
-    /// As [`Qp::of`], if the context and the handle are still those that it was made with.
-    ///
-    /// # Safety
-    /// As for [`Qp::of`].
-    pub(crate) unsafe fn known<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(qp), (*qp).context, (*qp).handle) };
-        this.made.check("the queue pair", context, handle)?;
-        Ok(this)
-    }
-
     /// As [`Qp::known`], if it belongs to this process.
     ///
     /// # Safety

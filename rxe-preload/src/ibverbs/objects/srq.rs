@@ -17,25 +17,10 @@ pub(crate) struct Srq {
     pub(crate) asyncs: Unacknowledged,
 }
 
+found_by_pointer!(Srq, ibv_srq);
+known_by_handle!(Srq, ibv_srq, "the shared receive queue");
+
 impl Srq {
-    /// # Safety
-    /// `srq` exists.
-    pub(crate) unsafe fn of<'s>(srq: *mut ibv_srq) -> &'s Self {
-        // SAFETY: programs only have the address of the first field of an `Srq`.
-        unsafe { &*srq.cast() }
-    }
-
-    /// As [`Srq::of`], if the context and the handle are still those that it was made with.
-    ///
-    /// # Safety
-    /// As for [`Srq::of`].
-    pub(crate) unsafe fn known<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
-        // SAFETY: the caller's promise.
-        let (this, context, handle) = unsafe { (Self::of(srq), (*srq).context, (*srq).handle) };
-        this.made.check("the shared receive queue", context, handle)?;
-        Ok(this)
-    }
-
     /// As [`Srq::known`], if it belongs to this process.
     ///
     /// # Safety

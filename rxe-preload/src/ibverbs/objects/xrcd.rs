@@ -16,14 +16,9 @@ pub(crate) struct Xrcd {
 /// Device and inode.
 pub(crate) type FileId = (u64, u64);
 
-impl Xrcd {
-    /// # Safety
-    /// `xrcd` exists.
-    pub(crate) unsafe fn of<'x>(xrcd: *mut ibv_xrcd) -> &'x Self {
-        // SAFETY: programs only have the address of the first field of an `Xrcd`.
-        unsafe { &*xrcd.cast() }
-    }
+found_by_pointer!(Xrcd, ibv_xrcd);
 
+impl Xrcd {
     /// Makes one for the program, which gives it up in `ibv_close_xrcd`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
