@@ -34,7 +34,6 @@ use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::addr::RawAddr;
-use crate::sys::checked_fd::CheckedFd;
 use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
@@ -186,7 +185,7 @@ impl PacketBackend {
         let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
         let skip = skip.map_or(0, |(_, packets)| packets);
         if first.net.dst.is_ipv4() != first.net.src.is_ipv4() {
-            count_lost(&mut self.counters, Loss::BadAddress, packets(first) as u64);
+            count_lost(&mut self.counters, Loss::BadAddress, first.packets() as u64);
             batch.mark_sent(1);
             return Ok(SendStatus::Done);
         }
@@ -211,7 +210,7 @@ impl PacketBackend {
                 let headers: SmallVec<[Headers; 4]> = bursts
                     .iter()
                     .map(|burst| {
-                        let segment = (packets(burst) > 1).then_some(burst.segment);
+                        let segment = (burst.packets() > 1).then_some(burst.segment);
                         link.headers(&burst.net, batch.bytes(burst), segment, mac)
                     })
                     .collect();
@@ -220,7 +219,7 @@ impl PacketBackend {
                     .zip(&headers)
                     .map(|(burst, h)| outgoing(link.destination(&burst.net), h, batch.bytes(burst)))
                     .collect();
-                sendmmsg(link.intact()?, &out).map(Sent::Runs)
+                sendmmsg(link.intact()?, &out).map(Sent::Bursts)
             }
             _ => {
                 let (fd, destination) = match path {
@@ -251,9 +250,9 @@ impl PacketBackend {
             }
         };
         match result {
-            Ok(Sent::Runs(n)) => {
+            Ok(Sent::Bursts(n)) => {
                 for burst in &batch.pending()[..n] {
-                    self.counters.tx_packets += packets(burst) as u64;
+                    self.counters.tx_packets += burst.packets() as u64;
                     self.counters.tx_bytes += burst.bytes.len() as u64;
                 }
                 batch.mark_sent(n);
@@ -263,7 +262,7 @@ impl PacketBackend {
                 let (from, to) = (skip * first.segment, (skip + n) * first.segment);
                 self.counters.tx_packets += n as u64;
                 self.counters.tx_bytes += (to.min(bytes) - from.min(bytes)) as u64;
-                if skip + n < packets(first) {
+                if skip + n < first.packets() {
                     self.partial = Some((first.bytes.start, skip + n));
                 } else {
                     batch.mark_sent(1);
@@ -280,7 +279,7 @@ impl PacketBackend {
                 let Some(loss) = Loss::of(&e) else {
                     return Err(NetError::os("send to a packet socket", e));
                 };
-                let left = packets(first) - skip;
+                let left = first.packets() - skip;
                 if loss == Loss::Other && self.segment && left > 1 {
                     // The system does not segment after all: try again without.
                     self.segment = false;
@@ -296,7 +295,7 @@ impl PacketBackend {
 }
 
 enum Sent {
-    Runs(usize),
+    Bursts(usize),
     Packets(usize),
 }
 
@@ -349,15 +348,11 @@ impl Sharing for PacketBackend {
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
-        if self.sockets.of(membership.group()).is_some() {
-            return Ok(Some(membership));
-        }
-        membership.into_socket().map_or(Ok(()), |socket| self.sockets.add(socket))?;
-        Ok(None)
+        self.sockets.add_membership(membership)
     }
 
     fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
-        self.sockets.remove(group).map(Membership::new)
+        self.sockets.remove_membership(group)
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
@@ -420,9 +415,9 @@ fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
 
 /// Sockets that take whole IP packets and let the kernel find their way. raw(7).
 struct RawSockets {
-    v4: CheckedFd,
+    v4: SharedFd,
     /// Absent where the system has no IPv6.
-    v6: Option<CheckedFd>,
+    v6: Option<SharedFd>,
 }
 
 impl RawSockets {
@@ -433,7 +428,7 @@ impl RawSockets {
             let raw = Protocol::from_raw(rustix::net::RawProtocol::new(255).expect("not zero"));
             let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))?;
             send_to_groups(fd.as_fd(), any, interface)?;
-            io::Result::Ok(CheckedFd::internal(fd))
+            io::Result::Ok(SharedFd::new(fd))
         };
         let v4 = open(AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into())
             .map_err(|e| link::privilege(e, "open a raw IP socket"))?;
@@ -441,13 +436,11 @@ impl RawSockets {
     }
 
     fn of(&self, dst: IpAddr) -> Result<BorrowedFd<'_>, NetError> {
-        let fd = match &self.v6 {
-            Some(v6) if dst.is_ipv6() => v6,
+        match &self.v6 {
+            Some(v6) if dst.is_ipv6() => v6.intact(),
             // IPv6 to the IPv4 socket is refused and counted.
-            _ => &self.v4,
-        };
-        fd.ensure()?;
-        Ok(fd.as_fd())
+            _ => self.v4.intact(),
+        }
     }
 }
 
@@ -458,9 +451,4 @@ fn outgoing<'a>(addr: RawAddr, headers: &'a Headers, payload: &'a [u8]) -> Outgo
 
 fn nth(net: &NetHeader, index: usize) -> NetHeader {
     net.nth(u16::try_from(index).unwrap_or(0))
-}
-
-/// Packets in a burst.
-fn packets(burst: &Burst) -> usize {
-    burst.bytes.len().div_ceil(burst.segment.max(1))
 }

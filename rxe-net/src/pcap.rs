@@ -1,8 +1,8 @@
 //! Captures: a wrapper that writes the packets of any backend to a pcapng file, and a reader.
 //!
 //! Frames are complete. Headers that a backend does not see are reconstructed, so that the ICRC of
-//! each packet is right for the headers in the file; a hidden IPv4 ID is recovered from the ICRC. Runs
-//! and merged frames are split into packets.
+//! each packet is right for the headers in the file; a hidden IPv4 ID is recovered from the ICRC.
+//! Bursts and merged frames are split into packets.
 //!
 //! Only its owner may read the file (mode 0600), because it holds the contents of the traffic. If the
 //! path is a symbolic link, it is refused: someone else may have put it there. An existing file is
@@ -274,7 +274,7 @@ impl<B: Backend> Backend for Pcap<B> {
         }
         let result = self.inner.send(batch);
         let mut capture = self.handle.lock();
-        // Runs that were not sent will be passed to `send` again.
+        // Bursts that were not sent will be passed to `send` again.
         capture.keep_bursts(before - batch.pending().len());
         capture.write_held();
         result

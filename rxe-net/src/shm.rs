@@ -114,7 +114,7 @@ const RECEIVER_TIMEOUT: Duration = Duration::from_millis(20);
 /// How long after it found a ring full `send` is to be tried again: less than the receiver needs to
 /// empty it.
 const RETRY: Duration = Duration::from_micros(100);
-/// Runs that go onto the wire before a destination is looked for on this host again.
+/// Bursts that go onto the wire before a destination is looked for on this host again.
 const LOOK_AGAIN: u32 = 256;
 /// Destinations remembered.
 const MAX_ROUTES: usize = 4096;

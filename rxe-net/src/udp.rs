@@ -166,7 +166,7 @@ impl UdpBackend {
         let Some(socket) = self.sockets.of(burst.net.src) else { return Ok(SendStatus::Done) };
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
         let mut sent = sent.map_or(0, |(_, packets)| packets);
-        let all = packets(&burst);
+        let all = burst.packets();
         while sent < all {
             let chunks = batch.bytes(&burst).chunks(burst.segment.max(1)).enumerate();
             let singles: SmallVec<[_; BATCH]> = chunks
@@ -225,14 +225,14 @@ impl Backend for UdpBackend {
             let src = first.net.src;
             let socket = self.sockets.of(src);
             let (Some(socket), true) = (socket, first.net.dst.is_ipv4() == src.is_ipv4()) else {
-                count_lost(&mut self.counters, Loss::BadAddress, packets(first) as u64);
+                count_lost(&mut self.counters, Loss::BadAddress, first.packets() as u64);
                 batch.mark_sent(1);
                 continue;
             };
             let segments = self.capabilities.tx.burst_segments;
             let apart = &mut self.apart;
             let mut goes_apart = |burst: &Burst| {
-                packets(burst) > 1 && (packets(burst) > segments || apart.has(burst.net.dst))
+                burst.packets() > 1 && (burst.packets() > segments || apart.has(burst.net.dst))
             };
             if goes_apart(first) {
                 if self.send_apart(batch)? == SendStatus::Blocked {
@@ -247,7 +247,7 @@ impl Backend for UdpBackend {
                     && !goes_apart(burst)
             };
             for burst in batch.pending().iter().take(BATCH).take_while(same) {
-                let segment = (packets(burst) > 1).then_some(burst.segment);
+                let segment = (burst.packets() > 1).then_some(burst.segment);
                 out.push(Outgoing {
                     addr: socket.destination(&burst.net),
                     control: UdpSocket::control(&burst.net, segment),
@@ -257,7 +257,7 @@ impl Backend for UdpBackend {
             match sendmmsg(socket.intact()?, &out) {
                 Ok(n) => {
                     for burst in &batch.pending()[..n] {
-                        self.counters.tx_packets += packets(burst) as u64;
+                        self.counters.tx_packets += burst.packets() as u64;
                         self.counters.tx_bytes += burst.bytes.len() as u64;
                     }
                     drop(out);
@@ -271,7 +271,7 @@ impl Backend for UdpBackend {
                 Err(e) => {
                     drop(out);
                     let first = first.clone();
-                    if self.refused(&e, &first, packets(&first))? {
+                    if self.refused(&e, &first, first.packets())? {
                         batch.mark_sent(1);
                     }
                 }
@@ -299,15 +299,11 @@ impl Sharing for UdpBackend {
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
-        if self.sockets.of(membership.group()).is_some() {
-            return Ok(Some(membership));
-        }
-        membership.into_socket().map_or(Ok(()), |socket| self.sockets.add(socket))?;
-        Ok(None)
+        self.sockets.add_membership(membership)
     }
 
     fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
-        self.sockets.remove(group).map(Membership::new)
+        self.sockets.remove_membership(group)
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
@@ -367,9 +363,4 @@ fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket 
     socket.set_buffers(config.recv_buffer, config.send_buffer);
     socket.merge(config.segment);
     socket
-}
-
-/// Packets in a burst.
-fn packets(burst: &Burst) -> usize {
-    burst.bytes.len().div_ceil(burst.segment.max(1))
 }

@@ -163,8 +163,7 @@ impl UdpSocket {
 
     /// The descriptor, if it still is one of ours.
     pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
-        self.fd.ensure()?;
-        Ok(self.fd.as_fd())
+        self.fd.intact()
     }
 
     pub(crate) fn shared(&self) -> &SharedFd {

@@ -132,6 +132,13 @@ pub struct Burst {
     pub segment: usize,
 }
 
+impl Burst {
+    /// How many packets it holds.
+    pub fn packets(&self) -> usize {
+        self.bytes.len().div_ceil(self.segment.max(1))
+    }
+}
+
 /// Packets on their way out, in order: a buffer and the bursts that it is cut into. The engine
 /// appends (`Engine::poll_transmit`), a backend takes from the front.
 #[derive(Debug)]
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_holds_equal_sizes_and_ends_with_a_shorter_one() {
+    fn a_burst_holds_equal_sizes_and_ends_with_a_shorter_one() {
         let mut batch = TxBatch::new(TxLimits::default());
         for len in [1056, 1040, 1040, 20, 20, 1040] {
             push(&mut batch, len);

@@ -65,7 +65,7 @@ fn a_perfect_network_keeps_order_ids_and_bytes() {
     fabric.deliver(Time::ZERO, |n, b| got.push((n.id, b[..4].to_vec())));
     let expected: Vec<_> = (0..100u32)
         .map(|i| {
-            // Runs hold 64 packets; IDs count from 0 in each.
+            // Bursts hold 64 packets; IDs count from 0 in each.
             let id = IpId::Known { id: (i % 64) as u16, flags: 0x4000 };
             (id, i.to_be_bytes().to_vec())
         })
@@ -116,7 +116,7 @@ fn delay_alone_does_not_reorder() {
 }
 
 #[test]
-fn untouched_packets_of_a_run_stay_one_frame() {
+fn untouched_packets_of_a_burst_stay_one_frame() {
     let mut fabric = Fabric::new(1, Faults { hide_ids: true, ..Faults::default() });
     fabric.send(Time::ZERO, &mut batch(net(), 10));
     let delivery = fabric.pop(Time::ZERO).unwrap();

@@ -83,8 +83,7 @@ impl Link {
 
     /// The descriptor, if it still is one of ours.
     pub(super) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
-        self.fd.ensure()?;
-        Ok(self.fd.as_fd())
+        self.fd.intact()
     }
 
     pub(super) fn shared(&self) -> &SharedFd {

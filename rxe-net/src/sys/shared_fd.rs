@@ -58,6 +58,12 @@ impl SharedFd {
             Kind::Guarded(fd) => fd.ensure(),
         }
     }
+
+    /// The descriptor, if it still is one of ours ([`SharedFd::ensure`]).
+    pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
+        self.ensure()?;
+        Ok(self.as_fd())
+    }
 }
 
 impl AsFd for SharedFd {

@@ -1,5 +1,5 @@
 //! Destinations that the system does not segment packets for (UDP_SEGMENT). An IPsec policy or the
-//! MTU of a path can forbid segmentation for one destination and not for others. Runs to such
+//! MTU of a path can forbid segmentation for one destination and not for others. Bursts to such
 //! destinations are sent packet by packet.
 //!
 //! A socket sends a single packet with ID 0, and packet `i` of a burst carries the ICRC for ID `i`

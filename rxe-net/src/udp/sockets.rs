@@ -21,7 +21,7 @@ use crate::loss::Loss;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::sockopt::drops;
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, NetError, SharedFd};
+use crate::{Epoll, Membership, NetError, SharedFd};
 
 /// See the module's opening.
 pub(crate) struct Sockets {
@@ -182,14 +182,26 @@ impl Sockets {
         self.hot = 0;
     }
 
-    /// The later one on this address, which is received from no more.
-    pub(crate) fn remove(&mut self, address: IpAddr) -> Option<UdpSocket> {
+    /// See [`crate::Sharing::add_membership`].
+    pub(crate) fn add_membership(
+        &mut self,
+        membership: Membership,
+    ) -> Result<Option<Membership>, NetError> {
+        if self.of(membership.group()).is_some() {
+            return Ok(Some(membership));
+        }
+        membership.into_socket().map_or(Ok(()), |socket| self.add(socket))?;
+        Ok(None)
+    }
+
+    /// See [`crate::Sharing::remove_membership`].
+    pub(crate) fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
         let mut all = self.all.iter();
-        let at = all.position(|slot| slot.later && slot.socket.address() == address)?;
+        let at = all.position(|slot| slot.later && slot.socket.address() == group)?;
         let Slot { socket, .. } = self.all.remove(at);
         self.epoll.delete(&socket);
         self.hot = 0;
-        Some(socket)
+        Some(Membership::new(socket))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &UdpSocket> {

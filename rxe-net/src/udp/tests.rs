@@ -36,7 +36,7 @@ fn push_to(batch: &mut TxBatch, net: NetHeader, len: usize, block: u8) {
 }
 
 #[test]
-fn a_run_arrives_as_one_frame_with_its_segment_size_and_headers() {
+fn a_burst_arrives_as_one_frame_with_its_segment_size_and_headers() {
     in_namespace("", || {
         for (src, dst) in [("127.0.0.1", "127.0.0.2"), ("::1", "::1")] {
             let mut a = open(&[src]);
