@@ -1,11 +1,14 @@
 /*
  * A program that ends as soon as it has seen a message. Its peer, which forks it, must learn that the
- * message has arrived: ends DEVICE HOW ROUNDS. After ROUNDS of ping-pong the peer sends one more
- * message; HOW says how the receiver then ends.
+ * message has arrived: ends DEVICE HOW ROUNDS [NAMESPACE DEVICE]. After ROUNDS of ping-pong the peer
+ * sends one more message; HOW says how the receiver then ends. With a network namespace the receiver is
+ * another host: only then is it one whose acknowledgements may wait.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -190,13 +193,17 @@ int main(int argc, char **argv)
 {
 	int lines[2], rounds, status;
 
-	CHECK(argc == 4);
+	CHECK(argc == 4 || argc == 6);
 	rounds = atoi(argv[3]);
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, lines) == 0);
  /* Neither process has opened anything yet. */
 	pid_t child = fork();
 	CHECK(child >= 0);
-	set_up(argv[1], lines[child == 0]);
+	if (child == 0 && argc == 6) {
+		int namespace = open(argv[4], O_RDONLY | O_CLOEXEC);
+		CHECK(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0);
+	}
+	set_up(argv[child == 0 && argc == 6 ? 5 : 1], lines[child == 0]);
 	if (child == 0 && strncmp(argv[2], "polling", 7) == 0)
 		start_polling();
 	for (int i = 0; i < rounds; i++) {
