@@ -847,6 +847,18 @@ fn a_gap_that_closes_before_it_is_reported_is_acknowledged() {
 }
 
 #[test]
+fn what_was_dropped_behind_a_gap_is_asked_for_when_a_copy_closes_the_gap() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let packets = sent_one_by_one(&mut pair, &[SendOp::Write { remote, imm: None }; 3]);
+    // The second and the third come early; then comes a copy of the second.
+    inject_in_order(&mut pair, &packets, &[1, 2, 0, 1]);
+    let naks = pair.log.iter().filter(|sent| is_nak(sent)).count();
+    assert_eq!((naks, pair.a.outcomes().len()), (1, 3), "without a timeout");
+    assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
+}
+
+#[test]
 fn a_receive_that_is_posted_before_the_refusal_has_left_lets_a_copy_in() {
     let mut pair = Pair::new();
     let packets = sent_one_by_one(&mut pair, &[SendOp::Send { imm: None }; 2]);

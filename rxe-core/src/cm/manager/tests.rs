@@ -474,7 +474,9 @@ fn requests_that_wait_for_a_listener_are_few() {
     let (side, now) = (&mut two.sides[1], two.now);
     let mut waiting = |from: u32, count: u32| {
         let ask = |id| Message::Req(Req { local_comm_id: id + 1, ..req(id) });
-        (0..count).filter(|id| answers(side, now, address(from), &ask(*id)).is_empty()).count()
+        let mut is_held = |id: &u32| answers(side, now, address(from), &ask(*id)).is_empty();
+        // The duplicate of one that waits takes no place.
+        (0..count).filter(|id| is_held(id) && is_held(id)).count()
     };
     assert_eq!(waiting(0, 1000), 64, "of one address");
     assert_eq!((1..100).map(|from| waiting(from, 10)).sum::<usize>(), 256 - 64, "of all");
@@ -554,12 +556,20 @@ fn queries_leave_room_for_connections() {
     assert_eq!(served, 250_000, "all are answered");
     assert!(side.len() <= sources::MAX_ALL_QUERIES, "{} are kept", side.len());
     // Even if the consumer answers no query, one address can not keep others from asking.
+    let before = side.len();
     for id in 1..=5_000u32 {
         answers(side, now, address(7), &Message::SidrReq(ask(id)));
     }
+    let kept = side.len() - before;
+    assert!(kept <= sources::MAX_QUERIES, "{kept} are kept of one address");
     while side.poll_event().is_some() {}
     answers(side, now, address(8), &Message::SidrReq(ask(1)));
     assert!(matches!(side.poll_event(), Some(CmEvent::Resolve { .. })));
+    // Nor can all together fill the table of connections.
+    for from in 0..20_000 {
+        answers(side, now, address(from), &Message::SidrReq(ask(9)));
+    }
+    assert!(side.len() <= sources::MAX_ALL_QUERIES, "{} are kept", side.len());
 }
 
 #[test]
