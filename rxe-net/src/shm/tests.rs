@@ -277,6 +277,13 @@ fn callers_that_talk_nonsense_do_no_harm() {
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         let name = memory("127.0.0.2");
+        // A right offer, but for its version.
+        let other = UnixSocket::connect(&name).unwrap();
+        let (_ring, memory) = Producer::create().unwrap();
+        let wake = WakeUp::new().unwrap();
+        other.send(b"rxm\x02", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        to.look_around();
+        assert!(to.incoming.is_empty() && to.callers.is_empty());
         let callers: Vec<_> = (0..20).map(|_| UnixSocket::connect(&name).unwrap()).collect();
         for (i, caller) in callers.iter().enumerate() {
             let null = std::fs::File::open("/dev/null").unwrap();
