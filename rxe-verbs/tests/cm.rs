@@ -188,6 +188,28 @@ fn hundreds_connect_and_part_at_once_on_one_address_and_no_message_is_lost() {
 }
 
 #[test]
+fn requests_for_a_service_whose_listener_has_ended_come_to_who_ended_it() {
+    in_namespace("", || {
+        let ip = "127.0.0.1".parse().unwrap();
+        let server = Program::on(open(ip), ip);
+        let listener = server.listen(PortSpace::Tcp);
+        let at = listener.local_addr().unwrap();
+        // The next listener may be in another port space, so both have one claim.
+        let tcp = PortSpace::Tcp.service_id(at.port());
+        let services = [tcp, PortSpace::Udp.service_id(at.port()), 1 << 63 | tcp];
+        let directory = directory_of("127.0.0.1");
+        let claimed = || services.map(|id| directory.join(format!("service-{id:016x}")).exists());
+        assert_eq!(claimed(), [true, false, false]);
+        drop(listener);
+        assert_eq!(claimed(), [false, false, true]);
+        let next = server.id(PortSpace::Udp);
+        next.bind_addr(at).unwrap();
+        next.listen(1).unwrap();
+        assert_eq!(claimed(), [false, true, false]);
+    });
+}
+
+#[test]
 fn who_drops_an_identifier_ends_its_connection() {
     let ((client, a), (server, b)) = connected();
     drop(a);

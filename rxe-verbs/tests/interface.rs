@@ -234,16 +234,6 @@ fn the_same_over_packet_sockets() {
     in_namespace(SETUP, || a_link_that_goes_down(BackendKind::Packet));
 }
 
-/// Where processes that share an address of this network namespace find each other.
-fn directory_of(address: &str) -> std::path::PathBuf {
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
-    let control = sockets.lines().find_map(|line| {
-        let path = line.split_ascii_whitespace().last()?;
-        path.ends_with(&format!("/{address}/1")).then_some(path)
-    });
-    std::path::Path::new(control.expect("a device on this address")).with_file_name("")
-}
-
 #[test]
 fn an_address_that_could_not_be_shared_is_tried_again() {
     in_namespace("", || {

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
+use super::closed_service;
 use super::directory::{Directory, Lock, ScopedAddr};
 use crate::sys::unix::{Received, Rights, UnixSocket, exists};
 use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
@@ -279,6 +280,16 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
         wait_readable(b);
         while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
         got(c, REQ);
+        c.unlisten(0x0106_0007, Some(ip(ADDRESS)));
+        // It has ended that listener, and makes the next one soon, in whatever port space.
+        c.listen(closed_service(0x0106_0007), None).unwrap();
+        let of_datagrams = [9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x11, 0, 7];
+        for wanted in [service(7), of_datagrams] {
+            send_mad(&mut from, REQ, wanted);
+            wait_readable(b);
+            while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
+            got(c, REQ);
+        }
         // If the owner is gone, the process that reads the packet answers.
         drop(all);
         let mut only = open();

@@ -101,3 +101,13 @@ pub(crate) fn async_event(device: &Device, kind: AsyncKind) -> AsyncEvent {
         }
     }
 }
+
+/// Where processes that share an address of this network namespace find each other.
+pub(crate) fn directory_of(address: &str) -> std::path::PathBuf {
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let control = sockets.lines().find_map(|line| {
+        let path = line.split_ascii_whitespace().last()?;
+        path.ends_with(&format!("/{address}/1")).then_some(path)
+    });
+    std::path::Path::new(control.expect("a device on this address")).with_file_name("")
+}
