@@ -29,7 +29,9 @@ impl Shard {
     /// Sleeps until `done` has something, or until `deadline` (then `None`).
     ///
     /// `done` is asked before every sleep; before it says "nothing yet" it must have seen to it that
-    /// `fd` becomes readable when that changes.
+    /// `fd` becomes readable when another thread changes that. What this thread itself completes need
+    /// not make it readable, so between the last time that `done` is asked and the sleep this thread
+    /// turns nothing.
     ///
     /// # Errors
     /// The device has failed; `done` has; [`Errno::INTR`] where `signals` says so.
@@ -44,18 +46,28 @@ impl Shard {
         let mut fds = Vec::with_capacity(8);
         fds.push(PollFd::new(fd, PollFlags::IN));
         fds.extend(self.watch.sockets().map(|s| PollFd::new(s, PollFlags::IN)));
+        let mut look = || match done()? {
+            None => self.check().map(|()| None),
+            found => Ok(found),
+        };
         self.turn(CALLER_BUDGET)?;
         loop {
-            if let Some(found) = done()? {
+            if let Some(found) = look()? {
                 return Ok(Some(found));
             }
-            self.check()?;
-            let leads = waiting.lead();
+            if !waiting.leads {
+                waiting.lead();
+                // It has held the lock, and then served doorbells that were rung meanwhile.
+                if let Some(found) = look()? {
+                    return Ok(Some(found));
+                }
+            }
+            let leads = waiting.leads;
             self.fail_on(self.watch.ensure().and_then(|()| fd.ensure()))?;
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
-                Ok(0) if now() >= deadline => return done(),
+                Ok(0) if now() >= deadline => return look(),
                 Err(Errno::INTR) if signals == OnSignal::Sleep => {}
                 Ok(_) => {}
                 Err(e) => return Err(Error::io("sleep in poll", e)),
@@ -79,25 +91,22 @@ impl<'s> Waiting<'s> {
         Self { shard, leads: false }
     }
 
-    /// Becomes the leader if there is none. Whether this thread is the leader now.
-    fn lead(&mut self) -> bool {
-        if !self.leads {
-            self.leads = self.shard.bare(|core| {
-                let leads = core.watchers.lead();
-                if leads && !core.blocked {
-                    core.set_interest(&self.shard.watch, Interest::None);
-                }
-                leads
-            });
-        }
-        self.leads
+    /// Becomes the leader if there is none.
+    fn lead(&mut self) {
+        self.leads = self.shard.bare(|core| {
+            let leads = core.watchers.lead();
+            if leads && !core.blocked {
+                core.set_interest(&self.shard.watch, Interest::None);
+            }
+            leads
+        });
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shard.bare(|core| {
-            if let Some(plan) = core.watchers.leave(self.leads, now()) {
+            if let Some(plan) = core.watchers.leave(self.leads, core.blocked, now()) {
                 self.shard.apply(core, plan);
             }
         });

@@ -87,15 +87,23 @@ impl Watchers {
     }
 
     /// A thread stops waiting. If it led, somebody must take over: the driver, at once if other
-    /// threads wait, otherwise if the thread does not come back within [`TICK`].
-    pub(in crate::progress) fn leave(&mut self, led: bool, now: Time) -> Option<Plan> {
+    /// threads wait or the socket is full (`blocked`), otherwise if the thread does not come back within
+    /// [`TICK`].
+    pub(in crate::progress) fn leave(
+        &mut self,
+        led: bool,
+        blocked: bool,
+        now: Time,
+    ) -> Option<Plan> {
         self.waiting -= 1;
         if !led {
             return None;
         }
         self.leader = false;
         let wanted = std::mem::take(&mut self.wanted);
-        Some(if self.waiting > 0 || wanted {
+        Some(if blocked {
+            Plan::watch(Interest::ReceiveAndSend)
+        } else if self.waiting > 0 || wanted {
             Plan::watch(Interest::Receive)
         } else {
             Plan::look_again(now)
@@ -163,10 +171,21 @@ mod tests {
         watchers.enter();
         assert!(watchers.lead() && !watchers.lead());
         assert_eq!(watchers.look(false, NOW), Plan::watch(Interest::None));
-        assert_eq!(watchers.leave(true, NOW), Some(RECEIVE), "another waits");
+        assert_eq!(watchers.leave(true, false, NOW), Some(RECEIVE), "another waits");
         assert!(watchers.lead());
-        assert_eq!(watchers.leave(true, NOW), Some(Plan::look_again(NOW)), "nobody does");
+        assert_eq!(watchers.leave(true, false, NOW), Some(Plan::look_again(NOW)), "nobody does");
         assert_eq!(watchers.look(false, NOW), RECEIVE);
+    }
+
+    #[test]
+    fn a_full_socket_is_watched_when_the_leader_leaves() {
+        for others in [0, 1] {
+            let mut watchers = Watchers::default();
+            (0..=others).for_each(|_| watchers.enter());
+            assert!(watchers.lead());
+            let plan = watchers.leave(true, true, NOW).unwrap();
+            assert_eq!(plan.interest, Interest::ReceiveAndSend);
+        }
     }
 
     #[test]
@@ -175,6 +194,6 @@ mod tests {
         watchers.enter();
         assert!(watchers.lead());
         assert_eq!(watchers.about_to_sleep(), None, "the leader watches");
-        assert_eq!(watchers.leave(true, NOW), Some(RECEIVE));
+        assert_eq!(watchers.leave(true, false, NOW), Some(RECEIVE));
     }
 }

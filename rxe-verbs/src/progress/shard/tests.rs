@@ -9,11 +9,14 @@ use std::thread;
 use rxe_core::engine::Config;
 use rxe_core::mem::{Access, Buffer, Memory, PdId};
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
-use rxe_core::queue::{CompletionQueue, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
+use rxe_core::queue::{
+    Arm, CompletionQueue, Notify, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
+};
 use rxe_core::types::{Gid, Mtu, Qpn};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
+use super::super::{OnSignal, Waker};
 use super::*;
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -87,9 +90,13 @@ fn qp_init(service: QpType, cq: &Arc<CompletionQueue>) -> QpInit {
 
 /// A QP in the error state: what is posted to it completes, as flushed, when the engine sees it.
 fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
-    let qpn = Qpn::new(qpn).unwrap();
     let cq = Arc::new(CompletionQueue::new(16, None));
-    let init = qp_init(QpType::Rc, &cq);
+    (flushing_qp_on(shard, qpn, &cq), cq)
+}
+
+fn flushing_qp_on(shard: &Shard, qpn: u32, cq: &Arc<CompletionQueue>) -> Arc<QpHandle> {
+    let qpn = Qpn::new(qpn).unwrap();
+    let init = qp_init(QpType::Rc, cq);
     let error = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
     let handle = shard
         .with(|core| {
@@ -98,7 +105,22 @@ fn flushing_qp(shard: &Shard, qpn: u32) -> (Arc<QpHandle>, Arc<CompletionQueue>)
             Ok::<_, rxe_core::VerbsError>(handle)
         })
         .unwrap();
-    (handle.unwrap(), cq)
+    handle.unwrap()
+}
+
+/// A send request that moves nothing.
+fn empty_send(id: u64) -> SendRequest {
+    SendRequest::new(id, SendOp::Send { imm: None }, Payload::Sges([].as_slice().into()))
+}
+
+/// Wakes the thread whose this is.
+#[derive(Debug)]
+struct Wakes(Arc<Waker>);
+
+impl Notify for Wakes {
+    fn notify(&self) {
+        self.0.wake();
+    }
 }
 
 #[test]
@@ -118,9 +140,7 @@ fn every_request_has_begun_when_all_posters_have_returned() {
                 for _ in 0..ROUNDS {
                     barrier.wait();
                     for id in 0..BURST {
-                        let op = SendOp::Send { imm: None };
-                        let payload = Payload::Sges([].as_slice().into());
-                        qp.post_send(SendRequest::new(id, op, payload)).unwrap();
+                        qp.post_send(empty_send(id)).unwrap();
                         shard.answer_doorbells();
                     }
                     // Nobody posts and nobody holds the lock from here on.
@@ -141,6 +161,28 @@ fn every_request_has_begun_when_all_posters_have_returned() {
         }
     });
     assert_eq!(missed.into_inner(), 0, "bursts of which a doorbell was missed");
+}
+
+#[test]
+fn what_a_thread_completes_itself_as_it_goes_to_sleep_ends_its_sleep() {
+    let shard = shard();
+    let waker = Waker::current().unwrap();
+    let cq = Arc::new(CompletionQueue::new(16, Some(Arc::new(Wakes(Arc::clone(&waker))))));
+    let qp = flushing_qp_on(&shard, 100, &cq);
+    let deadline = now() + Duration::from_secs(20);
+    let mut posted = false;
+    let found = shard.sleep(waker.event(), deadline, OnSignal::Sleep, || {
+        waker.clear();
+        cq.arm(Arm::Any);
+        let found = cq.poll();
+        if found.is_none() && !std::mem::replace(&mut posted, true) {
+            // Another thread posts, finds the lock taken by this one, and leaves its doorbell to it.
+            qp.post_send(empty_send(1)).unwrap();
+        }
+        Ok(found)
+    });
+    assert!(now() < deadline, "it slept although the completion was there");
+    assert_eq!(found.unwrap().unwrap().status, Status::WorkRequestFlushed);
 }
 
 #[test]
