@@ -126,8 +126,9 @@ impl Shard {
 
     /// As [`Shard::with`], and the turn is a whole one.
     pub(super) fn with_turn<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
-        self.check()?;
         let mut core = self.lock();
+        // It may have failed while this thread waited for the lock.
+        self.check()?;
         if core.waiting {
             // `f` may end the queue pair that they are of.
             self.end_turn(&mut core, false)?;
@@ -150,8 +151,8 @@ impl Shard {
     /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
     /// if neither comes, for the driver ([`super::policy::Acks`]).
     pub(crate) fn turn_if_free(&self) -> Result<()> {
-        self.check()?;
         if let Some(mut core) = self.try_lock() {
+            self.check()?;
             core.watchers.turned_inline();
             let received = core.receive(CALLER_BUDGET, &self.watch);
             let later = self.acks_wait(&mut core, &received);
@@ -225,15 +226,15 @@ impl Shard {
     pub(crate) fn answer_doorbells(&self) {
         let mut turns = 0;
         self.doorbells.drain(|| {
-            if self.failed.get().is_some() {
-                return false;
-            }
             if turns == TURNS_FOR_OTHERS {
                 self.watch.wake();
                 return false;
             }
             turns += 1;
             let Some(mut core) = self.try_lock() else { return false };
+            if self.failed.get().is_some() {
+                return false;
+            }
             // What fails here every later call reports.
             let _ = self.end_turn(&mut core, false);
             true
