@@ -20,8 +20,8 @@ pub trait Backend: Send {
     fn capabilities(&self) -> &Capabilities;
 
     /// Hands received frames to `sink`, at most about `budget` packets (those of one system call are
-    /// always handed over together). It does not block. Returns the number of packets; 0 means that
-    /// nothing is there.
+    /// always handed over together). It does not block. Returns the number of packets, with those that
+    /// are of no use; 0 means that nothing is there.
     ///
     /// A frame borrows the backend's memory, so `sink` must copy what is needed later.
     fn receive(

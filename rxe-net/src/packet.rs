@@ -165,6 +165,7 @@ impl PacketBackend {
                 self.counters.rx_overflow += u64::from(lost);
                 let Some(frame) = frame else {
                     self.counters.rx_unusable += 1;
+                    packets += 1;
                     continue;
                 };
                 let count = frame.payload.len().div_ceil(frame.segment);

@@ -330,6 +330,7 @@ impl Slot {
                 let received = arena.get(i);
                 let Some(from) = received.addr.to_inet() else {
                     counters.rx_unusable += 1;
+                    packets += 1;
                     continue;
                 };
                 let arrived = self.socket.arrived(from, received.control);
@@ -339,7 +340,9 @@ impl Slot {
                 }
                 let payload = received.payload;
                 if received.truncated || payload.is_empty() {
+                    // It counts for the budget: a flood of these must end a call too.
                     counters.rx_unusable += 1;
+                    packets += 1;
                     continue;
                 }
                 let segment = arrived.segment.unwrap_or(payload.len()).min(payload.len());

@@ -72,6 +72,29 @@ fn a_burst_arrives_as_one_frame_with_its_segment_size_and_headers() {
 }
 
 #[test]
+fn datagrams_of_no_use_count_too_for_how_much_is_read_at_once() {
+    in_namespace("", || {
+        const SENT: u64 = 300;
+        let mut b = open(&["127.0.0.2"]);
+        b.set_gsi(true).unwrap();
+        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..SENT {
+            // What names no QPN comes to the socket of QP1.
+            stranger.send_to(&[], ("127.0.0.2", UDP_PORT)).unwrap();
+        }
+        let mut read = 0;
+        while read < SENT {
+            wait_readable(&b);
+            let counted =
+                b.receive(64, &mut |_| unreachable!("there is nothing in it")).unwrap() as u64;
+            assert!(counted < SENT, "{counted} were read at once");
+            read += counted;
+            assert_eq!(b.counters().rx_unusable, read, "each is counted");
+        }
+    });
+}
+
+#[test]
 fn without_segmentation_every_packet_is_a_burst() {
     in_namespace("", || {
         let mut config = UdpConfig::new("lo", [ip("127.0.0.1")]);
