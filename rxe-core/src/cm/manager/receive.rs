@@ -86,10 +86,7 @@ impl Manager {
             return Some(());
         }
         let has_room = self.index.sources.has_room(route.remote, Cost::HalfOpen);
-        if !has_room || !self.has_room(listener) {
-            return refuse(self, RejReason::NO_RESOURCES);
-        }
-        let Some(id) = self.draw_id() else {
+        let Some(id) = self.draw_id().filter(|_| has_room && self.has_room(listener)) else {
             return refuse(self, RejReason::NO_RESOURCES);
         };
         let connection = Connection {
@@ -130,7 +127,8 @@ impl Manager {
         Some(())
     }
 
-    /// Counts a request towards the listener's backlog, if there is room.
+    /// Counts a request towards the listener's backlog, if there is room. It is the last thing that may
+    /// refuse the request: what is counted is counted until the request is taken or ends.
     fn has_room(&mut self, listener: super::ListenerId) -> bool {
         let listener = self.listeners.get_mut(&listener.0);
         let room = listener.filter(|l| l.waiting < l.backlog);
@@ -306,10 +304,7 @@ impl Manager {
             return refuse(self, SidrStatus::UNSUPPORTED);
         };
         let has_room = self.index.sources.has_room(route.remote, Cost::Query);
-        if !has_room || !self.has_room(listener) {
-            return refuse(self, SidrStatus::NO_QP);
-        }
-        let Some(id) = self.draw_id() else {
+        let Some(id) = self.draw_id().filter(|_| has_room && self.has_room(listener)) else {
             return refuse(self, SidrStatus::NO_QP);
         };
         let connection = Connection {

@@ -533,6 +533,28 @@ fn a_forged_request_makes_no_flood() {
 }
 
 #[test]
+fn requests_refused_for_want_of_connections_take_no_place_in_the_backlog() {
+    let mut two = Two::new();
+    let (side, now) = (&mut two.sides[1], two.now);
+    let elsewhere = Route { remote: address(9), ..route(1) };
+    let ids: Vec<_> = (0..MAX_CONNECTIONS)
+        .map(|_| side.connect(now, elsewhere, req(0x11)).expect("there is room"))
+        .collect();
+    let ask = |id| SidrReq { service_id: SERVICE, request_id: id, ..SidrReq::default() };
+    for id in 1..=10 {
+        let request = Req { local_comm_id: id, ..req(id) };
+        answers(side, now, address(1), &Message::Req(request));
+        answers(side, now, address(1), &Message::SidrReq(ask(id)));
+    }
+    assert_eq!(side.poll_event(), None, "all are refused");
+    ids.into_iter().for_each(|id| side.destroy(now, id));
+    answers(side, now, address(1), &Message::Req(Req { local_comm_id: 11, ..req(11) }));
+    assert!(matches!(side.poll_event(), Some(CmEvent::Request { .. })));
+    answers(side, now, address(1), &Message::SidrReq(ask(12)));
+    assert!(matches!(side.poll_event(), Some(CmEvent::Resolve { .. })));
+}
+
+#[test]
 fn queries_leave_room_for_connections() {
     let mut two = Two::new();
     let (side, mut now) = (&mut two.sides[1], two.now);
