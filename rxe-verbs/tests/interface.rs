@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::UnshareFlags;
 use rxe_verbs::*;
 
@@ -162,6 +165,28 @@ fn named_addresses_stay_what_they_were_named() {
         sh("ip address add 10.9.2.2/24 dev veth0; ip link set veth0 down");
         until(&device, AsyncKind::PortErr);
         assert_eq!(usable(&device), [(0, "10.9.0.1".into())]);
+    });
+}
+
+#[test]
+fn a_device_outlives_a_change_that_comes_when_no_descriptor_is_left() {
+    in_namespace(SETUP, || {
+        let device = Device::open("veth0").unwrap();
+        // It is there before the descriptors run out.
+        let mut down = Command::new("sh")
+            .args(["-c", "read go; ip link set veth0 down"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: before.maximum }).unwrap();
+        down.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert!(down.wait().unwrap().success());
+        // Time for the driver to ask in vain.
+        thread::sleep(Duration::from_millis(300));
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(until(&device, AsyncKind::PortErr).text, "veth0 is down");
+        device.create_pd().expect("it works");
     });
 }
 

@@ -7,7 +7,8 @@
 //! Other processes may have to be waited for before a new address can be shared with them, and one
 //! of them may be stopped. A thread made for it does that; the device goes on with its other
 //! addresses meanwhile, and takes up the new ones when that has ended. Addresses that could not be
-//! shared are tried again after a second, and then less and less often.
+//! shared are tried again after a second, and then less and less often. So is the question what the
+//! interface is like, where the system does not answer: the program may have no descriptor left for it.
 //!
 //! An interface that was removed and made anew is another one, though it has the same name: open its
 //! device again.
@@ -74,6 +75,8 @@ pub(super) struct PortMonitor {
     failure: Option<String>,
     /// How long to wait before they are tried again.
     backoff: Duration,
+    /// A thread will say when it is time to try.
+    retry_set: bool,
     /// It is time to try.
     retry: bool,
 }
@@ -140,13 +143,14 @@ impl PortMonitor {
             entered,
             failure: None,
             backoff: MIN_BACKOFF,
+            retry_set: false,
             retry: false,
         }
     }
 
     fn refresh(&mut self, shard: &Shard) -> Result<()> {
         let before = self.port.0.read().clone();
-        let Some(interface) = self.refresh_port()? else { return Ok(()) };
+        let Some(interface) = self.refresh_port() else { return Ok(()) };
         let mut now = State { interface, ..before.clone() };
         if let Some(table) = &mut now.table {
             table.update(&now.interface);
@@ -164,21 +168,25 @@ impl PortMonitor {
     }
 
     /// What the interface is like now; programs are told what this means for the port. `None` if it
-    /// can not be said yet: another message will come.
-    fn refresh_port(&self) -> Result<Option<Interface>> {
+    /// can not be said now: it is asked again later.
+    fn refresh_port(&mut self) -> Option<Interface> {
         let before = self.port.interface();
         let interface = match Interface::by_index(before.index) {
             Ok(Some(interface)) => interface,
             Ok(None) => removed(&before),
-            // The tables change faster than they can be read.
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Ok(None),
-            Err(e) => return Err(query_failed(e)),
+            // The tables change faster than they can be read, or there is no descriptor or no memory
+            // left to ask with. The device works on meanwhile, with what is known.
+            Err(_) => {
+                self.stale = true;
+                self.retry_later();
+                return None;
+            }
         };
         self.port.0.write().interface = interface.clone();
         if let Some((kind, text)) = port_event(&before, &interface) {
             self.asyncs.of_device(kind, text);
         }
-        Ok(Some(interface))
+        Some(interface)
     }
 
     /// Whether a thread now enters those of these addresses that the device is not on.
@@ -232,12 +240,16 @@ impl PortMonitor {
         Ok(())
     }
 
-    /// After a backoff, tries those addresses again that could not be entered.
+    /// After a backoff, tries again what could not be done.
     fn retry_later(&mut self) {
+        if self.retry_set {
+            return;
+        }
         let (at, entered) = (Instant::now() + self.backoff, Arc::downgrade(&self.entered));
         self.backoff = MAX_BACKOFF.min(2 * self.backoff);
-        // Without a thread they are tried when something else changes.
-        let _ = rxe_net::spawn_thread("rxe-retry", move || Entered::retry_at(&entered, at));
+        let run = move || Entered::retry_at(&entered, at);
+        // Without a thread it is tried when something else changes.
+        self.retry_set = rxe_net::spawn_thread("rxe-retry", run).is_ok();
     }
 }
 
@@ -249,13 +261,19 @@ impl Monitor for PortMonitor {
     fn update(&mut self, shard: &Shard) -> Result<()> {
         let index = self.port.0.read().interface.index;
         let changed = self.monitor.changed(index).map_err(query_failed)?;
-        self.stale |= changed;
+        if changed {
+            self.stale = true;
+            self.backoff = MIN_BACKOFF;
+        }
         let entered = self.entered.take();
-        self.retry |= self.entered.retry.swap(false, Ordering::Acquire);
+        if self.entered.retry.swap(false, Ordering::Acquire) {
+            self.retry = true;
+            self.retry_set = false;
+        }
         if self.pending.is_some() && !entered {
             // Its port may go down meanwhile; other addresses wait for those that come.
             if changed {
-                self.refresh_port()?;
+                self.refresh_port();
             }
             return Ok(());
         }
@@ -263,7 +281,6 @@ impl Monitor for PortMonitor {
             self.apply(shard, &now)?;
         }
         if std::mem::take(&mut self.stale) {
-            self.backoff = MIN_BACKOFF;
             self.refresh(shard)?;
         }
         if self.pending.is_none() && std::mem::take(&mut self.retry) && self.failure.is_some() {
