@@ -10,7 +10,7 @@ use rxe_core::engine::Limits;
 use rxe_core::types::Mtu;
 use rxe_net::{GidTable, Interface};
 
-/// What a device can do. QpnAllocator are the most there can be of a thing, where nothing else is said.
+/// What a device can do. Numbers are the most there can be of a thing, where nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
     /// The version of this software.

@@ -329,7 +329,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(new, path)
 }
 
-/// QpnAllocator of namespaces begin anew when the system does, and `/tmp` may stay.
+/// Numbers of namespaces begin anew when the system does, and `/tmp` may stay.
 fn file_name(namespace: u64) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.split('-').next().unwrap_or_default();

@@ -11,7 +11,7 @@
 //! - The *driver* thread sleeps on the sockets when none of these is there, and always on the timer
 //!   that tells the engine's next deadline. So peers are served while the program computes or
 //!   sleeps, and an idle process uses no CPU. While others poll or wait it leaves the sockets to
-//!   them, and looks again a millisecond later ([`duty`]).
+//!   them, and looks again a millisecond later ([`policy`]).
 //!
 //! Locks, in the order in which they may be taken: the shard's, then a completion queue's list of
 //! waiters, then a channel's queue. Nothing is held while sleeping.
