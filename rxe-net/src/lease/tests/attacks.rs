@@ -95,7 +95,9 @@ fn hand_over(socket: &OwnedFd, fds: &[OwnedFd]) {
 
 #[test]
 fn another_user_reaches_none_of_a_device_s_sockets() {
-    in_namespaces("-n", "ip link set lo up", || {
+    // In a directory that this test makes.
+    let setup = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
+    in_namespaces("-nm", setup, || {
         let shm = |address| {
             let udp = UdpBackend::open(&UdpConfig::new("lo", [ip(address)])).unwrap();
             Shm::new(udp, &[ip(address)]).unwrap()
