@@ -90,6 +90,15 @@ pub enum NetError {
         /// The interface.
         netdev: String,
     },
+    /// All addresses of the interface are tentative: the system checks that no other host has them.
+    Tentative {
+        /// The interface.
+        netdev: String,
+        /// One of its addresses.
+        address: IpAddr,
+        /// It is up and has a carrier.
+        running: bool,
+    },
     /// The process has not the privilege that the backend needs.
     NoPrivilege {
         /// The backend that needs it.
@@ -244,6 +253,16 @@ impl fmt::Display for NetError {
                 "interface {netdev} has no address: give it one with `ip address add`, or use \
                  another"
             ),
+            Self::Tentative { netdev, address, running } => {
+                write!(f, "no address of interface {netdev} can be used yet: {address} is tentative")?;
+                f.write_str(if *running {
+                    ", because the system still checks that no other host has it. That takes a \
+                     second or two after the interface came up: try again. If `ip address` then \
+                     shows dadfailed, another host has it"
+                } else {
+                    " until the link is up: connect it, or see `ip link`"
+                })
+            }
             Self::NoPrivilege { backend, capability } => write!(
                 f,
                 "the {backend} backend needs {capability}: run it as root, `setcap {}+ep` the \

@@ -85,9 +85,11 @@ impl Error {
             Self::Net(NetError::NoBlock { .. }) => libc::ENOMEM,
             Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
             Self::Net(NetError::TooManyFiles) => libc::EMFILE,
-            Self::Net(NetError::NoSuchAddress { .. } | NetError::NoAddress { .. }) => {
-                libc::EADDRNOTAVAIL
-            }
+            Self::Net(
+                NetError::NoSuchAddress { .. }
+                | NetError::NoAddress { .. }
+                | NetError::Tentative { .. },
+            ) => libc::EADDRNOTAVAIL,
             Self::Net(NetError::NoPrivilege { .. }) => libc::EPERM,
             Self::Net(NetError::NoSuchDevice { .. }) | Self::Device(_) => libc::ENODEV,
             Self::Net(

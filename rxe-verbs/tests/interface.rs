@@ -333,3 +333,34 @@ fn an_address_whose_holder_is_stopped_stalls_nothing() {
         }
     });
 }
+
+/// The kernel's check for other hosts with the address takes a second or two.
+#[test]
+fn a_device_whose_only_address_is_tentative_opens_when_it_can_be_used() {
+    let setup = "
+        ip link add veth0 type veth peer name peer0
+        ip link set peer0 up
+        ip link set veth0 up";
+    in_namespace(setup, || {
+        let device = Device::open("veth0").unwrap();
+        let usable = usable(&device);
+        assert!(matches!(&usable[..], [(0, ip)] if ip.starts_with("fe80::")), "{usable:?}");
+    });
+}
+
+#[test]
+fn an_address_that_stays_tentative_without_a_carrier_is_named() {
+    let setup = "
+        ip link add veth0 type veth peer name peer0
+        ip link set veth0 addrgenmode none up
+        ip address add fd00::1/64 dev veth0";
+    in_namespace(setup, || {
+        let error = Device::open("veth0").unwrap_err();
+        assert_eq!(error.errno(), libc::EADDRNOTAVAIL);
+        assert_eq!(
+            error.to_string(),
+            "no address of interface veth0 can be used yet: fd00::1 is tentative until the link is \
+             up: connect it, or see `ip link`"
+        );
+    });
+}

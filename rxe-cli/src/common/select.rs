@@ -84,10 +84,7 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
         Some(entry) if entry.is_usable() => Ok(index),
         Some(entry) if entry.address.is_some() => {
             let what = format!("GID {index} ({}) can not be used yet", entry.gid.to_ip());
-            Err(Error::new(
-                what,
-                "IPv6 still checks that nobody else has it; try again in a second",
-            ))
+            Err(Error::new(what, TENTATIVE))
         }
         Some(entry) => {
             let netdev = &device.interface().name;
@@ -102,6 +99,10 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
     }
 }
 
+/// What to do about an address that is tentative.
+const TENTATIVE: &str = "the system still checks that no other host has its IPv6 address, or waits \
+                         for a link; try again in a second or two, or see `ip address`";
+
 fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
     let gids = device.gids();
     let found = match peer {
@@ -111,7 +112,12 @@ fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
     found.ok_or_else(|| {
         let family = peer.map_or("usable", |p| if p.is_ipv4() { "IPv4" } else { "IPv6" });
         let what = format!("{} has no {family} address", device.name());
-        let netdev = &device.interface().name;
+        let interface = device.interface();
+        let netdev = &interface.name;
+        let of_family = |ip: IpAddr| peer.is_none_or(|p| p.is_ipv4() == ip.is_ipv4());
+        if interface.addresses.iter().any(|a| a.tentative && of_family(a.ip)) {
+            return Error::new(format!("{what} yet"), TENTATIVE);
+        }
         Error::new(what, format!("give {netdev} one, or choose another device with -d"))
     })
 }
@@ -174,6 +180,20 @@ mod tests {
             refusal(2),
             "rxe_eth0 has no GID 2: choose one from 0 to 1, see `rxe gids rxe_eth0`"
         );
+    }
+
+    #[test]
+    fn a_device_whose_address_is_tentative_says_so() {
+        let device = device("eth0", &[("fd00::1", 64)]);
+        let mut interface = device.interface().clone();
+        interface.addresses[0].tentative = true;
+        let eth0 = DeviceInfo::from(interface);
+        let refusal = |peer: Option<&str>| {
+            best_gid(&eth0, peer.map(|p| p.parse().unwrap())).unwrap_err().to_string()
+        };
+        assert!(refusal(None).starts_with("rxe_eth0 has no usable address yet: the system still"));
+        assert!(refusal(Some("fd00::2")).starts_with("rxe_eth0 has no IPv6 address yet: the"));
+        assert!(refusal(Some("10.0.0.2")).starts_with("rxe_eth0 has no IPv4 address: give eth0"));
     }
 
     #[test]

@@ -429,7 +429,8 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
             libc::ENODEV => Failure::new(
                 libc::ENODEV,
                 format!(
-                    "no device has the address {}: `rxe gids` lists what there is",
+                    "no device can use the address {}: `rxe gids` lists the addresses (an IPv6 \
+                     address takes a second or two after its interface came up)",
                     address.ip()
                 ),
             ),

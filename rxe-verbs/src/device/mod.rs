@@ -9,6 +9,7 @@ mod options;
 mod port_monitor;
 mod qpn_allocator;
 mod quota;
+mod tentative;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
 pub use list::DeviceInfo;

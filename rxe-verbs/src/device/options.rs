@@ -19,6 +19,7 @@ use super::open::DeviceInner;
 use super::port_monitor::{PortData, PortMonitor};
 use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
+use super::tentative::wait_until_usable;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer};
@@ -191,16 +192,20 @@ impl OpenOptions {
         self
     }
 
-    /// Opens it.
+    /// Opens it. If all addresses of the interface are tentative, as for a second or two after it came
+    /// up with IPv6 only, this waits for the first that can be used, a few seconds at most.
     ///
     /// # Errors
     /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
     /// backend can not be opened (port 4791 in use, missing privileges, …).
     pub fn open(mut self) -> Result<Device> {
         // First, so that no change is missed. Without, the device stays as it is opened.
-        let monitor = InterfaceMonitor::open().ok();
-        let info = DeviceInfo::find(&self.name)?;
+        let mut monitor = InterfaceMonitor::open().ok();
+        let mut info = DeviceInfo::find(&self.name)?;
         let named = !self.addresses.is_empty();
+        if !named && self.custom.is_none() {
+            info = wait_until_usable(info, monitor.as_mut())?;
+        }
         let gids: Vec<Gid> = if named {
             self.addresses.iter().map(|&ip| ip.into()).collect()
         } else {

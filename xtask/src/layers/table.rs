@@ -77,7 +77,7 @@ pub const LAYERS: &[Layers] = &[
         within: "device",
         floors: &[
             &["options"],
-            &["open"],
+            &["open", "tentative"],
             &["list", "port_monitor"],
             &["attr", "links", "qpn_allocator", "quota"],
         ],

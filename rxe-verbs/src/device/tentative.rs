@@ -1,0 +1,60 @@
+//! Waits for the first address of an interface that has just come up. RFC 4862, section 5.4.
+//!
+//! For a second or two after a link is up, the system checks that no other host has its IPv6
+//! addresses. Until then they are tentative, and no socket can be bound to them. A kernel's device
+//! is usable at once: it sends frames and needs no socket. So opening a device waits here, where
+//! the interface has no other address.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+use rxe_core::types::Gid;
+use rxe_net::{Interface, InterfaceMonitor, NetError};
+
+use super::DeviceInfo;
+use crate::device_error::DeviceError;
+use crate::error::Result;
+
+/// How long to wait. With the system's defaults the check takes at most 2 s.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Returns the device when one of its addresses can be used: at once, unless all are tentative.
+///
+/// # Errors
+/// The interface has only addresses that stay tentative, or it is gone.
+pub(super) fn wait_until_usable(
+    mut info: DeviceInfo,
+    mut monitor: Option<&mut InterfaceMonitor>,
+) -> Result<DeviceInfo> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let interface = info.interface();
+        let Some(error) = all_tentative(interface, &info) else { return Ok(info) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Without a carrier the check does not begin.
+        let (Some(monitor), true) = (&mut monitor, interface.running && !left.is_zero()) else {
+            return Err(error.into());
+        };
+        let index = interface.index;
+        let left = Timespec::try_from(left).ok();
+        // A message from before the list below was made only costs another look.
+        let _ = poll(&mut [PollFd::new(&**monitor, PollFlags::IN)], left.as_ref());
+        let _ = monitor.changed(index);
+        let all = DeviceInfo::list()?;
+        let names = all.iter().map(|device| device.name().to_owned()).collect();
+        let same = all.into_iter().find(|device| device.interface().index == index);
+        let name = info.name().to_owned();
+        info = same.ok_or(DeviceError::NoSuch { name, devices: names })?;
+    }
+}
+
+/// Why nothing can be sent from this interface yet, if it has addresses and all are tentative.
+fn all_tentative(interface: &Interface, info: &DeviceInfo) -> Option<NetError> {
+    let address = interface.addresses.iter().find(|address| address.tentative)?;
+    info.gids().usable().iter().all(Gid::is_zero).then(|| NetError::Tentative {
+        netdev: interface.name.clone(),
+        address: address.ip,
+        running: interface.running,
+    })
+}
