@@ -4,7 +4,7 @@
 //! each packet is right for the headers in the file; a hidden IPv4 ID is recovered from the ICRC.
 //! Bursts and merged frames are split into packets.
 //!
-//! Only its owner may read the file (mode 0600), because it holds the contents of the traffic. If the
+//! Only its owner may read a new file (mode 0600), because it holds the contents of the traffic. If the
 //! path is a symbolic link, it is refused: someone else may have put it there. An existing file is
 //! overwritten with the first packet, not earlier: if a program fails before it sends anything, the
 //! last capture remains.
@@ -83,7 +83,7 @@ pub struct PcapStatus {
     pub stopped: Option<String>,
 }
 
-/// Opens or creates the file, readable by this user only: a capture holds memory of other users. It
+/// Opens the file, or creates it, readable by this user only: a capture holds memory of other users. It
 /// does not follow a symbolic link and does not write into another user's file: somebody may have put
 /// either there.
 fn create(path: &Path) -> io::Result<Overwrite> {

@@ -7,7 +7,7 @@ fn the_tests_that_the_table_names_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let table = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
     let mut sources = String::new();
-    for part in ["rxe-core", "rxe-net", "rxe-verbs", "tests"] {
+    for part in ["rxe-core", "rxe-net", "rxe-verbs", "rxe-cli", "tests"] {
         read(root.join(part), &mut sources);
     }
     let mut count = 0;

@@ -1,8 +1,7 @@
 //! A file that replaces an older one only when its contents are complete.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, TempPath};
@@ -11,29 +10,31 @@ use tempfile::{Builder, TempPath};
 pub(crate) struct NewFile {
     /// The file that the user named.
     named: PathBuf,
-    /// A temporary file beside it, and the file to replace. `None` if the named file itself is written:
-    /// it is no regular file (`/dev/null`, a pipe), or nothing can be created beside it.
-    scratch: Option<(TempPath, PathBuf)>,
+    /// A temporary file beside it, which replaces it. `None` if the named file itself is written: it is
+    /// no regular file (`/dev/null`, a pipe), or nothing can be created beside it.
+    scratch: Option<TempPath>,
 }
 
 impl NewFile {
-    /// Makes sure that `named` can be written, without changing it.
+    /// Makes sure that `named` can be written, without changing it. A symbolic link is refused: someone
+    /// else may have put it into a shared directory, to have the file that it names replaced.
     pub(crate) fn new(named: &Path) -> io::Result<Self> {
         let named = named.to_owned();
-        let target = match fs::metadata(&named) {
+        match fs::symlink_metadata(&named) {
+            Ok(meta) if meta.is_symlink() => {
+                return Err(io::Error::other("it is a symbolic link, which is not followed"));
+            }
             Ok(meta) if !meta.is_file() => return Ok(Self { named, scratch: None }),
-            // A symbolic link stays, and the file that it names is replaced.
-            Ok(_) => fs::canonicalize(&named)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => named.clone(),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
-        };
-        let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty());
+        }
+        let dir = named.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
-        let mode = Permissions::from_mode(0o666);
-        match Builder::new().prefix(".rxe-").permissions(mode).tempfile_in(dir) {
-            Ok(file) => Ok(Self { named, scratch: Some((file.into_temp_path(), target)) }),
+        match Builder::new().prefix(".rxe-").tempfile_in(dir) {
+            Ok(file) => Ok(Self { named, scratch: Some(file.into_temp_path()) }),
             // This user may be allowed to write the file, but not its directory.
-            Err(e) => match OpenOptions::new().append(true).open(&target) {
+            Err(e) => match OpenOptions::new().append(true).open(&named) {
                 Ok(_) => Ok(Self { named, scratch: None }),
                 Err(_) => Err(e),
             },
@@ -43,19 +44,18 @@ impl NewFile {
     /// A file with a unique name in the directory for temporary files.
     pub(crate) fn unique(prefix: &str, suffix: &str) -> io::Result<Self> {
         let scratch = Builder::new().prefix(prefix).suffix(suffix).tempfile()?.into_temp_path();
-        let named = scratch.to_path_buf();
-        Ok(Self { named: named.clone(), scratch: Some((scratch, named)) })
+        Ok(Self { named: scratch.to_path_buf(), scratch: Some(scratch) })
     }
 
     /// The path to write to.
     pub(crate) fn path(&self) -> &Path {
-        self.scratch.as_ref().map_or(&self.named, |(scratch, _)| scratch)
+        self.scratch.as_deref().unwrap_or(&self.named)
     }
 
     /// Replaces the old file by what was written. Without this call the old file stays.
     pub(crate) fn finish(self) -> io::Result<PathBuf> {
-        if let Some((scratch, target)) = self.scratch {
-            scratch.persist(target)?;
+        if let Some(scratch) = self.scratch {
+            scratch.persist(&self.named)?;
         }
         Ok(self.named)
     }
@@ -64,7 +64,7 @@ impl NewFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     #[test]
     fn the_old_file_stays_until_the_new_one_is_complete() {
@@ -95,18 +95,23 @@ mod tests {
     }
 
     #[test]
-    fn a_link_and_what_is_no_regular_file_are_not_replaced() {
+    fn a_link_is_refused_and_what_is_no_regular_file_is_written_itself() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::write(&file, "old").unwrap();
         symlink(&file, &link).unwrap();
-        let new = NewFile::new(&link).unwrap();
-        fs::write(new.path(), "new").unwrap();
-        new.finish().unwrap();
-        assert!(link.is_symlink());
-        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        let refused = NewFile::new(&link).err().expect("it may be someone else's");
+        assert_eq!(refused.to_string(), "it is a symbolic link, which is not followed");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
 
         let null = NewFile::new(Path::new("/dev/null")).unwrap();
         assert_eq!(null.path(), Path::new("/dev/null"));
+    }
+
+    #[test]
+    fn only_its_owner_may_read_a_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = NewFile::new(&dir.path().join("capture")).unwrap().finish().unwrap();
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
     }
 }
