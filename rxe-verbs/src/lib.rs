@@ -22,6 +22,10 @@
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
 //! while the program does something else.
 //!
+//! What a program opened before `fork` stays its own: a child must neither use nor drop it, because the
+//! threads and the shared memory of the device belong to the parent. A child that executes another
+//! program, or opens devices itself, is free to do so.
+//!
 //! ```
 //! use rxe_verbs::{Access, ConnectOptions, Device};
 //! use std::time::Duration;
