@@ -3,7 +3,7 @@
 //! Invariants of a [`Packet`]: the version is 0; the opcode is in the table; the bytes hold all of
 //! its headers, the pad and an ICRC; headers and padded payload are a multiple of 4 bytes; there is
 //! a payload only where the opcode allows one. Nothing here says that the ICRC is right
-//! ([`icrc`](super::icrc)) or that the fields make sense to a queue pair. IBTA 9.6.
+//! ([`icrc`]) or that the fields make sense to a queue pair. IBTA 9.6.
 
 use super::bth::{self, BthView};
 use super::opcode::OpInfo;

@@ -31,7 +31,7 @@ use crate::{Epoll, NetError};
 /// that it has leased in them.
 ///
 /// Calls that may wait for these processes are made here, on any thread, without the backend
-/// ([`crate::Sharing::share`]). The backend uses their results from the next
+/// ([`crate::Sharing::port_groups`]). The backend uses their results from the next
 /// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`] on.
 #[derive(Debug)]
 pub struct PortGroups {
@@ -115,7 +115,7 @@ impl PortGroups {
         !self.lacks(addresses).is_empty()
     }
 
-    /// As [`Share::enter`], without the addresses that it has tried already.
+    /// As [`PortGroups::enter`], without the addresses that it has tried already.
     pub(crate) fn enter_rest(&self, addresses: &[IpAddr]) {
         if self.lacks(addresses).is_empty() {
             return;
