@@ -132,7 +132,7 @@ impl Inflight {
         self.skip_local();
     }
 
-    /// Marks the current request, which is not started, as one that can not be executed.
+    /// Marks the current request, started or not, as one that can not be executed.
     pub(super) fn fail_current(&mut self, status: Status) {
         if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
             wqe.failed = Some(status);

@@ -22,7 +22,8 @@ use crate::types::{Gid, Time};
 pub(super) const MAX_HALF_OPEN: usize = 1 << 13;
 /// The most SIDR queries of one address, kept answers included.
 pub(super) const MAX_QUERIES: usize = 1 << 10;
-/// The most SIDR queries of all addresses: queries take no more than this of [`crate::bounds::MAX_CONNECTIONS`].
+/// The most SIDR queries of all addresses: queries take no more than this of
+/// [`crate::bounds::MAX_CONNECTIONS`].
 pub(super) const MAX_ALL_QUERIES: usize = 1 << 13;
 
 /// How many REPs are sent again to an address that has not answered: 256 at once, then 32 a second
