@@ -69,7 +69,7 @@ pub fn recovery(pc: usize) -> Option<usize> {
 #[inline]
 pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
-    unsafe { arch::store(to, from, len, arch::wide()) }.result().map(|_| ())
+    unsafe { arch::store(to, from, len, arch::width()) }.result().map(|_| ())
 }
 
 /// Copies shared memory to private memory. Bytes that others write meanwhile may be old or new.
@@ -83,7 +83,7 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), Memo
 #[inline]
 pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
-    unsafe { arch::load(to, from, len, arch::wide()) }.result().map(|_| ())
+    unsafe { arch::load(to, from, len, arch::width()) }.result().map(|_| ())
 }
 
 /// Atomically replaces the word by `swap` if it equals `compare`. Returns the old value.
@@ -155,9 +155,9 @@ mod arch {
         ".globl rxe_core_copy_end",
         ".hidden rxe_core_copy_end",
         ".p2align 6",
-        // rdi: to, rsi: from, rdx: length, cl: whether there is AVX. Small steps come first, until
-        // the shared address is a multiple of 8. From 128 bytes on it is then aligned to 32, because
-        // wide stores that cross a cache line cost twice as much.
+        // rdi: to, rsi: from, rdx: length, ecx: bytes of the widest registers, 16, 32 or 64. Small
+        // steps come first, until the shared address is a multiple of 8. From 128 bytes on it is then
+        // aligned to the registers, because wide accesses that cross a cache line cost twice as much.
         "rxe_core_store:",
         ".cfi_startproc",
         "test edi, 1",
@@ -194,14 +194,16 @@ mod arch {
         "jae 4f",
         "jmp rxe_core_copy_rest",
         "4:",
-        "test edi, 31",
+        "lea r8d, [rcx - 1]",
+        "5:",
+        "test edi, r8d",
         "jz rxe_core_copy_bulk",
         "mov rax, [rsi]",
         "mov [rdi], rax",
         "add rsi, 8",
         "add rdi, 8",
         "sub rdx, 8",
-        "jmp 4b",
+        "jmp 5b",
         ".cfi_endproc",
         "rxe_core_load:",
         ".cfi_startproc",
@@ -239,14 +241,16 @@ mod arch {
         "jae 4f",
         "jmp rxe_core_copy_rest",
         "4:",
-        "test esi, 31",
+        "lea r8d, [rcx - 1]",
+        "5:",
+        "test esi, r8d",
         "jz rxe_core_copy_bulk",
         "mov rax, [rsi]",
         "mov [rdi], rax",
         "add rsi, 8",
         "add rdi, 8",
         "sub rdx, 8",
-        "jmp 4b",
+        "jmp 5b",
         ".cfi_endproc",
         "rxe_core_copy_bulk:",
         ".cfi_startproc",
@@ -256,9 +260,19 @@ mod arch {
         "mov r8, rax",
         "shl r8, 6",
         "sub rdx, r8",
-        "test cl, cl",
-        "jz 4f",
+        "cmp ecx, 32",
+        "je 4f",
+        "jb 5f",
         "3:",
+        "vmovdqu64 zmm0, [rsi]",
+        "vmovdqu64 [rdi], zmm0",
+        "add rsi, 64",
+        "add rdi, 64",
+        "dec rax",
+        "jnz 3b",
+        "vzeroupper",
+        "jmp rxe_core_copy_tail",
+        "4:",
         "vmovdqu ymm0, [rsi]",
         "vmovdqu ymm1, [rsi + 32]",
         "vmovdqu [rdi], ymm0",
@@ -266,10 +280,10 @@ mod arch {
         "add rsi, 64",
         "add rdi, 64",
         "dec rax",
-        "jnz 3b",
+        "jnz 4b",
         "vzeroupper",
-        "jmp rxe_core_copy_rest",
-        "4:",
+        "jmp rxe_core_copy_tail",
+        "5:",
         "movups xmm0, [rsi]",
         "movups xmm1, [rsi + 16]",
         "movups xmm2, [rsi + 32]",
@@ -281,7 +295,18 @@ mod arch {
         "add rsi, 64",
         "add rdi, 64",
         "dec rax",
-        "jnz 4b",
+        "jnz 5b",
+        // 1 to 64 bytes are left, and the shared address is a multiple of 16.
+        "rxe_core_copy_tail:",
+        "4:",
+        "cmp rdx, 16",
+        "jbe rxe_core_copy_rest",
+        "movups xmm0, [rsi]",
+        "movups [rdi], xmm0",
+        "add rsi, 16",
+        "add rdi, 16",
+        "sub rdx, 16",
+        "jmp 4b",
         ".cfi_endproc",
         // Up to 127 bytes are copied by words, so that the last store is that of an aligned word.
         "rxe_core_copy_rest:",
@@ -534,9 +559,9 @@ mod arch {
 
     unsafe extern "C" {
         #[link_name = "rxe_core_store"]
-        pub(super) fn store(to: *mut u8, from: *const u8, len: usize, wide: bool) -> Outcome;
+        pub(super) fn store(to: *mut u8, from: *const u8, len: usize, width: u32) -> Outcome;
         #[link_name = "rxe_core_load"]
-        pub(super) fn load(to: *mut u8, from: *const u8, len: usize, wide: bool) -> Outcome;
+        pub(super) fn load(to: *mut u8, from: *const u8, len: usize, width: u32) -> Outcome;
         #[link_name = "rxe_core_store_word"]
         pub(super) fn store_word(word: *mut u64, value: u64) -> Outcome;
         #[link_name = "rxe_core_load_word"]
@@ -549,18 +574,21 @@ mod arch {
         fn end();
     }
 
-    /// Whether the processor has AVX.
+    /// Bytes of the processor's widest registers.
     #[inline]
-    pub(super) fn wide() -> bool {
+    pub(super) fn width() -> u32 {
         #[cfg(target_arch = "x86_64")]
-        return std::arch::is_x86_feature_detected!("avx");
-        #[cfg(not(target_arch = "x86_64"))]
-        false
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            return 64;
+        } else if std::arch::is_x86_feature_detected!("avx") {
+            return 32;
+        }
+        16
     }
 
     /// Where the routines begin, and the `ret` behind them.
     pub(super) fn extent() -> (usize, usize) {
-        let begin: unsafe extern "C" fn(*mut u8, *const u8, usize, bool) -> Outcome = store;
+        let begin: unsafe extern "C" fn(*mut u8, *const u8, usize, u32) -> Outcome = store;
         let end: unsafe extern "C" fn() = end;
         (begin as usize, end as usize)
     }
@@ -584,17 +612,17 @@ mod arch {
         Outcome { cause: 0, value: value as usize }
     }
 
-    pub(super) const fn wide() -> bool {
-        false
+    pub(super) const fn width() -> u32 {
+        8
     }
 
-    pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+    pub(super) unsafe fn store(to: *mut u8, from: *const u8, len: usize, _: u32) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::store(from, to, len) };
         done(0)
     }
 
-    pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: bool) -> Outcome {
+    pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: u32) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::load(from, to, len) };
         done(0)
@@ -658,14 +686,44 @@ mod tests {
         }
     }
 
+    /// As on a processor whose registers have `WIDTH` bytes at most.
+    unsafe fn store_by<const WIDTH: u32>(
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), MemoryFault> {
+        // SAFETY: the caller's promise.
+        unsafe { arch::store(to, from, len, WIDTH.min(arch::width())) }.result().map(|_| ())
+    }
+
+    /// As [`store_by`].
+    unsafe fn load_by<const WIDTH: u32>(
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), MemoryFault> {
+        // SAFETY: the caller's promise.
+        unsafe { arch::load(to, from, len, WIDTH.min(arch::width())) }.result().map(|_| ())
+    }
+
     #[test]
     fn every_length_at_every_alignment_is_copied_and_nothing_beside_it() {
         let mut source: Vec<u8> = (1..=255).cycle().take(600).collect();
+        let copies = [
+            store as Copy,
+            load,
+            store_by::<16>,
+            load_by::<16>,
+            store_by::<32>,
+            load_by::<32>,
+            by_words::store,
+            by_words::load,
+        ];
         // Miri runs each step for itself.
         let sparse = if cfg!(miri) { 29 } else { 1 };
         for len in (0..200).chain([255, 256, 257, 400]).step_by(sparse) {
             for (a, b) in (0..33).map(|n| (n, n * 7 % 33)) {
-                for copy in [store as Copy, load, by_words::store, by_words::load] {
+                for copy in copies {
                     let mut out = [0; 600];
                     // SAFETY: both ranges lie inside their arrays, which nobody else uses.
                     unsafe { copy(source[a..].as_mut_ptr(), out[b..].as_mut_ptr(), len) }.unwrap();

@@ -261,6 +261,7 @@ impl MemoryGuard<'_> {
     ///
     /// # Errors
     /// As there.
+    #[inline]
     pub fn writable(
         &self,
         pd: PdId,
@@ -313,6 +314,7 @@ impl MemoryGuard<'_> {
     }
 
     /// The region of `pd` that has this key and allows all of `need`.
+    #[inline]
     fn local(&self, pd: PdId, key: Key, need: Access) -> Result<&Region, AccessError> {
         let region = self.region(key).ok_or(AccessError::UnknownKey)?;
         if region.pd != pd {
@@ -437,11 +439,13 @@ impl Region {
     }
 
     /// Checks that the region may be written: without LOCAL_WRITE its memory may be mapped read-only.
+    #[inline]
     fn check_write(&self) -> Result<(), AccessError> {
         let allowed = self.access.contains(Access::LOCAL_WRITE);
         allowed.then_some(()).ok_or(AccessError::NotPermitted)
     }
 
+    #[inline]
     fn span(&self, addr: u64, len: u64) -> Result<Unchecked<'_>, AccessError> {
         let offset = addr.checked_sub(self.start).ok_or(AccessError::OutOfBounds)?;
         self.buffer.registered(offset, len).ok_or(AccessError::OutOfBounds)
