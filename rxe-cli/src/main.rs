@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     match commands::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rxe: {error}");
+            common::print_error(&error);
             ExitCode::FAILURE
         }
     }

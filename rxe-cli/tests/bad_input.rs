@@ -34,14 +34,17 @@ fn a_choice_that_does_not_exist() {
         (&["pingpong", "-d", "lo", "-i", "2"], &["rxe_lo has no port 2: use port 1"]),
         (&["pingpong", "--address", "192.0.2.77"], &["no device has the address 192.0.2.77: "]),
         (&["pingpong", "-d", "lo", "--address", "10.1.1.1"], &["rxe_lo has no address 10.1.1.1: "]),
-        (&["pingpong", "--address", "127.71.0.1", "-m", "1500"], &["1500 is no path MTU: choose"]),
-        (&["demo", "-m", "1000"], &["1000 is no path MTU: choose 256, 512"]),
+        (
+            &["pingpong", "--address", "127.71.0.1", "-m", "1500"],
+            &["1500 is not a path MTU: choose"],
+        ),
+        (&["demo", "-m", "1000"], &["1000 is not a path MTU: choose 256, 512"]),
         (&["pingpong", "--backend", "xdp"], &["no backend xdp: choose udp or packet"]),
-        (&["pingpong", "--transport", "xrc", "-t"], &["leave -t away"]),
-        (&["pingpong", "--transport", "xrc", "-r", "9"], &["leave -r away"]),
+        (&["pingpong", "--transport", "xrc", "-t"], &["leave -t out"]),
+        (&["pingpong", "--transport", "xrc", "-r", "9"], &["leave -r out"]),
         (&["pingpong", "--transport", "xrc", "-c", "3"], &["--clients 3 is the number of clients"]),
         (&["pingpong", "--clients", "3"], &["only --transport xrc has several clients"]),
-        (&["pingpong", "-j"], &["leave -j away"]),
+        (&["pingpong", "-j"], &["leave -j out"]),
         (&["pingpong", "no-such-host.invalid"], &["no-such-host.invalid", "check its name"]),
         (&["perf", "send", "sideways"], &["'sideways'", "bw, lat"]),
         (&["perf", "read", "bw", "-c", "UC", "::1"], &["UC has no read: it has send and write"]),
@@ -187,7 +190,7 @@ fn a_server_that_hangs_up_or_is_something_else() {
     let pingpong = ["pingpong", "--address", "127.77.0.1"];
     let perf = ["perf", "read", "lat", "--address", "127.77.0.2"];
     for args in [&pingpong[..], &perf] {
-        refused(&client_of(b"", args), &["the peer hung up during the exchange"]);
+        refused(&client_of(b"", args), &["the peer hung up before it was done"]);
         let parts = ["the peer speaks something else: \"SSH-2.0", "run `rxe p"];
         refused(&client_of(b"SSH-2.0-OpenSSH_9.2\r\n", args), &parts);
     }
@@ -227,13 +230,13 @@ fn a_client_that_hangs_up_or_is_something_else() {
     let pingpong = ["pingpong", "--address", "127.78.0.1"];
     let perf = ["perf", "read", "lat", "--address", "127.78.0.2"];
     for args in [&pingpong[..], &perf] {
-        refused(&server_of(b"", port, args), &["the peer hung up during the exchange"]);
+        refused(&server_of(b"", port, args), &["the peer hung up before it was done"]);
         let stranger = server_of(b"GET / HTTP/1.1\r\n\r\n", port, args);
         refused(&stranger, &["the peer speaks something else: \"GET / HTTP/1.1"]);
     }
     // One that goes before it has said "done".
     let message = b"0000:000011:0a0b0c:00000000000000000000ffff7f000001\0";
-    refused(&server_of(message, port, &pingpong), &["the peer hung up during the exchange"]);
+    refused(&server_of(message, port, &pingpong), &["the peer hung up before it was done"]);
     refused(&server_of(message, port, &perf), &["something else: \"0000:000011:", "rxe perf"]);
     refused(&server_of(b"{\"rxe-perf\":7}\n", port, &perf), &["version 7 of this exchange"]);
 }

@@ -134,7 +134,7 @@ fn a_demo_that_is_refused_leaves_the_last_capture_as_it_was() {
         let script = format!("timeout 60 \"$RXE\" {refused}");
         let Some(out) = in_namespace(name, LOOPBACK, &script, &dir.file("")) else { return };
         let said = String::from_utf8(out.stderr).unwrap();
-        assert!(said.contains("9000 is no path MTU"), "{said}");
+        assert!(said.contains("9000 is not a path MTU"), "{said}");
         assert_eq!(fs::read_to_string(&capture).unwrap(), "yesterday's", "{refused}");
     }
 }

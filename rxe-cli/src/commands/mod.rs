@@ -15,7 +15,7 @@ use std::process;
 
 use clap::{Parser, Subcommand};
 
-use crate::common::Error;
+use crate::common::{Error, print_error};
 
 /// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.
 macro_rules! commands {
@@ -62,7 +62,7 @@ pub(crate) fn run() -> Result<(), Error> {
         Ok(cli) => cli.command.run(),
         Err(e) if wants_help(&e) => e.exit(),
         Err(e) => {
-            eprintln!("rxe: {}", one_line(&e));
+            print_error(&one_line(&e));
             process::exit(WRONG_USAGE)
         }
     }

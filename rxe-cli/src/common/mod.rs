@@ -11,7 +11,7 @@ mod wire;
 
 pub(crate) use error::Error;
 pub(crate) use new_file::NewFile;
-pub(crate) use output::{print, print_bytes, print_json};
+pub(crate) use output::{print, print_bytes, print_error, print_json};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};
 pub(crate) use table::{Align, TabTable, Table, tab_to};
 pub(crate) use wire::{Opened, WireArgs, check_mtu, check_peer};

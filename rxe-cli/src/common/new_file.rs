@@ -36,14 +36,15 @@ impl NewFile {
             // This user may be allowed to write the file, but not its directory.
             Err(e) => match OpenOptions::new().append(true).open(&named) {
                 Ok(_) => Ok(Self { named, scratch: None }),
-                Err(_) => Err(e),
+                Err(_) => Err(without_path(&e)),
             },
         }
     }
 
     /// A file with a unique name in the directory for temporary files.
     pub(crate) fn unique(prefix: &str, suffix: &str) -> io::Result<Self> {
-        let scratch = Builder::new().prefix(prefix).suffix(suffix).tempfile()?.into_temp_path();
+        let scratch = Builder::new().prefix(prefix).suffix(suffix).tempfile();
+        let scratch = scratch.map_err(|e| without_path(&e))?.into_temp_path();
         Ok(Self { named: scratch.to_path_buf(), scratch: Some(scratch) })
     }
 

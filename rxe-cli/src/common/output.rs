@@ -1,5 +1,6 @@
-//! Standard output. Its reader may end early (`rxe devinfo | head`).
+//! Standard output and standard error. The reader of the output may end early (`rxe devinfo | head`).
 
+use std::fmt;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -20,6 +21,13 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints an error to standard error. One call of the system, so that the lines of two commands that
+/// share a terminal are not mixed.
+pub(crate) fn print_error(error: &impl fmt::Display) {
+    // If standard error is closed, there is nobody to tell.
+    let _ = io::stderr().write_all(format!("rxe: {error}\n").as_bytes());
 }
 
 /// Prints `value` as JSON, one field in each line.

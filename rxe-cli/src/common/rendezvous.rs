@@ -45,14 +45,14 @@ pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStre
     let (why, todo) = match last.kind() {
         ErrorKind::ConnectionRefused => (
             "nobody listens there".into(),
-            format!("start `{command}` there first, and see that -p is the same"),
+            format!("start `{command}` there first, and give the same -p on both ends"),
         ),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => (
             format!("no answer within {} s", TIMEOUT.as_secs()),
-            "is the address right, is the host up, and does no firewall keep the port?".into(),
+            "is the address right, is the host up, and does a firewall block the port?".into(),
         ),
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => (
-            "no way leads there".into(),
+            "no route leads there".into(),
             "is the address right, and is this host on a network that leads there?".into(),
         ),
         _ => (last.to_string(), "is the address right?".into()),
@@ -115,7 +115,10 @@ pub(crate) fn broken(e: &io::Error) -> Error {
 fn hung_up(e: &io::Error) -> Error {
     match e.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-            Error::new("the peer hung up during the exchange", "look at what it says")
+            Error::new(
+                "the peer hung up before it was done",
+                "see what it printed, or whether it was killed",
+            )
         }
         _ => Error::new("the exchange with the peer failed", e),
     }

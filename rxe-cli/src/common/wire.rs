@@ -111,7 +111,7 @@ impl WireArgs {
 /// Checks that the device's link carries the path MTU that was asked for.
 pub(crate) fn check_mtu(info: &DeviceInfo, asked: usize) -> Result<Mtu, Error> {
     let Some(mtu) = Mtu::from_bytes(asked) else {
-        let what = format!("{asked} is no path MTU");
+        let what = format!("{asked} is not a path MTU");
         return Err(Error::new(what, "choose 256, 512, 1024, 2048 or 4096"));
     };
     let most = PortAttr::of(info.interface()).active_mtu;

@@ -291,7 +291,7 @@ impl Args {
         plan.check()?;
         if self.events && (op, kind) == (Op::Write, Kind::Lat) {
             let what = "write lat looks at memory, which makes no events";
-            return Err(Error::new(what, "leave -e away, or measure send lat"));
+            return Err(Error::new(what, "leave -e out, or measure send lat"));
         }
         Ok(plan)
     }
@@ -349,6 +349,7 @@ impl Args {
 }
 
 fn mtu_of(bytes: usize) -> Result<Mtu, Error> {
-    Mtu::from_bytes(bytes)
-        .ok_or_else(|| Error::new(format!("{bytes} is no path MTU"), "what runs on the other end?"))
+    Mtu::from_bytes(bytes).ok_or_else(|| {
+        Error::new(format!("{bytes} is not a path MTU"), "what runs on the other end?")
+    })
 }

@@ -188,19 +188,19 @@ impl Plan {
         if !self.transport.carries(self.op) {
             let (service, op) = (self.transport.title(), self.op.name());
             let todo = match self.transport {
-                Transport::Ud => "it has send alone; measure that, or leave --transport away",
-                _ => "it has send and write; measure these, or leave --transport away",
+                Transport::Ud => "it has only send; measure that, or leave --transport out",
+                _ => "it has send and write; measure these, or leave --transport out",
             };
             return wrong(&format!("{service} has no {op}"), todo);
         }
         if self.op == Op::Atomic && self.sizes.iter().any(|&size| size != 8) {
-            return wrong("atomics are of 8 bytes", "leave -s and -a away");
+            return wrong("an atomic operation has 8 bytes", "leave -s and -a out");
         }
         if self.kind == Kind::Lat && self.qps != 1 {
-            return wrong("latency is measured on one queue pair", "leave -q away");
+            return wrong("latency is measured on one queue pair", "leave -q out");
         }
         if self.kind == Kind::Lat && self.bidirectional {
-            return wrong("latency has no two directions", "leave -b away");
+            return wrong("a latency test has one direction", "leave -b out");
         }
         let in_range = (1..=256).contains(&self.qps)
             && (1..=15000).contains(&self.tx_depth)
@@ -294,10 +294,10 @@ mod tests {
             (Plan { sizes: vec![], ..plan() }, "no size"),
             (Plan { sizes: vec![u32::MAX], ..plan() }, "too large"),
             (Plan { op: Op::Atomic, ..plan() }, "8 bytes"),
-            (Plan { transport: Transport::Ud, ..plan() }, "UD has no write: it has send alone"),
+            (Plan { transport: Transport::Ud, ..plan() }, "UD has no write: it has only send"),
             (Plan { op: Op::Read, transport: Transport::Uc, ..plan() }, "UC has no read: it has"),
             (Plan { kind: Kind::Lat, qps: 2, ..plan() }, "one queue pair"),
-            (Plan { kind: Kind::Lat, bidirectional: true, ..plan() }, "two directions"),
+            (Plan { kind: Kind::Lat, bidirectional: true, ..plan() }, "one direction"),
             (Plan { cq_mod: 129, ..plan() }, "out of range"),
             (Plan { qps: 0, ..plan() }, "out of range"),
             (Plan { amount: Amount::Seconds(0), ..plan() }, "out of range"),

@@ -160,6 +160,9 @@ fn timed_out(e: &io::Error) -> bool {
 
 /// The error for a peer that is no pingpong, or another one.
 pub(super) fn stranger(said: &[u8]) -> Error {
+    if said.starts_with(b"{\"rxe-perf\"") || said.starts_with(b"{\"Failed\"") {
+        return Error::new("the peer runs `rxe perf`", "run the same command on both ends");
+    }
     let what = format!("the peer speaks something else: \"{}\"", said.escape_ascii());
     Error::new(what, "run `rxe pingpong` or ibv_rc_pingpong there")
 }
@@ -329,6 +332,10 @@ mod tests {
         assert!(error(b"").starts_with("the peer hung up"));
         for says in [&b"SSH-2.0-OpenSSH_9.2\r\n"[..], b"0000:0000", &[b'0'; LEN], b"\xff"] {
             assert!(error(says).starts_with("the peer speaks something else: \""), "{says:?}");
+        }
+        for says in [&b"{\"rxe-perf\":2,\"mtu\":4096}\n"[..], b"{\"Failed\":{\"why\":\"\"}}\n"] {
+            let says = [says, &[b' '; LEN]].concat();
+            assert!(error(&says).starts_with("the peer runs `rxe perf`: run the same command"));
         }
     }
 

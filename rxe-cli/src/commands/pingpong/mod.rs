@@ -29,8 +29,7 @@ use crate::common::{
 /// Without HOST it waits for a peer. Options, output and the exchange over TCP are those of
 /// ibv_rc_pingpong (with --transport: of ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong or
 /// ibv_xsrq_pingpong). So either side may be that program on a kernel device, which needs its option
-/// -g. Two on one host choose different addresses by themselves: `rxe pingpong -d lo`, then
-/// `rxe pingpong 127.0.0.1`.
+/// -g. On one host: `rxe pingpong -d lo`, then `rxe pingpong 127.0.0.1`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The host where the other side waits; without it, wait here
@@ -184,7 +183,7 @@ impl Args {
                 let what = "-c looks at what was received, which xrc does not do";
                 let number = host.as_ref().filter(|host| host.parse::<u32>().is_ok());
                 let number = number.map_or("N", String::as_str);
-                let todo = format!("leave it away; --clients {number} is the number of clients");
+                let todo = format!("leave it out; --clients {number} is the number of clients");
                 return Err(Error::new(what, todo));
             }
             Self { rx_depth: Some(_), .. } if xrc => {
@@ -194,7 +193,7 @@ impl Args {
             Self { dm: true, .. } => ("-j", "a software device has no memory of its own"),
             _ => return Ok(()),
         };
-        Err(Error::new(why, format!("leave {option} away")))
+        Err(Error::new(why, format!("leave {option} out")))
     }
 
     /// Prints addresses as ibv_rc_pingpong does.
