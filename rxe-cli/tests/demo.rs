@@ -52,6 +52,29 @@ fn every_operation_is_verified_and_the_mistake_is_refused() {
     dissect(name, &dir.file("rxe-demo.pcapng"), packets);
 }
 
+/// The headline says what carries the packets, and the counters of loopback agree.
+#[test]
+fn the_headline_says_what_carries_the_packets() {
+    let name = "the_headline_says_what_carries_the_packets";
+    let script = r#"
+        for option in "" --no-shm; do
+            "$RXE" demo --no-pcap $option > shown || exit 1
+            echo "$(head -n 1 shown) $(awk '$1 == "lo:" { print ($3 > 0) }' /proc/net/dev)"
+        done
+    "#;
+    let dir = Dir::new();
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+    let start = "Two processes, reliably connected (RC) over";
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        format!(
+            "{start} shared memory, path MTU 1024: 0\n{start} UDP sockets on loopback, path MTU \
+             1024: 1\n"
+        )
+    );
+}
+
 /// What tshark makes of the capture: only RC packets, every opcode that there should be, nothing
 /// malformed.
 fn dissect(test: &str, capture: &Path, packets: usize) {

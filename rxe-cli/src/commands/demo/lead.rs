@@ -48,6 +48,7 @@ pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Er
         this: Process::of(&ours, process::id()),
         peer: Process::of(&theirs, pid),
         backend: end.device.backend_name().into(),
+        shared_memory: !way.no_shm,
         mtu: end.mtu().bytes(),
         operations: done,
         mistake: (here, there).into(),

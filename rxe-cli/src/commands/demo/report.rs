@@ -20,6 +20,8 @@ pub(super) struct Shown {
     pub(super) this: Process,
     pub(super) peer: Process,
     pub(super) backend: String,
+    /// The processes exchange their packets through shared memory, not through the backend.
+    pub(super) shared_memory: bool,
     pub(super) mtu: usize,
     pub(super) operations: Vec<Done>,
     pub(super) mistake: Mistake,
@@ -98,11 +100,14 @@ impl Shown {
 
 /// The results as text.
 pub(super) fn text(shown: &Shown) -> String {
-    let Shown { this, peer, mtu, backend, .. } = shown;
-    let mut out = format!(
-        "Two processes, reliably connected (RC) over {} on loopback, path MTU {mtu}:\n\n",
-        if backend == "udp" { "UDP sockets" } else { backend },
-    );
+    let Shown { this, peer, mtu, backend, shared_memory, .. } = shown;
+    let over = match backend.as_str() {
+        _ if *shared_memory => "shared memory",
+        "udp" => "UDP sockets on loopback",
+        other => other,
+    };
+    let mut out =
+        format!("Two processes, reliably connected (RC) over {over}, path MTU {mtu}:\n\n",);
     for (who, p) in [("this process", this), ("its peer", peer)] {
         let Process { pid, address, qpn, psn } = p;
         out +=
