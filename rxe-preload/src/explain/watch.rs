@@ -41,6 +41,8 @@ pub(crate) struct NewQp {
 struct QpDiagnostics {
     is: NewQp,
     state: QpState,
+    /// The number of the queue pair that it is connected with.
+    peer: Option<u32>,
     /// What put it into the error state, if the program did not.
     cause: Option<String>,
     flushed: Flushed,
@@ -74,6 +76,8 @@ struct UnknownQp {
     psn: Psn,
     /// How often a packet with that PSN came.
     tries: u32,
+    /// Whether a queue pair of this process was connected with the number, once that was asked.
+    own_peer: Option<bool>,
 }
 
 /// Problems that last longer are reported; shorter ones are normal while both sides get ready. With
@@ -115,6 +119,13 @@ impl Watch {
                 QpState::Reset => *qp = QpDiagnostics::new(qp.is),
                 _ => qp.state = state,
             }
+        }
+    }
+
+    /// The program has connected a queue pair with the one of this number.
+    pub(crate) fn connected(&self, qpn: u32, peer: u32) {
+        if let Some(qp) = self.qps.lock().get_mut(&qpn) {
+            qp.peer = Some(peer);
         }
     }
 
@@ -284,16 +295,21 @@ impl Watch {
         }
     }
 
-    /// Whether somebody keeps sending to this number.
+    /// Whether somebody else keeps sending to this number. If the peer on the same address has ended, its
+    /// packets come back to the sender, which is this process; its retries say more.
     fn unknown_qp_persists(&self, qpn: Qpn, psn: Psn) -> bool {
         let mut unknown_qps = self.unknown_qps.lock();
         if unknown_qps.len() >= MAX_UNKNOWN_QPS && !unknown_qps.contains_key(&qpn.value()) {
             unknown_qps.clear();
         }
-        let new = UnknownQp { since: Instant::now(), psn, tries: 0 };
+        let new = UnknownQp { since: Instant::now(), psn, tries: 0, own_peer: None };
         let unknown = unknown_qps.entry(qpn.value()).or_insert(new);
         unknown.came(psn);
-        unknown.tries >= MIN_TRIES || unknown.since.elapsed() >= TEARDOWN_TIME
+        if unknown.tries < MIN_TRIES && unknown.since.elapsed() < TEARDOWN_TIME {
+            return false;
+        }
+        let of_this = || self.qps.lock().values().any(|qp| qp.peer == Some(qpn.value()));
+        !*unknown.own_peer.get_or_insert_with(of_this)
     }
 }
 
@@ -311,6 +327,7 @@ impl QpDiagnostics {
         Self {
             is,
             state: QpState::Reset,
+            peer: None,
             cause: None,
             flushed: Flushed::No,
             refused: None,
@@ -347,6 +364,19 @@ mod tests {
     fn a_sender_that_does_not_notice_at_once_is_not_told_of() {
         assert_eq!(told_at(0..1000), None);
         assert_eq!(told_at([7, 7]), None);
+    }
+
+    #[test]
+    fn the_sender_is_not_told_of_its_own_packets() {
+        let watch = Watch::new("rxe_test0");
+        let told = |watch: &Watch| (0..9).any(|_| watch.unknown_qp_persists(NOBODY, Psn::ZERO));
+        watch.created(7, NewQp { service: QpType::Rc, cqs: [1, 1] });
+        watch.connected(7, NOBODY.value());
+        assert!(!told(&watch), "the peer of a queue pair of this process has ended");
+        let watch = Watch::new("rxe_test0");
+        watch.created(7, NewQp { service: QpType::Rc, cqs: [1, 1] });
+        watch.connected(7, NOBODY.value() + 1);
+        assert!(told(&watch));
     }
 
     #[test]

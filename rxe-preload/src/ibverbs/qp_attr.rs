@@ -34,6 +34,9 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
             // SAFETY: the header's own field; no reference to it exists.
             unsafe { (*qp).state = attr.qp_state };
         }
+        if mask.contains(AttrMask::DEST_QPN) {
+            owner.watch.connected(this.pair.qpn().value(), ours.dest_qp_num.value());
+        }
         Ok(())
     });
     errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
