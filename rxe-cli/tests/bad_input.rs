@@ -116,7 +116,7 @@ fn nobody_listens() {
         fs::write(&capture, "yesterday's").unwrap();
         let pcap = ["--pcap", capture.to_str().unwrap()];
         let args = [args, &["-p", &port, "127.0.0.1"], &pcap].concat();
-        refused(&rxe(&args), &["can not connect to 127.0.0.1, TCP port", start]);
+        refused(&rxe(&args), &["cannot connect to 127.0.0.1, TCP port", start]);
         assert_eq!(fs::read_to_string(&capture).unwrap(), "yesterday's", "{args:?}");
     }
 }
@@ -130,7 +130,7 @@ fn a_capture_that_can_not_be_written() {
         &["perf", "read", "lat", "--address", "127.76.0.1"],
     ] {
         let out = rxe(&[args, &["--pcap", file]].concat());
-        refused(&out, &["can not write the capture /nonexistent/capture.pcapng", "--pcap"]);
+        refused(&out, &["cannot write the capture /nonexistent/capture.pcapng", "--pcap"]);
     }
     // Before the program is started.
     for (file, why) in [
@@ -139,7 +139,7 @@ fn a_capture_that_can_not_be_written() {
         ("/proc/self/exe", "exe: it is a symbolic link, which is not followed"),
     ] {
         for args in [&["run", "--pcap", file, "--", "true"][..], &["env", "--pcap", file]] {
-            refused(&rxe(args), &["can not write the capture", why, "--pcap"]);
+            refused(&rxe(args), &["cannot write the capture", why, "--pcap"]);
         }
     }
 }
@@ -157,7 +157,7 @@ fn a_backend_without_privilege() {
     };
     match out {
         Ok(out) if String::from_utf8_lossy(&out.stderr).contains("setpriv") => {
-            skipped("a_backend_without_privilege", "setpriv can not drop privileges here");
+            skipped("a_backend_without_privilege", "setpriv cannot drop privileges here");
         }
         Ok(out) => refused(&out, &["needs CAP_NET_RAW", "udp backend"]),
         Err(e) => skipped("a_backend_without_privilege", &format!("setpriv: {e}")),

@@ -109,7 +109,7 @@ fn what_can_not_be_is_answered_with_what_to_do() {
         "rxe: lo has the device rxe0: `rxe link delete rxe0` first",
         "rxe: no interface \"eth9\": use lo, eth1 or eth0",
         "rxe: interface eth1 has no address, so it is no device: give it one first",
-        "rxe: \"5\" can not be a device's name: it is a number; choose one like rxe0",
+        "rxe: \"5\" cannot be a device's name: it is a number; choose one like rxe0",
         "rxe: there are no links of type \"siw\": use `type rxe`",
         "rxe: no link \"rxe1\": those added are rxe0",
         "rxe: rxe_eth0 was not added: it is there because eth0 has an address",
@@ -133,7 +133,7 @@ fn where_names_can_not_be_kept_devices_are_there_all_the_same() {
     let name = "where_names_can_not_be_kept_devices_are_there_all_the_same";
     let Some(out) = said(name, LOOPBACK, script) else { return };
     assert!(out.starts_with("link rxe_lo/1 "), "{out}");
-    assert!(out.contains("rxe: can not keep the names of links: "), "{out}");
+    assert!(out.contains("rxe: cannot keep the names of links: "), "{out}");
     let why = "/rxe: it is not a directory: set XDG_RUNTIME_DIR to a directory of your own";
     assert!(out.trim_end().ends_with(why), "{out}");
 }

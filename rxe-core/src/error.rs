@@ -134,7 +134,7 @@ impl fmt::Display for VerbsError {
         match self {
             Self::InvalidTransition { from, to } => write!(
                 f,
-                "a QP can not go from {} to {}: the way is RESET, INIT, RTR, RTS, one step a call \
+                "a QP cannot go from {} to {}: the way is RESET, INIT, RTR, RTS, one step a call \
                  (RESET and ERR can be reached from anywhere)",
                 from.name(),
                 to.name()
@@ -190,9 +190,9 @@ impl fmt::Display for VerbsError {
                 write!(f, "{what} does not exist on this device (destroyed, or of another device?)")
             }
             Self::Busy { what } => f.write_str(what),
-            Self::Unsupported { what } => write!(f, "this device can not do {what}"),
+            Self::Unsupported { what } => write!(f, "this device cannot do {what}"),
             Self::Registration(why) => {
-                write!(f, "the memory can not be registered: {}", registration(*why))
+                write!(f, "the memory cannot be registered: {}", registration(*why))
             }
         }
     }

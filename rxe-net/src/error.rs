@@ -197,14 +197,14 @@ impl fmt::Display for NetError {
             ),
             Self::NotShared { address, owner, directory } => write!(
                 f,
-                "{address} is in use by {} of this user, which can not be asked to share it: it \
+                "{address} is in use by {} of this user, which cannot be asked to share it: it \
                  does not use this process's directory for that, {directory}. Stop it, use another \
                  address, or let both see the same /dev/shm (containers: --ipc=host)",
                 who(owner)
             ),
             Self::OtherVersion { address, owner, newer } => write!(
                 f,
-                "{address} is in use by {} with {} version of rxe, which can not share it with \
+                "{address} is in use by {} with {} version of rxe, which cannot share it with \
                  this one: stop it, use the same version or another address",
                 who(owner),
                 if *newer { "a newer" } else { "an older" }
@@ -278,7 +278,7 @@ impl fmt::Display for NetError {
             }
             Self::Join { group, source } => write!(
                 f,
-                "can not join group {group}: {source} (see `ip link` whether the interface is up, \
+                "cannot join group {group}: {source} (see `ip link` whether the interface is up, \
                  and `ip maddress` for the groups that it is in)"
             ),
             Self::DescriptorsClosed => f.write_str(
@@ -286,7 +286,7 @@ impl fmt::Display for NetError {
                  same process (close_range(), closefrom() or a loop over all numbers, as daemons do \
                  it): open the device after that, and close only what the program has opened",
             ),
-            Self::Os { what, source } => write!(f, "can not {what}: {source}"),
+            Self::Os { what, source } => write!(f, "cannot {what}: {source}"),
         }
     }
 }

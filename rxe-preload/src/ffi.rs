@@ -32,7 +32,7 @@ impl Failure {
         Self { text: self.text.map(|text| format!("QP {qpn}: {text}")), ..self }
     }
 
-    /// The error for an object of a parent process, which a forked child can not use.
+    /// The error for an object of a parent process, which a forked child cannot use.
     pub(crate) fn of_parent(what: &str) -> Self {
         let why = format!(
             "{what} was made before fork(), by the parent of this process, and is the parent's: make \

@@ -42,7 +42,7 @@ impl fmt::Display for DeviceError {
                 "no device: no interface has an address; `ip link set lo up` makes one on loopback",
             ),
             Self::Os(e) => {
-                write!(f, "can not list interfaces: {e}; does a sandbox forbid netlink sockets?")
+                write!(f, "cannot list interfaces: {e}; does a sandbox forbid netlink sockets?")
             }
         }
     }

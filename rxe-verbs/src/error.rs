@@ -117,7 +117,7 @@ impl fmt::Display for Error {
             Self::Verbs(e) => e.fmt(f),
             Self::Net(e) => e.fmt(f),
             Self::Device(e) => e.fmt(f),
-            Self::Io { what, source } => write!(f, "can not {what}: {source}"),
+            Self::Io { what, source } => write!(f, "cannot {what}: {source}"),
             Self::TimedOut { what, after } => write!(
                 f,
                 "no {what} within {after:?}: is the peer alive and connected, and has it posted \

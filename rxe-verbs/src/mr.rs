@@ -228,7 +228,7 @@ impl MemoryRegion {
             return Ok(f(span.ok_or_else(|| self.outside(offset, len))?));
         }
         if !self.access.contains(Access::LOCAL_WRITE) {
-            let why = "the memory was registered without LOCAL_WRITE: it can not be written";
+            let why = "the memory was registered without LOCAL_WRITE: it cannot be written";
             return Err(VerbsError::InvalidRequest { why }.into());
         }
         let (addr, len64) = (self.start.saturating_add(offset as u64), len as u64);

@@ -99,7 +99,7 @@ fn a_broken_backend_wakes_all_who_wait() {
                 let error = side.cq.wait_one(TIMEOUT).unwrap_err();
                 let text = error.to_string();
                 assert!(matches!(error, Error::DeviceFailed { .. }), "{text}");
-                assert!(text.contains("can not receive"), "{text}");
+                assert!(text.contains("cannot receive"), "{text}");
             });
         }
         thread::sleep(Duration::from_millis(20));

@@ -262,8 +262,8 @@ fn requests_that_contradict_themselves_are_not_taken() {
         "a FLUSH of nothing": qp.flush(1, remote, 8, Placement::empty()).post() => EINVAL, "how far";
         "a FLUSH with a payload": raw(SendOp::Flush { remote, length: 8, placement: Placement::GLOBAL, whole_region: false }, sges(&[sge])) => EINVAL, "no payload";
         "an invalidation with a payload": raw(SendOp::LocalInvalidate { key: Key::new(1) }, sges(&[sge])) => EINVAL, "no payload";
-        "an inline READ": raw(SendOp::Read { remote }, Payload::Inline([0; 8][..].into())) => EINVAL, "can not be inline";
-        "a READ made inline": qp.read(1, &[sge], remote).inline().post() => EINVAL, "can not be inline";
+        "an inline READ": raw(SendOp::Read { remote }, Payload::Inline([0; 8][..].into())) => EINVAL, "cannot be inline";
+        "a READ made inline": qp.read(1, &[sge], remote).inline().post() => EINVAL, "cannot be inline";
         "immediate data of a READ": qp.read(1, &[sge], remote).imm(1).post() => EINVAL, "immediate data";
         "more inline data than agreed": qp.send_bytes(1, &long).post() => EINVAL, "256 allowed";
         "too much made inline": qp.send(1, &[memory.slice(..)]).inline().post() => EINVAL, "max_inline_data";

@@ -99,7 +99,7 @@ fn more_memory_than_there_is_is_an_error() {
     let pd = open(address()).create_pd().unwrap();
     for len in [usize::MAX, usize::MAX / 2, 1 << 60] {
         let error = pd.register(len, Access::LOCAL_WRITE).unwrap_err();
-        assert!(error.to_string().starts_with("can not allocate a memory region: "), "{error}");
+        assert!(error.to_string().starts_with("cannot allocate a memory region: "), "{error}");
         assert_eq!(error.errno(), libc::ENOMEM);
     }
 }

@@ -123,7 +123,7 @@ fn inline_bytes_are_taken_when_posted() {
     b.ok();
     assert_eq!(to.to_vec(..6).unwrap(), b"before");
     let wrong = a.qp.read(1, &[from.slice(..6)], to.remote(0)).inline().post();
-    assert!(wrong.unwrap_err().to_string().contains("can not be inline"));
+    assert!(wrong.unwrap_err().to_string().contains("cannot be inline"));
     let wrong = a.qp.read(1, &[from.slice(..6)], to.remote(0)).imm(1).post();
     assert!(wrong.unwrap_err().to_string().contains("immediate"));
 }

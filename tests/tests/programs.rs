@@ -272,7 +272,7 @@ fn a_program_that_uses_all_of_verbs() {
         "ah_attr.is_global: is 0: RoCE peers are addressed by GID",
         "going from INIT to RTR also needs the attributes IBV_QP_MIN_RNR_TIMER",
         "the queue pair was made for 64 (max_inline_data)",
-        "ibv_reg_mr: the memory can not be registered: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE",
+        "ibv_reg_mr: the memory cannot be registered: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE",
         "ibv_rereg_mr: the new memory is 0 bytes at",
         "ibv_dealloc_pd: the protection domain has the handle 0x",
         "the device was opened before fork()",

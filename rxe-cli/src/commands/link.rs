@@ -82,7 +82,7 @@ impl Args {
             print_json(&rows)
         } else if self.json {
             let json = serde_json::to_string(&rows);
-            print(&(json.map_err(|e| Error::new("can not make JSON of the output", e))? + "\n"))
+            print(&(json.map_err(|e| Error::new("cannot make JSON of the output", e))? + "\n"))
         } else {
             print(&rows.iter().map(Row::text).collect::<String>())
         }

@@ -62,10 +62,23 @@ impl NewFile {
     }
 }
 
+/// The same error without the temporary file's path, which the user has not named.
+fn without_path(e: &io::Error) -> io::Error {
+    let text = e.to_string();
+    let text = text.split(" at path ").next().unwrap_or_default();
+    io::Error::new(e.kind(), text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn an_error_names_no_file_that_the_user_has_not_named() {
+        let error = NewFile::new(Path::new("/nonexistent/capture")).err().unwrap();
+        assert_eq!(error.to_string(), "No such file or directory (os error 2)");
+    }
 
     #[test]
     fn the_old_file_stays_until_the_new_one_is_complete() {

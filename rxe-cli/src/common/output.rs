@@ -17,7 +17,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::new("can not write the output", e))
+            Err(Error::new("cannot write the output", e))
         }
         _ => Ok(()),
     }
@@ -33,6 +33,6 @@ pub(crate) fn print_error(error: &impl fmt::Display) {
 /// Prints `value` as JSON, one field in each line.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let json = serde_json::to_string_pretty(value);
-    let json = json.map_err(|e| Error::new("can not make JSON of the output", e))?;
+    let json = json.map_err(|e| Error::new("cannot make JSON of the output", e))?;
     print(&(json + "\n"))
 }

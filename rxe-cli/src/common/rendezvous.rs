@@ -25,7 +25,7 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
         }
         Ok(_) => Err(Error::new(format!("\"{host}\" has no address"), "check its name")),
         Err(e) => {
-            let what = format!("can not find the host \"{host}\": {e}");
+            let what = format!("cannot find the host \"{host}\": {e}");
             Err(Error::new(what, "check its name, or give its address"))
         }
     }
@@ -57,7 +57,7 @@ pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStre
         ),
         _ => (last.to_string(), "is the address right?".into()),
     };
-    Err(Error::new(format!("can not connect to {ip}, TCP port {port}: {why}"), todo))
+    Err(Error::new(format!("cannot connect to {ip}, TCP port {port}: {why}"), todo))
 }
 
 /// Listens on `port`, on all addresses of this host.
@@ -77,7 +77,7 @@ pub(crate) fn listen(port: u16) -> Result<TcpListener, Error> {
             format!("TCP port {port} is for root only"),
             "choose one above 1023 with -p on both ends",
         ),
-        _ => Error::new(format!("can not listen on TCP port {port}"), e),
+        _ => Error::new(format!("cannot listen on TCP port {port}"), e),
     })
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, Error> {
         match listener.accept() {
             Ok((stream, _)) => return ready(stream),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::new("can not accept a connection", e)),
+            Err(e) => return Err(Error::new("cannot accept a connection", e)),
         }
     }
 }
@@ -129,6 +129,6 @@ fn ready(stream: TcpStream) -> Result<TcpStream, Error> {
         .set_nodelay(true)
         .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
         .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
-    set.map_err(|e| Error::new("can not set up the connection to the peer", e))?;
+    set.map_err(|e| Error::new("cannot set up the connection to the peer", e))?;
     Ok(stream)
 }

@@ -83,7 +83,7 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
     match gids.get(index) {
         Some(entry) if entry.is_usable() => Ok(index),
         Some(entry) if entry.address.is_some() => {
-            let what = format!("GID {index} ({}) can not be used yet", entry.gid.to_ip());
+            let what = format!("GID {index} ({}) cannot be used yet", entry.gid.to_ip());
             Err(Error::new(what, TENTATIVE))
         }
         Some(entry) => {

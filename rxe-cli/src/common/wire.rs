@@ -78,7 +78,7 @@ impl WireArgs {
         }
         let device = options.open().map_err(|e| match e {
             rxe_verbs::Error::Net(NetError::File { path, source }) => {
-                let what = format!("can not write the capture {path}: {source}");
+                let what = format!("cannot write the capture {path}: {source}");
                 Error::new(what, "name another file with --pcap")
             }
             other => other.into(),
@@ -132,7 +132,7 @@ fn other_family(own: IpAddr, peer: IpAddr) -> Error {
     Error::new(what, "choose a GID of the same family on both ends (see `rxe gids`)")
 }
 
-/// Fails if a peer can not be reached from `own`. `host` is the host of the peer.
+/// Fails if a peer cannot be reached from `own`. `host` is the host of the peer.
 pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error> {
     if peer.is_zero() {
         let todo = "start it with -g INDEX there (show_gids lists them): RoCE needs one";

@@ -243,7 +243,7 @@ impl QpHandle {
             Payload::Sges(list) => check_sges(list.len(), cap.max_send_sge)?,
             Payload::Inline(_) if request.op.fetches() => {
                 return Err(VerbsError::InvalidRequest {
-                    why: "READ and atomics fetch data: they can not be inline",
+                    why: "READ and atomics fetch data: they cannot be inline",
                 });
             }
             Payload::Inline(_) => {

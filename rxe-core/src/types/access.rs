@@ -65,7 +65,7 @@ impl AccessError {
                 FaultCause::Unmapped => "the registered memory is not mapped any more",
                 FaultCause::Protected => "the protection of the registered memory has changed",
                 FaultCause::BeyondFile => "the file that is mapped as registered memory was cut",
-                FaultCause::Other => "the registered memory can not be accessed",
+                FaultCause::Other => "the registered memory cannot be accessed",
             },
         }
     }

@@ -262,7 +262,7 @@ fn a_group_on_loopback_reaches_all_who_have_joined() {
         let error = c.join(ip("ff02::1:2:3:4")).err();
         assert!(error.is_none(), "{error:?}");
         let error = c.join(ip("10.0.0.1")).unwrap_err();
-        assert!(error.to_string().starts_with("can not join group 10.0.0.1: "), "{error}");
+        assert!(error.to_string().starts_with("cannot join group 10.0.0.1: "), "{error}");
     });
 }
 

@@ -50,7 +50,7 @@ fn text(kind: CmEventKind, status: i32, peer: &str, ports: PortSpace) -> Option<
                         .into()
                 }
                 RejReason::NO_RESOURCES | RejReason::NO_QP => {
-                    "the server can not take one more: its program failed to make a queue pair, or \
+                    "the server cannot take one more: its program failed to make a queue pair, or \
                      the backlog of rdma_listen is full"
                         .into()
                 }

@@ -164,7 +164,7 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
             "lies behind the end of the file that is mapped there (ftruncate)",
             "call ibv_dereg_mr before the file is cut",
         ),
-        FaultCause::Other => ("can not be accessed", "see the kernel's log for memory errors"),
+        FaultCause::Other => ("cannot be accessed", "see the kernel's log for memory errors"),
     };
     format!(
         "QP {qpn}: the memory at {addr:#x}{of} {what}: {todo}. An adapter would keep using the \

@@ -37,7 +37,7 @@ pub(super) unsafe fn register(
     let start = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
     let first = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
     if addr.is_null() && length > 0 {
-        return Err(Failure::new(libc::EFAULT, "memory at address 0 can not be registered"));
+        return Err(Failure::new(libc::EFAULT, "memory at address 0 cannot be registered"));
     }
     pages::check(addr, length, access)?;
     // The program may have installed a signal handler since the device was opened.
@@ -253,7 +253,7 @@ extern "C" fn ibv_import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
     pointer_of("ibv_import_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Does nothing: regions can not be imported.
+/// Does nothing: regions cannot be imported.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
 
@@ -262,7 +262,7 @@ extern "C" fn ibv_import_dm(_context: *mut ibv_context, _handle: u32) -> *mut c_
     pointer_of("ibv_import_dm", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Does nothing: device memory can not be imported.
+/// Does nothing: device memory cannot be imported.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_dm(_dm: *mut c_void) {}
 

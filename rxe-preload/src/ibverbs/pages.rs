@@ -8,7 +8,7 @@
 //! as much. So in regions larger than [`WHOLE`] only the last page of each mapping is populated: a
 //! mapping has one protection, and in a file that is too short the last page is missing.
 //!
-//! Kernels before 5.14 can not populate; there `/proc/self/maps` is read instead.
+//! Kernels before 5.14 cannot populate; there `/proc/self/maps` is read instead.
 
 use std::ffi::c_void;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::ffi::{Failure, Outcome};
 /// Regions of up to so many bytes are populated completely.
 const WHOLE: usize = 4 << 20;
 
-/// Fails if the memory can not be used as `access` says.
+/// Fails if the memory cannot be used as `access` says.
 pub(super) fn check(addr: *mut c_void, length: usize, access: Access) -> Outcome {
     if length == 0 {
         return Ok(());
@@ -87,7 +87,7 @@ fn missing(mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outco
             return Err(not_mapped(at));
         }
         let refused = match (mapping.read, mapping.write) {
-            (false, _) => "can not be read (PROT_NONE)",
+            (false, _) => "cannot be read (PROT_NONE)",
             (_, false) if write => {
                 "is read-only: map it with PROT_WRITE, or register it without \
                  IBV_ACCESS_LOCAL_WRITE and rights of peers to write"
@@ -117,7 +117,7 @@ struct Mapping {
     write: bool,
 }
 
-/// The mappings of the process, by rising addresses. Empty if they can not be read.
+/// The mappings of the process, by rising addresses. Empty if they cannot be read.
 fn mappings() -> Vec<Mapping> {
     let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     text.lines().filter_map(parse).collect()

@@ -79,6 +79,6 @@ extern "C" fn ibv_import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ib
     pointer_of("ibv_import_pd", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Does nothing: protection domains can not be imported.
+/// Does nothing: protection domains cannot be imported.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}

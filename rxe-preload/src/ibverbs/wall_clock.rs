@@ -2,7 +2,7 @@
 //!
 //! Completions are stamped with CLOCK_MONOTONIC when they are made. Their wall-clock time is that stamp
 //! plus an offset. The offset is the same for all completions, so their times have the order of the
-//! stamps. It is not measured for each completion: two clocks can not be read at the same instant, so
+//! stamps. It is not measured for each completion: two clocks cannot be read at the same instant, so
 //! such offsets differed, and times went backwards by up to some microseconds.
 //!
 //! NTP adjusts the rate of both clocks alike, so the offset stays right until somebody sets the wall

@@ -30,7 +30,7 @@ impl CmId {
             self.bind(&mut state, any)?;
         }
         if state.stage != Stage::Bound {
-            return Err(invalid("bind it first; one that is connected can not listen"));
+            return Err(invalid("bind it first; one that is connected cannot listen"));
         }
         let local = state.local.ok_or_else(|| invalid("bind it first"))?;
         let devices = match &state.device {

@@ -22,7 +22,7 @@ impl CmId {
             return Err(invalid("bind it to an address or resolve one first"));
         };
         if state.stage == Stage::Listening {
-            return Err(invalid("one that listens can not join groups"));
+            return Err(invalid("one that listens cannot join groups"));
         }
         if !group.is_multicast() || group.is_ipv4() != local.is_ipv4() {
             return Err(invalid("that is no group of the own address's family"));

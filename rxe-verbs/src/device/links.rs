@@ -158,7 +158,7 @@ impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name { name, why } => {
-                write!(f, "{name:?} can not be a device's name: {why}; choose one like rxe0")
+                write!(f, "{name:?} cannot be a device's name: {why}; choose one like rxe0")
             }
             Self::NoInterface { netdev, interfaces } => {
                 write!(f, "no interface {netdev:?}: {}", choice(interfaces))
@@ -181,7 +181,7 @@ impl fmt::Display for LinkError {
             }
             Self::NotGiven { name, netdev } => write!(
                 f,
-                "{name} was not added: it is there because {netdev} has an address, and can not be \
+                "{name} was not added: it is there because {netdev} has an address, and cannot be \
                  deleted; `rxe run --device` shows a program only some devices"
             ),
             Self::NoSuch { name, links } if links.is_empty() => {
@@ -190,7 +190,7 @@ impl fmt::Display for LinkError {
             Self::NoSuch { name, links } => {
                 write!(f, "no link {name:?}: those added are {}", links.join(", "))
             }
-            Self::Os { what, source } => write!(f, "can not {what}: {source}"),
+            Self::Os { what, source } => write!(f, "cannot {what}: {source}"),
         }
     }
 }

@@ -199,7 +199,7 @@ impl Request<'_> {
             && let Payload::Sges(list) = &self.request.payload
         {
             if self.request.op.fetches() {
-                return Err(invalid("READ and atomics fetch data: they can not be inline"));
+                return Err(invalid("READ and atomics fetch data: they cannot be inline"));
             }
             self.request.payload = self.qp.copy(list)?;
         }

@@ -39,7 +39,7 @@ impl QueuePair {
         } else if !region.access().contains(Access::MW_BIND) {
             Some("the memory region was registered without MW_BIND: add it")
         } else if region.access().contains(Access::ZERO_BASED) {
-            Some("windows can not be bound to a zero-based region")
+            Some("windows cannot be bound to a zero-based region")
         } else if access.intersects(WRITES) && !region.access().contains(Access::LOCAL_WRITE) {
             Some("a window for REMOTE_WRITE or REMOTE_ATOMIC needs a region with LOCAL_WRITE")
         } else if access.intersects(!ALLOWED) {

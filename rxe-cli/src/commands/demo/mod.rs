@@ -78,7 +78,7 @@ impl Args {
         shown.verdict()
     }
 
-    /// The file of the capture. If the default directory can not be written to, another one is used; if
+    /// The file of the capture. If the default directory cannot be written to, another one is used; if
     /// the user named the file, that is an error.
     fn capture(&self) -> Result<NewFile, Error> {
         match NewFile::new(&self.pcap) {
@@ -96,6 +96,6 @@ fn elsewhere() -> Result<NewFile, Error> {
 }
 
 fn cannot_write(path: &Path, e: &io::Error) -> Error {
-    let what = format!("can not write the capture {}: {e}", path.display());
+    let what = format!("cannot write the capture {}: {e}", path.display());
     Error::new(what, "name another file with --pcap, or use --no-pcap")
 }

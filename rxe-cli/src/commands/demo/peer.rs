@@ -16,7 +16,7 @@ use crate::common::Error;
 pub(super) fn run() -> Result<(), Error> {
     let mut stdin: StdinLock<'static> = io::stdin().lock();
     let mut end = None;
-    let broken = |e: io::Error| Error::new("can not talk to the first process", e);
+    let broken = |e: io::Error| Error::new("cannot talk to the first process", e);
     while let Some(ask) = hear(&mut stdin).map_err(broken)? {
         let answer = answer(&ask, &mut end);
         let answer = answer.unwrap_or_else(|why| Answer::Failed { why: why.to_string() });

@@ -77,7 +77,7 @@ impl Peer {
     /// Starts it.
     pub(super) fn start() -> Result<Self, Error> {
         let failed = |e: io::Error| {
-            Error::new(format!("can not start a second process: {e}"), "is there a process limit?")
+            Error::new(format!("cannot start a second process: {e}"), "is there a process limit?")
         };
         let me = env::current_exe().map_err(failed)?;
         let mut child = Command::new(me)
@@ -101,7 +101,7 @@ impl Peer {
             Ok(Some(Answer::Failed { why })) => Err(Error::new("the second process failed", why)),
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => Err(Error::new("the second process ended early", "see what it said above")),
-            Err(e) => Err(Error::new("can not talk to the second process", e)),
+            Err(e) => Err(Error::new("cannot talk to the second process", e)),
         }
     }
 

@@ -135,7 +135,7 @@ impl Side {
                 qp.connect(&peer, &options)?;
             }
         }
-        // This can not fail: a side is connected only once.
+        // This cannot fail: a side is connected only once.
         let _ = self.to.set(to);
         let _ = self.remote.set(Remote { addr: ends.addr, rkey: Key::new(ends.rkey) });
         Ok(())

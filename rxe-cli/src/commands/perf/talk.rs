@@ -81,7 +81,7 @@ pub(super) enum Say {
     Arrived { row: Row },
     /// The measurement is finished.
     Bye {},
-    /// One side can not continue.
+    /// One side cannot continue.
     Failed { why: String },
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Talk {
 impl Talk {
     /// Starts to read what the other side sends.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
-        let failed = |e: io::Error| Error::new("can not set up the connection to the peer", e);
+        let failed = |e: io::Error| Error::new("cannot set up the connection to the peer", e);
         stream.set_read_timeout(None).map_err(failed)?;
         let input = BufReader::new(stream.try_clone().map_err(failed)?);
         let (post, inbox) = channel();

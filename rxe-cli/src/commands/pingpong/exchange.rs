@@ -134,7 +134,7 @@ fn receive_message(stream: &mut impl Read) -> Result<[u8; LEN], Error> {
     Ok(message)
 }
 
-/// Reads `message`. It fails if a byte can not belong to an exchange.
+/// Reads `message`. It fails if a byte cannot belong to an exchange.
 pub(super) fn read_text(stream: &mut impl Read, message: &mut [u8]) -> Result<(), Error> {
     let mut have = 0;
     while have < message.len() {

@@ -2,7 +2,7 @@
 //! notices at once that the other has ended, and why.
 //!
 //! A message ends with a NUL. It is "END" from an end that has finished (as in ibv_xsrq_pingpong), or
-//! "!" and the reason from an end that can not continue. ibv_rc_pingpong and its variants for UC, UD and
+//! "!" and the reason from an end that cannot continue. ibv_rc_pingpong and its variants for UC, UD and
 //! SRQ close the connection after the exchange, so with them there is no lifeline.
 
 use std::io::{ErrorKind, Read, Write};
@@ -41,7 +41,7 @@ impl Lifeline {
     /// Watches a TCP connection after the exchange of addresses.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
         let set = stream.set_nonblocking(true);
-        set.map_err(|e| Error::new("can not watch the connection to the peer", e))?;
+        set.map_err(|e| Error::new("cannot watch the connection to the peer", e))?;
         Ok(Self { stream, heard: Vec::new(), peer: Peer::There })
     }
 
@@ -64,7 +64,7 @@ impl Lifeline {
         let _ = self.stream.write_all(END);
     }
 
-    /// Tells the peer why this end can not continue.
+    /// Tells the peer why this end cannot continue.
     pub(super) fn failed(&mut self, why: &Error) {
         let text = why.to_string().replace('\0', " ");
         let _ = self.stream.write_all(format!("!{text}\0").as_bytes());

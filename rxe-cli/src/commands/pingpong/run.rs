@@ -126,7 +126,7 @@ impl<'a> Pingpong<'a> {
         for (qp, &Address { qpn, psn, gid, .. }) in self.qps.iter().zip(peers) {
             if self.args.transport == Transport::Ud {
                 qp.activate()?;
-                // This can not fail: a side is connected only once.
+                // This cannot fail: a side is connected only once.
                 let _ = self.to.set((qp.pd().create_ah_to(gid)?, qpn));
             } else {
                 qp.connect(&Endpoint { qpn, psn, gid, mtu: self.mtu }, &options)?;

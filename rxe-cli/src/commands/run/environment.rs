@@ -129,11 +129,11 @@ impl Settings {
     }
 }
 
-/// The absolute path of a capture file. It fails if the file can not be created: the program would
+/// The absolute path of a capture file. It fails if the file cannot be created: the program would
 /// notice that only when it opens a device.
 fn capture(path: &Path) -> Result<PathBuf, Error> {
     let refuse = |why: String| {
-        let what = format!("can not write the capture {}: {why}", path.display());
+        let what = format!("cannot write the capture {}: {why}", path.display());
         Err(Error::new(what, "name another file with --pcap"))
     };
     // The program may change its directory before it opens a device.

@@ -18,7 +18,7 @@ pub(super) fn find() -> Result<PathBuf, Error> {
     let found = find_from(&own_dir()?)?;
     let text = found.to_string_lossy();
     if text.contains([':', ' ']) {
-        let what = format!("{text:?} can not be preloaded");
+        let what = format!("{text:?} cannot be preloaded");
         return Err(Error::new(what, "LD_PRELOAD takes no path with a space or a colon: move it"));
     }
     Ok(found)

@@ -57,7 +57,7 @@ impl Args {
         command.arg0(name).args(arguments).envs(variables);
         // `exec` returns only if it fails.
         let failed = command.exec();
-        Err(Error::new(format!("can not run {}", path.display()), failed))
+        Err(Error::new(format!("cannot run {}", path.display()), failed))
     }
 }
 
@@ -90,5 +90,5 @@ fn own_dir() -> Result<PathBuf, Error> {
 
 fn own_path() -> Result<PathBuf, Error> {
     let exe = env::current_exe().and_then(|path| path.canonicalize());
-    exe.map_err(|e| Error::new("can not find out where rxe itself is", e))
+    exe.map_err(|e| Error::new("cannot find out where rxe itself is", e))
 }

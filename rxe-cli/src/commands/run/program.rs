@@ -44,7 +44,7 @@ fn executable(path: &Path) -> Result<PathBuf, &'static str> {
     Ok(path.to_owned())
 }
 
-/// Fails if the program can not be run with a preloaded library.
+/// Fails if the program cannot be run with a preloaded library.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     let meta = fs::metadata(path).map_err(|e| Error::new(shown.to_string(), e))?;
@@ -62,7 +62,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
     let mut begin = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut begin));
     if read.is_err() {
-        // A file that may be executed but not read can not be checked.
+        // A file that may be executed but not read cannot be checked.
         return Ok(());
     }
     match judge(&begin) {

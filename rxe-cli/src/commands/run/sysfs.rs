@@ -25,7 +25,7 @@ pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
     files.push((RDMA.into(), rdma));
     runtime_dir()
         .and_then(|root| write(&root, &files))
-        .map_err(|e| Error::new("can not write what programs look for in sysfs", e))
+        .map_err(|e| Error::new("cannot write what programs look for in sysfs", e))
 }
 
 /// The directory of a tree with programs that are found before the system's.
@@ -84,7 +84,7 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     let done = root.join(format!("{TREE}{:016x}", hasher.finish()));
     remove_old(root);
     if done.is_dir() {
-        // The tree is in use again. If its time can not be set, it is removed earlier and then written
+        // The tree is in use again. If its time cannot be set, it is removed earlier and then written
         // again.
         let _ = File::open(&done).and_then(|dir| dir.set_modified(SystemTime::now()));
         return Ok(done);
