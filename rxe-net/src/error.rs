@@ -53,6 +53,13 @@ pub enum NetError {
         /// The process, if that can be found out.
         owner: Option<PortOwner>,
     },
+    /// A process on this address has handed over a descriptor that is no UDP socket of the address.
+    ForeignSocket {
+        /// The address asked for.
+        address: IpAddr,
+        /// The process, if that can be found out.
+        owner: Option<PortOwner>,
+    },
     /// All blocks of queue pair numbers are taken on this address.
     NoBlock {
         /// The address asked for.
@@ -213,6 +220,13 @@ impl fmt::Display for NetError {
                 f,
                 "{} on {address} does not let this one share the address: is it stopped? Let it \
                  go on, end it or use another address",
+                who(owner)
+            ),
+            Self::ForeignSocket { address, owner } => write!(
+                f,
+                "{} on {address} was asked to share the address and has handed over a descriptor \
+                 that is no UDP socket bound to it and to port {UDP_PORT}: nothing was taken from \
+                 it; end it or use another address",
                 who(owner)
             ),
             Self::NoBlock { address } => write!(

@@ -17,6 +17,7 @@
 //!   something to receive. While none does, two ends that poll make no system call.
 
 mod link;
+mod listeners;
 pub mod ring;
 #[cfg(test)]
 mod tests;
@@ -33,25 +34,26 @@ use rxe_core::wire::{Frame, TxBatch, qpn_block};
 use smallvec::SmallVec;
 
 use self::link::{Incoming, Outgoing, Pushed};
+use self::listeners::Listeners;
 use self::ring::{Broken, MAX_RECORD};
 use self::watched::Watched;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
 use crate::lease::{PortGroups, message};
-use crate::sys::unix::{Rights, UnixSocket};
+use crate::sys::unix::UnixSocket;
 use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing, TimerFd};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {
     /// Where rings are offered: for each block of this process on each of its addresses.
-    listeners: Vec<(Destination, Watched<UnixSocket>)>,
+    listeners: Listeners,
     /// After the listeners: it gives back the leases that they belong to.
     inner: B,
     capabilities: Capabilities,
     counters: Counters,
     addresses: Vec<IpAddr>,
     /// Those that have connected and offered nothing yet, the oldest first.
-    callers: Vec<(IpAddr, Watched<UnixSocket>)>,
+    callers: Vec<Watched<UnixSocket>>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
     /// Whose rings have got something in this call of `send`.
@@ -150,7 +152,7 @@ impl<B: Backend + Sharing> Shm<B> {
             counters: Counters::default(),
             inner,
             addresses: Vec::new(),
-            listeners: Vec::new(),
+            listeners: Listeners::new(epoll.clone()),
             callers: Vec::new(),
             incoming: Vec::new(),
             routes: HashMap::new(),
@@ -179,9 +181,8 @@ impl<B: Backend + Sharing> Shm<B> {
     /// These are the addresses now: forgets who was on others.
     fn move_to(&mut self, addresses: &[IpAddr]) {
         let gone = |address: &IpAddr| !addresses.contains(address);
-        self.listeners.retain(|((address, _), _)| !gone(address));
-        self.callers.retain(|(address, _)| !gone(address));
-        self.incoming.retain(|link| !gone(&link.address));
+        self.listeners.retain(|(address, _)| !gone(address));
+        self.incoming.retain(|link| !link.address.is_some_and(|address| gone(&address)));
         self.routes.clear();
         self.addresses = addresses.to_vec();
     }
@@ -192,25 +193,13 @@ impl<B: Backend + Sharing> Shm<B> {
         let blocks = groups.blocks();
         let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
         // On an address that could not be entered, a block may be another's.
-        let missing = all.filter(|own| groups.has(own.0, own.1) && !self.is_own(*own));
+        let missing = all.filter(|own| groups.has(own.0, own.1) && !self.listeners.has(*own));
         let missing = missing.collect::<Vec<_>>();
         for (address, block) in missing {
             let Some(path) = groups.memory(address, block) else { continue };
             // Who had the block before may still be about to go. Then others use the wire.
-            if let Ok(socket) = UnixSocket::listen(&path, Rights::Accepted)
-                && let Ok(socket) = Watched::new(socket, &self.epoll, CONTROL)
-            {
-                self.listeners.push(((address, block), socket));
-            }
+            let _ = self.listeners.add((address, block), &path);
         }
-    }
-
-    fn is_own(&self, to: Destination) -> bool {
-        self.listeners.iter().any(|(own, _)| *own == to)
-    }
-
-    fn has_address(&self, address: IpAddr) -> bool {
-        self.listeners.iter().any(|((own, _), _)| *own == address)
     }
 
     /// The way of a burst.
@@ -238,7 +227,7 @@ impl<B: Backend + Sharing> Shm<B> {
         if block == 0 || address.is_multicast() {
             return Route::Wire(LOOK_AGAIN);
         }
-        if self.is_own((address, block)) {
+        if self.listeners.has((address, block)) {
             return if self.has_alarm() { Route::Own } else { Route::Wire(LOOK_AGAIN) };
         }
         let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
@@ -273,7 +262,7 @@ impl<B: Backend + Sharing> Shm<B> {
     fn send_here(&mut self, batch: &mut TxBatch) -> Here {
         let burst = batch.pending()[0].clone();
         // An address that is not ours is the wire's to refuse.
-        if !self.has_address(burst.net.src) {
+        if !self.listeners.has_address(burst.net.src) {
             return Here::OnWire;
         }
         let bytes = batch.bytes(&burst);
@@ -319,7 +308,7 @@ impl<B: Backend + Sharing> Shm<B> {
     fn leading_wire_bursts(&mut self, batch: &TxBatch) -> usize {
         let mut count = 1;
         for burst in &batch.pending()[1..] {
-            let ours = self.has_address(burst.net.src);
+            let ours = self.listeners.has_address(burst.net.src);
             let block = qpn_block(batch.bytes(burst));
             if ours && !matches!(self.route((burst.net.dst, block)), Route::Wire(_)) {
                 break;
@@ -374,14 +363,14 @@ impl<B: Backend + Sharing> Shm<B> {
             return;
         }
         self.take_callers();
-        for (address, line) in std::mem::take(&mut self.callers) {
+        for line in std::mem::take(&mut self.callers) {
             match Incoming::accept(&line) {
-                Ok(None) => self.callers.push((address, line)),
+                Ok(None) => self.callers.push(line),
                 Ok(Some((ring, wake))) => {
                     if self.has_alarm()
                         && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
                     {
-                        self.incoming.push(Incoming::new(ring, wake, line, address));
+                        self.incoming.push(Incoming::new(ring, wake, line));
                         self.since_ring = 0;
                     }
                 }
@@ -398,29 +387,30 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Lets those in who have connected and are of this user.
     fn take_callers(&mut self) {
-        let Self { listeners, callers, epoll, deaf, .. } = self;
-        listeners.retain(|((address, _), listener)| {
+        let mut deaf = false;
+        for listener in self.listeners.sockets() {
             // Others than this user may connect as fast as they are turned away: not for ever.
             for _ in 0..CALLERS {
                 match listener.accept() {
                     Ok(caller) => {
-                        if let Ok(caller) = Watched::new(caller, epoll, CONTROL) {
-                            callers.push((*address, caller));
+                        if let Ok(caller) = Watched::new(caller, &self.epoll, CONTROL) {
+                            self.callers.push(caller);
                         }
                     }
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-                    // If the connection were not accepted, the caller would wait for ever and the
-                    // listener would stay readable. The listener is closed, so its callers use the
-                    // network.
-                    Err(e) if is_out_of_files(&e) => {
-                        *deaf = DEAF;
-                        return false;
+                    Err(e) => {
+                        deaf |= is_out_of_files(&e);
+                        break;
                     }
-                    Err(_) => break,
                 }
             }
-            true
-        });
+        }
+        if deaf {
+            // If the connection were not accepted, the caller would wait for ever and the listener
+            // would stay readable. The listener is closed, so its callers use the network.
+            self.listeners.retain(|_| false);
+            self.deaf = DEAF;
+        }
         let surplus = self.callers.len().saturating_sub(CALLERS);
         self.callers.drain(..surplus);
     }

@@ -78,6 +78,7 @@ impl Error {
                 | NetError::OtherUser { .. }
                 | NetError::NotShared { .. }
                 | NetError::OtherVersion { .. }
+                | NetError::ForeignSocket { .. }
                 | NetError::BlockTaken { .. }
                 | NetError::ServiceTaken { .. },
             ) => libc::EADDRINUSE,

@@ -1,6 +1,7 @@
-//! The control sockets of a device: each says which block of queue pair numbers it has leased on an
-//! address, and newcomers ask there for the UDP sockets that are shared. A thread answers them, so
-//! that a newcomer waits for nothing that this process does. Without newcomers it sleeps.
+//! The control socket of a device. It has a path for each block of queue pair numbers that the device
+//! has leased on an address, which says so, and newcomers ask there for the UDP sockets that are
+//! shared. A thread answers them, so that a newcomer waits for nothing that this process does. Without
+//! newcomers it sleeps.
 //!
 //! Only processes of the same user are let in, by what the kernel says of them, before anything is
 //! received. Descriptors are never received. Each caller is good for one question; those that ask
@@ -21,16 +22,19 @@ use rustix::event::epoll::EventFlags;
 
 use super::Group;
 use super::directory::ScopedAddr;
+use crate::sys::addr::{narrow, wide};
 use crate::sys::thread::spawn_thread;
-use crate::sys::unix::{MAX_FDS, UnixSocket};
+use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket};
 use crate::{Epoll, EventFd, NetError, SharedFd};
 
-/// What is asked and answered: eight bytes, of which the first five never change their meaning, so
-/// that versions can refuse each other.
+/// What is asked and answered. The first five bytes never change their meaning, so that versions can
+/// refuse each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlMessage {
-    /// "Give me the sockets from this place in the group on, and up to that one."
+    /// "Give me the sockets from this place in the address's group on, and up to that one."
     Ask {
+        /// The address.
+        address: IpAddr,
         /// The first one's place.
         from: u8,
         /// The last one's.
@@ -48,19 +52,24 @@ pub enum ControlMessage {
 }
 
 /// Of what [`ControlMessage`] says, of what the directory has in it, and of what a group is.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
+/// Bytes of a message.
+const LEN: usize = 24;
 const MAGIC: [u8; 3] = *b"rxe";
 
 impl ControlMessage {
     /// As it is sent.
-    pub fn emit(self) -> [u8; 8] {
-        let (kind, a, b) = match self {
-            Self::Ask { from, to } => (1, from, to),
-            Self::Give { count, last } => (2, count, last),
-            Self::OtherVersion(_) => (4, 0, 0),
+    pub fn emit(self) -> [u8; LEN] {
+        let (kind, a, b, address) = match self {
+            Self::Ask { address, from, to } => (1, from, to, wide(address)),
+            Self::Give { count, last } => (2, count, last, [0; 16]),
+            Self::OtherVersion(_) => (4, 0, 0, [0; 16]),
         };
-        let [m0, m1, m2] = MAGIC;
-        [m0, m1, m2, VERSION, kind, a, b, 0]
+        let mut bytes = [0; LEN];
+        bytes[..3].copy_from_slice(&MAGIC);
+        bytes[3..7].copy_from_slice(&[VERSION, kind, a, b]);
+        bytes[8..].copy_from_slice(&address);
+        bytes
     }
 
     /// `None` if it is nothing of ours.
@@ -68,7 +77,9 @@ impl ControlMessage {
         let rest = bytes.strip_prefix(&MAGIC)?;
         match *rest {
             [version, ..] if version != VERSION => Some(Self::OtherVersion(version)),
-            [_, 1, from, to, ..] => Some(Self::Ask { from, to }),
+            [_, 1, from, to, _, ref address @ ..] => {
+                Some(Self::Ask { address: narrow(address.try_into().ok()?), from, to })
+            }
             [_, 2, count, last, ..] => Some(Self::Give { count, last }),
             [version, 4, ..] => Some(Self::OtherVersion(version)),
             _ => None,
@@ -76,13 +87,13 @@ impl ControlMessage {
     }
 }
 
-/// The control socket of one block on one address.
+/// The control socket of a device as that of one block on one address.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
     addr: ScopedAddr,
     block: u8,
     /// `None` where there is no directory for it: then the device has the address for itself.
-    listener: Option<Arc<UnixSocket>>,
+    listener: Option<NamedSocket>,
     group: Group,
 }
 
@@ -90,10 +101,10 @@ impl ControlSocket {
     pub(super) fn new(
         addr: ScopedAddr,
         block: u8,
-        listener: Option<UnixSocket>,
+        listener: Option<NamedSocket>,
         group: Group,
     ) -> Self {
-        Self { addr, block, listener: listener.map(Arc::new), group }
+        Self { addr, block, listener, group }
     }
 
     pub(super) fn address(&self) -> IpAddr {
@@ -105,7 +116,7 @@ impl ControlSocket {
     }
 }
 
-/// All control sockets of a device. Closed when dropped.
+/// All that a device has of them. Closed when dropped.
 #[derive(Debug)]
 pub(super) struct ControlSockets(Arc<Shared>, Mutex<Option<JoinHandle<()>>>);
 
@@ -120,12 +131,6 @@ struct Shared {
 struct State {
     sockets: Vec<ControlSocket>,
     stop: bool,
-}
-
-/// One that has connected to a listener and asked nothing yet.
-struct Caller {
-    connection: UnixSocket,
-    listener: Arc<UnixSocket>,
 }
 
 /// Callers that are waited for at most. They ask at once, or never.
@@ -143,24 +148,30 @@ impl ControlSockets {
     }
 
     pub(super) fn add(&self, socket: ControlSocket) {
-        if let Some(listener) = &socket.listener {
+        let mut state = self.0.lock();
+        if let Some(listener) = &socket.listener
+            && !state.listens(listener)
+        {
             // For lack of memory it would not be answered, which newcomers are told.
-            let _ = self.0.epoll.add(&**listener, 0, EventFlags::IN);
+            let _ = self.0.epoll.add(listener, 0, EventFlags::IN);
         }
-        self.0.lock().sockets.push(socket);
+        state.sockets.push(socket);
     }
 
     /// Closes some. Their names are free at once, and their groups given up.
     pub(super) fn remove(&self, which: impl Fn(&ControlSocket) -> bool) {
-        self.0.lock().sockets.retain(|socket| {
-            let goes = which(socket);
-            if goes && let Some(listener) = &socket.listener {
-                // The thread may be at it, and callers who ask nothing have it a moment longer.
-                self.0.epoll.delete(&**listener);
-                listener.close();
+        let mut state = self.0.lock();
+        let gone: Vec<_> = state.sockets.extract_if(.., |socket| which(socket)).collect();
+        for listener in gone.into_iter().filter_map(|socket| socket.listener) {
+            let socket = Arc::clone(listener.socket());
+            let is_last = !state.listens(&listener);
+            drop(listener);
+            if is_last {
+                // The thread may be at it.
+                self.0.epoll.delete(&*socket);
+                socket.shut_down();
             }
-            !goes
-        });
+        }
     }
 
     /// Closes all, for ever, and ends the thread. If the program has closed the descriptor that it
@@ -187,6 +198,23 @@ impl Drop for ControlSockets {
     }
 }
 
+impl State {
+    fn listeners(&self) -> impl Iterator<Item = &NamedSocket> {
+        self.sockets.iter().filter_map(|socket| socket.listener.as_ref())
+    }
+
+    /// Whether this listener has a path here.
+    fn listens(&self, listener: &NamedSocket) -> bool {
+        self.listeners().any(|one| one.is_same(listener))
+    }
+
+    /// The sockets that the device has of an address's group.
+    fn group(&self, address: IpAddr) -> Option<Group> {
+        let on = self.sockets.iter().filter(|socket| socket.address() == address);
+        on.max_by_key(|socket| socket.group.len()).map(|socket| Arc::clone(&socket.group))
+    }
+}
+
 impl Shared {
     /// The state is whole whatever panicked. Nothing that may take time happens under this lock.
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -197,13 +225,14 @@ impl Shared {
         let mut callers = Vec::new();
         let mut events = [Epoll::NO_EVENT; 1];
         loop {
-            let listeners: Vec<Arc<UnixSocket>> = {
+            let mut listeners: Vec<Arc<UnixSocket>> = {
                 let state = self.lock();
                 if state.stop {
                     return;
                 }
-                state.sockets.iter().filter_map(|socket| socket.listener.clone()).collect()
+                state.listeners().map(|listener| Arc::clone(listener.socket())).collect()
             };
+            listeners.dedup_by(|a, b| Arc::ptr_eq(a, b));
             for listener in &listeners {
                 self.let_in(listener, &mut callers);
             }
@@ -219,12 +248,12 @@ impl Shared {
     }
 
     /// Lets those in who have connected, so many at a time.
-    fn let_in(&self, listener: &Arc<UnixSocket>, callers: &mut Vec<Caller>) {
+    fn let_in(&self, listener: &UnixSocket, callers: &mut Vec<UnixSocket>) {
         for _ in 0..CALLERS {
             match listener.accept() {
                 Ok(connection) => {
                     if self.epoll.add(&connection, 0, EventFlags::IN).is_ok() {
-                        callers.push(Caller { connection, listener: Arc::clone(listener) });
+                        callers.push(connection);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
@@ -236,23 +265,26 @@ impl Shared {
     }
 
     /// Whether a caller is done with: it has asked and was answered, or is gone.
-    fn answer(&self, caller: &Caller) -> bool {
+    fn answer(&self, caller: &UnixSocket) -> bool {
         let mut buf = [0; 64];
-        let asked = match caller.connection.receive(&mut buf) {
+        let asked = match caller.receive(&mut buf) {
             Ok(None) => return false,
             Ok(Some(received)) => ControlMessage::parse(&buf[..received.len]),
             Err(_) => None,
         };
-        let is = |s: &&ControlSocket| {
-            s.listener.as_ref().is_some_and(|l| Arc::ptr_eq(l, &caller.listener))
+        let Some(question) = asked else { return true };
+        let group = match question {
+            // It has left the address a moment ago.
+            ControlMessage::Ask { address, .. } => match self.lock().group(address) {
+                Some(group) => group,
+                None => return true,
+            },
+            _ => Arc::from([]),
         };
-        let group = self.lock().sockets.iter().find(is).map(|s| Arc::clone(&s.group));
-        if let (Some(question), Some(group)) = (asked, group)
-            && let Some((message, sockets)) = reply(question, &group)
-        {
+        if let Some((message, sockets)) = reply(question, &group) {
             let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             // A caller that does not wait for the answer needs none.
-            let _ = caller.connection.send(&message.emit(), &fds);
+            let _ = caller.send(&message.emit(), &fds);
         }
         true
     }
@@ -265,7 +297,7 @@ pub(super) fn reply(
 ) -> Option<(ControlMessage, &[SharedFd])> {
     match question {
         ControlMessage::OtherVersion(_) => Some((ControlMessage::OtherVersion(VERSION), &[])),
-        ControlMessage::Ask { from, to } => {
+        ControlMessage::Ask { from, to, .. } => {
             let asked = usize::from(from)..usize::from(to) + 1;
             let end = asked.end.min(group.len()).min(asked.start + MAX_FDS);
             let sockets = group.get(asked.start..end).unwrap_or_default();
@@ -284,7 +316,8 @@ mod tests {
     #[test]
     fn messages_survive_the_way_there_and_back() {
         for message in [
-            ControlMessage::Ask { from: 3, to: 9 },
+            ControlMessage::Ask { address: "10.0.0.1".parse().unwrap(), from: 3, to: 9 },
+            ControlMessage::Ask { address: "fe80::1".parse().unwrap(), from: 0, to: 255 },
             ControlMessage::Give { count: 7, last: 20 },
             ControlMessage::OtherVersion(VERSION),
         ] {
@@ -294,12 +327,13 @@ mod tests {
 
     #[test]
     fn another_version_is_known_whatever_it_says() {
-        assert_eq!(ControlMessage::parse(b"rxe\x03"), Some(ControlMessage::OtherVersion(3)));
+        assert_eq!(ControlMessage::parse(b"rxe\x02"), Some(ControlMessage::OtherVersion(2)));
         assert_eq!(
             ControlMessage::parse(b"rxe\x07\x01\x02\x03"),
             Some(ControlMessage::OtherVersion(7))
         );
-        assert_eq!(ControlMessage::parse(b"rxe\x02\x63\0\0\0"), None);
+        assert_eq!(ControlMessage::parse(b"rxe\x03\x63\0\0\0"), None);
+        assert_eq!(ControlMessage::parse(b"rxe\x03\x01\x00\x01\x00short"), None);
         assert_eq!(ControlMessage::parse(b"rx"), None);
         assert_eq!(ControlMessage::parse(b"nonsense"), None);
     }

@@ -10,7 +10,7 @@
 //!     NETNS/                        the network namespace: its cookie
 //!         ADDRESS/                  and %INTERFACE for a link-local address
 //!             lock                  flock(2): whoever enters the address holds it
-//!             BLOCK                 control socket of the process that has leased this block
+//!             BLOCK                 control socket of the device that has leased this block
 //!             BLOCK.inbox           where it gets packets that have reached another process
 //!             BLOCK.memory          where it is offered shared memory
 //!             service-ID            flock(2): held by who listens to the service; its block
@@ -21,17 +21,21 @@
 //! directory. `/dev/shm` is first because containers that share a network for MPI or NCCL share it
 //! too (`--ipc=host`), and services with a private `/tmp` do.
 //!
+//! A device has one control socket, one inbox and one socket for offers, and each of their names is a
+//! hard link to it. So a device costs three descriptors for this, however many addresses it has.
+//!
 //! The names never change. What is said through the sockets carries a version.
 
 use std::fmt::{self, Display};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
+use rxe_core::wire::UDP_PORT;
 
 use crate::PortOwner;
 use crate::port_owner;
@@ -52,6 +56,15 @@ impl ScopedAddr {
     pub(crate) fn new(address: IpAddr, scope: u32) -> Self {
         let local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
         Self { address, scope: if local { scope } else { 0 } }
+    }
+
+    /// Whether this is where a socket of the address's group is bound.
+    pub(super) fn is_bound_to(&self, bound: SocketAddr) -> bool {
+        let scope = match bound {
+            SocketAddr::V6(bound) => bound.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        (bound.ip(), bound.port(), scope) == (self.address, UDP_PORT, self.scope)
     }
 
     /// Whether the same address may be on another interface too.
@@ -131,7 +144,7 @@ impl Directory {
     /// Takes the address's lock; `None` if another process or thread has it.
     pub(super) fn lock(&self, addr: &ScopedAddr) -> io::Result<Option<Lock>> {
         let Some(path) = self.at(addr, LOCK) else { return Ok(Some(Lock { file: None })) };
-        Ok(LockedFile::open(path)?.map(|file| Lock { file: Some(file) }))
+        Lock::take(path)
     }
 
     /// Who holds the address's lock, as far as the system tells.
@@ -186,12 +199,20 @@ impl Directory {
     }
 }
 
-const LOCK: &str = "lock";
+/// The name of an address's lock.
+pub(super) const LOCK: &str = "lock";
 
 /// Whoever has this may add to an address's group. Without a directory there is nothing to lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: Option<LockedFile>,
+}
+
+impl Lock {
+    /// Takes the lock whose file has this path; `None` if another process or thread has it.
+    pub(super) fn take(path: PathBuf) -> io::Result<Option<Self>> {
+        Ok(LockedFile::open(path)?.map(|file| Self { file: Some(file) }))
+    }
 }
 
 impl Drop for Lock {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustix::net::SocketAddrUnix;
 use rxe_core::wire::{Frame, qpn_block};
+use smallvec::SmallVec;
 
 use super::directory::{Claim, Directory, ScopedAddr};
 use super::mad::{self, For};
@@ -19,7 +20,7 @@ use super::message;
 use super::tx_queue::TxQueue;
 use super::{Blocks, Endpoint};
 use crate::counters::Counters;
-use crate::sys::unix::UnixSocket;
+use crate::sys::unix::{NamedSocket, UnixSocket};
 use crate::{Epoll, NetError};
 
 /// What others forward to this process, and what it forwards to them.
@@ -37,12 +38,13 @@ pub(crate) struct Forwarding {
     buf: Box<[u8]>,
 }
 
-/// Where packets come in that reached another process and are for this block.
+/// Where packets come in that reached another process and are for this block. It is the same socket
+/// for all blocks and addresses, as a rule.
 struct Inbox {
     address: IpAddr,
     block: u8,
     /// `None` where this process has the address for itself.
-    socket: Option<UnixSocket>,
+    socket: Option<NamedSocket>,
 }
 
 impl Forwarding {
@@ -125,7 +127,19 @@ impl Forwarding {
 
     /// The descriptors that become readable when something has been forwarded.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&dyn AsFd)) {
-        self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()).for_each(|socket| f(socket));
+        self.sockets().for_each(|socket| f(&**socket));
+    }
+
+    /// The sockets of the inboxes, each once.
+    fn sockets(&self) -> impl Iterator<Item = &Arc<UnixSocket>> {
+        let all = self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref());
+        let mut seen: SmallVec<[&NamedSocket; 2]> = SmallVec::new();
+        for socket in all {
+            if !seen.iter().any(|one| one.is_same(socket)) {
+                seen.push(socket);
+            }
+        }
+        seen.into_iter().map(NamedSocket::socket)
     }
 
     /// Hands over what has been forwarded to this process; how many packets.
@@ -138,7 +152,8 @@ impl Forwarding {
         const TURN: usize = 16;
         self.out.try_again();
         let mut packets = 0;
-        for socket in self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()) {
+        let sockets: SmallVec<[_; 2]> = self.sockets().cloned().collect();
+        for socket in sockets {
             for _ in 0..TURN {
                 let Ok(Some(received)) = socket.receive(&mut self.buf) else { break };
                 let Some(frame) = message::parse(&self.buf[..received.len]) else {

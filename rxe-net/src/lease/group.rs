@@ -2,8 +2,8 @@
 //! its own. The caller holds the address's lock.
 
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::BLOCKS;
 use super::control::{ControlMessage, VERSION};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, ScopedAddr};
-use crate::sys::sockopt::attach_steering;
+use crate::sys::sockopt::{attach_steering, get_int, namespace_cookie};
 use crate::sys::unix::{UnixSocket, exists, own_uid};
 use crate::{NetError, PortOwner, SharedFd, port_owner};
 
@@ -97,7 +97,7 @@ fn fetch(
         let until = deadline.anew(if instead.is_some() { TIMEOUT / 5 } else { TIMEOUT });
         loop {
             let from = u8::try_from(group.len()).unwrap_or(u8::MAX);
-            let (mut fds, most) = match ask(at.addr.address, &holder, from, last, until) {
+            let (mut fds, most) = match ask(at.addr, &holder, from, last, until) {
                 Ok(Some(answer)) => answer,
                 // It died: who has most of the rest?
                 Ok(None) => continue 'anew,
@@ -126,14 +126,14 @@ fn next(at: Meeting<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
 
 /// Asks and waits for the answer: sockets, and the last that the one asked has. `None` if it is gone.
 fn ask(
-    address: IpAddr,
+    addr: ScopedAddr,
     holder: &Path,
     from: u8,
     to: u8,
     deadline: Deadline<'_>,
 ) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
     crate::may_block("asking another process for its sockets");
-    let no_answer = |owner| NetError::NoAnswer { address, owner };
+    let no_answer = |owner| NetError::NoAnswer { address: addr.address, owner };
     loop {
         let line = match UnixSocket::connect(holder) {
             Ok(line) => line,
@@ -148,7 +148,7 @@ fn ask(
                 _ => return Err(NetError::os("ask another process for its sockets", e)),
             },
         };
-        if let Some(answer) = ask_over(&line, address, from, to, deadline)? {
+        if let Some(answer) = ask_over(&line, addr, from, to, deadline)? {
             return Ok(Some(answer));
         }
         // It may have died just now; the next attempt tells.
@@ -162,12 +162,13 @@ fn ask(
 /// Asks over one connection. `None` if the other end closes it, or talks nonsense.
 fn ask_over(
     line: &UnixSocket,
-    address: IpAddr,
+    addr: ScopedAddr,
     from: u8,
     to: u8,
     deadline: Deadline<'_>,
 ) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
-    if line.send(&ControlMessage::Ask { from, to }.emit(), &[]).is_err() {
+    let address = addr.address;
+    if line.send(&ControlMessage::Ask { address, from, to }.emit(), &[]).is_err() {
         return Ok(None);
     }
     loop {
@@ -188,6 +189,9 @@ fn ask_over(
                         // This process may not have so many descriptors.
                         return Err(NetError::TooManyFiles);
                     }
+                    if !received.fds.iter().all(|fd| is_of_group(fd.as_fd(), addr, line)) {
+                        return Err(NetError::ForeignSocket { address, owner: owner_of(line) });
+                    }
                     Ok(Some((received.fds, last)))
                 }
                 Some(ControlMessage::OtherVersion(version)) => {
@@ -201,6 +205,23 @@ fn ask_over(
             return Err(NetError::NoAnswer { address, owner: owner_of(line) });
         }
     }
+}
+
+/// Whether this may be a socket of the address's group, whoever handed it over: a UDP socket, bound to
+/// the address and port 4791, in the same network as this process's `own`.
+fn is_of_group(fd: BorrowedFd<'_>, addr: ScopedAddr, own: &UnixSocket) -> bool {
+    let family = if addr.address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = [
+        (libc::SO_DOMAIN, family),
+        (libc::SO_TYPE, libc::SOCK_DGRAM),
+        (libc::SO_PROTOCOL, libc::IPPROTO_UDP),
+    ];
+    let bound = rustix::net::getsockname(fd).ok().and_then(|name| SocketAddr::try_from(name).ok());
+    // Linux before 5.14 does not tell.
+    let [its, here] = [namespace_cookie(fd), namespace_cookie(own.as_fd())].map(Result::ok);
+    kind.iter().all(|(name, is)| get_int(fd, libc::SOL_SOCKET, *name).is_ok_and(|v| v == *is))
+        && bound.is_some_and(|bound| addr.is_bound_to(bound))
+        && its == here
 }
 
 /// Who is at the other end of a connection.

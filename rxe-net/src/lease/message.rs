@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use rxe_core::wire::{Frame, IpId, NetHeader};
 
 use super::control::VERSION;
+use crate::sys::addr::wide;
 
 /// Bytes in front of the packets.
 pub(crate) const LEN: usize = 60;
@@ -62,13 +63,6 @@ pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     (payload.len() <= MAX_PACKETS.saturating_mul(segment)).then_some(frame)
 }
 
-fn wide(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -89,7 +83,7 @@ mod tests {
                 prop_assert!(frame.segment <= frame.payload.len());
                 prop_assert!(frame.payloads().count() <= MAX_PACKETS);
             }
-            let _ = ControlMessage::parse(&with(b"rxe\x02"));
+            let _ = ControlMessage::parse(&with(b"rxe\x03"));
             let _ = mad::destination(&bytes);
         }
     }

@@ -3,9 +3,9 @@
 //!
 //! A QPN's high 8 bits are its *block*. A device leases one block, 1 to 255, on all of its
 //! addresses, and further ones when that is full; its QPNs are random within them. A process has
-//! leased a block while it listens on the block's *control socket* ([`control`]), which has a path
-//! made of the address and the block in a directory of the user's ([`directory`]). A process that
-//! dies loses the lease in that moment: nobody listens there any more.
+//! leased a block while it listens under a path made of the address and the block, in a directory of
+//! the user's ([`directory`]). All these paths are of one socket, the device's *control socket*
+//! ([`control`]). A process that dies loses the lease in that moment: nobody listens there any more.
 //!
 //! On each address the processes share a *port group* of SO_REUSEPORT sockets. A classic BPF program
 //! chooses one by the block in a packet's BTH: socket `i` of the group is block `i`'s ([`group`]).
@@ -18,7 +18,7 @@
 //!   through its control socket. So long as a holder of `b` lives, nothing below moves.
 //! - Whoever leases a block or adds a socket to a group holds the address's lock, and all sockets that
 //!   are in the group.
-//! - Whoever listens on a control socket holds its sockets, or holds the address's lock.
+//! - Whoever listens under a block's path holds its sockets, or holds the address's lock.
 //! - All have the same user: the kernel demands it of a group, and the directory lets nobody else in.
 
 mod blocks;
@@ -46,7 +46,7 @@ pub use self::port_groups::PortGroups;
 use rxe_core::cm::service::PortSpace;
 
 use crate::SharedFd;
-use crate::sys::unix::UnixSocket;
+use crate::sys::unix::NamedSocket;
 
 /// What to give to [`crate::Sharing::listen`] for requests for the port of this service, in any port
 /// space, that no process listens to. A process that has ended a listener takes them for a moment in
@@ -65,13 +65,13 @@ type Group = Arc<[SharedFd]>;
 /// The blocks there are; 0 is nobody's.
 const BLOCKS: std::ops::RangeInclusive<u8> = 1..=u8::MAX;
 
-/// A block on an address: its socket in the group, and its inbox.
+/// A block on an address: its socket in the group, and the device's inbox as the block's there.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     addr: ScopedAddr,
     block: u8,
     group: Group,
-    inbox: Option<UnixSocket>,
+    inbox: Option<NamedSocket>,
 }
 
 impl Endpoint {

@@ -23,7 +23,7 @@ use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
 use super::group::{self, Meeting};
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
-use crate::sys::unix::{Rights, UnixSocket};
+use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
 use crate::udp_socket::UdpSocket;
 use crate::{Epoll, NetError};
 
@@ -38,6 +38,8 @@ pub struct PortGroups {
     scope: u32,
     directory: Arc<Directory>,
     control: ControlSockets,
+    /// Of its control socket and of its inbox.
+    paths: [SocketPaths; 2],
     /// Held while a thread enters addresses or leases blocks.
     adding: Mutex<()>,
     state: Mutex<State>,
@@ -82,10 +84,12 @@ impl PortGroups {
         addresses: &[IpAddr],
         scope: u32,
     ) -> Result<(Handle, Vec<Endpoint>), NetError> {
+        let directory = Arc::new(Directory::open());
         let groups = Handle(Arc::new(Self {
             scope,
-            directory: Arc::new(Directory::open()),
+            directory,
             control: ControlSockets::new()?,
+            paths: Default::default(),
             adding: Mutex::default(),
             state: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -128,7 +132,7 @@ impl PortGroups {
             let entered = self.lock(&addr).and_then(|_lock| {
                 let missing = blocks.iter().filter(|block| missing.has(**block));
                 let joined = missing.copied().map(|block| {
-                    let leased = Leased::bind(&self.directory, &addr, block);
+                    let leased = self.bind(&addr, block);
                     let leased = leased.map_err(|e| match e.kind() {
                         io::ErrorKind::AddrInUse => NetError::BlockTaken { address, block },
                         _ => NetError::os("bind a unix socket", e),
@@ -169,7 +173,7 @@ impl PortGroups {
         addresses.dedup();
         let addrs: Vec<_> = addresses.iter().map(|a| self.scoped(*a)).collect();
         let locks = addrs.iter().map(|addr| self.lock(addr)).collect::<Result<Vec<_>, _>>()?;
-        let (block, leased) = lease(&self.directory, &addrs)?;
+        let (block, leased) = self.bind_lowest(&addrs)?;
         let mut not_there = None;
         let mut joined = Vec::new();
         for (addr, leased) in addrs.into_iter().zip(leased) {
@@ -192,6 +196,32 @@ impl PortGroups {
                 Ok(block)
             }
         }
+    }
+
+    /// Binds the sockets of the lowest block that is free on all these addresses, which are locked.
+    fn bind_lowest(&self, addrs: &[ScopedAddr]) -> Result<(u8, Vec<Leased>), NetError> {
+        for block in BLOCKS {
+            let leased: io::Result<Vec<_>> =
+                addrs.iter().map(|addr| self.bind(addr, block)).collect();
+            match leased {
+                Ok(leased) => return Ok((block, leased)),
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+                Err(e) => return Err(NetError::os("bind a unix socket", e)),
+            }
+        }
+        let address = addrs.first().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |a| a.address);
+        Err(NetError::NoBlock { address })
+    }
+
+    /// Binds the sockets of a block on an address, which is locked. [`io::ErrorKind::AddrInUse`] if
+    /// another process has the block.
+    fn bind(&self, addr: &ScopedAddr, block: u8) -> io::Result<Leased> {
+        let [control, inbox] = &self.paths;
+        let path = self.directory.control(addr, block);
+        let control = path.map(|path| control.listen(&path, Rights::Refused)).transpose()?;
+        let path = self.directory.inbox(addr, block);
+        let inbox = path.map(|path| inbox.inbox(&path)).transpose()?;
+        Ok(Leased { control, inbox })
     }
 
     /// Joins the group of an address, which is locked. `None` if the address is not `new` and was left
@@ -368,35 +398,8 @@ impl Drop for Handle {
     }
 }
 
-/// The sockets of a lease on one address.
+/// The sockets of a lease on one address. A device has one of each kind, with a path for each lease.
 struct Leased {
-    control: Option<UnixSocket>,
-    inbox: Option<UnixSocket>,
-}
-
-impl Leased {
-    /// Binds the sockets of a block on an address, which is locked. [`io::ErrorKind::AddrInUse`] if
-    /// another process has the block.
-    fn bind(directory: &Directory, addr: &ScopedAddr, block: u8) -> io::Result<Self> {
-        let control = directory.control(addr, block);
-        let control = control.map(|path| UnixSocket::listen(&path, Rights::Refused)).transpose()?;
-        let inbox = directory.inbox(addr, block);
-        let inbox = inbox.map(|path| UnixSocket::inbox(&path)).transpose()?;
-        Ok(Self { control, inbox })
-    }
-}
-
-/// Leases the lowest block that is free on all these addresses, which are locked.
-fn lease(directory: &Directory, addrs: &[ScopedAddr]) -> Result<(u8, Vec<Leased>), NetError> {
-    for block in BLOCKS {
-        let leased: io::Result<Vec<_>> =
-            addrs.iter().map(|addr| Leased::bind(directory, addr, block)).collect();
-        match leased {
-            Ok(leased) => return Ok((block, leased)),
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
-            Err(e) => return Err(NetError::os("bind a unix socket", e)),
-        }
-    }
-    let address = addrs.first().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |a| a.address);
-    Err(NetError::NoBlock { address })
+    control: Option<NamedSocket>,
+    inbox: Option<NamedSocket>,
 }

@@ -15,7 +15,7 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::closed_service;
 use super::directory::{Directory, Lock, ScopedAddr};
-use crate::sys::unix::{Received, Rights, UnixSocket, exists};
+use crate::sys::unix::{NamedSocket, Received, Rights, UnixSocket, exists};
 use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
 
@@ -30,9 +30,9 @@ fn control(address: &str, block: u8) -> PathBuf {
 }
 
 /// Somebody who has leased a block, and is stopped: nobody lets callers in.
-fn stopped(address: &str, block: u8) -> UnixSocket {
+fn stopped(address: &str, block: u8) -> NamedSocket {
     let _lock = lock(address);
-    UnixSocket::listen(&control(address, block), Rights::Refused).unwrap()
+    NamedSocket::listen(&control(address, block), Rights::Refused).unwrap()
 }
 
 /// The lock of an address, which nobody else holds.
@@ -509,7 +509,7 @@ fn other_versions_refuse_each_other() {
                     thread::yield_now();
                 }
                 assert_eq!(&buf[..3], b"rxe");
-                caller.send(b"rxe\x03\x04\0\0\0", &[]).unwrap();
+                caller.send(b"rxe\x04\x04\0\0\0", &[]).unwrap();
             });
             let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
             assert!(matches!(error, NetError::OtherVersion { newer: true, .. }), "{error}");
@@ -526,14 +526,14 @@ fn a_newcomer_of_another_version_is_told_so() {
     in_namespace("", || {
         let _first = open();
         // Whatever its version asks, and however.
-        for question in [&b"rxe\x03\x01\0\x09\0"[..], b"rxe\x07something else", b"rxe\0"] {
+        for question in [&b"rxe\x02\x01\0\x09\0"[..], b"rxe\x07something else", b"rxe\0"] {
             let newcomer = UnixSocket::connect(&control(ADDRESS, 1)).unwrap();
             newcomer.send(question, &[]).unwrap();
             let mut buf = [0; 64];
             let received = wait_for_answer(&newcomer, &mut buf);
             // What all versions understand.
-            assert_eq!(buf[..received.len], *b"rxe\x02\x04\0\0\0");
-            assert!(received.fds.is_empty());
+            assert_eq!(buf[..5], *b"rxe\x03\x04");
+            assert!(received.len >= 8 && received.fds.is_empty());
         }
     });
 }

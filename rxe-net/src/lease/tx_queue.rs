@@ -117,6 +117,7 @@ impl TxQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::unix::NamedSocket;
     use rustix::event::{PollFd, PollFlags, poll};
 
     fn take(from: &UnixSocket, got: &mut Vec<u16>) {
@@ -131,7 +132,7 @@ mod tests {
     fn a_full_inbox_gets_its_messages_later_and_in_order() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("inbox");
-        let inbox = UnixSocket::inbox(&path).unwrap();
+        let inbox = NamedSocket::inbox(&path).unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
         let mut queue = TxQueue::new(Epoll::new().unwrap());
         queue.wait = Duration::from_secs(3600);
@@ -156,7 +157,7 @@ mod tests {
     fn what_waits_is_bounded_and_not_for_ever() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("inbox");
-        let inbox = UnixSocket::inbox(&path).unwrap();
+        let inbox = NamedSocket::inbox(&path).unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
         let mut queue = TxQueue::new(Epoll::new().unwrap());
         for _ in 0..3000 {

@@ -18,7 +18,7 @@ pub use super::message::{MAX_PACKETS, emit, parse};
 use super::{Endpoint, Group};
 use crate::counters::Counters;
 pub use crate::sys::unix::MAX_FDS;
-use crate::sys::unix::UnixSocket;
+use crate::sys::unix::{NamedSocket, UnixSocket};
 use crate::{Epoll, NetError, SharedFd};
 
 /// A device on one address that has leased one block, without its UDP sockets: files stand in for
@@ -44,7 +44,7 @@ impl Device {
         // Makes the address's directory.
         let lock = directory.lock(&addr).map_err(os)?;
         let inbox = directory.inbox(&addr, block).ok_or(NetError::NoBlock { address })?;
-        let inbox = UnixSocket::inbox(&inbox).map_err(os)?;
+        let inbox = NamedSocket::inbox(&inbox).map_err(os)?;
         drop(lock);
         let socket = |_| Ok(SharedFd::guarded(File::open("/dev/null")?.into()));
         let group = (0..=block).map(socket).collect::<io::Result<Group>>().map_err(os)?;

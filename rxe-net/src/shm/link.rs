@@ -127,8 +127,8 @@ pub(super) struct Incoming {
     ring: Consumer,
     wake: Watched<WakeUp>,
     pub(super) line: Watched<UnixSocket>,
-    /// The address that was asked for.
-    pub(super) address: IpAddr,
+    /// Where the last frame went to: a sender has a ring for each address. `None` before the first.
+    pub(super) address: Option<IpAddr>,
     /// The sender was asked to signal the next record.
     asleep: bool,
     /// `wake` is readable, or will be: the sender has answered.
@@ -148,13 +148,8 @@ impl Incoming {
         Ok(Some((Consumer::open(&memory)?, WakeUp::adopt(wake)?)))
     }
 
-    pub(super) fn new(
-        ring: Consumer,
-        wake: Watched<WakeUp>,
-        line: Watched<UnixSocket>,
-        address: IpAddr,
-    ) -> Self {
-        Self { ring, wake, line, address, asleep: false, signalled: false }
+    pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
+        Self { ring, wake, line, address: None, asleep: false, signalled: false }
     }
 
     /// Whether all has been taken.
@@ -173,6 +168,7 @@ impl Incoming {
         while packets < budget {
             let Some(len) = self.ring.pop(buf)? else { break };
             let frame = message::parse(&buf[..len]).ok_or(Broken)?;
+            self.address = Some(frame.net.dst);
             packets += frame.payloads().count();
             bytes += frame.payload.len();
             sink(&frame);

@@ -74,6 +74,19 @@ fn family(f: libc::c_int) -> u16 {
     u16::try_from(f).expect("address families are small numbers")
 }
 
+/// An IP address in 16 bytes: IPv4 mapped into IPv6.
+pub(crate) fn wide(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// Undoes [`wide`].
+pub(crate) fn narrow(ip: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(ip).to_canonical()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

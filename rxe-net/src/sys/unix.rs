@@ -11,10 +11,11 @@
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -33,7 +34,26 @@ pub const MAX_FDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     fd: ForkGuarded,
-    name: Mutex<Option<Name>>,
+}
+
+/// A socket that others find under a path, which is removed when this is dropped. The same socket may
+/// have several paths; it is closed with the last of them.
+#[derive(Debug)]
+pub(crate) struct NamedSocket {
+    name: Name,
+    socket: Arc<UnixSocket>,
+}
+
+/// The paths that a listener or an inbox has so far, to give it one more: a hard link.
+#[derive(Debug, Default)]
+pub(crate) struct SocketPaths(Mutex<Vec<Known>>);
+
+/// A path of a socket, which both may be gone.
+#[derive(Debug)]
+struct Known {
+    socket: Weak<UnixSocket>,
+    path: PathBuf,
+    inode: u64,
 }
 
 /// The file that stands for a bound socket. Removed when dropped.
@@ -59,33 +79,104 @@ pub(crate) enum Rights {
     Refused,
 }
 
-impl UnixSocket {
+impl NamedSocket {
     /// An inbox for datagrams. The caller alone may bind this path: what a dead process has left
     /// there is removed.
     pub(crate) fn inbox(path: &Path) -> io::Result<Self> {
-        let socket = Self::open(SocketType::DGRAM)?;
+        let socket = UnixSocket::open(SocketType::DGRAM)?;
         refuse_rights(socket.as_fd());
         remove(path)?;
-        socket.bind(path)?;
-        Ok(socket)
+        Ok(Self { name: socket.bind(path)?, socket: Arc::new(socket) })
     }
 
     /// One that others can connect to; [`io::ErrorKind::AddrInUse`] if another process is there. Two
     /// callers must not try the same path at once: what a dead process has left is removed.
     pub(crate) fn listen(path: &Path, rights: Rights) -> io::Result<Self> {
-        let socket = Self::open(SocketType::SEQPACKET)?;
+        let socket = UnixSocket::open(SocketType::SEQPACKET)?;
         if rights == Rights::Refused {
             refuse_rights(socket.as_fd());
         }
-        if exists(path)? {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
-        remove(path)?;
-        socket.bind(path)?;
+        make_free(path)?;
+        let name = socket.bind(path)?;
         rustix::net::listen(&socket.fd, 128)?;
-        Ok(socket)
+        Ok(Self { name, socket: Arc::new(socket) })
     }
 
+    /// Whether the two are paths of one socket.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.socket, &other.socket)
+    }
+
+    /// The socket, without the path.
+    pub(crate) fn socket(&self) -> &Arc<UnixSocket> {
+        &self.socket
+    }
+}
+
+impl SocketPaths {
+    /// The listener under one more path, as [`NamedSocket::listen`]. It is another one if there is none
+    /// yet, or if somebody has removed its paths.
+    pub(crate) fn listen(&self, path: &Path, rights: Rights) -> io::Result<NamedSocket> {
+        make_free(path)?;
+        self.add(path, || NamedSocket::listen(path, rights))
+    }
+
+    /// The inbox under one more path, as [`NamedSocket::inbox`], or another one.
+    pub(crate) fn inbox(&self, path: &Path) -> io::Result<NamedSocket> {
+        remove(path)?;
+        self.add(path, || NamedSocket::inbox(path))
+    }
+
+    /// The path is free.
+    fn add(
+        &self,
+        path: &Path,
+        make: impl FnOnce() -> io::Result<NamedSocket>,
+    ) -> io::Result<NamedSocket> {
+        // A list of paths is whole whatever panicked.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = None;
+        known.retain(|known| {
+            if found.is_none() {
+                found = known.link(path);
+                return found.is_some();
+            }
+            known.socket.strong_count() > 0
+        });
+        let named = found.map_or_else(make, Ok)?;
+        let socket = Arc::downgrade(&named.socket);
+        known.push(Known { socket, path: path.to_owned(), inode: named.name.inode });
+        Ok(named)
+    }
+}
+
+impl Known {
+    /// Gives the socket one more path; `None` if it or its old path is gone.
+    fn link(&self, path: &Path) -> Option<NamedSocket> {
+        let socket = self.socket.upgrade()?;
+        fs::hard_link(&self.path, path).ok()?;
+        let inode = fs::symlink_metadata(path).ok()?.ino();
+        let name = Name { path: path.to_owned(), inode, pid: std::process::id() };
+        // Dropping it removes it again if the old path is another's by now.
+        (inode == self.inode).then_some(NamedSocket { name, socket })
+    }
+}
+
+impl Deref for NamedSocket {
+    type Target = UnixSocket;
+
+    fn deref(&self) -> &UnixSocket {
+        &self.socket
+    }
+}
+
+impl AsFd for NamedSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl UnixSocket {
     /// One that sends datagrams. It has no name, so nothing can be sent to it.
     pub(crate) fn sender() -> io::Result<Self> {
         Self::open(SocketType::DGRAM)
@@ -108,7 +199,7 @@ impl UnixSocket {
         self.ensure()?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = ForkGuarded::new(rustix::net::accept_with(&self.fd, flags)?);
-        let caller = Self { fd, name: Mutex::new(None) };
+        let caller = Self { fd };
         if caller.peer()?.uid != own_uid() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -120,13 +211,11 @@ impl UnixSocket {
         sockopt::peer_credentials(self.as_fd())
     }
 
-    /// Nobody finds it any more, and who is connected or waits to be is told that it is gone.
-    pub(crate) fn close(&self) {
-        drop(self.name().take());
-        if self.ensure().is_err() {
-            return;
+    /// Who is connected or waits to be is told that it is gone.
+    pub(crate) fn shut_down(&self) {
+        if self.ensure().is_ok() {
+            let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
         }
-        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 
     /// Refuses to use a number that is not its own any more.
@@ -134,23 +223,18 @@ impl UnixSocket {
         self.fd.ensure().map_err(|_| Errno::BADF.into())
     }
 
-    fn name(&self) -> MutexGuard<'_, Option<Name>> {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn open(kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        Ok(Self { fd: ForkGuarded::new(fd), name: Mutex::new(None) })
+        Ok(Self { fd: ForkGuarded::new(fd) })
     }
 
-    fn bind(&self, path: &Path) -> io::Result<()> {
+    fn bind(&self, path: &Path) -> io::Result<Name> {
         // The mode of the file to be.
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&self.fd, &SocketAddrUnix::new(path)?)?;
         let inode = fs::symlink_metadata(path)?.ino();
-        *self.name() = Some(Name { path: path.to_owned(), inode, pid: std::process::id() });
-        Ok(())
+        Ok(Name { path: path.to_owned(), inode, pid: std::process::id() })
     }
 
     /// Sends over a connection, with descriptors.
@@ -234,6 +318,14 @@ pub(crate) fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Removes what a dead process has left; [`io::ErrorKind::AddrInUse`] if one listens there.
+fn make_free(path: &Path) -> io::Result<()> {
+    if exists(path)? {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    remove(path)
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -257,40 +349,66 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("socket");
         assert!(!exists(&path).unwrap());
-        let listener = UnixSocket::listen(&path, Rights::Refused).unwrap();
+        let listener = NamedSocket::listen(&path, Rights::Refused).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(exists(&path).unwrap());
-        let error = UnixSocket::listen(&path, Rights::Refused).unwrap_err();
+        let error = NamedSocket::listen(&path, Rights::Refused).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         let caller = UnixSocket::connect(&path).unwrap();
         let own = Peer { uid: own_uid(), pid: Some(std::process::id()) };
         assert_eq!(caller.peer().unwrap(), own);
         assert_eq!(listener.accept().unwrap().peer().unwrap(), own);
-        listener.close();
+        drop(listener);
         assert!(!path.exists() && !exists(&path).unwrap());
-        assert!(UnixSocket::listen(&path, Rights::Refused).is_ok());
+        assert!(NamedSocket::listen(&path, Rights::Refused).is_ok());
     }
 
     #[test]
     fn what_a_dead_process_has_left_is_in_nobody_s_way() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("socket");
-        let listener = UnixSocket::listen(&path, Rights::Refused).unwrap();
+        let listener = NamedSocket::listen(&path, Rights::Refused).unwrap();
         // As if it had been killed.
-        std::mem::forget(listener.name().take());
-        drop(listener);
+        let NamedSocket { name, socket } = listener;
+        std::mem::forget(name);
+        drop(socket);
         assert!(path.exists() && !exists(&path).unwrap());
-        let heir = UnixSocket::listen(&path, Rights::Refused).unwrap();
+        let heir = NamedSocket::listen(&path, Rights::Refused).unwrap();
         assert!(exists(&path).unwrap());
         drop(heir);
+    }
+
+    #[test]
+    fn a_socket_is_found_under_each_of_its_paths() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| scratch.path().join(name));
+        let paths = SocketPaths::default();
+        let listen = |path| paths.listen(path, Rights::Refused);
+        let (one, two) = (listen(&a).unwrap(), listen(&b).unwrap());
+        assert!(one.is_same(&two) && exists(&a).unwrap() && exists(&b).unwrap());
+        let _caller = UnixSocket::connect(&b).unwrap();
+        assert!(one.accept().is_ok());
+        drop(one);
+        assert!(!a.exists() && exists(&b).unwrap());
+        let other = NamedSocket::listen(&c, Rights::Refused).unwrap();
+        assert_eq!(listen(&c).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        // Somebody has put another socket in its place.
+        fs::rename(&c, &b).unwrap();
+        let three = listen(&a).unwrap();
+        assert!(!three.is_same(&two) && exists(&a).unwrap());
+        drop(two);
+        assert!(exists(&b).unwrap(), "it has removed what is another's");
+        drop((three, other));
+        // All are gone.
+        assert!(!a.exists() && listen(&c).is_ok() && !c.exists());
     }
 
     #[test]
     fn a_name_that_another_has_taken_over_stays() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("inbox");
-        let before = UnixSocket::inbox(&path).unwrap();
-        let after = UnixSocket::inbox(&path).unwrap();
+        let before = NamedSocket::inbox(&path).unwrap();
+        let after = NamedSocket::inbox(&path).unwrap();
         drop(before);
         let sender = UnixSocket::sender().unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
@@ -304,8 +422,8 @@ mod tests {
     fn descriptors_are_refused_where_none_are_expected() {
         let scratch = tempfile::tempdir().unwrap();
         let [refused, accepted] = ["refused", "accepted"].map(|name| scratch.path().join(name));
-        let _refuses = UnixSocket::listen(&refused, Rights::Refused).unwrap();
-        let _accepts = UnixSocket::listen(&accepted, Rights::Accepted).unwrap();
+        let _refuses = NamedSocket::listen(&refused, Rights::Refused).unwrap();
+        let _accepts = NamedSocket::listen(&accepted, Rights::Accepted).unwrap();
         let hand_over = |path: &Path| {
             let line = UnixSocket::connect(path).unwrap();
             line.send(b"here", &[line.as_fd()])

@@ -162,15 +162,17 @@ impl World {
     /// A stranger asks for sockets.
     fn question(&self, input: &mut Input<'_>) {
         let device = &self.devices[input.index(2)];
-        let mut question = input.bytes(12).to_vec();
+        let mut question = input.bytes(28).to_vec();
         if input.chance(200) {
-            let kind = ControlMessage::Ask { from: input.byte(), to: input.byte() }.emit();
+            let kind =
+                ControlMessage::Ask { address: ADDRESS, from: input.byte(), to: input.byte() };
+            let kind = kind.emit();
             let known = input.index(question.len().min(kind.len()) + 1);
             question.splice(..known, kind);
         }
         let Some((answer, sockets)) = device.answer(&question) else { return };
         match (ControlMessage::parse(&question), answer) {
-            (Some(ControlMessage::Ask { from, to }), ControlMessage::Give { count, last }) => {
+            (Some(ControlMessage::Ask { from, to, .. }), ControlMessage::Give { count, last }) => {
                 assert!(sockets <= MAX_FDS && usize::from(count) == sockets);
                 assert!(BLOCKS.contains(&last));
                 let after = usize::from(from) + sockets;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use rustix::net::{
 
 use super::*;
 use crate::Shm;
+use crate::lease::control::ControlMessage;
 
 /// Only root can be several users without further ado.
 const OTHER_USER: [&str; 3] = ["setpriv", "--reuid=65534", "--clear-groups"];
@@ -208,6 +209,51 @@ fn whoever_answers_nonsense_without_end_is_named() {
             assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
             let pid = format!("process {} ", std::process::id());
             assert!(error.to_string().starts_with(&pid), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_no_socket_of_the_address_is_not_taken() {
+    let udp = |at: &str| OwnedFd::from(UdpSocket::bind(at).unwrap());
+    let pipe = || rustix::pipe::pipe().unwrap().0;
+    let tcp = || OwnedFd::from(TcpListener::bind("127.0.0.1:4791").unwrap());
+    // The group has such sockets in another network only.
+    let elsewhere = || {
+        let network = || {
+            // SAFETY: only this thread, which ends at once, is in another network then.
+            #[expect(unsafe_code, reason = "no library offers it safely")]
+            let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(rc, 0);
+            let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+            assert!(up.success());
+            udp("127.0.0.1:4791")
+        };
+        thread::scope(|scope| scope.spawn(network).join().unwrap())
+    };
+    in_namespace("", || {
+        for foreign in [pipe(), tcp(), udp("127.0.0.2:4791"), udp("127.0.0.1:4792"), elsewhere()] {
+            let holder = stopped(ADDRESS, 9);
+            let error = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let caller = loop {
+                        match holder.accept() {
+                            Ok(caller) => break caller,
+                            Err(_) => thread::yield_now(),
+                        }
+                    };
+                    while caller.receive(&mut [0; 64]).unwrap().is_none() {
+                        thread::yield_now();
+                    }
+                    let answer = ControlMessage::Give { count: 1, last: 9 }.emit();
+                    caller.send(&answer, &[foreign.as_fd()]).unwrap();
+                });
+                UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap()
+            });
+            assert!(matches!(error, NetError::ForeignSocket { .. }), "{error}");
+            let text = error.to_string();
+            let pid = format!("process {} ", std::process::id());
+            assert!(text.starts_with(&pid) && text.contains("no UDP socket"), "{text}");
         }
     });
 }
