@@ -118,6 +118,11 @@ impl Directory {
         Self { path: None, refused }
     }
 
+    /// The user's directory, with all networks in it.
+    pub(super) fn root(&self) -> Option<&Path> {
+        self.path.as_deref()?.parent()
+    }
+
     /// Why directories can not be used, and which one is; for an error.
     pub(super) fn describe(&self) -> String {
         match &self.path {

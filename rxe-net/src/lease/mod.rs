@@ -30,6 +30,7 @@ mod group;
 mod mad;
 pub(crate) mod message;
 mod port_groups;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod tx_queue;

@@ -22,6 +22,7 @@ use super::control::{ControlSocket, ControlSockets};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
 use super::group::{self, Meeting};
+use super::sweep::sweep;
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
 use crate::udp_socket::UdpSocket;
@@ -85,6 +86,7 @@ impl PortGroups {
         scope: u32,
     ) -> Result<(Handle, Vec<Endpoint>), NetError> {
         let directory = Arc::new(Directory::open());
+        directory.root().into_iter().for_each(sweep);
         let groups = Handle(Arc::new(Self {
             scope,
             directory,

@@ -3,6 +3,7 @@
 mod attacks;
 mod blocks;
 
+use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -468,6 +469,27 @@ fn processes_killed_while_they_open_leave_nothing() {
         send(&mut from, "127.0.0.9", 99, &[1, 2, 3]);
         let [a, b] = &mut others;
         assert_eq!([next(&mut own), next(a), next(b)], [(1, 99), (2, 99), (3, 99)]);
+    });
+}
+
+#[test]
+fn what_a_killed_process_has_left_is_removed_by_the_next_on_any_address() {
+    let setup = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
+    in_namespaces("-Urnm", setup, || {
+        let elsewhere = ["unshare", "-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"];
+        let mut killed = [Process::start(&[]), Process::start(&elsewhere)];
+        assert!(killed.iter_mut().all(|process| process.says().starts_with('1')));
+        killed.into_iter().for_each(Process::kill);
+        let root = control(ADDRESS, 1).ancestors().nth(3).unwrap().to_owned();
+        let networks = || fs::read_dir(&root).unwrap().count();
+        assert_eq!(networks(), 2);
+        assert!(control(ADDRESS, 1).exists(), "it was killed");
+        let other = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
+        assert!(!control(ADDRESS, 1).parent().unwrap().exists());
+        assert!(control("127.0.0.9", 1).exists());
+        assert_eq!(networks(), 1);
+        drop(other);
+        assert_eq!(networks(), 0);
     });
 }
 

@@ -42,7 +42,7 @@ pub const LAYERS: &[Layers] = &[
             &["port_groups", "untrusted"],
             &["forward"],
             &["group", "message"],
-            &["control"],
+            &["control", "sweep"],
             &["blocks", "deadline", "directory", "mad", "tx_queue"],
         ],
     },

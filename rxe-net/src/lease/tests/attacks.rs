@@ -1,7 +1,6 @@
 //! What others on this host may try: another user, the same user's broken or stopped process, and
 //! one that sees other directories. Each is a row of docs/security.md.
 
-use std::fs;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
