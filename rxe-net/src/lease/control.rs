@@ -175,7 +175,8 @@ impl ControlSockets {
     }
 
     /// Closes all, for ever, and ends the thread. If the program has closed the descriptor that it
-    /// sleeps on, or there is none left to wake it by, it sleeps for ever, and is not waited for.
+    /// sleeps on, or there is none left to wake it by, it ends some seconds later, and is not waited
+    /// for.
     pub(super) fn close(&self) {
         self.remove(|_| true);
         self.0.lock().stop = true;
@@ -240,7 +241,7 @@ impl Shared {
             let surplus = callers.len().saturating_sub(CALLERS);
             callers.drain(..surplus);
             drop(listeners);
-            if self.epoll.wait(&mut events, None).is_err() {
+            if self.epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP)).is_err() {
                 // The program has closed descriptors that are not its own, these among them.
                 return;
             }

@@ -53,6 +53,10 @@ impl Epoll {
         }
     }
 
+    /// How long a thread sleeps at most whom nobody else wakes by a timer. When the program has closed
+    /// all descriptors nothing wakes it any more: so it looks, and ends.
+    pub const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
     /// Waits until something is ready; how many events there are. A signal ends it too.
     ///
     /// # Errors

@@ -48,6 +48,14 @@ impl SharedFd {
         made
     }
 
+    /// Whether its number still is its own.
+    pub(super) fn is_intact(&self) -> bool {
+        match &*self.0 {
+            Kind::Checked(fd) => fd.is_intact(),
+            Kind::Guarded(fd) => fd.is_intact(),
+        }
+    }
+
     /// Whether its number still is its own. For the data path: it notices within some milliseconds.
     ///
     /// # Errors

@@ -55,6 +55,11 @@ impl TimerFd {
         }
     }
 
+    /// Whether nobody has closed it, as far as the system tells ([`crate::EventFd::is_intact`]).
+    pub fn is_intact(&self) -> bool {
+        self.0.is_intact()
+    }
+
     /// The descriptor, for a backend that has it.
     pub(crate) fn shared(&self) -> &SharedFd {
         &self.0

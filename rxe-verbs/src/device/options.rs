@@ -245,7 +245,7 @@ impl OpenOptions {
         let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
         let qpns = QpnAllocator::new(groups.clone());
         let port_monitor = monitor.map(|monitor| {
-            PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs), shard.waker())
+            PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs), shard.alarm())
         });
         let port_monitor = port_monitor.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
         Ok(Device::from_inner(DeviceInner {

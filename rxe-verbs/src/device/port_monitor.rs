@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
-use rxe_net::{EventFd, GidTable, Interface, InterfaceMonitor, PortGroups};
+use rxe_net::{GidTable, Interface, InterfaceMonitor, PortGroups};
 
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
-use crate::progress::{Monitor, Shard};
+use crate::progress::{Alarm, Monitor, Shard};
 
 /// What changes about a device's port: the interface behind it, and its GID table.
 #[derive(Debug)]
@@ -92,13 +92,13 @@ struct Entered {
     /// It is time to try those again that could not be.
     retry: AtomicBool,
     /// Wakes the driver, which looks at the two.
-    wake: Arc<EventFd>,
+    wake: Arc<Alarm>,
 }
 
 impl Entered {
     fn notify(&self) {
         self.flag.store(true, Ordering::Release);
-        self.wake.set();
+        self.wake.ring();
     }
 
     /// Says at this moment that it is time to try again, unless the device is closed before.
@@ -110,7 +110,7 @@ impl Entered {
             let Some(entered) = this.upgrade() else { return };
             if left.is_zero() {
                 entered.retry.store(true, Ordering::Release);
-                return entered.wake.set();
+                return entered.wake.ring();
             }
             drop(entered);
             thread::sleep(left.min(STEP));
@@ -129,7 +129,7 @@ impl PortMonitor {
         groups: Option<Arc<PortGroups>>,
         port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
-        wake: Arc<EventFd>,
+        wake: Arc<Alarm>,
     ) -> Self {
         let entered =
             Arc::new(Entered { flag: AtomicBool::new(false), retry: AtomicBool::new(false), wake });

@@ -18,7 +18,7 @@ const BUDGET: usize = 256;
 /// What looks after a device's port, on the driver's thread.
 pub(crate) trait Monitor: Send {
     /// Readable when there may be something to do. [`Monitor::update`] is also called whenever the
-    /// driver is woken ([`Shard::waker`]).
+    /// driver is woken ([`Shard::alarm`]).
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Looks whether the port has changed, and does what follows from it.
@@ -62,8 +62,8 @@ impl Drop for Driver {
         self.shard.stop.store(true, Ordering::Release);
         self.shard.watch.wake();
         let Some(thread) = self.thread.take() else { return };
-        // A program may have closed our descriptors. The thread may then sleep for ever, and is left
-        // alone: it keeps the shard, so what it sleeps on is not closed under it.
+        // A program may have closed our descriptors. The thread then sleeps for some seconds more, and
+        // is left alone: it keeps the shard, so what it sleeps on is not closed under it.
         if self.shard.watch.can_wake() {
             // Its panics have been caught.
             let _ = thread.join();

@@ -30,3 +30,4 @@ pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::{OnSignal, Waker};
 pub(crate) use turn::ConnectionManager;
 pub use unsent::flush_before_exit;
+pub(crate) use watch::Alarm;

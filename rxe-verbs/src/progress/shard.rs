@@ -15,12 +15,12 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
-use rxe_net::{Backend, EventFd, NetError, NonBlocking};
+use rxe_net::{Backend, NetError, NonBlocking};
 
 use super::policy::{AckPolicy, Interest, Plan, TICK, TurnLimit};
 use super::turn::Core;
 use super::unsent::{Claim, Unsent};
-use super::watch::Watch;
+use super::watch::{Alarm, Watch};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::now;
@@ -288,8 +288,8 @@ impl Shard {
     }
 
     /// Wakes the driver, which then looks also after the interface.
-    pub(crate) fn waker(&self) -> Arc<EventFd> {
-        self.watch.waker()
+    pub(crate) fn alarm(&self) -> Arc<Alarm> {
+        self.watch.alarm()
     }
 
     /// What has been counted, by the engine and by the backend.

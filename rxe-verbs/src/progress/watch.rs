@@ -1,13 +1,15 @@
-//! The descriptors that the driver sleeps on: the backend's, a timer, one to wake it, and the one
-//! that tells of changes of the interface.
+//! The descriptors that the driver sleeps on: the backend's, a timer, which also wakes it for other
+//! reasons, and the one that tells of changes of the interface.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Time;
-use rxe_net::{Backend, Epoll, EventFd, NetError, SharedFd, TimerFd};
+use rxe_net::{Backend, Epoll, NetError, SharedFd, TimerFd};
 
 use super::policy::Interest;
 use crate::error::Result;
@@ -16,10 +18,18 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: Epoll,
-    timer: TimerFd,
-    wake: Arc<EventFd>,
+    alarm: Arc<Alarm>,
     /// The backend's.
     sockets: Vec<SharedFd>,
+}
+
+/// Wakes the driver: at a time, or now.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    timer: TimerFd,
+    /// It goes off now, whatever time is set meanwhile. Written before the timer is set for that, read
+    /// after it was set for another time.
+    now: AtomicBool,
 }
 
 /// How the descriptors are set; kept under the shard's lock.
@@ -37,9 +47,8 @@ impl Default for Armed {
 }
 
 const SOCKET: u64 = 0;
-const TIMER: u64 = 1;
-const WAKE: u64 = 2;
-const INTERFACE: u64 = 3;
+const ALARM: u64 = 1;
+const INTERFACE: u64 = 2;
 
 /// What ended a sleep, beside packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,13 +63,13 @@ impl Watch {
     pub(super) fn new(backend: &dyn Backend) -> Result<Self> {
         let mut sockets = Vec::new();
         backend.for_each_fd(&mut |fd| sockets.push(fd.clone()));
-        let (epoll, timer, wake) = (Epoll::new()?, TimerFd::new()?, Arc::new(EventFd::new()?));
-        epoll.add(&timer, TIMER, EventFlags::IN)?;
-        epoll.add(&*wake, WAKE, EventFlags::IN)?;
+        let epoll = Epoll::new()?;
+        let alarm = Alarm { timer: TimerFd::new()?, now: AtomicBool::new(false) };
+        epoll.add(&alarm.timer, ALARM, EventFlags::IN)?;
         for socket in &sockets {
             epoll.add(socket, SOCKET, EventFlags::empty())?;
         }
-        Ok(Self { epoll, timer, wake, sockets })
+        Ok(Self { epoll, alarm: Arc::new(alarm), sockets })
     }
 
     /// Also sleeps on this descriptor, which tells of changes of the interface.
@@ -68,24 +77,20 @@ impl Watch {
         Ok(self.epoll.add(fd, INTERFACE, EventFlags::IN)?)
     }
 
-    /// Sleeps.
+    /// Sleeps, for [`Epoll::LONGEST_SLEEP`] at most.
     pub(super) fn sleep(&self) -> Result<Woken> {
         let mut events = [Epoll::NO_EVENT; 8];
-        let count = self.epoll.wait(&mut events, None)?;
+        let count = self.epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP))?;
         let events = &events[..count];
         let has = |what| events.iter().any(|e| { e.data }.u64() == what);
-        if has(WAKE) {
-            self.wake.clear();
-        }
-        if has(TIMER) {
-            self.timer.clear();
-        }
-        Ok(Woken { timer: has(TIMER), interface: has(INTERFACE) || has(WAKE) })
+        let timer = has(ALARM);
+        let woken = timer && self.alarm.clear();
+        Ok(Woken { timer, interface: has(INTERFACE) || woken })
     }
 
     /// Whether [`Watch::wake`] reaches who sleeps: the program may have closed the descriptors.
     pub(super) fn can_wake(&self) -> bool {
-        self.wake.is_intact()
+        self.alarm.timer.is_intact()
     }
 
     /// The backend's descriptors, to sleep on.
@@ -109,13 +114,35 @@ impl Watch {
     }
 
     /// For whoever wakes the driver later.
-    pub(super) fn waker(&self) -> Arc<EventFd> {
-        Arc::clone(&self.wake)
+    pub(super) fn alarm(&self) -> Arc<Alarm> {
+        Arc::clone(&self.alarm)
     }
 
     /// Ends a sleep.
     pub(super) fn wake(&self) {
-        self.wake.set();
+        self.alarm.ring();
+    }
+}
+
+impl Alarm {
+    /// Goes off now.
+    pub(crate) fn ring(&self) {
+        self.now.store(true, Ordering::SeqCst);
+        self.timer.set_after(Some(Duration::ZERO));
+    }
+
+    /// Goes off at this time, if it does not go off now.
+    fn set(&self, at: Time) {
+        self.timer.set(at);
+        if self.now.load(Ordering::SeqCst) {
+            self.timer.set_after(Some(Duration::ZERO));
+        }
+    }
+
+    /// It has gone off. Whether that was for another reason than the time.
+    fn clear(&self) -> bool {
+        self.timer.clear();
+        self.now.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -141,12 +168,35 @@ impl Armed {
     pub(super) fn set_timer(&mut self, watch: &Watch, at: Time) {
         if at < self.timer {
             self.timer = at;
-            watch.timer.set(at);
+            watch.alarm.set(at);
         }
     }
 
     /// The timer has gone off.
     pub(super) fn timer_gone(&mut self) {
         self.timer = Time::MAX;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_set_delays_no_ring() {
+        let alarm = Alarm { timer: TimerFd::new().unwrap(), now: AtomicBool::new(false) };
+        let gone_off = |seconds| {
+            let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&alarm.timer, PollFlags::IN)], Some(&limit)).unwrap() == 1
+        };
+        alarm.set(Time::MAX);
+        assert!(!gone_off(0));
+        alarm.ring();
+        alarm.set(Time::MAX);
+        assert!(gone_off(10) && alarm.clear());
+        alarm.set(Time::MAX);
+        assert!(!gone_off(0) && !alarm.clear());
+        alarm.set(crate::os::now());
+        assert!(gone_off(10) && !alarm.clear(), "it was the time");
     }
 }
