@@ -794,32 +794,12 @@ mod tests {
         assert_eq!(word, 1 << 63);
     }
 
-    /// A handler as an embedder installs it, for the registers of x86-64.
     #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
-    mod handler {
+    mod faults {
         use std::ptr;
 
         use super::*;
-
-        extern "C" fn on_fault(
-            signal: libc::c_int,
-            info: *mut libc::siginfo_t,
-            context: *mut libc::c_void,
-        ) {
-            // SAFETY: the kernel gives a handler with SA_SIGINFO these two; nobody else has them.
-            let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
-            let registers = &mut context.uc_mcontext.gregs;
-            let pc = registers[libc::REG_RIP as usize].cast_unsigned();
-            let Some(to) = recovery(usize::try_from(pc).unwrap_or(0)) else {
-                // SAFETY: the fault happens again, and ends the process as it would have.
-                unsafe { libc::signal(signal, libc::SIG_DFL) };
-                return;
-            };
-            registers[libc::REG_RIP as usize] = (to as u64).cast_signed();
-            registers[libc::REG_RAX as usize] = FaultCause::Unmapped as i64;
-            // SAFETY: the signal is SIGSEGV, which has an address.
-            registers[libc::REG_RDX as usize] = (unsafe { info.si_addr() } as u64).cast_signed();
-        }
+        use crate::testing::faults::handle_faults;
 
         #[test]
         fn a_routine_returns_where_memory_is_missing() {
@@ -827,13 +807,9 @@ mod tests {
             let none = ptr::null_mut();
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            // SAFETY: a new mapping, whose second page is unmapped again. The handler handles only
-            // faults of this module.
+            handle_faults();
+            // SAFETY: a new mapping, whose second page is unmapped again.
             let page: *mut u8 = unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = on_fault as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-                assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, ptr::null_mut()), 0);
                 let page = libc::mmap(none, 2 * PAGE, prot, flags, -1, 0);
                 assert_ne!(page, libc::MAP_FAILED);
                 assert_eq!(libc::munmap(page.byte_add(PAGE), PAGE), 0);

@@ -20,7 +20,16 @@ pub(crate) struct Assembly {
     message: Message,
     /// The receive of a message that was given up; the next message that needs a receive takes it.
     /// It is boxed because it is rarely there.
-    spare: Option<Box<RecvRequest>>,
+    spare: Option<Box<Spare>>,
+}
+
+/// A receive that was taken and not used.
+#[derive(Debug)]
+struct Spare {
+    receive: RecvRequest,
+    /// The shared queue that an XRC message named. Such a message is given up only when its queue
+    /// pair ends, so no message for another queue takes the receive.
+    target: Option<Arc<SharedReceiveQueue>>,
 }
 
 #[derive(Debug, Default)]
@@ -77,11 +86,7 @@ impl Assembly {
 
     /// Takes the next receive.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
-        self.take_spare().or_else(|| view.take_receive(ctx))
-    }
-
-    fn take_spare(&mut self) -> Option<RecvRequest> {
-        self.spare.take().map(|receive| *receive)
+        self.spare.take().map(|spare| spare.receive).or_else(|| view.take_receive(ctx))
     }
 
     fn fill(
@@ -164,7 +169,7 @@ impl Assembly {
         }
         if let Some(Err(why)) = place.map(|place| place.write(bytes)) {
             if let Some(receive) = receive {
-                self.spare = Some(Box::new(receive));
+                self.spare = Some(Box::new(Spare { receive, target: view.target.cloned() }));
             }
             return Err(Fault::RemoteAccess(why));
         }
@@ -191,15 +196,19 @@ impl Assembly {
     /// Gives the message up. The next message gets the receive that it had taken.
     pub(crate) fn give_up(&mut self) {
         // This overwrites no spare: the message would have taken it.
-        if let Message::Send { receive, .. } = std::mem::take(&mut self.message) {
-            self.spare = Some(Box::new(receive));
+        if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
+            self.spare = Some(Box::new(Spare { receive, target }));
         }
     }
 
     /// Completes the receive in use and those of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
-        while let Some(receive) = self.take_spare().or_else(|| view.handle.rq.take_own()) {
+        if let Some(Spare { receive, target }) = self.spare.take().map(|spare| *spare) {
+            let view = QpView { target: target.as_ref(), ..*view };
+            complete_receive_failed(&view, ctx, &receive, Status::WorkRequestFlushed);
+        }
+        while let Some(receive) = view.handle.rq.take_own() {
             complete_receive_failed(view, ctx, &receive, Status::WorkRequestFlushed);
         }
     }
@@ -207,7 +216,10 @@ impl Assembly {
     /// Drops everything without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         self.give_up();
-        while self.take_spare().or_else(|| handle.rq.take_own()).is_some() {
+        if self.spare.take().is_some() {
+            handle.rq.release();
+        }
+        while handle.rq.take_own().is_some() {
             handle.rq.release();
         }
     }

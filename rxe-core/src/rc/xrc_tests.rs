@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::engine::{Event, Fault};
 use crate::qp::{QpCap, QpState, QpType};
-use crate::queue::{Payload, SendOp, SendRequest, SharedReceiveQueue, Status};
-use crate::testing::{PD, Pair, Sent, attributes};
+use crate::queue::{Payload, Remote, SendOp, SendRequest, SharedReceiveQueue, Status};
+use crate::testing::{ALL, PD, Pair, Sent, attributes};
 use crate::wire::Service;
 
 fn pair() -> Pair {
@@ -134,4 +134,21 @@ fn a_message_stays_with_its_queue() {
     let pair = second_packet_names(0x13);
     assert_eq!(pair.b.qp.state(), QpState::Err);
     assert_eq!(pair.b.outcomes(), [(7, Status::RemoteInvalidRequest)]);
+}
+
+/// A receive that a WRITE with immediate took from the shared queue completes where that queue says.
+#[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
+#[test]
+fn a_receive_of_a_write_into_memory_that_is_gone_completes_for_its_queue() {
+    let mut pair = pair();
+    let page = crate::testing::faults::faulting_page();
+    let rkey = pair.b.memory.register(PD, page, 0x5000, ALL, || 0x700).unwrap();
+    pair.b.receive(7, 0, 100);
+    pair.b.receive(8, 0, 100);
+    pair.a.post(1, SendOp::Write { remote: Remote { addr: 0x5000, rkey }, imm: Some(1) }, 0, 100);
+    pair.settle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteAccess)]);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    assert_eq!(pair.b.outcomes(), [(7, Status::WorkRequestFlushed)]);
+    assert_eq!(pair.b.srq.as_ref().unwrap().len(), 1, "the other receive is still posted");
 }

@@ -1,6 +1,9 @@
 //! Two engines with a link between them, in virtual time, for the tests of this crate. The link
 //! carries every packet unless a test's `fate` says otherwise, and logs all packets.
 
+#[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
+pub(crate) mod faults;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,8 +77,11 @@ impl Side {
         let config = Config { gids, ..Config::default() };
         let mut engine = Engine::new(config, Arc::clone(&memory));
         let cq = Arc::new(CompletionQueue::new(1 << 12, None));
-        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let xrcd = (service == QpType::XrcRecv).then(|| Arc::new(XrcDomain::new()));
+        // Nothing completes in the queues of an XRC target QP itself.
+        let unused = || Arc::new(CompletionQueue::new(1, None));
+        let recv_cq = if xrcd.is_some() { unused() } else { Arc::clone(&cq) };
+        let send_cq = Arc::clone(&recv_cq);
         let srq = (srq || xrcd.is_some())
             .then(|| Arc::new(SharedReceiveQueue::new_xrc(qpn, PD, 64, 4, Arc::clone(&cq))));
         if let Some((xrcd, srq)) = xrcd.as_ref().zip(srq.as_ref()) {
