@@ -13,7 +13,8 @@ use crate::mem::PdId;
 use crate::types::{Key, Psn};
 use crate::wire::{NakCode, Syndrome};
 
-use super::responder::MSN_MASK;
+/// The MSN in an answer has 24 bits.
+pub(super) const MSN_MASK: u32 = 0xff_ffff;
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::wire::{
 
 use super::fault::effect;
 use super::replay::{Replay, Saved, SavedKind};
-use super::reply::{ReadReply, Replies, Reply};
+use super::reply::{MSN_MASK, ReadReply, Replies, Reply};
 
 /// The receive side of an RC queue pair.
 #[derive(Debug, Default)]
@@ -45,9 +45,6 @@ struct Refused {
     /// The memory that it named.
     asked: Option<MemoryRange>,
 }
-
-/// The MSN has 24 bits.
-pub(super) const MSN_MASK: u32 = 0xff_ffff;
 
 impl Responder {
     /// A responder in RTR.
