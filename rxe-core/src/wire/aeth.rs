@@ -1,10 +1,8 @@
 //! Acknowledge extended transport header. IBTA 9.3.5 and 9.7.5.2.
 
 use super::bytes::u32_at;
+use super::header_len::AETH as LEN;
 use crate::types::RnrTimer;
-
-/// Bytes of an AETH.
-pub(super) const LEN: usize = 4;
 
 /// An AETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,8 @@
 //! Atomic and atomic acknowledge extended transport headers. IBTA 9.3.4 and 9.5.3.
 
 use super::bytes::{join, u32_at, u64_at};
+use super::header_len::ATOMIC_ETH as LEN;
 use crate::types::Key;
-
-/// Bytes of an AtomicETH.
-pub(super) const LEN: usize = 28;
-
-/// Bytes of an AtomicAckETH, which is just the 64-bit value found.
-pub(super) const ACK_LEN: usize = 8;
 
 /// An AtomicETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -2,10 +2,8 @@
 
 use super::Opcode;
 use super::bytes::u32_at;
+use super::header_len::BTH as LEN;
 use crate::types::{Pkey, Psn, Qpn};
-
-/// Bytes of a BTH.
-pub(super) const LEN: usize = 12;
 
 /// Where in a packet the destination QPN's high 8 bits stand, which name its block
 /// ([`Qpn::block`]): for programs that sort packets before they are parsed.

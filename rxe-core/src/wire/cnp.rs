@@ -1,10 +1,10 @@
 //! Congestion notification packet: a BTH with BECN set, and 16 reserved bytes. IBTA A17.9.3.
 
-use super::{Bth, Opcode};
+use super::{Bth, Opcode, header_len};
 use crate::types::{Psn, Qpn};
 
 /// The reserved bytes after the BTH.
-pub const LEN: usize = 16;
+pub const LEN: usize = header_len::CNP_RESERVED;
 
 /// The BTH of a notification to `dest_qp`: BECN 1, PSN 0, and MigReq 0 as ConnectX has it.
 pub const fn bth(dest_qp: Qpn) -> Bth {

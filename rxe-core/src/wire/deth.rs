@@ -1,10 +1,8 @@
 //! Datagram extended transport header. IBTA 9.3.2.
 
 use super::bytes::{join, u32_at};
+use super::header_len::DETH as LEN;
 use crate::types::{Qkey, Qpn};
-
-/// Bytes of a DETH.
-pub(super) const LEN: usize = 8;
 
 /// A DETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 //! stands follows from their order on the wire (DETH, FETH, RETH or AtomicETH, AETH, AtomicAckETH,
 //! then ImmDt or IETH). IBTA 9.1. The headers of a single word have no file of their own.
 
-use super::cnp;
+use super::header_len;
 use super::opcode::{OpInfo, OpKind};
 use super::{Aeth, AtomicEth, Deth, Reth};
 
@@ -28,7 +28,7 @@ pub struct Ext {
     /// What to flush (FETH): placement type in bits 3 to 0, selectivity in bits 5 and 4.
     pub feth: Option<u32>,
     /// The 16 reserved bytes of a CNP; zeros where `None`.
-    pub cnp: Option<[u8; cnp::LEN]>,
+    pub cnp: Option<[u8; header_len::CNP_RESERVED]>,
 }
 
 impl Ext {

@@ -7,6 +7,7 @@
 
 mod aeth;
 mod atomic;
+mod batch;
 mod bth;
 mod bytes;
 pub mod cnp;
@@ -17,6 +18,7 @@ mod eth;
 mod ext;
 pub mod frame;
 pub mod grh;
+mod header_len;
 pub mod icrc;
 mod ipv4;
 mod ipv6;
@@ -28,12 +30,13 @@ mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::AtomicEth;
+pub use batch::{Burst, TxBatch, TxLimits};
 pub use bth::{Bth, BthView, QPN_BLOCK, qpn_block};
 pub use deth::Deth;
 pub use drop::DropReason;
 pub use eth::{Ethernet, Mac, VlanTag};
 pub use ext::Ext;
-pub use net::{Burst, Frame, IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
+pub use net::{Frame, IpId, NetHeader, UDP_PORT};
 pub use opcode::{OpInfo, OpKind, Opcode, Position, SendExtra, Service};
 pub use packet::{Packet, PacketRepr};
 pub use reth::Reth;

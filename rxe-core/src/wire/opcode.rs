@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use super::header_len;
+
 /// The first byte of the BTH: service in the top 3 bits, operation in the low 5.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Opcode(pub u8);
@@ -385,7 +387,7 @@ const fn row(
         has_deth: false,
         has_xrceth: false,
         has_feth: false,
-        header_len: super::bth::LEN,
+        header_len: header_len::BTH,
         is_request: false,
         has_payload: matches!(
             kind,
@@ -406,41 +408,41 @@ const fn row(
         info.header_len += match headers[i] {
             Ext::Imm => {
                 info.has_imm = true;
-                4
+                header_len::WORD
             }
             Ext::Ieth => {
                 info.has_ieth = true;
-                4
+                header_len::WORD
             }
             Ext::Reth => {
                 info.has_reth = true;
-                super::reth::LEN
+                header_len::RETH
             }
             Ext::Aeth => {
                 info.has_aeth = true;
-                super::aeth::LEN
+                header_len::AETH
             }
             Ext::Atomic => {
                 info.has_atomic = true;
-                super::atomic::LEN
+                header_len::ATOMIC_ETH
             }
             Ext::AtomicAck => {
                 info.has_atomic_ack = true;
-                super::atomic::ACK_LEN
+                header_len::ATOMIC_ACK_ETH
             }
             Ext::Deth => {
                 info.has_deth = true;
-                super::deth::LEN
+                header_len::DETH
             }
             Ext::Xrc => {
                 info.has_xrceth = true;
-                4
+                header_len::WORD
             }
             Ext::Feth => {
                 info.has_feth = true;
-                4
+                header_len::WORD
             }
-            Ext::CnpReserved => super::cnp::LEN,
+            Ext::CnpReserved => header_len::CNP_RESERVED,
         };
         i += 1;
     }

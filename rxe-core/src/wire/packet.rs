@@ -5,9 +5,10 @@
 //! a payload only where the opcode allows one. Nothing here says that the ICRC is right
 //! ([`icrc`]) or that the fields make sense to a queue pair. IBTA 9.6.
 
-use super::bth::{self, BthView};
+use super::bth::BthView;
+use super::header_len;
 use super::opcode::OpInfo;
-use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, OpKind, Opcode, Reth, aeth, icrc};
+use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, OpKind, Opcode, Reth, icrc};
 use crate::types::{Pkey, Psn, Qpn};
 
 /// A packet whose structure has been checked.
@@ -105,7 +106,7 @@ impl<'a> Packet<'a> {
     /// The AETH, if the opcode has one.
     #[inline]
     pub fn aeth(&self) -> Option<Aeth> {
-        self.header(self.info.has_aeth, bth::LEN).map(Aeth::parse)
+        self.header(self.info.has_aeth, header_len::BTH).map(Aeth::parse)
     }
 
     /// The AtomicETH, if the opcode has one.
@@ -117,7 +118,7 @@ impl<'a> Packet<'a> {
     /// What the atomic found, if the opcode says that.
     #[inline]
     pub fn atomic_ack(&self) -> Option<u64> {
-        let header = self.header(self.info.has_atomic_ack, bth::LEN + aeth::LEN);
+        let header = self.header(self.info.has_atomic_ack, header_len::BTH + header_len::AETH);
         header.copied().map(u64::from_be_bytes)
     }
 
@@ -136,7 +137,7 @@ impl<'a> Packet<'a> {
     /// The DETH, if the opcode has one.
     #[inline]
     pub fn deth(&self) -> Option<Deth> {
-        self.header(self.info.has_deth, bth::LEN).map(Deth::parse)
+        self.header(self.info.has_deth, header_len::BTH).map(Deth::parse)
     }
 
     /// What to flush, if the opcode says that.
@@ -148,13 +149,13 @@ impl<'a> Packet<'a> {
     /// The shared receive queue that an XRC request means: 8 reserved bits, then its number.
     #[inline]
     pub fn xrc_srq(&self) -> Option<u32> {
-        self.header(self.info.has_xrceth, bth::LEN).copied().map(u32::from_be_bytes)
+        self.header(self.info.has_xrceth, header_len::BTH).copied().map(u32::from_be_bytes)
     }
 
     /// Where the headers of requests begin: behind the BTH, and the XRCETH if there is one.
     #[inline]
     fn requests_at(&self) -> usize {
-        bth::LEN + if self.info.has_xrceth { 4 } else { 0 }
+        header_len::BTH + if self.info.has_xrceth { 4 } else { 0 }
     }
 
     /// All extension headers at once.
@@ -169,7 +170,7 @@ impl<'a> Packet<'a> {
             deth: self.deth(),
             xrc_srq: self.xrc_srq(),
             feth: self.feth(),
-            cnp: self.header(self.info.kind == OpKind::Cnp, bth::LEN).copied(),
+            cnp: self.header(self.info.kind == OpKind::Cnp, header_len::BTH).copied(),
         }
     }
 

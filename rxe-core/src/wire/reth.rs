@@ -1,10 +1,8 @@
 //! RDMA extended transport header: where in the responder's memory. IBTA 9.3.3.
 
 use super::bytes::{join, u32_at, u64_at};
+use super::header_len::RETH as LEN;
 use crate::types::Key;
-
-/// Bytes of a RETH.
-pub(super) const LEN: usize = 16;
 
 /// A RETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

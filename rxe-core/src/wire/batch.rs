@@ -1,0 +1,344 @@
+//! Packets that wait to be sent: the engine appends them, a backend takes them from the front.
+//!
+//! Packets of equal size to one destination stand back to back as a burst (the last may be shorter):
+//! that is how UDP_SEGMENT carries up to 64 packets in a call.
+
+use std::convert::Infallible;
+use std::ops::Range;
+
+use super::icrc::Prefix;
+use super::net::{Frame, NetHeader, id_step};
+use crate::types::Qpn;
+
+/// A GSO burst: packets for one destination that can leave in one call. All have `segment` bytes, except
+/// for the last, which may be shorter. Packet `i` of the burst carries the ICRC for `net.nth(i)`.
+#[derive(Clone, Debug)]
+pub struct Burst {
+    /// The headers of the first packet.
+    pub net: NetHeader,
+    /// Where the packets stand in the batch's buffer.
+    pub bytes: Range<usize>,
+    /// Bytes per packet.
+    pub segment: usize,
+}
+
+impl Burst {
+    /// How many packets it holds.
+    pub fn packets(&self) -> usize {
+        self.bytes.len().div_ceil(self.segment.max(1))
+    }
+}
+
+/// Packets on their way out, in order: a buffer and the bursts that it is cut into. The engine
+/// appends (`Engine::poll_transmit`), a backend takes from the front.
+#[derive(Debug)]
+pub struct TxBatch {
+    buf: Vec<u8>,
+    bursts: Vec<Burst>,
+    /// What the ICRCs of the last burst begin with.
+    prefix: Prefix,
+    /// Bursts before this one have been sent.
+    sent: usize,
+    /// Bursts from here on are hidden by [`TxBatch::with_first`].
+    end: usize,
+    limits: TxLimits,
+    /// Packets and bytes ever pushed.
+    total: (u64, u64),
+}
+
+/// How large bursts and batches may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxLimits {
+    /// Packets in a burst: 1 where the backend can not segment, 64 with UDP_SEGMENT.
+    pub burst_segments: usize,
+    /// Bytes in a burst: at most 65,507 (a UDP payload over IPv4).
+    pub burst_bytes: usize,
+    /// Bytes in a batch; at least one burst fits whatever this says.
+    pub batch_bytes: usize,
+}
+
+impl Default for TxLimits {
+    fn default() -> Self {
+        Self { burst_segments: 64, burst_bytes: 65_000, batch_bytes: 256 << 10 }
+    }
+}
+
+impl TxBatch {
+    /// An empty batch for a backend with these limits.
+    pub fn new(limits: TxLimits) -> Self {
+        Self {
+            buf: Vec::with_capacity(limits.batch_bytes),
+            bursts: Vec::new(),
+            prefix: Prefix::new(&NetHeader::default()),
+            sent: 0,
+            end: 0,
+            limits,
+            total: (0, 0),
+        }
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &TxLimits {
+        &self.limits
+    }
+
+    /// Whether nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.end
+    }
+
+    /// Whether the batch has reached its size and wants to be sent.
+    pub fn is_full(&self) -> bool {
+        self.buf.len() >= self.limits.batch_bytes
+    }
+
+    /// Packets and bytes pushed since the batch was made.
+    pub fn total(&self) -> (u64, u64) {
+        self.total
+    }
+
+    /// The bursts not yet sent, first the next to go.
+    pub fn pending(&self) -> &[Burst] {
+        &self.bursts[self.sent..self.end]
+    }
+
+    /// The bytes of a burst.
+    pub fn bytes(&self, burst: &Burst) -> &[u8] {
+        &self.buf[burst.bytes.clone()]
+    }
+
+    /// The next burst not yet sent as a frame, as its receiver would see it.
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+        let bursts = self.pending();
+        (0..).zip(bursts).map(move |(at, burst): (usize, _)| Frame {
+            net: burst.net,
+            payload: self.bytes(burst),
+            segment: burst.segment,
+            later: bursts.get(at + Frame::AHEAD).map_or(&[], |burst| self.bytes(burst)),
+        })
+    }
+
+    /// Says that the first `n` pending bursts are on their way. When none is left the batch is empty
+    /// again, its memory kept.
+    ///
+    /// # Panics
+    /// If fewer than `n` bursts are pending.
+    pub fn mark_sent(&mut self, n: usize) {
+        assert!(n <= self.end - self.sent, "more bursts sent than pending");
+        self.sent += n;
+        if self.sent == self.bursts.len() {
+            self.clear();
+        }
+    }
+
+    /// Shows `f` no more than the first `n` pending bursts, as if there were no others. It must not
+    /// append any.
+    ///
+    /// # Panics
+    /// If fewer than `n` bursts are pending.
+    pub fn with_first<R>(&mut self, n: usize, f: impl FnOnce(&mut Self) -> R) -> R {
+        assert!(n <= self.end - self.sent, "more bursts asked for than pending");
+        self.end = self.sent + n;
+        let result = f(self);
+        self.end = self.bursts.len();
+        result
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.bursts.clear();
+        self.sent = 0;
+        self.end = 0;
+    }
+
+    /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must
+    /// be computed for. It joins the last burst where destination, size and limits let
+    /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
+    pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
+        let Ok(()) = self.append(net, None, len, infallible(write));
+    }
+
+    /// The same for a packet to this QP: what goes to different processes of a host, which share its
+    /// address and tell QPs apart by [`Qpn::block`], is not put into one burst, since a burst may reach
+    /// that host in one piece.
+    pub fn push_to(
+        &mut self,
+        net: NetHeader,
+        dest_qp: Qpn,
+        len: usize,
+        write: impl FnOnce(&Prefix, &mut Vec<u8>),
+    ) {
+        let Ok(()) = self.append(net, Some(dest_qp.block()), len, infallible(write));
+    }
+
+    /// The same, with a packet that may turn out not to exist.
+    ///
+    /// # Errors
+    /// That of `write`; the batch is as it was.
+    pub fn try_push_to<E>(
+        &mut self,
+        net: NetHeader,
+        dest_qp: Qpn,
+        len: usize,
+        write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.append(net, Some(dest_qp.block()), len, write)
+    }
+
+    fn append<E>(
+        &mut self,
+        net: NetHeader,
+        block: Option<u8>,
+        len: usize,
+        write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        /// Where [`Qpn::block`] of the destination stands in a BTH.
+        const BLOCK: usize = 5;
+        let start = self.buf.len();
+        let joins = self.bursts.len() > self.sent
+            && self.bursts.last().is_some_and(|burst| {
+                let have = burst.bytes.len();
+                burst.net == net
+                    && block.is_none_or(|b| self.buf.get(burst.bytes.start + BLOCK) == Some(&b))
+                    && len <= burst.segment
+                    && have % burst.segment == 0
+                    && have / burst.segment < self.limits.burst_segments
+                    && have + len <= self.limits.burst_bytes
+            });
+        if !joins {
+            self.bursts.push(Burst { net, bytes: start..start, segment: len });
+            self.end = self.bursts.len();
+            self.prefix = Prefix::new(&net);
+        }
+        let burst = self.bursts.last_mut().expect("a burst was just made or found");
+        let index = burst.bytes.len() / burst.segment;
+        if let Err(e) = write(&self.prefix.nth(id_step(index)), &mut self.buf) {
+            self.buf.truncate(start);
+            if !joins {
+                self.bursts.pop();
+                self.end = self.bursts.len();
+                self.prefix = Prefix::new(&self.bursts.last().map_or(net, |burst| burst.net));
+            }
+            return Err(e);
+        }
+        debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
+        burst.bytes.end = self.buf.len();
+        self.total.0 += 1;
+        self.total.1 += len as u64;
+        Ok(())
+    }
+}
+
+/// What always writes its packet.
+fn infallible(
+    write: impl FnOnce(&Prefix, &mut Vec<u8>),
+) -> impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), Infallible> {
+    |prefix, buf| {
+        write(prefix, buf);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::super::UDP_PORT;
+    use super::*;
+
+    fn net() -> NetHeader {
+        let a = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+        let b = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+        NetHeader::outgoing(a, b, UDP_PORT)
+    }
+
+    fn push(batch: &mut TxBatch, len: usize) {
+        batch.push(net(), len, |prefix, buf| {
+            let start = buf.len();
+            buf.resize(start + len - 4, 0);
+            prefix.append(buf, start);
+        });
+    }
+
+    #[test]
+    fn a_burst_holds_equal_sizes_and_ends_with_a_shorter_one() {
+        let mut batch = TxBatch::new(TxLimits::default());
+        for len in [1056, 1040, 1040, 20, 20, 1040] {
+            push(&mut batch, len);
+        }
+        let bursts: Vec<_> = batch.pending().iter().map(|r| (r.segment, r.bytes.len())).collect();
+        // A smaller packet ends a burst, so the one after it starts anew.
+        assert_eq!(bursts, [(1056, 2096), (1040, 1060), (20, 20), (1040, 1040)]);
+        let second = &batch.bytes(&batch.pending()[0])[1056..];
+        let check = |index| crate::wire::icrc::check(&net().nth(index), second);
+        assert_eq!(check(1), Ok(()), "the second packet of a burst has ID 1");
+        assert!(check(0).is_err());
+    }
+
+    #[test]
+    fn what_goes_to_different_processes_is_not_in_one_burst() {
+        let mut batch = TxBatch::new(TxLimits::default());
+        for qpn in [0x05_0001, 0x05_ffff, 0x06_0001, 0x06_0002, 0x05_0001] {
+            let qpn = Qpn::from_wire(qpn);
+            batch.push_to(net(), qpn, 32, |_, buf| {
+                buf.extend([0; 4]);
+                buf.extend(qpn.value().to_be_bytes());
+                buf.extend([0; 24]);
+            });
+        }
+        let lens: Vec<_> = batch.pending().iter().map(|burst| burst.bytes.len()).collect();
+        assert_eq!(lens, [64, 64, 32]);
+    }
+
+    #[test]
+    fn a_part_of_the_batch_can_be_sent_by_itself() {
+        let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
+        (0..4).for_each(|_| push(&mut batch, 100));
+        batch.with_first(2, |first| {
+            assert_eq!((first.pending().len(), first.is_empty()), (2, false));
+            first.mark_sent(2);
+            assert!(first.is_empty() && first.pending().is_empty());
+        });
+        assert_eq!((batch.pending().len(), batch.is_empty()), (2, false));
+        batch.with_first(2, |all| all.mark_sent(1));
+        batch.with_first(1, |last| last.mark_sent(1));
+        assert!(batch.is_empty());
+        push(&mut batch, 100);
+        assert_eq!(batch.pending().len(), 1);
+    }
+
+    #[test]
+    fn a_packet_that_can_not_be_written_leaves_no_trace() {
+        let elsewhere = NetHeader { src_port: 7, ..net() };
+        for net_of_failed in [net(), elsewhere] {
+            let mut batch = TxBatch::new(TxLimits::default());
+            push(&mut batch, 100);
+            let failed = batch.try_push_to(net_of_failed, Qpn::from_wire(0), 50, |_, buf| {
+                buf.extend([1; 20]);
+                Err("no memory")
+            });
+            assert_eq!((failed, batch.total()), (Err("no memory"), (1, 100)));
+            push(&mut batch, 100);
+            let [burst] = batch.pending() else { panic!("one burst: {:?}", batch.pending()) };
+            let packets: Vec<_> = batch.bytes(burst).chunks(100).collect();
+            assert_eq!(packets.len(), 2);
+            for (index, packet) in packets.into_iter().enumerate() {
+                let net = net().nth(id_step(index));
+                assert_eq!(crate::wire::icrc::check(&net, packet), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn limits_end_a_burst() {
+        let limits = TxLimits { burst_segments: 2, ..TxLimits::default() };
+        let mut batch = TxBatch::new(limits);
+        for _ in 0..5 {
+            push(&mut batch, 100);
+        }
+        assert_eq!(batch.pending().len(), 3);
+        batch.mark_sent(3);
+        assert!(batch.is_empty() && batch.pending().is_empty());
+    }
+}
