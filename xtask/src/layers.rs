@@ -5,8 +5,7 @@
 //! sources, follows every `mod`, and looks at each path that begins with `crate`, `super` or `self`, in
 //! `use` items, in code and in macros. Tests may use what they like.
 //!
-//! A module without a table has no circles among its children all the same ([`Graph::circle`]), but
-//! those in [`KNOWN_CIRCLES`].
+//! A module without a table has no circles among its children either ([`Graph::circle`]).
 
 mod page;
 mod picture;
@@ -20,7 +19,7 @@ use std::path::Path;
 pub use page::{Page, pages};
 pub use picture::{mermaid, text};
 use read::Reader;
-pub use table::{KNOWN_CIRCLES, LAYERS};
+pub use table::LAYERS;
 
 /// The floors of a crate, or of one of its modules.
 #[derive(Clone, Copy, Debug)]
@@ -163,10 +162,8 @@ mod tests {
             for within in parents(&top().join(name).join("src"), "") {
                 let within: &'static str = within.leak();
                 let graph = Graph::read(top(), &Layers { name, within, floors: &[] }).unwrap();
-                let known = KNOWN_CIRCLES.contains(&(name, within));
                 let circle = graph.circle();
-                assert!(known || circle.is_none(), "{name}, {within}: {circle:?}");
-                assert!(!known || circle.is_some(), "{name}, {within} has no circle any more");
+                assert!(circle.is_none(), "{name}, {within}: {circle:?}");
             }
         }
     }

@@ -12,8 +12,9 @@ use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
 use rxe_net::{NetError, Sharing, closed_service};
 
-use super::connect::refused;
-use super::queue::{Mailbox, What};
+use super::error::refused;
+use super::queue::What;
+use super::state::Mailbox;
 use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::os::random_u64;

@@ -10,9 +10,10 @@ use rxe_core::cm::service::PortSpace;
 use rxe_core::types::Time;
 
 use super::devices::{self, DeviceSource, Given};
-use super::event::CmEvent;
 use super::id::CmId;
+use super::process::{CmEvent, process};
 use super::queue::EventQueue;
+use super::state::ChannelInner;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::os::{now, until};
@@ -21,17 +22,6 @@ use crate::os::{now, until};
 #[derive(Clone, Debug)]
 pub struct EventChannel {
     pub(super) inner: Arc<ChannelInner>,
-}
-
-pub(super) struct ChannelInner {
-    pub(super) queue: Arc<EventQueue>,
-    pub(super) devices: Arc<dyn DeviceSource>,
-}
-
-impl std::fmt::Debug for ChannelInner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventChannel").finish_non_exhaustive()
-    }
 }
 
 impl EventChannel {
@@ -67,7 +57,7 @@ impl EventChannel {
     /// # Errors
     /// There is no randomness.
     pub fn create_id(&self, space: PortSpace) -> Result<CmId> {
-        CmId::new(self, space)
+        CmId::new(&self.inner, space)
     }
 
     /// The next event; `None` if there is none within `timeout` (which may be zero; `None` waits for
@@ -80,7 +70,7 @@ impl EventChannel {
         let queue = &self.inner.queue;
         loop {
             while let Some(raw) = queue.take() {
-                if let Some(event) = super::process::process(&self.inner, raw) {
+                if let Some(event) = process(&self.inner, raw) {
                     return Ok(Some(event));
                 }
             }
@@ -104,6 +94,21 @@ impl EventChannel {
     pub fn wait_event(&self, timeout: Duration) -> Result<CmEvent> {
         let event = self.get_event(Some(timeout))?;
         event.ok_or(Error::TimedOut { what: "connection event", after: timeout })
+    }
+}
+
+impl CmId {
+    /// Events come through another channel from now on.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+        let mut state = self.state();
+        self.inner.mailbox.migrate(&channel.inner.queue);
+        let old = std::mem::replace(&mut state.channel, Arc::clone(&channel.inner));
+        drop(state);
+        drop(old);
+        Ok(())
     }
 }
 

@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
+use rxe_core::cm::Route;
 use rxe_core::cm::mad::{self, RejReason, Rep, Req, SidrRep, SidrReq};
 use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader, PortSpace};
-use rxe_core::cm::{CmError, Route};
 use rxe_core::mem::Access;
 use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{AckTimeout, Qpn, RnrTimer};
 
 use super::agent::Listen;
+use super::error::{invalid, os, refused};
 use super::event::ConnParam;
-use super::id::{CmId, Stage, State, invalid, os};
+use super::id::CmId;
+use super::state::{Stage, State};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::qp::QueuePair;
@@ -474,15 +476,6 @@ fn fill(room: &mut [u8], header: &[u8], data: &[u8]) -> Result<()> {
 
 fn too_long() -> Error {
     invalid("the message has no room for so much private data")
-}
-
-pub(super) fn refused(e: CmError) -> Error {
-    match e {
-        CmError::Unknown => invalid("the connection has ended meanwhile"),
-        CmError::WrongState => invalid("the connection is not in a state for this"),
-        CmError::InUse => os("use that service", libc::EADDRINUSE),
-        CmError::NoResources => os("make a connection", libc::ENOMEM),
-    }
 }
 
 /// What the peer's message says about its wait for acknowledgements.

@@ -3,24 +3,6 @@
 use rxe_core::qp::AddressVector;
 use rxe_core::types::{Qkey, Qpn};
 
-use super::CmId;
-
-/// Something happened to an identifier.
-#[derive(Clone, Debug)]
-pub struct CmEvent {
-    /// To which. Of a [`CmEventKind::ConnectRequest`], the new one.
-    pub id: CmId,
-    /// Of a [`CmEventKind::ConnectRequest`]: who listened.
-    pub listener: Option<CmId>,
-    /// What.
-    pub kind: CmEventKind,
-    /// 0; or a negative errno; or, of a [`CmEventKind::Rejected`], the peer's reason, and of a
-    /// [`CmEventKind::Unreachable`] datagram service, its positive status.
-    pub status: i32,
-    /// What else the peer said.
-    pub param: CmParam,
-}
-
 /// The kinds of events. The numbers are those of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -35,7 +17,7 @@ pub enum CmEventKind {
     RouteError = 3,
     /// Somebody wants to connect, or asks for a datagram service.
     ConnectRequest = 4,
-    /// The peer accepts; the program brings its queue pair up and calls [`CmId::establish`]. Only
+    /// The peer accepts; the program brings its queue pair up and calls [`establish`](super::CmId::establish). Only
     /// where the identifier has no queue pair of its own.
     ConnectResponse = 5,
     /// The connection could not be made.
@@ -62,7 +44,7 @@ pub enum CmEventKind {
     AddrinfoResolved = 16,
     /// It could not be.
     AddrinfoError = 17,
-    /// The program itself said so, by [`CmId::write_event`].
+    /// The program itself said so, by [`write_event`](super::CmId::write_event).
     User = 18,
 }
 

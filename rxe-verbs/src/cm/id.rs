@@ -6,19 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rxe_core::VerbsError;
 use rxe_core::cm::service::PortSpace;
-use rxe_core::cm::{ConnId, ListenerId};
 use rxe_core::mem::Access;
 use rxe_core::qp::QpType;
 use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
 
-use super::channel::{ChannelInner, EventChannel};
+use super::error::invalid;
 use super::event::{CmEventKind, CmParam};
 use super::ports::{Port, Wanted, default_afonly};
-use super::queue::{Mailbox, What};
+use super::queue::What;
+use super::state::{ChannelInner, IdInner, Mailbox, Options, Stage, State, Terms};
 use crate::device::{Device, closed};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::os::{random_u32, random_u64};
 use crate::qp::{QpBuilder, QueuePair};
 
@@ -29,89 +28,12 @@ pub struct CmId {
     pub(super) inner: Arc<IdInner>,
 }
 
-pub(super) struct IdInner {
-    pub(super) space: PortSpace,
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) state: Mutex<State>,
-}
-
-/// What an identifier knows; changed by calls and, when events are taken, by these.
-pub(super) struct State {
-    /// Keeps the channel open, and tells where devices come from.
-    pub(super) channel: Arc<ChannelInner>,
-    pub(super) stage: Stage,
-    pub(super) port: Option<Port>,
-    pub(super) local: Option<SocketAddr>,
-    pub(super) peer: Option<SocketAddr>,
-    pub(super) device: Option<Device>,
-    pub(super) conn: Option<ConnId>,
-    pub(super) listening: Vec<(Device, ListenerId)>,
-    pub(super) qp: Option<Arc<QueuePair>>,
-    /// The program's own queue pair, where it manages that itself.
-    pub(super) foreign_qpn: Option<Qpn>,
-    /// Of the peer's first request.
-    pub(super) psn: Psn,
-    /// What the two ends have agreed on, as far as it is known.
-    pub(super) terms: Terms,
-    pub(super) options: Options,
-    pub(super) groups: Vec<Gid>,
-    /// The end has been told.
-    pub(super) ended: bool,
-}
-
-/// How far an identifier is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    Idle,
-    Bound,
-    AddrResolved,
-    RouteResolved,
-    Listening,
-    Connecting,
-    /// A request came, and is not answered.
-    Asked,
-    Accepted,
-    /// The peer accepts; the program brings its queue pair up.
-    Answered,
-    Connected,
-    Disconnecting,
-    Over,
-}
-
-/// What the two ends of a connection have agreed on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) remote_qpn: Qpn,
-    /// Of this side's first request: the peer chooses it.
-    pub(super) remote_psn: Psn,
-    pub(super) mtu: Mtu,
-    pub(super) responder_resources: u8,
-    pub(super) initiator_depth: u8,
-    pub(super) retry_count: u8,
-    pub(super) rnr_retry_count: u8,
-    pub(super) ack_timeout: AckTimeout,
-    pub(super) flow_label: u32,
-    /// Of this side's queue pair.
-    pub(super) service: QpType,
-}
-
-/// What programs may choose before they connect.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Options {
-    pub(super) tos: u8,
-    pub(super) reuseaddr: bool,
-    /// What the system does, if the program does not say.
-    pub(super) afonly: Option<bool>,
-    pub(super) ack_timeout: Option<AckTimeout>,
-}
-
 /// 0.27 s: longer than a busy peer takes, shorter than a program notices.
 pub(super) const ACK_TIMEOUT: u8 = 16;
 
 impl CmId {
-    pub(super) fn new(channel: &EventChannel, space: PortSpace) -> Result<Self> {
-        let mailbox = Mailbox::new(Arc::clone(&channel.inner.queue));
-        Self::with_mailbox(&channel.inner, space, mailbox)
+    pub(super) fn new(channel: &Arc<ChannelInner>, space: PortSpace) -> Result<Self> {
+        Self::with_mailbox(channel, space, Mailbox::new(Arc::clone(&channel.queue)))
     }
 
     pub(super) fn with_mailbox(
@@ -343,19 +265,6 @@ impl CmId {
         self.state().qp = None;
     }
 
-    /// Events come through another channel from now on.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
-        let mut state = self.state();
-        self.inner.mailbox.migrate(&channel.inner.queue);
-        let old = std::mem::replace(&mut state.channel, Arc::clone(&channel.inner));
-        drop(state);
-        drop(old);
-        Ok(())
-    }
-
     /// The IPv4 type of service or IPv6 traffic class of the connection to come.
     pub fn set_tos(&self, tos: u8) {
         self.state().options.tos = tos;
@@ -463,12 +372,6 @@ impl fmt::Debug for CmId {
     }
 }
 
-impl fmt::Debug for IdInner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdInner").field("space", &self.space).finish_non_exhaustive()
-    }
-}
-
 impl Drop for IdInner {
     fn drop(&mut self) {
         let state = self.state.get_mut();
@@ -490,12 +393,4 @@ impl Drop for IdInner {
         }
         mailbox.withdraw();
     }
-}
-
-pub(super) fn invalid(why: &'static str) -> Error {
-    VerbsError::InvalidRequest { why }.into()
-}
-
-pub(super) fn os(what: &'static str, errno: i32) -> Error {
-    Error::Io { what, source: std::io::Error::from_raw_os_error(errno) }
 }

@@ -14,12 +14,14 @@ mod agent;
 mod channel;
 mod connect;
 mod devices;
+mod error;
 mod event;
 mod id;
 mod multicast;
 mod ports;
 mod process;
 mod queue;
+mod state;
 
 pub use rxe_core::cm::mad::RejReason;
 pub use rxe_core::cm::service::PortSpace;
@@ -27,8 +29,9 @@ use rxe_core::types::Qkey;
 
 pub use channel::EventChannel;
 pub use devices::DeviceSource;
-pub use event::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};
+pub use event::{CmEventKind, CmParam, ConnParam, UdParam};
 pub use id::CmId;
+pub use process::CmEvent;
 
 /// The Q_Key of datagram queue pairs made by the communication manager. `RDMA_UDP_QKEY`.
 pub const UDP_QKEY: Qkey = Qkey::new(0x0123_4567);

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use rxe_core::qp::AddressVector;
 use rxe_core::types::{Gid, Qpn};
 
+use super::error::{invalid, os};
 use super::event::{CmEventKind, CmParam, UdParam};
-use super::id::{CmId, Stage, invalid, os};
+use super::id::CmId;
+use super::state::Stage;
 use crate::error::Result;
 
 impl CmId {

@@ -8,7 +8,7 @@ use std::{fs, process};
 use parking_lot::Mutex;
 use rxe_core::cm::service::PortSpace;
 
-use super::id::os;
+use super::error::os;
 use crate::error::Result;
 use crate::os::random_u32;
 

@@ -10,12 +10,28 @@ use rxe_core::cm::{self, ConnId, Route};
 use rxe_core::qp::QpType;
 use rxe_core::types::{Mtu, Qkey, Qpn};
 
-use super::channel::ChannelInner;
 use super::connect::{ack_timeout, bring_up};
-use super::event::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};
-use super::id::{CmId, Stage, State};
-use super::queue::{Mailbox, Raw, What};
+use super::event::{CmEventKind, CmParam, ConnParam, UdParam};
+use super::id::CmId;
+use super::queue::What;
+use super::state::{ChannelInner, Mailbox, Raw, Stage, State};
 use crate::device::Device;
+
+/// Something happened to an identifier.
+#[derive(Clone, Debug)]
+pub struct CmEvent {
+    /// To which. Of a [`CmEventKind::ConnectRequest`], the new one.
+    pub id: CmId,
+    /// Of a [`CmEventKind::ConnectRequest`]: who listened.
+    pub listener: Option<CmId>,
+    /// What.
+    pub kind: CmEventKind,
+    /// 0; or a negative errno; or, of a [`CmEventKind::Rejected`], the peer's reason, and of a
+    /// [`CmEventKind::Unreachable`] datagram service, its positive status.
+    pub status: i32,
+    /// What else the peer said.
+    pub param: CmParam,
+}
 
 /// The event that the program is to see, if it is to see any.
 pub(super) fn process(channel: &Arc<ChannelInner>, raw: Raw) -> Option<CmEvent> {

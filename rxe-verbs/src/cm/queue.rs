@@ -1,6 +1,8 @@
 //! How events come from the driver to the programs: queues that whoever turns a shard may append to,
 //! under the shard's lock.
 //!
+//! Nothing here knows what an identifier (`Id`) is.
+//!
 //! Locks: the shard's before a mailbox's before a queue's. Nothing that is dropped under the shard's
 //! lock takes it: a queue and a mailbox own no identifier and no device.
 
@@ -12,41 +14,40 @@ use rxe_core::cm::{self, ConnId};
 use rxe_net::EventFd;
 
 use super::event::{CmEventKind, CmParam};
-use super::id::IdInner;
 use crate::device::WeakDevice;
 use crate::error::Result;
 
 /// The events of one channel, raw: what they mean is worked out by the program's thread.
 #[derive(Debug)]
-pub(super) struct EventQueue {
-    inner: Mutex<Inner>,
+pub(super) struct EventQueue<Id> {
+    inner: Mutex<Inner<Id>>,
     /// Readable while there is an event.
     pub(super) fd: EventFd,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    raw: VecDeque<Raw>,
+#[derive(Debug)]
+struct Inner<Id> {
+    raw: VecDeque<Raw<Id>>,
     closed: bool,
 }
 
 /// An event that no program's thread has looked at.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(super) struct Raw<Id> {
     /// For which identifier.
-    pub(super) to: Arc<Mailbox>,
-    pub(super) what: What,
+    pub(super) to: Arc<Mailbox<Id>>,
+    pub(super) what: What<Id>,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum What<Id> {
     /// Of the connection manager of a device. A request comes with the mailbox of who listens.
-    Manager { device: WeakDevice, event: Box<cm::CmEvent>, listener: Option<Arc<Mailbox>> },
+    Manager { device: WeakDevice, event: Box<cm::CmEvent>, listener: Option<Arc<Mailbox<Id>>> },
     /// Made by a call of the program itself.
     Local { kind: CmEventKind, status: i32, param: CmParam },
 }
 
-impl Raw {
+impl<Id> Raw<Id> {
     /// The request for a connection that nobody has taken.
     fn request(&self) -> Option<(WeakDevice, ConnId)> {
         match &self.what {
@@ -58,13 +59,14 @@ impl Raw {
     }
 }
 
-impl EventQueue {
+impl<Id> EventQueue<Id> {
     pub(super) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { inner: Mutex::default(), fd: EventFd::new()? }))
+        let inner = Inner { raw: VecDeque::new(), closed: false };
+        Ok(Arc::new(Self { inner: Mutex::new(inner), fd: EventFd::new()? }))
     }
 
     /// Appends an event. Returns it if the channel is closed.
-    pub(super) fn push(&self, raw: Raw) -> Result<(), Raw> {
+    pub(super) fn push(&self, raw: Raw<Id>) -> Result<(), Raw<Id>> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(raw);
@@ -74,7 +76,7 @@ impl EventQueue {
         Ok(())
     }
 
-    pub(super) fn take(&self) -> Option<Raw> {
+    pub(super) fn take(&self) -> Option<Raw<Id>> {
         let mut inner = self.inner.lock();
         let raw = inner.raw.pop_front();
         if inner.raw.is_empty() {
@@ -91,8 +93,8 @@ impl EventQueue {
     }
 
     /// Takes out the events of one identifier, and the requests to it.
-    fn withdraw(&self, mailbox: &Arc<Mailbox>) -> Vec<Raw> {
-        let concerns = |raw: &Raw| {
+    fn withdraw(&self, mailbox: &Arc<Mailbox<Id>>) -> Vec<Raw<Id>> {
+        let concerns = |raw: &Raw<Id>| {
             let listener = match &raw.what {
                 What::Manager { listener, .. } => listener.as_ref(),
                 What::Local { .. } => None,
@@ -111,36 +113,36 @@ impl EventQueue {
 
 /// Where the events of one identifier go.
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    queue: Mutex<Arc<EventQueue>>,
+pub(super) struct Mailbox<Id> {
+    queue: Mutex<Arc<EventQueue<Id>>>,
     /// The identifier, once there is one.
-    id: Mutex<Weak<IdInner>>,
+    id: Mutex<Weak<Id>>,
 }
 
-impl Mailbox {
-    pub(super) fn new(queue: Arc<EventQueue>) -> Arc<Self> {
+impl<Id> Mailbox<Id> {
+    pub(super) fn new(queue: Arc<EventQueue<Id>>) -> Arc<Self> {
         Arc::new(Self { queue: Mutex::new(queue), id: Mutex::new(Weak::new()) })
     }
 
-    pub(super) fn set_id(&self, id: Weak<IdInner>) {
+    pub(super) fn set_id(&self, id: Weak<Id>) {
         *self.id.lock() = id;
     }
 
-    pub(super) fn id(&self) -> Option<Arc<IdInner>> {
+    pub(super) fn id(&self) -> Option<Arc<Id>> {
         self.id.lock().upgrade()
     }
 
-    pub(super) fn queue(&self) -> Arc<EventQueue> {
+    pub(super) fn queue(&self) -> Arc<EventQueue<Id>> {
         Arc::clone(&self.queue.lock())
     }
 
-    pub(super) fn push(self: &Arc<Self>, what: What) -> Result<(), Raw> {
+    pub(super) fn push(self: &Arc<Self>, what: What<Id>) -> Result<(), Raw<Id>> {
         let queue = self.queue.lock();
         queue.push(Raw { to: Arc::clone(self), what })
     }
 
     /// Events go to another channel from now on; those that wait too.
-    pub(super) fn migrate(self: &Arc<Self>, to: &Arc<EventQueue>) {
+    pub(super) fn migrate(self: &Arc<Self>, to: &Arc<EventQueue<Id>>) {
         let mut queue = self.queue.lock();
         let waiting = queue.withdraw(self);
         *queue = Arc::clone(to);
