@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::memory::Place;
-use super::model::EndModel;
 use super::plan::{Plan, Verb};
 
 /// One atomic.
@@ -18,21 +17,22 @@ struct Done {
     found: Option<u64>,
 }
 
-/// Checks every word that an atomic uses. Returns their places.
+/// Checks every word that an atomic uses. `found` gives the value that an atomic returned, by link, end
+/// and index, if it succeeded. Returns the places of the words.
 ///
 /// # Errors
 /// The contradiction.
 pub fn check(
     plan: &Plan,
-    ends: &[[EndModel; 2]],
+    found: impl Fn(usize, usize, usize) -> Option<u64>,
     actual: &[Vec<u8>],
 ) -> Result<Vec<(usize, Range<usize>)>, String> {
     let mut words: HashMap<(usize, Place), Vec<Vec<Done>>> = HashMap::new();
     for word in &plan.words {
         words.insert((word.side, word.place), Vec::new());
     }
-    for (spec, ends) in plan.links.iter().zip(ends) {
-        for (end, model) in ends.iter().enumerate() {
+    for (link, spec) in plan.links.iter().enumerate() {
+        for end in 0..2 {
             let peer = spec.ends[1 - end].side;
             let mut mine: HashMap<Place, Vec<Done>> = HashMap::new();
             for (index, op) in spec.ends[end].ops.iter().enumerate() {
@@ -41,8 +41,7 @@ pub fn check(
                     // Neither this atomic nor anything after it was executed.
                     break;
                 }
-                let mut found = model.found.iter();
-                let found = found.find(|(at, _)| *at == index).map(|&(_, value)| value);
+                let found = found(link, end, index);
                 mine.entry(place).or_default().push(Done { verb: op.verb, found });
             }
             for (place, list) in mine {

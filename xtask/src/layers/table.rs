@@ -195,7 +195,26 @@ pub const LAYERS: &[Layers] = &[
         within: "commands::pingpong",
         floors: &[&["run", "xrc"], &["exchange", "wait"], &["lifeline", "stamps", "transport"]],
     },
-    Layers { name: "tests", within: "", floors: &[&["captures", "crowd", "fuzz", "lone", "sim"]] },
+    Layers {
+        name: "tests",
+        within: "",
+        floors: &[&["captures", "crowd", "fuzz", "lone"], &["sim"]],
+    },
+    Layers {
+        name: "tests",
+        within: "sim",
+        floors: &[
+            &["shrink"],
+            &["case"],
+            &["stage"],
+            &["judge", "world"],
+            &["model", "script"],
+            &["atomics"],
+            &["plan"],
+            &["memory", "network"],
+            &["ladder", "rng"],
+        ],
+    },
     Layers {
         name: "xtask",
         within: "",

@@ -6,7 +6,7 @@ use rxe_core::wire::grh::{self, Grh};
 
 use super::{Judge, Look, Verdict};
 use crate::sim::memory::Place;
-use crate::sim::script::{Deed, Flaw, Op, Queue, To, Verb};
+use crate::sim::script::{Deed, Flaw, GROUP_KEY, Op, Queue, To, Verb};
 
 /// The IDs of receives have this bit; the other bits are the number of the step.
 pub const RECEIVE: u64 = 1 << 63;
@@ -272,7 +272,7 @@ impl Judge<'_> {
             (_, None) => true,
             (Some(Flaw::WrongQkey), _) => false,
             (Some(Flaw::OwnQkey), _) => self.script.qps[sender].attr.qkey == own,
-            (_, Some(To::Group(_))) => own == crate::sim::stage::GROUP_KEY,
+            (_, Some(To::Group(_))) => own == GROUP_KEY,
             _ => true,
         }
     }

@@ -5,6 +5,7 @@ use rxe_core::qp::QpState;
 use rxe_core::queue::{SendFlags, Status};
 
 use super::{Look, Model, Verdict};
+use crate::sim::atomics;
 use crate::sim::memory::Area;
 use crate::sim::plan::{Flaw, Plan, Verb};
 
@@ -40,7 +41,11 @@ impl Model {
                     .map_err(|why| format!("link {link} end {end}: {why}"))?;
             }
         }
-        for (side, range) in crate::sim::atomics::check(plan, &self.ends, &actual)? {
+        let found = |link: usize, end: usize, index: usize| {
+            let found = &self.ends[link][end].found;
+            found.iter().find(|(at, _)| *at == index).map(|&(_, value)| value)
+        };
+        for (side, range) in atomics::check(plan, found, &actual)? {
             self.memory[side][range.clone()].copy_from_slice(&actual[side][range]);
         }
         for (side, (want, have)) in self.memory.iter().zip(&actual).enumerate() {

@@ -14,9 +14,13 @@ use std::time::Duration;
 use rxe_core::mem::{Access, WindowType};
 use rxe_core::qp::{QpAttr, QpCap, QpType};
 use rxe_core::queue::SendFlags;
+use rxe_core::types::Qkey;
 
 use super::memory::{Layout, Place};
 use super::network::Network;
+
+/// The Q_Key of datagrams to groups.
+pub const GROUP_KEY: Qkey = Qkey::new(0x1111);
 
 /// One run.
 #[derive(Clone, Debug)]

@@ -12,10 +12,10 @@ use rxe_core::queue::{
 };
 use rxe_core::types::{Gid, Key, Qkey, Qpn, Time};
 
-use super::{Address, GROUP_KEY};
+use super::Address;
 use crate::sim::judge::Look;
 use crate::sim::memory::{Arena, PD, Place};
-use crate::sim::script::{By, Flaw, Op, Queue, Script, To, Verb};
+use crate::sim::script::{By, Flaw, GROUP_KEY, Op, Queue, Script, To, Verb};
 
 /// All objects.
 pub(super) struct Objects<'s> {

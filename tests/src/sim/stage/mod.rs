@@ -11,7 +11,7 @@ use std::time::Duration;
 use rxe_core::engine::Event;
 use rxe_core::qp::QpState;
 use rxe_core::queue::Completion;
-use rxe_core::types::{Qkey, Qpn, Time};
+use rxe_core::types::{Qpn, Time};
 use rxe_core::wire::Packet;
 use rxe_core::wire::grh::Grh;
 
@@ -22,9 +22,6 @@ use super::network::{Wire, check_err};
 use super::rng::Rng;
 use super::script::{Deed, Queue, Script};
 use super::world::{Failure, Report, qpn_of};
-
-/// The Q_Key of datagrams to groups.
-pub const GROUP_KEY: Qkey = Qkey::new(0x1111);
 
 /// Runs a script.
 ///
