@@ -42,7 +42,7 @@ ACCESS = {
     "flush_global": 1 << 8,
     "flush_persistent": 1 << 9,
 }
-# Those that are given when none are named.
+# The access rights if the request names none.
 USUAL = ("local_write", "remote_write", "remote_read", "remote_atomic")
 FLAGS = {
     "signaled": e.IBV_SEND_SIGNALED,
@@ -61,7 +61,7 @@ OPS = {
     "send_inv": e.IBV_WR_SEND_WITH_INV,
     "local_inv": e.IBV_WR_LOCAL_INV,
 }
-# What a queue pair made as an extended one can send beside these.
+# More operations, which only an extended queue pair can send.
 EXTENDED = e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_ATOMIC_WRITE
 PLACEMENTS = {"global": 1, "persistent": 2}
 LEVELS = {"range": 0, "mr": 1}

@@ -26,18 +26,18 @@ pub use table::LAYERS;
 pub struct Layers {
     /// The crate, by its directory.
     pub name: &'static str,
-    /// The module whose children are meant, as in `ibverbs` or `a::b`; empty for the whole crate.
+    /// The module whose children these are, as in `ibverbs` or `a::b`; empty for the whole crate.
     pub within: &'static str,
     /// The children, floor by floor, the highest first.
     pub floors: &'static [&'static [&'static str]],
 }
 
-/// A module uses another.
+/// One module uses another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrow {
-    /// Who.
+    /// The module that uses the other.
     pub from: String,
-    /// Whom.
+    /// The module that is used.
     pub to: String,
     /// The file, from the top of the workspace, and the line.
     pub place: (String, usize),
@@ -71,7 +71,7 @@ impl Graph {
         Ok(reader.finish())
     }
 
-    /// Some module that uses itself by way of others, and these.
+    /// The modules of one circle, if there is one: each uses the others, directly or through others.
     pub fn circle(&self) -> Option<Vec<&str>> {
         let edges = self.edges();
         let first = self.modules.iter().find(|name| {
@@ -83,7 +83,7 @@ impl Graph {
         Some(self.modules.iter().filter(on_it).map(String::as_str).collect())
     }
 
-    /// Who uses whom, once each.
+    /// Every pair of a module and one that it uses, once.
     pub fn edges(&self) -> BTreeSet<(&str, &str)> {
         self.arrows.iter().map(|arrow| (&*arrow.from, &*arrow.to)).collect()
     }

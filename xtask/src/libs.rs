@@ -87,11 +87,11 @@ pub struct Symbol {
     pub version: String,
     /// The function's name, or the object's.
     pub name: String,
-    /// Whether it is no function.
+    /// Whether it is a variable, not a function.
     pub object: bool,
     /// Whether it takes structures that are not those of today's function of this name.
     pub old: bool,
-    /// What a program gets from it where we have no such function.
+    /// The result of a call if we have no such function.
     otherwise: Absent,
 }
 
@@ -103,7 +103,7 @@ enum Absent {
     MinusOne,
 }
 
-/// The numbers that rdma-core 33 to 65 gave to the version of what its own parts share.
+/// The version numbers of rdma-core's private symbols, from release 33 to 65.
 const PRIVATE: [&str; 6] = ["33", "34", "57", "59", "64", "65"];
 
 impl Symbol {
@@ -146,7 +146,7 @@ fn versions(symbols: &[Symbol]) -> String {
     out.replacen("; };", "; local: *; };", 1)
 }
 
-/// Whether no later line has the same name: who names no version gets this one.
+/// Whether no later line has the same name. Programs that ask for no version get the last one.
 fn is_last(symbols: &[Symbol], symbol: &Symbol) -> bool {
     let last = symbols.iter().rfind(|other| other.name == symbol.name);
     last.is_some_and(|last| last.version == symbol.version)
@@ -173,7 +173,7 @@ fn code(symbols: &[Symbol]) -> String {
         let at = if is_last(symbols, symbol) { "@@" } else { "@" };
         let _ = match symbol.object {
             false => writeln!(out, "JUMP({i}, {}, {name}{at}{version})", 8 * i),
-            // Small ones, which only rdma-core's own parts look at.
+            // Small variables, which only rdma-core's own parts use.
             true => {
                 let own = format!("rxe_object_{i}");
                 writeln!(out, "char {own}[8];\nALIAS({own}, {name}{at}{version})")

@@ -4,8 +4,8 @@ use crate::say::say;
 use crate::vm;
 use std::thread;
 
-/// Unwraps `result` in a test. What this machine lacks skips the test, with the reason on a line of
-/// its own; anything else fails it.
+/// Unwraps `result` in a test. If this machine lacks something, the test is skipped, with the reason on
+/// a line of its own; any other error fails it.
 ///
 /// ```no_run
 /// # use xtask::{or_skip, vm};

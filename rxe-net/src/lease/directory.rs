@@ -9,11 +9,11 @@
 //! /dev/shm/rxe-UID/                 mode 0700, owned by the user
 //!     NETNS/                        the network namespace: its cookie
 //!         ADDRESS/                  and %INTERFACE for a link-local address
-//!             lock                  flock(2): whoever enters the address holds it
+//!             lock                  flock(2): a process holds it while it enters
 //!             BLOCK                 control socket of the device that has leased this block
 //!             BLOCK.inbox           where it gets packets that have reached another process
 //!             BLOCK.memory          where it is offered shared memory
-//!             service-ID            flock(2): held by who listens to the service; its block
+//!             service-ID            flock(2): the process that listens holds it; its block
 //! ```
 //!
 //! All processes of a user must come to the same directory, so nothing of their environment
@@ -24,7 +24,7 @@
 //! A device has one control socket, one inbox and one socket for offers, and each of their names is a
 //! hard link to it. So a device costs three descriptors for this, however many addresses it has.
 //!
-//! The names never change. What is said through the sockets carries a version.
+//! The names never change. Messages on the sockets carry a version.
 
 use std::fmt::{self, Display};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -152,7 +152,7 @@ impl Directory {
         Lock::take(path)
     }
 
-    /// Who holds the address's lock, as far as the system tells.
+    /// The process that holds the address's lock, if the system tells.
     pub(super) fn lock_owner(&self, addr: &ScopedAddr) -> Option<PortOwner> {
         let file = fs::metadata(self.at(addr, LOCK)?).ok()?;
         port_owner::of_flock(file.dev(), file.ino())
@@ -175,7 +175,7 @@ impl Directory {
     /// The block of the process that has claimed this service. If that has died meanwhile, the block
     /// may be nobody's, or another's that does not know the service.
     pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
-        // Whatever stands there, nothing is waited for and no more is read.
+        // The file may be anything: the call waits for nothing and reads no more than this.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
@@ -187,9 +187,9 @@ impl Directory {
         block.first().copied().filter(|block| *block != 0)
     }
 
-    /// Removes what is left of an address that nobody uses.
+    /// Removes the files of an address that no process uses.
     pub(super) fn tidy(&self, addr: &ScopedAddr) {
-        // Letting go of the lock does it.
+        // Dropping the lock removes them.
         if self.at(addr, LOCK).is_some_and(|lock| lock.exists()) {
             drop(self.lock(addr));
         }
@@ -207,7 +207,8 @@ impl Directory {
 /// The name of an address's lock.
 pub(super) const LOCK: &str = "lock";
 
-/// Whoever has this may add to an address's group. Without a directory there is nothing to lock.
+/// The lock of an address: its holder may add sockets to the address's group. Without a directory
+/// there is nothing to lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: Option<LockedFile>,
@@ -224,7 +225,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let Some(file) = self.file.as_mut().filter(|file| file.is_own()) else { return };
         let Some(directory) = file.path.parent() else { return };
-        // Where only the lock is left, nobody is on the address.
+        // If only the lock is left, no process uses the address.
         if fs::read_dir(directory).is_ok_and(|entries| entries.count() == 1) {
             let _ = fs::remove_file(&file.path);
             let _ = fs::remove_dir(directory);
@@ -233,7 +234,7 @@ impl Drop for Lock {
     }
 }
 
-/// A service on an address is this process's as long as it has this.
+/// A service on an address. This process has claimed it until this is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
     file: Option<LockedFile>,
@@ -318,7 +319,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
 /// Makes sure that this directory is there, is this user's, and lets nobody else in.
 fn private(path: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
-        // Whatever the umask has taken away.
+        // The umask may have removed some of these rights.
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(text)?,
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(text(e)),
@@ -470,7 +471,7 @@ mod tests {
         assert_eq!(directory.claimed_by(&a, 7), Some(3));
         drop(claim);
         assert_eq!(directory.claimed_by(&a, 7), None);
-        // What a process leaves that was killed is worth nothing.
+        // The files of a killed process mean nothing.
         fs::write(directory.service(&a, 7).unwrap(), [9]).unwrap();
         let claim = directory.claim(&a, 7, 4).unwrap();
         assert!(claim.is_some());
@@ -482,7 +483,7 @@ mod tests {
         let (_scratch, directory) = directory();
         let a = addr("10.0.0.1");
         drop(directory.claim(&a, 7, 3).unwrap());
-        // So that the address's directory stays.
+        // Its holder keeps the address's directory.
         let _lock = directory.lock(&a).unwrap().unwrap();
         let fifo = directory.service(&a, 7).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)

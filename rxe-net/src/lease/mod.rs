@@ -1,5 +1,5 @@
-//! Several processes on one address: who has which queue pair numbers, and how they share UDP port
-//! 4791. There is no daemon, and it does not matter who came first or who dies when.
+//! Several processes on one address: how they divide the queue pair numbers and share UDP port 4791.
+//! There is no daemon, and processes may start and end in any order.
 //!
 //! A QPN's high 8 bits are its *block*. A device leases one block, 1 to 255, on all of its
 //! addresses, and further ones when that is full; its QPNs are random within them. A process has
@@ -9,16 +9,16 @@
 //!
 //! On each address the processes share a *port group* of SO_REUSEPORT sockets. A classic BPF program
 //! chooses one by the block in a packet's BTH: socket `i` of the group is block `i`'s ([`group`]).
-//! Block 0 has no owner: it holds QPN 1, the CM's. Whichever process looks first takes what comes
-//! there, and forwards it to whom it is for ([`forward`]).
+//! Block 0 has no owner: it holds QPN 1, the CM's. The first process that looks receives its packets
+//! and forwards them to the process that they are for ([`forward`]).
 //!
 //! Invariants:
 //! - A socket's place in its group changes when one before it is closed. So the holder of block `b`
 //!   holds the sockets 0 to `b` and keeps them open; a newcomer gets them from any such holder,
 //!   through its control socket. So long as a holder of `b` lives, nothing below moves.
-//! - Whoever leases a block or adds a socket to a group holds the address's lock, and all sockets that
-//!   are in the group.
-//! - Whoever listens under a block's path holds its sockets, or holds the address's lock.
+//! - A process that leases a block or adds a socket to a group holds the address's lock, and all
+//!   sockets that are in the group.
+//! - A process that listens under a block's path holds the block's sockets, or the address's lock.
 //! - All have the same user: the kernel demands it of a group, and the directory lets nobody else in.
 
 mod blocks;

@@ -1,8 +1,8 @@
-//! `cargo xtask test --fresh`: the tests as on a machine on which they never ran.
+//! `cargo xtask test --fresh`: the tests as on a new machine.
 //!
-//! The last commit is cloned into a temporary directory. Nothing stands beside the clone, and the
-//! cache of kernels is an empty directory, so what fills a cache is tested too. Only cargo's registry
-//! and the packages that are installed are the machine's own.
+//! The last commit is cloned into a temporary directory. Nothing is beside the clone, and the
+//! cache of kernels is empty, so the code that fills it is tested too. Only cargo's registry and the
+//! installed packages are the machine's own.
 
 use super::checkout;
 use super::stages::cargo;

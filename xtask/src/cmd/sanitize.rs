@@ -1,10 +1,10 @@
-//! `cargo xtask sanitize`: the tests of what is unsafe or shared between threads, under tools that
-//! see what a test can not: AddressSanitizer, ThreadSanitizer, valgrind, loom.
+//! `cargo xtask sanitize`: the tests of unsafe code and of code shared between threads, under tools that
+//! find more errors: AddressSanitizer, ThreadSanitizer, valgrind, loom.
 //!
-//! The sanitizers need unstable flags, which a stable compiler takes when it is told that it
-//! bootstraps. ThreadSanitizer needs a standard library that is built with it too (it would take that
-//! one's locks for no synchronisation at all), and so its source. `--cfg sanitized` lets copies of
-//! registered memory be made in Rust instead of in assembly, which no sanitizer sees.
+//! The sanitizers need unstable flags, which a stable compiler accepts with RUSTC_BOOTSTRAP.
+//! ThreadSanitizer also needs a standard library that is built with it, and so the library's source:
+//! otherwise it does not see the synchronisation by that library's locks. With `--cfg sanitized`,
+//! registered memory is copied by Rust code instead of assembly, which sanitizers do not see.
 
 use super::stages::Run;
 use std::env;
@@ -22,7 +22,7 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     Ok(all.report())
 }
 
-/// AddressSanitizer and valgrind are run on what this is developed on.
+/// The target for AddressSanitizer and valgrind: the developers' own.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
 pub(super) fn stages(all: &mut Run) {

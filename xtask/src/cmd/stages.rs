@@ -1,8 +1,7 @@
-//! Stages of tests, and what they come to.
+//! Stages of tests, and their results.
 //!
 //! A stage is a command whose output is passed on and counted: cargo's own `test result:` lines,
-//! `SKIPPED: name: why` lines (see [`xtask::or_skip`]), and, from programs that are no libtest, a
-//! line `N passed, N failed, N skipped`.
+//! `SKIPPED: name: why` lines (see [`xtask::or_skip`]), and, from other programs, a line `N passed, N failed, N skipped`.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -127,7 +126,7 @@ impl Count {
         }
     }
 
-    /// Runs a command, passes its output on and counts what it says. Gives whether it ended well.
+    /// Runs a command, passes its output on and counts its results. Returns whether it succeeded.
     pub(super) fn watch(&mut self, cmd: &mut Command) -> Result<bool> {
         let program = cmd.get_program().display().to_string();
         let failed = |e: io::Error| Error::Failed(format!("{program}: {e}"));
@@ -186,7 +185,7 @@ impl Count {
     }
 }
 
-/// What follows a marker. A test may say it in the middle of the line that libtest has begun for it.
+/// The text after a marker, which may stand in the middle of a line that libtest has begun.
 fn find_said<'a>(marker: &str, line: &'a str) -> Option<&'a str> {
     line.split_once(marker).map(|(_, rest)| rest)
 }

@@ -25,7 +25,7 @@ pub(super) fn failed(why: impl Into<String>) -> Error {
 #[derive(Debug)]
 pub(super) struct End {
     peer: Peer,
-    /// Whose it is: "ours" or "kernel".
+    /// "ours" or "kernel".
     pub(super) who: &'static str,
     pub(super) ctx: u64,
     pub(super) pd: u64,
@@ -64,21 +64,21 @@ pub(super) struct Wc {
     pub(super) src_qp: u64,
     /// Whether a GRH stands before the data.
     pub(super) grh: bool,
-    /// The key that a SEND took away.
+    /// The key that a SEND with invalidate invalidated.
     pub(super) invalidated: Option<u64>,
-    /// Whether it is marked as the completion of such a SEND.
+    /// Whether the completion has the flag of a SEND with invalidate.
     pub(super) with_inv: bool,
 }
 
-/// What a queue pair is made as.
+/// The kind of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Make {
-    /// As the protocol names it.
+    /// The service, by its name in the protocol.
     pub(super) service: &'static str,
     pub(super) sq_sig_all: bool,
     /// The shared receive queue that it takes its receives from.
     pub(super) srq: Option<u64>,
-    /// Whether it sends what only an extended queue pair can.
+    /// Whether it is an extended queue pair, for the operations that only these have.
     pub(super) extended: bool,
 }
 

@@ -152,7 +152,7 @@ fn many(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let all = || (0..QPS).flat_map(|q| (0..EACH).map(move |m| (q, m)));
     let slot = |q: u64, m: u64| (q * EACH + m) * PIECE;
     let half = QPS * EACH * PIECE;
-    // The first half of each end's memory is what it sends, the second what it gets.
+    // Each end sends from the first half of its memory and receives into the second.
     for (end, seed, own) in ends(&mut pair) {
         let mut todo = vec![end.mr.fill(seed, 0, half), end.mr.fill(99, half, half)];
         for (q, m) in all() {
@@ -202,7 +202,7 @@ fn many(world: &mut World<'_>, setting: Setting) -> Result<()> {
 
 type Own = fn(Conn) -> Qp;
 
-/// Each end with its seed (1 and 2) and which queue pair of a connection is its own.
+/// Each end, with its seed (1 or 2) and a function that returns its queue pair of a connection.
 fn ends<'p>(pair: &'p mut Pair<'_>) -> [(&'p mut End, u64, Own); 2] {
     [(&mut *pair.req, 1, |c| c.req), (&mut *pair.resp, 2, |c| c.resp)]
 }
@@ -216,7 +216,7 @@ fn deep(world: &mut World<'_>, setting: Setting, rd_atomic: u64) -> Result<()> {
     const RECEIVED: u64 = 0x20000;
     const FETCHED: u64 = 0x40000;
     const WORD: u64 = 0x60000;
-    // Atomics are what it is about, so go where they are answered.
+    // Some kernels answer atomics only over IPv6.
     let v6 = !world.pair(setting)?.atomics;
     let mut pair = world.pair(Setting { v6, ..setting })?;
     let conn = pair.connect(&Link { rd_atomic, ..Link::default() })?;

@@ -38,7 +38,7 @@ fn atomic_write(world: &mut World<'_>, setting: Setting) -> Result<()> {
                 "remote_addr": remote.addr + 0x100 + 16 * n, "rkey": remote.rkey,
             })
         };
-        // The first ones of each word twice: the second time it is there already.
+        // Each word is written twice; the second request finds the value already there.
         let wrs: Vec<_> = (0..WORDS).chain(0..WORDS).map(wr).collect();
         pair.req.call("post_list", json!({"qp": conn.req.qp, "wrs": wrs}))?;
         let done = pair.req.wait(pair.req.send_cq, 2 * usize::try_from(WORDS).unwrap_or(0))?;

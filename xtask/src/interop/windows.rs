@@ -1,5 +1,5 @@
-//! Memory windows of the end that answers, and who takes them away: their owner by invalidating them,
-//! the peer by SEND with invalidate.
+//! Memory windows of the responder. Their owner invalidates them, or the peer does by SEND with
+//! invalidate.
 
 use super::Asks;
 use super::end::{
@@ -192,7 +192,7 @@ impl Window {
         done.expect(pair.resp.who, conn.resp, 30, "BIND_MW", None, None)
     }
 
-    /// Asks for something by a key, with the bytes of [`works`](Self::works) where it is a WRITE.
+    /// Posts a request with this key. A WRITE has the bytes of [`works`](Self::works).
     fn ask(
         &self,
         pair: &mut Pair<'_>,

@@ -6,7 +6,7 @@ use crate::peer::Peer;
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
 use std::net::IpAddr;
 
-/// What not every kernel has.
+/// A feature that not every kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
@@ -166,7 +166,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Ends everything; what is needed next is started again.
+    /// Ends all processes. They are started again when they are needed.
     pub(super) fn forget(&mut self) {
         self.steady = None;
         self.kernel = None;

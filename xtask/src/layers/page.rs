@@ -25,7 +25,8 @@ with this page; `cargo xtask layers --write` makes the page. A name behind an ar
 of arrows reaches as well is left out.
 ";
 
-/// The pages that show layers. One is made anew, in the other what stands between two marks is.
+/// The pages that show layers. One page is generated as a whole; in the other, the text between two
+/// marks is.
 ///
 /// # Errors
 /// A file can not be read, or has no marks.

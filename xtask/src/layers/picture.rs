@@ -1,4 +1,5 @@
-//! The floors of a crate as a picture. An arrow that a longer way of arrows says as well is left out.
+//! The floors of a crate as a picture. An arrow is left out if a longer path of arrows leads to the same
+//! module.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -37,7 +38,7 @@ pub(super) fn title(layers: &Layers) -> String {
     }
 }
 
-/// The arrows that no longer way says as well. Right only where there are no circles.
+/// The arrows without those that a longer path replaces. Correct only if there are no circles.
 fn reduced(graph: &Graph) -> Vec<(&str, &str)> {
     let edges = graph.edges();
     let longer = |from: &str, to: &str| {

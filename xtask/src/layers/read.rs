@@ -9,13 +9,13 @@ use syn::{Attribute, Item, ItemMod, UseTree};
 
 use super::{Arrow, Graph};
 
-/// What has been read.
+/// The modules and uses read so far.
 pub(super) struct Reader<'a> {
     top: &'a Path,
     within: Vec<String>,
     /// Children of `within`.
     modules: BTreeSet<String>,
-    /// What `within` itself re-exports, by name, and from which path.
+    /// The names that `within` itself re-exports, with their paths.
     exports: BTreeMap<String, Vec<String>>,
     uses: Vec<Use>,
 }
@@ -189,7 +189,7 @@ impl Paths<'_, '_> {
         self.reader.uses.push(Use { from: from.clone(), to: absolute, place });
     }
 
-    /// The same for what macros are given, which has no form yet.
+    /// As above, for the arguments of a macro, which are only tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut start = Span::call_site();

@@ -124,7 +124,7 @@ pub(super) const ALL: &[Program] = &[
     with(TUTORIALS[2], "ADDRESS", "-c ADDRESS"),
 ];
 
-/// What a client prints that came before its server listened.
+/// The output of a client that came before its server listened.
 const REFUSED: [&str; 2] = ["RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_UNREACHABLE"];
 
 /// How often both are started again, and how long one attempt may take.

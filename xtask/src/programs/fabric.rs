@@ -24,9 +24,9 @@ const fn qperf(options: &'static str) -> Program {
 const FABRIC: &str = "fi_pingpong";
 const QPERF: &str = "qperf";
 
-/// fi_pingpong tries sizes of up to 1 MiB, and compares every byte. qperf makes one
-/// test after another. Its tests of UC and UD are not among them: without rdma_cm, which it has for
-/// RC only, it names peers by LID, and a kernel's RoCE devices refuse that as ours do.
+/// fi_pingpong sends messages of up to 1 MiB and compares every byte. qperf runs several tests, but none
+/// of UC and UD: for these it has no rdma_cm and names peers by LID, which a kernel's RoCE devices
+/// refuse, as ours do.
 pub(super) const ALL: &[Program] = &[
     fabric("-p verbs -e msg -c -I 20 ADDRESS"),
     fabric("-p verbs -e rdm -c -I 20 ADDRESS"),

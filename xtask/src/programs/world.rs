@@ -91,7 +91,7 @@ pub(super) enum Running {
     Theirs(Proc),
 }
 
-/// What our end reports when kernel 6.1 resends a message wrongly. On a busy machine the kernel
+/// The text that our end reports when kernel 6.1 resends a message wrongly. On a busy machine the kernel
 /// sometimes has to resend, and now and then starts one packet too early (SEND ONLY in place of SEND
 /// FIRST, FIRST in place of the first MIDDLE). The only answer to that is a NAK.
 const SHIFTED: &str = "this packet does not continue the message before it";
@@ -188,8 +188,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end, and ends it where that takes too long: whether it was a good one, and what
-    /// it said.
+    /// Waits until it ends, and kills it after `timeout`. Returns whether it succeeded, and its output.
     pub(super) fn end(mut self, timeout: Duration) -> Result<(bool, String)> {
         let end = Instant::now() + timeout;
         while Instant::now() < end && !self.has_ended()? {

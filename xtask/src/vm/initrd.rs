@@ -55,7 +55,7 @@ fn asks_for_a_loader(program: &[u8]) -> bool {
         let mut headers = elf.elf_program_headers().iter();
         Ok(headers.any(|header| header.p_type(elf.endian()) == PT_INTERP))
     };
-    // What is no program of this kind cannot be started either.
+    // A file of another kind cannot be started either.
     interpreter().unwrap_or(true)
 }
 
@@ -128,7 +128,7 @@ mod tests {
     fn a_program_that_is_dynamically_linked_asks_for_a_loader() {
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(asks_for_a_loader(&own));
-        // Without the program header that names the loader it is taken for a static one.
+        // A program without the header that names the loader counts as static.
         let mut changed = own.clone();
         let at = u64::from_le_bytes(own[0x20..0x28].try_into().unwrap());
         let headers = &mut changed[usize::try_from(at).unwrap()..];

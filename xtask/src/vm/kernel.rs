@@ -25,7 +25,8 @@ pub struct Kernel {
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// Modules a VM loads. `crc32_generic` is what `rdma link add` needs and no dependency names.
+/// The modules that a VM loads. `rdma link add` needs `crc32_generic`, which no module names as a
+/// dependency.
 /// The last line is for tests: loss and delay, VLANs, spare interfaces.
 const MODULES: &[&str] = &[
     "virtio_pci",

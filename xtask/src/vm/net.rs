@@ -233,8 +233,8 @@ impl Drop for Capture {
     }
 }
 
-/// Spawns from a thread that lives as long as this process. A "parent death signal" is sent when
-/// the spawning *thread* ends, which in a test is long before the process does.
+/// Spawns from a thread that lives as long as this process: a "parent death signal" is sent when the
+/// spawning *thread* ends, and a test's thread ends long before the process.
 ///
 /// # Errors
 /// As [`Command::spawn`].

@@ -225,9 +225,8 @@ impl From<Error> for NoBoot {
     }
 }
 
-/// Starts a VM. If it does not boot in its time, which happens on machines with much else to do, it is
-/// started again once, with a line that `cargo xtask test` counts: a fault that comes and goes must
-/// not hide behind the second start.
+/// Starts a VM. If it does not boot in time, as on a busy machine, it is started once more, and a line
+/// that `cargo xtask test` counts says so: the second start must not hide an intermittent fault.
 fn again_if_late<T>(
     mut start: impl FnMut() -> std::result::Result<T, NoBoot>,
     say: impl FnOnce(&str),
@@ -306,7 +305,7 @@ impl Console {
 mod tests {
     use super::*;
 
-    /// The result of starts that end like `ends`, how many there were, and what was printed.
+    /// The result of starts that end like `ends`, their number, and the output.
     fn starts(mut ends: Vec<std::result::Result<u8, NoBoot>>) -> (Result<u8>, usize, String) {
         let (mut count, mut said) = (0, String::new());
         let start = || {

@@ -1,9 +1,9 @@
-//! Who watches the sockets. Decisions made under the shard's lock.
+//! Decides which thread watches the sockets. All decisions are made under the shard's lock.
 //!
 //! Waiting threads follow the leader/follower pattern: one of them, the leader, sleeps on the
 //! sockets; the others sleep until a completion is there for them.
 //!
-//! Invariant: somebody looks at packets within [`TICK`] of their arrival. A leader sleeps on the
+//! Invariant: some thread looks at packets within [`TICK`] of their arrival. A leader sleeps on the
 //! sockets, or the driver does ([`Interest::Receive`]), or a timer wakes the driver to look.
 
 use std::time::Duration;
@@ -16,19 +16,19 @@ pub(in crate::progress) const TICK: Duration = Duration::from_millis(1);
 /// This many turns by others since the driver last looked mean that a program is polling.
 const BUSY: u32 = 4;
 
-/// What the driver sleeps on the sockets for.
+/// The events of the sockets that wake the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::progress) enum Interest {
-    /// Nothing: somebody else watches them.
+    /// None: another thread watches the sockets.
     #[default]
     None,
     /// Packets.
     Receive,
-    /// Packets, and room to send: a send was refused for lack of it.
+    /// Packets, and room to send, because a send found none.
     ReceiveAndSend,
 }
 
-/// What the driver is to do.
+/// The driver's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::progress) struct Plan {
     /// Sleep on the sockets for this.
@@ -42,7 +42,7 @@ impl Plan {
         Self { interest, tick: None }
     }
 
-    /// Whether the driver is the one who watches the sockets.
+    /// Whether the driver watches the sockets.
     pub(in crate::progress) fn watches(&self) -> bool {
         self.interest != Interest::None
     }
@@ -52,7 +52,7 @@ impl Plan {
     }
 }
 
-/// Who is there.
+/// The threads that make progress, as far as they are known.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct Watchers {
     /// Turns by others since the driver last looked.
@@ -86,9 +86,8 @@ impl Watchers {
         self.leader
     }
 
-    /// A thread stops waiting. If it led, somebody must take over: the driver, at once if other
-    /// threads wait or the socket is full (`blocked`), otherwise if the thread does not come back within
-    /// [`TICK`].
+    /// A thread stops waiting. If it was the leader, the driver must take over: at once if other threads
+    /// wait or the socket is full (`blocked`), otherwise if the thread does not come back within [`TICK`].
     pub(in crate::progress) fn leave(
         &mut self,
         led: bool,
@@ -110,15 +109,15 @@ impl Watchers {
         })
     }
 
-    /// A program has armed a queue and will sleep where this crate does not see it. Its polling
-    /// until now says nothing about what comes.
+    /// A program has armed a queue and will sleep where this crate does not see it. That it has polled
+    /// until now does not mean that it goes on.
     pub(in crate::progress) fn about_to_sleep(&mut self) -> Option<Plan> {
         self.inline = 0;
         self.wanted = self.leader;
         (!self.leader).then_some(Plan::watch(Interest::Receive))
     }
 
-    /// The driver has woken, done what there was, and asks what to sleep on.
+    /// The driver has woken and done the pending work. Returns its next step.
     pub(in crate::progress) fn look(&mut self, blocked: bool, now: Time) -> Plan {
         let busy = std::mem::take(&mut self.inline) >= BUSY;
         if blocked {

@@ -67,7 +67,7 @@ pub(super) struct Contender {
     how: How,
     /// Our own program.
     rxe: String,
-    /// Which of two, if two versions are compared.
+    /// The version, if two versions are compared.
     version: Option<Version>,
 }
 
@@ -114,7 +114,7 @@ impl Contender {
         }
     }
 
-    /// Whether the others are what it is compared with.
+    /// Whether it is ours, to be compared with the others.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.how, How::Rxe(_)) && self.version != Some(Version::Before)
     }

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Who competes with whom.
+/// The groups of contenders that are compared with each other.
 fn groups(args: &Args) -> Result<Vec<Vec<Contender>>> {
     if !args.compare.is_empty() {
         let (before, after) = versions::programs(&args.compare)?;
@@ -88,7 +88,8 @@ fn groups(args: &Args) -> Result<Vec<Vec<Contender>>> {
     Ok(vec![there])
 }
 
-/// All rounds of a test. Every other round begins with the last, so that nobody always comes first.
+/// Runs all rounds of a test. Every second round is in reverse order, so that no contender is always
+/// first.
 fn measure(group: &[Contender], link: &Link, test: Test, rounds: u32, args: &Args) -> Table {
     let taking: Vec<_> = group.iter().filter(|c| c.can(test)).collect();
     let columns = taking.iter().map(|c| Column { name: c.name(), ours: c.is_ours() });

@@ -18,7 +18,7 @@ pub(super) struct Table {
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// Whether it is compared with the others, or one of those that it is compared with.
+    /// Whether it is ours, to be compared with the others.
     pub(super) ours: bool,
 }
 
@@ -81,7 +81,7 @@ impl Table {
         Spread::of(self.rounds.iter().filter_map(ratio).collect())
     }
 
-    /// Which are ours, which are others.
+    /// The columns that are ours, and the others.
     fn sides(&self) -> (Vec<usize>, Vec<usize>) {
         (0..self.columns.len()).partition(|&at| self.columns[at].ours)
     }
@@ -119,7 +119,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// What two versions differ in, in a line: which tests are more than 2 % slower, by the median.
+/// The difference of two versions in one line: the tests that are more than 2 % slower, by the median.
 pub(super) fn verdict(tables: &[Table]) -> String {
     let compared = tables.iter().filter_map(Table::compared);
     let slower: Vec<_> = compared

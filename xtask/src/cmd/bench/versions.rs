@@ -13,8 +13,8 @@ pub(super) enum Version {
     After,
 }
 
-/// Builds what is named, revisions or directories; returns the programs of before and after. If one is
-/// named, it is compared with this checkout.
+/// Builds the named revisions or directories. Returns the programs before and after. A single one is
+/// compared with this checkout.
 pub(super) fn programs(named: &[String]) -> Result<(String, String)> {
     let root = checkout::root()?;
     let before = build(&directory(&root, &named[0])?)?;
