@@ -1,6 +1,7 @@
 //! The descriptors that the driver sleeps on: the backend's, a timer, which also wakes it for other
 //! reasons, and the one that tells of changes of the interface.
 
+use std::array;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,9 +109,7 @@ impl Watch {
         if self.ensure().is_err() {
             return false;
         }
-        let mut fds: Vec<_> = self.sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)).collect();
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        has_input(&self.sockets)
     }
 
     /// For whoever wakes the driver later.
@@ -178,9 +177,38 @@ impl Armed {
     }
 }
 
+/// Whether one of these sockets has something to receive. It runs for each timer that is due, so it
+/// allocates no memory.
+fn has_input(sockets: &[SharedFd]) -> bool {
+    const CHUNK: usize = 8;
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    sockets.chunks(CHUNK).any(|chunk| {
+        // A shorter chunk fills the array with its first socket, and these entries are not polled.
+        let fd = |at| chunk.get(at).unwrap_or(&chunk[0]);
+        let mut fds: [_; CHUNK] = array::from_fn(|at| PollFd::new(fd(at), PollFlags::IN));
+        poll(&mut fds[..chunk.len()], Some(&at_once)).is_ok_and(|ready| ready > 0)
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    #[test]
+    fn input_is_found_on_any_of_many_sockets() {
+        let mut pairs: Vec<_> = (0..9).map(|_| UnixStream::pair().unwrap()).collect();
+        let shared = |stream: &UnixStream| SharedFd::new(stream.try_clone().unwrap().into());
+        let sockets: Vec<_> = pairs.iter().map(|(socket, _)| shared(socket)).collect();
+        assert!(!has_input(&[]) && !has_input(&sockets));
+        for (at, (_, peer)) in pairs.iter_mut().enumerate().rev() {
+            peer.write_all(b"x").unwrap();
+            assert!(has_input(&sockets[..=at]), "{at}");
+            assert!(!has_input(&sockets[..at]), "{at}");
+        }
+    }
 
     #[test]
     fn a_time_that_is_set_delays_no_ring() {
