@@ -254,7 +254,7 @@ impl MemoryGuard<'_> {
         len: u64,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
-        self.local(pd, key, need)?.span(addr, len).map(Unchecked::readable)
+        self.local(pd, key, need)?.readable(addr, len)
     }
 
     /// As [`MemoryGuard::span`], for writing: the region must also allow LOCAL_WRITE.
@@ -270,9 +270,7 @@ impl MemoryGuard<'_> {
         len: u64,
         need: Access,
     ) -> Result<WritableSpan<'_>, AccessError> {
-        let region = self.local(pd, key, need)?;
-        region.check_write()?;
-        region.span(addr, len).map(Unchecked::writable)
+        self.local(pd, key, need)?.writable(addr, len)
     }
 
     /// The `len` bytes that a peer of QP `qpn` names by `rkey`, of a region or a window, for reading.
@@ -291,7 +289,7 @@ impl MemoryGuard<'_> {
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
         let (region, at) = self.resolve(pd, qpn, rkey, addr, len, need)?;
-        region.span(at, len).map(Unchecked::readable)
+        region.readable(at, len)
     }
 
     /// As [`MemoryGuard::remote`], for writing: the region must also allow LOCAL_WRITE, as every
@@ -309,8 +307,7 @@ impl MemoryGuard<'_> {
         need: Access,
     ) -> Result<WritableSpan<'_>, AccessError> {
         let (region, at) = self.resolve(pd, qpn, rkey, addr, len, need)?;
-        region.check_write()?;
-        region.span(at, len).map(Unchecked::writable)
+        region.writable(at, len)
     }
 
     /// The region of `pd` that has this key and allows all of `need`.
@@ -438,11 +435,18 @@ impl Region {
         end.map(|_| ()).ok_or(AccessError::OutOfBounds)
     }
 
-    /// Checks that the region may be written: without LOCAL_WRITE its memory may be mapped read-only.
     #[inline]
-    fn check_write(&self) -> Result<(), AccessError> {
-        let allowed = self.access.contains(Access::LOCAL_WRITE);
-        allowed.then_some(()).ok_or(AccessError::NotPermitted)
+    fn readable(&self, addr: u64, len: u64) -> Result<Span<'_>, AccessError> {
+        self.span(addr, len).map(Unchecked::readable)
+    }
+
+    /// Without LOCAL_WRITE the region's memory may be mapped read-only.
+    #[inline]
+    fn writable(&self, addr: u64, len: u64) -> Result<WritableSpan<'_>, AccessError> {
+        if !self.access.contains(Access::LOCAL_WRITE) {
+            return Err(AccessError::NotPermitted);
+        }
+        self.span(addr, len).map(Unchecked::writable)
     }
 
     #[inline]
