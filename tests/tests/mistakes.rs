@@ -193,7 +193,13 @@ const ENDING: &[Mistake] = &[
     (
         "dest-qpn",
         &[
-            (Any, &["somebody keeps sending to QP 0x", "which this process does not have"]),
+            (
+                Any,
+                &[
+                    "keeps sending to QP 0x",
+                    "which no process on this address has: check dest_qp_num",
+                ],
+            ),
             (A, &["a SEND to QP", "nothing ever came from there"]),
         ],
     ),

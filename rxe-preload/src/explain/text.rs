@@ -330,6 +330,15 @@ pub(super) fn unknown_qp(qpn: Qpn) -> String {
     )
 }
 
+/// Packets of this process come back, because no process of its address has that queue pair.
+pub(super) fn unknown_own_peer(qpn: Qpn) -> String {
+    format!(
+        "a queue pair of this process keeps sending to QP {qpn}, which no process on this address \
+         has: check dest_qp_num, which it was given in the step to RTR; or its peer's program has \
+         ended"
+    )
+}
+
 /// A packet of the peer was dropped. It is reported if a mistake of the program is likely.
 pub(super) fn dropped(
     qpn: Qpn,

@@ -76,8 +76,6 @@ struct UnknownQp {
     psn: Psn,
     /// How often a packet with that PSN came.
     tries: u32,
-    /// Whether a queue pair of this process was connected with the number, once that was asked.
-    own_peer: Option<bool>,
 }
 
 /// Problems that last longer are reported; shorter ones are normal while both sides get ready. With
@@ -274,7 +272,7 @@ impl Watch {
             drop(qps);
             let unknown = reason == DropReason::UnknownQp;
             if unknown && psn.is_some_and(|psn| self.unknown_qp_persists(qpn, psn)) {
-                once("no such queue pair", &text::unknown_qp(qpn));
+                once("no such queue pair", &self.unknown_qp(qpn));
             }
             return;
         };
@@ -295,21 +293,23 @@ impl Watch {
         }
     }
 
-    /// Whether somebody else keeps sending to this number. If the peer on the same address has ended, its
-    /// packets come back to the sender, which is this process; its retries say more.
+    /// Whether somebody keeps sending to this number.
     fn unknown_qp_persists(&self, qpn: Qpn, psn: Psn) -> bool {
         let mut unknown_qps = self.unknown_qps.lock();
         if unknown_qps.len() >= MAX_UNKNOWN_QPS && !unknown_qps.contains_key(&qpn.value()) {
             unknown_qps.clear();
         }
-        let new = UnknownQp { since: Instant::now(), psn, tries: 0, own_peer: None };
+        let new = UnknownQp { since: Instant::now(), psn, tries: 0 };
         let unknown = unknown_qps.entry(qpn.value()).or_insert(new);
         unknown.came(psn);
-        if unknown.tries < MIN_TRIES && unknown.since.elapsed() < TEARDOWN_TIME {
-            return false;
-        }
-        let of_this = || self.qps.lock().values().any(|qp| qp.peer == Some(qpn.value()));
-        !*unknown.own_peer.get_or_insert_with(of_this)
+        unknown.tries >= MIN_TRIES || unknown.since.elapsed() >= TEARDOWN_TIME
+    }
+
+    /// Who sends to this number, which no queue pair here has. Packets to an address that is this
+    /// process's too come back to it if no other process has the number.
+    fn unknown_qp(&self, qpn: Qpn) -> String {
+        let own = self.qps.lock().values().any(|qp| qp.peer == Some(qpn.value()));
+        if own { text::unknown_own_peer(qpn) } else { text::unknown_qp(qpn) }
     }
 }
 
@@ -367,16 +367,13 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_is_not_told_of_its_own_packets() {
-        let watch = Watch::new("rxe_test0");
-        let told = |watch: &Watch| (0..9).any(|_| watch.unknown_qp_persists(NOBODY, Psn::ZERO));
-        watch.created(7, NewQp { service: QpType::Rc, cqs: [1, 1] });
-        watch.connected(7, NOBODY.value());
-        assert!(!told(&watch), "the peer of a queue pair of this process has ended");
+    fn the_sender_of_packets_that_come_back_is_named() {
         let watch = Watch::new("rxe_test0");
         watch.created(7, NewQp { service: QpType::Rc, cqs: [1, 1] });
         watch.connected(7, NOBODY.value() + 1);
-        assert!(told(&watch));
+        assert!(watch.unknown_qp(NOBODY).starts_with("somebody keeps sending"));
+        watch.connected(7, NOBODY.value());
+        assert!(watch.unknown_qp(NOBODY).starts_with("a queue pair of this process"));
     }
 
     #[test]
