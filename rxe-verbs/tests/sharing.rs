@@ -47,10 +47,10 @@ struct Process {
 const BYTES: usize = 20_000;
 
 /// The backend, and whether shared memory is in front of it.
-type Way = (BackendKind, bool);
+type Setup = (BackendKind, bool);
 
 impl Process {
-    fn start((kind, shared_memory): Way) -> Self {
+    fn start((kind, shared_memory): Setup) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_process_of_its_own", "--nocapture", "--ignored"])
             .env("RXE_TEST_BACKEND", kind.name())
@@ -86,8 +86,8 @@ impl Process {
 struct Couple([Process; 2]);
 
 impl Couple {
-    fn start(way: Way) -> Self {
-        let mut couple = [Process::start(way), Process::start(way)];
+    fn start(setup: Setup) -> Self {
+        let mut couple = [Process::start(setup), Process::start(setup)];
         let [a, b] = &mut couple;
         a.told(&b.place);
         b.told(&a.place);
@@ -158,13 +158,13 @@ fn a_process_of_its_own() {
     println!("ROUNDS {rounds}");
 }
 
-fn others_go_on_when_processes_are_killed(way: Way) {
+fn others_go_on_when_processes_are_killed(setup: Setup) {
     // The first come before those that stay, and are killed first.
-    let mut victims = VecDeque::from([Couple::start(way), Couple::start(way)]);
-    let stay = [Couple::start(way), Couple::start(way)];
+    let mut victims = VecDeque::from([Couple::start(setup), Couple::start(setup)]);
+    let stay = [Couple::start(setup), Couple::start(setup)];
     for _ in 0..6 {
         victims.pop_front().unwrap().kill();
-        victims.push_back(Couple::start(way));
+        victims.push_back(Couple::start(setup));
     }
     for couple in stay.into_iter().chain(victims) {
         assert!(couple.stop() > 0);

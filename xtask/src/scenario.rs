@@ -2,7 +2,7 @@
 //! kernel's peer and ours, at either end, so that the behaviour of different pairs can be compared.
 //!
 //! `a` is the requester and `b` the responder. Everything that differs between runs (addresses, keys,
-//! QPNs) is in the answers, and every request and answer is logged ([`Talk::log`]). A capture and its
+//! QPNs) is in the answers, and every request and answer is logged ([`Session::log`]). A capture and its
 //! log are enough to replay either end.
 
 use crate::peer::Peer;
@@ -34,22 +34,22 @@ pub struct Scenario {
     pub name: &'static str,
     /// What happens, in a line.
     pub what: &'static str,
-    run: fn(&mut Talk<'_>) -> Result<()>,
+    run: fn(&mut Session<'_>) -> Result<()>,
 }
 
 /// All of them, operations first.
 pub const ALL: &[Scenario] = &[
-    Scenario { name: "send", what: "SEND of each size", run: |t| sends(t, "send") },
+    Scenario { name: "send", what: "SEND of each size", run: |s| sends(s, "send") },
     Scenario {
         name: "send_imm",
         what: "SEND with immediate of each size",
-        run: |t| sends(t, "send_imm"),
+        run: |s| sends(s, "send_imm"),
     },
-    Scenario { name: "write", what: "WRITE of each size", run: |t| writes(t, "write") },
+    Scenario { name: "write", what: "WRITE of each size", run: |s| writes(s, "write") },
     Scenario {
         name: "write_imm",
         what: "WRITE with immediate of each size",
-        run: |t| writes(t, "write_imm"),
+        run: |s| writes(s, "write_imm"),
     },
     Scenario { name: "read", what: "READ of each size", run: reads },
     Scenario { name: "cas", what: "COMPARE & SWAP that swaps, then one that does not", run: cas },
@@ -63,37 +63,37 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "write_wrong_rkey",
         what: "WRITE with a wrong rkey, and a request after it",
-        run: |t| denied(t, "write", Lie::Key),
+        run: |s| denied(s, "write", Violation::Key),
     },
     Scenario {
         name: "read_wrong_rkey",
         what: "READ with a wrong rkey, and a request after it",
-        run: |t| denied(t, "read", Lie::Key),
+        run: |s| denied(s, "read", Violation::Key),
     },
     Scenario {
         name: "write_out_of_bounds",
         what: "WRITE that ends a byte after the region",
-        run: |t| denied(t, "write", Lie::Bounds),
+        run: |s| denied(s, "write", Violation::Bounds),
     },
     Scenario {
         name: "read_out_of_bounds",
         what: "READ that ends a byte after the region",
-        run: |t| denied(t, "read", Lie::Bounds),
+        run: |s| denied(s, "read", Violation::Bounds),
     },
     Scenario {
         name: "write_no_permission",
         what: "WRITE to a region without remote write",
-        run: |t| denied(t, "write", Lie::Access),
+        run: |s| denied(s, "write", Violation::Access),
     },
     Scenario {
         name: "read_no_permission",
         what: "READ from a region without remote read",
-        run: |t| denied(t, "read", Lie::Access),
+        run: |s| denied(s, "read", Violation::Access),
     },
     Scenario {
         name: "atomic_no_permission",
         what: "FETCH & ADD in a region without remote atomics",
-        run: |t| denied(t, "fetch_add", Lie::Access),
+        run: |s| denied(s, "fetch_add", Violation::Access),
     },
     Scenario {
         name: "send_too_long",
@@ -131,7 +131,7 @@ impl Gid {
 
 /// Two ends with a device open on each, talking.
 #[derive(Debug)]
-pub struct Talk<'p> {
+pub struct Session<'p> {
     ends: [End<'p>; 2],
     log: Vec<Value>,
     xrc: bool,
@@ -179,7 +179,7 @@ impl Scenario {
     /// A peer is gone, or refuses a request that it should not. The fault of the scenario is no error:
     /// it is in the log.
     pub fn run(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
-        self.hold(Talk { ends, log: Vec::new(), xrc: false })
+        self.run_in(Session { ends, log: Vec::new(), xrc: false })
     }
 
     /// As [`Scenario::run`], over XRC. Both peers are ours.
@@ -187,21 +187,21 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::run`].
     pub fn run_xrc(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
-        self.hold(Talk { ends, log: Vec::new(), xrc: true })
+        self.run_in(Session { ends, log: Vec::new(), xrc: true })
     }
 
-    fn hold(&self, mut talk: Talk<'_>) -> Result<Vec<Value>> {
-        talk.make()?;
-        (self.run)(&mut talk)?;
-        talk.close()?;
-        Ok(talk.log)
+    fn run_in(&self, mut session: Session<'_>) -> Result<Vec<Value>> {
+        session.make()?;
+        (self.run)(&mut session)?;
+        session.close()?;
+        Ok(session.log)
     }
 }
 
 const A: usize = 0;
 const B: usize = 1;
 
-impl Talk<'_> {
+impl Session<'_> {
     fn call(&mut self, who: usize, cmd: &str, fields: Value) -> Result<Value> {
         let mut request = fields.clone();
         request["cmd"] = cmd.into();
@@ -339,117 +339,117 @@ impl Talk<'_> {
     }
 }
 
-fn sends(t: &mut Talk<'_>, op: &str) -> Result<()> {
-    t.connect(json!({}))?;
+fn sends(s: &mut Session<'_>, op: &str) -> Result<()> {
+    s.connect(json!({}))?;
     for (n, len) in (1u64..).zip(SIZES) {
-        t.post_recv(n, 4096, len)?;
-        t.post_send(request(op, n, t.sge(64 * n, len)))?;
-        t.good(A, 1)?;
-        t.good(B, 1)?;
-        t.check(B, SEEDS[A], 4096, len, 64 * n)?;
+        s.post_recv(n, 4096, len)?;
+        s.post_send(request(op, n, s.sge(64 * n, len)))?;
+        s.good(A, 1)?;
+        s.good(B, 1)?;
+        s.check(B, SEEDS[A], 4096, len, 64 * n)?;
     }
-    t.check(B, SEEDS[B], 0, 4096, 0)
+    s.check(B, SEEDS[B], 0, 4096, 0)
 }
 
-fn writes(t: &mut Talk<'_>, op: &str) -> Result<()> {
-    t.connect(json!({}))?;
-    let Made { addr, rkey, .. } = t.ends[B].made;
+fn writes(s: &mut Session<'_>, op: &str) -> Result<()> {
+    s.connect(json!({}))?;
+    let Made { addr, rkey, .. } = s.ends[B].made;
     for (n, len) in (1u64..).zip(SIZES) {
         if op == "write_imm" {
-            t.post_recv(n, 0, 0)?;
+            s.post_recv(n, 0, 0)?;
         }
-        let mut wr = request(op, n, t.sge(64 * n, len));
+        let mut wr = request(op, n, s.sge(64 * n, len));
         wr["remote_addr"] = (addr + 4096).into();
         wr["rkey"] = rkey.into();
-        t.post_send(wr)?;
-        t.good(A, 1)?;
+        s.post_send(wr)?;
+        s.good(A, 1)?;
         if op == "write_imm" {
-            t.good(B, 1)?;
+            s.good(B, 1)?;
         }
-        t.check(B, SEEDS[A], 4096, len, 64 * n)?;
+        s.check(B, SEEDS[A], 4096, len, 64 * n)?;
     }
-    t.check(B, SEEDS[B], 0, 4096, 0)
+    s.check(B, SEEDS[B], 0, 4096, 0)
 }
 
-fn reads(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({}))?;
-    let Made { addr, rkey, .. } = t.ends[B].made;
+fn reads(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({}))?;
+    let Made { addr, rkey, .. } = s.ends[B].made;
     for (n, len) in (1u64..).zip(SIZES) {
-        let mut wr = request("read", n, t.sge(4096, len));
+        let mut wr = request("read", n, s.sge(4096, len));
         wr["remote_addr"] = (addr + 64 * n).into();
         wr["rkey"] = rkey.into();
-        t.post_send(wr)?;
-        t.good(A, 1)?;
-        t.check(A, SEEDS[B], 4096, len, 64 * n)?;
+        s.post_send(wr)?;
+        s.good(A, 1)?;
+        s.check(A, SEEDS[B], 4096, len, 64 * n)?;
     }
-    t.check(A, SEEDS[A], 0, 4096, 0)
+    s.check(A, SEEDS[A], 0, 4096, 0)
 }
 
-fn cas(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({}))?;
-    let old = value(t, B)?;
+fn cas(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({}))?;
+    let old = value(s, B)?;
     for (n, compare, swap) in [(1, old, 0x1122_3344_5566_7788_u64), (2, old, 0)] {
-        let mut wr = atomic(t, "cas", n);
+        let mut wr = atomic(s, "cas", n);
         wr["compare"] = compare.into();
         wr["swap"] = swap.into();
-        t.post_send(wr)?;
-        t.good(A, 1)?;
-        value(t, A)?;
-        expect("memory after COMPARE & SWAP", value(t, B)?, 0x1122_3344_5566_7788)?;
+        s.post_send(wr)?;
+        s.good(A, 1)?;
+        value(s, A)?;
+        expect("memory after COMPARE & SWAP", value(s, B)?, 0x1122_3344_5566_7788)?;
     }
-    expect("what COMPARE & SWAP brought back", value(t, A)?, 0x1122_3344_5566_7788)
+    expect("what COMPARE & SWAP brought back", value(s, A)?, 0x1122_3344_5566_7788)
 }
 
-fn fetch_add(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({}))?;
-    let mut now = value(t, B)?;
+fn fetch_add(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({}))?;
+    let mut now = value(s, B)?;
     for (n, add) in [(1, 1), (2, u64::MAX - 5)] {
-        let mut wr = atomic(t, "fetch_add", n);
+        let mut wr = atomic(s, "fetch_add", n);
         wr["add"] = add.into();
-        t.post_send(wr)?;
-        t.good(A, 1)?;
-        expect("what FETCH & ADD brought back", value(t, A)?, now)?;
+        s.post_send(wr)?;
+        s.good(A, 1)?;
+        expect("what FETCH & ADD brought back", value(s, A)?, now)?;
         now = now.wrapping_add(add);
-        expect("memory after FETCH & ADD", value(t, B)?, now)?;
+        expect("memory after FETCH & ADD", value(s, B)?, now)?;
     }
     Ok(())
 }
 
-fn rnr_late(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({}))?;
-    t.post_send(request("send", 1, t.sge(0, 257)))?;
+fn rnr_late(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({}))?;
+    s.post_send(request("send", 1, s.sge(0, 257)))?;
     std::thread::sleep(std::time::Duration::from_millis(60));
-    t.post_recv(1, 4096, 257)?;
-    t.good(A, 1)?;
-    t.good(B, 1)?;
-    t.check(B, SEEDS[A], 4096, 257, 0)
+    s.post_recv(1, 4096, 257)?;
+    s.good(A, 1)?;
+    s.good(B, 1)?;
+    s.check(B, SEEDS[A], 4096, 257, 0)
 }
 
-fn rnr_never(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({"rnr_retry": 2}))?;
-    t.post_send(request("send", 1, t.sge(0, 257)))?;
-    t.post_send(request("send", 2, t.sge(0, 1)))?;
-    t.poll(A, 2)?;
-    t.states()
+fn rnr_never(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({"rnr_retry": 2}))?;
+    s.post_send(request("send", 1, s.sge(0, 257)))?;
+    s.post_send(request("send", 2, s.sge(0, 1)))?;
+    s.poll(A, 2)?;
+    s.states()
 }
 
 /// What is wrong with a request for remote memory.
 #[derive(Clone, Copy)]
-enum Lie {
+enum Violation {
     Key,
     Bounds,
     Access,
 }
 
-fn denied(t: &mut Talk<'_>, op: &str, lie: Lie) -> Result<()> {
-    t.connect(json!({}))?;
-    let Made { pd, qp: _, mut addr, mut rkey, .. } = t.ends[B].made;
+fn denied(s: &mut Session<'_>, op: &str, violation: Violation) -> Result<()> {
+    s.connect(json!({}))?;
+    let Made { pd, qp: _, mut addr, mut rkey, .. } = s.ends[B].made;
     let mut open = None;
-    match lie {
+    match violation {
         // The right region, the wrong key byte.
-        Lie::Key => rkey ^= 0x55,
-        Lie::Bounds => addr += REGION - 256,
-        Lie::Access => {
+        Violation::Key => rkey ^= 0x55,
+        Violation::Bounds => addr += REGION - 256,
+        Violation::Access => {
             let others = ["local_write", "remote_write", "remote_read", "remote_atomic"];
             let refused = match op {
                 "write" => "remote_write",
@@ -457,56 +457,56 @@ fn denied(t: &mut Talk<'_>, op: &str, lie: Lie) -> Result<()> {
                 _ => "remote_atomic",
             };
             let access: Vec<_> = others.into_iter().filter(|a| *a != refused).collect();
-            let mr = t.call(B, "mr", json!({"pd": pd, "size": REGION, "access": access}))?;
+            let mr = s.call(B, "mr", json!({"pd": pd, "size": REGION, "access": access}))?;
             (addr, rkey) = (number(&mr["addr"]), number(&mr["rkey"]));
             open = Some(number(&mr["mr"]));
         }
     }
     // The completion of a posted receive is part of the result.
-    t.post_recv(9, 4096, 16)?;
-    let mut wr = if op == "fetch_add" { atomic(t, op, 1) } else { request(op, 1, t.sge(0, 257)) };
+    s.post_recv(9, 4096, 16)?;
+    let mut wr = if op == "fetch_add" { atomic(s, op, 1) } else { request(op, 1, s.sge(0, 257)) };
     if op == "fetch_add" {
         wr["add"] = 1.into();
     }
     wr["remote_addr"] = addr.into();
     wr["rkey"] = rkey.into();
-    t.post_send(wr)?;
-    t.post_send(request("send", 2, t.sge(0, 1)))?;
-    t.poll(A, 2)?;
-    if !t.xrc {
+    s.post_send(wr)?;
+    s.post_send(request("send", 2, s.sge(0, 1)))?;
+    s.poll(A, 2)?;
+    if !s.xrc {
         // A shared queue keeps its receives.
-        t.poll(B, 1)?;
+        s.poll(B, 1)?;
     }
-    t.states()?;
-    t.check(B, SEEDS[B], 0, REGION, 0)?;
+    s.states()?;
+    s.check(B, SEEDS[B], 0, REGION, 0)?;
     if let Some(mr) = open {
-        t.call(B, "close", json!({"mr": mr}))?;
+        s.call(B, "close", json!({"mr": mr}))?;
     }
     Ok(())
 }
 
-fn send_too_long(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({}))?;
-    t.post_recv(1, 4096, 100)?;
-    t.post_send(request("send", 1, t.sge(0, 1030)))?;
-    t.poll(A, 1)?;
-    t.poll(B, 1)?;
-    t.states()
+fn send_too_long(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({}))?;
+    s.post_recv(1, 4096, 100)?;
+    s.post_send(request("send", 1, s.sge(0, 1030)))?;
+    s.poll(A, 1)?;
+    s.poll(B, 1)?;
+    s.states()
 }
 
-fn peer_gone(t: &mut Talk<'_>) -> Result<()> {
-    t.connect(json!({"timeout": 12, "retry_cnt": 3}))?;
-    let Made { qp, addr, rkey, .. } = t.ends[B].made;
-    t.call(B, "close", json!({"qp": qp}))?;
-    t.ends[B].made.qp = 0;
-    let mut wr = request("write", 1, t.sge(0, 257));
+fn peer_gone(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({"timeout": 12, "retry_cnt": 3}))?;
+    let Made { qp, addr, rkey, .. } = s.ends[B].made;
+    s.call(B, "close", json!({"qp": qp}))?;
+    s.ends[B].made.qp = 0;
+    let mut wr = request("write", 1, s.sge(0, 257));
     wr["remote_addr"] = addr.into();
     wr["rkey"] = rkey.into();
-    t.post_send(wr)?;
-    t.post_send(request("send", 2, t.sge(0, 1)))?;
-    t.poll(A, 2)?;
-    let qp = t.ends[A].made.qp;
-    t.call(A, "query_qp", json!({"qp": qp})).map(drop)
+    s.post_send(wr)?;
+    s.post_send(request("send", 2, s.sge(0, 1)))?;
+    s.poll(A, 2)?;
+    let qp = s.ends[A].made.qp;
+    s.call(A, "query_qp", json!({"qp": qp})).map(drop)
 }
 
 /// A work request; its immediate data is its number.
@@ -521,18 +521,18 @@ fn request(op: &str, n: u64, sge: Value) -> Value {
     wr
 }
 
-fn atomic(t: &Talk<'_>, op: &str, n: u64) -> Value {
-    let Made { addr, rkey, .. } = t.ends[B].made;
-    let mut wr = request(op, n, t.sge(0, 8));
+fn atomic(s: &Session<'_>, op: &str, n: u64) -> Value {
+    let Made { addr, rkey, .. } = s.ends[B].made;
+    let mut wr = request(op, n, s.sge(0, 8));
     wr["remote_addr"] = addr.into();
     wr["rkey"] = rkey.into();
     wr
 }
 
 /// The first eight bytes of an end's memory as the number that an atomic uses.
-fn value(t: &mut Talk<'_>, who: usize) -> Result<u64> {
-    let mr = t.ends[who].made.mr;
-    let answer = t.call(who, "read", json!({"mr": mr, "len": 8}))?;
+fn value(s: &mut Session<'_>, who: usize) -> Result<u64> {
+    let mr = s.ends[who].made.mr;
+    let answer = s.call(who, "read", json!({"mr": mr, "len": 8}))?;
     let hex = answer["hex"].as_str().and_then(|h| u64::from_str_radix(h, 16).ok());
     // Eight bytes in the order of memory; both ends are little endian.
     hex.map(u64::swap_bytes).ok_or_else(|| Error::Failed(format!("no number in {answer}")))

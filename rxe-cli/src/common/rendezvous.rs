@@ -97,7 +97,7 @@ pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
     let both = stream.local_addr().and_then(|own| Ok((own, stream.peer_addr()?)));
     match both {
         Ok((own, peer)) => Ok((own.ip().to_canonical(), peer.ip().to_canonical())),
-        Err(e) => Err(hung_up(&e)),
+        Err(e) => Err(disconnected(&e)),
     }
 }
 
@@ -108,11 +108,11 @@ pub(crate) fn broken(e: &io::Error) -> Error {
             let what = format!("the peer said nothing for {} s", TIMEOUT.as_secs());
             Error::new(what, "is the right program listening there?")
         }
-        _ => hung_up(e),
+        _ => disconnected(e),
     }
 }
 
-fn hung_up(e: &io::Error) -> Error {
+fn disconnected(e: &io::Error) -> Error {
     match e.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
             Error::new(

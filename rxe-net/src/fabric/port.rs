@@ -22,18 +22,18 @@ pub struct Hub(Arc<Shared>);
 struct Shared {
     start: Instant,
     /// The link to each address: faults happen on it, and it ends at the port with that address.
-    ways: Mutex<Ways>,
+    links: Mutex<Links>,
 }
 
-struct Ways {
+struct Links {
     rng: Rng,
     faults: Faults,
-    to: HashMap<IpAddr, Way>,
+    to: HashMap<IpAddr, Link>,
     /// The members of each multicast group: per port, one address of the group's family.
     groups: HashMap<IpAddr, Vec<IpAddr>>,
 }
 
-struct Way {
+struct Link {
     fabric: Fabric,
     timer: Arc<TimerFd>,
 }
@@ -41,17 +41,18 @@ struct Way {
 impl Hub {
     /// A network without ports.
     pub fn new(seed: u64, faults: Faults) -> Self {
-        let ways = Ways { rng: Rng::new(seed), faults, to: HashMap::new(), groups: HashMap::new() };
-        Self(Arc::new(Shared { start: Instant::now(), ways: Mutex::new(ways) }))
+        let links =
+            Links { rng: Rng::new(seed), faults, to: HashMap::new(), groups: HashMap::new() };
+        Self(Arc::new(Shared { start: Instant::now(), links: Mutex::new(links) }))
     }
 
     /// Makes a port with these addresses. An address that another port has moves to the new one.
     pub fn port(&self, addresses: &[IpAddr]) -> Result<FabricPort, NetError> {
         let timer = Arc::new(TimerFd::new()?);
-        let mut ways = self.ways();
+        let mut links = self.links();
         for address in addresses {
-            let fabric = Fabric::new(ways.rng.next(), ways.faults.clone());
-            ways.to.insert(*address, Way { fabric, timer: timer.clone() });
+            let fabric = Fabric::new(links.rng.next(), links.faults.clone());
+            links.to.insert(*address, Link { fabric, timer: timer.clone() });
         }
         let capabilities = Capabilities {
             name: "fabric",
@@ -59,11 +60,11 @@ impl Hub {
             link_mtu: 65_535,
             tx: TxLimits::default(),
             src_port: SrcPort::Any,
-            sees_ip_id: !ways.faults.hide_ids,
+            sees_ip_id: !links.faults.hide_ids,
             recv_buffer: 0,
             qpn_block: None,
         };
-        drop(ways);
+        drop(links);
         Ok(FabricPort {
             hub: self.clone(),
             addresses: addresses.to_vec(),
@@ -75,15 +76,15 @@ impl Hub {
 
     /// Changes the faults for packets sent from now on.
     pub fn set_faults(&self, faults: &Faults) {
-        let mut ways = self.ways();
-        ways.faults = faults.clone();
-        for way in ways.to.values_mut() {
-            way.fabric.set_faults(faults.clone());
+        let mut links = self.links();
+        links.faults = faults.clone();
+        for link in links.to.values_mut() {
+            link.fabric.set_faults(faults.clone());
         }
     }
 
-    fn ways(&self) -> MutexGuard<'_, Ways> {
-        self.0.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn links(&self) -> MutexGuard<'_, Links> {
+        self.0.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Time {
@@ -113,20 +114,20 @@ impl Backend for FabricPort {
         let now = self.hub.now();
         let mut arrived = Vec::new();
         let mut packets = 0;
-        let mut ways = self.hub.ways();
+        let mut links = self.hub.links();
         let mut next = None;
         for address in &self.addresses {
-            let Some(way) = ways.to.get_mut(address) else { continue };
+            let Some(link) = links.to.get_mut(address) else { continue };
             while packets < budget
-                && let Some(delivery) = way.fabric.pop(now)
+                && let Some(delivery) = link.fabric.pop(now)
             {
                 packets += delivery.frame().packets().count();
                 arrived.push(delivery);
             }
-            next = [next, way.fabric.next_delivery()].into_iter().flatten().min();
+            next = [next, link.fabric.next_delivery()].into_iter().flatten().min();
         }
         self.timer.set_after(next.map(|at| at.since(now)));
-        drop(ways);
+        drop(links);
         for delivery in &arrived {
             let frame = delivery.frame();
             self.counters.rx_bytes += frame.payload.len() as u64;
@@ -138,15 +139,15 @@ impl Backend for FabricPort {
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let now = self.hub.now();
-        let mut ways = self.hub.ways();
+        let mut links = self.hub.links();
         for frame in batch.frames() {
             let packets = frame.packets().count() as u64;
             let dst = frame.net.dst;
-            let receivers = match ways.groups.get(&dst) {
+            let receivers = match links.groups.get(&dst) {
                 Some(members) => members.clone(),
                 // Sending to a group without members succeeds.
                 None if dst.is_multicast() => Vec::new(),
-                None if ways.to.contains_key(&dst) => vec![dst],
+                None if links.to.contains_key(&dst) => vec![dst],
                 None => {
                     self.counters.tx_unreachable += packets;
                     continue;
@@ -155,11 +156,11 @@ impl Backend for FabricPort {
             self.counters.tx_packets += packets;
             self.counters.tx_bytes += frame.payload.len() as u64;
             for receiver in receivers {
-                let Some(way) = ways.to.get_mut(&receiver) else { continue };
-                way.fabric.send_frame(now, &frame);
-                let timer = way.timer.clone();
-                let mine = ways.to.values().filter(|way| Arc::ptr_eq(&way.timer, &timer));
-                let next = mine.filter_map(|way| way.fabric.next_delivery()).min();
+                let Some(link) = links.to.get_mut(&receiver) else { continue };
+                link.fabric.send_frame(now, &frame);
+                let timer = link.timer.clone();
+                let mine = links.to.values().filter(|link| Arc::ptr_eq(&link.timer, &timer));
+                let next = mine.filter_map(|link| link.fabric.next_delivery()).min();
                 timer.set_after(next.map(|at| at.since(now)));
             }
         }
@@ -192,8 +193,8 @@ impl Sharing for FabricPort {
             let source = std::io::ErrorKind::AddrNotAvailable.into();
             return Err(NetError::Join { group, source });
         };
-        let mut ways = self.hub.ways();
-        let members = ways.groups.entry(group).or_default();
+        let mut links = self.hub.links();
+        let members = links.groups.entry(group).or_default();
         if !members.contains(&own) {
             members.push(own);
         }
@@ -201,17 +202,17 @@ impl Sharing for FabricPort {
     }
 
     fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
-        let mut ways = self.hub.ways();
-        ways.groups.get_mut(&group)?.retain(|member| !self.addresses.contains(member));
+        let mut links = self.hub.links();
+        links.groups.get_mut(&group)?.retain(|member| !self.addresses.contains(member));
         Some(Membership::without_socket(group))
     }
 }
 
 impl Drop for FabricPort {
     fn drop(&mut self) {
-        let mut ways = self.hub.ways();
-        ways.to.retain(|_, way| !Arc::ptr_eq(&way.timer, &self.timer));
-        for members in ways.groups.values_mut() {
+        let mut links = self.hub.links();
+        links.to.retain(|_, link| !Arc::ptr_eq(&link.timer, &self.timer));
+        for members in links.groups.values_mut() {
             members.retain(|member| !self.addresses.contains(member));
         }
     }

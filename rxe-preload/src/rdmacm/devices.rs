@@ -66,12 +66,12 @@ fn name(device: *mut ibv_device) -> String {
 
 /// Sends the last messages to the peers of all devices, also for identifiers that were destroyed. It is
 /// called at exit, and waits for each lock at most `timeout`.
-pub(super) fn hang_up_devices(timeout: Duration) {
+pub(super) fn disconnect_devices(timeout: Duration) {
     let Some(all) = OPENED.get().try_lock_for(timeout) else { return };
     for (_, opened) in all.iter() {
         // SAFETY: never closed.
         let device = unsafe { Context::of(opened.context) }.opened();
-        if device.is_some_and(|device| !device.hang_up(timeout)) {
+        if device.is_some_and(|device| !device.disconnect_all(timeout)) {
             return;
         }
     }

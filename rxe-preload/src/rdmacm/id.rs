@@ -15,7 +15,7 @@ use super::abi::{
     ibv_sa_path_rec, rdma_cm_event, rdma_cm_id, rdma_event_channel, read_address, write_address,
 };
 use super::channel::Channel;
-use super::devices::{context_of, default_pd, hang_up_devices, source};
+use super::devices::{context_of, default_pd, disconnect_devices, source};
 use super::event::Event;
 use super::getaddrinfo::Resolving;
 use crate::explain;
@@ -155,7 +155,7 @@ impl Id {
         if let Some(service) = SERVICES.into_iter().find(|&service| service as c_uint == qp_type) {
             cm.set_service(service);
         }
-        hang_up_at_exit();
+        disconnect_at_exit();
         let key = cm.key();
         let id: *mut rdma_cm_id = Box::into_raw(Box::new(Self {
             verbs: UnsafeCell::new(verbs),
@@ -295,24 +295,24 @@ impl Id {
 const SERVICES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcRecv];
 
 /// If a program ends without destroying its identifiers, tells their peers, as a kernel would.
-fn hang_up_at_exit() {
+fn disconnect_at_exit() {
     static ONCE: Once = Once::new();
-    extern "C" fn hang_up() {
+    extern "C" fn at_exit() {
         // The program may end in a signal handler that interrupts a holder of a lock.
         let Some(ids) = IDS.get().try_lock_for(AT_EXIT) else { return };
         for &id in ids.of_keys.values() {
             // SAFETY: identifiers exist as long as they are in the list, which is locked.
             let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
-            if !this.cm.hang_up(AT_EXIT) {
+            if !this.cm.disconnect_at_exit(AT_EXIT) {
                 // The other identifiers would wait for the same lock.
                 return;
             }
         }
-        hang_up_devices(AT_EXIT);
+        disconnect_devices(AT_EXIT);
     }
     ONCE.call_once(|| {
         // SAFETY: registers a function that may be called at any exit.
-        unsafe { libc::atexit(hang_up) };
+        unsafe { libc::atexit(at_exit) };
     });
 }
 

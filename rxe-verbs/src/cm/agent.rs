@@ -1,4 +1,5 @@
-//! The connection manager of a device, turned with its engine under the shard's lock.
+//! The connection manager of a device. It makes progress with the device's engine, under the shard's
+//! lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -27,12 +28,12 @@ pub(crate) struct Agent {
     ids: HashMap<ConnId, Arc<Mailbox>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
-    /// Listeners that have ended, the oldest first: requests to other processes on the address still
-    /// come here until that time, if nobody else listens.
+    /// The services of listeners that have ended, the oldest first. Until that time, requests for them
+    /// still come here if no other process listens.
     closed: VecDeque<(Time, u64, Option<IpAddr>)>,
 }
 
-/// What an identifier wants to listen to.
+/// The service and address to listen on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listen {
     pub(super) service_id: u64,
@@ -44,7 +45,7 @@ pub(super) struct Listen {
     pub(super) backlog: usize,
 }
 
-/// One identifier that listens on a service; several may, on different addresses.
+/// An identifier that listens on a service. Several identifiers may, on different addresses.
 struct Entry {
     mailbox: Arc<Mailbox>,
     service_id: u64,
@@ -52,34 +53,33 @@ struct Entry {
     afonly: bool,
 }
 
-/// How many requests may wait for the programs, on a service. As kernels have it.
+/// The most requests to one service that may wait for the programs, as in the kernel.
 const MAX_BACKLOG: usize = 1024;
 
-/// Ended listeners whose requests still come.
+/// The most ended listeners whose requests still come here.
 const MAX_CLOSED: usize = 8;
 
 impl Device {
-    /// Tells the peers of all connections made by address that it is over, and answers once more those
-    /// that have ended theirs: for programs that end without dropping what they have. No events follow.
-    /// `false` if the device was busy for longer than `timeout`: a program may end in the middle of a
-    /// call.
-    pub fn hang_up(&self, timeout: Duration) -> bool {
+    /// Disconnects all connections made by address, and answers peers that have disconnected once more.
+    /// For programs that end without dropping their objects. No events follow. Returns `false` if the
+    /// device was busy for longer than `timeout`: a program may end in the middle of a call.
+    pub fn disconnect_all(&self, timeout: Duration) -> bool {
         if !self.shard().is_free_within(timeout) {
             return false;
         }
         if self.shard().with(|core| core.has_cm()).unwrap_or(false) {
             // If the device has failed, nobody can be told.
-            let _ = self.with_cm(|agent, now| agent.farewell(now));
+            let _ = self.with_cm(|agent, now| agent.disconnect_all(now));
         }
         true
     }
 
-    /// Does something with its connection manager, which begins with this if there was none.
+    /// Calls `f` with the device's connection manager. The first call makes it.
     pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
         self.with_cm_and_sharing(|agent, _, now| f(agent, now))
     }
 
-    /// The same, and with the control path of a backend that shares its addresses.
+    /// As [`Device::with_cm`], with the control path of the backend too, if it shares its addresses.
     pub(crate) fn with_cm_and_sharing<R>(
         &self,
         f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
@@ -137,7 +137,7 @@ impl Agent {
         }
     }
 
-    /// Tells programs what happened, and gives the engine what is to be sent.
+    /// Passes events to the programs and messages to the engine.
     pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) {
         let mut ended = Vec::new();
         while let Some(event) = self.manager.poll_event() {
@@ -147,7 +147,7 @@ impl Agent {
                 ended.push(id);
             }
         }
-        // Only now: one may have had several events left.
+        // After all events: a connection may have had several left.
         for id in ended {
             self.ids.remove(&id);
         }
@@ -185,7 +185,7 @@ impl Agent {
         if taken.is_some_and(|entries| entries.iter().any(|e| e.address == address)) {
             return Err(Error::ListenedTo { asked: SocketAddr::new(address, port), taken: None });
         }
-        // Requests to other processes on this address go elsewhere.
+        // Without this, requests on this address go to other processes.
         if let Some(sharing) = &mut sharing {
             sharing.listen(service_id, at(address, afonly)).map_err(|e| match e {
                 NetError::ServiceTaken { address: taken, .. } => {
@@ -229,8 +229,8 @@ impl Agent {
                 let before = self.closed.len();
                 self.closed.retain(|&(_, other, other_at)| (other, other_at) != (closed, at));
                 let has_it = self.closed.len() < before;
-                // Each costs a descriptor an address. Another process may do the same; then requests
-                // go there.
+                // Each ended listener costs one descriptor for each address. If another process has the
+                // service already, requests go there.
                 if has_it || before < MAX_CLOSED && sharing.listen(closed, at).is_ok() {
                     self.closed.push_back((now + CLOSED_FOR, closed, at));
                 }
@@ -246,7 +246,7 @@ impl Agent {
         }
     }
 
-    /// No longer takes requests for services whose listeners have ended.
+    /// No longer takes requests for the ended listeners for which `goes` is true.
     fn forget_closed(
         &mut self,
         mut sharing: Option<&mut dyn Sharing>,
@@ -265,21 +265,21 @@ impl Agent {
         self.ids.insert(id, Arc::clone(mailbox));
     }
 
-    /// The program has no more use for it.
+    /// Destroys a connection, which the program does not need any more.
     pub(super) fn destroy(&mut self, now: Time, id: ConnId) {
         self.ids.remove(&id);
         self.manager.destroy(now, id);
     }
 
-    /// Says the last word to all peers.
-    pub(crate) fn farewell(&mut self, now: Time) {
+    /// Disconnects all connections, for [`Device::disconnect_all`].
+    pub(crate) fn disconnect_all(&mut self, now: Time) {
         self.ids.clear();
-        self.manager.farewell(now);
+        self.manager.close_at_exit(now);
     }
 
-    /// Refuses a request or an answer that the program hears no more of.
+    /// Refuses a request or an answer without telling the program.
     pub(super) fn refuse(&mut self, id: ConnId, reason: RejReason) {
-        // If it is over already, there is nobody to tell.
+        // If the connection has ended already, the peer needs no refusal.
         let _ = self.manager.reject(id, reason, &[], &[]);
         self.ids.remove(&id);
     }
@@ -303,7 +303,7 @@ impl Agent {
                 mailbox
             }
             (None, None) => {
-                // Nobody listens on that address, or the program is gone.
+                // No identifier listens on that address, or it is gone.
                 let reason = RejReason::INVALID_SERVICE_ID;
                 if self.manager.reject(id, reason, &[], &[]).is_err() {
                     self.manager.destroy(now, id);
@@ -317,7 +317,7 @@ impl Agent {
         }
     }
 
-    /// Who listens on the address that a request is for.
+    /// The identifier that listens on the address that a request is for.
     fn entry(&self, listener: ListenerId, header: Option<&[u8; 36]>) -> Option<Arc<Mailbox>> {
         let asked = IpCmHeader::parse(header?)?.dst;
         let entries = self.listeners.get(&listener)?;
@@ -332,7 +332,7 @@ impl Agent {
     }
 }
 
-/// As backends are told of an address to listen on.
+/// The address to listen on, as backends take it; `None` is all addresses.
 fn at(address: IpAddr, afonly: bool) -> Option<IpAddr> {
     let all = address.is_unspecified() && address.is_ipv6() && !afonly;
     (!all).then_some(address)

@@ -309,7 +309,7 @@ impl CmId {
     /// Tells the peer that it is over, whatever state it is in: for programs that end without dropping
     /// what they have. No events follow. `false` if a lock that this needs was not free within
     /// `timeout`: a program may end in the middle of a call.
-    pub fn hang_up(&self, timeout: Duration) -> bool {
+    pub fn disconnect_at_exit(&self, timeout: Duration) -> bool {
         let Some(mut state) = self.inner.state.try_lock_for(timeout) else { return false };
         if let (Some(device), Some(id)) = (state.device.clone(), state.conn) {
             if !device.shard().is_free_within(timeout) {

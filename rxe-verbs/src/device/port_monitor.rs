@@ -70,7 +70,7 @@ pub(super) struct PortMonitor {
     stale: bool,
     /// What comes when its addresses have been entered.
     pending: Option<State>,
-    entered: Arc<Entered>,
+    signals: Arc<AddressSignals>,
     /// Why not all addresses can be used.
     failure: Option<String>,
     /// How long to wait before they are tried again.
@@ -85,19 +85,20 @@ pub(super) struct PortMonitor {
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(64);
 
-/// Whether new addresses have been entered.
+/// The state of a thread that enters new addresses, for the driver.
 #[derive(Debug)]
-struct Entered {
-    flag: AtomicBool,
+struct AddressSignals {
+    /// New addresses have been entered.
+    entered: AtomicBool,
     /// It is time to try those again that could not be.
     retry: AtomicBool,
     /// Wakes the driver, which looks at the two.
     wake: Arc<Alarm>,
 }
 
-impl Entered {
+impl AddressSignals {
     fn notify(&self) {
-        self.flag.store(true, Ordering::Release);
+        self.entered.store(true, Ordering::Release);
         self.wake.ring();
     }
 
@@ -107,19 +108,19 @@ impl Entered {
         const STEP: Duration = Duration::from_millis(500);
         loop {
             let left = at.saturating_duration_since(Instant::now());
-            let Some(entered) = this.upgrade() else { return };
+            let Some(signals) = this.upgrade() else { return };
             if left.is_zero() {
-                entered.retry.store(true, Ordering::Release);
-                return entered.wake.ring();
+                signals.retry.store(true, Ordering::Release);
+                return signals.wake.ring();
             }
-            drop(entered);
+            drop(signals);
             thread::sleep(left.min(STEP));
         }
     }
 
     /// Whether it was told since this was last asked.
     fn take(&self) -> bool {
-        self.flag.swap(false, Ordering::Acquire)
+        self.entered.swap(false, Ordering::Acquire)
     }
 }
 
@@ -131,8 +132,11 @@ impl PortMonitor {
         asyncs: Arc<AsyncEvents>,
         wake: Arc<Alarm>,
     ) -> Self {
-        let entered =
-            Arc::new(Entered { flag: AtomicBool::new(false), retry: AtomicBool::new(false), wake });
+        let signals = Arc::new(AddressSignals {
+            entered: AtomicBool::new(false),
+            retry: AtomicBool::new(false),
+            wake,
+        });
         Self {
             monitor,
             groups,
@@ -140,7 +144,7 @@ impl PortMonitor {
             asyncs,
             stale: false,
             pending: None,
-            entered,
+            signals,
             failure: None,
             backoff: MIN_BACKOFF,
             retry_set: false,
@@ -196,12 +200,12 @@ impl PortMonitor {
         if !groups.lacks_any(&addresses) {
             return false;
         }
-        let entered = Arc::clone(&self.entered);
+        let signals = Arc::clone(&self.signals);
         let enter = {
             let (groups, addresses) = (Arc::clone(&groups), addresses.clone());
             move || {
                 groups.enter(&addresses);
-                entered.notify();
+                signals.notify();
             }
         };
         if rxe_net::spawn_thread("rxe-enter", enter).is_ok() {
@@ -245,9 +249,9 @@ impl PortMonitor {
         if self.retry_set {
             return;
         }
-        let (at, entered) = (Instant::now() + self.backoff, Arc::downgrade(&self.entered));
+        let (at, signals) = (Instant::now() + self.backoff, Arc::downgrade(&self.signals));
         self.backoff = MAX_BACKOFF.min(2 * self.backoff);
-        let run = move || Entered::retry_at(&entered, at);
+        let run = move || AddressSignals::retry_at(&signals, at);
         // Without a thread it is tried when something else changes.
         self.retry_set = rxe_net::spawn_thread("rxe-retry", run).is_ok();
     }
@@ -265,8 +269,8 @@ impl Monitor for PortMonitor {
             self.stale = true;
             self.backoff = MIN_BACKOFF;
         }
-        let entered = self.entered.take();
-        if self.entered.retry.swap(false, Ordering::Acquire) {
+        let entered = self.signals.take();
+        if self.signals.retry.swap(false, Ordering::Acquire) {
             self.retry = true;
             self.retry_set = false;
         }

@@ -50,9 +50,9 @@ const GRH: u64 = 40;
 /// Where the receive of a datagram begins.
 const AT: u64 = REMOTE - GRH;
 
-/// Two queue pairs for datagrams, and the way from the first to the second.
+/// Two queue pairs for datagrams, and the path from the first to the second.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Path {
     req: Qp,
     resp: Qp,
     ah: u64,
@@ -71,31 +71,36 @@ pub(super) fn cell(
     n: u64,
 ) -> Result<()> {
     let mut pair = world.pair(setting)?;
-    let way = Way::make(&mut pair)?;
-    way.exchange(&mut pair, op, size, n)?;
-    way.close(&mut pair)
+    let path = Path::make(&mut pair)?;
+    path.exchange(&mut pair, op, size, n)?;
+    path.close(&mut pair)
 }
 
 fn ipv6(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(Setting { v6: true, ..setting })?;
-    let way = Way::make(&mut pair)?;
+    let path = Path::make(&mut pair)?;
     for (n, size) in (1..).step_by(8).zip([0, 1, 1024, 4096]) {
-        way.exchange(&mut pair, Op::Send, size, n)?;
-        way.exchange(&mut pair, Op::SendImm, size, n + 4)?;
+        path.exchange(&mut pair, Op::Send, size, n)?;
+        path.exchange(&mut pair, Op::SendImm, size, n + 4)?;
     }
-    way.close(&mut pair)
+    path.close(&mut pair)
 }
 
 fn answer(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
-    let way = Way::make(&mut pair)?;
-    way.exchange(&mut pair, Op::Send, 100, 1)?;
+    let path = Path::make(&mut pair)?;
+    path.exchange(&mut pair, Op::Send, 100, 1)?;
     // The receive of `exchange` lies where it was.
     let resp = &mut pair.resp;
     let from = json!({"pd": resp.pd, "cq": resp.recv_cq, "mr": resp.mr.mr, "offset": AT});
     let ah = number(&resp.call("ah_from_recv", from)?["ah"]);
-    let back =
-        Way { req: way.resp, resp: way.req, ah, qpn: way.req.qpn, ips: [way.ips[1], way.ips[0]] };
+    let back = Path {
+        req: path.resp,
+        resp: path.req,
+        ah,
+        qpn: path.req.qpn,
+        ips: [path.ips[1], path.ips[0]],
+    };
     let mut turned = Pair {
         req: &mut *pair.resp,
         resp: &mut *pair.req,
@@ -105,36 +110,36 @@ fn answer(world: &mut World<'_>, setting: Setting) -> Result<()> {
     };
     back.exchange(&mut turned, Op::SendImm, 200, 9)?;
     pair.resp.close("ah", ah)?;
-    way.close(&mut pair)
+    path.close(&mut pair)
 }
 
 fn qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
-    let way = Way::make(&mut pair)?;
+    let path = Path::make(&mut pair)?;
     for n in [1, 2] {
-        way.send(&mut pair, n, QKEY ^ n)?;
+        path.send(&mut pair, n, QKEY ^ n)?;
     }
-    way.exchange(&mut pair, Op::Send, 100, 3)?;
-    way.close(&mut pair)
+    path.exchange(&mut pair, Op::Send, 100, 3)?;
+    path.close(&mut pair)
 }
 
 fn own_qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let kernel_asks = setting.asks == Asks::Kernel;
     let mut pair = world.pair(setting)?;
-    let way = Way::make(&mut pair)?;
+    let path = Path::make(&mut pair)?;
     // The receive of the next datagram; the number shows which receive took the first.
     let sge = json!([pair.resp.mr.sge(AT, GRH + 8)]);
-    pair.resp.post_recv(way.resp, 70, sge)?;
-    way.send(&mut pair, 1, 0x8000_0000)?;
-    way.send(&mut pair, 2, QKEY)?;
+    pair.resp.post_recv(path.resp, 70, sge)?;
+    path.send(&mut pair, 1, 0x8000_0000)?;
+    path.send(&mut pair, 2, QKEY)?;
     let wc = pair.resp.wait(pair.resp.recv_cq, 1)?.remove(0);
-    wc.expect(pair.resp.who, way.resp, 70, "RECV", Some(GRH + 8), wc.imm)?;
+    wc.expect(pair.resp.who, path.resp, 70, "RECV", Some(GRH + 8), wc.imm)?;
     let first = match wc.imm {
         Some(1) => true,
         Some(2) => false,
         other => return Err(failed(format!("a datagram with immediate data {other:?}"))),
     };
-    way.close(&mut pair)?;
+    path.close(&mut pair)?;
     match (first, kernel_asks) {
         (true, _) => Ok(()),
         (false, true) => {
@@ -151,46 +156,46 @@ fn own_qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
 
 fn no_receive(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
-    let way = Way::make(&mut pair)?;
-    way.send(&mut pair, 1, QKEY)?;
+    let path = Path::make(&mut pair)?;
+    path.send(&mut pair, 1, QKEY)?;
     // Datagrams are not reordered, so it cannot be overtaken by those to another queue pair.
-    let other = Way::make(&mut pair)?;
+    let other = Path::make(&mut pair)?;
     other.exchange(&mut pair, Op::Send, 10, 2)?;
-    way.exchange(&mut pair, Op::Send, 100, 3)?;
+    path.exchange(&mut pair, Op::Send, 100, 3)?;
     other.close(&mut pair)?;
-    way.close(&mut pair)
+    path.close(&mut pair)
 }
 
 fn srq(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
     let fields = json!({"pd": pair.resp.pd, "max_wr": 16, "max_sge": 1});
     let srq = number(&pair.resp.call("srq", fields)?["srq"]);
-    let ways = [Way::with(&mut pair, Some(srq))?, Way::with(&mut pair, Some(srq))?];
+    let paths = [Path::with(&mut pair, Some(srq))?, Path::with(&mut pair, Some(srq))?];
     for n in 0..6 {
         let sge = json!([pair.resp.mr.sge(n * 0x100, GRH + 8)]);
         pair.resp.call("post_recv", json!({"srq": srq, "wr_id": n, "sge": sge}))?;
     }
-    for (n, way) in (0..6).zip(ways.iter().cycle()) {
-        way.send(&mut pair, n, QKEY)?;
+    for (n, path) in (0..6).zip(paths.iter().cycle()) {
+        path.send(&mut pair, n, QKEY)?;
         let wc = pair.resp.wait(pair.resp.recv_cq, 1)?.remove(0);
-        wc.expect(pair.resp.who, way.resp, n, "RECV", Some(GRH + 8), Some(n))?;
+        wc.expect(pair.resp.who, path.resp, n, "RECV", Some(GRH + 8), Some(n))?;
     }
-    for way in ways {
-        way.close(&mut pair)?;
+    for path in paths {
+        path.close(&mut pair)?;
     }
     pair.resp.close("srq", srq)
 }
 
 fn group(world: &mut World<'_>, setting: Setting, group: IpAddr) -> Result<()> {
     let mut pair = world.pair(setting)?;
-    let way = Way::make(&mut pair)?;
-    let second = Way::make(&mut pair)?;
+    let path = Path::make(&mut pair)?;
+    let second = Path::make(&mut pair)?;
     let gid = gid(group);
-    for qp in [way.resp, second.resp] {
+    for qp in [path.resp, second.resp] {
         pair.resp.call("attach", json!({"qp": qp.qp, "gid": gid}))?;
     }
     let ah = handle(pair.req, pair.ips[0], group)?;
-    let to_group = Way { ah, qpn: 0xff_ffff, ips: [way.ips[0], group], ..way };
+    let to_group = Path { ah, qpn: 0xff_ffff, ips: [path.ips[0], group], ..path };
     for (n, op, size) in [(1, Op::Send, 10), (9, Op::SendImm, 1024), (17, Op::Send, 4096)] {
         // The copy of the other member.
         let sge = json!([pair.resp.mr.sge(0x8000, GRH + size)]);
@@ -199,24 +204,24 @@ fn group(world: &mut World<'_>, setting: Setting, group: IpAddr) -> Result<()> {
         let mut wcs = pair.resp.wait(pair.resp.recv_cq, 2)?;
         wcs.sort_by_key(|wc| wc.wr_id);
         let imm = op.has_imm().then_some(n);
-        wcs[0].expect(pair.resp.who, way.resp, n + 1, "RECV", Some(GRH + size), imm)?;
+        wcs[0].expect(pair.resp.who, path.resp, n + 1, "RECV", Some(GRH + size), imm)?;
         wcs[1].expect(pair.resp.who, second.resp, 90 + n, "RECV", Some(GRH + size), imm)?;
         to_group.compare(&mut pair, size, n)?;
         let copy = pair.resp.mr.check(2 * n + 1, 0x8000 + GRH, size, 0);
         all_equal(pair.resp.who, "the other member's copy", &pair.resp.batch(vec![copy])?)?;
     }
-    for qp in [way.resp, second.resp] {
+    for qp in [path.resp, second.resp] {
         pair.resp.call("detach", json!({"qp": qp.qp, "gid": gid}))?;
     }
     // Nobody receives this one, so the next completion belongs to what follows it.
     to_group.send(&mut pair, 30, QKEY)?;
-    way.exchange(&mut pair, Op::Send, 100, 33)?;
+    path.exchange(&mut pair, Op::Send, 100, 33)?;
     pair.req.close("ah", ah)?;
     second.close(&mut pair)?;
-    way.close(&mut pair)
+    path.close(&mut pair)
 }
 
-impl Way {
+impl Path {
     /// Makes two queue pairs, ready to talk.
     fn make(pair: &mut Pair<'_>) -> Result<Self> {
         Self::with(pair, None)
@@ -283,8 +288,8 @@ impl Way {
 
     /// Checks the GRH in front of a datagram of `size` bytes; returns what is wrong with it.
     fn grh(&self, grh: &[u8], size: u64) -> std::result::Result<(), &'static str> {
-        // UDP, BTH and DETH; at the end padding and ICRC. Whether there is immediate data the
-        // caller need not say: it is 4 bytes more.
+        // UDP, BTH and DETH; at the end padding and ICRC. Immediate data adds 4 bytes, which are allowed
+        // in any case.
         let least = 8 + 12 + 8 + size.next_multiple_of(4) + 4;
         let length = |bytes: &[u8], head: u64| {
             let said = u64::from(u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -310,7 +315,7 @@ impl Way {
         }
     }
 
-    /// Sends 8 bytes with `n` as immediate data, whoever gets them.
+    /// Sends 8 bytes with `n` as immediate data. They may arrive anywhere.
     fn send(&self, pair: &mut Pair<'_>, n: u64, qkey: u64) -> Result<()> {
         let wr = json!({
             "qp": self.req.qp, "op": "send_imm", "wr_id": n, "imm": n, "ah": self.ah,
@@ -345,7 +350,7 @@ fn ready(end: &mut End, srq: Option<u64>, psn: u64) -> Result<Qp> {
     Ok(qp)
 }
 
-/// Makes the way from an end's address to another.
+/// Makes an address handle for packets from one of this end's addresses to another.
 fn handle(end: &mut End, from: IpAddr, to: IpAddr) -> Result<u64> {
     let (index, _) = end.gid(from)?;
     let fields = json!({"pd": end.pd, "gid_index": index, "dgid": gid(to)});

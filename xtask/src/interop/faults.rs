@@ -14,12 +14,12 @@ pub(super) struct Fault {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     op: Op,
-    lie: Lie,
+    cause: Cause,
 }
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+enum Cause {
     Rkey,
     Bounds,
     Region,
@@ -34,98 +34,103 @@ enum Lie {
     Killed,
 }
 
-const fn fault(name: &'static str, what: &'static str, op: Op, lie: Lie) -> Fault {
-    Fault { name, what, op, lie }
+const fn fault(name: &'static str, what: &'static str, op: Op, cause: Cause) -> Fault {
+    Fault { name, what, op, cause }
 }
 
 pub(super) const ALL: &[Fault] = &[
-    fault("wrong-rkey/WRITE", "WRITE, wrong rkey", Op::Write, Lie::Rkey),
-    fault("wrong-rkey/WRITE_IMM", "WRITE_IMM, wrong rkey", Op::WriteImm, Lie::Rkey),
-    fault("wrong-rkey/READ", "READ, wrong rkey", Op::Read, Lie::Rkey),
-    fault("wrong-rkey/CAS", "CAS, wrong rkey", Op::Cas, Lie::Rkey),
-    fault("wrong-rkey/FETCH_ADD", "FETCH_ADD, wrong rkey", Op::FetchAdd, Lie::Rkey),
-    fault("bounds/WRITE", "WRITE that ends a byte after the region", Op::Write, Lie::Bounds),
+    fault("wrong-rkey/WRITE", "WRITE, wrong rkey", Op::Write, Cause::Rkey),
+    fault("wrong-rkey/WRITE_IMM", "WRITE_IMM, wrong rkey", Op::WriteImm, Cause::Rkey),
+    fault("wrong-rkey/READ", "READ, wrong rkey", Op::Read, Cause::Rkey),
+    fault("wrong-rkey/CAS", "CAS, wrong rkey", Op::Cas, Cause::Rkey),
+    fault("wrong-rkey/FETCH_ADD", "FETCH_ADD, wrong rkey", Op::FetchAdd, Cause::Rkey),
+    fault("bounds/WRITE", "WRITE that ends a byte after the region", Op::Write, Cause::Bounds),
     fault(
         "bounds/WRITE_IMM",
         "WRITE_IMM that ends a byte after the region",
         Op::WriteImm,
-        Lie::Bounds,
+        Cause::Bounds,
     ),
-    fault("bounds/READ", "READ that ends a byte after the region", Op::Read, Lie::Bounds),
-    fault("bounds/CAS", "CAS on a word after the region", Op::Cas, Lie::Bounds),
-    fault("bounds/FETCH_ADD", "FETCH_ADD on a word after the region", Op::FetchAdd, Lie::Bounds),
-    fault("region/WRITE", "WRITE to a region without remote write", Op::Write, Lie::Region),
-    fault("region/READ", "READ from a region without remote read", Op::Read, Lie::Region),
-    fault("region/CAS", "CAS in a region without remote atomics", Op::Cas, Lie::Region),
+    fault("bounds/READ", "READ that ends a byte after the region", Op::Read, Cause::Bounds),
+    fault("bounds/CAS", "CAS on a word after the region", Op::Cas, Cause::Bounds),
+    fault("bounds/FETCH_ADD", "FETCH_ADD on a word after the region", Op::FetchAdd, Cause::Bounds),
+    fault("region/WRITE", "WRITE to a region without remote write", Op::Write, Cause::Region),
+    fault("region/READ", "READ from a region without remote read", Op::Read, Cause::Region),
+    fault("region/CAS", "CAS in a region without remote atomics", Op::Cas, Cause::Region),
     fault(
         "region/FETCH_ADD",
         "FETCH_ADD in a region without remote atomics",
         Op::FetchAdd,
-        Lie::Region,
+        Cause::Region,
     ),
-    fault("qp/WRITE", "WRITE through a QP without remote write", Op::Write, Lie::QpAccess),
-    fault("qp/READ", "READ through a QP without remote read", Op::Read, Lie::QpAccess),
-    fault("qp/CAS", "CAS through a QP without remote atomics", Op::Cas, Lie::QpAccess),
+    fault("qp/WRITE", "WRITE through a QP without remote write", Op::Write, Cause::QpAccess),
+    fault("qp/READ", "READ through a QP without remote read", Op::Read, Cause::QpAccess),
+    fault("qp/CAS", "CAS through a QP without remote atomics", Op::Cas, Cause::QpAccess),
     fault(
         "qp/FETCH_ADD",
         "FETCH_ADD through a QP without remote atomics",
         Op::FetchAdd,
-        Lie::QpAccess,
+        Cause::QpAccess,
     ),
-    fault("wrong-rkey/ATOMIC_WRITE", "ATOMIC_WRITE, wrong rkey", Op::AtomicWrite, Lie::Rkey),
+    fault("wrong-rkey/ATOMIC_WRITE", "ATOMIC_WRITE, wrong rkey", Op::AtomicWrite, Cause::Rkey),
     fault(
         "bounds/ATOMIC_WRITE",
         "ATOMIC_WRITE of a word after the region",
         Op::AtomicWrite,
-        Lie::Bounds,
+        Cause::Bounds,
     ),
     fault(
         "region/ATOMIC_WRITE",
         "ATOMIC_WRITE to a region without remote write",
         Op::AtomicWrite,
-        Lie::Region,
+        Cause::Region,
     ),
     fault(
         "qp/ATOMIC_WRITE",
         "ATOMIC_WRITE through a QP without remote write",
         Op::AtomicWrite,
-        Lie::QpAccess,
+        Cause::QpAccess,
     ),
     fault(
         "unaligned/ATOMIC_WRITE",
         "ATOMIC_WRITE to an address that is no multiple of 8",
         Op::AtomicWrite,
-        Lie::Unaligned,
+        Cause::Unaligned,
     ),
-    fault("wrong-rkey/FLUSH", "FLUSH, wrong rkey", Op::Flush, Lie::Rkey),
-    fault("bounds/FLUSH", "FLUSH that ends a byte after the region", Op::Flush, Lie::Bounds),
-    fault("region/FLUSH", "FLUSH of a region without flush to global", Op::Flush, Lie::Region),
-    fault("qp/FLUSH", "FLUSH through a QP without flush to global", Op::Flush, Lie::QpAccess),
+    fault("wrong-rkey/FLUSH", "FLUSH, wrong rkey", Op::Flush, Cause::Rkey),
+    fault("bounds/FLUSH", "FLUSH that ends a byte after the region", Op::Flush, Cause::Bounds),
+    fault("region/FLUSH", "FLUSH of a region without flush to global", Op::Flush, Cause::Region),
+    fault("qp/FLUSH", "FLUSH through a QP without flush to global", Op::Flush, Cause::QpAccess),
     fault(
         "invalidate/SEND",
         "SEND with invalidate of a key that no window has",
         Op::Send,
-        Lie::Invalidate,
+        Cause::Invalidate,
     ),
-    fault("long/SEND", "SEND of 3000 bytes into a receive of 100", Op::Send, Lie::LongMessage),
-    fault("recv-lkey/SEND", "SEND into a receive with a wrong lkey", Op::Send, Lie::RecvLkey),
-    fault("lkey/SEND", "SEND of bytes with a wrong lkey", Op::Send, Lie::SendLkey),
-    fault("rnr/SEND", "SEND, never a receive, rnr_retry 2", Op::Send, Lie::NoReceive),
-    fault("rnr/WRITE_IMM", "WRITE_IMM, never a receive, rnr_retry 2", Op::WriteImm, Lie::NoReceive),
+    fault("long/SEND", "SEND of 3000 bytes into a receive of 100", Op::Send, Cause::LongMessage),
+    fault("recv-lkey/SEND", "SEND into a receive with a wrong lkey", Op::Send, Cause::RecvLkey),
+    fault("lkey/SEND", "SEND of bytes with a wrong lkey", Op::Send, Cause::SendLkey),
+    fault("rnr/SEND", "SEND, never a receive, rnr_retry 2", Op::Send, Cause::NoReceive),
+    fault(
+        "rnr/WRITE_IMM",
+        "WRITE_IMM, never a receive, rnr_retry 2",
+        Op::WriteImm,
+        Cause::NoReceive,
+    ),
     fault(
         "destroyed/WRITE",
         "WRITE to a QP that has been destroyed, retry_cnt 3",
         Op::Write,
-        Lie::Destroyed,
+        Cause::Destroyed,
     ),
-    fault("destroyed/SEND", "SEND, likewise", Op::Send, Lie::Destroyed),
-    fault("destroyed/READ", "READ, likewise", Op::Read, Lie::Destroyed),
-    fault("destroyed/FETCH_ADD", "FETCH_ADD, likewise", Op::FetchAdd, Lie::Destroyed),
+    fault("destroyed/SEND", "SEND, likewise", Op::Send, Cause::Destroyed),
+    fault("destroyed/READ", "READ, likewise", Op::Read, Cause::Destroyed),
+    fault("destroyed/FETCH_ADD", "FETCH_ADD, likewise", Op::FetchAdd, Cause::Destroyed),
     fault(
         "vanished/WRITE",
         "WRITE to a process that has been killed, retry_cnt 3",
         Op::Write,
-        Lie::Killed,
+        Cause::Killed,
     ),
 ];
 
@@ -160,7 +165,7 @@ impl Fault {
         let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
         let mute =
             setting.asks == Asks::Ours && world.quirks.mute_faults && self.is_mute(setting.asks);
-        if mute || matches!(self.lie, Lie::Destroyed | Lie::Killed) {
+        if mute || matches!(self.cause, Cause::Destroyed | Cause::Killed) {
             // 17 ms.
             (link.timeout, link.retry_cnt) = (12, 3);
         }
@@ -168,7 +173,7 @@ impl Fault {
         if self.op == Op::Flush {
             link.access.push(self.op.right());
         }
-        if self.lie == Lie::QpAccess {
+        if self.cause == Cause::QpAccess {
             link.access.retain(|a| *a != self.op.right());
         }
         let mut pair = world.pair(setting)?;
@@ -177,7 +182,7 @@ impl Fault {
         let imm = self.op.has_imm().then_some(77);
         let mut wr = request(&pair, conn, self.op, size, 1, imm);
         let mut extra = None;
-        self.lie(&mut pair, &mut wr, size, &mut extra)?;
+        self.cause(&mut pair, &mut wr, size, &mut extra)?;
         let (local, remote) = (pair.req.mr, pair.resp.mr);
         pair.req.batch(vec![local.fill(1, LOCAL, SIZE)])?;
         pair.resp.batch(vec![remote.fill(2, 0, 0x4000)])?;
@@ -185,12 +190,12 @@ impl Fault {
         self.receives(&mut pair, conn)?;
 
         // What is on its way when the peer ends must not be lost either.
-        match self.lie {
-            Lie::Destroyed => pair.resp.close("qp", conn.resp.qp)?,
-            Lie::Killed => world.crash_responder(setting),
+        match self.cause {
+            Cause::Destroyed => pair.resp.close("qp", conn.resp.qp)?,
+            Cause::Killed => world.crash_responder(setting),
             _ => {}
         }
-        let gone = matches!(self.lie, Lie::Destroyed | Lie::Killed);
+        let gone = matches!(self.cause, Cause::Destroyed | Cause::Killed);
         let req = world.requester(setting)?;
         let next = json!({"qp": conn.req.qp, "op": "send", "wr_id": 2, "sge": [local.sge(0, 8)]});
         req.batch(vec![("post_send", wr), ("post_send", next)])?;
@@ -208,7 +213,7 @@ impl Fault {
         let mut pair = world.pair(setting)?;
         at_resp.extend(named(&pair.resp.poll(pair.resp.recv_cq, 2, GRACE)?));
         states[1] = pair.resp.state(conn.resp)?;
-        let partly = matches!(self.lie, Lie::LongMessage | Lie::NoReceive);
+        let partly = matches!(self.cause, Cause::LongMessage | Cause::NoReceive);
         if !partly {
             let untouched = pair.resp.batch(vec![remote.check(2, 0, 0x4000, 0)])?;
             all_equal(pair.resp.who, "memory that must not change", &untouched)?;
@@ -223,14 +228,14 @@ impl Fault {
 
     /// Whether the requester can be made to do it: our end refuses an unaligned ATOMIC WRITE.
     pub(super) fn is_possible(&self, asks: Asks) -> bool {
-        self.lie != Lie::Unaligned || asks != Asks::Ours
+        self.cause != Cause::Unaligned || asks != Asks::Ours
     }
 
     /// A feature that it needs and not every kernel has.
     pub(super) fn needs(&self) -> Needs {
-        match (self.op, self.lie) {
+        match (self.op, self.cause) {
             (op, _) if op.is_placed() => Needs::Placed,
-            (_, Lie::Invalidate) => Needs::Windows,
+            (_, Cause::Invalidate) => Needs::Windows,
             _ => Needs::Nothing,
         }
     }
@@ -238,25 +243,25 @@ impl Fault {
     /// Whether two kernels with the quirk [`super::world::Quirks::mute_faults`] show nothing to
     /// compare with.
     pub(super) fn is_mute(&self, asks: Asks) -> bool {
-        match self.lie {
-            Lie::Rkey | Lie::Bounds | Lie::Region | Lie::QpAccess => true,
-            Lie::SendLkey => asks == Asks::Ours,
+        match self.cause {
+            Cause::Rkey | Cause::Bounds | Cause::Region | Cause::QpAccess => true,
+            Cause::SendLkey => asks == Asks::Ours,
             _ => false,
         }
     }
 
-    /// Compares what is seen beside such a kernel with what the specification says or, where the
-    /// kernel should have answered, with what follows from its silence. Returns a remark.
+    /// Compares the result with the specification, because such a kernel is no reference. If the kernel
+    /// should have answered, compares it with the effect of a missing answer. Returns a remark.
     pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {
         let list = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
-        let (status, remark) = match (asks, self.lie) {
-            (_, Lie::SendLkey) => ("#1 LOC_PROT_ERR", "this kernel's requester flushes nothing"),
+        let (status, remark) = match (asks, self.cause) {
+            (_, Cause::SendLkey) => ("#1 LOC_PROT_ERR", "this kernel's requester flushes nothing"),
             (Asks::Ours, _) => ("#1 RETRY_EXC_ERR", "this kernel sends no NAK, whoever asks"),
-            (_, Lie::QpAccess) => ("#1 REM_INV_REQ_ERR", "this kernel would send no NAK"),
+            (_, Cause::QpAccess) => ("#1 REM_INV_REQ_ERR", "this kernel would send no NAK"),
             _ => ("#1 REM_ACCESS_ERR", "this kernel would send no NAK"),
         };
-        let (resp, state) = match self.lie {
-            Lie::SendLkey => (list(&[]), "RTS"),
+        let (resp, state) = match self.cause {
+            Cause::SendLkey => (list(&[]), "RTS"),
             // It enters the error state as it should, although it sends nothing.
             _ => (list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]), "ERR"),
         };
@@ -269,7 +274,7 @@ impl Fault {
     }
 
     /// Makes the request wrong.
-    fn lie(
+    fn cause(
         &self,
         pair: &mut Pair<'_>,
         wr: &mut Value,
@@ -281,21 +286,21 @@ impl Fault {
         if self.op.is_remote() {
             wr["remote_addr"] = (remote.addr + word).into();
         }
-        if self.op == Op::Flush && self.lie != Lie::Region {
+        if self.op == Op::Flush && self.cause != Cause::Region {
             let rights: Vec<_> = ALL_ACCESS.into_iter().chain([self.op.right()]).collect();
             remote = pair.resp.register(remote.size, &rights)?;
             *extra = Some(remote.mr);
             wr["remote_addr"] = (remote.addr + word).into();
             wr["rkey"] = remote.rkey.into();
         }
-        match self.lie {
+        match self.cause {
             // The right region, the wrong key byte.
-            Lie::Rkey => wr["rkey"] = (remote.rkey ^ 0x55).into(),
-            Lie::Bounds => {
+            Cause::Rkey => wr["rkey"] = (remote.rkey ^ 0x55).into(),
+            Cause::Bounds => {
                 let over = if self.op.is_word() { 8 } else { 1 };
                 wr["remote_addr"] = (remote.addr + remote.size - size + over).into();
             }
-            Lie::Region => {
+            Cause::Region => {
                 let rights: Vec<_> =
                     ALL_ACCESS.into_iter().filter(|a| *a != self.op.right()).collect();
                 let mr = pair.resp.register(0x4000, &rights)?;
@@ -303,12 +308,12 @@ impl Fault {
                 wr["remote_addr"] = mr.addr.into();
                 wr["rkey"] = mr.rkey.into();
             }
-            Lie::Unaligned => wr["remote_addr"] = (remote.addr + word + 4).into(),
-            Lie::Invalidate => {
+            Cause::Unaligned => wr["remote_addr"] = (remote.addr + word + 4).into(),
+            Cause::Invalidate => {
                 wr["op"] = "send_inv".into();
                 wr["invalidate"] = 0x1234_5678.into();
             }
-            Lie::SendLkey => {
+            Cause::SendLkey => {
                 let local = pair.req.mr;
                 wr["sge"] = json!([
                     {"addr": local.addr + LOCAL, "len": size, "lkey": local.lkey ^ 0x55}
@@ -319,13 +324,13 @@ impl Fault {
         Ok(())
     }
 
-    /// Posts what receives the fault leaves the responder.
+    /// Posts the receives that the responder has in spite of the fault.
     fn receives(&self, pair: &mut Pair<'_>, conn: Conn) -> Result<()> {
         let remote = pair.resp.mr;
-        let sge = match self.lie {
-            Lie::NoReceive => return Ok(()),
-            Lie::LongMessage => remote.sge(0x4000, 100),
-            Lie::RecvLkey => {
+        let sge = match self.cause {
+            Cause::NoReceive => return Ok(()),
+            Cause::LongMessage => remote.sge(0x4000, 100),
+            Cause::RecvLkey => {
                 json!({"addr": remote.addr + 0x4000, "len": SIZE, "lkey": remote.lkey ^ 0x55})
             }
             _ => remote.sge(0x4000, SIZE),
@@ -350,7 +355,7 @@ fn named(wcs: &[Wc]) -> Vec<String> {
 /// A place where the kernel deviates from the specification and our engine does not.
 struct Deviation {
     fault: &'static str,
-    /// The requester's side in the conversation in which our end behaves differently.
+    /// The side of the requester in the runs in which our end behaves differently.
     asks: Asks,
     /// A status that the kernel gives, and the one that we give.
     instead: &'static [(&'static str, &'static str)],
@@ -416,7 +421,7 @@ pub(super) fn compare(
 }
 
 impl Seen {
-    /// The same but for what deviates.
+    /// The same, with this deviation.
     fn with(&self, deviation: &Deviation) -> Self {
         let swap = |list: &[String]| {
             let swap = |s: &String| {

@@ -186,14 +186,14 @@ pub const LAYERS: &[Layers] = &[
             &["lossy"],
             &["bw", "lat", "report"],
             &["side"],
-            &["progress", "talk"],
+            &["control", "progress"],
             &["plan", "stats"],
         ],
     },
     Layers {
         name: "rxe-cli",
         within: "commands::pingpong",
-        floors: &[&["run", "xrc"], &["exchange", "wait"], &["lifeline", "stamps", "transport"]],
+        floors: &[&["run", "xrc"], &["exchange", "wait"], &["peer", "stamps", "transport"]],
     },
     Layers {
         name: "tests",

@@ -12,7 +12,7 @@ use rxe_verbs::{
     CompletionQueue, ConnectOptions, Device, Endpoint, MemoryRegion, OpenOptions, QueuePair,
 };
 
-use super::Way;
+use super::PathOptions;
 use super::steps::{self, REGION};
 use crate::common::{Error, check_mtu};
 
@@ -33,7 +33,7 @@ impl End {
     pub(super) fn open(
         addresses: &[IpAddr],
         mtu: usize,
-        way: Way,
+        path: PathOptions,
         pcap: Option<&Path>,
     ) -> Result<Self, Error> {
         let lo = DeviceInfo::list()?.into_iter().find(|d| d.interface().loopback);
@@ -45,7 +45,7 @@ impl End {
         let mut last = None;
         for &ip in addresses {
             let mut options = OpenOptions::new(lo.name()).address(ip);
-            options = options.shared_memory(!way.no_shm).segmentation(!way.no_gso);
+            options = options.shared_memory(!path.no_shm).segmentation(!path.no_gso);
             if let Some(path) = pcap {
                 options = options.pcap(path);
             }

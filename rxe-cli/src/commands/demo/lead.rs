@@ -9,20 +9,20 @@ use rxe_core::queue::{CompletionOp, Remote, Sge, Status};
 use rxe_core::types::Key;
 use rxe_verbs::Endpoint;
 
-use super::Way;
+use super::PathOptions;
 use super::end::{End, TIMEOUT, addresses};
+use super::messages::{Answer, Ask, Peer, unexpected};
 use super::mistake;
 use super::report::{Done, Process, Shown};
 use super::steps::{Op, START, Step, background};
-use super::talk::{Answer, Ask, Peer, unexpected};
 use crate::common::Error;
 
 /// Runs the demo.
-pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Error> {
+pub(super) fn run(mtu: usize, path: PathOptions, pcap: Option<&Path>) -> Result<Shown, Error> {
     let start = Instant::now();
-    let end = End::open(&addresses(1), mtu, way, pcap)?;
+    let end = End::open(&addresses(1), mtu, path, pcap)?;
     let mut peer = Peer::start()?;
-    let opened = peer.ask(&Ask::Open { addresses: addresses(2), mtu, way })?;
+    let opened = peer.ask(&Ask::Open { addresses: addresses(2), mtu, path })?;
     let Answer::Opened { pid, endpoint, addr, rkey } = opened else {
         return Err(unexpected(&opened));
     };
@@ -48,7 +48,7 @@ pub(super) fn run(mtu: usize, way: Way, pcap: Option<&Path>) -> Result<Shown, Er
         this: Process::of(&ours, process::id()),
         peer: Process::of(&theirs, pid),
         backend: end.device.backend_name().into(),
-        shared_memory: !way.no_shm,
+        shared_memory: !path.no_shm,
         mtu: end.mtu().bytes(),
         operations: done,
         mistake: (here, there).into(),

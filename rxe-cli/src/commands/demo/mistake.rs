@@ -4,8 +4,8 @@
 use rxe_core::queue::{Completion, Remote, Status};
 
 use super::end::{End, TIMEOUT};
+use super::messages::Seen;
 use super::steps::{REGION, START, background};
-use super::talk::Seen;
 use crate::common::Error;
 
 /// Bytes of the WRITE, and how many of them lie outside the region.

@@ -1,15 +1,15 @@
 //! `rxe demo`: two processes on loopback exchange every RC operation, and every byte is checked.
 //!
 //! The process that the user starts leads. It starts a second process of the same program as the peer.
-//! Beside RDMA, the two talk over the peer's standard input and output ([`talk`]).
+//! Beside RDMA, the two talk over the peer's standard input and output ([`messages`]).
 
 mod end;
 mod lead;
+mod messages;
 mod mistake;
 mod peer;
 mod report;
 mod steps;
-mod talk;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "pcap")]
     no_pcap: bool,
     #[command(flatten)]
-    way: Way,
+    path: PathOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
 /// How packets travel between the processes.
 #[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
-struct Way {
+struct PathOptions {
     /// Go over the loopback interface, where captures of it see the packets, instead of through shared
     /// memory
     #[arg(long)]
@@ -64,7 +64,7 @@ impl Args {
             return peer::run();
         }
         let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
-        let shown = lead::run(self.mtu, self.way, pcap.as_ref().map(NewFile::path))?;
+        let shown = lead::run(self.mtu, self.path, pcap.as_ref().map(NewFile::path))?;
         let capture = match pcap {
             Some(file) => Some(file.finish().map_err(|e| cannot_write(&self.pcap, &e))?),
             None => None,

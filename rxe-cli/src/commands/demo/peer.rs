@@ -7,9 +7,9 @@ use rxe_core::queue::{CompletionOp, Immediate, Status};
 use rxe_verbs::Endpoint;
 
 use super::end::{End, TIMEOUT};
+use super::messages::{Answer, Ask, hear, say};
 use super::mistake;
 use super::steps::{Op, START, Step, background};
-use super::talk::{Answer, Ask, hear, say};
 use crate::common::Error;
 
 /// Answers until the input ends.
@@ -26,8 +26,8 @@ pub(super) fn run() -> Result<(), Error> {
 }
 
 fn answer(ask: &Ask, open: &mut Option<End>) -> Result<Answer, Error> {
-    if let Ask::Open { addresses, mtu, way } = ask {
-        let end = open.insert(End::open(addresses, *mtu, *way, None)?);
+    if let Ask::Open { addresses, mtu, path } = ask {
+        let end = open.insert(End::open(addresses, *mtu, *path, None)?);
         return Ok(Answer::Opened {
             pid: process::id(),
             endpoint: end.qp.endpoint().to_string(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rxe_verbs::Endpoint;
 use serde::Serialize;
 
+use super::messages::Seen;
 use super::mistake::{self, BYTES, OUTSIDE};
-use super::talk::Seen;
 use crate::common::{Align, Error, Table, units};
 
 /// Without this, Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use rxe_core::queue::{Completion, SendFlags, SendRequest};
 
+use super::control::{ControlChannel, Message, unexpected};
 use super::plan::{Amount, Op, Plan};
 use super::progress::Progress;
 use super::side::{Side, Watchdog};
 use super::stats::{Bandwidth, Rate, Row};
-use super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
 
 /// Completions to take at a time.
@@ -24,11 +24,11 @@ pub(super) fn run(
     plan: &Plan,
     size: u32,
     sends: bool,
-    talk: &mut Talk,
+    control: &mut ControlChannel,
     progress: &mut Progress,
 ) -> Result<Row, Error> {
     let mut sends = if sends { Some(Sends::new(side, plan, size)?) } else { None };
-    let mut said = false;
+    let mut reported = false;
     let mut peer = None;
     let mut received = 0;
     let mut batch = Vec::with_capacity(BATCH);
@@ -40,12 +40,12 @@ pub(super) fn run(
             sending = !sends.is_finished();
         }
         let own = sends.as_ref().map(Sends::result);
-        if !sending && !said {
+        if !sending && !reported {
             let messages = sends.as_ref().map_or(0, Sends::posted);
-            talk.say(&Say::Sent { messages, row: own.map(Row::Bw) })?;
-            said = true;
+            control.send(&Message::Sent { messages, row: own.map(Row::Bw) })?;
+            reported = true;
         }
-        if let (true, Some((expected, row))) = (said, peer)
+        if let (true, Some((expected, row))) = (reported, peer)
             && (plan.op != Op::Send || received >= expected)
         {
             return total(own, row);
@@ -86,13 +86,17 @@ pub(super) fn run(
         }
         if peer.is_some() {
             // The peer's next message is about the next size.
-            talk.check()?;
+            control.check()?;
             continue;
         }
-        let news = if side.events && !expects { talk.heard_within(NAP)? } else { talk.heard()? };
+        let news = if side.events && !expects {
+            control.receive_within(NAP)?
+        } else {
+            control.try_receive()?
+        };
         match news {
             None => {}
-            Some(Say::Sent { messages, row }) => peer = Some((messages, row)),
+            Some(Message::Sent { messages, row }) => peer = Some((messages, row)),
             Some(other) => return Err(unexpected(&other)),
         }
     }

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use rxe_core::queue::{Completion, SendFlags};
 
+use super::control::{ControlChannel, Message, unexpected};
 use super::plan::{Amount, Op, Plan};
 use super::progress::Progress;
 use super::side::{Side, Watchdog};
 use super::stats::{Latencies, Row};
-use super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
 
 /// Rounds before the measurement.
@@ -31,10 +31,10 @@ pub(super) fn client(
     side: &Side,
     plan: &Plan,
     size: u32,
-    talk: &mut Talk,
+    control: &mut ControlChannel,
     progress: &mut Progress,
 ) -> Result<Row, Error> {
-    let mut lane = Lane { side, plan, size, talk, posted: 0 };
+    let mut lane = Lane { side, plan, size, control, posted: 0 };
     for _ in 0..WARM_UP {
         lane.round()?;
     }
@@ -56,13 +56,18 @@ pub(super) fn client(
         progress.at(n, now);
     }
     let row = Row::Lat(latencies.result(size));
-    talk.say(&Say::Sent { messages: n, row: Some(row) })?;
+    control.send(&Message::Sent { messages: n, row: Some(row) })?;
     Ok(row)
 }
 
 /// The side that answers, until the client has finished.
-pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Result<Row, Error> {
-    let mut lane = Lane { side, plan, size, talk, posted: 0 };
+pub(super) fn server(
+    side: &Side,
+    plan: &Plan,
+    size: u32,
+    control: &mut ControlChannel,
+) -> Result<Row, Error> {
+    let mut lane = Lane { side, plan, size, control, posted: 0 };
     let mut watchdog = Watchdog::default();
     loop {
         let news = match plan.op {
@@ -74,7 +79,7 @@ pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Re
                 }
             },
             _ => match lane.next(&mut watchdog, false)? {
-                Next::Said(news) => news,
+                Next::Message(news) => news,
                 Next::Done(done) => {
                     if let Some(qp) = side.receive_of(&done) {
                         side.post_receive(qp)?;
@@ -85,7 +90,7 @@ pub(super) fn server(side: &Side, plan: &Plan, size: u32, talk: &mut Talk) -> Re
             },
         };
         return match news {
-            Say::Sent { row: Some(row), .. } => Ok(row),
+            Message::Sent { row: Some(row), .. } => Ok(row),
             other => Err(unexpected(&other)),
         };
     }
@@ -95,13 +100,13 @@ struct Lane<'a> {
     side: &'a Side,
     plan: &'a Plan,
     size: u32,
-    talk: &'a mut Talk,
+    control: &'a mut ControlChannel,
     posted: u64,
 }
 
 enum Next {
     Done(Completion),
-    Said(Say),
+    Message(Message),
 }
 
 impl Lane<'_> {
@@ -111,14 +116,14 @@ impl Lane<'_> {
         if self.plan.op == Op::Write {
             return match self.written(true)? {
                 None => Ok(()),
-                Some(said) => Err(unexpected(&said)),
+                Some(message) => Err(unexpected(&message)),
             };
         }
         let mut watchdog = Watchdog::default();
         loop {
             let done = match self.next(&mut watchdog, true)? {
                 Next::Done(done) => done,
-                Next::Said(said) => return Err(unexpected(&said)),
+                Next::Message(message) => return Err(unexpected(&message)),
             };
             match self.side.receive_of(&done) {
                 Some(qp) => return self.side.post_receive(qp),
@@ -149,7 +154,7 @@ impl Lane<'_> {
 
     /// Waits until the peer's message is in memory, or until the peer sends something over TCP. `answer`:
     /// wait for the answer to the last message, not for the next message.
-    fn written(&mut self, answer: bool) -> Result<Option<Say>, Error> {
+    fn written(&mut self, answer: bool) -> Result<Option<Message>, Error> {
         let last = self.size as usize - 1;
         let awaited = if answer { self.mark() } else { self.mark().wrapping_add(1) };
         let mut watchdog = Watchdog::default();
@@ -162,9 +167,9 @@ impl Lane<'_> {
                 return Ok(None);
             }
             if watchdog.polled(answer)?
-                && let Some(said) = self.talk.heard()?
+                && let Some(message) = self.control.try_receive()?
             {
-                return Ok(Some(said));
+                return Ok(Some(message));
             }
         }
     }
@@ -187,8 +192,8 @@ impl Lane<'_> {
             }
             let look =
                 if side.events { watchdog.slept(waiting)? } else { watchdog.polled(waiting)? };
-            if look && let Some(said) = self.talk.heard()? {
-                return Ok(Next::Said(said));
+            if look && let Some(message) = self.control.try_receive()? {
+                return Ok(Next::Message(message));
             }
         }
     }

@@ -1,9 +1,10 @@
 //! `rxe perf`: bandwidth and latency between two hosts, measured and shown as perftest does.
 //!
 //! One side waits (the server); the other (the client) decides what to measure ([`plan`]). They agree
-//! over TCP ([`talk`]), and both show the results.
+//! over TCP ([`control`]), and both show the results.
 
 mod bw;
+mod control;
 mod lat;
 mod lossy;
 mod plan;
@@ -11,18 +12,17 @@ mod progress;
 mod report;
 mod side;
 mod stats;
-mod talk;
 
 use std::net::IpAddr;
 
 use rxe_core::types::Mtu;
 use rxe_verbs::device::DeviceInfo;
 
+use self::control::{ControlChannel, Hello, Message, Welcome};
 use self::plan::{Amount, Atomic, Kind, Op, Plan, Transport};
 use self::progress::Progress;
 use self::report::Report;
 use self::side::{Needs, Side};
-use self::talk::{Hello, Say, Talk, Welcome};
 use crate::common::rendezvous::{self, PORT};
 use crate::common::{DeviceArgs, Error, Opened, WireArgs, check_mtu, check_peer, units};
 
@@ -135,11 +135,11 @@ impl Args {
         let plan = plan.fitted(limit)?;
         let hello = Hello::new(limit.bytes(), self.mtu.is_some(), plan.clone());
         let side = Side::new(&opened, &plan, &self.needs())?;
-        let mut talk = Talk::new(rendezvous::connect(&hosts, &self.command())?)?;
-        let result = self.measure(&opened, &side, &hello, &mut talk);
+        let mut control = ControlChannel::new(rendezvous::connect(&hosts, &self.command())?)?;
+        let result = self.measure(&opened, &side, &hello, &mut control);
         if let Err(e) = &result {
             // The peer may be gone; it is this error that counts.
-            let _ = talk.say(&Say::Failed { why: e.to_string() });
+            let _ = control.send(&Message::Failed { why: e.to_string() });
         }
         result
     }
@@ -149,33 +149,33 @@ impl Args {
         opened: &Opened,
         side: &Side,
         hello: &Hello,
-        talk: &mut Talk,
+        control: &mut ControlChannel,
     ) -> Result<(), Error> {
-        talk.hello(hello)?;
-        let welcome: Welcome = talk.welcomed()?;
+        control.hello(hello)?;
+        let welcome: Welcome = control.welcomed()?;
         let mtu = mtu_of(welcome.mtu)?;
         let plan = &hello.plan.fitted(mtu)?;
-        check_peer(opened.gid, side.peer_gid(&welcome.ends)?, talk.host()?)?;
+        check_peer(opened.gid, side.peer_gid(&welcome.ends)?, control.host()?)?;
         side.connect(&welcome.ends, mtu)?;
-        talk.say(&Say::Ends(side.ends()))?;
-        talk.expect_ready()?;
+        control.send(&Message::Ends(side.ends()))?;
+        control.expect_ready()?;
         let mut report = Report::new(self, opened, plan, mtu, side, &welcome.ends)?;
         for &size in &plan.sizes {
             lat::prepare(side, plan, size)?;
-            talk.say(&Say::Start { size })?;
-            talk.expect_ready()?;
+            control.send(&Message::Start { size })?;
+            control.expect_ready()?;
             let mut progress = Progress::new(plan, size, self.wire.json);
             let bar = &mut progress;
             let row = match (plan.kind, plan.transport.loses()) {
-                (Kind::Bw, false) => bw::run(side, plan, size, true, talk, bar),
-                (Kind::Bw, true) => lossy::bw::run(side, plan, size, true, talk, bar),
-                (Kind::Lat, false) => lat::client(side, plan, size, talk, bar),
-                (Kind::Lat, true) => lossy::lat::client(side, plan, size, talk, bar),
+                (Kind::Bw, false) => bw::run(side, plan, size, true, control, bar),
+                (Kind::Bw, true) => lossy::bw::run(side, plan, size, true, control, bar),
+                (Kind::Lat, false) => lat::client(side, plan, size, control, bar),
+                (Kind::Lat, true) => lossy::lat::client(side, plan, size, control, bar),
             };
             progress.clear();
             report.row(&row?)?;
         }
-        talk.say(&Say::Bye {})?;
+        control.send(&Message::Bye {})?;
         report.end()
     }
 
@@ -194,12 +194,12 @@ impl Args {
         let stream = rendezvous::accept(&listener)?;
         drop(listener);
         let (own, peer) = rendezvous::addresses(&stream)?;
-        let mut talk = Talk::new(stream)?;
-        let hello = talk.greeted()?;
-        let result = self.serve(early, &device, (own, peer), hello, &mut talk);
+        let mut control = ControlChannel::new(stream)?;
+        let hello = control.greeted()?;
+        let result = self.serve(early, &device, (own, peer), hello, &mut control);
         if let Err(e) = &result {
             // The peer may be gone; it is this error that counts.
-            let _ = talk.say(&Say::Failed { why: e.to_string() });
+            let _ = control.send(&Message::Failed { why: e.to_string() });
         }
         result
     }
@@ -210,7 +210,7 @@ impl Args {
         device: &DeviceArgs,
         (own, peer): (IpAddr, IpAddr),
         hello: Hello,
-        talk: &mut Talk,
+        control: &mut ControlChannel,
     ) -> Result<(), Error> {
         self.check_same_test(&hello.plan)?;
         hello.plan.check()?;
@@ -221,30 +221,30 @@ impl Args {
         let mtu = self.agree_on_mtu(&hello, &opened)?;
         let plan = hello.plan.fitted(mtu)?;
         let side = Side::new(&opened, &plan, &self.needs())?;
-        talk.welcome(&Welcome::new(mtu.bytes(), side.ends()))?;
-        let ends = match talk.hear()? {
-            Say::Ends(ends) => ends,
-            other => return Err(talk::unexpected(&other)),
+        control.welcome(&Welcome::new(mtu.bytes(), side.ends()))?;
+        let ends = match control.receive()? {
+            Message::Ends(ends) => ends,
+            other => return Err(control::unexpected(&other)),
         };
         check_peer(opened.gid, side.peer_gid(&ends)?, peer)?;
         side.connect(&ends, mtu)?;
-        talk.say(&Say::Ready {})?;
+        control.send(&Message::Ready {})?;
         let mut report = Report::new(self, &opened, &plan, mtu, &side, &ends)?;
         loop {
-            let size = match talk.hear()? {
-                Say::Start { size } if plan.sizes.contains(&size) => size,
-                Say::Bye {} => return report.end(),
-                other => return Err(talk::unexpected(&other)),
+            let size = match control.receive()? {
+                Message::Start { size } if plan.sizes.contains(&size) => size,
+                Message::Bye {} => return report.end(),
+                other => return Err(control::unexpected(&other)),
             };
             lat::prepare(&side, &plan, size)?;
-            talk.say(&Say::Ready {})?;
+            control.send(&Message::Ready {})?;
             let mut none = Progress::none();
             let sends = plan.bidirectional;
             let row = match (plan.kind, plan.transport.loses()) {
-                (Kind::Bw, false) => bw::run(&side, &plan, size, sends, talk, &mut none),
-                (Kind::Bw, true) => lossy::bw::run(&side, &plan, size, sends, talk, &mut none),
-                (Kind::Lat, false) => lat::server(&side, &plan, size, talk),
-                (Kind::Lat, true) => lossy::lat::server(&side, &plan, size, talk),
+                (Kind::Bw, false) => bw::run(&side, &plan, size, sends, control, &mut none),
+                (Kind::Bw, true) => lossy::bw::run(&side, &plan, size, sends, control, &mut none),
+                (Kind::Lat, false) => lat::server(&side, &plan, size, control),
+                (Kind::Lat, true) => lossy::lat::server(&side, &plan, size, control),
             };
             report.row(&row?)?;
         }

@@ -7,10 +7,10 @@ use rxe_verbs::Endpoint;
 use serde::Serialize;
 
 use super::Args;
+use super::control::Ends;
 use super::plan::{Kind, Plan};
 use super::side::Side;
 use super::stats::{Bandwidth, Latency, Loss, Row};
-use super::talk::Ends;
 use crate::common::{Error, Opened, print, print_json};
 
 const LINE: &str =

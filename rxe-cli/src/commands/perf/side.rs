@@ -13,8 +13,8 @@ use rxe_verbs::{
     Request,
 };
 
+use super::control::Ends;
 use super::plan::{Atomic, Kind, Op, Plan, Transport};
-use super::talk::Ends;
 use crate::common::{Error, Opened};
 
 /// The options that each side decides for itself.

@@ -4,7 +4,7 @@
 //! A message is 52 bytes, text and a NUL: `LID:QPN:PSN:GID` in hex, 4, 6, 6 and 32 digits.
 //!
 //! The LID is always 0. Two `rxe pingpong` recognise each other, and the service of the other, by the
-//! spelling of this 0 ([`Transport::zero`]). They then keep the connection ([`super::lifeline`]).
+//! spelling of this 0 ([`Transport::zero`]). They then keep the connection ([`super::peer`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};

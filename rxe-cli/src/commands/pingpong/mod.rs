@@ -2,7 +2,7 @@
 //! and exchange are the same, so either side may be one of those programs.
 
 mod exchange;
-mod lifeline;
+mod peer;
 mod run;
 mod stamps;
 mod transport;
@@ -15,7 +15,7 @@ use rxe_core::types::{Gid, Mtu};
 use serde::Serialize;
 
 use self::exchange::Address;
-use self::lifeline::Lifeline;
+use self::peer::PeerConnection;
 use self::run::{Outcome, Pingpong};
 use self::stamps::Stamps;
 use self::transport::Transport;
@@ -133,17 +133,17 @@ impl Args {
             peer
         };
         let keeps_it = peer.first().is_some_and(|address| address.told.is_some());
-        let mut lines = Vec::new();
+        let mut peers = Vec::new();
         if keeps_it {
-            lines.push(Lifeline::new(stream)?);
+            peers.push(PeerConnection::new(stream)?);
         } else {
             drop(stream);
         }
         let outcome = pingpong
-            .run(self.host.is_some(), &opened.device, &mut lines)
-            .inspect_err(|why| lines.iter_mut().for_each(|line| line.failed(why)))?;
+            .run(self.host.is_some(), &opened.device, &mut peers)
+            .inspect_err(|why| peers.iter_mut().for_each(|peer| peer.failed(why)))?;
         self.report(&opened, mtu, &own, &peer, &outcome)?;
-        pingpong.linger(&mut lines);
+        pingpong.linger(&mut peers);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use rxe_verbs::{
 
 use super::Args;
 use super::exchange::Address;
-use super::lifeline::{Lifeline, Peer};
+use super::peer::{PeerConnection, PeerState};
 use super::stamps::Stamps;
 use super::transport::Transport;
 use super::wait::{self, Waiter};
@@ -140,7 +140,7 @@ impl<'a> Pingpong<'a> {
         &self,
         starts: bool,
         device: &Device,
-        lines: &mut [Lifeline],
+        peers: &mut [PeerConnection],
     ) -> Result<Outcome, Error> {
         if starts && self.args.chk {
             for page in self.pages() {
@@ -165,7 +165,7 @@ impl<'a> Pingpong<'a> {
             }
         }
         while state.sent < state.iters || state.received < state.iters {
-            let done = self.waiter.next(lines, &state)?;
+            let done = self.waiter.next(peers, &state)?;
             wait::check(&done, device)?;
             self.completed(&done, &mut state)?;
         }
@@ -178,14 +178,14 @@ impl<'a> Pingpong<'a> {
     }
 
     /// Keeps answering for a short time, or until the peer says that it has finished.
-    pub(super) fn linger(&self, lines: &mut [Lifeline]) {
-        if lines.is_empty() {
+    pub(super) fn linger(&self, peers: &mut [PeerConnection]) {
+        if peers.is_empty() {
             return thread::sleep(LINGER);
         }
-        lines.iter_mut().for_each(Lifeline::finished);
+        peers.iter_mut().for_each(PeerConnection::finished);
         let begin = Instant::now();
         while begin.elapsed() < LINGER_AT_MOST
-            && lines.iter_mut().any(|line| *line.look() == Peer::There)
+            && peers.iter_mut().any(|peer| *peer.look() == PeerState::Running)
         {
             thread::sleep(Duration::from_millis(1));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rxe_core::queue::{Completion, Status};
 use rxe_verbs::{CompletionChannel, CompletionQueue, Device};
 
-use super::lifeline::{Lifeline, Peer};
+use super::peer::{PeerConnection, PeerState};
 use crate::common::Error;
 
 /// How long to wait for a peer that sends nothing.
@@ -46,7 +46,7 @@ impl Waiter {
     /// The next completion. If none can come any more, the error says why, and how far the exchange got.
     pub(super) fn next(
         &self,
-        lines: &mut [Lifeline],
+        peers: &mut [PeerConnection],
         progress: &dyn fmt::Display,
     ) -> Result<Completion, Error> {
         if let Some(done) = self.cq.poll_one()? {
@@ -63,9 +63,9 @@ impl Waiter {
                 continue;
             }
             looked = now;
-            if let Err(hopeless) = self.hope(lines, now - begin, progress) {
+            if let Err(why) = self.check(peers, now - begin, progress) {
                 // Everything that the peer sent before it ended is here by now.
-                return self.cq.poll_one()?.ok_or(hopeless);
+                return self.cq.poll_one()?.ok_or(why);
             }
         }
     }
@@ -91,19 +91,19 @@ impl Waiter {
     }
 
     /// Whether to continue waiting, if nothing has come for so long.
-    fn hope(
+    fn check(
         &self,
-        lines: &mut [Lifeline],
+        peers: &mut [PeerConnection],
         silence: Duration,
         progress: &dyn fmt::Display,
     ) -> Result<(), Error> {
-        let mut all_finished = !lines.is_empty();
-        for line in lines {
-            match line.look() {
-                Peer::There => all_finished = false,
-                Peer::Finished => {}
-                Peer::Failed(why) => return Err(gave_up(why)),
-                Peer::Gone => {
+        let mut all_finished = !peers.is_empty();
+        for peer in peers {
+            match peer.look() {
+                PeerState::Running => all_finished = false,
+                PeerState::Finished => {}
+                PeerState::Failed(why) => return Err(gave_up(why)),
+                PeerState::Gone => {
                     let what = format!("the peer has gone, {progress}");
                     return Err(Error::new(what, "was it ended, or has it said why?"));
                 }

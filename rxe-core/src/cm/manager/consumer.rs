@@ -297,7 +297,7 @@ impl Manager {
     /// Sends the last messages before the process ends. It does what [`Manager::close`] does, and
     /// sends each recent DREP once more: if one was lost, the peer asks again, and nobody would be
     /// there to answer.
-    pub fn farewell(&mut self, now: Time) {
+    pub fn close_at_exit(&mut self, now: Time) {
         let answers = self.connections.values().filter_map(|c| match &c.state {
             State::TimeWait { drep: Some(drep), .. } => {
                 Some(Outgoing { route: c.route, mad: drep.clone() })

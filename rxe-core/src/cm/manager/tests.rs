@@ -320,7 +320,7 @@ fn a_process_that_ends_says_the_last_word_to_all_its_peers() {
     two.sides[1].destroy(two.now, second);
     assert_eq!(two.names(1), ["DREP"], "and is lost");
     let now = two.now;
-    two.sides[1].farewell(now);
+    two.sides[1].close_at_exit(now);
     two.settle();
     let mut told = [two.event(0), two.event(0)];
     told.sort_by_key(|event| event.id() == ended);

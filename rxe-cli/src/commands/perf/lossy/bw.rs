@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use super::super::bw::Sends;
+use super::super::control::{ControlChannel, Message, unexpected};
 use super::super::plan::{Op, Plan};
 use super::super::progress::Progress;
 use super::super::side::{Side, Watchdog};
 use super::super::stats::{Bandwidth, Loss, Rate, Row};
-use super::super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
 
 /// Completions to take at a time.
@@ -28,12 +28,12 @@ pub(in super::super) fn run(
     plan: &Plan,
     size: u32,
     sends: bool,
-    talk: &mut Talk,
+    control: &mut ControlChannel,
     progress: &mut Progress,
 ) -> Result<Row, Error> {
     let mut arrivals = Arrivals::new(side, plan);
     let mut sends = if sends { Some(Sends::new(side, plan, size)?) } else { None };
-    let mut talked = Talked::default();
+    let mut reports = Reports::default();
     let mut batch = Vec::with_capacity(BATCH);
     let mut watchdog = Watchdog::default();
     loop {
@@ -42,11 +42,11 @@ pub(in super::super) fn run(
             sends.post()?;
             sending = !sends.is_finished();
         }
-        if !sending && !talked.said_sent {
+        if !sending && !reports.sent_reported {
             let messages = sends.as_ref().map_or(0, Sends::posted);
             let row = sends.as_ref().map(|sends| Row::Bw(sends.result()));
-            talk.say(&Say::Sent { messages, row })?;
-            talked.said_sent = true;
+            control.send(&Message::Sent { messages, row })?;
+            reports.sent_reported = true;
         }
         batch.clear();
         let n = if side.events {
@@ -83,26 +83,27 @@ pub(in super::super) fn run(
         }
         arrivals.sample();
         // The peer sends two messages for each size; a third one is about the next size.
-        while !(talked.sent.is_some() && talked.arrived.is_some())
-            && let Some(said) = talk.heard()?
+        while !(reports.sent.is_some() && reports.arrived.is_some())
+            && let Some(message) = control.try_receive()?
         {
-            match said {
-                Say::Sent { messages, row } => {
-                    talked.sent = Some((messages, row));
+            match message {
+                Message::Sent { messages, row } => {
+                    reports.sent = Some((messages, row));
                     arrivals.awaited(messages);
                 }
-                Say::Arrived { row: Row::Bw(row) } => talked.arrived = Some(row),
+                Message::Arrived { row: Row::Bw(row) } => reports.arrived = Some(row),
                 other => return Err(unexpected(&other)),
             }
         }
-        if let (Some((messages, row)), None) = (talked.sent, talked.counted)
+        if let (Some((messages, row)), None) = (reports.sent, reports.counted)
             && arrivals.are_all(messages, n == 0)
         {
             let counted = arrivals.result(size, messages, row);
-            talk.say(&Say::Arrived { row: Row::Bw(counted) })?;
-            talked.counted = Some(counted);
+            control.send(&Message::Arrived { row: Row::Bw(counted) })?;
+            reports.counted = Some(counted);
         }
-        if let (true, Some(theirs), Some(own)) = (talked.said_sent, talked.counted, talked.arrived)
+        if let (true, Some(theirs), Some(own)) =
+            (reports.sent_reported, reports.counted, reports.arrived)
         {
             return Ok(Row::Bw(total(own, theirs)));
         }
@@ -120,8 +121,8 @@ fn total(own: Bandwidth, theirs: Bandwidth) -> Bandwidth {
 
 /// What was exchanged over TCP for a size, in both directions.
 #[derive(Default)]
-struct Talked {
-    said_sent: bool,
+struct Reports {
+    sent_reported: bool,
     /// How many messages the peer has sent, and how fast.
     sent: Option<(u64, Option<Row>)>,
     /// How many of those arrived, after we have told the peer.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rxe_core::queue::SendFlags;
 
+use super::super::control::{ControlChannel, Message, unexpected};
 use super::super::plan::{Amount, Op, Plan};
 use super::super::progress::Progress;
 use super::super::side::{Side, Watchdog};
 use super::super::stats::{Latencies, Latency, Row};
-use super::super::talk::{Say, Talk, unexpected};
 use crate::common::Error;
 
 /// Rounds before the measurement.
@@ -33,10 +33,10 @@ pub(in super::super) fn client(
     side: &Side,
     plan: &Plan,
     size: u32,
-    talk: &mut Talk,
+    control: &mut ControlChannel,
     progress: &mut Progress,
 ) -> Result<Row, Error> {
-    let mut lane = Lane { side, plan, size, talk, posted: 0, seen: 0 };
+    let mut lane = Lane { side, plan, size, control, posted: 0, seen: 0 };
     let mut latencies = Latencies::new();
     let limit = plan.messages(size).unwrap_or(u64::MAX).saturating_add(WARM_UP);
     let time = match plan.amount {
@@ -69,7 +69,7 @@ pub(in super::super) fn client(
         progress.at(rounds.saturating_sub(WARM_UP), now);
     }
     let row = Row::Lat(Latency { lost: Some(lost), ..latencies.result(size) });
-    talk.say(&Say::Sent { messages: rounds, row: Some(row) })?;
+    control.send(&Message::Sent { messages: rounds, row: Some(row) })?;
     Ok(row)
 }
 
@@ -78,9 +78,9 @@ pub(in super::super) fn server(
     side: &Side,
     plan: &Plan,
     size: u32,
-    talk: &mut Talk,
+    control: &mut ControlChannel,
 ) -> Result<Row, Error> {
-    let mut lane = Lane { side, plan, size, talk, posted: 0, seen: 0 };
+    let mut lane = Lane { side, plan, size, control, posted: 0, seen: 0 };
     let mut watchdog = Watchdog::default();
     loop {
         if let Some(mark) = lane.next()? {
@@ -89,9 +89,9 @@ pub(in super::super) fn server(
             continue;
         }
         let look = if side.events { true } else { watchdog.polled(false)? };
-        if look && let Some(said) = lane.talk.heard()? {
-            return match said {
-                Say::Sent { row: Some(row), .. } => Ok(row),
+        if look && let Some(message) = lane.control.try_receive()? {
+            return match message {
+                Message::Sent { row: Some(row), .. } => Ok(row),
                 other => Err(unexpected(&other)),
             };
         }
@@ -102,7 +102,7 @@ struct Lane<'a> {
     side: &'a Side,
     plan: &'a Plan,
     size: u32,
-    talk: &'a mut Talk,
+    control: &'a mut ControlChannel,
     posted: u64,
     /// The mark that was written last.
     seen: u8,
@@ -133,8 +133,8 @@ impl Lane<'_> {
             if !look {
                 continue;
             }
-            if let Some(said) = self.talk.heard()? {
-                return Err(unexpected(&said));
+            if let Some(message) = self.control.try_receive()? {
+                return Err(unexpected(&message));
             }
             if since.elapsed() > LOST {
                 return Ok(false);

@@ -24,7 +24,7 @@ use rxe_verbs::{
 use serde::Serialize;
 
 use self::message::Destination;
-use super::lifeline::{Lifeline, Peer};
+use super::peer::{PeerConnection, PeerState};
 use super::wait::{self, Waiter};
 use super::{Args, in6};
 use crate::common::{Error, Opened, check_peer, print, print_json, rendezvous};
@@ -37,7 +37,7 @@ pub(super) fn run(
     hosts: &[SocketAddr],
 ) -> Result<(), Error> {
     let mut side = Side::new(args, opened, mtu)?;
-    let mut lines = Vec::new();
+    let mut peers = Vec::new();
     if args.host.is_some() {
         let mut stream = rendezvous::connect(hosts, &args.command())?;
         let own = side.connections[0].own;
@@ -46,7 +46,7 @@ pub(super) fn run(
         let peer = Destination::receive(&mut stream)?;
         side.say("remote", &peer)?;
         side.connect(0, peer, &stream)?;
-        lines.push(Lifeline::new(stream)?);
+        peers.push(PeerConnection::new(stream)?);
     } else {
         let listener = rendezvous::listen(args.port)?;
         for at in 0..side.connections.len() {
@@ -60,13 +60,13 @@ pub(super) fn run(
             side.connect(at, peer, &stream)?;
             side.say("local", &own)?;
             own.send(&mut stream)?;
-            lines.push(Lifeline::new(stream)?);
+            peers.push(PeerConnection::new(stream)?);
         }
     }
     let time = side
-        .exchange(args.host.is_none(), &mut lines)
-        .and_then(|time| part(args.host.is_some(), &mut lines).map(|()| time))
-        .inspect_err(|why| lines.iter_mut().for_each(|line| line.failed(why)))?;
+        .exchange(args.host.is_none(), &mut peers)
+        .and_then(|time| part(args.host.is_some(), &mut peers).map(|()| time))
+        .inspect_err(|why| peers.iter_mut().for_each(|peer| peer.failed(why)))?;
     side.report(time)
 }
 
@@ -132,7 +132,7 @@ impl<'a> Side<'a> {
     }
 
     /// Sends and receives all messages. Returns how long it took.
-    fn exchange(&mut self, starts: bool, lines: &mut [Lifeline]) -> Result<Duration, Error> {
+    fn exchange(&mut self, starts: bool, peers: &mut [PeerConnection]) -> Result<Duration, Error> {
         let each = self.args.iters();
         let total = u64::from(each) * self.connections.len() as u64;
         let mut progress = Progress { sent: 0, received: 0, total };
@@ -143,7 +143,7 @@ impl<'a> Side<'a> {
             }
         }
         while progress.sent < total || progress.received < total {
-            let done = self.waiter.next(lines, &progress)?;
+            let done = self.waiter.next(peers, &progress)?;
             wait::check(&done, &self.opened.device)?;
             if done.op != CompletionOp::Recv {
                 progress.sent += 1;
@@ -223,23 +223,23 @@ const AFTER_ALL: Duration = Duration::from_secs(5);
 
 /// Ends the exchange. First each client reports that it has finished, then the server does, so nobody
 /// ends while the other still needs it.
-fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
+fn part(client: bool, peers: &mut [PeerConnection]) -> Result<(), Error> {
     if client {
-        lines.iter_mut().for_each(Lifeline::finished);
+        peers.iter_mut().for_each(PeerConnection::finished);
     }
     let begin = Instant::now();
-    for line in lines.iter_mut() {
+    for peer in peers.iter_mut() {
         loop {
-            match line.look() {
+            match peer.look() {
                 // A client may have to wait for other clients.
-                Peer::There if !client && begin.elapsed() > AFTER_ALL => {
+                PeerState::Running if !client && begin.elapsed() > AFTER_ALL => {
                     let what = "a client has had all messages and does not end";
                     return Err(Error::new(what, "give the same -n on both ends"));
                 }
-                Peer::There => thread::sleep(Duration::from_millis(1)),
-                Peer::Finished => break,
-                Peer::Failed(why) => return Err(wait::gave_up(why)),
-                Peer::Gone => {
+                PeerState::Running => thread::sleep(Duration::from_millis(1)),
+                PeerState::Finished => break,
+                PeerState::Failed(why) => return Err(wait::gave_up(why)),
+                PeerState::Gone => {
                     let what = "the peer has gone without an end, after all messages";
                     return Err(Error::new(what, "look at what it says"));
                 }
@@ -247,7 +247,7 @@ fn part(client: bool, lines: &mut [Lifeline]) -> Result<(), Error> {
         }
     }
     if !client {
-        lines.iter_mut().for_each(Lifeline::finished);
+        peers.iter_mut().for_each(PeerConnection::finished);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::Way;
+use super::PathOptions;
 use super::steps::Step;
 use crate::common::Error;
 
@@ -16,7 +16,7 @@ use crate::common::Error;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
     /// Open loopback on the first of these addresses that is free, and make a QP.
-    Open { addresses: Vec<IpAddr>, mtu: usize, way: Way },
+    Open { addresses: Vec<IpAddr>, mtu: usize, path: PathOptions },
     /// Bring the QP to RTS.
     Connect { endpoint: String },
     /// Prepare memory and receives for this step.

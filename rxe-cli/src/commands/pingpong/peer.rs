@@ -3,7 +3,7 @@
 //!
 //! A message ends with a NUL. It is "END" from an end that has finished (as in ibv_xsrq_pingpong), or
 //! "!" and the reason from an end that cannot continue. ibv_rc_pingpong and its variants for UC, UD and
-//! SRQ close the connection after the exchange, so with them there is no lifeline.
+//! SRQ close the connection after the exchange, so with them there is no such connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,11 +16,11 @@ const FAILED: u8 = b'!';
 /// The most bytes of a message, which is more than any of ours has.
 const LONGEST: usize = 4096;
 
-/// The state of the other end. `There` may change; the others are final.
+/// The state of the other end. `Running` may change; the others are final.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum PeerState {
     /// It runs and has not finished.
-    There,
+    Running,
     /// It has sent and received all its messages.
     Finished,
     /// It gave up, for this reason.
@@ -31,29 +31,29 @@ pub(super) enum Peer {
 
 /// The connection to one peer.
 #[derive(Debug)]
-pub(super) struct Lifeline {
+pub(super) struct PeerConnection {
     stream: TcpStream,
     heard: Vec<u8>,
-    peer: Peer,
+    peer: PeerState,
 }
 
-impl Lifeline {
+impl PeerConnection {
     /// Watches a TCP connection after the exchange of addresses.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
         let set = stream.set_nonblocking(true);
         set.map_err(|e| Error::new("cannot watch the connection to the peer", e))?;
-        Ok(Self { stream, heard: Vec::new(), peer: Peer::There })
+        Ok(Self { stream, heard: Vec::new(), peer: PeerState::Running })
     }
 
     /// Reads what has come, without waiting, and returns the peer's state.
-    pub(super) fn look(&mut self) -> &Peer {
+    pub(super) fn look(&mut self) -> &PeerState {
         let mut bytes = [0; 256];
-        while self.peer == Peer::There {
+        while self.peer == PeerState::Running {
             match self.stream.read(&mut bytes) {
                 Ok(n) if n > 0 && self.heard.len() < LONGEST => self.hear(&bytes[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Ok(_) | Err(_) => self.peer = Peer::Gone,
+                Ok(_) | Err(_) => self.peer = PeerState::Gone,
             }
         }
         &self.peer
@@ -76,10 +76,12 @@ impl Lifeline {
             return;
         }
         self.peer = match self.heard.strip_suffix(b"\0") {
-            Some([FAILED, why @ ..]) => Peer::Failed(String::from_utf8_lossy(why).into_owned()),
-            Some(b"END") => Peer::Finished,
+            Some([FAILED, why @ ..]) => {
+                PeerState::Failed(String::from_utf8_lossy(why).into_owned())
+            }
+            Some(b"END") => PeerState::Finished,
             // An unknown message.
-            _ => Peer::Gone,
+            _ => PeerState::Gone,
         };
     }
 }
@@ -89,51 +91,51 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn pair() -> (Lifeline, TcpStream) {
+    fn pair() -> (PeerConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Lifeline::new(near).unwrap(), listener.accept().unwrap().0)
+        (PeerConnection::new(near).unwrap(), listener.accept().unwrap().0)
     }
 
     /// Waits until the peer's state is final.
-    fn fate(line: &mut Lifeline) -> Peer {
+    fn fate(peer: &mut PeerConnection) -> PeerState {
         loop {
-            match line.look() {
-                Peer::There => std::thread::yield_now(),
+            match peer.look() {
+                PeerState::Running => std::thread::yield_now(),
                 fate => return fate.clone(),
             }
         }
     }
 
     #[test]
-    fn a_silent_peer_is_there_until_it_hangs_up() {
-        let (mut line, far) = pair();
-        assert_eq!(line.look(), &Peer::There);
+    fn a_silent_peer_is_running_until_it_disconnects() {
+        let (mut peer, far) = pair();
+        assert_eq!(peer.look(), &PeerState::Running);
         drop(far);
-        assert_eq!(fate(&mut line), Peer::Gone);
+        assert_eq!(fate(&mut peer), PeerState::Gone);
     }
 
     #[test]
-    fn what_the_peer_says_before_it_hangs_up_counts() {
-        let (mut line, far) = pair();
-        let mut far = Lifeline::new(far).unwrap();
+    fn what_the_peer_says_before_it_disconnects_counts() {
+        let (mut peer, far) = pair();
+        let mut far = PeerConnection::new(far).unwrap();
         far.finished();
         drop(far);
-        assert_eq!(fate(&mut line), Peer::Finished);
-        assert_eq!(line.look(), &Peer::Finished, "it stays so");
+        assert_eq!(fate(&mut peer), PeerState::Finished);
+        assert_eq!(peer.look(), &PeerState::Finished, "it stays so");
 
-        let (mut line, far) = pair();
-        Lifeline::new(far).unwrap().failed(&Error::new("no", "try yes"));
-        assert_eq!(fate(&mut line), Peer::Failed("no: try yes".into()));
+        let (mut peer, far) = pair();
+        PeerConnection::new(far).unwrap().failed(&Error::new("no", "try yes"));
+        assert_eq!(fate(&mut peer), PeerState::Failed("no: try yes".into()));
     }
 
     #[test]
     fn nonsense_is_no_word() {
         for said in [&b"END"[..], b"DONE\0", &[b'!'; 2 * LONGEST]] {
-            let (mut line, mut far) = pair();
+            let (mut peer, mut far) = pair();
             far.write_all(said).unwrap();
             drop(far);
-            assert_eq!(fate(&mut line), Peer::Gone, "{said:?}");
+            assert_eq!(fate(&mut peer), PeerState::Gone, "{said:?}");
         }
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Ends {
 
 /// The later messages.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Say {
+pub(super) enum Message {
     /// The client's QPs and memory.
     Ends(Ends),
     /// The server is ready.
@@ -86,14 +86,14 @@ pub(super) enum Say {
 }
 
 /// The connection.
-pub(super) struct Talk {
+pub(super) struct ControlChannel {
     out: TcpStream,
     inbox: Receiver<io::Result<String>>,
     /// Taken from the inbox, but not returned yet.
     next: Option<io::Result<String>>,
 }
 
-impl Talk {
+impl ControlChannel {
     /// Starts to read what the other side sends.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
         let failed = |e: io::Error| Error::new("cannot set up the connection to the peer", e);
@@ -130,7 +130,7 @@ impl Talk {
     /// Waits for the server's first message.
     pub(super) fn welcomed(&mut self) -> Result<Welcome, Error> {
         let line = self.line()?;
-        if let Ok(Say::Failed { why }) = serde_json::from_str(&line) {
+        if let Ok(Message::Failed { why }) = serde_json::from_str(&line) {
             return Err(refused(&why));
         }
         versioned(&line)
@@ -141,7 +141,7 @@ impl Talk {
         let greeted = self.line().and_then(|line| versioned(&line));
         if let Err(e) = &greeted {
             // A client of another version understands this much.
-            let _ = self.say(&Say::Failed { why: e.to_string() });
+            let _ = self.send(&Message::Failed { why: e.to_string() });
         }
         greeted
     }
@@ -151,23 +151,23 @@ impl Talk {
         self.write(welcome)
     }
 
-    pub(super) fn say(&mut self, what: &Say) -> Result<(), Error> {
+    pub(super) fn send(&mut self, what: &Message) -> Result<(), Error> {
         self.write(what)
     }
 
     /// Waits for the next message.
-    pub(super) fn hear(&mut self) -> Result<Say, Error> {
+    pub(super) fn receive(&mut self) -> Result<Message, Error> {
         understood(&self.line()?)
     }
 
     /// The next message, if there is one.
-    pub(super) fn heard(&mut self) -> Result<Option<Say>, Error> {
-        self.heard_within(Duration::ZERO)
+    pub(super) fn try_receive(&mut self) -> Result<Option<Message>, Error> {
+        self.receive_within(Duration::ZERO)
     }
 
     /// The next message, if it comes within this time.
-    pub(super) fn heard_within(&mut self, time: Duration) -> Result<Option<Say>, Error> {
-        match self.receive(time) {
+    pub(super) fn receive_within(&mut self, time: Duration) -> Result<Option<Message>, Error> {
+        match self.next_line(time) {
             Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
@@ -176,7 +176,7 @@ impl Talk {
 
     /// Fails if the other side has failed or is gone. It does not take the next message.
     pub(super) fn check(&mut self) -> Result<(), Error> {
-        match self.receive(Duration::ZERO) {
+        match self.next_line(Duration::ZERO) {
             Ok(Ok(line)) => {
                 let failed = understood(&line).map(|_| ());
                 self.next = Some(Ok(line));
@@ -188,7 +188,7 @@ impl Talk {
         }
     }
 
-    fn receive(&mut self, time: Duration) -> Result<io::Result<String>, RecvTimeoutError> {
+    fn next_line(&mut self, time: Duration) -> Result<io::Result<String>, RecvTimeoutError> {
         match self.next.take() {
             Some(line) => Ok(line),
             None if time.is_zero() => self.inbox.try_recv().map_err(|e| match e {
@@ -200,14 +200,14 @@ impl Talk {
     }
 
     pub(super) fn expect_ready(&mut self) -> Result<(), Error> {
-        match self.hear()? {
-            Say::Ready {} => Ok(()),
+        match self.receive()? {
+            Message::Ready {} => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 
     fn line(&mut self) -> Result<String, Error> {
-        match self.receive(TIMEOUT) {
+        match self.next_line(TIMEOUT) {
             Ok(Ok(line)) => Ok(line),
             Ok(Err(e)) if e.kind() == ErrorKind::InvalidData => Err(stranger(&e.to_string())),
             Ok(Err(e)) => Err(rendezvous::broken(&e)),
@@ -240,7 +240,7 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for ControlChannel {
     fn drop(&mut self) {
         // This ends the thread that reads.
         let _ = self.out.shutdown(Shutdown::Both);
@@ -248,8 +248,8 @@ impl Drop for Talk {
 }
 
 /// The error for a message that does not fit.
-pub(super) fn unexpected(said: &Say) -> Error {
-    Error::new(format!("the peer said {said:?} out of turn"), "is it of the same release?")
+pub(super) fn unexpected(message: &Message) -> Error {
+    Error::new(format!("the peer said {message:?} out of turn"), "is it of the same release?")
 }
 
 fn read_line(input: &mut impl BufRead) -> io::Result<String> {
@@ -283,10 +283,10 @@ fn versioned<T: for<'de> Deserialize<'de>>(line: &str) -> Result<T, Error> {
     }
 }
 
-fn understood(line: &str) -> Result<Say, Error> {
+fn understood(line: &str) -> Result<Message, Error> {
     match serde_json::from_str(line) {
-        Ok(Say::Failed { why }) => Err(refused(&why)),
-        Ok(say) => Ok(say),
+        Ok(Message::Failed { why }) => Err(refused(&why)),
+        Ok(message) => Ok(message),
         Err(e) => Err(Error::new("the peer's words make no sense", e)),
     }
 }
@@ -315,7 +315,7 @@ mod tests {
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(says).unwrap();
         drop(server);
-        Talk::new(stream).unwrap().welcomed().unwrap_err().to_string()
+        ControlChannel::new(stream).unwrap().welcomed().unwrap_err().to_string()
     }
 
     #[test]
@@ -323,17 +323,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let mut talk = Talk::new(stream).unwrap();
-        talk.check().unwrap();
+        let mut control = ControlChannel::new(stream).unwrap();
+        control.check().unwrap();
         server.write_all(b"{\"Ready\":{}}\n").unwrap();
-        while talk.next.is_none() {
-            talk.check().unwrap();
+        while control.next.is_none() {
+            control.check().unwrap();
             thread::yield_now();
         }
         drop(server);
-        talk.check().unwrap();
-        talk.expect_ready().unwrap();
-        let gone = std::iter::repeat_with(|| talk.check()).find_map(Result::err).unwrap();
+        control.check().unwrap();
+        control.expect_ready().unwrap();
+        let gone = std::iter::repeat_with(|| control.check()).find_map(Result::err).unwrap();
         assert!(gone.to_string().starts_with("the peer hung up"), "{gone}");
     }
 
