@@ -99,7 +99,7 @@ enum Route {
 }
 
 /// What became of a burst that may stay on this host.
-enum Here {
+enum LocalSend {
     /// It is sent, or lost.
     Done,
     /// It goes onto the wire.
@@ -259,11 +259,11 @@ impl<B: Backend + Sharing> Shm<B> {
     }
 
     /// Sends the first pending burst if it stays on this host.
-    fn send_here(&mut self, batch: &mut TxBatch) -> Here {
+    fn send_here(&mut self, batch: &mut TxBatch) -> LocalSend {
         let burst = batch.pending()[0].clone();
         // An address that is not ours is the wire's to refuse.
         if !self.listeners.has_address(burst.net.src) {
-            return Here::OnWire;
+            return LocalSend::OnWire;
         }
         let bytes = batch.bytes(&burst);
         let frame =
@@ -271,7 +271,7 @@ impl<B: Backend + Sharing> Shm<B> {
         let to = (burst.net.dst, qpn_block(bytes));
         let timeout = self.receiver_timeout;
         let pushed = match self.route(to) {
-            Route::Wire(_) => return Here::OnWire,
+            Route::Wire(_) => return LocalSend::OnWire,
             Route::Ring(link) => link.push(&frame, timeout),
             Route::Own => Ok(self.send_to_self(&frame)),
         };
@@ -284,7 +284,7 @@ impl<B: Backend + Sharing> Shm<B> {
                 self.counters.tx_packets += packets;
                 self.counters.tx_bytes += bytes.len() as u64;
             }
-            Ok(Pushed::Full) => return Here::Congested,
+            Ok(Pushed::Full) => return LocalSend::Congested,
             Ok(Pushed::Lost) => self.counters.tx_no_buffer += packets,
             Err(Broken) => {
                 self.counters.tx_other += packets;
@@ -292,7 +292,7 @@ impl<B: Backend + Sharing> Shm<B> {
             }
         }
         batch.mark_sent(1);
-        Here::Done
+        LocalSend::Done
     }
 
     fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
@@ -482,12 +482,12 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         let mut status = SendStatus::Done;
         while !batch.is_empty() {
             match self.send_here(batch) {
-                Here::Done => continue,
-                Here::Congested => {
+                LocalSend::Done => continue,
+                LocalSend::Congested => {
                     status = SendStatus::Congested;
                     break;
                 }
-                Here::OnWire => {}
+                LocalSend::OnWire => {}
             }
             let count = self.leading_wire_bursts(batch);
             status = batch.with_first(count, |batch| self.inner.send(batch))?;

@@ -21,7 +21,7 @@ use crate::{NetError, PortOwner, SharedFd, port_owner};
 
 /// Where a group is: the address, and the directory in which its processes find each other.
 #[derive(Clone, Copy)]
-pub(super) struct Meeting<'a> {
+pub(super) struct GroupLocation<'a> {
     pub(super) directory: &'a Directory,
     pub(super) addr: ScopedAddr,
 }
@@ -29,7 +29,7 @@ pub(super) struct Meeting<'a> {
 /// The sockets of the group up to the one of `block`, which is free, or further; `have` are those
 /// that this process has already.
 pub(super) fn enter(
-    at: Meeting<'_>,
+    at: GroupLocation<'_>,
     block: u8,
     have: &[SharedFd],
     make: &Make<'_>,
@@ -74,7 +74,7 @@ const STEERING: [libc::sock_filter; 2] = {
 /// Asks the one who has most of the group for the sockets up to `last`, but those that this process
 /// has; fewer if the group has fewer. If that one is stopped, any other that has so many will do.
 fn fetch(
-    at: Meeting<'_>,
+    at: GroupLocation<'_>,
     last: u8,
     have: &[SharedFd],
     deadline: Deadline<'_>,
@@ -117,7 +117,7 @@ fn fetch(
 
 /// The highest block below this that somebody else than the holder of `last` has, and its control
 /// socket.
-fn next(at: Meeting<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
+fn next(at: GroupLocation<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
     BLOCKS.rev().filter(|b| u16::from(*b) < below && *b != last).find_map(|block| {
         let path = at.directory.control(&at.addr, block)?;
         exists(&path).unwrap_or(false).then_some((block, path))
@@ -232,7 +232,7 @@ fn owner_of(line: &UnixSocket) -> Option<PortOwner> {
 /// Waits until the group holds no socket but `ours`: those of processes that have just died are
 /// closed a moment after their control sockets.
 fn settle(
-    at: Meeting<'_>,
+    at: GroupLocation<'_>,
     ours: &[SharedFd],
     make: &Make<'_>,
     deadline: Deadline<'_>,
@@ -257,7 +257,7 @@ fn settle(
 }
 
 /// A socket on the address that is none of these, where that can be told.
-fn stranger(at: Meeting<'_>, ours: &[SharedFd]) -> Option<port_owner::Bound> {
+fn stranger(at: GroupLocation<'_>, ours: &[SharedFd]) -> Option<port_owner::Bound> {
     if at.addr.is_link_local() { None } else { not_among(at.addr.address, ours) }
 }
 
@@ -280,7 +280,7 @@ fn whose(error: NetError, other: port_owner::Bound) -> NetError {
 }
 
 /// A process of this user that could share the port is not to be found in the directory.
-fn not_shared(at: Meeting<'_>, other: port_owner::Bound) -> NetError {
+fn not_shared(at: GroupLocation<'_>, other: port_owner::Bound) -> NetError {
     NetError::NotShared {
         address: at.addr.address,
         owner: Some(port_owner::of_inode(other.inode)),

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::control::{ControlSocket, ControlSockets};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
-use super::group::{self, Meeting};
+use super::group::{self, GroupLocation};
 use super::sweep::sweep;
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
@@ -51,7 +51,7 @@ pub struct PortGroups {
 struct State {
     /// The leased blocks, in order of their leases.
     blocks: Vec<u8>,
-    entered: BTreeMap<IpAddr, Entered>,
+    entered: BTreeMap<IpAddr, SharedAddress>,
     /// Endpoints that the backend has not taken up yet. They are complete: only leaving the address
     /// removes them.
     ready: Vec<Endpoint>,
@@ -59,8 +59,9 @@ struct State {
     failed: Vec<(IpAddr, NetError)>,
 }
 
+/// An address that the device has entered.
 #[derive(Debug)]
-struct Entered {
+struct SharedAddress {
     /// The group's sockets, up to the highest block in `blocks`.
     group: Group,
     blocks: Blocks,
@@ -241,7 +242,7 @@ impl PortGroups {
             None => Arc::from([]),
         };
         let make = |address| UdpSocket::make(address, self.scope);
-        let at = Meeting { directory: &self.directory, addr };
+        let at = GroupLocation { directory: &self.directory, addr };
         let all = group::enter(at, block, &have, &make, self.deadline(TIMEOUT))?;
         let group: Group = all[..=usize::from(block)].into();
         let mut state = self.state();
@@ -249,10 +250,10 @@ impl PortGroups {
             return Ok(None);
         }
         self.control.add(ControlSocket::new(addr, block, leased.control, Arc::clone(&group)));
-        let entered = state
-            .entered
-            .entry(address)
-            .or_insert_with(|| Entered { group: Arc::clone(&group), blocks: Blocks::default() });
+        let entered = state.entered.entry(address).or_insert_with(|| SharedAddress {
+            group: Arc::clone(&group),
+            blocks: Blocks::default(),
+        });
         entered.blocks.insert(block);
         if group.len() > entered.group.len() {
             entered.group = Arc::clone(&group);
