@@ -114,6 +114,15 @@ impl AsyncEvents {
         event
     }
 
+    /// Removes the events of a queue pair. One of a completion queue stays, whichever queue pair it names.
+    fn forget(&self, qpn: Qpn) {
+        let mut queue = self.queue.lock();
+        queue.retain(|event| event.qpn != Some(qpn) || event.cq.is_some());
+        if queue.is_empty() {
+            self.fd.clear();
+        }
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -254,6 +263,12 @@ impl Events {
         }
     }
 
+    /// The queue pair is destroyed: the program gets no event of it any more. Another may get the number.
+    pub(crate) fn forget(&mut self, engine: &mut Engine, qpn: Qpn) {
+        self.take_all(engine);
+        self.asyncs.forget(qpn);
+    }
+
     /// Keeps what [`Events::take_established`] gives from now on.
     pub(crate) fn watch_established(&mut self) {
         self.established = Some(Vec::new());
@@ -339,6 +354,26 @@ mod tests {
         assert_eq!(events.take().unwrap().text, "two");
         assert!(!readable(&events));
         assert_eq!(events.take(), None);
+    }
+
+    #[test]
+    fn what_is_forgotten_with_a_queue_pair_is_its_own() {
+        let events = AsyncEvents::new().unwrap();
+        let [gone, other] = [17, 18].map(|n| Qpn::new(n).unwrap());
+        let push = |kind, qpn, cq| {
+            events.push(AsyncEvent { kind, qpn: Some(qpn), cq, srq: None, text: String::new() });
+        };
+        push(AsyncKind::CommEst, gone, None);
+        push(AsyncKind::QpFatal, gone, None);
+        events.forget(gone);
+        assert!(!readable(&events));
+        push(AsyncKind::CommEst, gone, None);
+        push(AsyncKind::CommEst, other, None);
+        push(AsyncKind::CqErr, gone, Some(3));
+        events.forget(gone);
+        assert!(readable(&events));
+        let left: Vec<_> = std::iter::from_fn(|| events.take()).map(|e| (e.kind, e.qpn)).collect();
+        assert_eq!(left, [(AsyncKind::CommEst, Some(other)), (AsyncKind::CqErr, Some(gone))]);
     }
 
     #[test]

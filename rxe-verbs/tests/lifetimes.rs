@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_verbs::*;
 
 #[test]
@@ -23,6 +24,22 @@ fn handles_may_be_dropped_in_any_order() {
     drop(b);
     drop(qp);
     drop(to);
+}
+
+#[test]
+fn a_queue_pair_that_is_destroyed_takes_its_events_with_it() {
+    let (a, b) = pair();
+    let to = b.region(100);
+    a.qp.write_bytes(1, b"outside", to.remote(99)).post().unwrap();
+    assert_eq!(a.done().status, Status::RemoteAccess);
+    let is_waiting = || {
+        let events = &mut [PollFd::from_borrowed_fd(b.device.async_fd(), PollFlags::IN)];
+        poll(events, Some(&Timespec::default())).unwrap() > 0
+    };
+    assert!(is_waiting(), "the failure is an event");
+    b.qp.close().unwrap();
+    assert!(!is_waiting());
+    assert_eq!(b.device.poll_async_event(), None);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Asynchronous events. IBTA 11.6.3.
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 
@@ -8,7 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rxe_verbs::{AsyncEvent, AsyncKind};
 
-use super::abi::{async_element, ibv_async_event, ibv_context};
+use super::abi::{async_element, ibv_async_event, ibv_context, ibv_qp};
 use super::objects::{Context, Cq, Qp, Srq};
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, signals_interrupt};
 use crate::liveness::wait_in;
@@ -34,8 +35,13 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
 fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     let os = |e: Errno| Failure::plain(e.raw_os_error());
     context.check()?;
-    while let Some(event) = context.opened().and_then(|device| device.poll_async_event()) {
-        if let Some(known) = translate(context, &event) {
+    loop {
+        // While the map is locked, no new queue pair is entered with the number of one that is destroyed
+        // after its event was taken.
+        let qps = context.qps.lock();
+        let event = context.opened().and_then(|device| device.poll_async_event());
+        let Some(event) = event else { break };
+        if let Some(known) = translate(context, &qps, &event) {
             return Ok(Some(known));
         }
     }
@@ -50,10 +56,14 @@ fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     }
 }
 
-/// The event for the program, with the program's object; `None` if the object is destroyed. The event
-/// is counted while the map is locked: a thread that destroys the object first removes it from the
+/// The event for the program, with the program's object; `None` if the object is destroyed. `qps` are
+/// the queue pairs, still locked since the event was taken. The event is counted while the map is locked: a thread that destroys the object first removes it from the
 /// map, and then looks at the count.
-fn translate(context: &Context, event: &AsyncEvent) -> Option<ibv_async_event> {
+fn translate(
+    context: &Context,
+    qps: &HashMap<u32, *mut ibv_qp>,
+    event: &AsyncEvent,
+) -> Option<ibv_async_event> {
     let port = async_element { port_num: 1 };
     let element = match event.kind {
         AsyncKind::CqErr => {
@@ -75,7 +85,6 @@ fn translate(context: &Context, event: &AsyncEvent) -> Option<ibv_async_event> {
         | AsyncKind::PortErr
         | AsyncKind::GidChange => port,
         _ => {
-            let qps = context.qps.lock();
             let qp = *qps.get(&event.qpn?.value())?;
             // SAFETY: what is in the map exists.
             unsafe { Qp::of(qp) }.asyncs.delivered();

@@ -103,6 +103,13 @@ impl Core {
         }
     }
 
+    /// Destroys a queue pair, with those of its asynchronous events that no program has taken.
+    pub(crate) fn destroy_qp(&mut self, qpn: Qpn) {
+        // `QueuePair::drop` is called once for each.
+        let _ = self.engine.destroy_qp(qpn);
+        self.events.forget(&mut self.engine, qpn);
+    }
+
     /// These are the own addresses now, by index.
     pub(crate) fn set_gids(&mut self, gids: &[Gid]) -> Result<(), NetError> {
         self.engine.set_gids(gids.to_vec());

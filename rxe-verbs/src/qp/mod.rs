@@ -27,7 +27,7 @@ use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
-/// complete is forgotten, as verbs have it.
+/// complete is forgotten, as verbs have it, and so are its asynchronous events.
 pub struct QueuePair {
     handle: Arc<QpHandle>,
     pd: ProtectionDomain,
@@ -233,7 +233,7 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // Where the device has failed, nothing is left to be put in order.
         let left = self.shard().with(|core| {
-            let _ = core.engine.destroy_qp(self.qpn());
+            core.destroy_qp(self.qpn());
             core.leave_groups()
         });
         // Groups are left where the lock is free.
