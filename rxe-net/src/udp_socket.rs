@@ -73,13 +73,10 @@ impl UdpSocket {
     pub(crate) fn renew(&self) {
         // Only a packet backend attaches a filter.
         let _ = set_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
-        // No buffer holds more packets than this: later ones are new.
-        for _ in 0..1 << 20 {
-            let mut byte = [0; 1];
-            if rustix::net::recv(&self.fd, &mut byte[..], RecvFlags::DONTWAIT).is_err() {
-                break;
-            }
-        }
+        let bytes = get_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
+        drop_arrived(usize::try_from(bytes).unwrap_or(0), || {
+            rustix::net::recv(&self.fd, &mut [0; 1][..], RecvFlags::DONTWAIT).is_ok()
+        });
     }
 
     /// Opens a socket for a multicast group on the interface `netdev`, whose index is `scope`. It joins
@@ -243,6 +240,14 @@ impl UdpSocket {
     }
 }
 
+/// Calls `receive` until it returns `false`, but at most as often as a receive buffer of `bytes` can hold
+/// datagrams. What is there after that has arrived since: in a flood there would be no end.
+fn drop_arrived(bytes: usize, mut receive: impl FnMut() -> bool) {
+    /// The system counts each datagram as more than this: its own structures need that alone.
+    const SMALLEST: usize = 512;
+    let _ = (0..=bytes / SMALLEST).find(|_| !receive());
+}
+
 /// Makes datagrams to groups leave on the interface with this address, with the usual hop limit.
 pub(crate) fn send_to_groups(
     fd: BorrowedFd<'_>,
@@ -309,5 +314,38 @@ fn bind_error(error: io::Error, address: IpAddr) -> NetError {
         // EINVAL: the interface does not have this link-local address.
         Some(libc::EADDRNOTAVAIL | libc::EINVAL) => NetError::NoSuchAddress { address },
         _ => NetError::os("bind a UDP socket", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket as StdSocket};
+
+    use super::*;
+
+    #[test]
+    fn a_flood_does_not_hold_up_the_new_owner_of_a_socket() {
+        let mut received = 0;
+        drop_arrived(64 << 10, || {
+            received += 1;
+            true
+        });
+        assert_eq!(received, 129);
+    }
+
+    #[test]
+    fn a_full_buffer_is_emptied_for_the_new_owner_of_a_socket() {
+        let std = StdSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = std.local_addr().unwrap();
+        std.set_nonblocking(true).unwrap();
+        let fd = SharedFd::guarded(std.into());
+        let mut socket = UdpSocket::adopt(fd, to.ip(), 0);
+        socket.set_buffers(1 << 16, 0);
+        let sender = StdSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // Many more of the smallest datagrams than it can hold.
+        (0..2000).for_each(|_| assert_eq!(sender.send_to(&[], to).unwrap(), 0));
+        socket.renew();
+        let left = rustix::net::recv(&socket.fd, &mut [0; 1][..], RecvFlags::DONTWAIT);
+        assert_eq!(left.unwrap_err(), rustix::io::Errno::AGAIN);
     }
 }
