@@ -19,7 +19,7 @@ use super::state::Mailbox;
 use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::os::random_u64;
-use crate::progress::ConnectionManager;
+use crate::progress::{ConnectionManager, Timers};
 
 /// See the module's opening.
 pub(crate) struct Agent {
@@ -102,6 +102,7 @@ impl ConnectionManager for Agent {
         now: Time,
         engine: &mut Engine,
         established: &[Qpn],
+        timers: Timers,
         sharing: Option<&mut dyn Sharing>,
     ) {
         while let Some(mad) = engine.poll_mad() {
@@ -110,11 +111,14 @@ impl ConnectionManager for Agent {
         for &qpn in established {
             self.manager.established_by(qpn);
         }
-        if self.manager.poll_timeout().is_some_and(|at| at <= now) {
-            self.manager.handle_timeout(now);
+        if timers == Timers::ExcuseAndRun {
+            self.manager.excuse_silence(now);
         }
-        if self.closed.front().is_some_and(|(until, ..)| *until <= now) {
-            self.forget_closed(sharing, |until, _| until <= now);
+        if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
+            self.manager.handle_timeout(now);
+            if self.closed.front().is_some_and(|(until, ..)| *until <= now) {
+                self.forget_closed(sharing, |until, _| until <= now);
+            }
         }
         self.flush(now, engine);
     }

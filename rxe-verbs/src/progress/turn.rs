@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
     cm: Option<Box<dyn ConnectionManager>>,
+    /// What to do about its timers when it is turned.
+    cm_timers: Timers,
     /// The backend was told that somebody sleeps on its descriptors.
     watched: bool,
     /// The groups that the interface is in.
@@ -52,13 +54,14 @@ pub(crate) trait ConnectionManager: Any + Send {
     /// When [`ConnectionManager::turn`] must be called, if nothing else happens.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// Takes what has arrived for it, and hands the engine what it has to send. `established`: queue
-    /// pairs that have had their first packet.
+    /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
+    /// what it has to send. `established`: queue pairs that have had their first packet.
     fn turn(
         &mut self,
         now: Time,
         engine: &mut Engine,
         established: &[Qpn],
+        timers: Timers,
         sharing: Option<&mut dyn Sharing>,
     );
 }
@@ -89,6 +92,7 @@ impl Core {
             local: false,
             unfinished: false,
             cm: None,
+            cm_timers: Timers::None,
             watched: false,
             joined: Vec::new(),
         }
@@ -217,7 +221,7 @@ impl Core {
             engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);
         })?;
-        let deadline = self.engine.poll_timeout();
+        let deadline = self.poll_timeout();
         if deadline.is_some() {
             let time = time.unwrap_or_else(now);
             let drained = || packets < budget && !watch.has_input();
@@ -230,6 +234,10 @@ impl Core {
                         self.engine.excuse_silence(time);
                     }
                     self.engine.handle_timeout(time);
+                    // What has arrived for the connection manager it takes in `transmit`.
+                    if self.cm_timers != Timers::ExcuseAndRun {
+                        self.cm_timers = due;
+                    }
                 }
             }
         }
@@ -244,7 +252,8 @@ impl Core {
         self.congested = false;
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
-            cm.turn(now(), &mut self.engine, &established, self.backend.sharing());
+            let timers = std::mem::take(&mut self.cm_timers);
+            cm.turn(now(), &mut self.engine, &established, timers, self.backend.sharing());
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.

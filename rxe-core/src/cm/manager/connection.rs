@@ -99,8 +99,12 @@ pub(super) struct Retry {
     pub(super) mad: Box<[u8; mad::LEN]>,
     /// Retries left.
     left: u8,
+    /// How long to wait after the last transmission.
+    current: Duration,
     /// How long to wait after the next transmission.
     wait: Duration,
+    /// The present try has got its whole time a second time.
+    excused: bool,
     pub(super) deadline: Time,
 }
 
@@ -113,15 +117,26 @@ impl Retry {
     const MRA_LIMIT: Duration = Duration::from_secs(300);
 
     pub(super) fn new(now: Time, mad: Box<[u8; mad::LEN]>, retries: u8) -> Self {
-        Self { mad, left: retries, wait: Self::FIRST * 2, deadline: now + Self::FIRST }
+        let (current, wait) = (Self::FIRST, Self::FIRST * 2);
+        Self { mad, left: retries, current, wait, excused: false, deadline: now + current }
     }
 
     /// Returns the message to be sent again; `None` if no retries are left.
     pub(super) fn again(&mut self, now: Time) -> Option<&[u8; mad::LEN]> {
         self.left = self.left.checked_sub(1)?;
-        self.deadline = now + self.wait;
+        self.excused = false;
+        self.current = self.wait;
+        self.deadline = now + self.current;
         self.wait = (self.wait * 2).min(Self::LONGEST);
         Some(&self.mad)
+    }
+
+    /// This host did not run for a while, so it could not receive an answer. The present try gets its
+    /// time again, but only once, so that retries also run out on a host that is always late.
+    pub(super) fn excuse(&mut self, now: Time) {
+        if !std::mem::replace(&mut self.excused, true) {
+            self.deadline = self.deadline.max(now + self.current);
+        }
     }
 
     /// The peer has asked for more time, with an MRA.

@@ -179,6 +179,20 @@ impl Manager {
         self.connections.is_empty()
     }
 
+    /// The caller did not run for a while, until `now`. What was sent before gets its time for an answer
+    /// again, each try once at most. Called when everything that has arrived was handled, and before
+    /// [`Manager::handle_timeout`].
+    pub fn excuse_silence(&mut self, now: Time) {
+        let ids: Vec<_> = self.timers.iter().map(|&(_, id)| id).collect();
+        for id in ids {
+            let connection = self.connections.get_mut(&id.0);
+            if let Some(retry) = connection.and_then(|connection| connection.state.retry()) {
+                retry.excuse(now);
+                self.arm(id);
+            }
+        }
+    }
+
     /// Handles the deadlines that have passed at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some(&(at, id)) = self.timers.first()

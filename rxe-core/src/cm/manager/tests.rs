@@ -188,6 +188,32 @@ fn an_unanswered_request_is_repeated_and_then_given_up() {
 }
 
 #[test]
+fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
+    let mut two = Two::new();
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    let (_, request) = two.sent(0).pop().unwrap();
+    two.deliver(1, &request);
+    // Stopped for longer than all retries take, it gives the peer half a second again.
+    two.now = two.now + Duration::from_secs(1000);
+    two.sides[0].excuse_silence(two.now);
+    two.wait(Duration::from_millis(499));
+    assert!(two.names(0).is_empty(), "it waits");
+    // But not a third time: the host may always be late.
+    two.sides[0].excuse_silence(two.now);
+    two.wait(Duration::from_millis(1));
+    assert_eq!(two.names(0), ["REQ"]);
+    // The next try is excused as well, and waits as long as it would have.
+    two.now = two.now + Duration::from_secs(1000);
+    two.sides[0].excuse_silence(two.now);
+    two.wait(Duration::from_millis(999));
+    assert!(two.names(0).is_empty(), "it waits");
+    let b = two.event(1).id();
+    two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
+    two.settle();
+    assert_eq!(two.event(0).id(), a);
+}
+
+#[test]
 fn a_late_answer_is_announced_and_awaited() {
     let mut two = Two::new();
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();

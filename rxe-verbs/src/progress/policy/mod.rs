@@ -17,6 +17,7 @@ mod watchers;
 pub use acks::AckPolicy;
 pub(super) use acks::Acks;
 pub(super) use polling::AdaptivePolling;
-pub(super) use timers::{TimerGate, Timers};
+pub(super) use timers::TimerGate;
+pub(crate) use timers::Timers;
 pub(super) use turn::TurnLimit;
 pub(super) use watchers::{Interest, Plan, TICK, Watchers};

@@ -1,9 +1,10 @@
 //! When timers run: after the input, and not for time in which this process did not run.
 //!
-//! The driver's timer is always armed no later than the engine's next deadline. If a deadline is
-//! first seen long after it has passed, then neither the driver nor anybody else ran: the process
-//! was stopped, or the host had no processor for it. What arrived meanwhile waits in the sockets.
-//! It is read first; then what is still unanswered gets its time again.
+//! The driver's timer is always armed no later than the next deadline of the engine and the
+//! connection manager. If a deadline is first seen long after it has passed, then neither the driver
+//! nor anybody else ran: the process was stopped, or the host had no processor for it. What arrived
+//! meanwhile waits in the sockets. It is read first; then what is still unanswered gets its time
+//! again.
 
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ pub(super) const SLACK: Duration = Duration::from_millis(4);
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(20);
 
 /// What to do about timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::progress) enum Timers {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Timers {
     /// None is due.
+    #[default]
     None,
     /// One is due, but there may be input: look at timers in the next turn.
     Wait,

@@ -12,11 +12,11 @@ use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use rxe_core::queue::{
     Arm, CompletionQueue, Notify, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
 };
-use rxe_core::types::{Gid, Mtu, Qpn};
+use rxe_core::types::{Gid, Mtu, Qpn, Time};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
-use super::super::{OnSignal, Waker};
+use super::super::{ConnectionManager, OnSignal, Timers, Waker};
 use super::*;
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -211,6 +211,48 @@ fn what_came_from_this_host_is_acknowledged_before_a_program_is_told_of_it() {
     record.note_packet(false);
     shard.acknowledge();
     assert!(record.has_acks());
+}
+
+/// A connection manager whose timer is due; records what it is told to do about it.
+#[derive(Default)]
+struct DueCm(Vec<Timers>);
+
+impl ConnectionManager for DueCm {
+    fn poll_timeout(&self) -> Option<Time> {
+        let ran = self.0.iter().any(|t| matches!(t, Timers::Run | Timers::ExcuseAndRun));
+        (!ran).then_some(Time::ZERO)
+    }
+
+    fn turn(
+        &mut self,
+        _: Time,
+        _: &mut Engine,
+        _: &[Qpn],
+        timers: Timers,
+        _: Option<&mut dyn rxe_net::Sharing>,
+    ) {
+        self.0.push(timers);
+    }
+}
+
+#[test]
+fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excused() {
+    let shard = shard();
+    let told = || {
+        let take = |cm: &mut DueCm, _: Option<&mut dyn rxe_net::Sharing>, _| cm.0.clone();
+        shard.bare(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
+    };
+    assert_eq!(told(), []);
+    // A post or the like reads nothing.
+    shard.with(|_| ()).unwrap();
+    assert_eq!(told(), [Timers::None]);
+    // As many packets as the turn may take: there may be more.
+    shard.turn(0).unwrap();
+    assert_eq!(told(), [Timers::None; 2]);
+    shard.turn(CALLER_BUDGET).unwrap();
+    assert_eq!(told(), [Timers::None, Timers::None, Timers::ExcuseAndRun]);
+    shard.turn(CALLER_BUDGET).unwrap();
+    assert_eq!(told().last(), Some(&Timers::None));
 }
 
 #[test]
