@@ -25,9 +25,10 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::Event;
 use rxe_core::types::Psn;
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
@@ -234,7 +235,7 @@ impl PcapHandle {
     }
 
     fn lock(&self) -> MutexGuard<'_, Capture> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

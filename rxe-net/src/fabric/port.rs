@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
@@ -84,7 +85,7 @@ impl Hub {
     }
 
     fn links(&self) -> MutexGuard<'_, Links> {
-        self.0.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.links.lock()
     }
 
     fn now(&self) -> Time {

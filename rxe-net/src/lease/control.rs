@@ -14,10 +14,11 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::epoll::EventFlags;
 
 use super::Group;
@@ -180,7 +181,7 @@ impl ControlSockets {
     pub(super) fn close(&self) {
         self.remove(|_| true);
         self.0.lock().stop = true;
-        let Some(thread) = self.1.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some(thread) = self.1.lock().take() else {
             return;
         };
         if let Ok(wake) = EventFd::new()
@@ -219,7 +220,7 @@ impl State {
 impl Shared {
     /// The state is whole whatever panicked. Nothing that may take time happens under this lock.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn serve(&self) {

@@ -13,8 +13,8 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
 use crate::udp_socket::UdpSocket;
 use crate::{Epoll, NetError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
 /// that it has leased in them.
@@ -367,12 +368,12 @@ impl PortGroups {
     }
 
     fn adding(&self) -> MutexGuard<'_, ()> {
-        self.adding.lock().unwrap_or_else(PoisonError::into_inner)
+        self.adding.lock()
     }
 
     /// Locks the state. It is consistent even if a thread has panicked.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::blocking::may_block;
 use crate::sys::thread::spawn_thread;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How many bytes may wait to be written.
 pub(super) const CAPACITY: usize = 32 << 20;
@@ -101,7 +102,7 @@ impl Output {
         }
         may_block("writing a capture");
         let busy = |state: &mut State| !state.ended && (state.writing || !state.queue.is_empty());
-        drop(self.0.idle.wait_while(self.0.lock(), busy));
+        self.0.idle.wait_while(&mut self.0.lock(), busy);
     }
 
     /// Ends the thread when everything queued is in the file.
@@ -166,11 +167,11 @@ impl Shared {
             if state.closed {
                 return;
             }
-            state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.queued.wait(&mut state);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

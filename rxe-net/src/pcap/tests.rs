@@ -3,9 +3,10 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rxe_core::engine::{Event, Fault};
 use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::frame::parse_ethernet;
@@ -220,7 +221,8 @@ struct StuckState {
 impl Write for StuckDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (state, changed) = &*self.0;
-        let mut state = changed.wait_while(state.lock().unwrap(), |s| !s.goes_on).unwrap();
+        let mut state = state.lock();
+        changed.wait_while(&mut state, |s| !s.goes_on);
         state.file.extend(bytes);
         Ok(bytes.len())
     }
@@ -252,14 +254,14 @@ fn traffic_does_not_wait_for_the_disk_and_the_capture_says_what_it_lacks() {
     }
     let dropped = handle.status().dropped;
     assert!((1..1000).contains(&dropped), "{dropped}");
-    disk.0.0.lock().unwrap().goes_on = true;
+    disk.0.0.lock().goes_on = true;
     disk.0.1.notify_all();
     handle.flush();
     pass(&mut b);
     drop(b);
     assert_eq!(handle.status(), PcapStatus { dropped, packets: 1100 - dropped, ..handle.status() });
     assert_eq!(handle.status().stopped, None);
-    let file = &disk.0.0.lock().unwrap().file;
+    let file = &disk.0.0.lock().file;
     let capture = PcapReader::parse(file).unwrap();
     assert!(!capture.truncated());
     assert_eq!(capture.packets().len() as u64, 1100 - dropped);

@@ -1,11 +1,12 @@
 //! A descriptor that several may hold: a backend, and whoever sleeps until it has something.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use super::checked_fd::CheckedFd;
 use super::fork::ForkGuarded;
 use crate::NetError;
+use parking_lot::Mutex;
 
 /// A descriptor, closed when the last clone is dropped. It has a high number, and is neither used
 /// nor closed when the program has closed that and may have opened it anew.
@@ -36,7 +37,7 @@ impl SharedFd {
         /// By inode. Whoever finds it locked does without: a forked child may find it so for ever.
         static KNOWN: Mutex<Vec<(u64, Weak<Kind>)>> = Mutex::new(Vec::new());
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
-        let Ok(mut known) = KNOWN.try_lock() else { return Self::guarded(fd) };
+        let Some(mut known) = KNOWN.try_lock() else { return Self::guarded(fd) };
         known.retain(|(_, kind)| kind.strong_count() > 0);
         let same = known.iter().filter(|(known, _)| *known == inode);
         let intact = |kind: &Arc<Kind>| matches!(&**kind, Kind::Guarded(fd) if fd.is_intact());

@@ -15,8 +15,9 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -134,7 +135,7 @@ impl SocketPaths {
         make: impl FnOnce() -> io::Result<NamedSocket>,
     ) -> io::Result<NamedSocket> {
         // A list of paths is whole whatever panicked.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let mut found = None;
         known.retain(|known| {
             if found.is_none() {
