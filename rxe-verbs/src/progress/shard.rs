@@ -17,7 +17,7 @@ use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
 use rxe_net::{Backend, NetError, NonBlocking};
 
-use super::policy::{AckPolicy, Interest, Plan, TICK, TurnLimit};
+use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
 use super::turn::Core;
 use super::unsent::{Claim, Unsent};
 use super::watch::{Alarm, Watch};
@@ -129,7 +129,7 @@ impl Shard {
         let mut core = self.lock();
         // It may have failed while this thread waited for the lock.
         self.check()?;
-        if core.waiting {
+        if core.waiting || self.unsent.record().has_posts() {
             // `f` may end the queue pair that they are of.
             self.end_turn(&mut core, false)?;
         }
@@ -154,6 +154,7 @@ impl Shard {
         if let Some(mut core) = self.try_lock() {
             self.check()?;
             core.watchers.turned_inline();
+            core.posts.polled();
             let received = core.receive(CALLER_BUDGET, &self.watch);
             let later = self.acks_wait(&mut core, &received);
             let ended = self.end_turn(&mut core, later);
@@ -239,6 +240,27 @@ impl Shard {
             let _ = self.end_turn(&mut core, false);
             true
         });
+    }
+
+    /// A thread has posted, and rung the doorbell. The post leaves at once, or waits for the next one
+    /// ([`super::policy::Posts`]): then it leaves with that, with the next turn of any thread, or with one
+    /// of the driver's.
+    #[inline]
+    pub(crate) fn posted(&self, post: &Post) {
+        let may_wait = !post.goes_at_once();
+        if may_wait && self.unsent.record().join_posts(post.packets) {
+            return;
+        }
+        if may_wait
+            && let Some(mut core) = self.try_lock()
+            && self.failed.get().is_none()
+        {
+            if core.posts_wait(post, &self.watch) {
+                return;
+            }
+            let _ = self.end_turn(&mut core, false);
+        }
+        self.answer_doorbells();
     }
 
     /// Sends what there is, or leaves that for later, and sees to it that the driver wakes in time.

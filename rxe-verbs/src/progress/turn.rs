@@ -8,7 +8,9 @@ use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::TxBatch;
 use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing};
 
-use super::policy::{AckPolicy, Acks, Interest, TimerGate, Timers, TurnLimit, Watchers};
+use super::policy::{
+    AckPolicy, Acks, Interest, MAX_POST_WAIT, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
+};
 use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
 use crate::event::Events;
@@ -33,6 +35,7 @@ pub(crate) struct Core {
     pub(super) limit: TurnLimit,
     timers: TimerGate,
     pub(super) acks: Acks,
+    pub(super) posts: Posts,
     /// What other threads see of what has not left.
     unsent: &'static Unsent,
     /// The last packets came from this host.
@@ -88,6 +91,7 @@ impl Core {
             limit: TurnLimit::default(),
             timers: TimerGate::default(),
             acks: Acks::new(acks),
+            posts: Posts::default(),
             unsent,
             local: false,
             unfinished: false,
@@ -221,6 +225,9 @@ impl Core {
             engine.handle_frame(*time.get_or_insert_with(now), frame);
             events.take_all(engine);
         })?;
+        if packets > 0 {
+            self.posts.received();
+        }
         let deadline = self.poll_timeout();
         if deadline.is_some() {
             let time = time.unwrap_or_else(now);
@@ -244,12 +251,32 @@ impl Core {
         Ok(packets)
     }
 
+    /// Whether a post may wait for the next one. If so the driver wakes in time, and
+    /// [`Unsent::join_posts`] lets more wait.
+    pub(super) fn posts_wait(&mut self, post: &Post, watch: &Watch) -> bool {
+        let time = now();
+        if self.unsent.has_posts() {
+            self.posts.filled(time);
+            return false;
+        }
+        let busy = self.waiting || self.blocked || self.congested || self.unfinished;
+        if !self.posts.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
+            return false;
+        }
+        self.armed.set_posts_timer(watch, time, MAX_POST_WAIT);
+        self.unsent.begin_posts(post.packets);
+        true
+    }
+
     /// The sending half of a turn. It ends when nothing is left, when the socket is full, or when
     /// the turn is long enough ([`TurnLimit`]): then [`Core::unfinished`] says so.
     pub(super) fn transmit(&mut self) -> Result<(), NetError> {
         let waited = std::mem::take(&mut self.waiting);
         self.unfinished = false;
         self.congested = false;
+        if self.unsent.end_posts() {
+            self.posts.left(now());
+        }
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
             let timers = std::mem::take(&mut self.cm_timers);

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::policy::Post;
 use crate::event::is_any_untold;
 use crate::os::now;
 
@@ -24,6 +25,9 @@ pub(crate) struct Unsent {
     acks: AtomicBool,
     /// The last of these packets came from this host.
     local: AtomicBool,
+    /// Packets of posted requests that wait for the next post; 0 if none do. While it is not, the driver
+    /// is to wake soon ([`super::policy::Posts`]).
+    posts: AtomicU32,
     /// How often everything had left.
     flushes: AtomicU64,
     next: OnceLock<Box<Unsent>>,
@@ -39,7 +43,10 @@ pub fn flush_before_exit() {
     let mut deadline = None;
     for record in records().filter(|r| r.process.load(Ordering::Acquire) == process) {
         let before = record.flushes.load(Ordering::Acquire);
-        let owes = || record.has_acks() && record.flushes.load(Ordering::Acquire) == before;
+        let owes = || {
+            let acks = record.has_acks() && record.flushes.load(Ordering::Acquire) == before;
+            acks || record.posts.load(Ordering::Acquire) > 0
+        };
         // What went wrong in the last turn is explained after it.
         while owes() || is_any_untold() {
             if now() >= *deadline.get_or_insert_with(|| now() + MAX_WAIT) {
@@ -64,6 +71,7 @@ impl Unsent {
             process: AtomicU32::new(process),
             acks: AtomicBool::new(false),
             local: AtomicBool::new(false),
+            posts: AtomicU32::new(0),
             flushes: AtomicU64::new(0),
             next: OnceLock::new(),
         }
@@ -101,6 +109,34 @@ impl Unsent {
         self.note();
     }
 
+    /// Requests wait from now on. For a holder of the shard's lock, when nothing waits yet.
+    pub(super) fn begin_posts(&self, packets: u32) {
+        self.posts.store(packets, Ordering::Release);
+    }
+
+    /// Lets requests wait with those that wait already, if there are such and there is room. They are
+    /// in their queue, and its doorbell is rung.
+    #[inline]
+    pub(super) fn join_posts(&self, packets: u32) -> bool {
+        let join =
+            |p: u32| (p > 0 && p.saturating_add(packets) < Post::MAX_PACKETS).then(|| p + packets);
+        // Whoever ends the wait sees their doorbell: it sets this to 0 first, and this read-modify-write
+        // comes before that, or finds 0.
+        self.posts.fetch_update(Ordering::AcqRel, Ordering::Relaxed, join).is_ok()
+    }
+
+    /// Nothing waits any more: what is posted is about to be taken. Whether something did.
+    #[inline]
+    pub(super) fn end_posts(&self) -> bool {
+        self.has_posts() && self.posts.swap(0, Ordering::AcqRel) > 0
+    }
+
+    /// Whether requests wait.
+    #[inline]
+    pub(super) fn has_posts(&self) -> bool {
+        self.posts.load(Ordering::Relaxed) > 0
+    }
+
     /// Everything has left.
     #[inline]
     pub(super) fn all_sent(&self) {
@@ -136,6 +172,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.0.acks.store(false, Ordering::Release);
+        self.0.posts.store(0, Ordering::Release);
         self.0.process.store(0, Ordering::Release);
     }
 }

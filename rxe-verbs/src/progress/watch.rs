@@ -39,11 +39,16 @@ pub(super) struct Armed {
     interest: Interest,
     /// When the timer goes off; [`Time::MAX`] if it is not set.
     timer: Time,
+    /// The earliest of what [`Armed::set_timer`] was asked for.
+    deadline: Time,
+    /// When posts that wait leave at the latest, as last asked for.
+    posts: Time,
 }
 
 impl Default for Armed {
     fn default() -> Self {
-        Self { interest: Interest::None, timer: Time::MAX }
+        let never = Time::MAX;
+        Self { interest: Interest::None, timer: never, deadline: never, posts: never }
     }
 }
 
@@ -165,7 +170,24 @@ impl Armed {
 
     /// Wakes the driver at `at`, or earlier if it is set so.
     pub(super) fn set_timer(&mut self, watch: &Watch, at: Time) {
-        if at < self.timer {
+        if at < self.deadline {
+            self.deadline = at;
+            self.apply(watch);
+        }
+    }
+
+    /// Wakes the driver between half of `wait` and `wait` from `now`, or earlier for something else. What
+    /// this was called for before is forgotten: a stream of posts does not wake the driver.
+    pub(super) fn set_posts_timer(&mut self, watch: &Watch, now: Time, wait: Duration) {
+        if self.posts == Time::MAX || self.posts < now + wait / 2 {
+            self.posts = now + wait;
+            self.apply(watch);
+        }
+    }
+
+    fn apply(&mut self, watch: &Watch) {
+        let at = self.deadline.min(self.posts);
+        if at != self.timer {
             self.timer = at;
             watch.alarm.set(at);
         }
@@ -173,7 +195,7 @@ impl Armed {
 
     /// The timer has gone off.
     pub(super) fn timer_gone(&mut self) {
-        self.timer = Time::MAX;
+        (self.timer, self.deadline, self.posts) = (Time::MAX, Time::MAX, Time::MAX);
     }
 }
 

@@ -122,7 +122,14 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-verbs",
         within: "progress",
-        floors: &[&["driver", "sleep"], &["shard"], &["turn"], &["watch"], &["policy", "unsent"]],
+        floors: &[
+            &["driver", "sleep"],
+            &["shard"],
+            &["turn"],
+            &["watch"],
+            &["unsent"],
+            &["policy"],
+        ],
     },
     Layers {
         name: "rxe-preload",

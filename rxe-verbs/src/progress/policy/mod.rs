@@ -3,6 +3,7 @@
 //! reasons.
 //!
 //! - [`acks`]: when acknowledgements leave.
+//! - [`posts`]: when posted requests leave.
 //! - [`watchers`]: who looks at the sockets: a poller, a waiting thread (the leader) or the driver.
 //! - [`turn`]: how long a turn may be.
 //! - [`timers`]: what runs before timers, and when silence is not the peer's.
@@ -10,6 +11,7 @@
 
 mod acks;
 mod polling;
+mod posts;
 mod timers;
 mod turn;
 mod watchers;
@@ -17,6 +19,8 @@ mod watchers;
 pub use acks::AckPolicy;
 pub(super) use acks::Acks;
 pub(super) use polling::AdaptivePolling;
+pub(crate) use posts::Post;
+pub(super) use posts::{MAX_POST_WAIT, Posts};
 pub(super) use timers::TimerGate;
 pub(crate) use timers::Timers;
 pub(super) use turn::TurnLimit;

@@ -123,6 +123,148 @@ impl Notify for Wakes {
     }
 }
 
+/// An unreliable connection that can send: nothing holds its requests up but the policy.
+fn sending_qp(shard: &Shard) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
+    let cq = Arc::new(CompletionQueue::new(128, None));
+    let init =
+        QpInit { cap: QpCap { max_send_wr: 128, ..QpCap::default() }, ..qp_init(QpType::Uc, &cq) };
+    let qp = shard
+        .with(|core| {
+            let qp = core.engine.create_qp(Qpn::new(17).unwrap(), init).unwrap();
+            let dest_qp_num = Qpn::new(18).unwrap();
+            let mut attr = QpAttr { path_mtu: Mtu::M1024, dest_qp_num, ..QpAttr::default() };
+            attr.ah_attr.dgid = Gid::from(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
+            let to_init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+            let to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+            for (state, mask) in
+                [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, AttrMask::SQ_PSN)]
+            {
+                attr.qp_state = state;
+                let mask = mask | AttrMask::STATE;
+                core.engine.modify_qp(now(), qp.qpn(), &attr, mask).unwrap();
+            }
+            qp
+        })
+        .unwrap();
+    (qp, cq)
+}
+
+/// Posts an empty message as a program does.
+fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
+    let payload = Payload::Sges([].as_slice().into());
+    qp.post_send(SendRequest::new(0, SendOp::Send { imm: None }, payload)).unwrap();
+    shard.posted(&Post { packets: 1, incomplete: qp.sends_outstanding(), urgent });
+}
+
+/// Posts until requests wait. Returns how many posts that took.
+fn begin_stream(shard: &Shard, qp: &QpHandle) -> usize {
+    (1..)
+        .find(|_| {
+            // However long this thread did not run since the last post.
+            shard.bare(|core| core.posts.polled());
+            post(shard, qp, false);
+            shard.unsent.record().has_posts()
+        })
+        .unwrap()
+}
+
+/// What the driver does when its timer has gone off.
+fn driver_turn(shard: &Shard) {
+    assert!(shard.watch.sleep().unwrap().timer);
+    shard.with(|core| core.armed.timer_gone()).unwrap();
+}
+
+#[test]
+fn posts_of_a_stream_leave_together_with_the_next_poll() {
+    let batches = Arc::new(AtomicU64::new(0));
+    let shard = counting_shard(Arc::clone(&batches));
+    let (qp, cq) = sending_qp(&shard);
+    let begun = begin_stream(&shard, &qp);
+    let before = batches.load(Ordering::Relaxed);
+    assert_eq!(before, begun as u64 - 1, "the beginning of a stream leaves one by one");
+    (0..9).for_each(|_| post(&shard, &qp, false));
+    assert_eq!((batches.load(Ordering::Relaxed), cq.len()), (before, begun - 1), "they wait");
+    shard.turn_if_free().unwrap();
+    assert_eq!((batches.load(Ordering::Relaxed), cq.len()), (before + 1, begun + 9));
+    assert!(!shard.unsent.record().has_posts());
+}
+
+#[test]
+fn posts_that_wait_leave_when_there_are_many_or_one_is_urgent() {
+    for urgent in [false, true] {
+        let shard = shard();
+        let (qp, cq) = sending_qp(&shard);
+        let begun = begin_stream(&shard, &qp);
+        let more = if urgent { 2 } else { Post::MAX_PACKETS as usize - 1 };
+        for i in 1..=more {
+            assert_eq!(cq.len(), begun - 1, "{i}");
+            post(&shard, &qp, urgent && i == more);
+        }
+        assert_eq!(cq.len(), begun + more);
+    }
+}
+
+#[test]
+fn posts_that_wait_in_vain_are_sent_by_the_driver() {
+    let shard = shard();
+    let (qp, cq) = sending_qp(&shard);
+    let begun = begin_stream(&shard, &qp);
+    assert_eq!(cq.len(), begun - 1);
+    driver_turn(&shard);
+    assert_eq!(cq.len(), begun);
+    assert!(!shard.unsent.record().has_posts());
+}
+
+#[test]
+fn a_queue_pair_that_ends_has_sent_what_waited() {
+    let batches = Arc::new(AtomicU64::new(0));
+    let shard = counting_shard(Arc::clone(&batches));
+    let (qp, _cq) = sending_qp(&shard);
+    let begun = begin_stream(&shard, &qp);
+    shard.with(|core| core.engine.destroy_qp(qp.qpn())).unwrap().unwrap();
+    assert_eq!(batches.load(Ordering::Relaxed), begun as u64);
+}
+
+#[test]
+fn no_post_is_stranded_while_others_wait() {
+    const THREADS: u32 = 3;
+    const ROUNDS: u64 = 5_000;
+    const BURST: usize = 16;
+    let shard = shard();
+    let barrier = Barrier::new(THREADS as usize);
+    let missed = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for t in 0..THREADS {
+            let (shard, barrier, missed) = (&shard, &barrier, &missed);
+            let (qp, cq) = flushing_qp(shard, 100 + t);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    barrier.wait();
+                    // One of them is now and then away for longer than a stream lasts.
+                    if t > 0 || !round.is_multiple_of(8) {
+                        shard.bare(|core| core.posts.polled());
+                    }
+                    (0..BURST).for_each(|_| post(shard, &qp, false));
+                    // Nobody posts and nobody holds the lock from here on.
+                    barrier.wait();
+                    if t == 0 && shard.unsent.record().has_posts() {
+                        driver_turn(shard);
+                    }
+                    barrier.wait();
+                    let done = std::iter::from_fn(|| cq.poll()).count();
+                    if done < BURST {
+                        missed.fetch_add(1, Ordering::Relaxed);
+                        // So that the other rounds count for themselves.
+                        shard.with(|_| ()).unwrap();
+                        while cq.poll().is_some() {}
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(missed.into_inner(), 0, "bursts of which a post was stranded");
+}
+
 #[test]
 fn every_request_has_begun_when_all_posters_have_returned() {
     const THREADS: u32 = 3;
@@ -271,26 +413,7 @@ fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
     const LEN: u32 = 128 << 20;
     let batches = Arc::new(AtomicU64::new(0));
     let shard = counting_shard(Arc::clone(&batches));
-    let cq = Arc::new(CompletionQueue::new(16, None));
-    let init = qp_init(QpType::Uc, &cq);
-    let qp = shard
-        .with(|core| {
-            let qp = core.engine.create_qp(Qpn::new(17).unwrap(), init).unwrap();
-            let dest_qp_num = Qpn::new(18).unwrap();
-            let mut attr = QpAttr { path_mtu: Mtu::M1024, dest_qp_num, ..QpAttr::default() };
-            attr.ah_attr.dgid = Gid::from(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
-            let to_init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-            let to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-            for (state, mask) in
-                [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, AttrMask::SQ_PSN)]
-            {
-                attr.qp_state = state;
-                let mask = mask | AttrMask::STATE;
-                core.engine.modify_qp(now(), qp.qpn(), &attr, mask).unwrap();
-            }
-            qp
-        })
-        .unwrap();
+    let (qp, cq) = sending_qp(&shard);
     let memory = shard.with(|core| Arc::clone(core.engine.memory())).unwrap();
     let buffer = Buffer::zeroed(LEN as usize);
     let lkey = memory.register(PdId(1), buffer, 0, Access::empty(), || 0x1234_5600).unwrap();

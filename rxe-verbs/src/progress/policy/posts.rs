@@ -1,0 +1,195 @@
+//! When posted requests leave.
+//!
+//! A program that posts one request at a time pays a system call for each if each leaves at once. So a
+//! request waits for those that follow it, if the program is in the middle of a stream: many leave
+//! together, in one call. A request never waits where its answer is what the program needs to go on: at
+//! the beginning of a stream, in a ping-pong, or with a solicited event.
+
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+/// No request waits longer than this, but for the time until the driver runs.
+pub(in crate::progress) const MAX_POST_WAIT: Duration = Duration::from_micros(50);
+
+/// Posts that follow one another within this time are one stream.
+const SOON: Duration = Duration::from_micros(10);
+
+/// This many posts of a stream leave at once, each alone.
+const ENOUGH: u32 = 8;
+
+/// A connected queue pair with this many incomplete requests does not wait for answers one by one.
+const DEEP: u32 = 4;
+
+/// What a post is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Post {
+    /// About how many packets it is.
+    pub(crate) packets: u32,
+    /// Requests of the queue pair that are not complete, these included.
+    pub(crate) incomplete: u32,
+    /// It must leave now.
+    pub(crate) urgent: bool,
+}
+
+impl Post {
+    /// Packets that wait at most: as many as leave in one call of the system.
+    pub(in crate::progress) const MAX_PACKETS: u32 = 64;
+
+    /// Whether it is too much, or too urgent, to wait.
+    pub(in crate::progress) fn goes_at_once(&self) -> bool {
+        self.urgent || self.packets >= Self::MAX_PACKETS
+    }
+}
+
+/// Sees streams.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct Posts {
+    /// Posts in a row that belong to a stream.
+    streak: u32,
+    /// When the last post was seen.
+    last: Time,
+    /// Since then the program has polled.
+    polled: bool,
+    /// Since then packets have come.
+    received: bool,
+    /// Requests wait since then.
+    waiting: Option<Time>,
+}
+
+impl Posts {
+    /// The program posts at `now`, and nothing waits. Whether this may wait for the next post.
+    pub(in crate::progress) fn posted(&mut self, post: &Post, now: Time) -> bool {
+        let soon = std::mem::take(&mut self.polled) || now.since(self.last) <= SOON;
+        // Unreliable services complete requests when they leave, and nothing answers them.
+        let unanswered = !std::mem::take(&mut self.received) || post.incomplete >= DEEP;
+        self.last = now;
+        if !soon || (!unanswered && self.streak < ENOUGH) {
+            self.streak = 0;
+            return false;
+        }
+        self.streak = (self.streak + 1).min(ENOUGH);
+        let waits = self.streak == ENOUGH && !post.goes_at_once();
+        if waits {
+            self.waiting = Some(now);
+        }
+        waits
+    }
+
+    /// So many wait that all leave at `now`, with this post.
+    pub(in crate::progress) fn filled(&mut self, now: Time) {
+        self.last = now;
+        self.polled = true;
+    }
+
+    /// The program has polled.
+    pub(in crate::progress) fn polled(&mut self) {
+        self.polled = true;
+    }
+
+    /// Packets have come.
+    pub(in crate::progress) fn received(&mut self) {
+        self.received = true;
+    }
+
+    /// What waited leaves at `now`.
+    pub(in crate::progress) fn left(&mut self, now: Time) {
+        if let Some(since) = self.waiting.take()
+            && now.since(since) >= MAX_POST_WAIT
+        {
+            // It waited in vain.
+            self.streak = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Post = Post { packets: 1, incomplete: 1, urgent: false };
+
+    fn at(micros: u64) -> Time {
+        Time::ZERO + Duration::from_micros(micros)
+    }
+
+    /// One that has seen a stream until 1 ms.
+    fn streaming() -> Posts {
+        let mut posts = Posts { last: at(1_000), ..Posts::default() };
+        for i in 1..ENOUGH {
+            assert!(!posts.posted(&SMALL, at(1_000)), "post {i}");
+        }
+        posts
+    }
+
+    #[test]
+    fn posts_wait_once_a_stream_is_seen() {
+        let mut posts = streaming();
+        assert!(posts.posted(&SMALL, at(1_001)));
+        posts.left(at(1_005));
+        assert!(posts.posted(&SMALL, at(1_006)));
+        // That many took their time.
+        posts.filled(at(1_046));
+        posts.left(at(1_047));
+        assert!(posts.posted(&SMALL, at(1_060)));
+        posts.left(at(1_065));
+        // The window is full, and the program polls until there is room again.
+        posts.polled();
+        posts.received();
+        assert!(posts.posted(&SMALL, at(1_500)));
+    }
+
+    #[test]
+    fn a_post_now_and_then_leaves_at_once() {
+        let mut posts = Posts::default();
+        for i in 1..100 {
+            assert!(!posts.posted(&SMALL, at(100 * i)));
+        }
+        let mut posts = streaming();
+        assert!(posts.posted(&SMALL, at(1_001)));
+        posts.left(at(1_005));
+        assert!(!posts.posted(&SMALL, at(1_100)), "the stream has ended");
+    }
+
+    #[test]
+    fn a_ping_pong_leaves_at_once() {
+        // Each post answers what has come, whether the program polls or looks at its memory.
+        for polls in [false, true] {
+            let mut posts = Posts::default();
+            for i in 1..100 {
+                posts.received();
+                if polls {
+                    posts.polled();
+                }
+                assert!(!posts.posted(&SMALL, at(2 * i)), "post {i}, polls: {polls}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deep_queue_is_a_stream_though_acknowledgements_come() {
+        let mut posts = Posts::default();
+        let deep = Post { incomplete: DEEP, ..SMALL };
+        let waits = (1..100).find(|&i| {
+            posts.received();
+            posts.posted(&deep, at(i))
+        });
+        assert_eq!(waits, Some(u64::from(ENOUGH)));
+    }
+
+    #[test]
+    fn what_waited_in_vain_ends_the_stream() {
+        let mut posts = streaming();
+        assert!(posts.posted(&SMALL, at(1_001)));
+        posts.left(at(1_001) + MAX_POST_WAIT);
+        assert!(!posts.posted(&SMALL, at(1_052)));
+    }
+
+    #[test]
+    fn what_is_urgent_or_large_leaves_at_once() {
+        let mut posts = streaming();
+        assert!(!posts.posted(&Post { urgent: true, ..SMALL }, at(1_001)));
+        assert!(!posts.posted(&Post { packets: Post::MAX_PACKETS, ..SMALL }, at(1_002)));
+        assert!(posts.posted(&SMALL, at(1_003)));
+    }
+}
