@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recvfrom, send, socket_with};
 
 use crate::blocking::may_block;
+use crate::sys::checked_fd::CheckedFd;
 
 /// Reads a whole table: `kind` is an `RTM_GET…`, `header` its fixed part.
 pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
@@ -106,6 +107,8 @@ const NLMSG_DONE: u16 = 0x3;
 fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
     may_block("asking the kernel's routing tables");
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    // The program may close all descriptors at this moment.
+    let socket = CheckedFd::new(socket);
     let mut request = Vec::with_capacity(HEADER + header.len());
     push_message(&mut request, kind, flags, header);
     retry_on_intr(|| send(&socket, &request, SendFlags::empty()))?;

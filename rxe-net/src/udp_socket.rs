@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
 use crate::sys::addr::RawAddr;
+use crate::sys::checked_fd::CheckedFd;
 use crate::sys::cmsg::{self, Control};
 use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
 use crate::{NetError, SharedFd, port_owner};
@@ -52,6 +53,7 @@ impl UdpSocket {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+            .map(CheckedFd::new)
             .map_err(|e| NetError::os("open a UDP socket", e))?;
         Self::set_up(fd.as_fd(), address)
             .and_then(|()| send_to_groups(fd.as_fd(), address, scope))
@@ -59,7 +61,7 @@ impl UdpSocket {
             .map_err(|e| NetError::os("set the options of a UDP socket", e))?;
         bind(fd.as_fd(), &RawAddr::inet(address, UDP_PORT, scope))
             .map_err(|e| bind_error(e, address))?;
-        Ok(fd)
+        Ok(fd.into_owned())
     }
 
     /// Uses a socket that [`UdpSocket::make`] made, perhaps in another process.
@@ -86,12 +88,13 @@ impl UdpSocket {
         let family = if group.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+            .map(CheckedFd::new)
             .map_err(|e| NetError::os("open a UDP socket", e))?;
         Self::set_up(fd.as_fd(), group)
             .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
             .map_err(|source| NetError::Join { group, source })?;
         Ok(Self {
-            fd: SharedFd::guarded(fd),
+            fd: SharedFd::guarded(fd.into_owned()),
             address: group,
             scope,
             segments: false,

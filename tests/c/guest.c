@@ -374,7 +374,8 @@ static void open_files(void)
 		/* The library's own numbers begin here. */
 		CHECK((high[i] = fcntl(files[i], F_DUPFD_CLOEXEC, 512)) >= 512);
 	}
-	CHECK(high[0] == 512);
+	/* A thread of the library may have one of them for a moment. */
+	CHECK(high[0] < 520);
 }
 
 /* Nothing was written, read or closed. */

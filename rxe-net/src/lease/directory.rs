@@ -39,6 +39,7 @@ use rxe_core::wire::UDP_PORT;
 
 use crate::PortOwner;
 use crate::port_owner;
+use crate::sys::checked_fd::CheckedFd;
 use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::network_namespace;
 use crate::sys::unix::own_uid;
@@ -277,7 +278,7 @@ impl LockedFile {
                 .custom_flags(flags)
                 .open(&path);
             let file = match opened {
-                Ok(file) => file,
+                Ok(file) => CheckedFd::new(OwnedFd::from(file)),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(e),
             };
@@ -286,9 +287,9 @@ impl LockedFile {
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
                 Err(e) => return Err(e.into()),
             }
-            let locked = file.metadata()?;
-            if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == locked.ino()) {
-                let fd = ForkGuarded::new(OwnedFd::from(file));
+            let locked = rustix::fs::fstat(&file)?;
+            if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == locked.st_ino) {
+                let fd = ForkGuarded::new(file.into_owned());
                 return Ok(Some(Self { fd, path, pid: std::process::id() }));
             }
         }

@@ -70,7 +70,13 @@ impl CheckedFd {
     pub(crate) fn internal(fd: OwnedFd) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let floor = RawFd::try_from(HIGH.min(limit / 2)).unwrap_or(0);
-        Self::new(rustix::io::fcntl_dupfd_cloexec(&fd, floor).unwrap_or(fd))
+        let low = Self::new(fd);
+        rustix::io::fcntl_dupfd_cloexec(&low, floor).map_or(low, Self::new)
+    }
+
+    /// The descriptor, unchecked from now on.
+    pub(crate) fn into_owned(mut self) -> OwnedFd {
+        self.fd.take().expect("only a drop takes it")
     }
 
     /// Whether the number still stands for what it was made for (see the module's opening).
@@ -105,7 +111,7 @@ impl CheckedFd {
 
 impl Drop for CheckedFd {
     fn drop(&mut self) {
-        let intact = self.is_intact();
+        let intact = self.fd.is_some() && self.is_intact();
         let Some(fd) = self.fd.take() else { return };
         if !intact {
             // Not ours to close.
