@@ -224,14 +224,17 @@ impl Program {
 /// Waits until a server listens, or has ended. A client must not come earlier: perftest's then uses an
 /// identifier that it has destroyed.
 fn listening(world: &World<'_>, ours: bool, address: &str, server: &mut Running) -> Result<()> {
-    let look = match ours {
-        // Our listener claims the service, a locked file, under the same lock that incoming requests
-        // are handled under.
-        true => format!(
-            "for claim in /dev/shm/rxe-*/*/{address}/service-*; do [ -e $claim ] && \
-             ! flock -n $claim true && exit 0; done; exit 1"
+    let look = match server {
+        // Our listener claims the service, a file that it has locked, under the same lock that incoming
+        // requests are handled under. A server in another network namespace may have the same address,
+        // so the lock must be this server's.
+        Running::Ours(child) => format!(
+            "for claim in /dev/shm/rxe-*/*/{address}/service-*; do \
+             inode=$(stat -c %i $claim 2>&1) && grep -q \"FLOCK .*WRITE {} [^ ]*:$inode \" /proc/locks && \
+             exit 0; done; exit 1",
+            child.id()
         ),
-        false => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
+        Running::Theirs(_) => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
     };
     world.until(&look, ours, server, "the server does not listen")
 }
