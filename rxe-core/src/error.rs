@@ -95,12 +95,12 @@ pub enum VerbsError {
         /// Which and by whom.
         what: String,
     },
-    /// The device can not do this.
+    /// The device cannot do this.
     Unsupported {
         /// What.
         what: &'static str,
     },
-    /// Memory can not be registered like this.
+    /// Memory cannot be registered like this.
     Registration(AccessError),
 }
 
@@ -134,8 +134,8 @@ impl fmt::Display for VerbsError {
         match self {
             Self::InvalidTransition { from, to } => write!(
                 f,
-                "a QP cannot go from {} to {}: the way is RESET, INIT, RTR, RTS, one step a call \
-                 (RESET and ERR can be reached from anywhere)",
+                "a QP cannot go from {} to {}: the order is RESET, INIT, RTR, RTS, one step per \
+                 call (RESET and ERR can be reached from anywhere)",
                 from.name(),
                 to.name()
             ),
@@ -201,8 +201,8 @@ impl fmt::Display for VerbsError {
 fn registration(why: AccessError) -> &'static str {
     match why {
         AccessError::NotPermitted => {
-            "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well: add it. Memory of the program that \
-             was registered without LOCAL_WRITE gets it only by a promise that it can be written"
+            "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well: add it. If it is there, the memory was \
+             registered for reading only: register it anew"
         }
         AccessError::OutOfBounds => "its addresses pass the end of the address space",
         other => other.explain(),

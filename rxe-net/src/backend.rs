@@ -1,7 +1,7 @@
 //! The data path: what every backend can do, and how it describes itself.
 //!
-//! Invariants: nothing here blocks. A packet that the network can not take is lost and counted, as
-//! on a wire; that is no error. An error means that this backend can not be used any more.
+//! Invariants: nothing here blocks. A packet that the network cannot take is lost and counted, as
+//! on a wire; that is no error. An error means that this backend cannot be used any more.
 
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
@@ -113,7 +113,7 @@ pub struct Capabilities {
     pub privileges: &'static str,
     /// The largest IP packet the link carries, in bytes.
     pub link_mtu: usize,
-    /// How large bursts and batches may be. `burst_segments` is 1 if the backend can not segment; then
+    /// How large bursts and batches may be. `burst_segments` is 1 if the backend cannot segment; then
     /// every packet leaves with the ID of its burst's [`rxe_core::wire::NetHeader`].
     pub tx: TxLimits,
     /// The UDP source ports that packets may leave with. The ICRC covers the port, so the engine must

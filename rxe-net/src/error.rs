@@ -1,4 +1,4 @@
-//! Why a backend can not be opened or has stopped working. Each error is one line that says what is
+//! Why a backend cannot be opened or has stopped working. Each error is one line that says what is
 //! wrong and what to do.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use rxe_core::wire::UDP_PORT;
 
-/// A backend can not be opened, or can not be used any more.
+/// A backend cannot be opened, or cannot be used any more.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetError {
@@ -18,7 +18,7 @@ pub enum NetError {
         /// Its owner, if that can be found out.
         owner: Option<PortOwner>,
     },
-    /// Processes of another user have this address. Users can not share an address.
+    /// Processes of another user have this address. Users cannot share an address.
     OtherUser {
         /// The address asked for.
         address: IpAddr,
@@ -27,17 +27,17 @@ pub enum NetError {
         /// One of the processes, if that can be found out.
         owner: Option<PortOwner>,
     },
-    /// A process of this user has this address, and can not be asked to share it: the two see
+    /// A process of this user has this address, and cannot be asked to share it: the two see
     /// different directories.
     NotShared {
         /// The address asked for.
         address: IpAddr,
         /// The process, if that can be found out.
         owner: Option<PortOwner>,
-        /// The directory in which this process looks for others, or why it has none.
+        /// In which directory this process has looked for it, or why there is none.
         directory: String,
     },
-    /// A process of another version of rxe has this address, and can not share it with this one.
+    /// A process of another version of rxe has this address, and cannot share it with this one.
     OtherVersion {
         /// The address asked for.
         address: IpAddr,
@@ -113,7 +113,7 @@ pub enum NetError {
         /// The capability, as in `CAP_NET_RAW`.
         capability: &'static str,
     },
-    /// A capture file can not be created or read.
+    /// A capture file cannot be created or read.
     File {
         /// Its path.
         path: String,
@@ -130,7 +130,7 @@ pub enum NetError {
         /// The backend.
         backend: &'static str,
     },
-    /// The interface can not join a multicast group.
+    /// The interface cannot join a multicast group.
     Join {
         /// The group.
         group: IpAddr,
@@ -204,9 +204,9 @@ impl fmt::Display for NetError {
             ),
             Self::NotShared { address, owner, directory } => write!(
                 f,
-                "{address} is in use by {} of this user, which cannot be asked to share it: it \
-                 does not use this process's directory for that, {directory}. Stop it, use another \
-                 address, or let both see the same /dev/shm (containers: --ipc=host)",
+                "{address} is in use by {} of this user, which cannot be asked to share it: \
+                 {directory}. Stop it, use another address, or let both see the same /dev/shm \
+                 (containers: --ipc=host)",
                 who(owner)
             ),
             Self::OtherVersion { address, owner, newer } => write!(

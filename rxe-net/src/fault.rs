@@ -116,7 +116,7 @@ impl<B: Backend> Backend for Fault<B> {
         }
         self.packets_received += packets as u64;
         if blocked {
-            // The packets that are due can not leave: being woken at once would not help.
+            // The packets that are due cannot leave: being woken at once would not help.
             self.timer.set_after(Some(RETRY));
         } else {
             self.set_timer(now);
@@ -132,7 +132,7 @@ impl<B: Backend> Backend for Fault<B> {
             return Ok(status);
         }
         self.outbound.send(now, batch);
-        // The batch is taken. Packets that can not leave now are sent when the timer expires.
+        // The batch is taken. Packets that cannot leave now are sent when the timer expires.
         match self.pass_out(now)? {
             SendStatus::Done => self.set_timer(now),
             SendStatus::Blocked | SendStatus::Congested => self.timer.set_after(Some(RETRY)),

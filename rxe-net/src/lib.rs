@@ -2,7 +2,7 @@
 //!
 //! [`Backend`] is the contract; everything else implements it or wraps an implementation. A backend
 //! does not look into payloads. But the ICRC in a payload covers parts of the IP and UDP headers, so
-//! a backend says in its [`Capabilities`] which of those its user can not choose.
+//! a backend says in its [`Capabilities`] which of those its user cannot choose.
 
 mod backend;
 mod blocking;

@@ -17,7 +17,7 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// The loss that this error stands for; `None` if the socket itself can not be used any more.
+    /// The loss that this error stands for; `None` if the socket itself cannot be used any more.
     pub(crate) fn of(error: &io::Error) -> Option<Self> {
         Some(match error.raw_os_error()? {
             libc::ENOBUFS | libc::ENOMEM => Self::NoBuffer,

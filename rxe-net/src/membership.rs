@@ -34,7 +34,7 @@ impl Joiner {
     /// Joins a group. It takes effect when the backend gets the membership.
     ///
     /// # Errors
-    /// The interface can not join it.
+    /// The interface cannot join it.
     pub fn join(&self, group: IpAddr) -> Result<Membership, NetError> {
         let socket = match &self.0 {
             None => None,

@@ -152,7 +152,7 @@ impl PacketBackend {
         loop {
             let (got, more) = match self.arena.recv(link.intact()?) {
                 Ok(found) => found,
-                // The interface went down, or a frame came that can not be described.
+                // The interface went down, or a frame came that cannot be described.
                 Err(e) if Loss::of(&e).is_some() => {
                     self.counters.rx_unusable += 1;
                     return Ok(packets);

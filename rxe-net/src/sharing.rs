@@ -37,7 +37,7 @@ pub trait Sharing {
     /// entered it.
     ///
     /// # Errors
-    /// A new address can not be used; the others are.
+    /// A new address cannot be used; the others are.
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         let _ = addresses;
         Ok(())
@@ -87,7 +87,7 @@ pub trait Sharing {
     /// Joins a group and receives datagrams to it. Joining again changes nothing. May block.
     ///
     /// # Errors
-    /// The interface can not join it, or this backend has no multicast.
+    /// The interface cannot join it, or this backend has no multicast.
     fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
         let membership = self.joiner().join(group)?;
         self.add_membership(membership).map(drop)

@@ -86,7 +86,7 @@ fn describe(line: &mut String, start: &Instant, arrow: char, frame: &Frame<'_>) 
     let at = start.elapsed().as_secs_f64();
     for (net, bytes) in frame.packets() {
         let NetHeader { src, dst, .. } = net;
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = write!(line, "{at:.6} {arrow} {src} {dst} ");
         let _ = match Packet::parse(bytes) {
             Ok(p) => {

@@ -22,7 +22,7 @@ pub enum DeviceError {
     },
     /// No interface has an address.
     None,
-    /// The interfaces can not be listed.
+    /// The interfaces cannot be listed.
     Os(io::Error),
 }
 

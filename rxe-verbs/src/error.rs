@@ -20,7 +20,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The program asked for something that verbs do not allow. Nothing was changed.
     Verbs(VerbsError),
-    /// The way onto the wire can not be opened.
+    /// The way onto the wire cannot be opened.
     Net(NetError),
     /// There is no such device.
     Device(DeviceError),

@@ -250,7 +250,7 @@ impl Events {
 
     /// The engine has done something, and what came of it has not yet been sent. Called after each
     /// frame: what arose from it is written beside it in the capture, and a flood of bad packets
-    /// can not displace an event that the program must learn of.
+    /// cannot displace an event that the program must learn of.
     pub(crate) fn take_all(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll_event() {
             if let Some(capture) = &self.capture {

@@ -101,7 +101,7 @@ pub use rxe_net::{
 /// All devices of this host: those that lead to other hosts first, loopback last.
 ///
 /// # Errors
-/// The interfaces can not be listed.
+/// The interfaces cannot be listed.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     Ok(DeviceInfo::list()?)
 }

@@ -57,7 +57,7 @@ impl Device {
     }
 }
 
-/// Keys that a stranger can not guess.
+/// Keys that a stranger cannot guess.
 pub(crate) fn keys() -> Result<impl FnMut() -> u32> {
     let mut random = random_u64()?;
     Ok(move || {

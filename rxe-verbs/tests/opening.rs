@@ -1,4 +1,4 @@
-//! What is said where a device can not be opened or used as asked.
+//! What is said where a device cannot be opened or used as asked.
 
 mod common;
 

@@ -116,7 +116,7 @@ fn inline_bytes_are_taken_when_posted() {
     let (a, b) = pair();
     let (from, to) = (a.region(100), b.region(100));
     from.write_at(0, b"before").unwrap();
-    // No receive is posted yet, so the message can not arrive before the memory changes.
+    // No receive is posted yet, so the message cannot arrive before the memory changes.
     a.qp.send(1, &[from.slice(..6)]).inline().post().unwrap();
     from.write_at(0, b"after!").unwrap();
     b.qp.recv(1, &[to.slice(..)]).unwrap();

@@ -331,7 +331,7 @@ static void registering_anew(void)
 	CHECK(region && ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 				     IBV_ACCESS_LOCAL_WRITE) == 0);
 	CHECK(ibv_dereg_mr(region) == 0);
-	/* But not if the program can not write it. Then the region is as it was. */
+	/* But not if the program cannot write it. Then the region is as it was. */
 	char *constant = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(constant != MAP_FAILED);
 	region = ibv_reg_mr(pd, constant, SIZE, IBV_ACCESS_REMOTE_READ);

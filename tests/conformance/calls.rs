@@ -60,7 +60,7 @@ pub(crate) const CALLS: &[Call] = &[
     Call {
         call: "`cmd_fd` of a context, and `ibv_import_device`",
         specification: "not in the specification",
-        providers: "the descriptor for commands to the kernel; rxe's provider can not import one (EOPNOTSUPP)",
+        providers: "the descriptor for commands to the kernel; rxe's provider cannot import one (EOPNOTSUPP)",
         here: "an open descriptor, to be duplicated or given flags but without commands; importing it is EOPNOTSUPP",
     },
 ];

@@ -175,7 +175,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .packets([acked(0)])
             .requests([(READ, 0), (READ, 0)])
             .retries([RetryCause::ImpliedNak])
-            .note("it can not complete a READ; the data is asked for again, once"),
+            .note("it cannot complete a READ; the data is asked for again, once"),
         case("an acknowledgement in answer to an atomic", implied)
             .post_fetch_add(1)
             .packets([acked(0)])

@@ -39,7 +39,7 @@ impl Crowd {
     /// A crowd of `connections` connections, with queues of these sizes.
     ///
     /// # Panics
-    /// If they can not be made.
+    /// If they cannot be made.
     pub fn new(connections: u32, cap: QpCap) -> Self {
         let address = |end: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, end + 1));
         let ends = [0, 1].map(|end| {

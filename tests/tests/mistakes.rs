@@ -61,7 +61,7 @@ const ENDING: &[Mistake] = &[
     ),
     (
         "rts-before-rtr",
-        &[(Any, &["QP 0x", "cannot go from INIT to RTS: the way is RESET, INIT, RTR, RTS"])],
+        &[(Any, &["QP 0x", "cannot go from INIT to RTS: the order is RESET, INIT, RTR, RTS"])],
     ),
     (
         "reset",

@@ -69,7 +69,7 @@ impl Buffer {
     }
 
     /// The same memory for a region with these rights. A range that the buffer does not own was promised
-    /// to be valid for them alone: without a right to write it can not be registered with one any more.
+    /// to be valid for them alone: without a right to write it cannot be registered with one any more.
     #[must_use]
     pub fn promised_for(mut self, access: Access) -> Self {
         self.writable &= self.is_owned() || access.contains(Access::LOCAL_WRITE);

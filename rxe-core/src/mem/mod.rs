@@ -189,7 +189,7 @@ impl Memory {
         region_of(&self.table.read(), region).map_or(0, Region::windows)
     }
 
-    /// How many regions and windows belong to `pd`: a protection domain in use can not be freed.
+    /// How many regions and windows belong to `pd`: a protection domain in use cannot be freed.
     pub fn regions_of(&self, pd: PdId) -> usize {
         let belongs = |entry: &&Entry| match entry {
             Entry::Region(region) => region.pd == pd,
@@ -371,7 +371,7 @@ impl MemoryGuard<'_> {
             let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let lacks_write =
                 binding.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE);
-            // A window can not give FLUSH rights that its region does not have.
+            // A window cannot give FLUSH rights that its region does not have.
             let flushes = binding.access & (Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT);
             let fits = region.pd == pd
                 && region.access.contains(Access::MW_BIND)
@@ -393,7 +393,7 @@ impl MemoryGuard<'_> {
     /// Invalidates a type 2 window, for a request on QP `qpn` or from its peer.
     ///
     /// # Errors
-    /// The key can not be invalidated: see [`WindowError`]. A region never can: programs in user space
+    /// The key cannot be invalidated: see [`WindowError`]. A region never can: programs in user space
     /// have no way to make it valid again.
     pub fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
         match self.table.get(&index(key)) {

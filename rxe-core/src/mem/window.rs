@@ -41,7 +41,7 @@ pub enum WindowError {
     OtherPd,
     /// The window is bound to another queue pair.
     OtherQp,
-    /// A type 1 window can not be zero-based and can not be invalidated; a type 2 window can not be
+    /// A type 1 window cannot be zero-based and cannot be invalidated; a type 2 window cannot be
     /// bound with length 0.
     WrongType,
     /// The region does not allow it: there is no such region, it has no MW_BIND right, lacks a right

@@ -32,7 +32,7 @@ pub(super) struct Wqe {
     /// Packets that one READ request packet asks for. A long READ is split, so that each answer
     /// fits our receive buffer.
     pub(super) chunk: u32,
-    /// The request can not be executed. It completes with this status when it is the oldest.
+    /// The request cannot be executed. It completes with this status when it is the oldest.
     pub(super) failed: Option<Status>,
 }
 
@@ -132,7 +132,7 @@ impl Inflight {
         self.skip_local();
     }
 
-    /// Marks the current request, started or not, as one that can not be executed.
+    /// Marks the current request, started or not, as one that cannot be executed.
     pub(super) fn fail_current(&mut self, status: Status) {
         if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
             wqe.failed = Some(status);
@@ -227,7 +227,7 @@ impl Inflight {
     }
 
     /// Records that the peer has received everything before `to`. Requests that are now complete go
-    /// to `retire`. An acknowledgement brings no data, so it can not complete a READ or atomic:
+    /// to `retire`. An acknowledgement brings no data, so it cannot complete a READ or atomic:
     /// `Err` if `to` lies beyond the first unanswered PSN of one.
     pub(super) fn acknowledge(
         &mut self,

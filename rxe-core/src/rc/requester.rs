@@ -237,7 +237,7 @@ impl Requester {
         wqe.request.flags.contains(SendFlags::FENCE) && self.inflight.reads() > 0
     }
 
-    /// Completes the oldest requests that send nothing. Fails the next one if it can not be
+    /// Completes the oldest requests that send nothing. Fails the next one if it cannot be
     /// executed.
     pub(crate) fn reap(
         &mut self,

@@ -319,7 +319,7 @@ impl Responder {
         match reply {
             None => ctx.drop_packet(view, DropReason::DuplicateUnanswerable),
             Some(reply) if self.replies.repeat(reply, limit) => {}
-            // A peer can not have so many outstanding: the network must have made copies.
+            // A peer cannot have so many outstanding: the network must have made copies.
             Some(_) => ctx.drop_packet(view, DropReason::NoRoom),
         }
     }

@@ -170,11 +170,11 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// The QP can not go on. The failed request has its completion; the others must be flushed.
+/// The QP cannot go on. The failed request has its completion; the others must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionError;
 
-/// The send side of a UC or UD QP can not go on. The failed request has its completion; the others
+/// The send side of a UC or UD QP cannot go on. The failed request has its completion; the others
 /// must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendError;

@@ -1,5 +1,5 @@
 //! The small values that everything else is made of. Each is a newtype, so that a packet sequence
-//! number can not be handed over where a queue pair number is meant.
+//! number cannot be handed over where a queue pair number is meant.
 
 mod access;
 mod attr;

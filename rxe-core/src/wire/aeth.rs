@@ -43,7 +43,7 @@ pub enum NakCode {
     InvalidRequest = 1,
     /// The memory may not be touched so.
     RemoteAccessError = 2,
-    /// The responder can not go on.
+    /// The responder cannot go on.
     RemoteOperationalError = 3,
     /// RD only.
     InvalidRdRequest = 4,

@@ -49,7 +49,7 @@ pub struct TxBatch {
 /// How large bursts and batches may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxLimits {
-    /// Packets in a burst: 1 where the backend can not segment, 64 with UDP_SEGMENT.
+    /// Packets in a burst: 1 where the backend cannot segment, 64 with UDP_SEGMENT.
     pub burst_segments: usize,
     /// Bytes in a burst: at most 65,507 (a UDP payload over IPv4).
     pub burst_bytes: usize,

@@ -20,7 +20,7 @@ pub struct NetHeader {
     pub src_port: u16,
     /// IPv4 type of service or IPv6 traffic class, with the ECN bits lowest.
     pub tos: u8,
-    /// Time to live or hop limit. Zero where the backend can not see it.
+    /// Time to live or hop limit. Zero where the backend cannot see it.
     pub ttl: u8,
     /// IPv6 flow label (20 bits); 0 for IPv4.
     pub flow_label: u32,

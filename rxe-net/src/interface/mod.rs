@@ -103,7 +103,7 @@ pub struct Address {
     pub prefix_len: u8,
     /// How far it is known.
     pub scope: Scope,
-    /// IPv6 still looks for duplicates, or has found one: it can not be used yet.
+    /// IPv6 still looks for duplicates, or has found one: it cannot be used yet.
     pub tentative: bool,
 }
 

@@ -43,7 +43,7 @@ impl InterfaceMonitor {
     /// asked. Does not block.
     ///
     /// # Errors
-    /// The socket can not be used any more.
+    /// The socket cannot be used any more.
     pub fn changed(&mut self, index: u32) -> io::Result<bool> {
         self.socket.ensure().map_err(io::Error::other)?;
         let mut changed = false;

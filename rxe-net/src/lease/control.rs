@@ -136,7 +136,7 @@ struct State {
 
 /// Callers that are waited for at most. They ask at once, or never.
 const CALLERS: usize = 32;
-/// How long the thread rests when it can not let callers in for want of descriptors.
+/// How long the thread rests when it cannot let callers in for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
 
 impl ControlSockets {

@@ -1,6 +1,6 @@
 //! The directory through which processes of one user find each other.
 //!
-//! Sockets in a directory that only its owner may enter can not even be addressed by another user:
+//! Sockets in a directory that only its owner may enter cannot even be addressed by another user:
 //! the kernel looks at the directory's mode before it looks for the socket. Abstract names, which
 //! any user of a network namespace can connect to or take, would let a stranger hand over
 //! descriptors whose closing takes long, fill queues, or keep a name from its owner.
@@ -89,7 +89,7 @@ pub(crate) struct Directory {
     /// Of this network namespace. `None` if no directory can be used: then the process has its
     /// addresses for itself, and others are told so.
     path: Option<PathBuf>,
-    /// Why directories can not be used.
+    /// Why directories cannot be used.
     refused: Vec<String>,
 }
 
@@ -124,11 +124,11 @@ impl Directory {
         self.path.as_deref()?.parent()
     }
 
-    /// Why directories can not be used, and which one is; for an error.
+    /// Why another process is not found, for an error: which directory is looked at, or why none is.
     pub(super) fn describe(&self) -> String {
         match &self.path {
-            Some(path) => path.display().to_string(),
-            None => format!("none ({})", self.refused.join("; ")),
+            Some(path) => format!("it is not in {}, where processes meet", path.display()),
+            None => format!("no directory can be used to meet in ({})", self.refused.join("; ")),
         }
     }
 

@@ -82,7 +82,7 @@ impl PortGroups {
     /// An address that the interface does not have is left out.
     ///
     /// # Errors
-    /// An address can not be shared, the interface has none of them, or all blocks are taken.
+    /// An address cannot be shared, the interface has none of them, or all blocks are taken.
     pub(crate) fn open(
         addresses: &[IpAddr],
         scope: u32,
@@ -111,7 +111,7 @@ impl PortGroups {
         self.lease_on(None)
     }
 
-    /// Joins the groups of those addresses that it has not joined. If an address can not be shared,
+    /// Joins the groups of those addresses that it has not joined. If an address cannot be shared,
     /// [`crate::Sharing::set_addresses`] returns the error.
     pub fn enter(&self, addresses: &[IpAddr]) {
         self.state().failed.clear();

@@ -81,7 +81,7 @@ impl Found {
         }
         blocks.sort_unstable();
         blocks.dedup();
-        // What can not be told may be in use.
+        // What cannot be told may be in use.
         blocks.retain(|block| exists(&address.join(block.to_string())).unwrap_or(true));
         found.leased = blocks.into_iter().collect();
         let dead = of_blocks.into_iter().filter(|(block, _)| !found.leased.has(*block));

@@ -185,7 +185,7 @@ pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
 }
 
 /// Since Linux 6.2 a virtio header can say that a frame is several UDP packets. Before, such frames
-/// can not be received with the header.
+/// cannot be received with the header.
 fn kernel_knows_udp_in_vnet() -> bool {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();

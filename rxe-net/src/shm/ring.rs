@@ -10,7 +10,7 @@
 //!   `tail` and the lengths are believed, after a check against what this process knows by itself;
 //!   records are copied out before anybody looks at them, by a copy that others may write under
 //!   ([`rxe_core::mem::load_shared`]).
-//! - The memory can not shrink under the mapping: it is sealed, which the taker checks.
+//! - The memory cannot shrink under the mapping: it is sealed, which the taker checks.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,7 +38,7 @@ const RECORDS: usize = 4096;
 const LEN: usize = 4;
 const ALIGN: usize = 64;
 
-/// The other process has written what can not be, or the memory is not there: the ring is of no more
+/// The other process has written what cannot be, or the memory is not there: the ring is of no more
 /// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
@@ -190,7 +190,7 @@ impl Map {
     fn new(fd: &OwnedFd) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice, touches nothing that exists.
-        // The file has this length and can not become shorter (Consumer::open, Producer::create).
+        // The file has this length and cannot become shorter (Consumer::open, Producer::create).
         let ptr = unsafe {
             mmap(ptr::null_mut(), RECORDS + CAPACITY, access, MapFlags::SHARED, fd.as_fd(), 0)
         }?;

@@ -305,7 +305,7 @@ impl Drop for Name {
 
 /// Whether a process listens on this path. It is not told of the question.
 pub(crate) fn exists(path: &Path) -> io::Result<bool> {
-    // A socket of another type can not connect, but only a socket that is there says so.
+    // A socket of another type cannot connect, but only a socket that is there says so.
     let socket = UnixSocket::open(SocketType::DGRAM)?;
     match rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?) {
         Ok(()) | Err(Errno::PROTOTYPE | Errno::PERM) => Ok(true),

@@ -162,7 +162,7 @@ impl CmId {
     /// [`super::CmEventKind::Established`] follows.
     ///
     /// # Errors
-    /// There is nothing to accept, or no queue pair, or it can not be brought up: the request is
+    /// There is nothing to accept, or no queue pair, or it cannot be brought up: the request is
     /// refused then.
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         let mut state = self.state();

@@ -16,14 +16,14 @@ pub trait DeviceSource: Send + Sync {
     /// The device that has this address.
     ///
     /// # Errors
-    /// There is none, or it can not be opened.
+    /// There is none, or it cannot be opened.
     fn with_address(&self, address: IpAddr) -> Result<Device>;
 
     /// The device that leads to a peer, and its address to use towards it: the one from which the
     /// system would send.
     ///
     /// # Errors
-    /// The system knows no way, no device has that address, or it can not be opened.
+    /// The system knows no way, no device has that address, or it cannot be opened.
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
         let own = source_for(peer).map_err(|e| Error::io("find a route to the peer", e))?;
         Ok((self.with_address(own)?, own))
@@ -105,7 +105,7 @@ fn source_for(peer: SocketAddr) -> io::Result<IpAddr> {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // Nothing is sent; port 0 can not be connected to.
+    // Nothing is sent; port 0 cannot be connected to.
     let mut peer = peer;
     peer.set_port(peer.port().max(1));
     socket.connect(peer)?;

@@ -151,7 +151,7 @@ impl CmId {
     /// system chooses the own address. `_timeout` is how long the caller would wait: this needs none.
     ///
     /// # Errors
-    /// It is in another state, `local` can not be bound, or the families of the addresses differ.
+    /// It is in another state, `local` cannot be bound, or the families of the addresses differ.
     pub fn resolve_addr(
         &self,
         local: Option<SocketAddr>,
@@ -228,7 +228,7 @@ impl CmId {
     /// receives may be posted at once. Of datagrams, it is ready at once.
     ///
     /// # Errors
-    /// The identifier has no device or a queue pair already, or the queue pair can not be made there.
+    /// The identifier has no device or a queue pair already, or the queue pair cannot be made there.
     pub fn create_qp(&self, builder: QpBuilder) -> Result<Arc<QueuePair>> {
         let mut state = self.state();
         let device = state.device.clone().ok_or_else(|| invalid("it has no device yet"))?;

@@ -51,7 +51,7 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
 /// read-only.
 ///
 /// # Errors
-/// It can not be made, or belongs to another user.
+/// It cannot be made, or belongs to another user.
 pub fn runtime_dir() -> io::Result<PathBuf> {
     let given = env::var_os("XDG_RUNTIME_DIR");
     let mut first = None;
@@ -86,11 +86,11 @@ fn private_dir(dir: PathBuf) -> io::Result<PathBuf> {
     Err(named(&dir, &io::Error::other(why)))
 }
 
-/// A name can not be given or taken away.
+/// A name cannot be given or taken away.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// It can not be the name of a device.
+    /// It cannot be the name of a device.
     Name {
         /// The name.
         name: String,
@@ -209,7 +209,7 @@ impl std::error::Error for LinkError {
 pub(super) struct Links(BTreeMap<u32, String>);
 
 impl Links {
-    /// As they are now. None where they can not be read.
+    /// As they are now. None where they cannot be read.
     pub(super) fn read() -> Self {
         let Ok(number) = Interface::namespace() else { return Self::default() };
         // The directory that `runtime_dir` finds or would make. Names from another user's file would

@@ -197,7 +197,7 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
-    /// backend can not be opened (port 4791 in use, missing privileges, …).
+    /// backend cannot be opened (port 4791 in use, missing privileges, …).
     pub fn open(mut self) -> Result<Device> {
         // First, so that no change is missed. Without, the device stays as it is opened.
         let mut monitor = InterfaceMonitor::open().ok();

@@ -172,7 +172,7 @@ impl PortMonitor {
     }
 
     /// What the interface is like now; programs are told what this means for the port. `None` if it
-    /// can not be said now: it is asked again later.
+    /// cannot be said now: it is asked again later.
     fn refresh_port(&mut self) -> Option<Interface> {
         let before = self.port.interface();
         let interface = match Interface::by_index(before.index) {

@@ -1,4 +1,4 @@
-//! The QPN allocator. QPNs are random, so that a stranger can not guess them. Where several processes
+//! The QPN allocator. QPNs are random, so that a stranger cannot guess them. Where several processes
 //! share an address, they come from the blocks of 65,536 that the device has leased; it leases a further
 //! block when those it has are full.
 

@@ -24,7 +24,7 @@ pub(crate) trait Monitor: Send {
     /// Looks whether the port has changed, and does what follows from it.
     ///
     /// # Errors
-    /// The device has failed, or the system can not be asked any more.
+    /// The device has failed, or the system cannot be asked any more.
     fn update(&mut self, shard: &Shard) -> Result<()>;
 }
 

@@ -374,7 +374,7 @@ impl fmt::Debug for Shard {
 ///
 /// When it is dropped, waiting threads get the lock if the turn was long, and observers are told of
 /// what has happened. If the thread panics in the middle of a turn the shard has failed: what the
-/// engine holds then can not be trusted.
+/// engine holds then cannot be trusted.
 struct Locked<'s> {
     shard: &'s Shard,
     /// `None` only while it is dropped.

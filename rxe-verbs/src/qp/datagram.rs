@@ -34,7 +34,7 @@ impl QueuePair {
     /// each in a receive of its own. The interface joins the group.
     ///
     /// # Errors
-    /// It is not a datagram queue pair, the GID is not a group's, or the interface can not join.
+    /// It is not a datagram queue pair, the GID is not a group's, or the interface cannot join.
     pub fn attach_multicast(&self, group: Gid) -> Result<()> {
         self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
         self.join(group).inspect_err(|_| {

@@ -191,7 +191,7 @@ impl QueuePair {
     /// thread posts on the queue pair at the same time, it may use up the room; then only a part is taken.
     ///
     /// # Errors
-    /// The first reason why one of them can not be taken.
+    /// The first reason why one of them cannot be taken.
     pub fn post_send_all(&self, requests: &mut Vec<SendRequest>) -> Result<()> {
         let depth = self.cap().max_send_wr;
         if self.sends_outstanding() as usize + requests.len() > depth as usize {

@@ -142,7 +142,7 @@ impl Request<'_> {
         }
     }
 
-    /// It can not be posted, for this reason.
+    /// It cannot be posted, for this reason.
     pub(super) fn refused(mut self, why: Option<&'static str>) -> Self {
         self.wrong = self.wrong.or(why);
         self
@@ -190,7 +190,7 @@ impl Request<'_> {
     /// The request, for [`QueuePair::post_send_list`].
     ///
     /// # Errors
-    /// It contradicts itself, or its bytes can not be copied now.
+    /// It contradicts itself, or its bytes cannot be copied now.
     pub fn build(mut self) -> Result<SendRequest> {
         if let Some(why) = self.wrong {
             return Err(invalid(why));

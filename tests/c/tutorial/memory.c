@@ -135,7 +135,7 @@ static void modify(struct ibv_qp_attr *attr, int mask, const char *to)
 	int error = ibv_modify_qp(qp, attr, mask);
 
 	if (error) {
-		fprintf(stderr, "the queue pair can not go to %s: %s\n", to, strerror(error));
+		fprintf(stderr, "the queue pair cannot go to %s: %s\n", to, strerror(error));
 		exit(1);
 	}
 }

@@ -88,7 +88,7 @@ impl World {
         let before = device.counters();
         let mut unusable = 0;
         let packets = device.collect(&mut |got| {
-            // Each is what was sent, in order; what can not be read is left out.
+            // Each is what was sent, in order; what cannot be read is left out.
             let frame = loop {
                 let sent = messages.pop_front().expect("nothing that was not sent");
                 // It does not fit into the receiver's buffer.

@@ -29,7 +29,7 @@ of arrows reaches as well is left out.
 /// marks is.
 ///
 /// # Errors
-/// A file can not be read, or has no marks.
+/// A file cannot be read, or has no marks.
 pub fn pages(top: &Path) -> Result<Vec<Page>, String> {
     let mut all = HEAD.to_owned();
     let mut core = None;

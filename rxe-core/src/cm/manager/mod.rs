@@ -9,7 +9,7 @@
 //! - A message is not trusted until it fits a connection: its communication IDs, its source address
 //!   and, for a DREQ, its queue pair must be those of the connection. Other messages are dropped, or
 //!   refused if the sender needs to know.
-//! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers can not keep each other busy.
+//! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers cannot keep each other busy.
 //! - The listeners' backlogs, [`MAX_CONNECTIONS`], [`MAX_OUTBOX`] and, for each source address,
 //!   `sources` bound what strangers can make this keep.
 //! - The cost of a message does not grow with the number of connections: an index finds each.
@@ -369,7 +369,7 @@ impl Manager {
         self.send(id, connection.tid, &rej);
     }
 
-    /// A communication ID that is not in use: the block, then 24 bits that can not be guessed; not 0.
+    /// A communication ID that is not in use: the block, then 24 bits that cannot be guessed; not 0.
     fn draw_id(&mut self) -> Option<ConnId> {
         if self.connections.len() >= MAX_CONNECTIONS {
             return None;

@@ -603,7 +603,7 @@ fn queries_leave_room_for_connections() {
     }
     assert_eq!(served, 250_000, "all are answered");
     assert!(side.len() <= sources::MAX_ALL_QUERIES, "{} are kept", side.len());
-    // Even if the consumer answers no query, one address can not keep others from asking.
+    // Even if the consumer answers no query, one address cannot keep others from asking.
     let before = side.len();
     for id in 1..=5_000u32 {
         answers(side, now, address(7), &Message::SidrReq(ask(id)));

@@ -131,7 +131,7 @@ fn addresses_that_come_have_all_blocks<B: Backend + Sharing>(open: impl Fn(&[&st
     let mut from = sender();
     let mut a = open(&[ADDRESS]);
     assert_eq!(lease(&mut a), 2);
-    // One that has one of the blocks on the address to come, which then can not be shared.
+    // One that has one of the blocks on the address to come, which then cannot be shared.
     let taken = open(&[OTHER]);
     let error = a.set_addresses(&[ip(ADDRESS), ip(OTHER)]).unwrap_err();
     assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");

@@ -213,7 +213,7 @@ impl Judge<'_> {
         Ok(if filled { got } else { 0 })
     }
 
-    /// Whether messages to a queue pair can not overtake one another or come twice.
+    /// Whether messages to a queue pair cannot overtake one another or come twice.
     fn is_ordered(&self, qp: usize) -> bool {
         let faults = &self.script.network.faults;
         self.is_reliable(qp) || (faults.reorder == 0.0 && faults.duplicate == 0.0)

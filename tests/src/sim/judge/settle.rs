@@ -260,7 +260,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether a request that waits at the end waits for something that can not come.
+    /// Whether a request that waits at the end waits for something that cannot come.
     pub fn may_wait(&self, qp: usize, look: &impl Look) -> bool {
         if !matches!(self.script.qps[qp].service, QpType::Rc | QpType::XrcSend) {
             return false;

@@ -30,7 +30,7 @@ pub struct Plan {
     pub words: Vec<Word>,
     /// The network.
     pub network: Network,
-    /// Times when two sides can not reach each other.
+    /// Times when two sides cannot reach each other.
     pub cuts: Vec<Cut>,
     /// Whether the network becomes better for a while before a requester gives up. Then everything must
     /// succeed at the end, however bad the network is.
@@ -196,7 +196,7 @@ pub struct Word {
     pub place: Place,
 }
 
-/// Two sides that can not reach each other for a while.
+/// Two sides that cannot reach each other for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     /// From when.

@@ -282,7 +282,7 @@ impl Op {
         matches!(self.verb, Verb::Send(_) | Verb::SendInvalidate(_) | Verb::Write(Some(_)))
     }
 
-    /// Whether it can not succeed.
+    /// Whether it cannot succeed.
     pub fn is_flawed(&self) -> bool {
         self.flaw.is_some_and(|flaw| flaw != Flaw::OwnQkey)
     }

@@ -331,7 +331,7 @@ impl Drawer<'_> {
         Some(To::Qp(self.rng.pick(&all)))
     }
 
-    /// Changes a request so that it can not succeed.
+    /// Changes a request so that it cannot succeed.
     fn spoil(&mut self, qp: usize, op: &mut Op) {
         let windowed = matches!(op.remote, Some((_, By::Window(_))));
         let kinds: &[Flaw] = match (self.script.qps[qp].service, op.verb) {
@@ -396,7 +396,7 @@ impl Drawer<'_> {
         }
         let step = self.push(self.at, Deed::Send(qp, op));
         if kind == WindowType::Type2 && self.rng.chance(3, 4) {
-            // A bound type 2 window can not be bound again.
+            // A bound type 2 window cannot be bound again.
             if let Some(before) = self
                 .bound
                 .iter()
