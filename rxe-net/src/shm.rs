@@ -120,6 +120,9 @@ const RETRY: Duration = Duration::from_micros(100);
 const LOOK_AGAIN: u32 = 256;
 /// Destinations remembered.
 const MAX_ROUTES: usize = 4096;
+/// Rings that others may send through at once: each takes two descriptors and 2 MiB of addresses. Whoever
+/// comes after these uses the network.
+const MAX_INCOMING: usize = 256;
 /// A ring is busy if it had something within so many calls of `receive`.
 const BUSY_CALLS: u32 = 1000;
 /// While a ring is busy, the wire is looked at in one of so many calls.
@@ -355,8 +358,10 @@ impl<B: Backend + Sharing> Shm<B> {
     fn look_around(&mut self) {
         if self.deaf > 0 {
             self.deaf -= 1;
-            if self.deaf == 0 {
+            if self.deaf == 0 && !self.is_full() {
                 self.listen();
+            } else if self.deaf == 0 {
+                self.deaf = DEAF;
             }
         }
         if !self.epoll.has(CONTROL) {
@@ -367,7 +372,8 @@ impl<B: Backend + Sharing> Shm<B> {
             match Incoming::accept(&line) {
                 Ok(None) => self.callers.push(line),
                 Ok(Some((ring, wake))) => {
-                    if self.has_alarm()
+                    if !self.is_full()
+                        && self.has_alarm()
                         && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
                     {
                         self.incoming.push(Incoming::new(ring, wake, line));
@@ -379,6 +385,9 @@ impl<B: Backend + Sharing> Shm<B> {
             }
         }
         self.incoming.retain(|link| !is_gone(&link.line) || !link.is_empty());
+        if self.is_full() {
+            self.stop_listening();
+        }
         self.routes.retain(|_, route| match route {
             Route::Ring(link) => !is_gone(&link.line),
             Route::Own | Route::Wire(_) => true,
@@ -408,11 +417,20 @@ impl<B: Backend + Sharing> Shm<B> {
         if deaf {
             // If the connection were not accepted, the caller would wait for ever and the listener
             // would stay readable. The listener is closed, so its callers use the network.
-            self.listeners.retain(|_| false);
-            self.deaf = DEAF;
+            self.stop_listening();
         }
         let surplus = self.callers.len().saturating_sub(CALLERS);
         self.callers.drain(..surplus);
+    }
+
+    fn is_full(&self) -> bool {
+        self.incoming.len() >= MAX_INCOMING
+    }
+
+    /// Callers use the network for a while.
+    fn stop_listening(&mut self) {
+        self.listeners.retain(|_| false);
+        self.deaf = DEAF;
     }
 
     /// Makes the descriptors tell what there is, if a thread sleeps on them.

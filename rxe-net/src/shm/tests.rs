@@ -302,6 +302,38 @@ fn callers_that_talk_nonsense_do_no_harm() {
 }
 
 #[test]
+fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        let name = memory("127.0.0.2");
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+        let offer = || {
+            let line = UnixSocket::connect(&name).ok()?;
+            let (_ring, memory) = Producer::create().unwrap();
+            let wake = WakeUp::new().unwrap();
+            line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+            Some(line)
+        };
+        let mut lines = Vec::new();
+        for _ in 0..super::MAX_INCOMING + 20 {
+            lines.extend(offer());
+            to.look_around();
+        }
+        assert_eq!((lines.len(), to.incoming.len()), (super::MAX_INCOMING, super::MAX_INCOMING));
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
+        receive(&mut to, 20);
+        // The others have gone, and in time there is room for new ones.
+        drop(lines);
+        for _ in 0..super::DEAF {
+            to.look_around();
+        }
+        assert!(to.incoming.is_empty() && offer().is_some());
+    });
+}
+
+#[test]
 fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
     in_namespace("", || {
         let mut to = open("127.0.0.2");
