@@ -147,7 +147,7 @@ fn read_only_memory_is_not_written() {
     let writes = Access::LOCAL_WRITE;
     for access in [writes, writes | Access::ZERO_BASED] {
         let change = Reregistration::new().access(access);
-        assert!(region.reregister(change).unwrap_err().to_string().contains("promise"));
+        assert!(region.reregister(change).unwrap_err().to_string().contains("register it anew"));
     }
     region.reregister(Reregistration::new().access(Access::REMOTE_READ)).unwrap();
     assert!(region.reregister(Reregistration::new().access(writes)).is_err());
