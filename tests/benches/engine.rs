@@ -4,19 +4,10 @@
 //!
 //! `-- NAME` runs only the lines that contain NAME; `-- --seconds 5` runs each for 5 s, for a profiler.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use rxe_core::queue::{Remote, SendOp, Sge};
-use rxe_core::types::{Key, Mtu, Psn, Time};
-use rxe_core::wire::{TxBatch, TxLimits};
-use rxe_tests::lone::{End, Place};
-
-const A: Place = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0x11);
-const B: Place = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 0x22);
-const KEY: Key = Key::new(0x1234_5600);
-const BASE: u64 = 0x7000_0000_0000;
-const MEMORY: usize = 4 << 20;
+use rxe_core::types::Mtu;
+use rxe_tests::stream::{Kind, Stream, Work};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -40,13 +31,6 @@ fn main() {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Send,
-    Write,
-    Read,
-}
-
 struct Measured {
     time: Duration,
     packets: u64,
@@ -68,52 +52,15 @@ impl Measured {
 }
 
 fn measure(kind: Kind, mtu: Mtu, len: u32, time: Duration) -> Measured {
-    let mut ends =
-        [End::new(A, B, mtu, (Psn::ZERO, Psn::ZERO)), End::new(B, A, mtu, (Psn::ZERO, Psn::ZERO))];
-    for end in &ends {
-        end.register(KEY, BASE, MEMORY);
-    }
-    let remote = Remote { addr: BASE + 1_000_000, rkey: KEY };
-    let op = match kind {
-        Kind::Send => SendOp::Send { imm: None },
-        Kind::Write => SendOp::Write { remote, imm: None },
-        Kind::Read => SendOp::Read { remote },
-    };
-    let sge = |at| Sge { addr: BASE + at, length: len, lkey: KEY };
-    let mut batches = [(); 2].map(|()| TxBatch::new(TxLimits::default()));
-    let (mut posted, mut done, mut received) = (0, 0, 0);
-    let (mut turns, start) = (0_u64, Instant::now());
+    let mut stream = Stream::new(Work { kind, mtu, len, depth: 64 });
+    let start = Instant::now();
     loop {
-        while posted < done + 64 {
-            if kind == Kind::Send && posted < received + 64 {
-                ends[1].receive(0, sge(2_000_000));
-            }
-            ends[0].send(op, sge(0));
-            posted += 1;
-        }
-        turns += 1;
-        let now = Time::from_nanos(turns * 1000);
-        for from in 0..2 {
-            let batch = &mut batches[from];
-            ends[from].engine.handle_timeout(now);
-            ends[from].engine.poll_transmit(now, batch);
-            for frame in batch.frames() {
-                ends[1 - from].engine.handle_frame(now, &frame);
-            }
-            batch.clear();
-        }
-        done += std::iter::from_fn(|| ends[0].cq.poll()).count() as u64;
-        received += std::iter::from_fn(|| ends[1].cq.poll()).count() as u64;
+        stream.turn();
         let elapsed = start.elapsed();
-        if elapsed >= time && done > 0 {
-            let sent = ends.iter().map(|end| end.engine.counters().sent_pkts);
-            return Measured {
-                time: elapsed,
-                packets: sent.sum(),
-                messages: done,
-                bytes: done * u64::from(len),
-            };
+        let messages = stream.messages();
+        if elapsed >= time && messages > 0 {
+            let (packets, bytes) = (stream.packets(), messages * u64::from(len));
+            return Measured { time: elapsed, packets, messages, bytes };
         }
-        assert!(turns < 1_000_000_000, "nothing completes");
     }
 }

@@ -5,6 +5,7 @@ pub mod crowd;
 pub mod fuzz;
 pub mod lone;
 pub mod sim;
+pub mod stream;
 
 use std::io::Write;
 

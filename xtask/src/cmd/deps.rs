@@ -28,6 +28,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
     ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
     ("libopenmpi-dev", "mpicc"),
+    // What counts instructions.
+    ("valgrind", "valgrind"),
     // What looks at frames.
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),

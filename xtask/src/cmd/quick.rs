@@ -52,7 +52,7 @@ pub(super) fn stages(all: &mut Run) -> Result<()> {
             let names = LEFT_OUT.iter().filter(|(_, _, w)| *w == why).map(|(_, name, _)| *name);
             count.skip(&format!("{why}: {}", names.collect::<Vec<_>>().join(", ")));
         }
-        count.skip("examples in the documentation, benchmarks");
+        count.skip("examples in the documentation, benchmarks, instruction counts");
     });
     Ok(())
 }

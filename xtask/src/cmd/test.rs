@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything, in one command, with one line at the end.
 
+use super::bench::instructions;
 use super::stages::{Run, cargo};
 use super::{deps, fresh, quick, sanitize};
 use std::process::ExitCode;
-use xtask::vm::{KNOWN, Kernel, Result};
+use xtask::vm::{Error, KNOWN, Kernel, Result};
 
 /// What to test.
 #[derive(clap::Args)]
@@ -75,6 +76,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         count.check_tests("cargo test", &mut cmd);
     });
+    if whole {
+        all.stage("counts", |count| match instructions::run(false) {
+            Ok((text, same)) => {
+                print!("{text}");
+                count.check("instruction counts", Ok(same));
+            }
+            Err(Error::Missing(why)) => count.skip(&format!("instruction counts: {why}")),
+            Err(why) => count.check("instruction counts", Err(why)),
+        });
+    }
     if args.sanitize || args.all {
         sanitize::stages(&mut all);
     }

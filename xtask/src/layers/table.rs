@@ -206,7 +206,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests",
         within: "",
-        floors: &[&["captures", "crowd", "fuzz", "lone"], &["sim"]],
+        floors: &[&["captures", "crowd", "fuzz", "stream"], &["lone"], &["sim"]],
     },
     Layers {
         name: "tests",

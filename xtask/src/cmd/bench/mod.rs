@@ -5,6 +5,7 @@
 //! and a shared one differs from minute to minute. Nothing here decides whether a test passes.
 
 mod contender;
+pub(crate) mod instructions;
 mod link;
 mod report;
 mod versions;
@@ -35,16 +36,25 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Put the results into docs/performance.md
+    /// Put the results into docs/performance.md, or those of --instructions into their table
     #[arg(long, conflicts_with = "compare")]
     write: bool,
     /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
     /// revision of git, which is built in a directory of its own, or the directory of a checkout
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2)]
     compare: Vec<String>,
+    /// Count the engine's instructions instead, and compare them with tests/benches/instructions.json;
+    /// with --write, replace that table
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "sizes", "only", "json", "compare"])]
+    instructions: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.instructions {
+        let (text, same) = instructions::run(args.write)?;
+        print!("{text}");
+        return Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let groups = groups(args)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let mut tables = Vec::new();

@@ -1,0 +1,127 @@
+//! Two engines in one thread, without sockets and clocks: one sends messages of one kind without end,
+//! packets are handed over in memory. Measures what the engine alone costs.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rxe_core::queue::{Remote, SendOp, Sge};
+use rxe_core::types::{Key, Mtu, Psn, Time};
+use rxe_core::wire::{TxBatch, TxLimits};
+
+use crate::lone::{End, Place};
+
+const A: Place = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0x11);
+const B: Place = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 0x22);
+const KEY: Key = Key::new(0x1234_5600);
+const BASE: u64 = 0x7000_0000_0000;
+const MEMORY: usize = 4 << 20;
+
+/// The operation of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SEND into a receive that the peer posted.
+    Send,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The operation.
+    pub kind: Kind,
+    /// The path MTU.
+    pub mtu: Mtu,
+    /// Bytes of a message.
+    pub len: u32,
+    /// Messages outstanding at the same time.
+    pub depth: u64,
+}
+
+/// Two connected engines, one of which always has messages to send.
+#[derive(Debug)]
+pub struct Stream {
+    work: Work,
+    ends: [End; 2],
+    batches: [TxBatch; 2],
+    posted: u64,
+    received: u64,
+    done: u64,
+    turns: u64,
+}
+
+impl Stream {
+    /// Two engines that have not sent anything.
+    pub fn new(work: Work) -> Self {
+        let psns = (Psn::ZERO, Psn::ZERO);
+        let ends = [End::new(A, B, work.mtu, psns), End::new(B, A, work.mtu, psns)];
+        for end in &ends {
+            end.register(KEY, BASE, MEMORY);
+        }
+        let batches = [(); 2].map(|()| TxBatch::new(TxLimits::default()));
+        Self { work, ends, batches, posted: 0, received: 0, done: 0, turns: 0 }
+    }
+
+    /// Messages completed.
+    pub fn messages(&self) -> u64 {
+        self.done
+    }
+
+    /// Packets that both engines have sent.
+    pub fn packets(&self) -> u64 {
+        self.ends.iter().map(|end| end.engine.counters().sent_pkts).sum()
+    }
+
+    /// Posts what may be outstanding, lets each engine send once, and takes the completions.
+    pub fn turn(&mut self) {
+        self.post(u64::MAX);
+        self.exchange();
+    }
+
+    /// Sends messages until `messages` in all are complete, and then no more.
+    ///
+    /// # Panics
+    /// If they do not complete.
+    pub fn run_to(&mut self, messages: u64) {
+        while self.done < messages {
+            assert!(self.turns < 1_000 * messages, "nothing completes");
+            self.post(messages);
+            self.exchange();
+        }
+    }
+
+    fn post(&mut self, most: u64) {
+        let Work { kind, len, depth, .. } = self.work;
+        let remote = Remote { addr: BASE + 1_000_000, rkey: KEY };
+        let op = match kind {
+            Kind::Send => SendOp::Send { imm: None },
+            Kind::Write => SendOp::Write { remote, imm: None },
+            Kind::Read => SendOp::Read { remote },
+        };
+        let sge = |at| Sge { addr: BASE + at, length: len, lkey: KEY };
+        while self.posted < (self.done + depth).min(most) {
+            if kind == Kind::Send && self.posted < self.received + depth {
+                self.ends[1].receive(0, sge(2_000_000));
+            }
+            self.ends[0].send(op, sge(0));
+            self.posted += 1;
+        }
+    }
+
+    fn exchange(&mut self) {
+        self.turns += 1;
+        let now = Time::from_nanos(self.turns * 1000);
+        for from in 0..2 {
+            let batch = &mut self.batches[from];
+            self.ends[from].engine.handle_timeout(now);
+            self.ends[from].engine.poll_transmit(now, batch);
+            for frame in batch.frames() {
+                self.ends[1 - from].engine.handle_frame(now, &frame);
+            }
+            batch.clear();
+        }
+        self.done += std::iter::from_fn(|| self.ends[0].cq.poll()).count() as u64;
+        self.received += std::iter::from_fn(|| self.ends[1].cq.poll()).count() as u64;
+    }
+}
