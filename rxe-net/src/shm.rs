@@ -74,8 +74,8 @@ pub struct Shm<B> {
     epoll: Epoll,
     /// It is not the inner backend's.
     own_epoll: bool,
-    /// Some listeners are missing because there were no descriptors left. They are made after so
-    /// many looks.
+    /// Listeners are missing because there were no descriptors left, or rings enough. They are made
+    /// after so many looks.
     deaf: u32,
     /// Somebody sleeps on the descriptors.
     watching: bool,
@@ -134,7 +134,7 @@ const LOOK_INTERVAL: u32 = 8;
 const WAKE: u64 = 1;
 /// What it says of listeners and connections.
 const CONTROL: u64 = 2;
-/// Looks without a listener that there were no descriptors for.
+/// Looks without listeners, until there may be descriptors or room for rings again.
 const DEAF: u32 = 4096;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
 const CALLERS: usize = 256;

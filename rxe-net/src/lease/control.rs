@@ -25,7 +25,7 @@ use super::Group;
 use super::directory::ScopedAddr;
 use crate::sys::addr::{narrow, wide};
 use crate::sys::thread::spawn_thread;
-use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket};
+use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct};
 use crate::{Epoll, EventFd, NetError, SharedFd};
 
 /// What is asked and answered. The first five bytes never change their meaning, so that versions can
@@ -227,14 +227,13 @@ impl Shared {
         let mut callers = Vec::new();
         let mut events = [Epoll::NO_EVENT; 1];
         loop {
-            let mut listeners: Vec<Arc<UnixSocket>> = {
+            let listeners = {
                 let state = self.lock();
                 if state.stop {
                     return;
                 }
-                state.listeners().map(|listener| Arc::clone(listener.socket())).collect()
+                distinct(state.listeners())
             };
-            listeners.dedup_by(|a, b| Arc::ptr_eq(a, b));
             for listener in &listeners {
                 self.let_in(listener, &mut callers);
             }

@@ -20,7 +20,7 @@ use super::message;
 use super::tx_queue::TxQueue;
 use super::{Blocks, Endpoint};
 use crate::counters::Counters;
-use crate::sys::unix::{NamedSocket, UnixSocket};
+use crate::sys::unix::{NamedSocket, UnixSocket, distinct};
 use crate::{Epoll, NetError};
 
 /// What others forward to this process, and what it forwards to them.
@@ -127,19 +127,12 @@ impl Forwarding {
 
     /// The descriptors that become readable when something has been forwarded.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&dyn AsFd)) {
-        self.sockets().for_each(|socket| f(&**socket));
+        self.sockets().iter().for_each(|socket| f(&**socket));
     }
 
     /// The sockets of the inboxes, each once.
-    fn sockets(&self) -> impl Iterator<Item = &Arc<UnixSocket>> {
-        let all = self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref());
-        let mut seen: SmallVec<[&NamedSocket; 2]> = SmallVec::new();
-        for socket in all {
-            if !seen.iter().any(|one| one.is_same(socket)) {
-                seen.push(socket);
-            }
-        }
-        seen.into_iter().map(NamedSocket::socket)
+    fn sockets(&self) -> SmallVec<[Arc<UnixSocket>; 2]> {
+        distinct(self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()))
     }
 
     /// Hands over what has been forwarded to this process; how many packets.
@@ -152,8 +145,7 @@ impl Forwarding {
         const TURN: usize = 16;
         self.out.try_again();
         let mut packets = 0;
-        let sockets: SmallVec<[_; 2]> = self.sockets().cloned().collect();
-        for socket in sockets {
+        for socket in self.sockets() {
             for _ in 0..TURN {
                 let Ok(Some(received)) = socket.receive(&mut self.buf) else { break };
                 let Some(frame) = message::parse(&self.buf[..received.len]) else {

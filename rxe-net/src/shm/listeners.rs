@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::{CONTROL, Destination};
 use crate::Epoll;
-use crate::sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket};
+use crate::sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket, distinct};
 
 /// See the module's opening. `epoll` watches the sockets as long as they have a path.
 #[derive(Debug)]
@@ -60,13 +60,7 @@ impl Listeners {
 
     /// Each socket once.
     pub(super) fn sockets(&self) -> SmallVec<[Arc<UnixSocket>; 2]> {
-        let mut sockets: SmallVec<[Arc<UnixSocket>; 2]> = SmallVec::new();
-        for (_, named) in &self.all {
-            if !sockets.iter().any(|one| Arc::ptr_eq(one, named.socket())) {
-                sockets.push(Arc::clone(named.socket()));
-            }
-        }
-        sockets
+        distinct(self.all.iter().map(|(_, named)| named))
     }
 }
 

@@ -24,6 +24,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use smallvec::SmallVec;
 
 use super::fork::ForkGuarded;
 use super::sockopt::{self, Peer};
@@ -112,6 +113,19 @@ impl NamedSocket {
     pub(crate) fn socket(&self) -> &Arc<UnixSocket> {
         &self.socket
     }
+}
+
+/// The sockets of these, each once, however many paths it has.
+pub(crate) fn distinct<'n>(
+    named: impl IntoIterator<Item = &'n NamedSocket>,
+) -> SmallVec<[Arc<UnixSocket>; 2]> {
+    let mut sockets: SmallVec<[Arc<UnixSocket>; 2]> = SmallVec::new();
+    for NamedSocket { socket, .. } in named {
+        if !sockets.iter().any(|one| Arc::ptr_eq(one, socket)) {
+            sockets.push(Arc::clone(socket));
+        }
+    }
+    sockets
 }
 
 impl SocketPaths {
