@@ -41,11 +41,12 @@ pub(super) fn wait_until_usable(
         // A message from before the list below was made only costs another look.
         let _ = poll(&mut [PollFd::new(&**monitor, PollFlags::IN)], left.as_ref());
         let _ = monitor.changed(index);
-        let all = DeviceInfo::list()?;
-        let names = all.iter().map(|device| device.name().to_owned()).collect();
-        let same = all.into_iter().find(|device| device.interface().index == index);
-        let name = info.name().to_owned();
-        info = same.ok_or(DeviceError::NoSuch { name, devices: names })?;
+        let mut all = DeviceInfo::list()?;
+        let Some(same) = all.iter().position(|device| device.interface().index == index) else {
+            let devices = all.iter().map(|device| device.name().to_owned()).collect();
+            return Err(DeviceError::NoSuch { name: info.name().to_owned(), devices }.into());
+        };
+        info = all.swap_remove(same);
     }
 }
 

@@ -26,8 +26,7 @@ mod watch;
 
 pub(crate) use driver::{Driver, Monitor};
 pub use policy::AckPolicy;
-pub(crate) use policy::Post;
-pub(crate) use policy::Timers;
+pub(crate) use policy::{Post, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::{OnSignal, Waker};
 pub(crate) use turn::ConnectionManager;

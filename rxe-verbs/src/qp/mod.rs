@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rxe_core::VerbsError;
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpState, QpType};
-use rxe_core::queue::{RecvRequest, SendFlags, SendRequest, Sge};
+use rxe_core::queue::{RecvRequest, SendRequest, Sge};
 use rxe_core::types::{Psn, Qkey, Qpn};
 
 pub use builder::QpBuilder;
@@ -155,10 +155,10 @@ impl QueuePair {
     /// The QP is not ready to send, its queue is full, or the request contradicts itself.
     pub fn post_send(&self, request: SendRequest) -> Result<()> {
         self.shard().check()?;
-        let mut posted = Posted::default();
+        let mut posted = Post::default();
         posted.add(&request);
         self.handle.post_send(request)?;
-        self.begin(&posted);
+        self.begin(posted);
         Ok(())
     }
 
@@ -173,14 +173,14 @@ impl QueuePair {
     ) -> Result<usize, (usize, Error)> {
         self.shard().check().map_err(|e| (0, e))?;
         let mut taken = 0;
-        let mut posted = Posted::default();
+        let mut posted = Post::default();
         let result = requests.into_iter().try_for_each(|request| {
             posted.add(&request);
             self.handle.post_send(request)?;
             taken += 1;
             Ok(())
         });
-        self.begin(&posted);
+        self.begin(posted);
         match result {
             Ok(()) => Ok(taken),
             Err(e) => Err((taken, Error::Verbs(e))),
@@ -233,32 +233,12 @@ impl QueuePair {
     }
 
     /// Sees to it that what was just posted leaves, now or soon.
-    fn begin(&self, posted: &Posted) {
-        self.shard().posted(&Post {
-            packets: posted.packets,
-            incomplete: self.sends_outstanding(),
-            urgent: posted.urgent,
-        });
+    fn begin(&self, posted: Post) {
+        self.shard().posted(&Post { incomplete: self.sends_outstanding(), ..posted });
     }
 
     fn shard(&self) -> &Shard {
         self.pd.device().shard()
-    }
-}
-
-/// What was posted in one call.
-#[derive(Debug, Default)]
-struct Posted {
-    packets: u32,
-    urgent: bool,
-}
-
-impl Posted {
-    fn add(&mut self, request: &SendRequest) {
-        // At the usual path MTU. More exact it need not be.
-        let packets = u32::try_from(request.payload.len() / 1024).unwrap_or(u32::MAX);
-        self.packets = self.packets.saturating_add(packets).saturating_add(1);
-        self.urgent |= request.flags.contains(SendFlags::SOLICITED);
     }
 }
 

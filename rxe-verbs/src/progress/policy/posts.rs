@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use rxe_core::queue::{SendFlags, SendRequest};
 use rxe_core::types::Time;
 
 /// No request waits longer than this, but for the time until the driver runs.
@@ -21,8 +22,8 @@ const ENOUGH: u32 = 8;
 /// A connected queue pair with this many incomplete requests does not wait for answers one by one.
 const DEEP: u32 = 4;
 
-/// What a post is judged by.
-#[derive(Clone, Copy, Debug)]
+/// What a program has posted in one call.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Post {
     /// About how many packets it is.
     pub(crate) packets: u32,
@@ -35,6 +36,14 @@ pub(crate) struct Post {
 impl Post {
     /// Packets that wait at most: as many as leave in one call of the system.
     pub(in crate::progress) const MAX_PACKETS: u32 = 64;
+
+    /// One more request of the same call.
+    pub(crate) fn add(&mut self, request: &SendRequest) {
+        // At the usual path MTU. More exact it need not be.
+        let packets = u32::try_from(request.payload.len() / 1024).unwrap_or(u32::MAX);
+        self.packets = self.packets.saturating_add(packets).saturating_add(1);
+        self.urgent |= request.flags.contains(SendFlags::SOLICITED);
+    }
 
     /// Whether it is too much, or too urgent, to wait.
     pub(in crate::progress) fn goes_at_once(&self) -> bool {

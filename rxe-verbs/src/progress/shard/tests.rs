@@ -151,8 +151,7 @@ fn sending_qp(shard: &Shard) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
 
 /// Posts an empty message as a program does.
 fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
-    let payload = Payload::Sges([].as_slice().into());
-    qp.post_send(SendRequest::new(0, SendOp::Send { imm: None }, payload)).unwrap();
+    qp.post_send(empty_send(0)).unwrap();
     shard.posted(&Post { packets: 1, incomplete: qp.sends_outstanding(), urgent });
 }
 
@@ -225,67 +224,30 @@ fn a_queue_pair_that_ends_has_sent_what_waited() {
     assert_eq!(batches.load(Ordering::Relaxed), begun as u64);
 }
 
-#[test]
-fn no_post_is_stranded_while_others_wait() {
+/// Threads post bursts to queue pairs of their own, all at a time. Returns how many bursts had not
+/// completed when all had returned and `settle`, which one of them calls, too.
+fn missed_bursts(
+    shard: &Shard,
+    rounds: u64,
+    post_burst: impl Fn(u32, u64, &QpHandle) + Sync,
+    settle: impl Fn() + Sync,
+) -> u64 {
     const THREADS: u32 = 3;
-    const ROUNDS: u64 = 5_000;
-    const BURST: usize = 16;
-    let shard = shard();
     let barrier = Barrier::new(THREADS as usize);
     let missed = AtomicU64::new(0);
     thread::scope(|scope| {
         for t in 0..THREADS {
-            let (shard, barrier, missed) = (&shard, &barrier, &missed);
+            let (barrier, missed, post_burst, settle) = (&barrier, &missed, &post_burst, &settle);
             let (qp, cq) = flushing_qp(shard, 100 + t);
             scope.spawn(move || {
-                for round in 0..ROUNDS {
+                for round in 0..rounds {
                     barrier.wait();
-                    // One of them is now and then away for longer than a stream lasts.
-                    if t > 0 || !round.is_multiple_of(8) {
-                        shard.bare(|core| core.posts.polled());
-                    }
-                    (0..BURST).for_each(|_| post(shard, &qp, false));
+                    post_burst(t, round, &qp);
                     // Nobody posts and nobody holds the lock from here on.
                     barrier.wait();
-                    if t == 0 && shard.unsent.record().has_posts() {
-                        driver_turn(shard);
+                    if t == 0 {
+                        settle();
                     }
-                    barrier.wait();
-                    let done = std::iter::from_fn(|| cq.poll()).count();
-                    if done < BURST {
-                        missed.fetch_add(1, Ordering::Relaxed);
-                        // So that the other rounds count for themselves.
-                        shard.with(|_| ()).unwrap();
-                        while cq.poll().is_some() {}
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(missed.into_inner(), 0, "bursts of which a post was stranded");
-}
-
-#[test]
-fn every_request_has_begun_when_all_posters_have_returned() {
-    const THREADS: u32 = 3;
-    const ROUNDS: u64 = 15_000;
-    /// The last one of a burst is the one that may be missed.
-    const BURST: u64 = 16;
-    let shard = shard();
-    let barrier = Barrier::new(THREADS as usize);
-    let missed = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for t in 0..THREADS {
-            let (shard, barrier, missed) = (&shard, &barrier, &missed);
-            let (qp, cq) = flushing_qp(shard, 100 + t);
-            scope.spawn(move || {
-                for _ in 0..ROUNDS {
-                    barrier.wait();
-                    for id in 0..BURST {
-                        qp.post_send(empty_send(id)).unwrap();
-                        shard.answer_doorbells();
-                    }
-                    // Nobody posts and nobody holds the lock from here on.
                     barrier.wait();
                     let mut done = 0;
                     while let Some(completion) = cq.poll() {
@@ -302,7 +264,41 @@ fn every_request_has_begun_when_all_posters_have_returned() {
             });
         }
     });
-    assert_eq!(missed.into_inner(), 0, "bursts of which a doorbell was missed");
+    missed.into_inner()
+}
+
+/// Requests of a burst. The last one is the one that may be missed.
+const BURST: u64 = 16;
+
+#[test]
+fn no_post_is_stranded_while_others_wait() {
+    let shard = shard();
+    let post_burst = |t, round: u64, qp: &QpHandle| {
+        // One of them is now and then away for longer than a stream lasts.
+        if t > 0 || !round.is_multiple_of(8) {
+            shard.bare(|core| core.posts.polled());
+        }
+        (0..BURST).for_each(|_| post(&shard, qp, false));
+    };
+    let missed = missed_bursts(&shard, 5_000, post_burst, || {
+        if shard.unsent.record().has_posts() {
+            driver_turn(&shard);
+        }
+    });
+    assert_eq!(missed, 0, "bursts of which a post was stranded");
+}
+
+#[test]
+fn every_request_has_begun_when_all_posters_have_returned() {
+    let shard = shard();
+    let post_burst = |_, _, qp: &QpHandle| {
+        for id in 0..BURST {
+            qp.post_send(empty_send(id)).unwrap();
+            shard.answer_doorbells();
+        }
+    };
+    let missed = missed_bursts(&shard, 15_000, post_burst, || {});
+    assert_eq!(missed, 0, "bursts of which a doorbell was missed");
 }
 
 #[test]
