@@ -184,7 +184,7 @@ impl Program {
         let args = words(self.server.1, server_is_ours);
         let mut server = world.spawn(self.server.0, &args, server_is_ours)?;
         if self.kind != Kind::Hears {
-            listening(world, server_is_ours, &address, &mut server)?;
+            listening(world, &address, &mut server)?;
         }
         let end = Instant::now() + TIMEOUT;
         let (client_good, client) = loop {
@@ -223,7 +223,7 @@ impl Program {
 
 /// Waits until a server listens, or has ended. A client must not come earlier: perftest's then uses an
 /// identifier that it has destroyed.
-fn listening(world: &World<'_>, ours: bool, address: &str, server: &mut Running) -> Result<()> {
+fn listening(world: &World<'_>, address: &str, server: &mut Running) -> Result<()> {
     let look = match server {
         // Our listener claims the service, a file that it has locked, under the same lock that incoming
         // requests are handled under. A server in another network namespace may have the same address,
@@ -236,5 +236,5 @@ fn listening(world: &World<'_>, ours: bool, address: &str, server: &mut Running)
         ),
         Running::Theirs(_) => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
     };
-    world.until(&look, ours, server, "the server does not listen")
+    world.until(&look, server, "the server does not listen")
 }

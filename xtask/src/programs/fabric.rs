@@ -86,7 +86,7 @@ fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<(
     let side = Side::of(world, sides);
     let options = program.options.trim_end_matches("ADDRESS");
     let mut server = side.serve(FABRIC, options)?;
-    world.listening(47592, side.server_is_ours, &mut server)?;
+    world.listening(47592, &mut server)?;
     let client = side.ask(FABRIC, program.options)?.end(TIMEOUT)?;
     // A server whose client has failed may wait for ever.
     let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
@@ -97,7 +97,7 @@ fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<(
 fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let side = Side::of(world, sides);
     let mut server = side.serve(QPERF, "")?;
-    world.listening(19765, side.server_is_ours, &mut server)?;
+    world.listening(19765, &mut server)?;
     let mut client = (false, String::new());
     // The server tells its client the port before it listens there, so a fast client is refused.
     for _ in 0..20 {

@@ -86,7 +86,7 @@ impl World<'_> {
     fn play(&self, program: &Program, sides: Sides) -> Result<()> {
         let server_is_ours = sides != Sides::KernelOurs;
         let mut server = self.start(program, server_is_ours, None)?;
-        self.listening(PORT, server_is_ours, &mut server)?;
+        self.listening(PORT, &mut server)?;
         let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
         let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
         let (client_good, client_said) = client.end(TIMEOUT)?;

@@ -60,7 +60,7 @@ impl Program {
         let server_is_ours = sides != Sides::KernelOurs;
         let address = if server_is_ours { HOST_V4 } else { world.vm.v4() }.to_string();
         let mut server = world.spawn("env", &self.words(server_is_ours, None), server_is_ours)?;
-        world.listening(PORT, server_is_ours, &mut server)?;
+        world.listening(PORT, &mut server)?;
         let client_is_ours = sides != Sides::OursKernel;
         let words = self.words(client_is_ours, Some(&address));
         let client = world.spawn("env", &words, client_is_ours)?.end(TIMEOUT)?;

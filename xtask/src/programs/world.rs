@@ -150,26 +150,21 @@ impl World<'_> {
     }
 
     /// Waits until a server listens, or has ended.
-    pub(super) fn listening(&self, port: u16, ours: bool, server: &mut Running) -> Result<()> {
+    pub(super) fn listening(&self, port: u16, server: &mut Running) -> Result<()> {
         let look = format!("ss -Htln 'sport = :{port}' | grep -q .");
-        self.until(&look, ours, server, &format!("the server does not listen on port {port}"))
+        self.until(&look, server, &format!("the server does not listen on port {port}"))
     }
 
-    /// Waits until a shell command succeeds on one side, or `server` has ended.
-    pub(super) fn until(
-        &self,
-        look: &str,
-        ours: bool,
-        server: &mut Running,
-        otherwise: &str,
-    ) -> Result<()> {
+    /// Waits until a shell command succeeds on the server's side, or the server has ended.
+    pub(super) fn until(&self, look: &str, server: &mut Running, otherwise: &str) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         while Instant::now() < end {
-            let seen = if ours {
-                let mut shell: Command = self.net.command("sh");
-                shell.args(["-c", look]).status().is_ok_and(|s| s.success())
-            } else {
-                self.vm.run(Cmd::sh(look))?.code == 0
+            let seen = match server {
+                Running::Ours(_) => {
+                    let mut shell: Command = self.net.command("sh");
+                    shell.args(["-c", look]).status().is_ok_and(|s| s.success())
+                }
+                Running::Theirs(_) => self.vm.run(Cmd::sh(look))?.code == 0,
             };
             if seen || server.has_ended()? {
                 return Ok(());
