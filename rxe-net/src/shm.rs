@@ -33,7 +33,7 @@ use std::time::Duration;
 use rxe_core::wire::{Frame, TxBatch, qpn_block};
 use smallvec::SmallVec;
 
-use self::link::{Incoming, Outgoing, Pushed};
+use self::link::{Incoming, Outgoing, Pushed, is_gone};
 use self::listeners::Listeners;
 use self::ring::{Broken, MAX_RECORD};
 use self::watched::Watched;
@@ -79,10 +79,11 @@ pub struct Shm<B> {
     deaf: u32,
     /// Somebody sleeps on the descriptors.
     watching: bool,
-    /// Calls of `receive` since a ring had something, and since the wire was last looked at.
+    /// Calls of `receive` since a ring had something.
     since_ring: u32,
-    since_wire: u32,
-    calls: u32,
+    /// When to look at the wire, and for offers and what is gone.
+    wire: Interval,
+    control: Interval,
     turn: usize,
     buf: Box<[u8; MAX_RECORD]>,
 }
@@ -125,11 +126,12 @@ const MAX_ROUTES: usize = 4096;
 const MAX_INCOMING: usize = 256;
 /// A ring is busy if it had something within so many calls of `receive`.
 const BUSY_CALLS: u32 = 1000;
-/// While a ring is busy, the wire is looked at in one of so many calls.
-const WIRE_INTERVAL: u32 = 4;
-/// In one of so many calls of `receive` it looks for offers and for what is gone; while there is
-/// something to receive, more seldom.
-const LOOK_INTERVAL: u32 = 8;
+/// While a ring is busy, a look at the wire that finds something is followed by the next after so much
+/// work ([`Interval`]), and one in vain by the next after twice as much as before, up to the other limit:
+/// some 50 µs of polling in vain, or of packets.
+const WIRE_INTERVAL: [u32; 2] = [4, 256];
+/// The same for looks for offers and for what is gone.
+const LOOK_INTERVAL: [u32; 2] = [8, 256];
 /// What the epoll descriptor says of wake-ups and of the alarm.
 const WAKE: u64 = 1;
 /// What it says of listeners and connections.
@@ -138,6 +140,35 @@ const CONTROL: u64 = 2;
 const DEAF: u32 = 4096;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
 const CALLERS: usize = 256;
+
+/// How much work there is between two looks at something that costs a system call.
+#[derive(Debug)]
+struct Interval {
+    limits: [u32; 2],
+    /// Calls and packets, until the next look, and now.
+    length: u32,
+    done: u32,
+}
+
+impl Interval {
+    fn new(limits: [u32; 2]) -> Self {
+        Self { limits, length: limits[0], done: 0 }
+    }
+
+    /// Counts one more call, and the packets that it took. Whether it is time to look.
+    fn is_over(&mut self, packets: usize) -> bool {
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        self.done = self.done.saturating_add(packets).saturating_add(1);
+        self.done >= self.length
+    }
+
+    /// It has looked, and found something or not.
+    fn begin(&mut self, found: bool) {
+        let [shortest, longest] = self.limits;
+        self.length = if found { shortest } else { (2 * self.length).min(longest) };
+        self.done = 0;
+    }
+}
 
 impl<B: Backend + Sharing> Shm<B> {
     /// Puts shared memory in front of a backend on these addresses. A backend whose
@@ -171,8 +202,8 @@ impl<B: Backend + Sharing> Shm<B> {
             deaf: 0,
             watching: false,
             since_ring: BUSY_CALLS,
-            since_wire: 0,
-            calls: 0,
+            wire: Interval::new(WIRE_INTERVAL),
+            control: Interval::new(LOOK_INTERVAL),
             turn: 0,
             buf: vec![0; MAX_RECORD].try_into().map_err(|_| NetError::TooManyFiles)?,
         };
@@ -354,8 +385,8 @@ impl<B: Backend + Sharing> Shm<B> {
         packets
     }
 
-    /// Takes offers, and forgets who is gone.
-    fn look_around(&mut self) {
+    /// Takes offers, and forgets who is gone. Returns whether there was anything of the kind.
+    fn look_around(&mut self) -> bool {
         if self.deaf > 0 {
             self.deaf -= 1;
             if self.deaf == 0 && !self.is_full() {
@@ -365,7 +396,7 @@ impl<B: Backend + Sharing> Shm<B> {
             }
         }
         if !self.epoll.has(CONTROL) {
-            return;
+            return false;
         }
         self.take_callers();
         for line in std::mem::take(&mut self.callers) {
@@ -378,13 +409,14 @@ impl<B: Backend + Sharing> Shm<B> {
                     {
                         self.incoming.push(Incoming::new(ring, wake, line));
                         self.since_ring = 0;
+                        self.wire.begin(true);
                     }
                 }
                 // Nobody that one could do anything with.
                 Err(_) => {}
             }
         }
-        self.incoming.retain(|link| !is_gone(&link.line) || !link.is_empty());
+        self.incoming.retain_mut(|link| !link.is_over());
         if self.is_full() {
             self.stop_listening();
         }
@@ -392,6 +424,7 @@ impl<B: Backend + Sharing> Shm<B> {
             Route::Ring(link) => !is_gone(&link.line),
             Route::Own | Route::Wire(_) => true,
         });
+        true
     }
 
     /// Lets those in who have connected and are of this user.
@@ -450,18 +483,13 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Has the batch tried again in a moment, or no more.
     fn set_retry(&mut self, on: bool) {
-        // Once it has expired it is readable until it is set anew.
-        if on || self.retry_set {
+        // Once it has expired it is readable until it is set anew, which is for those who sleep: polls try
+        // again anyway.
+        if on && (self.watching || !self.retry_set) || !on && self.retry_set {
             self.retry_set = on;
             self.set_alarm();
         }
     }
-}
-
-/// Whether a connection over which nothing more is said has ended.
-fn is_gone(line: &UnixSocket) -> bool {
-    // Whatever else is said is not according to the rules.
-    !matches!(line.receive(&mut [0; 1]), Ok(None))
 }
 
 /// Whether this process or the system has no descriptors left.
@@ -481,16 +509,15 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
     ) -> Result<usize, NetError> {
         let mut packets = self.receive_here(budget, sink);
         self.since_ring = if packets > 0 { 0 } else { self.since_ring.saturating_add(1) };
-        self.since_wire += 1;
         let busy = self.since_ring < BUSY_CALLS;
-        if !busy || self.since_wire >= WIRE_INTERVAL {
-            self.since_wire = 0;
-            packets += self.inner.receive(budget, sink)?;
+        if self.wire.is_over(packets) || !busy {
+            let arrived = self.inner.receive(budget, sink)?;
+            self.wire.begin(arrived > 0);
+            packets += arrived;
         }
-        self.calls = self.calls.wrapping_add(1);
-        let interval = if packets == 0 { LOOK_INTERVAL } else { 32 * LOOK_INTERVAL };
-        if self.calls.is_multiple_of(interval) {
-            self.look_around();
+        if self.control.is_over(packets) {
+            let found = self.look_around();
+            self.control.begin(found || !busy);
         }
         self.prepare_sleep();
         Ok(packets)
@@ -556,6 +583,7 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         self.inner.watch(on);
         self.watching = on;
         if on {
+            self.set_retry(self.retry_set);
             self.prepare_sleep();
         } else {
             self.incoming.iter_mut().for_each(Incoming::end_sleep);

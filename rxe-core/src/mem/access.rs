@@ -8,8 +8,10 @@
 //! in shared memory: checksums are computed over the copy that is sent.
 //!
 //! Invariant: a [`Span`] may be read and a [`WritableSpan`] written for as long as it lives, so all
-//! their methods are safe. They have two sources:
+//! their methods are safe. They have three sources:
 //! - a buffer that owns its memory lends spans of itself;
+//! - memory shared with another process becomes a span by its owner's promise
+//!   ([`WritableSpan::from_raw`]);
 //! - memory of somebody else ([`Buffer::from_raw`]) is reached only through a
 //!   [`MemoryGuard`](super::MemoryGuard) while it is registered, and written only if it was
 //!   registered with a right to write.
@@ -233,6 +235,16 @@ impl Span<'_> {
 }
 
 impl<'b> WritableSpan<'b> {
+    /// Memory that others may read and write at any time, such as that shared with another process.
+    ///
+    /// # Safety
+    /// `ptr..ptr + len` must be mapped for reading and writing for as long as the span lives (a fault
+    /// there is an error of the copy). No Rust reference to it may exist meanwhile.
+    #[inline]
+    pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
+        Self(Span { ptr, len, buffer: PhantomData })
+    }
+
     /// `len` of its bytes, from `offset` on; `None` if there are not as many.
     pub(crate) fn part(&self, offset: u32, len: u32) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);

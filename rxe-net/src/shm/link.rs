@@ -20,7 +20,11 @@ use crate::lease::message;
 use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
-const OFFER: [u8; 4] = *b"rxm\x01";
+/// The last byte is the version of what is in a ring: both ends must have the same.
+pub(super) const OFFER: [u8; 4] = *b"rxm\x02";
+
+/// The tag of a record that holds a frame as [`message`] writes it.
+pub(super) const FRAME: u32 = 1;
 
 /// The sender's end.
 #[derive(Debug)]
@@ -77,7 +81,7 @@ impl Outgoing {
     /// again until it has made progress.
     pub(super) fn push(&mut self, frame: &Frame<'_>, timeout: Duration) -> Result<Pushed, Broken> {
         let header = message::emit(frame);
-        let sent = self.ring.push([&header, frame.payload])?;
+        let sent = self.ring.push(FRAME, [&header, frame.payload])?;
         self.fresh |= sent;
         if sent && matches!(self.congestion, Congestion::None) {
             return Ok(Pushed::Sent);
@@ -133,6 +137,8 @@ pub(super) struct Incoming {
     asleep: bool,
     /// `wake` is readable, or will be: the sender has answered.
     signalled: bool,
+    /// The sender is gone: what it has left is taken up to this place of the ring.
+    end: Option<u64>,
 }
 
 impl Incoming {
@@ -149,12 +155,17 @@ impl Incoming {
     }
 
     pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
-        Self { ring, wake, line, address: None, asleep: false, signalled: false }
+        Self { ring, wake, line, address: None, asleep: false, signalled: false, end: None }
     }
 
-    /// Whether all has been taken.
-    pub(super) fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+    /// Whether the sender is gone, and all that it has left is taken. Nobody writes into the ring then, so
+    /// what it holds is at most one lap; what is in it may say otherwise.
+    pub(super) fn is_over(&mut self) -> bool {
+        if !is_gone(&self.line) {
+            return false;
+        }
+        let end = *self.end.get_or_insert(self.ring.place() + CAPACITY as u64);
+        self.ring.is_empty() || self.ring.place() >= end
     }
 
     /// Hands over frames, about `budget` packets; how many packets and bytes.
@@ -166,8 +177,8 @@ impl Incoming {
     ) -> Result<(usize, usize), Broken> {
         let (mut packets, mut bytes) = (0, 0);
         while packets < budget {
-            let Some(len) = self.ring.pop(buf)? else { break };
-            let frame = message::parse(&buf[..len]).ok_or(Broken)?;
+            let Some((tag, len)) = self.ring.pop(buf)? else { break };
+            let frame = message::parse(&buf[..len]).filter(|_| tag == FRAME).ok_or(Broken)?;
             self.address = Some(frame.net.dst);
             packets += frame.payloads().count();
             bytes += frame.payload.len();
@@ -202,4 +213,10 @@ impl Incoming {
     pub(super) fn spoil_wake(&self) {
         self.wake.spoil();
     }
+}
+
+/// Whether a connection over which nothing more is said has ended.
+pub(super) fn is_gone(line: &UnixSocket) -> bool {
+    // Whatever else is said is not according to the rules.
+    !matches!(line.receive(&mut [0; 1]), Ok(None))
 }

@@ -1,42 +1,56 @@
 //! A ring of records in memory that two processes share: one puts them in, the other takes them out.
 //! The one file of `shm` with `unsafe`.
 //!
-//! Layout: `head` at 0 (bytes ever put in), `tail` at 128 (bytes ever taken out), `asleep` at 256 (1
-//! while the taker wants to be woken), the records from 4096 on, around and around. A record is its
-//! length, 4 bytes, then its bytes, and begins at a multiple of 64.
+//! Layout: `tail` at 0 (the place up to which all was taken out), `asleep` at 128 (1 while the taker
+//! wants to be woken), the records from 4096 on. A record begins at a multiple of 64 with its head word
+//! of 8 bytes: its length, and a tag of the caller's. It never goes around the end: a skip record says
+//! that the next one begins at the start. A head word of 0 means that nothing is there yet.
+//!
+//! A place counts the bytes from the beginning of the first lap on. A short record moves one cache line
+//! from one processor to the other: its head word is stored last and says that it is there, so no
+//! counter needs to be read. The head word of the next record is set to 0 before. `tail` is stored when
+//! a part of the ring was taken out, or all of it; the producer looks at it only when it needs room. A
+//! ring that is empty begins anew at its start now and then, so that little traffic uses little cache.
 //!
 //! Invariants:
-//! - The other process may write anything anywhere at any time. Of what it writes only `head` or
-//!   `tail` and the lengths are believed, after a check against what this process knows by itself;
-//!   records are copied out before anybody looks at them, by a copy that others may write under
-//!   ([`rxe_core::mem::load_shared`]).
+//! - The other process may write anything anywhere at any time. Of what it writes only `tail` and the
+//!   head words are believed, each read once and checked against what this process knows by itself.
+//!   Records are read by copies that others may write under ([`rxe_core::mem`]), never through a Rust
+//!   reference.
 //! - The memory cannot shrink under the mapping: it is sealed, which the taker checks.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rxe_core::mem::{load_shared, store_shared};
+use rxe_core::mem::{Span, WritableSpan};
 
 /// Bytes of records.
 pub const CAPACITY: usize = 2 << 20;
-/// Bytes of a record at most.
-pub const MAX_RECORD: usize = (64 << 10) + 64;
+/// Bytes of a record at most, without its head word.
+pub const MAX_RECORD: usize = (64 << 10) + 128;
 
-/// Where `head`, `tail`, `asleep` and the records stand.
-pub const LAYOUT: [usize; 4] = [HEAD, TAIL, ASLEEP, RECORDS];
+/// Where `tail`, `asleep` and the records stand.
+pub const LAYOUT: [usize; 3] = [TAIL, ASLEEP, RECORDS];
+/// Records begin at multiples of this.
+pub const ALIGN: usize = 64;
+/// Bytes of a head word.
+pub const HEAD: usize = 8;
 
-const HEAD: usize = 0;
-const TAIL: usize = 128;
-const ASLEEP: usize = 256;
+const TAIL: usize = 0;
+const ASLEEP: usize = 128;
 const RECORDS: usize = 4096;
-const LEN: usize = 4;
-const ALIGN: usize = 64;
+/// The tag of a record that says: the next one begins at the start of the ring.
+const SKIP: u32 = u32::MAX;
+/// Bytes that are taken out before `tail` is stored.
+const PUBLISH: u64 = CAPACITY as u64 / 16;
+/// After so many bytes an empty ring begins anew at its start.
+const REWIND: usize = 256 << 10;
 
 /// The other process has written what cannot be, or the memory is not there: the ring is of no more
 /// use.
@@ -47,10 +61,20 @@ pub struct Broken;
 #[derive(Debug)]
 pub struct Producer {
     map: Map,
-    /// Bytes ever put in.
+    /// The place of the next record.
     head: u64,
-    /// Bytes ever taken out, as last seen.
+    /// Up to where all was taken out, as last seen.
     tail: u64,
+    /// From this offset on the ring begins anew when it is empty.
+    rewind_at: usize,
+}
+
+/// Room for a record, which is not there for the taker before [`Reserved::commit`]. If it is dropped,
+/// nothing has happened.
+#[derive(Debug)]
+pub struct Reserved<'r> {
+    ring: &'r mut Producer,
+    len: usize,
 }
 
 impl Producer {
@@ -59,33 +83,57 @@ impl Producer {
         let fd = memfd_create("rxe-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, (RECORDS + CAPACITY) as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok((Self { map: Map::new(&fd)?, head: 0, tail: 0 }, fd))
+        Ok((Self { map: Map::new(&fd)?, head: 0, tail: 0, rewind_at: REWIND }, fd))
+    }
+
+    /// Room for a record of `len` bytes; `None` if there is none.
+    ///
+    /// # Panics
+    /// If `len` is 0 or more than [`MAX_RECORD`].
+    pub fn reserve(&mut self, len: usize) -> Result<Option<Reserved<'_>>, Broken> {
+        assert!((1..=MAX_RECORD).contains(&len), "a record holds 1 to {MAX_RECORD} bytes");
+        let at = offset(self.head);
+        let mut skip = CAPACITY - at < size_of_record(len);
+        if at >= self.rewind_at && !skip {
+            self.look()?;
+            skip = self.tail == self.head;
+            self.rewind_at = at + REWIND;
+        }
+        let skipped = if skip { CAPACITY - at } else { 0 };
+        // The head word behind the record must be free too.
+        let need = skipped + size_of_record(len) + ALIGN;
+        if self.free()? < need {
+            self.look()?;
+            if self.free()? < need {
+                return Ok(None);
+            }
+        }
+        if skip {
+            self.map.set_word(0, 0)?;
+            self.map.set_word(at, head_word(0, SKIP))?;
+            self.head += skipped as u64;
+            self.rewind_at = REWIND;
+        }
+        Ok(Some(Reserved { ring: self, len }))
     }
 
     /// Puts in one record made of these parts. `false`: there is no room.
-    pub fn push(&mut self, parts: [&[u8]; 2]) -> Result<bool, Broken> {
-        let len = parts[0].len() + parts[1].len();
-        let size = size_of_record(len);
-        if self.free()? < size {
-            self.look()?;
-            if self.free()? < size {
-                return Ok(false);
-            }
-        }
-        let prefix = u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes();
-        let mut at = self.head;
-        for part in [&prefix[..], parts[0], parts[1]] {
-            self.map.write(at, part)?;
-            at += part.len() as u64;
-        }
-        self.head += size as u64;
-        self.map.word(HEAD).store(self.head, Ordering::Release);
+    ///
+    /// # Panics
+    /// As [`Producer::reserve`].
+    pub fn push(&mut self, tag: u32, parts: [&[u8]; 2]) -> Result<bool, Broken> {
+        let Some(record) = self.reserve(parts[0].len() + parts[1].len())? else {
+            return Ok(false);
+        };
+        record.write(0, parts[0])?;
+        record.write(parts[0].len(), parts[1])?;
+        record.commit(tag)?;
         Ok(true)
     }
 
-    /// Looks how many bytes have been taken out.
+    /// Looks how much has been taken out.
     pub fn look(&mut self) -> Result<(), Broken> {
-        let tail = self.map.word(TAIL).load(Ordering::Acquire);
+        let tail = self.map.tail();
         if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
             return Err(Broken);
         }
@@ -115,12 +163,67 @@ impl Producer {
     }
 }
 
+impl Reserved<'_> {
+    /// Writes these bytes into the record, from byte `from` on.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, from: usize, bytes: &[u8]) -> Result<(), Broken> {
+        self.span(from, bytes.len()).write(bytes).map_err(|_| Broken)
+    }
+
+    /// `len` of its bytes, from byte `from` on. The other process may write them too.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn span(&self, from: usize, len: usize) -> WritableSpan<'_> {
+        assert!(from <= self.len && len <= self.len - from, "a part of the record");
+        self.ring.map.records(offset(self.ring.head) + HEAD + from, len)
+    }
+
+    /// Lets the other end have the record. The tag is for the caller's use.
+    ///
+    /// # Panics
+    /// If the tag is the greatest number.
+    pub fn commit(self, tag: u32) -> Result<(), Broken> {
+        assert!(tag != SKIP, "this tag is taken");
+        let Self { ring, len } = self;
+        let next = ring.head + size_of_record(len) as u64;
+        ring.map.set_word(offset(next), 0)?;
+        ring.map.set_word(offset(ring.head), head_word(len, tag))?;
+        ring.head = next;
+        if offset(next) == 0 {
+            ring.rewind_at = REWIND;
+        }
+        Ok(())
+    }
+}
+
 /// The end that takes records out.
 #[derive(Debug)]
 pub struct Consumer {
     map: Map,
-    /// Bytes ever taken out.
+    /// The place of the next record.
     tail: u64,
+    /// The place that the other end was told.
+    told: u64,
+}
+
+/// A record that has not been taken out yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'r> {
+    ring: &'r Consumer,
+    at: usize,
+    len: usize,
+    /// What the other end has given it.
+    pub tag: u32,
+}
+
+/// Goes through the records that are there, and takes none out.
+#[derive(Debug)]
+pub struct Cursor<'r> {
+    ring: &'r Consumer,
+    place: u64,
 }
 
 impl Consumer {
@@ -131,33 +234,49 @@ impl Consumer {
         if !sealed || usize::try_from(size) != Ok(RECORDS + CAPACITY) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self { map: Map::new(fd)?, tail: 0 })
+        Ok(Self { map: Map::new(fd)?, tail: 0, told: 0 })
     }
 
-    /// Whether there is a record.
+    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
-        self.map.word(HEAD).load(Ordering::Acquire) == self.tail
+        self.map.word(offset(self.tail)) == Ok(0)
     }
 
-    /// Takes out the oldest record; its length.
-    pub fn pop(&mut self, out: &mut [u8; MAX_RECORD]) -> Result<Option<usize>, Broken> {
-        let head = self.map.word(HEAD).load(Ordering::Acquire);
-        let there = usize::try_from(head.wrapping_sub(self.tail)).map_err(|_| Broken)?;
-        if there == 0 {
-            return Ok(None);
+    /// The place of the oldest record.
+    pub fn place(&self) -> u64 {
+        self.tail
+    }
+
+    /// Goes through the records, from the oldest on.
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { ring: self, place: self.tail }
+    }
+
+    /// Takes out all records before this place, where a cursor was.
+    pub fn release(&mut self, place: u64) -> Result<(), Broken> {
+        self.tail = place;
+        let untold = place.wrapping_sub(self.told);
+        if untold >= PUBLISH || untold > 0 && self.is_empty() {
+            self.told = place;
+            self.map.set_tail(place)?;
         }
-        let mut prefix = [0; LEN];
-        self.map.read(self.tail, &mut prefix)?;
-        let len = usize::try_from(u32::from_ne_bytes(prefix)).map_err(|_| Broken)?;
-        let out = out.get_mut(..len).ok_or(Broken)?;
-        let size = size_of_record(len);
-        if there > CAPACITY || size > there {
-            return Err(Broken);
-        }
-        self.map.read(self.tail + LEN as u64, out)?;
-        self.tail += size as u64;
-        self.map.word(TAIL).store(self.tail, Ordering::Release);
-        Ok(Some(len))
+        Ok(())
+    }
+
+    /// Takes out the oldest record; its tag and its length.
+    pub fn pop(&mut self, out: &mut [u8; MAX_RECORD]) -> Result<Option<(u32, usize)>, Broken> {
+        let mut cursor = self.cursor();
+        let record = cursor.next()?;
+        let taken = match record {
+            Some(record) => {
+                record.read(0, &mut out[..record.len])?;
+                Some((record.tag, record.len))
+            }
+            None => None,
+        };
+        let place = cursor.place();
+        self.release(place)?;
+        Ok(taken)
     }
 
     /// Sets whether this end sleeps. Returns the last value. The caller must check again for a record
@@ -174,16 +293,94 @@ impl Consumer {
     }
 }
 
-const fn size_of_record(len: usize) -> usize {
-    (LEN + len).next_multiple_of(ALIGN)
+impl<'r> Cursor<'r> {
+    /// The next record, if there is one.
+    #[expect(clippy::should_implement_trait, reason = "an iterator could not tell that it broke")]
+    pub fn next(&mut self) -> Result<Option<Record<'r>>, Broken> {
+        let mut skipped = false;
+        loop {
+            let at = offset(self.place);
+            let word = self.ring.map.word(at)?;
+            let (len, tag) = parts_of(word)?;
+            if word == 0 {
+                return Ok(None);
+            }
+            if tag == SKIP {
+                // A skip leads to the start, where a record follows: the other end cannot keep this one
+                // busy with skips.
+                if std::mem::replace(&mut skipped, true) || at == 0 {
+                    return Err(Broken);
+                }
+                self.place += (CAPACITY - at) as u64;
+                continue;
+            }
+            if len == 0 || len > MAX_RECORD || size_of_record(len) > CAPACITY - at {
+                return Err(Broken);
+            }
+            self.place += size_of_record(len) as u64;
+            return Ok(Some(Record { ring: self.ring, at, len, tag }));
+        }
+    }
+
+    /// Where it is, for [`Consumer::release`].
+    pub fn place(&self) -> u64 {
+        self.place
+    }
+}
+
+impl<'r> Record<'r> {
+    /// Its bytes, 1 to [`MAX_RECORD`].
+    #[expect(clippy::len_without_is_empty, reason = "it is not")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Fills `out` with its bytes from byte `from` on.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn read(&self, from: usize, out: &mut [u8]) -> Result<(), Broken> {
+        self.span(from, out.len()).read(out).map_err(|_| Broken)
+    }
+
+    /// `len` of its bytes, from byte `from` on. The other process may change them at any time.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn span(&self, from: usize, len: usize) -> Span<'r> {
+        assert!(from <= self.len && len <= self.len - from, "a part of the record");
+        *self.ring.map.records(self.at + HEAD + from, len)
+    }
+}
+
+/// Bytes of a record with its head word, up to where the next may begin.
+pub const fn size_of_record(len: usize) -> usize {
+    (HEAD + len).next_multiple_of(ALIGN)
+}
+
+/// Where a place is in the records.
+#[expect(clippy::cast_possible_truncation, reason = "less than CAPACITY")]
+fn offset(place: u64) -> usize {
+    (place % CAPACITY as u64) as usize
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "at most MAX_RECORD")]
+fn head_word(len: usize, tag: u32) -> u64 {
+    // One more than the length: no head word is 0.
+    u64::from(tag) << 32 | u64::from(len as u32 + 1)
+}
+
+fn parts_of(word: u64) -> Result<(usize, u32), Broken> {
+    let len = usize::try_from(word & 0xffff_ffff).map_err(|_| Broken)?;
+    Ok((len.saturating_sub(1), u32::try_from(word >> 32).map_err(|_| Broken)?))
 }
 
 /// The memory, for as long as it is mapped.
 #[derive(Debug)]
 struct Map(NonNull<u8>);
 
-// SAFETY: it is an address that is valid in the whole process until it is dropped; words are only
-// used as atomics, and records are copied as the two counters allow.
+// SAFETY: it is an address that is valid in the whole process until it is dropped; it is only used
+// through atomics and spans.
 unsafe impl Send for Map {}
 
 impl Map {
@@ -197,53 +394,44 @@ impl Map {
         NonNull::new(ptr.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at == HEAD || at == TAIL);
-        // SAFETY: both lie in the mapping, at multiples of 8, and nobody in this process uses them
-        // but as atomics.
-        unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(at).cast()) }
+    /// `len` bytes at an offset of the mapping.
+    fn span(&self, at: usize, len: usize) -> WritableSpan<'_> {
+        assert!(at <= RECORDS + CAPACITY && len <= RECORDS + CAPACITY - at, "in the mapping");
+        // SAFETY: the bytes lie in the mapping, which is there as long as `self` is borrowed. Nobody in
+        // this process has a reference to them.
+        unsafe { WritableSpan::from_raw(self.0.add(at), len) }
+    }
+
+    /// `len` bytes at an offset of the records.
+    fn records(&self, at: usize, len: usize) -> WritableSpan<'_> {
+        assert!(at <= CAPACITY && len <= CAPACITY - at, "in the records");
+        self.span(RECORDS + at, len)
+    }
+
+    /// The head word at an offset of the records, with acquire ordering.
+    fn word(&self, at: usize) -> Result<u64, Broken> {
+        self.records(at, HEAD).load().map_err(|_| Broken)
+    }
+
+    /// Sets a head word, with release ordering.
+    fn set_word(&self, at: usize, value: u64) -> Result<(), Broken> {
+        self.records(at, HEAD).store(value.to_ne_bytes()).map_err(|_| Broken)
+    }
+
+    /// As a place that cannot be if the memory is not there.
+    fn tail(&self) -> u64 {
+        self.span(TAIL, 8).load().unwrap_or(u64::MAX)
+    }
+
+    fn set_tail(&self, value: u64) -> Result<(), Broken> {
+        self.span(TAIL, 8).store(value.to_ne_bytes()).map_err(|_| Broken)
     }
 
     fn flag(&self) -> &AtomicU32 {
-        // SAFETY: as for the words.
+        // SAFETY: it lies in the mapping, at a multiple of 4, and nobody in this process uses it but as
+        // an atomic.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(ASLEEP).cast()) }
     }
-
-    /// Copies into the records from place `at` on, around the end.
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Broken> {
-        assert!(bytes.len() <= CAPACITY);
-        let (offset, first) = split(at, bytes.len());
-        let (a, b) = bytes.split_at(first);
-        // SAFETY: `split` keeps both parts within the records, as bytes.len() <= CAPACITY. What the
-        // other process does there meanwhile can only spoil bytes, which nobody relies on.
-        let written = unsafe {
-            let records = self.0.as_ptr().add(RECORDS);
-            store_shared(a.as_ptr(), records.add(offset), a.len())
-                .and_then(|()| store_shared(b.as_ptr(), records, b.len()))
-        };
-        written.map_err(|_| Broken)
-    }
-
-    /// Copies out of the records from place `at` on, around the end.
-    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Broken> {
-        assert!(bytes.len() <= CAPACITY);
-        let (offset, first) = split(at, bytes.len());
-        let (a, b) = bytes.split_at_mut(first);
-        // SAFETY: as for `write`; what comes out is some bytes or other, and taken as such.
-        let read = unsafe {
-            let records = self.0.as_ptr().add(RECORDS);
-            load_shared(records.add(offset), a.as_mut_ptr(), a.len())
-                .and_then(|()| load_shared(records, b.as_mut_ptr(), b.len()))
-        };
-        read.map_err(|_| Broken)
-    }
-}
-
-/// Where place `at` is, and how many of `len` bytes fit between it and the end.
-fn split(at: u64, len: usize) -> (usize, usize) {
-    #[expect(clippy::cast_possible_truncation, reason = "less than CAPACITY")]
-    let offset = (at % CAPACITY as u64) as usize;
-    (offset, len.min(CAPACITY - offset))
 }
 
 impl Drop for Map {
@@ -254,138 +442,4 @@ impl Drop for Map {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-
-    use super::*;
-
-    fn pair() -> (Producer, Consumer) {
-        let (producer, fd) = Producer::create().unwrap();
-        (producer, Consumer::open(&fd).unwrap())
-    }
-
-    fn pop(ring: &mut Consumer) -> Result<Option<Vec<u8>>, Broken> {
-        let mut out = [0; MAX_RECORD];
-        Ok(ring.pop(&mut out)?.map(|len| out[..len].to_vec()))
-    }
-
-    #[test]
-    fn records_come_out_as_they_went_in_around_and_around() {
-        let (mut from, mut to) = pair();
-        let mut taken = 0usize;
-        for n in 0..500usize {
-            let bytes = vec![n.to_le_bytes()[0]; (n * 977) % (64 << 10)];
-            let head = n.to_le_bytes();
-            while !from.push([&head, &bytes]).unwrap() {
-                let got = pop(&mut to).unwrap().unwrap();
-                assert_eq!(got[..8], taken.to_le_bytes());
-                taken += 1;
-            }
-        }
-        while let Some(got) = pop(&mut to).unwrap() {
-            assert_eq!(
-                (&got[..8], got.len()),
-                (&taken.to_le_bytes()[..], 8 + taken * 977 % (64 << 10))
-            );
-            assert!(got[8..].iter().all(|b| *b == taken.to_le_bytes()[0]));
-            taken += 1;
-        }
-        assert_eq!(taken, 500);
-        assert!(to.is_empty());
-    }
-
-    #[test]
-    fn who_sleeps_is_woken_once() {
-        let (mut from, to) = pair();
-        from.push([b"a", b""]).unwrap();
-        assert!(!from.must_wake());
-        to.sleeps(true);
-        assert!(!to.is_empty() && to.is_asleep());
-        assert!(from.must_wake() && !from.must_wake() && !to.is_asleep());
-        to.sleeps(true);
-        to.sleeps(false);
-        assert!(!from.must_wake());
-    }
-
-    #[test]
-    fn what_can_not_be_is_not_believed() {
-        for (head, len) in [
-            (64, 1000),                // longer than what is there
-            (CAPACITY as u64 + 64, 4), // more than there is room for
-            (u64::MAX, 4),             // before the tail
-            (1 << 20, u32::MAX),       // longer than any record
-            (1 << 20, u32::try_from(MAX_RECORD).unwrap() + 1),
-            (1, 0), // less than a record
-        ] {
-            let (from, mut to) = pair();
-            from.map.write(0, &len.to_ne_bytes()).unwrap();
-            from.map.word(HEAD).store(head, Ordering::Release);
-            assert_eq!(pop(&mut to), Err(Broken), "{head} {len}");
-        }
-        for tail in [u64::MAX, 1 << 40] {
-            let (mut from, to) = pair();
-            to.map.word(TAIL).store(tail, Ordering::Release);
-            let mut result = Ok(true);
-            for _ in 0..200 {
-                result = result.and_then(|_| from.push([&[0; 60_000], &[]]));
-            }
-            assert_eq!(result, Err(Broken), "{tail}");
-        }
-    }
-
-    /// The other end writes anything anywhere while this one works: it notices or takes what it finds.
-    #[test]
-    fn a_ring_that_is_scribbled_on_breaks_and_nothing_else_does() {
-        let stop = AtomicBool::new(false);
-        let (from, fd) = Producer::create().unwrap();
-        let honest = Consumer::open(&fd).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut rng = crate::rng::Rng::new(1);
-                while !stop.load(Ordering::Relaxed) {
-                    let at = match rng.next() % 8 {
-                        0 => HEAD,
-                        1 => TAIL,
-                        2 => ASLEEP,
-                        3 | 4 => RECORDS + usize::try_from(rng.next() % 64).unwrap() * ALIGN,
-                        _ => usize::try_from(rng.next()).unwrap() % (RECORDS + CAPACITY - 8),
-                    };
-                    let value = rng.next() >> (rng.next() % 64);
-                    rustix::io::pwrite(&fd, &value.to_ne_bytes(), at as u64).unwrap();
-                }
-            });
-            let mut out = [0; MAX_RECORD];
-            // Each side begins anew where it was when it has noticed.
-            let (mut from, mut to) = (from, honest);
-            let mut noticed = [false; 2];
-            while noticed != [true; 2] {
-                // Long ones: the producer looks at the tail when the ring seems full.
-                if from.push([&[1; 8], &out[..60_000]]).is_err() {
-                    noticed[0] = true;
-                    from.tail = from.head;
-                }
-                from.must_wake();
-                if to.pop(&mut out).is_err() {
-                    noticed[1] = true;
-                    to.tail = from.head;
-                }
-                to.sleeps(true);
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-    }
-
-    #[test]
-    fn memory_that_could_shrink_is_refused() {
-        let fd =
-            memfd_create("not-sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&fd, (RECORDS + CAPACITY) as u64).unwrap();
-        assert!(Consumer::open(&fd).is_err());
-        fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
-        assert!(Consumer::open(&fd).is_ok());
-        ftruncate(&fd, (RECORDS + CAPACITY) as u64 + 1).unwrap();
-        assert!(Consumer::open(&fd).is_err());
-        let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        assert!(Consumer::open(&null).is_err());
-    }
-}
+mod tests;

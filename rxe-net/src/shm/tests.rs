@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
-use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
+use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::Shm;
-use super::ring::Producer;
+use super::link::{FRAME, OFFER};
+use super::ring::{LAYOUT, Producer};
 use super::wake::WakeUp;
 use crate::lease::directory::{Directory, ScopedAddr};
+use crate::lease::message;
 use crate::sys::unix::UnixSocket;
 use crate::testing::{in_namespace, send_all};
 use crate::{Backend, SendStatus, Sharing, UdpBackend, UdpConfig};
@@ -236,7 +238,10 @@ fn a_receiver_that_takes_a_record_now_and_then_counts_as_stopped() {
         let (mut from, mut slow) = (open("127.0.0.1"), open("127.0.0.2"));
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);
         from.receiver_timeout = FOREVER;
-        while slow.receive(1, &mut |_| {}).unwrap() == 0 {}
+        // A little less than what counts as progress; of less than that the sender is not told.
+        for _ in 0..3 {
+            while slow.receive(1, &mut |_| {}).unwrap() == 0 {}
+        }
         let went = from.counters().tx_packets;
         let mut batch = packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 10);
         assert_eq!(from.send(&mut batch).unwrap(), SendStatus::Done, "nothing is waited for");
@@ -281,14 +286,14 @@ fn callers_that_talk_nonsense_do_no_harm() {
         let other = UnixSocket::connect(&name).unwrap();
         let (_ring, memory) = Producer::create().unwrap();
         let wake = WakeUp::new().unwrap();
-        other.send(b"rxm\x02", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        other.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
         to.look_around();
         assert!(to.incoming.is_empty() && to.callers.is_empty());
         let callers: Vec<_> = (0..20).map(|_| UnixSocket::connect(&name).unwrap()).collect();
         for (i, caller) in callers.iter().enumerate() {
             let null = std::fs::File::open("/dev/null").unwrap();
             let fds = [std::os::fd::AsFd::as_fd(&null); 2];
-            let words: [&[u8]; 4] = [b"", b"rxm\x01", b"rxm\x02", b"nonsense that is long enough"];
+            let words: [&[u8]; 4] = [b"", &OFFER, b"rxm\x01", b"nonsense that is long enough"];
             caller.send(words[i % 4], &fds[..i % 3]).unwrap();
         }
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
@@ -313,7 +318,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
             let line = UnixSocket::connect(&name).ok()?;
             let (_ring, memory) = Producer::create().unwrap();
             let wake = WakeUp::new().unwrap();
-            line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+            line.send(&OFFER, &[memory.as_fd(), wake.as_fd()]).unwrap();
             Some(line)
         };
         let mut lines = Vec::new();
@@ -357,7 +362,7 @@ fn a_wake_up_that_others_hold_open_is_watched_no_longer_than_its_ring() {
         let line = UnixSocket::connect(&name).unwrap();
         let (_ring, memory) = Producer::create().unwrap();
         let wake = WakeUp::new().unwrap();
-        line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()]).unwrap();
         to.look_around();
         assert_eq!(to.incoming.len(), 1);
         drop(line);
@@ -378,7 +383,7 @@ fn a_wake_up_that_could_block_is_refused() {
         for wake in [blocking, pipe] {
             let line = UnixSocket::connect(&name).unwrap();
             let (_ring, memory) = Producer::create().unwrap();
-            line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+            line.send(&OFFER, &[memory.as_fd(), wake.as_fd()]).unwrap();
             to.look_around();
             assert!(to.incoming.is_empty() && to.callers.is_empty());
         }
@@ -393,7 +398,7 @@ fn a_wake_up_that_the_other_end_makes_blocking_blocks_nobody() {
         let line = UnixSocket::connect(&name).unwrap();
         let (mut ring, memory) = Producer::create().unwrap();
         let wake = WakeUp::new().unwrap();
-        line.send(b"rxm\x01", &[memory.as_fd(), wake.as_fd()]).unwrap();
+        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()]).unwrap();
         to.look_around();
         // The flag belongs to the open file description, which both ends have.
         rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::empty()).unwrap();
@@ -403,7 +408,7 @@ fn a_wake_up_that_the_other_end_makes_blocking_blocks_nobody() {
         for _ in 0..10 {
             to.receive(64, &mut |_| {}).unwrap();
         }
-        ring.push([&[0; 8], &[]]).unwrap();
+        ring.push(1, [&[0; 8], &[]]).unwrap();
         to.receive(64, &mut |_| {}).unwrap();
         assert!(to.incoming.is_empty(), "what it put in is no frame");
     });
@@ -458,5 +463,76 @@ fn no_rings_are_taken_for_what_is_another_s() {
         receive(&mut holder, 3);
         send(&mut a, "127.0.0.1", "127.0.0.2", 1, 3);
         receive(&mut holder, 3);
+    });
+}
+
+#[test]
+fn looks_are_rarer_while_they_find_nothing_and_count_packets_too() {
+    let mut interval = super::Interval::new([4, 16]);
+    let mut calls_to_look = |packets, found| {
+        let calls = (1..100).find(|_| interval.is_over(packets));
+        interval.begin(found);
+        calls
+    };
+    let lengths = [0; 5].map(|packets| calls_to_look(packets, false));
+    assert_eq!(lengths, [4, 8, 16, 16, 16].map(Some));
+    assert_eq!((calls_to_look(7, true), calls_to_look(0, true)), (Some(2), Some(4)));
+}
+
+/// A ring that always has something keeps nobody on the wire waiting.
+#[test]
+fn a_busy_ring_does_not_starve_the_wire() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        let mut elsewhere = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.3")])).unwrap();
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 1);
+        receive(&mut to, 1);
+        for _ in 0..10 {
+            // Long enough for the interval to grow.
+            for _ in 0..200 {
+                send(&mut from, "127.0.0.1", "127.0.0.2", 1, 1);
+                to.receive(64, &mut |_| {}).unwrap();
+            }
+            let before = over_the_wire(&to);
+            send(&mut elsewhere, "127.0.0.3", "127.0.0.2", 1, 1);
+            let mut calls = 0;
+            while over_the_wire(&to) == before {
+                send(&mut from, "127.0.0.1", "127.0.0.2", 1, 1);
+                to.receive(64, &mut |_| {}).unwrap();
+                calls += 1;
+                assert!(calls <= 256, "it waits");
+            }
+        }
+    });
+}
+
+/// Once a sender is gone its ring ends, even if it has left one that goes around for ever.
+#[test]
+fn what_a_sender_leaves_behind_ends() {
+    in_namespace("", || {
+        let mut to = open("127.0.0.2");
+        let line = UnixSocket::connect(&memory("127.0.0.2")).unwrap();
+        let (mut ring, memory) = Producer::create().unwrap();
+        let wake = WakeUp::new().unwrap();
+        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()]).unwrap();
+        let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
+        let frame = message::emit(&Frame::single(net, &[0]));
+        let mut count = 0;
+        while ring.push(FRAME, [&frame, &[0]]).unwrap() {
+            count += 1;
+        }
+        // In the place behind the last one, where nothing is yet, one more.
+        let [.., records] = LAYOUT;
+        let mut record = [0; 128];
+        rustix::io::pread(&memory, &mut record, records as u64).unwrap();
+        rustix::io::pwrite(&memory, &record, (records + count * record.len()) as u64).unwrap();
+        to.look_around();
+        drop(line);
+        let mut taken = 0;
+        while !to.incoming.is_empty() {
+            taken += to.receive(64, &mut |_| {}).unwrap();
+            assert!(taken < 3 * count, "it goes on for ever");
+        }
+        assert!(taken > count, "all that it held was taken");
     });
 }
