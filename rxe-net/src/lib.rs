@@ -43,7 +43,7 @@ pub use error::{NetError, PortOwner};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
-pub use lease::{PortGroups, closed_service};
+pub use lease::PortGroups;
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};

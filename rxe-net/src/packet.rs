@@ -364,7 +364,6 @@ impl Sharing for PacketBackend {
                 groups.leave(address);
             }
         }
-        groups.enter_rest(addresses);
         let shared = groups.addresses();
         self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
         let failed = self.groups.take_failed();
@@ -385,7 +384,7 @@ impl Sharing for PacketBackend {
         let mut result = Ok(());
         for endpoint in groups.take_ready() {
             let entered =
-                keep_port(&endpoint, device).and_then(|()| sockets.enter(endpoint, device.index));
+                keep_port(&endpoint, device).map(|()| sockets.enter(endpoint, device.index));
             result = result.and(entered);
         }
         let blocks = groups.blocks().into_iter().collect();
@@ -397,14 +396,6 @@ impl Sharing for PacketBackend {
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.sockets.set_gsi(open)
-    }
-
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.sockets.listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.sockets.unlisten(service, address);
     }
 }
 

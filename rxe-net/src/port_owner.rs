@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use crate::PortOwner;
+use crate::blocking::may_block;
 
 /// The UDP sockets in the network namespace of this thread.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
@@ -12,6 +13,7 @@ const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/u
 /// The owner of a UDP socket that conflicts with one on this address and port; `None` if `/proc`
 /// shows no such socket (or there is no `/proc`).
 pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
+    may_block("searching /proc");
     let inode = TABLES.into_iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
         table.lines().skip(1).find_map(|line| inode_if_in_the_way(line, address, port))
@@ -23,6 +25,7 @@ pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
 
 /// The owner of a unix socket bound to this path; `None` if there is no such socket (or no `/proc`).
 pub(crate) fn of_unix(path: &Path) -> Option<PortOwner> {
+    may_block("searching /proc");
     let table = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
     table.lines().find_map(|line| {
         // Connections that are not accepted yet have the same path, and inode 0.
@@ -41,6 +44,7 @@ pub(crate) struct Bound {
 
 /// The sockets bound to exactly this address and port.
 pub(crate) fn bound(address: IpAddr, port: u16) -> impl Iterator<Item = Bound> {
+    may_block("searching /proc");
     TABLES.into_iter().filter_map(|table| fs::read_to_string(table).ok()).flat_map(move |table| {
         let lines = table.lines().skip(1).filter_map(parse_line);
         let here = lines.filter(|(ip, p, _)| (*ip, *p) == (address, port));
@@ -50,6 +54,7 @@ pub(crate) fn bound(address: IpAddr, port: u16) -> impl Iterator<Item = Bound> {
 
 /// The process that has locked a file with flock(2).
 pub(crate) fn of_flock(device: u64, inode: u64) -> Option<PortOwner> {
+    may_block("searching /proc");
     let table = fs::read_to_string("/proc/locks").ok()?;
     of_pid(table.lines().find_map(|line| flock_pid(line, device, inode))?)
 }
@@ -70,6 +75,7 @@ fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
 
 /// The process with this number; `None` if it is not visible here.
 pub(crate) fn of_pid(pid: u32) -> Option<PortOwner> {
+    may_block("searching /proc");
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(PortOwner::Process { pid, name: name.trim().to_owned() })
 }

@@ -1,5 +1,6 @@
 //! What a backend that shares its addresses can do beside moving frames ([`crate::Backend`]):
-//! lease QPN blocks, take part in QP1, listen to services, join multicast groups.
+//! lease QPN blocks, take part in QP1, listen to services, join multicast groups. What may block is
+//! not here but in [`PortGroups`] and [`Joiner`], which are used without the backend.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,9 +33,9 @@ pub trait Sharing {
         Ok(())
     }
 
-    /// Replaces the addresses to receive for, after the interface's have changed. A new address
-    /// that other processes have open may have to be waited for, unless [`PortGroups::enter`] has
-    /// entered it.
+    /// Replaces the addresses to receive for, after the interface's have changed. The new ones are
+    /// those that [`PortGroups::enter`] has entered; after this, [`PortGroups::release_left`] releases
+    /// what belongs to those that are gone.
     ///
     /// # Errors
     /// A new address cannot be used; the others are.
@@ -45,30 +46,15 @@ pub trait Sharing {
 
     /// Starts or stops receiving packets to QP1. If several processes have the address
     /// ([`crate::Capabilities::qpn_block`]), each gets the answers to communication and request IDs
-    /// whose high 8 bits are its block, and the requests for services that it listens to. What is
-    /// for nobody in particular goes to the first process that sees it.
+    /// whose high 8 bits are its block, and the requests for services that it listens to
+    /// ([`PortGroups::listen`]). What is for nobody in particular goes to the first process that sees
+    /// it.
     ///
     /// # Errors
     /// The system has no descriptor left.
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         let _ = open;
         Ok(())
-    }
-
-    /// Receives requests (REQ, SIDR_REQ) for this service ID: those to `address`; to all addresses
-    /// of its family, if it is unspecified; to all addresses, if it is `None`. Call
-    /// [`Sharing::set_gsi`] first.
-    ///
-    /// # Errors
-    /// [`NetError::ServiceTaken`]: another process on the address listens to it.
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        let _ = (service, address);
-        Ok(())
-    }
-
-    /// Undoes [`Sharing::listen`].
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        let _ = (service, address);
     }
 
     /// Joins multicast groups for this backend.

@@ -623,14 +623,6 @@ impl<B: Backend + Sharing> Sharing for Shm<B> {
         self.inner.set_gsi(open)
     }
 
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.inner.listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.inner.unlisten(service, address);
-    }
-
     fn joiner(&self) -> Joiner {
         self.inner.joiner()
     }

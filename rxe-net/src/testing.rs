@@ -1,4 +1,5 @@
-//! Helpers for the tests of several backends.
+//! Helpers for the tests of several backends. They call a backend as under a shard's lock: nothing
+//! that it does then may block.
 
 use std::any::type_name_of_val;
 use std::process::{Command, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::{NetHeader, TxBatch};
 
-use crate::{Backend, SendStatus};
+use crate::{Backend, NetError, NonBlocking, SendStatus, Sharing};
 
 /// Runs the body of a test in network and user namespaces of its own, with loopback up and after the
 /// shell commands `setup`. To do so it starts this test once more as a process. If namespaces are not
@@ -67,7 +68,10 @@ fn wait(backend: &impl Backend, what: PollFlags) {
 /// Sends the whole batch.
 pub(crate) fn send_all(backend: &mut impl Backend, batch: &mut TxBatch) {
     loop {
-        match backend.send(batch).unwrap() {
+        let mark = NonBlocking::enter();
+        let status = backend.send(batch).unwrap();
+        drop(mark);
+        match status {
             SendStatus::Done => return,
             SendStatus::Blocked => wait(backend, PollFlags::IN | PollFlags::OUT),
             SendStatus::Congested => wait(backend, PollFlags::IN),
@@ -83,9 +87,24 @@ pub(crate) fn receive_packets(
     let mut packets = Vec::new();
     while packets.len() < count {
         wait_readable(backend);
+        let _mark = NonBlocking::enter();
         backend
             .receive(count, &mut |f| packets.extend(f.packets().map(|(n, p)| (n, p.to_vec()))))
             .unwrap();
     }
     packets
+}
+
+/// Moves to these addresses, as a device does whose interface has changed.
+pub(crate) fn move_to(
+    backend: &mut impl Sharing,
+    addresses: &[std::net::IpAddr],
+) -> Result<(), NetError> {
+    let groups = backend.port_groups().unwrap();
+    groups.enter(addresses);
+    let mark = NonBlocking::enter();
+    let moved = backend.set_addresses(addresses);
+    drop(mark);
+    groups.release_left();
+    moved
 }

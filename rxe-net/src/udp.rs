@@ -317,7 +317,6 @@ impl Sharing for UdpBackend {
                 self.groups.leave(address);
             }
         }
-        self.groups.enter_rest(addresses);
         let failed = self.groups.take_failed();
         let taken_up = self.take_up();
         failed.map_or(taken_up, Err)
@@ -337,7 +336,7 @@ impl Sharing for UdpBackend {
         for endpoint in groups.take_ready() {
             let added = sockets
                 .add(adopt(&endpoint, device, config))
-                .and_then(|()| sockets.enter(endpoint, device.index));
+                .map(|()| sockets.enter(endpoint, device.index));
             result = result.and(added);
         }
         result
@@ -345,14 +344,6 @@ impl Sharing for UdpBackend {
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.sockets.set_gsi(open)
-    }
-
-    fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.sockets.listen(service, address)
-    }
-
-    fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.sockets.unlisten(service, address);
     }
 }
 

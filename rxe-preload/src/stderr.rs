@@ -19,6 +19,8 @@ static DROPPED: AtomicU32 = AtomicU32::new(0);
 
 /// Writes a line of the library to stderr.
 pub(super) fn line(text: &str) {
+    // A regular file may be on a disk.
+    rxe_net::may_block("writing to stderr");
     line_to(std::io::stderr().as_fd(), &DROPPED, text);
 }
 

@@ -188,6 +188,7 @@ impl ControlSockets {
             && self.0.epoll.add(&wake, 0, EventFlags::IN).is_ok()
         {
             wake.set();
+            crate::may_block("ending a thread");
             // It blocks in nothing else, and its panics have been reported.
             let _ = thread.join();
         }
@@ -232,7 +233,7 @@ impl Shared {
                 if state.stop {
                     return;
                 }
-                distinct(state.listeners())
+                distinct(state.listeners().map(NamedSocket::socket))
             };
             for listener in &listeners {
                 self.let_in(listener, &mut callers);

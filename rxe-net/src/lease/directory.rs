@@ -38,6 +38,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rxe_core::wire::UDP_PORT;
 
 use crate::PortOwner;
+use crate::blocking::{is_in_memory, may_block};
 use crate::port_owner;
 use crate::sys::checked_fd::CheckedFd;
 use crate::sys::fork::ForkGuarded;
@@ -89,6 +90,8 @@ pub(crate) struct Directory {
     /// Of this network namespace. `None` if no directory can be used: then the process has its
     /// addresses for itself, and others are told so.
     path: Option<PathBuf>,
+    /// It is in tmpfs, as `/dev/shm` is.
+    in_memory: bool,
     /// Why directories cannot be used.
     refused: Vec<String>,
 }
@@ -106,17 +109,26 @@ impl Directory {
 
     /// The first of these that is the user's alone.
     pub(super) fn first_of(candidates: impl IntoIterator<Item = PathBuf>) -> Self {
+        may_block("making a directory");
         let mut refused = Vec::new();
         for candidate in candidates {
             match private(&candidate).and_then(|()| {
                 let path = candidate.join(network_namespace());
                 make_directory(&path).map_err(|e| e.to_string()).map(|()| path)
             }) {
-                Ok(path) => return Self { path: Some(path), refused },
+                Ok(path) => {
+                    let in_memory = is_in_memory(&path);
+                    return Self { path: Some(path), in_memory, refused };
+                }
                 Err(why) => refused.push(format!("{}: {why}", candidate.display())),
             }
         }
-        Self { path: None, refused }
+        Self { path: None, in_memory: false, refused }
+    }
+
+    /// Whether looking up a path in it waits for no disk.
+    pub(super) fn in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// The user's directory, with all networks in it.
@@ -155,6 +167,7 @@ impl Directory {
 
     /// The process that holds the address's lock, if the system tells.
     pub(super) fn lock_owner(&self, addr: &ScopedAddr) -> Option<PortOwner> {
+        may_block("looking up an address's lock");
         let file = fs::metadata(self.at(addr, LOCK)?).ok()?;
         port_owner::of_flock(file.dev(), file.ino())
     }
@@ -176,6 +189,7 @@ impl Directory {
     /// The block of the process that has claimed this service. If that has died meanwhile, the block
     /// may be nobody's, or another's that does not know the service.
     pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
+        may_block("reading a claim");
         // The file may be anything: the call waits for nothing and reads no more than this.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
@@ -190,6 +204,7 @@ impl Directory {
 
     /// Removes the files of an address that no process uses.
     pub(super) fn tidy(&self, addr: &ScopedAddr) {
+        may_block("removing an address's files");
         // Dropping the lock removes them.
         if self.at(addr, LOCK).is_some_and(|lock| lock.exists()) {
             drop(self.lock(addr));
@@ -226,6 +241,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let Some(file) = self.file.as_mut().filter(|file| file.is_own()) else { return };
         let Some(directory) = file.path.parent() else { return };
+        may_block("removing an address's files");
         // If only the lock is left, no process uses the address.
         if fs::read_dir(directory).is_ok_and(|entries| entries.count() == 1) {
             let _ = fs::remove_file(&file.path);
@@ -244,6 +260,7 @@ pub(super) struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(file) = self.file.as_ref().filter(|file| file.is_own()) {
+            may_block("giving up a claim");
             let _ = fs::remove_file(&file.path);
         }
     }
@@ -260,6 +277,7 @@ struct LockedFile {
 impl LockedFile {
     /// `None` if another has it.
     fn open(path: PathBuf) -> io::Result<Option<Self>> {
+        may_block("locking a file");
         let directory = path.parent().unwrap_or(Path::new("/"));
         // The last holder of such a file may remove it and its directory; then both are made again.
         // Even if other processes come and go all the time, one of the tries succeeds.

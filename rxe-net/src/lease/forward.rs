@@ -5,6 +5,9 @@
 //! packets from one sender into one buffer before anybody looks for whom they are: if they are for
 //! two processes, one gets both. If an inbox is full, packets wait a little ([`TxQueue`]). What can
 //! not be forwarded is lost, or left to this process's own engine, which counts it.
+//!
+//! All this happens under a shard's lock. So what needs a look at a file is left to a thread
+//! ([`Forwarder`]).
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -14,14 +17,17 @@ use rustix::net::SocketAddrUnix;
 use rxe_core::wire::{Frame, qpn_block};
 use smallvec::SmallVec;
 
-use super::directory::{Claim, Directory, ScopedAddr};
+use super::directory::{Directory, ScopedAddr};
+use super::forwarder::{Forwarder, Parcel, Recipient};
 use super::mad::{self, For};
 use super::message;
+use super::services::Services;
 use super::tx_queue::TxQueue;
 use super::{Blocks, Endpoint};
+use crate::Epoll;
+use crate::blocking::may_block_at;
 use crate::counters::Counters;
-use crate::sys::unix::{NamedSocket, UnixSocket, distinct};
-use crate::{Epoll, NetError};
+use crate::sys::unix::{UnixSocket, distinct};
 
 /// What others forward to this process, and what it forwards to them.
 pub(crate) struct Forwarding {
@@ -31,10 +37,8 @@ pub(crate) struct Forwarding {
     scope: u32,
     out: TxQueue,
     inboxes: Vec<Inbox>,
-    /// What this process listens to, and on which addresses (see [`covers`]).
-    services: Vec<(u64, Option<IpAddr>)>,
-    /// What of that it has claimed, address by address.
-    claims: Vec<(u64, IpAddr, Claim)>,
+    services: Arc<Services>,
+    forwarder: Arc<Forwarder>,
     buf: Box<[u8]>,
 }
 
@@ -44,37 +48,36 @@ struct Inbox {
     address: IpAddr,
     block: u8,
     /// `None` where this process has the address for itself.
-    socket: Option<NamedSocket>,
+    socket: Option<Arc<UnixSocket>>,
 }
 
 impl Forwarding {
     /// On the interface with index `scope`. When something that waits can be sent, `epoll` is
     /// readable.
-    pub(super) fn new(directory: Arc<Directory>, scope: u32, epoll: Epoll) -> Self {
+    pub(super) fn new(
+        directory: Arc<Directory>,
+        scope: u32,
+        services: Arc<Services>,
+        forwarder: Arc<Forwarder>,
+        epoll: Epoll,
+    ) -> Self {
         Self {
             own: Blocks::default(),
             directory,
             scope,
-            out: TxQueue::new(epoll),
+            out: TxQueue::new(Some(epoll)),
             inboxes: Vec::new(),
-            services: Vec::new(),
-            claims: Vec::new(),
+            services,
+            forwarder,
             buf: vec![0; message::LEN + (64 << 10)].into(),
         }
     }
 
     /// Receives what is forwarded to this endpoint too.
-    pub(crate) fn add(&mut self, endpoint: Endpoint) -> Result<(), NetError> {
+    pub(crate) fn add(&mut self, endpoint: Endpoint) {
         let (address, block) = (endpoint.addr.address, endpoint.block);
-        let is_new = !self.has(address);
         self.own.insert(block);
         self.inboxes.push(Inbox { address, block, socket: endpoint.inbox });
-        for (service, at) in self.services.clone() {
-            if is_new && at.is_none_or(|at| at.is_unspecified()) && covers(at, address) {
-                self.claim(service, address)?;
-            }
-        }
-        Ok(())
     }
 
     /// Whether it receives what is forwarded on this address.
@@ -85,44 +88,6 @@ impl Forwarding {
     /// Receives nothing on this address any more.
     pub(crate) fn remove(&mut self, address: IpAddr) {
         self.inboxes.retain(|inbox| inbox.address != address);
-        self.claims.retain(|(_, at, _)| *at != address);
-    }
-
-    /// Takes what is sent to a service: on this address, on all of a family, or on all.
-    pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        let mut addresses: Vec<_> = self.inboxes.iter().map(|inbox| inbox.address).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses.retain(|own| covers(address, *own));
-        let before = self.claims.len();
-        for address in addresses {
-            if let Err(e) = self.claim(service, address) {
-                self.claims.truncate(before);
-                return Err(e);
-            }
-        }
-        self.services.push((service, address));
-        Ok(())
-    }
-
-    /// Undoes [`Forwarding::listen`].
-    pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.services.retain(|listened| *listened != (service, address));
-        self.claims.retain(|(claimed, at, _)| *claimed != service || !covers(address, *at));
-    }
-
-    fn claim(&mut self, service: u64, address: IpAddr) -> Result<(), NetError> {
-        let taken = NetError::ServiceTaken { service, address };
-        if self.claims.iter().any(|(claimed, at, _)| (*claimed, *at) == (service, address)) {
-            return Err(taken);
-        }
-        let inbox = self.inboxes.iter().find(|inbox| inbox.address == address);
-        let Some(block) = inbox.map(|inbox| inbox.block) else { return Ok(()) };
-        let addr = ScopedAddr::new(address, self.scope);
-        let claim = self.directory.claim(&addr, service, block);
-        let claim = claim.map_err(|e| NetError::os("claim a service", e))?.ok_or(taken)?;
-        self.claims.push((service, address, claim));
-        Ok(())
     }
 
     /// The descriptors that become readable when something has been forwarded.
@@ -188,20 +153,19 @@ impl Forwarding {
         }
     }
 
-    /// Whether a packet to QP1 is another process's, and on its way there.
+    /// Whether a packet to QP1 may be another process's, and is on its way there.
     fn forward_mad(&mut self, frame: &Frame<'_>) -> bool {
         match mad::destination(frame.payload) {
             For::Block(block) => self.forward(frame, block),
             For::Service(service) => {
-                let addr = ScopedAddr::new(frame.net.dst, self.scope);
-                for service in [service, super::closed_service(service)] {
-                    match self.directory.claimed_by(&addr, service) {
-                        Some(block) if self.own.has(block) => return false,
-                        Some(block) if self.forward(frame, block) => return true,
-                        _ => {}
-                    }
+                let address = frame.net.dst;
+                if self.services.has(service, address) {
+                    return false;
                 }
-                false
+                let own = self.inboxes.iter().find(|inbox| inbox.address == address);
+                let Some(Inbox { block, socket: Some(_), .. }) = own else { return false };
+                let otherwise = *block;
+                self.leave_to_thread(frame, Recipient::Service { service, otherwise })
             }
             For::Anybody => false,
         }
@@ -214,13 +178,18 @@ impl Forwarding {
         }
         let addr = ScopedAddr::new(frame.net.dst, self.scope);
         let Some(inbox) = self.directory.inbox(&addr, block) else { return false };
+        if !self.directory.in_memory() {
+            return self.leave_to_thread(frame, Recipient::Block(block));
+        }
+        // The kernel looks the path up, which waits for no disk here.
+        may_block_at("sending to a path", &inbox);
         let Ok(inbox) = SocketAddrUnix::new(inbox) else { return false };
         self.out.send(inbox, &message::emit(frame), frame.payload)
     }
-}
 
-/// Whether who listens `at` this does so on an own address: `None` is all, an unspecified address all
-/// of its family.
-fn covers(at: Option<IpAddr>, own: IpAddr) -> bool {
-    at.is_none_or(|at| at == own || (at.is_unspecified() && at.is_ipv4() == own.is_ipv4()))
+    fn leave_to_thread(&self, frame: &Frame<'_>, to: Recipient) -> bool {
+        let addr = ScopedAddr::new(frame.net.dst, self.scope);
+        let message = [&message::emit(frame), frame.payload].concat();
+        self.forwarder.send(Parcel { addr, to, message })
+    }
 }

@@ -26,10 +26,12 @@ mod control;
 mod deadline;
 pub(crate) mod directory;
 mod forward;
+mod forwarder;
 mod group;
 mod mad;
 pub(crate) mod message;
 mod port_groups;
+mod services;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -44,17 +46,9 @@ use self::directory::ScopedAddr;
 pub(crate) use self::forward::Forwarding;
 pub(crate) use self::port_groups::Handle;
 pub use self::port_groups::PortGroups;
-use rxe_core::cm::service::PortSpace;
 
 use crate::SharedFd;
-use crate::sys::unix::NamedSocket;
-
-/// What to give to [`crate::Sharing::listen`] for requests for the port of this service, in any port
-/// space, that no process listens to. A process that has ended a listener takes them for a moment in
-/// case that it makes the next one.
-pub fn closed_service(service: u64) -> u64 {
-    PortSpace::same_port(service) | 1 << 63
-}
+use crate::sys::unix::UnixSocket;
 
 /// The data of the events of a device's sockets and of what it forwards. Others may watch more by the
 /// same epoll descriptor.
@@ -72,7 +66,7 @@ pub(crate) struct Endpoint {
     addr: ScopedAddr,
     block: u8,
     group: Group,
-    inbox: Option<NamedSocket>,
+    inbox: Option<Arc<UnixSocket>>,
 }
 
 impl Endpoint {

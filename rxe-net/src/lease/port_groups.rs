@@ -2,9 +2,9 @@
 //! and its sockets.
 //!
 //! Invariants:
-//! - A thread that waits for other processes holds `adding`, never `state`. So the calls that a
-//!   device makes while it works ([`PortGroups::leave`], [`PortGroups::take_ready`]) never wait for other
-//!   processes.
+//! - A thread that waits for other processes, or touches files, holds `adding`, never `state`. So the
+//!   calls that a device makes while it works ([`PortGroups::leave`], [`PortGroups::take_ready`]) never
+//!   wait.
 //! - A device has each of its blocks on all its addresses, except on those that it could not enter
 //!   and on those that were added after the lease.
 
@@ -21,7 +21,9 @@ use std::time::Duration;
 use super::control::{ControlSocket, ControlSockets};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
+use super::forwarder::Forwarder;
 use super::group::{self, GroupLocation};
+use super::services::Services;
 use super::sweep::sweep;
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
@@ -30,10 +32,10 @@ use crate::{Epoll, NetError};
 use parking_lot::{Mutex, MutexGuard};
 
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
-/// that it has leased in them.
+/// that it has leased in them; and the services that it listens to.
 ///
-/// Calls that may wait for these processes are made here, on any thread, without the backend
-/// ([`crate::Sharing::port_groups`]). The backend uses their results from the next
+/// Calls that may wait for these processes, or for files, are made here, on any thread, without the
+/// backend ([`crate::Sharing::port_groups`]). The backend uses their results from the next
 /// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`] on.
 #[derive(Debug)]
 pub struct PortGroups {
@@ -42,6 +44,8 @@ pub struct PortGroups {
     control: ControlSockets,
     /// Of its control socket and of its inbox.
     paths: [SocketPaths; 2],
+    services: Arc<Services>,
+    forwarder: Arc<Forwarder>,
     /// Held while a thread enters addresses or leases blocks.
     adding: Mutex<()>,
     state: Mutex<State>,
@@ -58,6 +62,8 @@ struct State {
     ready: Vec<Endpoint>,
     /// Addresses that could not be entered, of which the backend has not been told yet.
     failed: Vec<(IpAddr, NetError)>,
+    /// Addresses that the backend has left, and whose sockets and files are still there.
+    left: Vec<(IpAddr, SharedAddress)>,
 }
 
 /// An address that the device has entered.
@@ -66,6 +72,8 @@ struct SharedAddress {
     /// The group's sockets, up to the highest block in `blocks`.
     group: Group,
     blocks: Blocks,
+    /// The paths of the device's inbox, by block.
+    inboxes: Vec<(u8, NamedSocket)>,
 }
 
 impl State {
@@ -88,12 +96,16 @@ impl PortGroups {
         scope: u32,
     ) -> Result<(Handle, Vec<Endpoint>), NetError> {
         let directory = Arc::new(Directory::open());
+        let services = Arc::new(Services::new(Arc::clone(&directory), scope));
+        let forwarder = Arc::new(Forwarder::new(Arc::clone(&directory), &services));
         directory.root().into_iter().for_each(sweep);
         let groups = Handle(Arc::new(Self {
             scope,
             directory,
             control: ControlSockets::new()?,
             paths: Default::default(),
+            services,
+            forwarder,
             adding: Mutex::default(),
             state: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -115,7 +127,34 @@ impl PortGroups {
     /// [`crate::Sharing::set_addresses`] returns the error.
     pub fn enter(&self, addresses: &[IpAddr]) {
         self.state().failed.clear();
-        self.enter_rest(addresses);
+        let adding = self.adding();
+        self.release_held();
+        self.enter_all(addresses);
+        drop(adding);
+        self.release_left();
+    }
+
+    /// Takes what is sent to this service: to `address`; to all addresses of its family, if it is
+    /// unspecified; to all addresses, if it is `None`. The backend must receive packets to QP1
+    /// ([`crate::Sharing::set_gsi`]). May block.
+    ///
+    /// # Errors
+    /// [`NetError::ServiceTaken`]: a process on the address listens to it.
+    pub fn listen(&self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
+        self.services.listen(service, address)
+    }
+
+    /// Undoes [`PortGroups::listen`]. May block.
+    pub fn unlisten(&self, service: u64, address: Option<IpAddr>) {
+        self.services.unlisten(service, address);
+    }
+
+    /// As [`PortGroups::unlisten`], for a listener that has ended. Requests that reach other processes
+    /// still come here for [`rxe_core::cm::CLOSED_FOR`], unless somebody listens: they wait for the
+    /// program's next listener.
+    pub fn close_listener(&self, service: u64, address: Option<IpAddr>) {
+        self.services.close(service, address);
+        self.forwarder.expire();
     }
 
     /// Whether [`PortGroups::enter`] has something to do for these addresses.
@@ -123,12 +162,8 @@ impl PortGroups {
         !self.lacks(addresses).is_empty()
     }
 
-    /// As [`PortGroups::enter`], without the addresses that it has tried already.
-    pub(crate) fn enter_rest(&self, addresses: &[IpAddr]) {
-        if self.lacks(addresses).is_empty() {
-            return;
-        }
-        let _adding = self.adding();
+    /// The caller holds `adding`.
+    fn enter_all(&self, addresses: &[IpAddr]) {
         let blocks = self.blocks();
         for (address, missing) in self.lacks(addresses) {
             let addr = self.scoped(address);
@@ -150,6 +185,7 @@ impl PortGroups {
                 Err(e) => {
                     if is_new {
                         self.leave(address);
+                        self.release_held();
                     }
                     self.state().failed.push((address, e));
                 }
@@ -170,7 +206,15 @@ impl PortGroups {
 
     /// Leases a block on the addresses `new`, or on the entered ones if that is `None`.
     fn lease_on(&self, new: Option<&[IpAddr]>) -> Result<u8, NetError> {
-        let _adding = self.adding();
+        let adding = self.adding();
+        let leased = self.lease_held(new);
+        drop(adding);
+        self.release_left();
+        leased
+    }
+
+    /// The caller holds `adding`.
+    fn lease_held(&self, new: Option<&[IpAddr]>) -> Result<u8, NetError> {
         let mut addresses = new.map_or_else(|| self.addresses(), <[_]>::to_vec);
         // All processes lock addresses in the same order, so there is no deadlock.
         addresses.sort_unstable();
@@ -246,44 +290,79 @@ impl PortGroups {
         let at = GroupLocation { directory: &self.directory, addr };
         let all = group::enter(at, block, &have, &make, self.deadline(TIMEOUT))?;
         let group: Group = all[..=usize::from(block)].into();
+        let Leased { control, inbox } = leased;
         let mut state = self.state();
         if self.closed.load(Ordering::Relaxed) || !(new || state.entered.contains_key(&address)) {
             return Ok(None);
         }
-        self.control.add(ControlSocket::new(addr, block, leased.control, Arc::clone(&group)));
+        self.control.add(ControlSocket::new(addr, block, control, Arc::clone(&group)));
         let entered = state.entered.entry(address).or_insert_with(|| SharedAddress {
             group: Arc::clone(&group),
             blocks: Blocks::default(),
+            inboxes: Vec::new(),
         });
+        let is_first = entered.blocks.is_empty();
         entered.blocks.insert(block);
         if group.len() > entered.group.len() {
             entered.group = Arc::clone(&group);
         }
-        Ok(Some(Endpoint { addr, block, group, inbox: leased.inbox }))
+        let socket = inbox.as_ref().map(|inbox| Arc::clone(inbox.socket()));
+        entered.inboxes.extend(inbox.map(|inbox| (block, inbox)));
+        drop(state);
+        if is_first && let Err(e) = self.services.enter(address, block) {
+            // The address is used nevertheless.
+            self.state().failed.push((address, e));
+        }
+        Ok(Some(Endpoint { addr, block, group, inbox: socket }))
     }
 
     /// Undoes [`PortGroups::join`] for a block.
     fn take_back(&self, block: u8) {
         let mut state = self.state();
-        state.entered.retain(|_, entered| {
+        let (mut gone, mut addresses) = (Vec::new(), Vec::new());
+        state.entered.retain(|address, entered| {
             entered.blocks = entered.blocks.iter().filter(|b| *b != block).collect();
+            gone.extend(entered.inboxes.extract_if(.., |(b, _)| *b == block));
+            if entered.blocks.is_empty() {
+                addresses.push(*address);
+            }
             // A socket without a block would keep other processes out of the group.
             let sockets = entered.blocks.iter().last().map_or(0, |last| usize::from(last) + 1);
             entered.group = entered.group[..sockets].into();
             sockets > 0
         });
         drop(state);
+        drop(gone);
+        addresses.into_iter().for_each(|address| self.services.leave(address));
         self.control.remove(|socket| socket.block() == block);
     }
 
-    /// Leaves the group of an address.
+    /// Leaves the group of an address. Its sockets and files go with [`PortGroups::release_left`].
     pub(crate) fn leave(&self, address: IpAddr) {
         let mut state = self.state();
-        state.entered.remove(&address);
+        let entered = state.entered.remove(&address);
+        state.left.extend(entered.map(|entered| (address, entered)));
         state.ready.retain(|endpoint| endpoint.address() != address);
-        drop(state);
-        self.control.remove(|socket| socket.address() == address);
-        self.directory.tidy(&self.scoped(address));
+    }
+
+    /// Closes and removes what belongs to addresses that the backend has left. May block; if another
+    /// thread waits for other processes, that one does it, and this returns.
+    pub fn release_left(&self) {
+        while !self.state().left.is_empty() {
+            let Some(_adding) = self.adding.try_lock() else { return };
+            self.release_held();
+        }
+    }
+
+    /// The caller holds `adding`.
+    fn release_held(&self) {
+        let left = std::mem::take(&mut self.state().left);
+        for (address, entered) in left {
+            drop(entered);
+            self.services.leave(address);
+            self.control.remove(|socket| socket.address() == address);
+            self.directory.tidy(&self.scoped(address));
+        }
     }
 
     /// The endpoints that are new since the last call.
@@ -321,11 +400,14 @@ impl PortGroups {
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        let entered = std::mem::take(&mut state.entered);
+        let left = std::mem::take(&mut state.left);
+        let all: Vec<_> = std::mem::take(&mut state.entered).into_iter().chain(left).collect();
         state.ready.clear();
         drop(state);
+        self.services.close_all();
         self.control.close();
-        for address in entered.into_keys() {
+        for (address, entered) in all {
+            drop(entered);
             self.directory.tidy(&self.scoped(address));
         }
     }
@@ -350,13 +432,17 @@ impl PortGroups {
     /// The forwarding of packets between this device and other processes. `epoll` becomes readable
     /// when there is something to forward.
     pub(crate) fn forwarding(&self, epoll: Epoll) -> Forwarding {
-        Forwarding::new(Arc::clone(&self.directory), self.scope, epoll)
+        let directory = Arc::clone(&self.directory);
+        let (services, forwarder) = (Arc::clone(&self.services), Arc::clone(&self.forwarder));
+        Forwarding::new(directory, self.scope, services, forwarder, epoll)
     }
 
     /// The socket on which the owner of this block accepts shared memory; `None` if this process can
-    /// share with nobody.
+    /// share with nobody, and where the directory is on a disk: offers are made and taken under a shard's
+    /// lock, and such paths must be in memory for that.
     pub(crate) fn memory(&self, address: IpAddr, block: u8) -> Option<PathBuf> {
-        self.directory.memory(&self.scoped(address), block)
+        let directory = Some(&self.directory).filter(|directory| directory.in_memory());
+        directory?.memory(&self.scoped(address), block)
     }
 
     fn scoped(&self, address: IpAddr) -> ScopedAddr {

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod blocks;
+mod forwarding;
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,10 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
-use super::closed_service;
 use super::directory::{Directory, Lock, ScopedAddr};
 use crate::sys::unix::{NamedSocket, Received, Rights, UnixSocket, exists};
-use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all, wait_readable};
+use crate::testing::{
+    in_namespace, in_namespaces, move_to, receive_packets, send_all, wait_readable,
+};
 use crate::{Backend, NetError, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
 
 const ADDRESS: &str = "127.0.0.1";
@@ -136,17 +138,18 @@ fn devices_that_share_some_addresses_have_blocks_that_are_free_on_all() {
         };
         let (a, mut b) = (of(&[ADDRESS]), of(&["127.0.0.2"]));
         assert_eq!((block(&a), block(&b)), (1, 1));
-        let mut both = of(&["127.0.0.2", ADDRESS, "127.0.0.3"]);
-        assert_eq!(block(&both), 2);
+        let mut wide = of(&["127.0.0.2", ADDRESS, "127.0.0.3"]);
+        assert_eq!(block(&wide), 2);
         send(&mut b, "127.0.0.2", 5, &[2]);
-        assert_eq!(next(&mut both), (2, 5));
+        assert_eq!(next(&mut wide), (2, 5));
         // The first of two to come to a new address has its block there too.
         let mut c = of(&["127.0.0.3"]);
         assert_eq!(block(&c), 1);
-        let error = c.set_addresses(&[ip("127.0.0.3"), ip(ADDRESS)]).unwrap_err();
+        let both = [ip("127.0.0.3"), ip(ADDRESS)];
+        let error = move_to(&mut c, &both).unwrap_err();
         assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
         drop(a);
-        c.set_addresses(&[ip("127.0.0.3"), ip(ADDRESS)]).unwrap();
+        move_to(&mut c, &both).unwrap();
         send(&mut b, "127.0.0.2", 6, &[1]);
         assert_eq!(next(&mut c), (1, 6));
     });
@@ -257,33 +260,33 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
         got(c, RTU);
         // A service that somebody listens to, and one that nobody does.
         let service = |port: u8| [9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 6, 0, port];
-        a.listen(0x0106_0007, None).unwrap();
-        let taken = c.listen(0x0106_0007, Some(ip(ADDRESS))).unwrap_err();
+        let groups = |backend: &UdpBackend| backend.port_groups().unwrap();
+        groups(a).listen(0x0106_0007, None).unwrap();
+        let taken = groups(c).listen(0x0106_0007, Some(ip(ADDRESS))).unwrap_err();
         assert!(matches!(taken, NetError::ServiceTaken { .. }), "{taken}");
         send_mad(&mut from, REQ, service(7));
         send_mad(&mut from, REQ, service(8));
         got(b, REQ);
         got(a, REQ);
-        a.unlisten(0x0106_0007, None);
+        groups(a).unlisten(0x0106_0007, None);
         // Those of one family, and of the other.
-        a.listen(0x0106_0007, Some(ip("0.0.0.0"))).unwrap();
-        b.listen(0x0106_0007, Some(ip("::"))).unwrap();
-        let taken = c.listen(0x0106_0007, None).unwrap_err();
+        groups(a).listen(0x0106_0007, Some(ip("0.0.0.0"))).unwrap();
+        groups(b).listen(0x0106_0007, Some(ip("::"))).unwrap();
+        let taken = groups(c).listen(0x0106_0007, None).unwrap_err();
         assert!(matches!(taken, NetError::ServiceTaken { .. }), "{taken}");
         send_mad(&mut from, REQ, service(7));
         wait_readable(b);
         while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
         got(a, REQ);
-        a.unlisten(0x0106_0007, Some(ip("0.0.0.0")));
-        b.unlisten(0x0106_0007, Some(ip("::")));
-        c.listen(0x0106_0007, Some(ip(ADDRESS))).unwrap();
+        groups(a).unlisten(0x0106_0007, Some(ip("0.0.0.0")));
+        groups(b).unlisten(0x0106_0007, Some(ip("::")));
+        groups(c).listen(0x0106_0007, Some(ip(ADDRESS))).unwrap();
         send_mad(&mut from, REQ, service(7));
         wait_readable(b);
         while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
         got(c, REQ);
-        c.unlisten(0x0106_0007, Some(ip(ADDRESS)));
+        groups(c).close_listener(0x0106_0007, Some(ip(ADDRESS)));
         // It has ended that listener, and makes the next one soon, in whatever port space.
-        c.listen(closed_service(0x0106_0007), None).unwrap();
         let of_datagrams = [9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x11, 0, 7];
         for wanted in [service(7), of_datagrams] {
             send_mad(&mut from, REQ, wanted);

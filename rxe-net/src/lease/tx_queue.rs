@@ -4,7 +4,7 @@
 //! An inbox takes `net.unix.max_dgram_qlen` messages, 10 in a network namespace that nobody has tuned:
 //! fewer than there are when many connections are made at once, and what is lost then is lost again
 //! when all repeat it at the same time. So some messages wait a little. Nobody says when an inbox has
-//! room: a timer tells when to try again.
+//! room: a timer tells when to try again, or the caller's thread sleeps so long.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -18,13 +18,13 @@ use crate::sys::unix::UnixSocket;
 use crate::{Epoll, TimerFd};
 
 /// Bytes that wait at most, whatever peers send.
-const CAPACITY: usize = 1 << 20;
+pub(super) const CAPACITY: usize = 1 << 20;
 /// Messages that wait at most.
 const MAX_MESSAGES: usize = 1024;
 /// How long a message waits: less than it takes until somebody sends it again.
 const TIMEOUT: Duration = Duration::from_millis(200);
 /// Between two attempts.
-const AGAIN: Duration = Duration::from_millis(1);
+pub(super) const AGAIN: Duration = Duration::from_millis(1);
 
 /// See the module's opening.
 pub(super) struct TxQueue {
@@ -35,8 +35,8 @@ pub(super) struct TxQueue {
     wait: Duration,
     /// Made when a message first waits; without one, messages are lost.
     timer: Option<TimerFd>,
-    /// Watches the timer.
-    epoll: Epoll,
+    /// Watches the timer. `None` where the caller knows by itself when it is time.
+    epoll: Option<Epoll>,
 }
 
 struct Waiting {
@@ -46,8 +46,9 @@ struct Waiting {
 }
 
 impl TxQueue {
-    /// When it is time for [`TxQueue::try_again`], `epoll` is readable.
-    pub(super) fn new(epoll: Epoll) -> Self {
+    /// When it is time for [`TxQueue::try_again`], `epoll` is readable. Without one, the caller calls that
+    /// every [`AGAIN`] while messages wait.
+    pub(super) fn new(epoll: Option<Epoll>) -> Self {
         let waiting = VecDeque::new();
         Self { out: None, waiting, bytes: 0, wait: TIMEOUT, timer: None, epoll }
     }
@@ -68,15 +69,17 @@ impl TxQueue {
             }
         }
         let len = head.len() + body.len();
-        if self.timer.is_none() {
-            let watched = |timer: &TimerFd| self.epoll.add(timer, READY, EventFlags::IN).is_ok();
+        if let (None, Some(epoll)) = (&self.timer, &self.epoll) {
+            let watched = |timer: &TimerFd| epoll.add(timer, READY, EventFlags::IN).is_ok();
             self.timer = TimerFd::new().ok().filter(watched);
         }
-        if let Some(timer) = &self.timer
+        if (self.timer.is_some() || self.epoll.is_none())
             && self.waiting.len() < MAX_MESSAGES
             && self.bytes + len <= CAPACITY
         {
-            if self.waiting.is_empty() {
+            if let Some(timer) = &self.timer
+                && self.waiting.is_empty()
+            {
                 timer.set_after(Some(AGAIN));
             }
             self.bytes += len;
@@ -84,6 +87,11 @@ impl TxQueue {
             self.waiting.push_back(Waiting { to, message: [head, body].concat(), until });
         }
         true
+    }
+
+    /// Whether no message waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Sends what there is room for now; to be called when the timer says so.
@@ -134,7 +142,7 @@ mod tests {
         let path = scratch.path().join("inbox");
         let inbox = NamedSocket::inbox(&path).unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
-        let mut queue = TxQueue::new(Epoll::new().unwrap());
+        let mut queue = TxQueue::new(Some(Epoll::new().unwrap()));
         queue.wait = Duration::from_secs(3600);
         const COUNT: u16 = 700;
         for i in 0..COUNT {
@@ -145,7 +153,8 @@ mod tests {
         while got.len() < usize::from(COUNT) {
             take(&inbox, &mut got);
             if !queue.waiting.is_empty() {
-                poll(&mut [PollFd::new(queue.epoll.shared(), PollFlags::IN)], None).unwrap();
+                let epoll = queue.epoll.as_ref().unwrap().shared();
+                poll(&mut [PollFd::new(epoll, PollFlags::IN)], None).unwrap();
                 queue.try_again();
             }
         }
@@ -159,7 +168,7 @@ mod tests {
         let path = scratch.path().join("inbox");
         let inbox = NamedSocket::inbox(&path).unwrap();
         let to = SocketAddrUnix::new(&path).unwrap();
-        let mut queue = TxQueue::new(Epoll::new().unwrap());
+        let mut queue = TxQueue::new(None);
         for _ in 0..3000 {
             assert!(queue.send(to.clone(), &[0; 2000], &[]));
         }

@@ -14,7 +14,9 @@ pub use super::control::ControlMessage;
 use super::control::reply;
 use super::directory::{Directory, ScopedAddr};
 use super::forward::Forwarding;
+use super::forwarder::Forwarder;
 pub use super::message::{MAX_PACKETS, emit, parse};
+use super::services::Services;
 use super::{Endpoint, Group};
 use crate::counters::Counters;
 pub use crate::sys::unix::MAX_FDS;
@@ -28,6 +30,9 @@ pub struct Device {
     addr: ScopedAddr,
     block: u8,
     group: Group,
+    /// Its path goes with it.
+    _inbox: NamedSocket,
+    services: Arc<Services>,
     forwarding: Forwarding,
     counters: Counters,
 }
@@ -48,10 +53,16 @@ impl Device {
         drop(lock);
         let socket = |_| Ok(SharedFd::guarded(File::open("/dev/null")?.into()));
         let group = (0..=block).map(socket).collect::<io::Result<Group>>().map_err(os)?;
-        let mut forwarding = Forwarding::new(Arc::clone(&directory), 0, Epoll::new()?);
-        let endpoint = Endpoint { addr, block, group: Arc::clone(&group), inbox: Some(inbox) };
-        forwarding.add(endpoint)?;
-        Ok(Self { directory, addr, block, group, forwarding, counters: Counters::default() })
+        let services = Arc::new(Services::new(Arc::clone(&directory), 0));
+        services.enter(address, block)?;
+        let forwarder = Arc::new(Forwarder::new(Arc::clone(&directory), &services));
+        let (of_directory, of_services) = (Arc::clone(&directory), Arc::clone(&services));
+        let epoll = Epoll::new()?;
+        let mut forwarding = Forwarding::new(of_directory, 0, of_services, forwarder, epoll);
+        let socket = Some(Arc::clone(inbox.socket()));
+        forwarding.add(Endpoint { addr, block, group: Arc::clone(&group), inbox: socket });
+        let counters = Counters::default();
+        Ok(Self { directory, addr, block, group, _inbox: inbox, services, forwarding, counters })
     }
 
     /// The path of its inbox.
@@ -69,7 +80,7 @@ impl Device {
     /// # Errors
     /// Another device has the service.
     pub fn listen(&mut self, service: u64) -> Result<(), NetError> {
-        self.forwarding.listen(service, None)
+        self.services.listen(service, None)
     }
 
     /// Hands over what has come into its inbox; how many packets.

@@ -7,7 +7,7 @@ use std::thread;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::{PacketBackend, PacketConfig};
-use crate::testing::{in_namespace, in_namespaces, receive_packets, send_all};
+use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{Backend, NetError, Sharing, UdpBackend, UdpConfig};
 
 fn ip(s: &str) -> IpAddr {
@@ -352,7 +352,7 @@ fn new_addresses_are_received_for_and_old_ones_are_not() {
     in_namespace("", || {
         let mut a = open("lo", &["127.0.0.1"]);
         let mut b = open_udp("lo", &["127.0.0.9"]);
-        a.set_addresses(&ips(&["127.0.0.2", "127.0.0.3"])).unwrap();
+        move_to(&mut a, &ips(&["127.0.0.2", "127.0.0.3"])).unwrap();
         assert_eq!(a.addresses(), ips(&["127.0.0.2", "127.0.0.3"]));
         exchange(&mut b, "127.0.0.9", &mut a, "127.0.0.3");
         exchange(&mut a, "127.0.0.2", &mut b, "127.0.0.9");

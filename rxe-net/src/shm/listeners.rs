@@ -60,7 +60,7 @@ impl Listeners {
 
     /// Each socket once.
     pub(super) fn sockets(&self) -> SmallVec<[Arc<UnixSocket>; 2]> {
-        distinct(self.all.iter().map(|(_, named)| named))
+        distinct(self.all.iter().map(|(_, named)| named.socket()))
     }
 }
 

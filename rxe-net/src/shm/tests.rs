@@ -16,8 +16,8 @@ use super::wake::WakeUp;
 use crate::lease::directory::{Directory, ScopedAddr};
 use crate::lease::message;
 use crate::sys::unix::UnixSocket;
-use crate::testing::{in_namespace, send_all};
-use crate::{Backend, SendStatus, Sharing, UdpBackend, UdpConfig};
+use crate::testing::{in_namespace, move_to, send_all};
+use crate::{Backend, SendStatus, UdpBackend, UdpConfig};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
@@ -457,7 +457,7 @@ fn no_rings_are_taken_for_what_is_another_s() {
         // It has the same block on the address to come, and no shared memory.
         let mut holder = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
         assert_eq!((block(&a), block(&holder)), (1, 1));
-        a.set_addresses(&[ip("127.0.0.1"), ip("127.0.0.2")]).unwrap_err();
+        move_to(&mut a, &[ip("127.0.0.1"), ip("127.0.0.2")]).unwrap_err();
         let mut from = open("127.0.0.9");
         send(&mut from, "127.0.0.9", "127.0.0.2", 1, 3);
         receive(&mut holder, 3);

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::shared_fd::SharedFd;
 use crate::NetError;
+use crate::blocking::may_block;
 
 /// Readable while something that it watches is ready. Nothing is asked of what the program may have
 /// opened under its number.
@@ -66,6 +67,9 @@ impl Epoll {
         events: &mut [Event],
         timeout: Option<&Timespec>,
     ) -> Result<usize, NetError> {
+        if timeout.is_none_or(|t| *t != Timespec::default()) {
+            may_block("sleeping in epoll");
+        }
         self.0.ensure()?;
         match epoll::wait(&self.0, events, timeout) {
             Err(Errno::INTR) => Ok(0),

@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 
 use super::fork::ForkGuarded;
 use super::sockopt::{self, Peer};
+use crate::blocking::may_block_at;
 
 /// Descriptors in a message at most. The kernel's limit is 253.
 pub const MAX_FDS: usize = 64;
@@ -115,12 +116,12 @@ impl NamedSocket {
     }
 }
 
-/// The sockets of these, each once, however many paths it has.
-pub(crate) fn distinct<'n>(
-    named: impl IntoIterator<Item = &'n NamedSocket>,
+/// Each of these sockets once, however many paths it has.
+pub(crate) fn distinct<'s>(
+    all: impl IntoIterator<Item = &'s Arc<UnixSocket>>,
 ) -> SmallVec<[Arc<UnixSocket>; 2]> {
     let mut sockets: SmallVec<[Arc<UnixSocket>; 2]> = SmallVec::new();
-    for NamedSocket { socket, .. } in named {
+    for socket in all {
         if !sockets.iter().any(|one| Arc::ptr_eq(one, socket)) {
             sockets.push(Arc::clone(socket));
         }
@@ -169,6 +170,7 @@ impl Known {
     /// Gives the socket one more path; `None` if it or its old path is gone.
     fn link(&self, path: &Path) -> Option<NamedSocket> {
         let socket = self.socket.upgrade()?;
+        may_block_at("linking a socket's path", path);
         fs::hard_link(&self.path, path).ok()?;
         let inode = fs::symlink_metadata(path).ok()?.ino();
         let name = Name { path: path.to_owned(), inode, pid: std::process::id() };
@@ -200,6 +202,7 @@ impl UnixSocket {
     /// One connected to who listens on this path, who must be of this user
     /// ([`io::ErrorKind::PermissionDenied`]). Either end is told at once when the other is gone.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+        may_block_at("connecting to a path", path);
         let socket = Self::open(SocketType::SEQPACKET)?;
         rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?)?;
         if socket.peer()?.uid != own_uid() {
@@ -245,6 +248,7 @@ impl UnixSocket {
     }
 
     fn bind(&self, path: &Path) -> io::Result<Name> {
+        may_block_at("binding to a path", path);
         // The mode of the file to be.
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&self.fd, &SocketAddrUnix::new(path)?)?;
@@ -309,9 +313,11 @@ impl AsFd for UnixSocket {
 impl Drop for Name {
     fn drop(&mut self) {
         // The path may have been given to another since, and a forked child has only a copy.
-        if self.pid == std::process::id()
-            && fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
-        {
+        if self.pid != std::process::id() {
+            return;
+        }
+        may_block_at("removing a socket's path", &self.path);
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -319,6 +325,7 @@ impl Drop for Name {
 
 /// Whether a process listens on this path. It is not told of the question.
 pub(crate) fn exists(path: &Path) -> io::Result<bool> {
+    may_block_at("connecting to a path", path);
     // A socket of another type cannot connect, but only a socket that is there says so.
     let socket = UnixSocket::open(SocketType::DGRAM)?;
     match rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?) {
@@ -342,6 +349,7 @@ fn make_free(path: &Path) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
+    may_block_at("removing a socket's path", path);
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),

@@ -80,7 +80,7 @@ impl Sockets {
             idle: 0,
         };
         for endpoint in endpoints {
-            sockets.enter(endpoint, scope)?;
+            sockets.enter(endpoint, scope);
         }
         sockets.watch_forwarding();
         Ok(sockets)
@@ -88,16 +88,15 @@ impl Sockets {
 
     /// Adds the endpoint of an address: its packets to QP1, and packets that are forwarded to it. If the
     /// address is known, adds the forwarding for one more block.
-    pub(crate) fn enter(&mut self, endpoint: Endpoint, scope: u32) -> Result<(), NetError> {
+    pub(crate) fn enter(&mut self, endpoint: Endpoint, scope: u32) {
         if !self.forwarding.has(endpoint.address()) {
             let mut socket = UdpSocket::adopt(endpoint.first(), endpoint.address(), scope);
             // Many peers may connect at the same time.
             socket.set_buffers(self.recv_buffer, 0);
             self.qp1.push(Slot::new(socket, true));
         }
-        let added = self.forwarding.add(endpoint);
+        self.forwarding.add(endpoint);
         self.watch_forwarding();
-        added
     }
 
     /// Removes the endpoint of an address.
@@ -115,18 +114,6 @@ impl Sockets {
             self.watch_qp1(open);
         }
         Ok(())
-    }
-
-    /// Receives the requests to a service from now on.
-    pub(crate) fn listen(&mut self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
-        self.forwarding.listen(service, address)?;
-        self.watch_forwarding();
-        Ok(())
-    }
-
-    /// Stops receiving the requests to a service.
-    pub(crate) fn unlisten(&mut self, service: u64, address: Option<IpAddr>) {
-        self.forwarding.unlisten(service, address);
     }
 
     /// Delivers a frame that has arrived in another way.

@@ -6,7 +6,7 @@ use rxe_core::wire::{Bth, Ext, IpId, NetHeader, Opcode, TxBatch, UDP_PORT, emit,
 
 use super::{UdpBackend, UdpConfig};
 use crate::sys::sockopt;
-use crate::testing::{in_namespace, receive_packets, send_all, wait_readable};
+use crate::testing::{in_namespace, move_to, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PortOwner, SendStatus, Sharing, SrcPort};
 
 fn ip(s: &str) -> IpAddr {
@@ -281,13 +281,13 @@ fn addresses_come_and_go() {
             a.send(&mut batch).unwrap();
             assert_eq!(receive_packets(b, 1)[0].0.src, own);
         };
-        a.set_addresses(&[one, two]).unwrap();
+        move_to(&mut a, &[one, two]).unwrap();
         assert_eq!(a.addresses().collect::<Vec<_>>(), [one, two]);
         ping(&mut a, &mut b, two);
         ping(&mut a, &mut b, one);
-        a.set_addresses(&[one]).unwrap();
+        move_to(&mut a, &[one]).unwrap();
         assert_eq!(a.addresses().collect::<Vec<_>>(), [one]);
-        let error = a.set_addresses(&[ip("127.0.0.9"), two, one]).unwrap_err();
+        let error = move_to(&mut a, &[ip("127.0.0.9"), two, one]).unwrap_err();
         assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
         ping(&mut a, &mut b, two);
     });

@@ -1,17 +1,17 @@
 //! The connection manager of a device. It makes progress with the device's engine, under the shard's
 //! lock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::cm::mad::{Mad, Recipient, RejReason};
 use rxe_core::cm::service::{IpCmHeader, PortSpace};
-use rxe_core::cm::{self, CLOSED_FOR, CmConfig, ConnId, ListenerId, Manager, Route};
+use rxe_core::cm::{self, CmConfig, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::{NetError, Sharing, closed_service};
+use rxe_net::NetError;
 
 use super::error::refused;
 use super::queue::What;
@@ -28,9 +28,6 @@ pub(crate) struct Agent {
     ids: HashMap<ConnId, Arc<Mailbox>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
-    /// The services of listeners that have ended, the oldest first. Until that time, requests for them
-    /// still come here if no other process listens.
-    closed: VecDeque<(Time, u64, Option<IpAddr>)>,
 }
 
 /// The service and address to listen on.
@@ -48,16 +45,11 @@ pub(super) struct Listen {
 /// An identifier that listens on a service. Several identifiers may, on different addresses.
 struct Entry {
     mailbox: Arc<Mailbox>,
-    service_id: u64,
-    address: IpAddr,
-    afonly: bool,
+    wanted: Listen,
 }
 
 /// The most requests to one service that may wait for the programs, as in the kernel.
 const MAX_BACKLOG: usize = 1024;
-
-/// The most ended listeners whose requests still come here.
-const MAX_CLOSED: usize = 8;
 
 impl Device {
     /// Disconnects all connections made by address, and answers peers that have disconnected once more.
@@ -74,16 +66,37 @@ impl Device {
         true
     }
 
-    /// Calls `f` with the device's connection manager. The first call makes it.
-    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
-        self.with_cm_and_sharing(|agent, _, now| f(agent, now))
+    /// Listens for an identifier.
+    pub(super) fn listen(&self, wanted: Listen, mailbox: &Arc<Mailbox>) -> Result<ListenerId> {
+        let listener = self.with_cm(|agent, now| agent.listen(now, wanted, mailbox))??;
+        let (service, at) = wanted.at();
+        // From now on, requests that have reached other processes come here too.
+        if let Some(groups) = self.port_groups()
+            && let Err(e) = groups.listen(service, at)
+        {
+            self.with_cm(|agent, now| agent.unlisten(now, listener, mailbox))?;
+            return Err(match e {
+                NetError::ServiceTaken { address, .. } => wanted.taken(Some(address)),
+                e => e.into(),
+            });
+        }
+        Ok(listener)
     }
 
-    /// As [`Device::with_cm`], with the control path of the backend too, if it shares its addresses.
-    pub(crate) fn with_cm_and_sharing<R>(
-        &self,
-        f: impl FnOnce(&mut Agent, Option<&mut dyn Sharing>, Time) -> R,
-    ) -> Result<R> {
+    /// Undoes [`Device::listen`].
+    pub(super) fn unlisten(&self, listener: ListenerId, mailbox: &Arc<Mailbox>) {
+        // If the device has failed, nobody listens any more.
+        let ended = self.with_cm(|agent, now| agent.unlisten(now, listener, mailbox));
+        for wanted in ended.unwrap_or_default() {
+            if let Some(groups) = self.port_groups() {
+                let (service, at) = wanted.at();
+                groups.close_listener(service, at);
+            }
+        }
+    }
+
+    /// Calls `f` with the device's connection manager. The first call makes it.
+    pub(crate) fn with_cm<R>(&self, f: impl FnOnce(&mut Agent, Time) -> R) -> Result<R> {
         let make = || {
             let config = CmConfig {
                 block: self.qpn_block().unwrap_or(0),
@@ -96,15 +109,23 @@ impl Device {
     }
 }
 
+impl Listen {
+    /// The service and the address, as backends take it; `None` is all addresses.
+    fn at(self) -> (u64, Option<IpAddr>) {
+        let Self { service_id, address, afonly, .. } = self;
+        let all = address.is_unspecified() && address.is_ipv6() && !afonly;
+        (service_id, (!all).then_some(address))
+    }
+
+    /// Somebody listens there; on `address`, if that is another process.
+    fn taken(self, address: Option<IpAddr>) -> Error {
+        let port = PortSpace::of_service(self.service_id).map_or(0, |(_, port)| port);
+        Error::ListenedTo { asked: SocketAddr::new(self.address, port), taken: address }
+    }
+}
+
 impl ConnectionManager for Agent {
-    fn turn(
-        &mut self,
-        now: Time,
-        engine: &mut Engine,
-        established: &[Qpn],
-        timers: Timers,
-        sharing: Option<&mut dyn Sharing>,
-    ) {
+    fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn], timers: Timers) {
         while let Some(mad) = engine.poll_mad() {
             self.take(now, &mad);
         }
@@ -116,16 +137,12 @@ impl ConnectionManager for Agent {
         }
         if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
             self.manager.handle_timeout(now);
-            if self.closed.front().is_some_and(|(until, ..)| *until <= now) {
-                self.forget_closed(sharing, |until, _| until <= now);
-            }
         }
         self.flush(now, engine);
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let of_closed = self.closed.front().map(|(until, ..)| *until);
-        [self.manager.poll_timeout(), of_closed].into_iter().flatten().min()
+        self.manager.poll_timeout()
     }
 }
 
@@ -137,7 +154,6 @@ impl Agent {
             ids: HashMap::new(),
             listeners: HashMap::new(),
             services: HashMap::new(),
-            closed: VecDeque::new(),
         }
     }
 
@@ -173,33 +189,15 @@ impl Agent {
         self.manager.handle_mad(now, route, &mad);
     }
 
-    /// Listens for an identifier.
-    pub(super) fn listen(
-        &mut self,
-        now: Time,
-        wanted: Listen,
-        mailbox: &Arc<Mailbox>,
-        mut sharing: Option<&mut dyn Sharing>,
-    ) -> Result<ListenerId> {
-        let Listen { service_id, address, afonly, backlog } = wanted;
+    /// Takes requests for an identifier.
+    fn listen(&mut self, now: Time, wanted: Listen, mailbox: &Arc<Mailbox>) -> Result<ListenerId> {
+        let Listen { service_id, backlog, .. } = wanted;
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
-        let port = PortSpace::of_service(service_id).map_or(0, |(_, port)| port);
         let listener = self.services.get(&service_id).copied();
-        let taken = listener.and_then(|l| self.listeners.get(&l));
-        if taken.is_some_and(|entries| entries.iter().any(|e| e.address == address)) {
-            return Err(Error::ListenedTo { asked: SocketAddr::new(address, port), taken: None });
+        let entries = listener.and_then(|l| self.listeners.get(&l)).into_iter().flatten();
+        if entries.into_iter().any(|e| e.wanted.address == wanted.address) {
+            return Err(wanted.taken(None));
         }
-        // Without this, requests on this address go to other processes.
-        if let Some(sharing) = &mut sharing {
-            sharing.listen(service_id, at(address, afonly)).map_err(|e| match e {
-                NetError::ServiceTaken { address: taken, .. } => {
-                    let asked = SocketAddr::new(address, port);
-                    Error::ListenedTo { asked, taken: Some(taken) }
-                }
-                e => e.into(),
-            })?;
-        }
-        self.forget_closed(sharing, |_, closed| closed == closed_service(service_id));
         let listener = match listener {
             Some(listener) => {
                 self.manager.widen(listener, backlog);
@@ -211,36 +209,16 @@ impl Agent {
                 listener
             }
         };
-        let entry = Entry { mailbox: Arc::clone(mailbox), service_id, address, afonly };
+        let entry = Entry { mailbox: Arc::clone(mailbox), wanted };
         self.listeners.entry(listener).or_default().push(entry);
         Ok(listener)
     }
 
-    pub(super) fn unlisten(
-        &mut self,
-        now: Time,
-        listener: ListenerId,
-        mailbox: &Arc<Mailbox>,
-        mut sharing: Option<&mut dyn Sharing>,
-    ) {
-        let Some(entries) = self.listeners.get_mut(&listener) else { return };
-        entries.retain(|entry| {
-            let goes = Arc::ptr_eq(&entry.mailbox, mailbox);
-            if goes && let Some(sharing) = &mut sharing {
-                let (service, at) = (entry.service_id, at(entry.address, entry.afonly));
-                sharing.unlisten(service, at);
-                let closed = closed_service(service);
-                let before = self.closed.len();
-                self.closed.retain(|&(_, other, other_at)| (other, other_at) != (closed, at));
-                let has_it = self.closed.len() < before;
-                // Each ended listener costs one descriptor for each address. If another process has the
-                // service already, requests go there.
-                if has_it || before < MAX_CLOSED && sharing.listen(closed, at).is_ok() {
-                    self.closed.push_back((now + CLOSED_FOR, closed, at));
-                }
-            }
-            !goes
-        });
+    /// Undoes [`Agent::listen`]; what is not listened to any more.
+    fn unlisten(&mut self, now: Time, listener: ListenerId, mailbox: &Arc<Mailbox>) -> Vec<Listen> {
+        let Some(entries) = self.listeners.get_mut(&listener) else { return Vec::new() };
+        let ended = entries.extract_if(.., |entry| Arc::ptr_eq(&entry.mailbox, mailbox));
+        let ended: Vec<_> = ended.map(|entry| entry.wanted).collect();
         if entries.is_empty() {
             self.listeners.remove(&listener);
             self.services.retain(|_, l| *l != listener);
@@ -248,21 +226,7 @@ impl Agent {
             let manager = &self.manager;
             self.ids.retain(|id, _| manager.contains(*id));
         }
-    }
-
-    /// No longer takes requests for the ended listeners for which `goes` is true.
-    fn forget_closed(
-        &mut self,
-        mut sharing: Option<&mut dyn Sharing>,
-        goes: impl Fn(Time, u64) -> bool,
-    ) {
-        self.closed.retain(|&(until, closed, at)| {
-            let goes = goes(until, closed);
-            if goes && let Some(sharing) = &mut sharing {
-                sharing.unlisten(closed, at);
-            }
-            !goes
-        });
+        ended
     }
 
     pub(super) fn register(&mut self, id: ConnId, mailbox: &Arc<Mailbox>) {
@@ -325,19 +289,14 @@ impl Agent {
     fn entry(&self, listener: ListenerId, header: Option<&[u8; 36]>) -> Option<Arc<Mailbox>> {
         let asked = IpCmHeader::parse(header?)?.dst;
         let entries = self.listeners.get(&listener)?;
-        let exact = entries.iter().find(|e| e.address == asked);
+        let exact = entries.iter().find(|e| e.wanted.address == asked);
         let any = || {
             entries.iter().find(|e| {
-                let family = e.address.is_ipv4() == asked.is_ipv4();
-                e.address.is_unspecified() && (family || (e.address.is_ipv6() && !e.afonly))
+                let Listen { address, afonly, .. } = e.wanted;
+                let family = address.is_ipv4() == asked.is_ipv4();
+                address.is_unspecified() && (family || (address.is_ipv6() && !afonly))
             })
         };
         exact.or_else(any).map(|e| Arc::clone(&e.mailbox))
     }
-}
-
-/// The address to listen on, as backends take it; `None` is all addresses.
-fn at(address: IpAddr, afonly: bool) -> Option<IpAddr> {
-    let all = address.is_unspecified() && address.is_ipv6() && !afonly;
-    (!all).then_some(address)
 }

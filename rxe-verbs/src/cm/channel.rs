@@ -78,6 +78,7 @@ impl EventChannel {
                 return Ok(None);
             }
             queue.fd.ensure()?;
+            rxe_net::may_block("waiting for an event");
             let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
             match poll(&mut fds, until(deadline).as_ref()) {
                 Ok(0) if now() >= deadline => return Ok(None),

@@ -54,10 +54,7 @@ impl CmId {
         let mut listening = Vec::new();
         let mut failed = None;
         for device in devices {
-            let listener = device.with_cm_and_sharing(|agent, sharing, now| {
-                agent.listen(now, wanted, mailbox, sharing)
-            });
-            match listener.and_then(|listened| listened) {
+            match device.listen(wanted, mailbox) {
                 Ok(listener) => listening.push((device, listener)),
                 Err(e) => failed = Some(e),
             }
@@ -68,9 +65,7 @@ impl CmId {
             && (listening.is_empty() || taken)
         {
             for (device, listener) in listening {
-                let _ = device.with_cm_and_sharing(|agent, sharing, now| {
-                    agent.unlisten(now, listener, mailbox, sharing);
-                });
+                device.unlisten(listener, mailbox);
             }
             return Err(e);
         }

@@ -376,12 +376,10 @@ impl Drop for IdInner {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let mailbox = &self.mailbox;
-        // If a device has failed, nobody can be told.
         for (device, listener) in state.listening.drain(..) {
-            let _ = device.with_cm_and_sharing(|agent, sharing, now| {
-                agent.unlisten(now, listener, mailbox, sharing);
-            });
+            device.unlisten(listener, mailbox);
         }
+        // If a device has failed, nobody can be told.
         if let (Some(device), Some(id)) = (&state.device, state.conn) {
             let _ = device.with_cm(|agent, now| agent.destroy(now, id));
         }

@@ -240,6 +240,7 @@ impl Links {
     }
 
     fn read_from(path: &Path) -> Self {
+        rxe_net::may_block("reading a file");
         fs::read_to_string(path).map(|text| Self::parse(&text)).unwrap_or_default()
     }
 
@@ -309,6 +310,7 @@ fn change(f: impl FnOnce(&mut Links) -> Result<(), LinkError>) -> Result<(), Lin
     let number = Interface::namespace().map_err(LinkError::os("tell network namespaces apart"))?;
     let keep = || LinkError::os("keep the names of links");
     let dir = runtime_dir().map_err(keep())?;
+    rxe_net::may_block("writing a file");
     let lock = File::create(dir.join("links.lock")).map_err(keep())?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|e| keep()(e.into()))?;
     let path = dir.join(file_name(number));

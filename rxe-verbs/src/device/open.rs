@@ -11,7 +11,7 @@ use rxe_core::VerbsError;
 use rxe_core::engine::{Counters, Limits};
 use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
-use rxe_net::PcapHandle;
+use rxe_net::{PcapHandle, PortGroups};
 
 use super::port_monitor::PortData;
 use super::qpn_allocator::QpnAllocator;
@@ -82,6 +82,11 @@ impl Device {
     /// where its way onto the wire is its own.
     pub fn qpn_block(&self) -> Option<u8> {
         self.inner.qpns.first_block()
+    }
+
+    /// What it shares with other processes: its addresses, and the services that it listens to.
+    pub(crate) fn port_groups(&self) -> Option<&PortGroups> {
+        self.inner.qpns.port_groups()
     }
 
     /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the

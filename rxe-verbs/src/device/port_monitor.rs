@@ -221,6 +221,9 @@ impl PortMonitor {
     fn apply(&mut self, shard: &Shard, now: &State) -> Result<()> {
         let before = self.port.gids();
         let failure = shard.with(|core| core.set_gids(&now.gids))?.err();
+        if let Some(groups) = &self.groups {
+            groups.release_left();
+        }
         {
             let mut port = self.port.0.write();
             port.table.clone_from(&now.table);

@@ -91,6 +91,11 @@ fn place(number: u32) -> (usize, u64) {
 }
 
 impl QpnAllocator {
+    /// Where the blocks are leased.
+    pub(super) fn port_groups(&self) -> Option<&PortGroups> {
+        self.groups.as_deref()
+    }
+
     pub(super) fn new(groups: Option<Arc<PortGroups>>) -> Self {
         let blocks = groups.iter().flat_map(|groups| groups.blocks());
         let blocks = blocks.map(Block::new).collect();

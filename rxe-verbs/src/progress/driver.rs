@@ -65,6 +65,7 @@ impl Drop for Driver {
         // A program may have closed our descriptors. The thread then sleeps for some seconds more, and
         // is left alone: it keeps the shard, so what it sleeps on is not closed under it.
         if self.shard.watch.can_wake() {
+            rxe_net::may_block("ending a thread");
             // Its panics have been caught.
             let _ = thread.join();
         }

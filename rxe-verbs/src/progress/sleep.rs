@@ -64,6 +64,7 @@ impl Shard {
             }
             let leads = waiting.leads;
             self.fail_on(self.watch.ensure().and_then(|()| fd.ensure()))?;
+            rxe_net::may_block("waiting for a completion");
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {

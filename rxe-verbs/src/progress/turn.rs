@@ -6,7 +6,7 @@ use std::any::Any;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::TxBatch;
-use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing};
+use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus};
 
 use super::policy::{
     AckPolicy, Acks, Interest, MAX_POST_WAIT, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
@@ -59,14 +59,7 @@ pub(crate) trait ConnectionManager: Any + Send {
 
     /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
     /// what it has to send. `established`: queue pairs that have had their first packet.
-    fn turn(
-        &mut self,
-        now: Time,
-        engine: &mut Engine,
-        established: &[Qpn],
-        timers: Timers,
-        sharing: Option<&mut dyn Sharing>,
-    );
+    fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn], timers: Timers);
 }
 
 impl Core {
@@ -179,7 +172,7 @@ impl Core {
     pub(crate) fn with_cm<M: ConnectionManager, R>(
         &mut self,
         make: impl FnOnce() -> crate::Result<M>,
-        f: impl FnOnce(&mut M, Option<&mut dyn Sharing>, Time) -> R,
+        f: impl FnOnce(&mut M, Time) -> R,
     ) -> crate::Result<R> {
         let cm: &mut dyn Any = match &mut self.cm {
             Some(cm) => &mut **cm,
@@ -194,7 +187,7 @@ impl Core {
             }
         };
         let cm = cm.downcast_mut().expect("there is one kind of connection manager");
-        Ok(f(cm, self.backend.sharing(), now()))
+        Ok(f(cm, now()))
     }
 
     /// Whether there is a connection manager.
@@ -280,7 +273,7 @@ impl Core {
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
             let timers = std::mem::take(&mut self.cm_timers);
-            cm.turn(now(), &mut self.engine, &established, timers, self.backend.sharing());
+            cm.turn(now(), &mut self.engine, &established, timers);
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.

@@ -65,8 +65,8 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["port_groups", "untrusted"],
             &["forward"],
-            &["group", "message"],
-            &["control", "sweep"],
+            &["forwarder", "group", "message"],
+            &["control", "services", "sweep"],
             &["blocks", "deadline", "directory", "mad", "tx_queue"],
         ],
     },

@@ -225,8 +225,7 @@ impl Program {
 /// identifier that it has destroyed.
 fn listening(world: &World<'_>, address: &str, server: &mut Running) -> Result<()> {
     let look = match server {
-        // Our listener claims the service, a file that it has locked, under the same lock that incoming
-        // requests are handled under. A server in another network namespace may have the same address,
+        // Our listener claims the service, a file that it has locked, when it takes requests. A server in another network namespace may have the same address,
         // so the lock must be this server's.
         Running::Ours(child) => format!(
             "for claim in /dev/shm/rxe-*/*/{address}/service-*; do \

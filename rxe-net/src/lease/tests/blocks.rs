@@ -133,22 +133,21 @@ fn addresses_that_come_have_all_blocks<B: Backend + Sharing>(open: impl Fn(&[&st
     assert_eq!(lease(&mut a), 2);
     // One that has one of the blocks on the address to come, which then cannot be shared.
     let taken = open(&[OTHER]);
-    let error = a.set_addresses(&[ip(ADDRESS), ip(OTHER)]).unwrap_err();
+    let error = move_to(&mut a, &[ip(ADDRESS), ip(OTHER)]).unwrap_err();
     assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
     drop(taken);
-    a.port_groups().unwrap().enter(&[ip(ADDRESS), ip(OTHER)]);
-    a.set_addresses(&[ip(ADDRESS), ip(OTHER)]).unwrap();
+    move_to(&mut a, &[ip(ADDRESS), ip(OTHER)]).unwrap();
     to(&mut from, OTHER, 3, &[1, 2]);
     both(&mut a, 3);
     // It goes, and comes again.
-    a.set_addresses(&[ip(ADDRESS)]).unwrap();
+    move_to(&mut a, &[ip(ADDRESS)]).unwrap();
     assert_eq!(block(&open(&[OTHER])), 1);
-    a.set_addresses(&[ip(ADDRESS), ip(OTHER)]).unwrap();
+    move_to(&mut a, &[ip(ADDRESS), ip(OTHER)]).unwrap();
     to(&mut from, OTHER, 4, &[1, 2]);
     both(&mut a, 4);
     // Also the one that was there from the start.
-    a.set_addresses(&[ip(OTHER)]).unwrap();
-    a.set_addresses(&[ip(OTHER), ip(ADDRESS)]).unwrap();
+    move_to(&mut a, &[ip(OTHER)]).unwrap();
+    move_to(&mut a, &[ip(OTHER), ip(ADDRESS)]).unwrap();
     to(&mut from, ADDRESS, 5, &[1, 2]);
     both(&mut a, 5);
     assert_eq!(lease(&mut a), 3);

@@ -26,6 +26,7 @@ impl Unacknowledged {
 
     /// Waits until all are acknowledged, as verbs that destroy objects must.
     pub(crate) fn wait(&self, verb: &'static str) {
+        rxe_net::may_block("waiting for acknowledgements");
         let mut left = self.count.lock();
         while *left > 0 {
             let long = self.fewer.wait_for(&mut left, Duration::from_secs(2)).timed_out();

@@ -361,14 +361,7 @@ impl ConnectionManager for DueCm {
         (!ran).then_some(Time::ZERO)
     }
 
-    fn turn(
-        &mut self,
-        _: Time,
-        _: &mut Engine,
-        _: &[Qpn],
-        timers: Timers,
-        _: Option<&mut dyn rxe_net::Sharing>,
-    ) {
+    fn turn(&mut self, _: Time, _: &mut Engine, _: &[Qpn], timers: Timers) {
         self.0.push(timers);
     }
 }
@@ -377,7 +370,7 @@ impl ConnectionManager for DueCm {
 fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excused() {
     let shard = shard();
     let told = || {
-        let take = |cm: &mut DueCm, _: Option<&mut dyn rxe_net::Sharing>, _| cm.0.clone();
+        let take = |cm: &mut DueCm, _| cm.0.clone();
         shard.bare(|core| core.with_cm(|| Ok(DueCm::default()), take)).unwrap()
     };
     assert_eq!(told(), []);

@@ -1,0 +1,149 @@
+//! The thread that forwards what a file must be looked at for: a request to a service, whose process a
+//! claim names ([`super::directory`]), and everything where the directory is on a disk. A shard's lock
+//! is held by who forwards, and reading a file may sleep.
+//!
+//! A request that nobody listens to comes back to this device's own inbox, and its engine refuses it.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use rustix::net::SocketAddrUnix;
+
+use super::directory::{Directory, ScopedAddr};
+use super::services::{Services, closed_service};
+use super::tx_queue::{AGAIN, CAPACITY, TxQueue};
+use crate::sys::thread::spawn_thread;
+
+/// See the module's opening. The thread is made when there is something to do, and ends with this.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    directory: Arc<Directory>,
+    services: Weak<Services>,
+    /// `None` if there is no thread to be had.
+    jobs: OnceLock<Option<Sender<Job>>>,
+    /// Bytes that wait for the thread.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// What the thread does.
+enum Job {
+    Forward(Parcel),
+    /// Gives up what ended listeners have kept, when it is time.
+    Expire,
+}
+
+/// A message to forward.
+pub(super) struct Parcel {
+    /// Where it has arrived.
+    pub(super) addr: ScopedAddr,
+    pub(super) to: Recipient,
+    pub(super) message: Vec<u8>,
+}
+
+/// Whom a message is for.
+pub(super) enum Recipient {
+    /// The device that has this block.
+    Block(u8),
+    /// The device that listens to the service; this block's if there is none.
+    Service { service: u64, otherwise: u8 },
+}
+
+impl Forwarder {
+    pub(super) fn new(directory: Arc<Directory>, services: &Arc<Services>) -> Self {
+        let services = Arc::downgrade(services);
+        Self { directory, services, jobs: OnceLock::new(), waiting: Arc::default() }
+    }
+
+    /// Forwards a message; `false` if there is no thread for that. What finds no room is lost, as on a
+    /// wire.
+    pub(super) fn send(&self, parcel: Parcel) -> bool {
+        let Some(jobs) = self.jobs() else { return false };
+        let len = parcel.message.len();
+        if self.waiting.fetch_add(len, Ordering::Relaxed) + len > CAPACITY {
+            self.waiting.fetch_sub(len, Ordering::Relaxed);
+            return true;
+        }
+        jobs.send(Job::Forward(parcel)).is_ok()
+    }
+
+    /// A listener has ended: calls [`Services::expire`] when it is time.
+    pub(super) fn expire(&self) {
+        // Without a thread the claim is given up at the latest when the device is closed.
+        let _ = self.jobs().map(|jobs| jobs.send(Job::Expire));
+    }
+
+    fn jobs(&self) -> Option<&Sender<Job>> {
+        let start = || {
+            let (jobs, theirs) = channel();
+            let thread = Thread {
+                directory: Arc::clone(&self.directory),
+                services: Weak::clone(&self.services),
+                waiting: Arc::clone(&self.waiting),
+                out: TxQueue::new(None),
+            };
+            // It is not waited for: it ends when the last sender is gone.
+            spawn_thread("rxe-forward", move || thread.run(&theirs)).ok().map(|_| jobs)
+        };
+        self.jobs.get_or_init(start).as_ref()
+    }
+}
+
+struct Thread {
+    directory: Arc<Directory>,
+    services: Weak<Services>,
+    waiting: Arc<AtomicUsize>,
+    out: TxQueue,
+}
+
+impl Thread {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            let now = Instant::now();
+            let expiry = self.services.upgrade().and_then(|services| services.expire(now));
+            let timeout = match expiry {
+                _ if !self.out.is_empty() => Some(AGAIN),
+                expiry => expiry.map(|at| at.saturating_duration_since(now)),
+            };
+            let job = match timeout {
+                Some(timeout) => jobs.recv_timeout(timeout),
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match job {
+                Ok(Job::Forward(parcel)) => {
+                    self.waiting.fetch_sub(parcel.message.len(), Ordering::Relaxed);
+                    self.forward(&parcel);
+                }
+                Ok(Job::Expire) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.out.try_again();
+        }
+    }
+
+    fn forward(&mut self, parcel: &Parcel) {
+        match parcel.to {
+            Recipient::Block(block) => {
+                self.send(parcel, block);
+            }
+            Recipient::Service { service, otherwise } => {
+                let sent = [service, closed_service(service)].into_iter().any(|service| {
+                    let block = self.directory.claimed_by(&parcel.addr, service);
+                    block.is_some_and(|block| self.send(parcel, block))
+                });
+                if !sent {
+                    self.send(parcel, otherwise);
+                }
+            }
+        }
+    }
+
+    /// `false` if there is no such inbox.
+    fn send(&mut self, parcel: &Parcel, block: u8) -> bool {
+        let inbox = self.directory.inbox(&parcel.addr, block).ok_or(io::ErrorKind::NotFound);
+        let to = inbox.map_err(io::Error::from).and_then(|path| Ok(SocketAddrUnix::new(path)?));
+        to.is_ok_and(|to| self.out.send(to, &parcel.message, &[]))
+    }
+}
