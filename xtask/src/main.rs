@@ -16,8 +16,11 @@ struct Args {
 enum Chore {
     /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
     Kernel(cmd::kernel::Args),
-    /// Compare bandwidth and latency with UCX and libfabric, between two network namespaces
+    /// Measure bandwidth, latency and message rate beside others, and write docs/performance.md
     Bench(cmd::bench::Args),
+    /// One end of a measurement of UDP sockets alone
+    #[command(hide = true)]
+    RawUdp(cmd::bench::RawUdp),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
         Chore::Bench(args) => cmd::bench::run(&args),
+        Chore::RawUdp(args) => args.run(),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Interop(args) => cmd::interop::run(&args),

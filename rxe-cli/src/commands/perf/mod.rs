@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     mtu: Option<usize>,
     /// Queue pairs
-    #[arg(short, long = "qp", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(short, long = "qp", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     qps: u32,
     /// Outstanding messages, for each queue pair [default: 128]
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=15000))]

@@ -202,7 +202,7 @@ impl Plan {
         if self.kind == Kind::Lat && self.bidirectional {
             return wrong("a latency test has one direction", "leave -b out");
         }
-        let in_range = (1..=256).contains(&self.qps)
+        let in_range = (1..=1024).contains(&self.qps)
             && (1..=15000).contains(&self.tx_depth)
             && (1..=16384).contains(&self.rx_depth)
             && (1..=self.tx_depth).contains(&self.cq_mod)

@@ -5,6 +5,9 @@ use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use xtask::vm::{Net, Result, spawn};
 
 /// See the file's opening.
@@ -14,8 +17,42 @@ pub(super) struct Link {
     cpus: Option<(usize, usize)>,
 }
 
+/// A server and a client.
+pub(super) struct Job<'a> {
+    /// Programs with their arguments.
+    pub(super) server: &'a [String],
+    pub(super) client: &'a [String],
+    /// The server listens on this TCP port when it is ready.
+    pub(super) port: u16,
+    /// For both.
+    pub(super) env: &'a [(&'a str, &'a str)],
+    /// Both run in the server's namespace.
+    pub(super) one_host: bool,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(server: &'a [String], client: &'a [String]) -> Self {
+        Self { server, client, port: 0, env: &[], one_host: false }
+    }
+}
+
+/// What came of a [`Job`].
+pub(super) struct Ran {
+    /// What the client printed.
+    pub(super) text: String,
+    /// CPU time of both, in user and kernel mode.
+    pub(super) cpu: Duration,
+}
+
+/// The CPU time of the children that have ended.
+fn cpu_of_children() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
+    let time = |t: TimeVal| Duration::from_micros(u64::try_from(t.num_microseconds()).unwrap_or(0));
+    time(usage.user_time()) + time(usage.system_time())
+}
+
 /// The most that a measurement may take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(30);
 
 impl Link {
     pub(super) fn new(mtu: u32) -> Result<Self> {
@@ -25,12 +62,20 @@ impl Link {
 
     /// Runs both and returns what the client printed. It is started once the server listens on its
     /// TCP port, and the server is ended when the client is done.
-    pub(super) fn run(
+    pub(super) fn run(&self, job: &Job<'_>) -> std::result::Result<Ran, String> {
+        let Job { server, client, port, env, one_host } = *job;
+        let before = cpu_of_children();
+        let text = self.run_both(server, client, port, env, one_host)?;
+        Ok(Ran { text, cpu: cpu_of_children().saturating_sub(before) })
+    }
+
+    fn run_both(
         &self,
         server: &[String],
-        port: u16,
         client: &[String],
+        port: u16,
         env: &[(&str, &str)],
+        one_host: bool,
     ) -> std::result::Result<String, String> {
         let make = |net: &Net, cpu: Option<usize>, args: &[String]| {
             let mut cmd = match cpu {
@@ -52,7 +97,8 @@ impl Link {
         cmd.stdout(Stdio::null()).stderr(Stdio::null());
         let mut serving = Ended(spawn(cmd).map_err(|e| format!("{}: {e}", server[0]))?);
         serving.wait_for(port)?;
-        let mut cmd = make(&self.client, self.cpus.map(|c| c.1), client);
+        let net = if one_host { &self.server } else { &self.client };
+        let mut cmd = make(net, self.cpus.map(|c| c.1), client);
         cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
         let measuring = spawn(cmd).map_err(|e| format!("{}: {e}", client[0]))?;
         let Output { status, stdout, stderr } = output_within(measuring, LIMIT)?;

@@ -6,17 +6,24 @@
 
 mod contender;
 pub(crate) mod instructions;
+mod kernel;
 mod link;
+mod page;
+mod plot;
 mod report;
+mod sweep;
+mod tests;
 mod versions;
 
 use std::process::ExitCode;
 use xtask::vm::Result;
 
 use super::checkout;
-use contender::{Contender, Test};
+use contender::Contender;
+pub(crate) use contender::raw::Args as RawUdp;
 use link::Link;
-use report::{Column, Round, Table};
+use report::{Round, Table};
+use tests::Test;
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -27,17 +34,21 @@ pub(crate) struct Args {
     /// Rounds of each test [default: 5, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// WRITE in all sizes from 1 byte to 1 MiB too
-    #[arg(long)]
-    sizes: bool,
+    /// Plots over sizes and numbers of queue pairs too, in target/plots
+    #[arg(long, conflicts_with = "compare")]
+    plots: bool,
+    /// Beside the kernel's rdma_rxe too, in one VM with this kernel: 7.2, a .deb, or a directory. Older
+    /// ones keep their devices in one network namespace
+    #[arg(long, value_name = "KERNEL", conflicts_with = "compare")]
+    kernel: Option<String>,
     /// Only tests whose name contains this, as in "WRITE" or "latency"
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Put the results into docs/performance.md, or those of --instructions into their table
-    #[arg(long, conflicts_with = "compare")]
+    /// Put the results and the plots into docs/, or the counts of --instructions into their table
+    #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
     /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
     /// revision of git, which is built in a directory of its own, or the directory of a checkout
@@ -45,7 +56,7 @@ pub(crate) struct Args {
     compare: Vec<String>,
     /// Count the engine's instructions instead, and compare them with tests/benches/instructions.json;
     /// with --write, replace that table
-    #[arg(long, conflicts_with_all = ["quick", "rounds", "sizes", "only", "json", "compare"])]
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "only", "json", "compare"])]
     instructions: bool,
 }
 
@@ -55,14 +66,55 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         print!("{text}");
         return Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let groups = groups(args)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
+    let groups = groups(args)?;
+    let mut tables = tables(&groups, rounds, args)?;
+    let mut plots = Vec::new();
+    let mut failures = Vec::new();
+    if args.plots || args.write {
+        let all: Vec<_> = groups.iter().flatten().collect();
+        plots = sweep::plots(&all, args.quick, &mut failures)?;
+    }
+    // The page has everything.
+    if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some("7.2")) {
+        let rxe = versions::build(&checkout::root()?)?;
+        let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3))?;
+        if !args.json {
+            beside.iter().for_each(|table| println!("{table}"));
+        }
+        tables.extend(beside);
+        plots.push(plot);
+    }
+    failures.iter().for_each(|why| eprintln!("xtask: {why}"));
+    if args.json {
+        println!("{:#}", report::json(&tables));
+    } else if !args.compare.is_empty() {
+        println!("{}", report::verdict(&tables));
+    }
+    page::write_plots(&plots, args.write)?;
+    if args.write {
+        page::write_results(&report::markdown(&tables, rounds))?;
+    }
+    let broken = !failures.is_empty() || tables.iter().any(Table::has_failures);
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// All rounds of all tests; each table is printed when it is ready.
+fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
-    for test in tests(args) {
+    let mut tests = tests::all(args.quick);
+    if let Some(only) = &args.only {
+        tests.retain(|test| test.to_string().contains(&**only));
+    }
+    for test in tests {
         // A link of its own for each: nothing is left over from the one before.
         let link = Link::new(test.link_mtu())?;
-        for group in &groups {
-            let table = measure(group, &link, test, rounds, args);
+        for group in groups {
+            let taking: Vec<_> = group.iter().filter(|c| c.can(test)).collect();
+            if taking.is_empty() {
+                continue;
+            }
+            let table = measure(&taking, &link, test, rounds, args);
             if !args.json {
                 eprint!("\r\x1b[K");
                 println!("{table}");
@@ -70,23 +122,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             tables.push(table);
         }
     }
-    if args.json {
-        println!("{:#}", report::json(&tables));
-    } else if !args.compare.is_empty() {
-        println!("{}", report::verdict(&tables));
-    }
-    if args.write {
-        report::write(&tables, rounds)?;
-    }
-    let broken = tables.iter().any(Table::has_failures);
-    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(tables)
 }
 
 /// The groups of contenders that are compared with each other.
 fn groups(args: &Args) -> Result<Vec<Vec<Contender>>> {
     if !args.compare.is_empty() {
         let (before, after) = versions::programs(&args.compare)?;
-        let groups = ["udp", "packet"].map(|kind| Contender::versions(&before, &after, kind));
+        let groups =
+            ["udp", "packet", "shm"].map(|kind| Contender::versions(&before, &after, kind));
         return Ok(groups.into());
     }
     let rxe = versions::build(&checkout::root()?)?;
@@ -100,10 +144,8 @@ fn groups(args: &Args) -> Result<Vec<Vec<Contender>>> {
 
 /// Runs all rounds of a test. Every second round is in reverse order, so that no contender is always
 /// first.
-fn measure(group: &[Contender], link: &Link, test: Test, rounds: u32, args: &Args) -> Table {
-    let taking: Vec<_> = group.iter().filter(|c| c.can(test)).collect();
-    let columns = taking.iter().map(|c| Column { name: c.name(), ours: c.is_ours() });
-    let mut table = Table::new(test, columns.collect());
+fn measure(taking: &[&Contender], link: &Link, test: Test, rounds: u32, args: &Args) -> Table {
+    let mut table = Table::new(test, taking.iter().map(|c| c.name()).collect());
     for round in 1..=rounds {
         let turn = |contender: &&Contender| {
             if !args.json {
@@ -121,29 +163,4 @@ fn measure(group: &[Contender], link: &Link, test: Test, rounds: u32, args: &Arg
         table.push(Round(results));
     }
     table
-}
-
-fn tests(args: &Args) -> Vec<Test> {
-    let mut tests = vec![
-        Test::bandwidth("WRITE", 65536, 1024),
-        Test::bandwidth("WRITE", 65536, 4096),
-        Test::latency("WRITE", 8),
-    ];
-    if !args.quick {
-        tests.extend([
-            Test::bandwidth("READ", 65536, 1024),
-            Test::bandwidth("READ", 65536, 4096),
-            Test::bandwidth("SEND", 65536, 1024),
-            Test::bandwidth("SEND", 65536, 4096),
-            Test::latency("SEND", 8),
-            Test::latency("SEND", 65536),
-        ]);
-    }
-    if args.sizes {
-        tests.extend((0..=20).map(|bit| Test::bandwidth("WRITE", 1 << bit, 1024)));
-    }
-    if let Some(only) = &args.only {
-        tests.retain(|test| test.to_string().contains(&**only));
-    }
-    tests
 }

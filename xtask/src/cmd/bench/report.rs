@@ -2,28 +2,19 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
-use xtask::vm::{Error, Result};
 
-use super::contender::{Kind, Test};
+use super::contender::{Measured, Sample};
+use super::tests::{Kind, Test};
 
-/// One test, all contenders.
+/// One test, all contenders. The first one is what the others are compared with.
 pub(super) struct Table {
     test: Test,
-    columns: Vec<Column>,
+    columns: Vec<String>,
     rounds: Vec<Round>,
 }
 
-/// A contender.
-#[derive(Clone, Debug)]
-pub(super) struct Column {
-    pub(super) name: String,
-    /// Whether it is ours, to be compared with the others.
-    pub(super) ours: bool,
-}
-
 /// Every contender's result, one after the other.
-pub(super) struct Round(pub(super) Vec<std::result::Result<f64, String>>);
+pub(super) struct Round(pub(super) Vec<Measured>);
 
 /// Median, least and greatest.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,16 +35,29 @@ impl Spread {
 }
 
 impl Table {
-    pub(super) fn new(test: Test, columns: Vec<Column>) -> Self {
+    pub(super) fn new(test: Test, columns: Vec<String>) -> Self {
         Self { test, columns, rounds: Vec::new() }
     }
 
     /// The ratio of two versions, and a name for it.
-    pub(super) fn compared(&self) -> Option<(String, f64)> {
-        let (ours, others) = self.sides();
-        let (&after, &before) = (ours.first()?, others.first()?);
-        let name = format!("{}, {}", self.columns[after].name.replace(", after", ""), self.test);
-        Some((name, self.ratio(after, before)?.median))
+    fn compared(&self) -> Option<(String, f64)> {
+        let name = format!("{}, {}", self.columns.first()?.replace(", after", ""), self.test);
+        Some((name, self.ratio(1)?.median))
+    }
+
+    /// Whether it is this test, but for the place and the loss.
+    pub(super) fn is_like(&self, test: Test) -> bool {
+        Test { place: test.place, loss: test.loss, ..self.test } == test
+    }
+
+    /// Packets that the link lost, in percent.
+    pub(super) fn loss(&self) -> f64 {
+        self.test.loss
+    }
+
+    /// The median of a column.
+    pub(super) fn median(&self, at: usize) -> Option<f64> {
+        Some(self.values(at)?.median)
     }
 
     pub(super) fn push(&mut self, round: Round) {
@@ -64,53 +68,65 @@ impl Table {
         self.rounds.iter().any(|round| round.0.iter().any(std::result::Result::is_err))
     }
 
-    fn values(&self, at: usize) -> Option<Spread> {
-        Spread::of(self.rounds.iter().filter_map(|round| round.0[at].clone().ok()).collect())
+    fn spread(&self, at: usize, what: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(|r| what(r.0[at].as_ref().ok()?)).collect())
     }
 
-    /// How many times better `ours` is than `theirs`, round by round: bandwidth ours/theirs, latency
-    /// theirs/ours.
-    fn ratio(&self, ours: usize, theirs: usize) -> Option<Spread> {
+    fn values(&self, at: usize) -> Option<Spread> {
+        self.spread(at, |sample| Some(sample.value))
+    }
+
+    /// How many times better the first one is than another, round by round. More is better.
+    fn ratio(&self, theirs: usize) -> Option<Spread> {
         let ratio = |round: &Round| {
-            let (ours, theirs) = (round.0[ours].as_ref().ok()?, round.0[theirs].as_ref().ok()?);
+            let (ours, theirs) = (round.0[0].as_ref().ok()?, round.0[theirs].as_ref().ok()?);
             Some(match self.test.kind {
-                Kind::Bandwidth => ours / theirs,
-                Kind::Latency => theirs / ours,
+                Kind::Bandwidth | Kind::Rate => ours.value / theirs.value,
+                Kind::Latency => theirs.value / ours.value,
             })
         };
         Spread::of(self.rounds.iter().filter_map(ratio).collect())
     }
 
-    /// The columns that are ours, and the others.
-    fn sides(&self) -> (Vec<usize>, Vec<usize>) {
-        (0..self.columns.len()).partition(|&at| self.columns[at].ours)
+    /// CPU seconds for a gigabyte or the 99.9th percentile in µs, by what is measured.
+    fn extra(&self, at: usize) -> Option<Spread> {
+        self.spread(at, |sample| sample.cpu_per_gb.or(sample.tail))
+    }
+
+    fn extra_name(&self) -> &'static str {
+        match self.test.kind {
+            Kind::Bandwidth if self.extra(0).is_none() => "",
+            Kind::Bandwidth => "CPU s/GB",
+            Kind::Latency => "99.9 %",
+            Kind::Rate => "",
+        }
     }
 
     fn failures(&self) -> impl Iterator<Item = (&str, &String)> {
         self.rounds.iter().flat_map(|round| {
             let all = self.columns.iter().zip(&round.0);
-            all.filter_map(|(column, r)| Some((&*column.name, r.as_ref().err()?)))
+            all.filter_map(|(column, r)| Some((&**column, r.as_ref().err()?)))
         })
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({})", self.test, self.test.unit())?;
-        let (ours, others) = self.sides();
-        for at in 0..self.columns.len() {
-            write!(f, "  {:<22}", self.columns[at].name)?;
-            match self.values(at) {
-                Some(v) => write!(f, " {:>8.2}  ({:.2} to {:.2})", v.median, v.min, v.max)?,
-                None => write!(f, "   failed")?,
-            }
-            for &other in others.iter().filter(|_| ours.contains(&at)) {
-                if let Some(r) = self.ratio(at, other) {
-                    let name = &self.columns[other].name;
-                    write!(f, "   {:.2}x {name} ({:.2} to {:.2})", r.median, r.min, r.max)?;
-                }
-            }
-            writeln!(f)?;
+        writeln!(f, "{}", self.test)?;
+        let first = self.columns.first().map_or(String::new(), |first| format!("{first} is"));
+        let (unit, extra) = (self.test.unit(), self.extra_name());
+        let (range, width) = ("least to greatest", first.len());
+        writeln!(f, "  {:<22} {unit:>8}  {range:<19} {first:>width$}  {extra:>9}", "")?;
+        for (at, name) in self.columns.iter().enumerate() {
+            let Some(v) = self.values(at) else {
+                writeln!(f, "  {name:<22}   failed")?;
+                continue;
+            };
+            let range = format!("{:.2} to {:.2}", v.min, v.max);
+            let times = (at > 0).then(|| self.ratio(at)).flatten();
+            let times = times.map_or(String::new(), |r| format!("{:.2}x", r.median));
+            let extra = self.extra(at).map_or(String::new(), |e| format!("{:.2}", e.median));
+            writeln!(f, "  {name:<22} {:>8.2}  {range:<19} {times:>width$}  {extra:>9}", v.median)?;
         }
         for (name, why) in self.failures() {
             writeln!(f, "  {name} failed: {}", why.trim())?;
@@ -138,14 +154,14 @@ pub(super) fn json(tables: &[Table]) -> serde_json::Value {
         s.map(|s| serde_json::json!({ "median": s.median, "min": s.min, "max": s.max }))
     };
     let tests = tables.iter().map(|table| {
-        let (ours, others) = table.sides();
-        let results = table.columns.iter().enumerate().map(|(at, column)| {
-            let ratio = |&other: &usize| {
-                (table.columns[other].name.clone(), serde_json::json!(spread(table.ratio(at, other))))
-            };
-            let ratios: serde_json::Map<_, _> =
-                others.iter().filter(|_| ours.contains(&at)).map(ratio).collect();
-            serde_json::json!({ "name": column.name, "value": spread(table.values(at)), "times": ratios })
+        let results = table.columns.iter().enumerate().map(|(at, name)| {
+            serde_json::json!({
+                "name": name,
+                "value": spread(table.values(at)),
+                "first_is_times_as_good": spread((at > 0).then(|| table.ratio(at)).flatten()),
+                "cpu_seconds_per_gb": spread(table.spread(at, |sample| sample.cpu_per_gb)),
+                "percentile_99_9_usec": spread(table.spread(at, |sample| sample.tail)),
+            })
         });
         serde_json::json!({
             "test": table.test.to_string(),
@@ -157,57 +173,42 @@ pub(super) fn json(tables: &[Table]) -> serde_json::Value {
     serde_json::json!({ "machine": machine(), "tests": tests.collect::<Vec<_>>() })
 }
 
-const BEGIN: &str = "<!-- cargo xtask bench --write puts what follows -->";
-const END: &str = "<!-- to here -->";
-
-/// Puts the results into their place in docs/performance.md.
-pub(super) fn write(tables: &[Table], rounds: u32) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance.md");
-    let failed = |why: String| Error::Failed(format!("docs/performance.md: {why}"));
-    let text = fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
-    let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(END)?;
-        Some((before, after))
-    });
-    let (before, after) = parts.ok_or_else(|| failed(format!("{BEGIN} … {END} is not there")))?;
-    let new = format!("{before}{BEGIN}\n\n{}\n{END}{after}", markdown(tables, rounds));
-    fs::write(&path, new).map_err(|e| failed(e.to_string()))
-}
-
-fn markdown(tables: &[Table], rounds: u32) -> String {
+/// The tables for docs/performance.md.
+pub(super) fn markdown(tables: &[Table], rounds: u32) -> String {
     use fmt::Write;
     let mut out = format!(
-        "Machine: {}. Median of {rounds} rounds, in brackets the least and the greatest. \"Times \
-         as good\" is within a round: bandwidth ours/theirs, latency theirs/ours.\n\n\
-         | test | ours | beside | times as good | ours | theirs |\n\
-         | --- | --- | --- | --- | --- | --- |\n",
+        "Machine: {}. Median of {rounds} rounds, in brackets the least and the greatest. \"Times as \
+         good\" is what the first row of a test is beside the others, within a round: bandwidth and \
+         rate first/other, latency other/first.\n",
         machine()
     );
-    let spread = |s: Option<Spread>, unit: &str| {
-        s.map_or("failed".into(), |s| {
-            format!("{:.2}{unit} ({:.2} to {:.2})", s.median, s.min, s.max)
-        })
-    };
     for table in tables {
-        let unit = format!(" {}", table.test.unit().replace('u', "µ"));
-        let (ours, others) = table.sides();
-        for &us in &ours {
-            if others.is_empty() {
-                let (name, value) = (&table.columns[us].name, spread(table.values(us), &unit));
-                let _ = writeln!(out, "| {} | {name} | | | {value} | |", table.test);
+        let unit = table.test.unit().replace('u', "µ");
+        let extra = match table.extra_name() {
+            "" => "",
+            "99.9 %" => " 99.9th percentile |",
+            _ => " CPU s/GB |",
+        };
+        let line = if extra.is_empty() { "" } else { " --- |" };
+        let _ = write!(
+            out,
+            "\n**{}**\n\n| | {unit} | times as good |{extra}\n| --- | --- | --- |{line}\n",
+            table.test
+        );
+        for (at, name) in table.columns.iter().enumerate() {
+            let spread = |s: Option<Spread>, unless: &str| {
+                s.map_or(unless.into(), |s| {
+                    format!("{:.2} ({:.2} to {:.2})", s.median, s.min, s.max)
+                })
+            };
+            let value = spread(table.values(at), "failed");
+            let times = spread((at > 0).then(|| table.ratio(at)).flatten(), "");
+            let _ = write!(out, "| {name} | {value} | {times} |");
+            if !extra.is_empty() {
+                let extra = table.extra(at).map_or(String::new(), |e| format!("{:.2}", e.median));
+                let _ = write!(out, " {extra} |");
             }
-            for &them in &others {
-                let _ = writeln!(
-                    out,
-                    "| {} | {} | {} | {} | {} | {} |",
-                    table.test,
-                    table.columns[us].name,
-                    table.columns[them].name,
-                    spread(table.ratio(us, them), ""),
-                    spread(table.values(us), &unit),
-                    spread(table.values(them), &unit),
-                );
-            }
+            out.push('\n');
         }
     }
     out
@@ -231,38 +232,39 @@ fn machine() -> String {
 mod tests {
     use super::*;
 
+    fn sample(value: f64) -> Measured {
+        Ok(Sample { value, ..Sample::default() })
+    }
+
     #[test]
     fn ratios_are_taken_within_rounds_and_more_is_better() {
         let table = |test| {
-            let column = |name: &str, ours| Column { name: name.into(), ours };
-            let mut table =
-                Table::new(test, vec![column("rxe udp", true), column("UCX tcp", false)]);
+            let mut table = Table::new(test, vec!["rxe udp".into(), "UCX tcp".into()]);
             // The machine was twice as fast in the second round.
             for (ours, theirs) in [(2.0, 1.0), (4.0, 2.0), (1.0, 1.0)] {
-                table.push(Round(vec![Ok(ours), Ok(theirs)]));
+                table.push(Round(vec![sample(ours), sample(theirs)]));
             }
-            table.push(Round(vec![Ok(9.0), Err("gone".into())]));
+            table.push(Round(vec![sample(9.0), Err("gone".into())]));
             table
         };
         let bandwidth = table(Test::bandwidth("WRITE", 65536, 1024));
-        assert_eq!(bandwidth.ratio(0, 1), Some(Spread { median: 2.0, min: 1.0, max: 2.0 }));
+        assert_eq!(bandwidth.ratio(1), Some(Spread { median: 2.0, min: 1.0, max: 2.0 }));
         assert_eq!(bandwidth.values(0).map(|v| v.median), Some(3.0));
         assert!(bandwidth.has_failures());
         let latency = table(Test::latency("WRITE", 8));
-        assert_eq!(latency.ratio(0, 1), Some(Spread { median: 0.5, min: 0.5, max: 1.0 }));
+        assert_eq!(latency.ratio(1), Some(Spread { median: 0.5, min: 0.5, max: 1.0 }));
         let text = markdown(&[latency], 4);
-        assert!(
-            text.contains("| 8 B WRITE latency, one way | rxe udp | UCX tcp | 0.50 "),
-            "{text}"
-        );
+        assert!(text.contains("**8 B WRITE latency, one way**"), "{text}");
+        assert!(text.contains("| UCX tcp | 1.00 (1.00 to 2.00) | 0.50 (0.50 to 1.00) |"), "{text}");
     }
+
     #[test]
     fn what_is_slower_than_before_is_named() {
         let table = |ratios: &[f64]| {
-            let column = |name: &str, ours| Column { name: name.into(), ours };
-            let columns = vec![column("rxe udp, before", false), column("rxe udp, after", true)];
+            let columns = vec!["rxe udp, after".into(), "rxe udp, before".into()];
             let mut table = Table::new(Test::bandwidth("WRITE", 65536, 1024), columns);
-            ratios.iter().for_each(|ratio| table.push(Round(vec![Ok(2.0), Ok(2.0 * ratio)])));
+            let round = |ratio: &f64| Round(vec![sample(2.0 * ratio), sample(2.0)]);
+            ratios.iter().for_each(|ratio| table.push(round(ratio)));
             table
         };
         let even = table(&[0.97, 0.99, 1.2]);

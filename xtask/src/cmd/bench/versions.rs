@@ -42,12 +42,12 @@ fn directory(root: &Path, name: &str) -> Result<PathBuf> {
     Ok(clone)
 }
 
-/// Builds `rxe` as a user would, in the checkout's own target directory; returns the program.
+/// Builds `rxe`, and the library of `rxe run`, as a user would, in the checkout's own target directory; returns the program.
 pub(super) fn build(checkout: &Path) -> Result<String> {
     let place = checkout.display();
     let failed = |what: &str| Error::Failed(format!("cargo build in {place}: {what}"));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "-p", "rxe-cli", "--target-dir"]);
+    cargo.args(["build", "--release", "-p", "rxe-cli", "-p", "rxe-preload", "--target-dir"]);
     cargo.arg(checkout.join("target")).current_dir(checkout);
     cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let out = cargo.output().map_err(|e| failed(&e.to_string()))?;

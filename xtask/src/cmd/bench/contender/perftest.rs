@@ -1,0 +1,83 @@
+//! perftest, unmodified, under `rxe run`.
+
+use super::{Read, Reading, Sample, words};
+use crate::cmd::bench::link::{Job, Link};
+use crate::cmd::bench::tests::{Kind, Place, Test};
+
+const PORT: u16 = 18517;
+
+/// One run, of about a second.
+pub(super) fn run(rxe: &str, link: &Link, test: Test) -> Read {
+    let server =
+        words(&format!("{rxe} run --backend udp -- {}", command(test, messages(test), PORT)));
+    let client = [&server[..], &[link.host()]].concat();
+    let job = Job { one_host: test.place == Place::Host, port: PORT, ..Job::new(&server, &client) };
+    let ran = link.run(&job)?;
+    let reading = read(&ran.text, test);
+    Ok((ran, reading))
+}
+
+/// How many messages are about a second of work.
+fn messages(test: Test) -> u32 {
+    match test.kind {
+        Kind::Latency => test.messages().min(20_000),
+        _ => test.messages(),
+    }
+}
+
+/// The program and its options, but for the server's address.
+pub(in crate::cmd::bench) fn command(test: Test, messages: u32, port: u16) -> String {
+    let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
+    let Test { bytes, mtu, qps, .. } = test;
+    let many = if qps > 1 { format!(" -q {qps}") } else { String::new() };
+    let op = test.op.to_lowercase();
+    format!("ib_{op}_{kind} -F -s {bytes} -n {messages} -m {mtu} -p {port}{many}")
+}
+
+/// What its output says.
+pub(in crate::cmd::bench) fn sample(text: &str, test: Test) -> Option<Sample> {
+    let Reading { value, tail, .. } = read(text, test)?;
+    Some(Sample { value, cpu_per_gb: None, tail })
+}
+
+/// The line that begins with the size: size; iterations; then peak and average in MiB/s and the rate in
+/// M/s, or least, greatest, typical and average time, deviation, 99th and 99.9th percentile.
+fn read(text: &str, test: Test) -> Option<Reading> {
+    let [iterations, rest @ ..] = &row(text, test.bytes)?[..] else { return None };
+    let bytes = iterations * f64::from(test.bytes);
+    match (test.kind, rest) {
+        (Kind::Latency, &[_, _, typical, _, _, _, tail, ..]) => {
+            Some(Reading { value: typical, bytes, tail: Some(tail) })
+        }
+        (Kind::Bandwidth, &[_, average, ..]) => {
+            Some(Reading { value: average * f64::from(1 << 20) / 1e9, bytes, tail: None })
+        }
+        (Kind::Rate, &[_, _, rate, ..]) => Some(Reading { value: rate, bytes, tail: None }),
+        _ => None,
+    }
+}
+
+/// What stands behind the size.
+fn row(text: &str, bytes: u32) -> Option<Vec<f64>> {
+    text.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().map_while(|f| f.parse::<f64>().ok());
+        (fields.next()? == f64::from(bytes)).then(|| fields.collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_prints_is_understood() {
+        let bw = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n\
+                   65536      5000             2621.44            2500.00            0.040000\n";
+        let test = Test::bandwidth("WRITE", 65536, 1024);
+        assert!((read(bw, test).unwrap().value - 2.62144).abs() < 1e-9);
+        let lat = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n\
+                    8       1000          1.20           9.00         1.44     \t       1.50        \t0.30   \t\t2.10    \t\t9.00 \n";
+        let read = read(lat, Test::latency("WRITE", 8)).unwrap();
+        assert_eq!((read.value, read.tail), (1.44, Some(9.0)));
+    }
+}

@@ -1,0 +1,207 @@
+//! Plots as SVG.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+
+use super::tests::size;
+
+/// Lines over one axis.
+pub(super) struct Plot {
+    /// The file's name, without `.svg`.
+    pub(super) file: &'static str,
+    pub(super) title: &'static str,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) lines: Vec<Line>,
+}
+
+/// What an axis shows. Both axes are logarithmic where the values are.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Axis {
+    /// Bytes of a message.
+    Bytes,
+    QueuePairs,
+    /// Packets lost, in percent. Linear.
+    Loss,
+    /// GB/s, from 0. Linear.
+    Bandwidth,
+    /// Millions of messages a second, from 0. Linear.
+    Rate,
+    /// µs.
+    Latency,
+    /// MB/s, from 0. Linear.
+    SlowBandwidth,
+}
+
+/// One contender, or one percentile.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+impl Axis {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes in a message",
+            Self::QueuePairs => "queue pairs",
+            Self::Loss => "packets lost, %",
+            Self::Bandwidth => "GB/s",
+            Self::Rate => "million messages a second",
+            Self::Latency => "µs, one way",
+            Self::SlowBandwidth => "MB/s",
+        }
+    }
+
+    const fn is_log(self) -> bool {
+        matches!(self, Self::Bytes | Self::QueuePairs | Self::Latency)
+    }
+
+    fn label(self, value: f64) -> String {
+        match self {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
+            Self::Bytes => size(value.round() as u32),
+            _ if value >= 10.0 || value.fract() == 0.0 => format!("{value:.0}"),
+            _ if value < 0.1 => format!("{value:.2}"),
+            _ => format!("{value:.1}"),
+        }
+    }
+}
+
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x1f, 0x77, 0xb4),
+    RGBColor(0xd6, 0x27, 0x28),
+    RGBColor(0x2c, 0xa0, 0x2c),
+    RGBColor(0xff, 0x7f, 0x0e),
+    RGBColor(0x94, 0x67, 0xbd),
+    RGBColor(0x55, 0x55, 0x55),
+];
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+impl Plot {
+    /// The picture. An error says what could not be drawn.
+    pub(super) fn svg(&self) -> Result<String, String> {
+        let mut svg = String::new();
+        let backend = SVGBackend::with_string(&mut svg, (760, 420));
+        self.draw(&backend.into_drawing_area()).map_err(|e| format!("{}: {e}", self.file))?;
+        Ok(svg)
+    }
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+        area.fill(&WHITE)?;
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let x = range(self.x, points().map(|p| p.0));
+        let y = range(self.y, points().map(|p| p.1));
+        match (self.x.is_log(), self.y.is_log()) {
+            (true, true) => self.lines_over(area, self.marked(x), y.log_scale()),
+            (true, false) => self.lines_over(area, self.marked(x), y),
+            (false, true) => self.lines_over(area, x, y.log_scale()),
+            (false, false) => self.lines_over(area, x, y),
+        }
+    }
+
+    /// The horizontal axis with powers of 4, or where the lines have points.
+    fn marked(
+        &self,
+        x: Range<f64>,
+    ) -> impl AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>> + use<> {
+        let marks = match self.x {
+            Axis::Bytes => (0..12).map(|i| f64::from(2u32 << (2 * i))).collect(),
+            _ => self.lines.iter().flat_map(|line| &line.points).map(|p| p.0).collect(),
+        };
+        x.log_scale().with_key_points(marks)
+    }
+
+    fn lines_over<X, Y>(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+        x: X,
+        y: Y,
+    ) -> Drawn
+    where
+        X: AsRangedCoord<Value = f64>,
+        Y: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(x, y)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(BLACK.mix(0.12))
+            .x_desc(self.x.title())
+            .y_desc(self.y.title())
+            .x_label_formatter(&|x| self.x.label(*x))
+            .y_label_formatter(&|y| self.y.label(*y))
+            .label_style(("sans-serif", 13))
+            .draw()?;
+        for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
+            let style = colour.stroke_width(2);
+            chart
+                .draw_series(LineSeries::new(line.points.iter().copied(), style))?
+                .label(&line.name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+            chart.draw_series(line.points.iter().map(|&at| Circle::new(at, 2, colour.filled())))?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.2))
+            .label_font(("sans-serif", 13))
+            .draw()?;
+        area.present()?;
+        Ok(())
+    }
+}
+
+/// From the least to the greatest, or from 0 with some room above.
+fn range(axis: Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
+    let (least, greatest) =
+        values.fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)));
+    if greatest <= 0.0 {
+        return if axis.is_log() { 1.0..10.0 } else { 0.0..1.0 };
+    }
+    match axis {
+        Axis::Bytes | Axis::QueuePairs => least..greatest,
+        Axis::Latency => least * 0.8..greatest * 1.5,
+        Axis::Loss => 0.0..greatest,
+        _ => 0.0..greatest * 1.25,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_and_both_axes_are_in_the_picture() {
+        let line =
+            |name: &str, y| Line { name: name.into(), points: vec![(2.0, y), (4096.0, 9.0)] };
+        let plot = Plot {
+            file: "x",
+            title: "WRITE over sizes",
+            x: Axis::Bytes,
+            y: Axis::Bandwidth,
+            lines: vec![line("ours", 1.0), line("theirs", 0.5)],
+        };
+        let svg = plot.svg().unwrap();
+        for text in ["WRITE over sizes", "bytes in a message", "GB/s", "ours", "theirs", "2 KiB"] {
+            assert!(svg.contains(text), "{text} is not in {svg}");
+        }
+    }
+
+    #[test]
+    fn a_plot_without_points_is_still_drawn() {
+        let plot =
+            Plot { file: "x", title: "t", x: Axis::Loss, y: Axis::Latency, lines: Vec::new() };
+        assert!(plot.svg().is_ok());
+    }
+}

@@ -1,0 +1,161 @@
+//! What is measured.
+
+use std::fmt;
+
+/// One measurement, which every contender makes in its own way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Test {
+    pub(super) op: &'static str,
+    pub(super) kind: Kind,
+    pub(super) bytes: u32,
+    /// RoCE's path MTU; the link's follows from it, for all contenders.
+    pub(super) mtu: u32,
+    pub(super) place: Place,
+    /// Queue pairs.
+    pub(super) qps: u32,
+    /// Packets that the link loses, in percent.
+    pub(super) loss: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// In GB/s (in a VM, in MB/s): more is better.
+    Bandwidth,
+    /// One way, in µs: less is better.
+    Latency,
+    /// In millions of messages a second (in thousands in a VM): more is better.
+    Rate,
+}
+
+/// Where the two ends are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Place {
+    /// In two network namespaces, joined by a veth pair.
+    Link,
+    /// On one address.
+    Host,
+    /// In two network namespaces of a VM.
+    Vm,
+}
+
+impl Test {
+    pub(super) const fn bandwidth(op: &'static str, bytes: u32, mtu: u32) -> Self {
+        Self { op, kind: Kind::Bandwidth, bytes, mtu, place: Place::Link, qps: 1, loss: 0.0 }
+    }
+
+    pub(super) const fn latency(op: &'static str, bytes: u32) -> Self {
+        Self { op, kind: Kind::Latency, bytes, mtu: 1024, place: Place::Link, qps: 1, loss: 0.0 }
+    }
+
+    pub(super) const fn rate(op: &'static str) -> Self {
+        Self { op, kind: Kind::Rate, bytes: 8, mtu: 1024, place: Place::Link, qps: 1, loss: 0.0 }
+    }
+
+    pub(super) const fn on_one_host(self) -> Self {
+        Self { place: Place::Host, mtu: 4096, ..self }
+    }
+
+    pub(super) const fn with_qps(self, qps: u32) -> Self {
+        Self { qps, ..self }
+    }
+
+    /// Ethernet's usual MTU, or enough for path MTU 4096.
+    pub(super) const fn link_mtu(self) -> u32 {
+        if self.mtu > 1024 { 4200 } else { 1500 }
+    }
+
+    pub(super) const fn unit(self) -> &'static str {
+        match (self.kind, self.place) {
+            (Kind::Bandwidth, Place::Vm) => "MB/s",
+            (Kind::Bandwidth, _) => "GB/s",
+            (Kind::Latency, _) => "us",
+            (Kind::Rate, Place::Vm) => "k/s",
+            (Kind::Rate, _) => "M/s",
+        }
+    }
+
+    /// How many messages make about a second of work, for programs that are given a number.
+    pub(super) fn messages(self) -> u32 {
+        match self.kind {
+            Kind::Bandwidth => ((1u32 << 31) / self.bytes.max(2048)).max(100),
+            Kind::Rate => 1_000_000,
+            Kind::Latency => (200_000 / (1 + self.bytes / 1024)).clamp(500, 100_000),
+        }
+    }
+
+    /// A result, from messages a second.
+    pub(super) fn result_of_rate(self, messages_per_second: f64) -> f64 {
+        match self.kind {
+            Kind::Bandwidth => messages_per_second * f64::from(self.bytes) / 1e9,
+            _ => messages_per_second / 1e6,
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", size(self.bytes), self.op)?;
+        match self.kind {
+            Kind::Bandwidth => write!(f, "bandwidth")?,
+            Kind::Latency => write!(f, "latency, one way")?,
+            Kind::Rate => write!(f, "message rate")?,
+        }
+        if self.qps > 1 {
+            write!(f, ", {} queue pairs", self.qps)?;
+        }
+        match (self.place, self.kind) {
+            (Place::Host, _) => write!(f, ", one host"),
+            (Place::Link, Kind::Bandwidth) => write!(f, ", link MTU {}", self.link_mtu()),
+            (Place::Link, _) => Ok(()),
+            (Place::Vm, _) => write!(f, ", in a VM"),
+        }?;
+        if self.loss > 0.0 {
+            write!(f, ", {} % of packets lost", self.loss)?;
+        }
+        Ok(())
+    }
+}
+
+/// The tests of a report, or the most telling ones (`quick`).
+pub(super) fn all(quick: bool) -> Vec<Test> {
+    let mut tests = vec![
+        Test::bandwidth("WRITE", 65536, 1024),
+        Test::bandwidth("WRITE", 65536, 4096),
+        Test::latency("WRITE", 8),
+    ];
+    if quick {
+        return tests;
+    }
+    tests.extend([
+        Test::bandwidth("READ", 65536, 1024),
+        Test::bandwidth("READ", 65536, 4096),
+        Test::bandwidth("SEND", 65536, 1024),
+        Test::bandwidth("SEND", 65536, 4096),
+        Test::latency("SEND", 8),
+        Test::latency("SEND", 65536),
+        Test::rate("WRITE"),
+        Test::rate("SEND"),
+        Test::bandwidth("WRITE", 65536, 4096).with_qps(16),
+        Test::bandwidth("WRITE", 65536, 4096).with_qps(64),
+    ]);
+    let host = [
+        Test::bandwidth("WRITE", 65536, 4096),
+        Test::bandwidth("READ", 65536, 4096),
+        Test::bandwidth("SEND", 65536, 4096),
+        Test::latency("WRITE", 8),
+        Test::latency("SEND", 8),
+        Test::rate("WRITE"),
+        Test::rate("SEND"),
+    ];
+    tests.extend(host.map(Test::on_one_host));
+    tests
+}
+
+/// As in "64 KiB".
+pub(super) fn size(bytes: u32) -> String {
+    match bytes {
+        b if b >= 1 << 20 => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
