@@ -18,7 +18,7 @@ pub use state::check_modify;
 use crate::event::Event;
 use crate::prefetch;
 use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
-use crate::types::Time;
+use crate::types::{Deadline, Time};
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
@@ -54,7 +54,7 @@ pub(crate) struct Scheduled {
     /// In the ready list.
     pub(crate) ready: bool,
     /// Its entry among the timers.
-    pub(crate) timer: Option<Time>,
+    pub(crate) timer: Deadline,
 }
 
 /// Borrows the view of a QP, so that its sides can still be borrowed mutably.

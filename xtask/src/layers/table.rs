@@ -27,6 +27,7 @@ pub const LAYERS: &[Layers] = &[
             &["completer", "responder"],
             &["requester"],
             &["fault", "inflight", "replay", "reply", "retry", "window"],
+            &["rtt"],
         ],
     },
     Layers {
