@@ -254,6 +254,12 @@ impl Engine {
         self.qps.get(qpn).map(|qp| qp.state())
     }
 
+    /// The message sequence number of a QP: how many messages of its peer are complete, 24 bits. `None` if
+    /// there is no such QP, or its service is not reliable. IBTA 9.7.5.1.4.
+    pub fn qp_msn(&self, qpn: Qpn) -> Option<u32> {
+        self.qps.get(qpn).and_then(Qp::msn)
+    }
+
     /// The caller did not run for a while, until `now`. What was sent before gets its whole time for
     /// an answer again, each try once at most. Called when everything that has arrived was handled,
     /// and before [`Engine::handle_timeout`].

@@ -95,6 +95,11 @@ impl Qp {
         self.attr.qp_state
     }
 
+    /// The message sequence number, if the service is reliable.
+    pub(crate) fn msn(&self) -> Option<u32> {
+        self.recv.msn()
+    }
+
     pub(crate) fn attr(&self) -> &QpAttr {
         &self.attr
     }

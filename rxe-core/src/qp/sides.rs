@@ -232,6 +232,14 @@ impl RecvSide {
         !matches!(self, Self::Rc(responder) if !responder.can_wait())
     }
 
+    /// The message sequence number of RC.
+    pub(super) fn msn(&self) -> Option<u32> {
+        match self {
+            Self::Rc(responder) => Some(responder.msn()),
+            Self::Uc(_) | Self::Ud => None,
+        }
+    }
+
     pub(super) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         match self {
             Self::Rc(responder) => responder.flush(view, ctx),

@@ -52,6 +52,11 @@ impl Responder {
         Self { expected: rq_psn, ..Self::default() }
     }
 
+    /// The message sequence number: messages completed, 24 bits. IBTA 9.7.5.1.4.
+    pub(crate) fn msn(&self) -> u32 {
+        self.msn
+    }
+
     /// Takes a request.
     pub(crate) fn receive(
         &mut self,

@@ -16,6 +16,7 @@
 //! Locks, in the order in which they may be taken: the shard's, then a completion queue's list of
 //! waiters, then a channel's queue. Nothing is held while sleeping.
 
+mod answer;
 mod driver;
 mod policy;
 mod shard;
@@ -26,7 +27,7 @@ mod watch;
 
 pub(crate) use driver::{Driver, Monitor};
 pub use policy::AckPolicy;
-pub(crate) use policy::{Post, Timers};
+pub(crate) use policy::{Answers, Post, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::{OnSignal, Waker};
 pub(crate) use turn::ConnectionManager;

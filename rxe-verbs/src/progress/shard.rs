@@ -45,6 +45,8 @@ pub(crate) struct Shard {
     /// A program is told of no message before it is acknowledged.
     prompt: bool,
     unsent: Claim,
+    /// All threads of this process share a CPU.
+    pub(super) single_cpu: bool,
     /// Told of events after the lock is released.
     observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
@@ -93,6 +95,7 @@ impl Shard {
             asyncs,
             prompt: acks == AckPolicy::Prompt,
             unsent,
+            single_cpu: thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
             observers,
             failed: OnceLock::new(),
             queues: Mutex::default(),
@@ -151,24 +154,30 @@ impl Shard {
     /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
     /// if neither comes, for the driver ([`super::policy::Acks`]).
     pub(crate) fn turn_if_free(&self) -> Result<()> {
-        if let Some(mut core) = self.try_lock() {
-            self.check()?;
-            core.watchers.turned_inline();
-            core.posts.polled();
-            let received = core.receive(CALLER_BUDGET, &self.watch);
-            let later = self.acks_wait(&mut core, &received);
-            let ended = self.end_turn(&mut core, later);
-            let congested = core.congested;
-            drop(core);
-            self.answer_doorbells();
-            ended?;
-            if congested {
-                // The process that is to make room may need this CPU.
-                thread::yield_now();
-            }
-            self.fail_on(received)?;
+        self.turn_inline(|_| ()).map(drop)
+    }
+
+    /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if somebody else is at
+    /// it.
+    pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&Core) -> R) -> Result<Option<R>> {
+        let Some(mut core) = self.try_lock() else { return Ok(None) };
+        self.check()?;
+        core.watchers.turned_inline();
+        core.posts.polled();
+        let received = core.receive(CALLER_BUDGET, &self.watch);
+        let later = self.acks_wait(&mut core, &received);
+        let ended = self.end_turn(&mut core, later);
+        let congested = core.congested;
+        let seen = look(&core);
+        drop(core);
+        self.answer_doorbells();
+        ended?;
+        if congested {
+            // The process that is to make room may need this CPU.
+            thread::yield_now();
         }
-        Ok(())
+        self.fail_on(received)?;
+        Ok(Some(seen))
     }
 
     /// Whether the acknowledgements of what this poll has received wait for company. On one host they
@@ -244,23 +253,24 @@ impl Shard {
 
     /// A thread has posted, and rung the doorbell. The post leaves at once, or waits for the next one
     /// ([`super::policy::Posts`]): then it leaves with that, with the next turn of any thread, or with one
-    /// of the driver's.
+    /// of the driver's. Returns whether it leaves at once.
     #[inline]
-    pub(crate) fn posted(&self, post: &Post) {
+    pub(crate) fn posted(&self, post: &Post) -> bool {
         let may_wait = !post.goes_at_once();
         if may_wait && self.unsent.record().join_posts(post.packets) {
-            return;
+            return false;
         }
         if may_wait
             && let Some(mut core) = self.try_lock()
             && self.failed.get().is_none()
         {
             if core.posts_wait(post, &self.watch) {
-                return;
+                return false;
             }
             let _ = self.end_turn(&mut core, false);
         }
         self.answer_doorbells();
+        true
     }
 
     /// Sends what there is, or leaves that for later, and sees to it that the driver wakes in time.
@@ -307,6 +317,13 @@ impl Shard {
         let value = f(&mut self.lock());
         self.answer_doorbells();
         value
+    }
+
+    /// As [`Shard::bare`], if nobody else has the lock.
+    pub(super) fn try_bare<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
+        let value = f(&mut *self.try_lock()?);
+        self.answer_doorbells();
+        Some(value)
     }
 
     /// Wakes the driver, which then looks also after the interface.

@@ -40,6 +40,8 @@ pub(crate) struct Core {
     unsent: &'static Unsent,
     /// The last packets came from this host.
     pub(super) local: bool,
+    /// When the last packets came.
+    pub(super) received: Time,
     /// The turn was cut short: there is more to send, and room for it.
     pub(super) unfinished: bool,
     /// The connection manager, if a program uses it.
@@ -87,6 +89,7 @@ impl Core {
             posts: Posts::default(),
             unsent,
             local: false,
+            received: Time::ZERO,
             unfinished: false,
             cm: None,
             cm_timers: Timers::None,
@@ -221,6 +224,7 @@ impl Core {
         if packets > 0 {
             self.posts.received();
         }
+        self.received = time.unwrap_or(self.received);
         let deadline = self.poll_timeout();
         if deadline.is_some() {
             let time = time.unwrap_or_else(now);

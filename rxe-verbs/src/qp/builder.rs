@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::qp::{QpCap, QpInit, QpType};
 use rxe_core::types::{Psn, Qkey};
@@ -187,6 +188,7 @@ impl QpBuilder {
             gid_index,
             psn,
             qkey,
+            answers: Mutex::default(),
             _permit: permit,
         })
     }

@@ -9,6 +9,7 @@ mod window;
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpState, QpType};
 use rxe_core::queue::{RecvRequest, SendRequest, Sge};
@@ -22,7 +23,7 @@ use crate::cq::CompletionQueue;
 use crate::device::{Device, QpnPermit};
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
-use crate::progress::{Post, Shard};
+use crate::progress::{Answers, Post, Shard};
 use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
 
@@ -40,6 +41,8 @@ pub struct QueuePair {
     psn: Psn,
     /// Of datagrams.
     qkey: Qkey,
+    /// What its posts wait for.
+    answers: Mutex<Answers>,
     /// Given back when the number is free again.
     _permit: QpnPermit,
 }
@@ -151,6 +154,9 @@ impl QueuePair {
     /// ones: after 50 µs at the latest, or when the program polls and finds no completion. A request with
     /// a solicited event never waits.
     ///
+    /// In a ping-pong on a queue pair without receives, whose program looks for the answer in its memory,
+    /// this returns when the answer has come, or after 2 ms.
+    ///
     /// # Errors
     /// The QP is not ready to send, its queue is full, or the request contradicts itself.
     pub fn post_send(&self, request: SendRequest) -> Result<()> {
@@ -234,7 +240,19 @@ impl QueuePair {
 
     /// Sees to it that what was just posted leaves, now or soon.
     fn begin(&self, posted: Post) {
-        self.shard().posted(&Post { incomplete: self.sends_outstanding(), ..posted });
+        // Where receives are posted, the program learns of messages by their completions.
+        let mut answers = if self.receives_outstanding() == 0 && self.srq.is_none() {
+            self.answers.try_lock()
+        } else {
+            None
+        };
+        let urgent = posted.urgent || answers.as_ref().is_some_and(|a| a.is_ping_pong());
+        let post = Post { incomplete: self.sends_outstanding(), urgent, ..posted };
+        if self.shard().posted(&post)
+            && let Some(answers) = &mut answers
+        {
+            self.shard().await_answer(self.qpn(), answers);
+        }
     }
 
     fn shard(&self) -> &Shard {

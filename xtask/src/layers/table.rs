@@ -125,7 +125,7 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-verbs",
         within: "progress",
         floors: &[
-            &["driver", "sleep"],
+            &["answer", "driver", "sleep"],
             &["shard"],
             &["turn"],
             &["watch"],

@@ -3,6 +3,7 @@
 //! reasons.
 //!
 //! - [`acks`]: when acknowledgements leave.
+//! - [`answers`]: when a post waits for the peer's answer.
 //! - [`posts`]: when posted requests leave.
 //! - [`watchers`]: who looks at the sockets: a poller, a waiting thread (the leader) or the driver.
 //! - [`turn`]: how long a turn may be.
@@ -10,6 +11,7 @@
 //! - [`polling`]: when the driver polls instead of sleeping.
 
 mod acks;
+mod answers;
 mod polling;
 mod posts;
 mod timers;
@@ -18,6 +20,8 @@ mod watchers;
 
 pub use acks::AckPolicy;
 pub(super) use acks::Acks;
+pub(crate) use answers::Answers;
+pub(super) use answers::{Asked, MAX_ANSWER_WAIT, messages};
 pub(super) use polling::AdaptivePolling;
 pub(crate) use posts::Post;
 pub(super) use posts::{MAX_POST_WAIT, Posts};

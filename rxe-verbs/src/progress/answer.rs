@@ -1,0 +1,54 @@
+//! Waiting, busy, in a post: for programs that look for the peer's answer in their memory, and so turn
+//! nothing while they wait. [`super::policy::Answers`] says when.
+
+use std::thread;
+
+use rxe_core::types::Qpn;
+
+use super::Shard;
+use super::policy::{Answers, Asked, MAX_ANSWER_WAIT, messages};
+use crate::os::now;
+
+/// About as many polls as a message takes to a peer on this host and back.
+const ALONE: u32 = 64;
+
+impl Shard {
+    /// A post to this queue pair has left. Turns the engine until the answer has come, if `answers` says
+    /// that the program waits for one; not longer than [`MAX_ANSWER_WAIT`], and the time for which other
+    /// threads have the CPU.
+    pub(crate) fn await_answer(&self, qpn: Qpn, answers: &mut Answers) {
+        let Some((Some(msn), received)) =
+            self.try_bare(|core| (core.engine.qp_msn(qpn), core.received))
+        else {
+            return;
+        };
+        let began = now();
+        let asked = Asked { msn, received, now: began, single_cpu: self.single_cpu };
+        let Some(awaited) = answers.posted(&asked) else { return };
+        for polls in 0u32.. {
+            let turned = self.turn_inline(|core| core.engine.qp_msn(qpn));
+            let come = match turned {
+                // It is in another thread's hands.
+                Ok(None) => 0,
+                Ok(Some(Some(present))) => messages(msn, present),
+                // The next call says why.
+                Ok(Some(None)) | Err(_) => return,
+            };
+            if come >= awaited {
+                return;
+            }
+            let yields = polls > ALONE || self.single_cpu;
+            if (yields || polls.is_multiple_of(16)) && now().since(began) >= MAX_ANSWER_WAIT {
+                answers.missed();
+                // The program looks at its memory from here on. If the device has failed, the next call
+                // says so.
+                let _ = self.serve_sleeper();
+                return;
+            }
+            if yields {
+                // The peer may need this CPU.
+                thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! When a post waits for the peer's answer.
+//!
+//! A program may learn of a message by looking at its memory, which the peer writes to. While it looks it
+//! calls nothing of this crate, so the driver must run for each message, and often on the very CPU that
+//! the program keeps busy. In a ping-pong the program's next call is a post, and after that it has
+//! nothing to do but wait for the answer. There the post itself turns the engine until the answer has
+//! come.
+
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+use super::acks::AT_ONCE;
+
+/// No post waits longer than this for an answer. It is longer than a message waits where only the driver
+/// looks for it ([`super::TICK`]): one end that does not see the ping-pong yet must not end it for the
+/// other.
+pub(in crate::progress) const MAX_ANSWER_WAIT: Duration = Duration::from_millis(2);
+
+/// The score from which on it is a ping-pong.
+const ENOUGH: u32 = 8;
+
+/// The highest score. What happens once, such as a thread that loses its CPU, does not end a ping-pong.
+const MOST: u32 = 16;
+
+/// What a round that is none of a ping-pong takes off the score.
+const PENALTY: u32 = 4;
+
+/// On a single CPU the program goes on when other threads let it: some ticks of the scheduler later.
+const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
+
+/// Sees ping-pongs of a queue pair in memory. A round is some posts and the messages that answer them.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// The message sequence number at the last post.
+    msn: Option<u32>,
+    /// Posts of this round.
+    posts: u32,
+    /// The posts and the messages of the round before.
+    last: (u32, u32),
+    /// Rounds alike, each begun as soon as the answers of the one before had come, less [`PENALTY`] for
+    /// each other one.
+    score: u32,
+}
+
+/// What is known when a program posts.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::progress) struct Asked {
+    /// How many messages have come to the queue pair, modulo 2^24.
+    pub(in crate::progress) msn: u32,
+    /// When the last packet came.
+    pub(in crate::progress) received: Time,
+    /// When the post was made.
+    pub(in crate::progress) now: Time,
+    /// All threads of the process share a CPU.
+    pub(in crate::progress) single_cpu: bool,
+}
+
+impl Answers {
+    /// The program has posted. Returns how many messages to wait for, if any.
+    pub(in crate::progress) fn posted(&mut self, asked: &Asked) -> Option<u32> {
+        let before = self.msn.replace(asked.msn).unwrap_or(asked.msn);
+        let messages = messages(before, asked.msn);
+        if messages > 0 {
+            let round = (self.posts, messages);
+            let alike = std::mem::replace(&mut self.last, round) == round;
+            let at_once = if asked.single_cpu { AT_ONCE_SINGLE_CPU } else { AT_ONCE };
+            if alike && asked.now.since(asked.received) <= at_once {
+                self.score = (self.score + 1).min(MOST);
+            } else {
+                self.missed();
+            }
+            self.posts = 0;
+        }
+        self.posts = self.posts.saturating_add(1);
+        let (posts, messages) = self.last;
+        (self.is_ping_pong() && self.posts == posts).then_some(messages)
+    }
+
+    /// Whether the peer needs each message to go on, so that none may wait for company.
+    pub(crate) fn is_ping_pong(&self) -> bool {
+        self.score >= ENOUGH
+    }
+
+    /// The answer has not come within [`MAX_ANSWER_WAIT`], or the round was none of a ping-pong.
+    pub(in crate::progress) fn missed(&mut self) {
+        self.score = self.score.saturating_sub(PENALTY);
+    }
+}
+
+/// How many messages came between two message sequence numbers.
+pub(in crate::progress) fn messages(before: u32, after: u32) -> u32 {
+    after.wrapping_sub(before) & 0xff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::ZERO + Duration::from_micros(micros)
+    }
+
+    fn post(answers: &mut Answers, msn: u32, think: u64) -> Option<u32> {
+        let (received, now) = (at(100), at(100 + think));
+        answers.posted(&Asked { msn: msn & 0xff_ffff, received, now, single_cpu: false })
+    }
+
+    /// Plays rounds of `posts` posts and `messages` messages, each of which takes `think` microseconds to
+    /// be answered. Returns what the posts of the last round wait for.
+    fn play(answers: &mut Answers, rounds: u32, round: (u32, u32), think: u64) -> Vec<Option<u32>> {
+        let mut waits = Vec::new();
+        for _ in 0..rounds {
+            let msn = answers.msn.unwrap_or(0xff_fffa) + round.1;
+            waits = (0..round.0).map(|_| post(answers, msn, think)).collect();
+        }
+        waits
+    }
+
+    /// One that has seen a ping-pong just so.
+    fn seen() -> Answers {
+        let mut answers = Answers::default();
+        // The first two rounds show what a round is.
+        assert_eq!(play(&mut answers, ENOUGH + 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut answers, 1, (1, 1), 5), [Some(1)]);
+        answers
+    }
+
+    #[test]
+    fn a_post_waits_once_a_ping_pong_is_seen() {
+        assert!(seen().is_ping_pong());
+    }
+
+    #[test]
+    fn the_last_post_of_a_round_waits_for_all_its_answers() {
+        let mut answers = Answers::default();
+        play(&mut answers, ENOUGH + 1, (3, 2), 5);
+        assert_eq!(play(&mut answers, 1, (3, 2), 5), [None, None, Some(2)]);
+        let msn = answers.msn.unwrap();
+        assert_eq!(post(&mut answers, msn, 5), None, "one more");
+        assert_eq!(play(&mut answers, 1, (3, 2), 5), [None, None, None]);
+    }
+
+    #[test]
+    fn a_stream_is_no_ping_pong_in_either_direction_or_in_both() {
+        let mut answers = Answers::default();
+        (0..1000).for_each(|_| assert_eq!(post(&mut answers, 5, 0), None));
+        for i in 0..1000 {
+            // They come and go in batches of all sizes.
+            let round = (1 + i % 7, 1 + i % 5);
+            assert!(play(&mut answers, 1, round, 0).iter().all(Option::is_none), "{i}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_other_things_first_does_not_wait() {
+        let mut answers = Answers::default();
+        assert_eq!(play(&mut answers, 100, (1, 1), 51), [None]);
+        assert_eq!(play(&mut seen(), 1, (1, 1), 51), [None]);
+    }
+
+    #[test]
+    fn a_single_late_answer_does_not_end_a_long_ping_pong() {
+        let mut answers = seen();
+        play(&mut answers, MOST, (1, 1), 5);
+        assert_eq!(play(&mut answers, 1, (1, 1), 51), [Some(1)]);
+        play(&mut answers, 3, (1, 1), 51);
+        assert!(!answers.is_ping_pong());
+    }
+
+    #[test]
+    fn on_a_single_cpu_the_program_need_not_go_on_at_once() {
+        let mut answers = Answers::default();
+        let mut waits = None;
+        for msn in 0..=ENOUGH + 2 {
+            let (received, now) = (at(0), at(9_999));
+            waits = answers.posted(&Asked { msn, received, now, single_cpu: true });
+        }
+        assert_eq!(waits, Some(1));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_ends_the_waiting_for_a_while() {
+        let mut answers = seen();
+        answers.missed();
+        assert_eq!(play(&mut answers, PENALTY - 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut answers, 1, (1, 1), 5), [Some(1)]);
+    }
+}

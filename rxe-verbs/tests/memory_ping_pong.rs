@@ -1,0 +1,104 @@
+//! Programs that look for messages in their memory, and call nothing while they wait.
+
+mod common;
+
+use std::hint::spin_loop;
+use std::thread;
+
+use common::*;
+use rxe_verbs::*;
+
+/// One end: posts WRITEs of its memory's first byte into the other end's second one.
+struct End {
+    side: Side,
+    memory: MemoryRegion,
+    to: Remote,
+}
+
+impl End {
+    fn post(&self, round: u64) {
+        self.memory.write_at(0, &[mark(round)]).unwrap();
+        let bytes = [self.memory.slice(..1)];
+        self.side.qp.write(round, &bytes, self.to).post().unwrap();
+    }
+
+    fn has_come(&self, round: u64) -> bool {
+        self.memory.to_vec(1..2).unwrap() == [mark(round)]
+    }
+
+    /// Looks at memory until the message of this round is there.
+    fn look(&self, round: u64) {
+        for looks in 0u32.. {
+            if self.has_come(round) {
+                return;
+            }
+            // As little as lets the peer run on a machine with fewer CPUs than threads.
+            if looks.is_multiple_of(1 << 16) { thread::yield_now() } else { spin_loop() }
+        }
+    }
+
+    /// Takes the completion of the round's WRITE, so that the queue does not fill.
+    fn complete(&self, round: u64) {
+        let done = self.side.cq.spin_one(TIMEOUT).unwrap();
+        assert_eq!((done.id, done.status), (round, Status::Success));
+    }
+}
+
+/// Differs from that of the round before.
+fn mark(round: u64) -> u8 {
+    (round % 251) as u8 + 1
+}
+
+fn ends(a: Device, b: Device) -> (End, End) {
+    let [a, b] = [a, b].map(|device| {
+        let side = Side::new(device);
+        let memory = side.region(2);
+        (side, memory)
+    });
+    connect(&a.0.qp, &b.0.qp);
+    let (at_a, at_b) = (a.1.remote(1), b.1.remote(1));
+    (End { side: a.0, memory: a.1, to: at_b }, End { side: b.0, memory: b.1, to: at_a })
+}
+
+/// Plays on both ends. Returns in how many rounds the answer was there when the post of `a` returned.
+fn play(a: &End, b: &End, rounds: u64) -> u64 {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..rounds {
+                b.look(round);
+                b.post(round);
+                b.complete(round);
+            }
+        });
+        let mut answered = 0;
+        for round in 0..rounds {
+            a.post(round);
+            answered += u64::from(a.has_come(round));
+            a.look(round);
+            a.complete(round);
+        }
+        answered
+    })
+}
+
+#[test]
+fn a_post_returns_with_the_answer_once_the_ping_pong_is_seen() {
+    const ROUNDS: u64 = 2_000;
+    let (a, b) = ends(open(address()), open(address()));
+    let answered = play(&a, &b, ROUNDS);
+    // How many depends on what else the machine does. Without waiting it is next to none.
+    assert!(answered > ROUNDS / 10, "{answered} of {ROUNDS}");
+}
+
+#[test]
+fn many_threads_ping_pong_through_one_device_on_each_end() {
+    for pairs in [2, 4] {
+        let (a, b) = (open(address()), open(address()));
+        thread::scope(|scope| {
+            for _ in 0..pairs {
+                let (a, b) = ends(a.clone(), b.clone());
+                scope.spawn(move || play(&a, &b, 300));
+            }
+        });
+    }
+}
