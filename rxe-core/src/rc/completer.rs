@@ -265,7 +265,13 @@ impl Requester {
         let (psn, cause) = (self.inflight.una(), RetryCause::RoundTripTimeout);
         ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
         self.skipped_at = None;
-        self.window.on_round_trip_timeout(self.inflight.high());
+        let high = self.inflight.high();
+        match self.inflight.front_started() {
+            // Each packet of a READ's answer is progress by itself, so nothing tells later whether
+            // the first request was answered after all. The window is not given up for that.
+            Some(wqe) if wqe.request.op.is_answered() => self.window.on_loss(high),
+            _ => self.window.on_round_trip_timeout(high),
+        }
         self.go_back();
     }
 
