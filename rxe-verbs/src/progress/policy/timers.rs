@@ -4,7 +4,7 @@
 //! connection manager. If a deadline is first seen long after it has passed, then neither the driver
 //! nor anybody else ran: the process was stopped, or the host had no processor for it. What arrived
 //! meanwhile waits in the sockets. It is read first; then what is still unanswered gets its time
-//! again.
+//! again. The same holds if nobody looks for long while a timer waits for input to be read.
 
 use std::time::Duration;
 
@@ -34,8 +34,18 @@ pub(crate) enum Timers {
 /// Lets timers run at the right time.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct TimerGate {
-    /// When a timer was first seen to be due, and whether that was late.
-    seen: Option<(Time, bool)>,
+    seen: Option<Seen>,
+}
+
+/// A timer that was seen to be due, and waits for input to be read.
+#[derive(Debug)]
+struct Seen {
+    /// When it was first seen.
+    since: Time,
+    /// When it was last seen.
+    last: Time,
+    /// For a while before, nobody ran.
+    late: bool,
 }
 
 impl TimerGate {
@@ -51,10 +61,16 @@ impl TimerGate {
             self.seen = None;
             return Timers::None;
         };
-        let (since, late) = *self.seen.get_or_insert((now, now.since(deadline) > SLACK));
-        if now.since(since) < MAX_WAIT && !drained() {
+        let late = now.since(deadline) > SLACK;
+        let seen = self.seen.get_or_insert(Seen { since: now, last: now, late });
+        if !seen.late && now.since(seen.last) > SLACK {
+            *seen = Seen { since: now, last: now, late: true };
+        }
+        seen.last = now;
+        if now.since(seen.since) < MAX_WAIT && !drained() {
             return Timers::Wait;
         }
+        let late = seen.late;
         self.seen = None;
         if late { Timers::ExcuseAndRun } else { Timers::Run }
     }
@@ -76,7 +92,26 @@ mod tests {
         assert_eq!(gate.decide(deadline, at(999), || true), Timers::None);
         assert_eq!(gate.decide(deadline, at(1_000), || false), Timers::Wait);
         // The reading takes long; that is not the host's absence.
-        assert_eq!(gate.decide(deadline, at(9_000), || true), Timers::Run);
+        assert_eq!(gate.decide(deadline, at(4_000), || true), Timers::Run);
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_while_a_timer_waits_for_input_is_late() {
+        let mut gate = TimerGate::default();
+        let deadline = Some(at(1_000));
+        assert_eq!(gate.decide(deadline, at(1_000), || false), Timers::Wait);
+        assert_eq!(gate.decide(deadline, at(300_000), || false), Timers::Wait, "input comes first");
+        assert_eq!(gate.decide(deadline, at(300_050), || true), Timers::ExcuseAndRun);
+    }
+
+    #[test]
+    fn turns_that_are_always_long_do_not_stop_timers() {
+        let mut gate = TimerGate::default();
+        let mut now = at(1_000);
+        while gate.decide(Some(at(1_000)), now, || false) == Timers::Wait {
+            now = now + 2 * SLACK;
+        }
+        assert!(now <= at(1_000) + 2 * MAX_WAIT, "{now:?}");
     }
 
     #[test]
