@@ -100,7 +100,9 @@ pub(crate) fn cases() -> Vec<Case> {
             .given(rc().receive(1, 100))
             .packets([imm(0, 8).rkey(UNKNOWN, "unknown")])
             .dies(NakCode::RemoteAccessError, 0)
-            .completes([flushed(1)]),
+            .completes([flushed(1)])
+            .note("The request is at fault, not the receive, so it is flushed like the others.")
+            .kernel("The receive completes with a remote access error."),
         case("a receive whose buffer is not registered", "9.9.3 (local protection), 9.7.5.2.8")
             .receive_into(1, 100, UNKNOWN, "an unknown region")
             .packets([only(0, 8)])
