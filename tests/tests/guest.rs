@@ -160,3 +160,21 @@ fn a_read_only_root_without_a_runtime_directory_is_enough() {
     let Some(said) = alone("a read-only root", "cc", &script) else { return };
     assert!(said.contains("plain: done"), "{said}");
 }
+
+#[test]
+fn a_program_runs_where_nothing_can_be_written() {
+    let Some(c) = or_skip(Compiled::new(&["tests/c/mistakes.c"])) else { return };
+    let program = c.path("tests/c/mistakes.c").display().to_string();
+    let script = format!(
+        "unset XDG_RUNTIME_DIR TMPDIR
+        for directory in /tmp /dev/shm /run; do
+            mount --bind $directory $directory
+            mount -o remount,bind,ro $directory
+        done
+        $RXE run --explain off -- {program} rxe_veth0 rnr 2>&1"
+    );
+    let Some(said) = alone("nothing to write to", "cc", &script) else { return };
+    assert!(said.ends_with("made\n"), "{said}");
+    let why = "rxe: programs that read /sys/class/infiniband find no device there: /tmp/rxe-";
+    assert!(said.contains(why) && said.contains("set XDG_RUNTIME_DIR to"), "{said}");
+}

@@ -11,7 +11,7 @@ use rxe_net::BackendKind;
 use rxe_verbs::DeviceInfo;
 
 use super::{library, sysfs};
-use crate::common::Error;
+use crate::common::{Error, print_error};
 
 /// The variable with the libraries that the loader loads before a program's own.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
@@ -100,13 +100,19 @@ impl Settings {
             shown.retain(|device| chosen.iter().any(|name| name == device.name()));
             variables.push(("RXE_DEVICE", chosen.join(",").into()));
         }
-        let tree = sysfs::tree(&shown)?;
-        // Without PATH, programs are searched in default directories; setting it would replace those.
-        if env::var_os("PATH").is_some() {
-            let programs = sysfs::programs(&tree);
-            variables.push(("PATH", in_front_of(programs.as_os_str(), "PATH", &[':'])));
+        match sysfs::tree(&shown) {
+            Ok(tree) => {
+                // Without PATH, programs are searched in default directories; setting it would replace
+                // those.
+                if env::var_os("PATH").is_some() {
+                    let programs = sysfs::programs(&tree);
+                    variables.push(("PATH", in_front_of(programs.as_os_str(), "PATH", &[':'])));
+                }
+                variables.push(("RXE_SYSFS", tree.into()));
+            }
+            // Most programs only use the verbs.
+            Err(error) => print_error(&error),
         }
-        variables.push(("RXE_SYSFS", tree.into()));
         if let Some(path) = pcap {
             variables.push(("RXE_PCAP", path.into()));
         }

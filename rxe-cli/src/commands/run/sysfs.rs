@@ -25,7 +25,7 @@ pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
     files.push((RDMA.into(), rdma));
     runtime_dir()
         .and_then(|root| write(&root, &files))
-        .map_err(|e| Error::new("cannot write what programs look for in sysfs", e))
+        .map_err(|e| Error::new("programs that read /sys/class/infiniband find no device there", e))
 }
 
 /// The directory of a tree with programs that are found before the system's.
