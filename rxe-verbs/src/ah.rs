@@ -10,7 +10,7 @@ use rxe_core::wire::grh::{self, Grh};
 
 use crate::device::Permit;
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
+use crate::pd::{Kind, Member, ProtectionDomain};
 
 /// The way to peers at one address, from one of the own. Datagram queue pairs of the same protection
 /// domain send along it. It may be dropped while requests that use it are under way.
@@ -18,8 +18,7 @@ use crate::pd::ProtectionDomain;
 pub struct AddressHandle {
     inner: Arc<queue::AddressHandle>,
     address: AddressVector,
-    /// Keeps the domain's count right.
-    pd: ProtectionDomain,
+    pd: Member,
     _permit: Arc<Permit>,
 }
 
@@ -52,7 +51,12 @@ impl ProtectionDomain {
         let permit = Arc::new(self.device().quotas().ahs.take()?);
         let inner =
             self.device().shard().with(|core| core.engine.create_ah(self.id(), address))??;
-        Ok(AddressHandle { inner, address: *address, pd: self.clone(), _permit: permit })
+        Ok(AddressHandle {
+            inner,
+            address: *address,
+            pd: self.member(Kind::AddressHandle),
+            _permit: permit,
+        })
     }
 
     /// Makes the way to the peers at this address from the own address that fits best, with nothing

@@ -79,7 +79,7 @@ pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
 pub use mr::{MemoryRegion, Reregistration};
 pub use mw::MemoryWindow;
-pub use pd::ProtectionDomain;
+pub use pd::{PdContents, ProtectionDomain};
 pub use progress::{AckPolicy, flush_before_exit};
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
 pub use srq::SharedReceiveQueue;

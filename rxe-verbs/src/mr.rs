@@ -16,12 +16,12 @@ use rxe_core::types::Key;
 
 use crate::device::{Permit, closed};
 use crate::error::{Error, Result};
-use crate::pd::{ProtectionDomain, keys};
+use crate::pd::{Kind, Member, ProtectionDomain, keys};
 
 /// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
 /// windows that are bound to it open nothing.
 pub struct MemoryRegion {
-    pd: ProtectionDomain,
+    pd: Member,
     buffer: Buffer,
     start: u64,
     key: Key,
@@ -31,7 +31,7 @@ pub struct MemoryRegion {
 
 impl MemoryRegion {
     fn new(
-        pd: ProtectionDomain,
+        pd: Member,
         buffer: Buffer,
         start: u64,
         key: Key,
@@ -178,7 +178,10 @@ impl MemoryRegion {
                 (buffer.promised_for(access), start)
             }
         };
-        let pd = change.pd.unwrap_or_else(|| self.pd.clone());
+        let pd = match change.pd {
+            Some(pd) => pd.member(Kind::MemoryRegion),
+            None => self.pd.clone(),
+        };
         let all = RegionChange {
             pd: Some(pd.id()),
             access: Some(access),
@@ -388,7 +391,7 @@ impl ProtectionDomain {
         let key = memory
             .register(self.id(), buffer.clone(), start, access, keys()?)
             .map_err(VerbsError::Registration)?;
-        Ok(MemoryRegion::new(self.clone(), buffer, start, key, access, permit))
+        Ok(MemoryRegion::new(self.member(Kind::MemoryRegion), buffer, start, key, access, permit))
     }
 }
 

@@ -8,7 +8,7 @@ use rxe_core::queue::{self, RecvRequest, Sge};
 use crate::cq::CompletionQueue;
 use crate::device::{Device, Permit, closed};
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
+use crate::pd::{Kind, Member, ProtectionDomain};
 use crate::xrc::XrcDomain;
 
 /// A shared receive queue. Queue pairs made with [`crate::QpBuilder::srq`] take their receives from
@@ -21,7 +21,7 @@ pub struct SharedReceiveQueue {
 #[derive(Debug)]
 struct SrqInner {
     queue: Arc<queue::SharedReceiveQueue>,
-    pd: ProtectionDomain,
+    pd: Member,
     /// Where peers find it, if it is an XRC one.
     target: Option<Target>,
     _permit: Permit,
@@ -37,7 +37,7 @@ struct Target {
 impl SharedReceiveQueue {
     fn new(
         queue: Arc<queue::SharedReceiveQueue>,
-        pd: ProtectionDomain,
+        pd: Member,
         target: Option<Target>,
         permit: Permit,
     ) -> Self {
@@ -166,7 +166,8 @@ impl ProtectionDomain {
         let permit = check_sizes(self.device(), max_wr, max_sge)?;
         let number = self.device().next_srq();
         let queue = queue::SharedReceiveQueue::new(number, self.id(), max_wr, max_sge);
-        Ok(SharedReceiveQueue::new(Arc::new(queue), self.clone(), None, permit))
+        let pd = self.member(Kind::SharedReceiveQueue);
+        Ok(SharedReceiveQueue::new(Arc::new(queue), pd, None, permit))
     }
 
     /// Makes a queue of `max_wr` receives, each of at most `max_sge` elements, that peers of the
@@ -194,7 +195,8 @@ impl ProtectionDomain {
             let queue = Arc::new(queue);
             if domain.queues().add(Arc::clone(&queue)) {
                 let target = Target { domain: domain.clone(), cq: cq.clone() };
-                return Ok(SharedReceiveQueue::new(queue, self.clone(), Some(target), permit));
+                let pd = self.member(Kind::SharedReceiveQueue);
+                return Ok(SharedReceiveQueue::new(queue, pd, Some(target), permit));
             }
         }
         let what = "numbers of shared receive queues: all near the next are taken".into();

@@ -186,3 +186,25 @@ fn the_peer_s_end_is_noticed() {
     assert_eq!(a.cq.wait_one(Duration::from_secs(30)).unwrap().status, Status::RetryExceeded);
     assert!(a.device.explain().iter().any(|line| line.contains("sending again")));
 }
+
+#[test]
+fn a_protection_domain_says_what_is_left_in_it() {
+    let Side { device, pd, cq, qp } = Side::new(open(address()));
+    assert_eq!(pd.contents().to_string(), "1 queue pair");
+    let mut regions = [10, 20].map(|len| pd.register(len, Access::empty()).unwrap());
+    let way = pd.create_ah_to(device.gids()[0]).unwrap();
+    let queue = pd.create_srq(1, 1).unwrap();
+    let window = pd.create_window(WindowType::Type1).unwrap();
+    let all = "2 memory regions, 1 memory window, 1 queue pair, 1 shared receive queue and 1 address \
+               handle";
+    assert_eq!(pd.contents().to_string(), all);
+    // A region may move to another domain.
+    let other = device.create_pd().unwrap();
+    regions[0].reregister(Reregistration::new().pd(&other)).unwrap();
+    assert_eq!(other.contents().to_string(), "1 memory region");
+    let error = pd.clone().close().unwrap_err();
+    assert!(error.to_string().contains("in use by 1 memory region, 1 memory window"), "{error}");
+    drop((qp, cq, regions, way, queue, window));
+    assert!(pd.contents().is_empty() && other.contents().is_empty());
+    pd.close().unwrap();
+}

@@ -265,6 +265,19 @@ static void rights_of_region(void)
 	CHECK(ibv_reg_mr(pd, &own, sizeof own, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL);
 }
 
+static void pd_in_use(void)
+{
+	struct ibv_pd *domain = ibv_alloc_pd(context);
+	struct ibv_mr *one = ibv_reg_mr(domain, &own, sizeof own, 0);
+	struct ibv_mr *other = ibv_reg_mr(domain, &own, sizeof own, 0);
+	struct ibv_srq_init_attr size = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct ibv_srq *queue = ibv_create_srq(domain, &size);
+
+	CHECK(ibv_dealloc_pd(domain) == EBUSY);
+	CHECK(ibv_dereg_mr(one) == 0 && ibv_dereg_mr(other) == 0 && ibv_destroy_srq(queue) == 0);
+	CHECK(ibv_dealloc_pd(domain) == 0);
+}
+
 static void inline_data(void)
 {
 	connect_both();
@@ -607,6 +620,7 @@ static const struct {
 	{ "rts-before-rtr", rts_before_rtr },
 	{ "reset", reset },
 	{ "rights-of-region", rights_of_region },
+	{ "pd-in-use", pd_in_use },
 	{ "inline", inline_data },
 	{ "queue-full", queue_full },
 	{ "rnr", rnr },

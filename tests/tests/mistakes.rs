@@ -71,6 +71,10 @@ const ENDING: &[Mistake] = &[
         ],
     ),
     ("rights-of-region", &[(Any, &["ibv_reg_mr", "REMOTE_WRITE", "need LOCAL_WRITE", "add it"])]),
+    (
+        "pd-in-use",
+        &[(Any, &["ibv_dealloc_pd: 2 memory regions and 1 shared receive queue made in the"])],
+    ),
     ("inline", &[(A, &["2000 bytes of inline data", "made for 64 (max_inline_data)"])]),
     ("queue-full", &[(A, &["the send queue is full (4 requests): poll for completions first"])]),
     (

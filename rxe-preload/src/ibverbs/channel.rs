@@ -34,8 +34,9 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     if !unsafe { Context::of(this.verbs.context) }.is_own() {
         return 0;
     }
-    if !this.queues.lock().is_empty() {
-        let why = "completion queues still use the channel: destroy them first";
+    let queues = this.queues.lock().len();
+    if queues > 0 {
+        let why = format!("completion queues ({queues}) still use the channel: destroy them first");
         return errno_of("ibv_destroy_comp_channel", Err(Failure::new(libc::EBUSY, why)));
     }
     this.liveness.end();

@@ -122,7 +122,9 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         let windows = this.region.windows();
         if windows > 0 {
             // The program keeps the region and may try again.
-            let why = "memory windows are bound to the region: unbind or free them first";
+            let why = format!(
+                "memory windows ({windows}) are bound to the region: unbind or free them first"
+            );
             return errno_of("ibv_dereg_mr", Err(Failure::new(libc::EBUSY, why)));
         }
         owner.watch.deregistered(this.verbs.rkey);

@@ -32,7 +32,13 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         return 0;
     }
     if this.parent.is_none() && this.domain.users() > 0 {
-        let why = "something made in the protection domain still exists: destroy it first";
+        let contents = this.domain.contents();
+        let why = if contents.is_empty() {
+            "a parent domain made from the protection domain still exists: deallocate it first"
+                .into()
+        } else {
+            format!("{contents} made in the protection domain still exist: destroy these first")
+        };
         return errno_of("ibv_dealloc_pd", Err(Failure::new(libc::EBUSY, why)));
     }
     // SAFETY: from `into_ptr`.

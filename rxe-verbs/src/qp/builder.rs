@@ -11,7 +11,7 @@ use super::{QueuePair, invalid};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::os::random_u32;
-use crate::pd::ProtectionDomain;
+use crate::pd::{Kind, ProtectionDomain};
 use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
 
@@ -180,7 +180,7 @@ impl QpBuilder {
         let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
         Ok(QueuePair {
             handle,
-            pd,
+            pd: pd.member(Kind::QueuePair),
             send_cq,
             recv_cq,
             srq,

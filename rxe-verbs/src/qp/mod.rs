@@ -22,7 +22,7 @@ pub use request::Request;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, QpnPermit};
 use crate::error::{Error, Result};
-use crate::pd::ProtectionDomain;
+use crate::pd::{Member, ProtectionDomain};
 use crate::progress::{Answers, Post, Shard};
 use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
@@ -31,7 +31,7 @@ use crate::xrc::XrcDomain;
 /// complete is forgotten, as verbs have it, and so are its asynchronous events.
 pub struct QueuePair {
     handle: Arc<QpHandle>,
-    pd: ProtectionDomain,
+    pd: Member,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     srq: Option<SharedReceiveQueue>,
