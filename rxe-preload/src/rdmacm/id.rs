@@ -83,23 +83,34 @@ pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
 /// would take minutes.
 pub(super) fn look_for_answers(channel: *const rdma_event_channel) {
     const LONG: Duration = Duration::from_secs(5);
-    let ids = IDS.get().lock();
-    let silent: Vec<_> = ids
-        .of_keys
-        .values()
-        .filter_map(|&address| {
-            // SAFETY: what is in the list exists.
-            let id = unsafe { Id::of(ptr::with_exposed_provenance_mut(address)) };
-            // SAFETY: the program's own field.
-            let of_channel = ptr::eq(unsafe { (*id.verbs()).channel }, channel);
-            let long = id.asked.lock().is_some_and(|since| since.elapsed() >= LONG);
-            if of_channel && long { id.cm.peer_addr() } else { None }
-        })
-        .collect();
-    drop(ids);
-    for peer in silent {
-        explain::silent(peer);
+    for id in of_channel(channel) {
+        // SAFETY: it is counted at it that this has it.
+        let this = unsafe { Id::of(id) };
+        let long = this.asked.lock().is_some_and(|since| since.elapsed() >= LONG);
+        let peer = if long { this.cm.peer_addr() } else { None };
+        this.events.acknowledged(1);
+        if let Some(peer) = peer {
+            explain::silent(peer);
+        }
     }
+}
+
+/// The identifiers of a channel. As in [`find`], each stays until the caller has acknowledged an event,
+/// so nobody waits for an identifier while the list is locked.
+fn of_channel(channel: *const rdma_event_channel) -> Vec<*mut rdma_cm_id> {
+    let ids = IDS.get().lock();
+    let all = ids.of_keys.values().map(|&address| ptr::with_exposed_provenance_mut(address));
+    let of_channel = all.filter(|&id| {
+        // SAFETY: what is in the list exists.
+        let this = unsafe { Id::of(id) };
+        // SAFETY: the program's own field.
+        let is_of = ptr::eq(unsafe { (*this.verbs()).channel }, channel);
+        if is_of {
+            this.events.delivered();
+        }
+        is_of
+    });
+    of_channel.collect()
 }
 
 impl Id {
@@ -534,4 +545,38 @@ fn millis(ms: c_int) -> Duration {
 pub(super) fn no_family() -> Failure {
     // Without a text: librdmacm itself tries AF_IB to see whether it is supported.
     Failure::plain(libc::EAFNOSUPPORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_an_identifier_while_the_list_is_locked() {
+        let mut id: *mut rdma_cm_id = ptr::null_mut();
+        // SAFETY: an identifier, from its making to its end.
+        let this = unsafe {
+            assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), 0x0106), 0);
+            Id::of(id)
+        };
+        // SAFETY: as above.
+        let channel = unsafe { (*id).channel }.expose_provenance();
+        let asked = this.asked.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| look_for_answers(ptr::with_exposed_provenance(channel)));
+            loop {
+                // It has begun to wait, or will soon.
+                let waits = this.events.count() > 0;
+                let list = IDS.get().try_lock_for(Duration::from_secs(10));
+                assert!(list.is_some(), "the list is locked by who waits for an identifier");
+                if waits {
+                    break;
+                }
+            }
+            drop(asked);
+        });
+        assert_eq!(this.events.count(), 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::explain;
 
@@ -24,6 +24,12 @@ impl Unacknowledged {
         self.fewer.notify_all();
     }
 
+    /// How many are not.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u32 {
+        *self.count.lock()
+    }
+
     /// Waits until all are acknowledged, as verbs that destroy objects must.
     pub(crate) fn wait(&self, verb: &'static str) {
         rxe_net::may_block("waiting for acknowledgements");
@@ -35,7 +41,7 @@ impl Unacknowledged {
                     "waits for the acknowledgement of {left} events (ibv_ack_cq_events, \
                      ibv_ack_async_event)"
                 );
-                explain::once(verb, &why);
+                MutexGuard::unlocked(&mut left, || explain::once(verb, &why));
             }
         }
     }
