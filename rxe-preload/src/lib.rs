@@ -34,7 +34,6 @@ mod explain;
 mod fault_guard;
 mod ffi;
 mod files;
-mod fork;
 mod ibverbs;
 mod liveness;
 mod load;

@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::fork;
+use rxe_net::fork_generation;
 
 /// A value for each process, made when it is first used.
 pub(crate) struct PerProcess<T: 'static> {
@@ -26,7 +26,7 @@ impl<T: Default + Sync> PerProcess<T> {
 
     /// This process's value.
     pub(crate) fn get(&self) -> &'static T {
-        let generation = fork::generation();
+        let generation = fork_generation();
         loop {
             let now = self.now.load(Ordering::Acquire);
             // SAFETY: null, or made below and never freed; what `generation` says never changes.

@@ -47,6 +47,7 @@ impl CompletionChannel {
         timeout: Option<Duration>,
         signals: OnSignal,
     ) -> Result<Option<CompletionQueue>> {
+        self.device.shard().check_own()?;
         let event = self.events.take();
         if event.is_some() || timeout == Some(Duration::ZERO) {
             return Ok(event);

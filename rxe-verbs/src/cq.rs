@@ -114,6 +114,7 @@ impl CompletionQueue {
     pub fn poll_one(&self) -> Result<Option<Completion>> {
         let queue = &self.inner.queue;
         let shard = self.inner.device.shard();
+        shard.check_own()?;
         let mut completion = queue.poll();
         if completion.is_none() {
             shard.turn_if_free()?;
@@ -132,6 +133,7 @@ impl CompletionQueue {
     /// # Errors
     /// As [`CompletionQueue::poll_one`].
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        self.inner.device.shard().check_own()?;
         let mut taken = self.take(max, out);
         if taken == 0 && max > 0 {
             self.inner.device.shard().turn_if_free()?;
@@ -149,6 +151,7 @@ impl CompletionQueue {
     /// # Errors
     /// As [`CompletionQueue::poll_one`].
     pub fn poll_each(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
+        self.inner.device.shard().check_own()?;
         let queue = &self.inner.queue;
         let mut take = || std::iter::from_fn(|| queue.poll()).take(max).map(&mut each).count();
         let mut taken = take();
@@ -181,6 +184,7 @@ impl CompletionQueue {
         out: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize> {
+        self.inner.device.shard().check_own()?;
         let found = |n| (n > 0 || max == 0).then_some(n);
         if let Some(n) = found(self.take(max, out)) {
             return Ok(n);
@@ -243,6 +247,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::DeviceFailed`].
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
+        self.inner.device.shard().check_own()?;
         self.inner.notifier.armed.store(true, Ordering::SeqCst);
         self.inner.queue.arm(if solicited_only { Arm::Solicited } else { Arm::Any });
         self.inner.device.shard().serve_sleeper()

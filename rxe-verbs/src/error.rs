@@ -45,6 +45,11 @@ pub enum Error {
         /// What happened.
         why: String,
     },
+    /// The device was opened before `fork`, by a parent of this process, and is the parent's.
+    Forked {
+        /// The device.
+        device: String,
+    },
     /// More requests completed than the completion queue holds, and some completions are lost.
     CqOverflow {
         /// How many it holds.
@@ -106,7 +111,7 @@ impl Error {
             Self::Net(NetError::DescriptorsClosed) => libc::EBADF,
             Self::Net(_) | Self::Endpoint { .. } => libc::EINVAL,
             Self::TimedOut { .. } => libc::ETIMEDOUT,
-            Self::DeviceFailed { .. } => libc::EIO,
+            Self::DeviceFailed { .. } | Self::Forked { .. } => libc::EIO,
             Self::CqOverflow { .. } => libc::EOVERFLOW,
         }
     }
@@ -127,6 +132,11 @@ impl fmt::Display for Error {
             Self::DeviceFailed { device, why } => {
                 write!(f, "{device} has stopped working: {why}; close it and open it again")
             }
+            Self::Forked { device } => write!(
+                f,
+                "{device} was opened before fork(), by the parent of this process, and is the \
+                 parent's: open it again in the child"
+            ),
             Self::CqOverflow { depth } => write!(
                 f,
                 "the completion queue overflowed: make it deeper than {depth}, or poll it more often"
@@ -160,6 +170,7 @@ impl std::error::Error for Error {
             | Self::Device(_)
             | Self::TimedOut { .. }
             | Self::DeviceFailed { .. }
+            | Self::Forked { .. }
             | Self::CqOverflow { .. }
             | Self::ListenedTo { .. }
             | Self::Endpoint { .. } => None,

@@ -22,9 +22,10 @@
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
 //! while the program does something else.
 //!
-//! What a program opened before `fork` stays its own: a child must neither use nor drop it, because the
-//! threads and the shared memory of the device belong to the parent. A child that executes another
-//! program, or opens devices itself, is free to do so.
+//! What a program opened before `fork` stays its own, because the threads and the shared memory of the
+//! device belong to the parent: in a child, its verbs fail with [`Error::Forked`], and dropping it
+//! changes nothing for the parent. A child that executes another program, or opens devices itself, is
+//! free to do so.
 //!
 //! ```
 //! use rxe_verbs::{Access, ConnectOptions, Device};

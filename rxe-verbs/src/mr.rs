@@ -266,7 +266,10 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        self.pd.device().memory().deregister(self.key);
+        // A forked child would wait for a copy that its parent was making.
+        if self.pd.device().shard().is_own() {
+            self.pd.device().memory().deregister(self.key);
+        }
     }
 }
 

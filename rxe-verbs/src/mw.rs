@@ -70,7 +70,9 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        self.pd.device().memory().destroy_window(self.key);
+        if self.pd.device().shard().is_own() {
+            self.pd.device().memory().destroy_window(self.key);
+        }
     }
 }
 

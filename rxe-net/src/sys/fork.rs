@@ -1,4 +1,4 @@
-//! Descriptors that a forked child does not keep.
+//! Detects forks, and takes descriptors from the child that it must not keep.
 //!
 //! Names and sockets that stand for a living process would outlive it in a child that it has forked
 //! and that has not called exec (which closes them). So in the child something else takes the place
@@ -13,6 +13,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::checked_fd::CheckedFd;
 use crate::NetError;
+
+/// How many forks there were between the process in which this was first called and this one. What was
+/// opened in an earlier generation is a parent's: the parent goes on using it. Its threads do not exist
+/// here, and its locks may be held, so nothing of it may be used.
+#[inline]
+pub fn fork_generation() -> u64 {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: `forked` only changes an atomic number, which is safe in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+    GENERATION.load(Ordering::Relaxed)
+}
+
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn forked() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
 
 /// Words of [`GUARDED`]: descriptors of higher numbers than these have bits stay open in children.
 const WORDS: usize = 1024;

@@ -8,8 +8,8 @@ use rxe_verbs::cm::EventChannel;
 use super::abi::rdma_event_channel;
 use super::devices;
 use crate::ffi::{Failure, Outcome, pointer_of};
-use crate::fork;
 use crate::liveness::LivenessGuard;
+use rxe_net::fork_generation;
 
 /// A channel as programs hold it.
 #[repr(C)]
@@ -44,7 +44,7 @@ impl Channel {
     }
 
     fn is_own(&self) -> bool {
-        self.generation == fork::generation()
+        self.generation == fork_generation()
     }
 
     pub(super) fn check(&self) -> Outcome {
@@ -56,7 +56,7 @@ impl Channel {
         let fd = ProgramEpoll::new()?;
         fd.watch(&channel)?;
         let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
-        let (generation, liveness) = (fork::generation(), LivenessGuard::new());
+        let (generation, liveness) = (fork_generation(), LivenessGuard::new());
         Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, liveness })).cast())
     }
 

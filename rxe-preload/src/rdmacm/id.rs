@@ -20,10 +20,10 @@ use super::event::Event;
 use super::getaddrinfo::Resolving;
 use crate::explain;
 use crate::ffi::{Failure, Outcome, minus_one_of};
-use crate::fork;
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::per_process::PerProcess;
+use rxe_net::fork_generation;
 
 /// An identifier as programs hold it.
 #[repr(C)]
@@ -123,7 +123,7 @@ impl Id {
 
     /// Whether this process has made it, and not a parent before a fork.
     pub(super) fn is_own(&self) -> bool {
-        self.generation == fork::generation()
+        self.generation == fork_generation()
     }
 
     /// The part that programs see. No reference to it may be kept, because programs write to it.
@@ -142,7 +142,7 @@ impl Id {
             // SAFETY: what is in the list exists.
             return Ok(unsafe { Self::of(id) });
         }
-        if fork::generation() > 0 {
+        if fork_generation() > 0 {
             return Err(Failure::of_parent("the identifier"));
         }
         let why = "there is no such identifier: was it destroyed before (rdma_destroy_id)?";
@@ -178,7 +178,7 @@ impl Id {
                 connect_error: 0,
                 sync: UnsafeCell::new(synchronous.into()),
             },
-            generation: fork::generation(),
+            generation: fork_generation(),
             cm,
             events,
             asked: Mutex::new(None),
@@ -416,7 +416,7 @@ pub(super) unsafe extern "C" fn rdma_create_id(
 pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier, which the program gives up.
     let known = unsafe { Id::known(id) };
-    if known.is_err() && fork::generation() > 0 {
+    if known.is_err() && fork_generation() > 0 {
         // It is a parent's: destroying it in the child does nothing.
         return 0;
     }

@@ -59,9 +59,14 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if !self.shard.is_own() {
+            // A forked child has neither the thread nor anything else that could be ended.
+            std::mem::forget((thread, Arc::clone(&self.shard)));
+            return;
+        }
         self.shard.stop.store(true, Ordering::Release);
         self.shard.watch.wake();
-        let Some(thread) = self.thread.take() else { return };
         // A program may have closed our descriptors. The thread then sleeps for some seconds more, and
         // is left alone: it keeps the shard, so what it sleeps on is not closed under it.
         if self.shard.watch.can_wake() {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
-use rxe_net::{Backend, NetError, NonBlocking};
+use rxe_net::{Backend, NetError, NonBlocking, fork_generation};
 
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
 use super::turn::Core;
@@ -51,6 +51,8 @@ pub(crate) struct Shard {
     observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
     failed: OnceLock<String>,
+    /// Of the process that it is of.
+    generation: u64,
     /// Who must be told of a failure, by the number of the completion queue.
     queues: Mutex<HashMap<u64, Weak<dyn WakeAll>>>,
 }
@@ -98,6 +100,7 @@ impl Shard {
             single_cpu: thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
             observers,
             failed: OnceLock::new(),
+            generation: fork_generation(),
             queues: Mutex::default(),
         })
     }
@@ -129,6 +132,7 @@ impl Shard {
 
     /// As [`Shard::with`], and the turn is a whole one.
     pub(super) fn with_turn<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
+        self.check_own()?;
         let mut core = self.lock();
         // It may have failed while this thread waited for the lock.
         self.check()?;
@@ -146,7 +150,7 @@ impl Shard {
     /// Whether its lock becomes free within this time. It does not in a signal handler that interrupts a
     /// holder of the lock. The caller calls [`Shard::with`] next, which answers doorbells rung meanwhile.
     pub(crate) fn is_free_within(&self, timeout: Duration) -> bool {
-        self.core.try_lock_for(timeout).is_some()
+        self.is_own() && self.core.try_lock_for(timeout).is_some()
     }
 
     /// Turns everything, if nobody else is at it.
@@ -160,6 +164,7 @@ impl Shard {
     /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if somebody else is at
     /// it.
     pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&Core) -> R) -> Result<Option<R>> {
+        self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
         self.check()?;
         core.watchers.turned_inline();
@@ -331,13 +336,19 @@ impl Shard {
         self.watch.alarm()
     }
 
-    /// What has been counted, by the engine and by the backend.
+    /// What has been counted, by the engine and by the backend; nothing in a forked child.
     pub(crate) fn counters(&self) -> (Counters, rxe_net::Counters) {
+        if !self.is_own() {
+            return Default::default();
+        }
         self.bare(|core| (core.engine.counters().clone(), core.backend.counters()))
     }
 
-    /// What has happened, for a person.
+    /// What has happened, for a person; nothing in a forked child.
     pub(crate) fn take_log(&self) -> Log {
+        if !self.is_own() {
+            return Log::default();
+        }
         self.bare(|core| core.events.take_log())
     }
 
@@ -348,11 +359,32 @@ impl Shard {
 
     /// Removes the completion queue with this number.
     pub(crate) fn forget(&self, cq: u64) {
-        self.queues.lock().remove(&cq);
+        if self.is_own() {
+            self.queues.lock().remove(&cq);
+        }
+    }
+
+    /// Whether it is this process's, and not that of a parent. Without that no lock of it may be taken: it
+    /// may have been held in the moment of the fork.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        self.generation == fork_generation()
+    }
+
+    /// Fails with [`Error::Forked`] if it is a parent's.
+    #[inline]
+    pub(crate) fn check_own(&self) -> Result<()> {
+        if self.is_own() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        Error::Forked { device: self.device.clone() }
     }
 
     /// Whether it still works.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_own()?;
         match self.failed.get() {
             None => Ok(()),
             Some(why) => Err(Error::DeviceFailed { device: self.device.clone(), why: why.clone() }),

@@ -42,6 +42,7 @@ impl Shard {
         signals: OnSignal,
         mut done: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
+        self.check_own()?;
         let mut waiting = Waiting::take(self);
         let mut fds = Vec::with_capacity(8);
         fds.push(PollFd::new(fd, PollFlags::IN));

@@ -143,7 +143,7 @@ pub const LAYERS: &[Layers] = &[
             &["ffi"],
             &["explain"],
             &["config", "fault_guard", "panics", "per_process"],
-            &["exits", "fork", "next", "stderr"],
+            &["exits", "next", "stderr"],
         ],
     },
     Layers {

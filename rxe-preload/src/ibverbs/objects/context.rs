@@ -19,13 +19,13 @@ use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
 use crate::ffi::{Failure, Outcome};
-use crate::fork;
 use crate::ibverbs::abi::{
     ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_qp, ibv_srq, verbs_context,
 };
 use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
 use crate::per_process::PerProcess;
+use rxe_net::fork_generation;
 
 /// An open device. Programs have the address of `verbs.context`.
 #[repr(C)]
@@ -81,7 +81,7 @@ impl Context {
         let this = Box::into_raw(Box::new(Self {
             verbs: table(context),
             liveness: LivenessGuard::new(),
-            generation: fork::generation(),
+            generation: fork_generation(),
             entry,
             watch: Watch::new(entry.info().name()),
             device: OnceLock::new(),
@@ -162,7 +162,7 @@ impl Context {
 
     /// Whether this process has opened it, and not a parent before a fork.
     pub(crate) fn is_own(&self) -> bool {
-        self.generation == fork::generation()
+        self.generation == fork_generation()
     }
 
     /// Fails if a parent of this process has opened it.

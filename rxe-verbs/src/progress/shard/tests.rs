@@ -428,3 +428,31 @@ fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
     assert_eq!(cq.poll().unwrap().status, Status::Success);
     assert!(turns >= 512 / 16);
 }
+
+#[test]
+fn a_forked_child_waits_for_no_lock_of_its_parent() {
+    let shard = shard();
+    let locked = shard.core.lock();
+    // SAFETY: the child only calls what follows, and ends.
+    #[expect(unsafe_code, reason = "a child without exec")]
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            // Ends a child that waits for the parent's lock, which nobody unlocks here.
+            libc::alarm(20);
+            let forked = |e: Option<Error>| matches!(e, Some(Error::Forked { .. }));
+            let refused = forked(shard.with(|_| ()).err())
+                && forked(shard.turn_if_free().err())
+                && forked(shard.check().err())
+                && !shard.is_free_within(Duration::from_secs(60));
+            let nothing = shard.counters().0.rcvd_pkts == 0 && shard.take_log().is_empty();
+            libc::_exit(i32::from(!(refused && nothing)));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        status
+    };
+    assert_eq!(status, 0);
+    drop(locked);
+    shard.with(|_| ()).unwrap();
+}

@@ -1,0 +1,71 @@
+//! What a forked child may do with its parent's device: nothing, and nothing it tries waits or disturbs
+//! the parent.
+
+mod common;
+
+use common::*;
+use rxe_verbs::*;
+
+/// Runs `child` in a forked child; whether it returned `true` there.
+fn in_child(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child only runs what was passed, and ends. It has a time limit, since what it does must
+    // not wait for threads that it does not have.
+    #[expect(unsafe_code, reason = "a child without exec")]
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            libc::alarm(30);
+            let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+            libc::_exit(i32::from(!good.unwrap_or(false)));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        status == 0
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_its_parent_s_device_and_the_parent_goes_on() {
+    let (a, b) = pair();
+    let to = b.region(100);
+    let remote = to.remote(0);
+    let channel = a.device.create_channel().unwrap();
+    let window = a.pd.create_window(WindowType::Type1).unwrap();
+    a.qp.write_bytes(1, b"before", remote).post().unwrap();
+    a.ok();
+    let parents = (a, b, to, channel, window);
+    let (parents, child) = {
+        // In the child, the same objects are dropped at the end.
+        let mut slot = Some(parents);
+        let refused = in_child(|| {
+            let (a, b, to, channel, window) = slot.take().unwrap();
+            let forked = |e: Error| matches!(e, Error::Forked { .. });
+            let text = a.cq.poll_one().unwrap_err().to_string();
+            assert!(text.contains("was opened before fork()"), "{text}");
+            assert!(forked(a.qp.write_bytes(2, b"child", remote).post().unwrap_err()));
+            assert!(forked(b.qp.recv(3, &[]).unwrap_err()));
+            assert!(forked(a.cq.poll(1, &mut Vec::new()).unwrap_err()));
+            assert!(forked(a.cq.wait_one(TIMEOUT).unwrap_err()));
+            assert!(forked(a.cq.arm(false).unwrap_err()));
+            assert!(forked(channel.get_event(None).map(drop).unwrap_err()));
+            assert!(forked(a.qp.query().map(drop).unwrap_err()));
+            assert!(forked(a.qp.to_error().unwrap_err()));
+            assert!(forked(a.pd.register(10, Access::empty()).map(drop).unwrap_err()));
+            assert!(forked(a.device.create_pd().map(drop).unwrap_err()));
+            assert!(forked(a.device.create_cq(1).map(drop).unwrap_err()));
+            let _ = (a.device.counters(), a.device.net_counters(), a.device.explain());
+            drop((a, b, to, channel, window));
+            // It may open a device itself.
+            let (own, other) = pair();
+            let memory = other.region(10);
+            own.qp.write_bytes(1, b"child", memory.remote(0)).post().unwrap();
+            own.ok();
+            true
+        });
+        (slot.take().unwrap(), refused)
+    };
+    assert!(child, "in the child");
+    let (a, ..) = &parents;
+    a.qp.write_bytes(4, b"after", remote).post().unwrap();
+    a.ok();
+}
