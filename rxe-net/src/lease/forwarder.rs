@@ -7,9 +7,10 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rustix::net::SocketAddrUnix;
 
 use super::directory::{Directory, ScopedAddr};
@@ -22,8 +23,8 @@ use crate::sys::thread::spawn_thread;
 pub(super) struct Forwarder {
     directory: Arc<Directory>,
     services: Weak<Services>,
-    /// `None` if there is no thread to be had.
-    jobs: OnceLock<Option<Sender<Job>>>,
+    /// `None` while there is no thread.
+    jobs: Mutex<Option<Sender<Job>>>,
     /// Bytes that wait for the thread.
     waiting: Arc<AtomicUsize>,
 }
@@ -54,7 +55,7 @@ pub(super) enum Recipient {
 impl Forwarder {
     pub(super) fn new(directory: Arc<Directory>, services: &Arc<Services>) -> Self {
         let services = Arc::downgrade(services);
-        Self { directory, services, jobs: OnceLock::new(), waiting: Arc::default() }
+        Self { directory, services, jobs: Mutex::default(), waiting: Arc::default() }
     }
 
     /// Forwards a message; `false` if there is no thread for that. What finds no room is lost, as on a
@@ -75,8 +76,10 @@ impl Forwarder {
         let _ = self.jobs().map(|jobs| jobs.send(Job::Expire));
     }
 
-    fn jobs(&self) -> Option<&Sender<Job>> {
-        let start = || {
+    /// The way to the thread; `None` if there is none to be had now.
+    fn jobs(&self) -> Option<Sender<Job>> {
+        let mut known = self.jobs.lock();
+        if known.is_none() {
             let (jobs, theirs) = channel();
             let thread = Thread {
                 directory: Arc::clone(&self.directory),
@@ -85,9 +88,9 @@ impl Forwarder {
                 out: TxQueue::new(None),
             };
             // It is not waited for: it ends when the last sender is gone.
-            spawn_thread("rxe-forward", move || thread.run(&theirs)).ok().map(|_| jobs)
-        };
-        self.jobs.get_or_init(start).as_ref()
+            *known = spawn_thread("rxe-forward", move || thread.run(&theirs)).ok().map(|_| jobs);
+        }
+        known.clone()
     }
 }
 
