@@ -3,7 +3,7 @@
 //! Invariants: nothing here blocks. A packet that the network cannot take is lost and counted, as
 //! on a wire; that is no error. An error means that this backend cannot be used any more.
 
-use rxe_core::wire::{Frame, TxBatch, TxLimits};
+use rxe_core::wire::{Direct, Frame, TxBatch, TxLimits};
 
 use crate::counters::Counters;
 use crate::{NetError, SharedFd, Sharing};
@@ -23,7 +23,9 @@ pub trait Backend: Send {
     /// always handed over together). It does not block. Returns the number of packets, with those that
     /// are of no use; 0 means that nothing is there.
     ///
-    /// A frame borrows the backend's memory, so `sink` must copy what is needed later.
+    /// A frame borrows the backend's memory, so `sink` must copy what is needed later. Packets from
+    /// processes of this host may stand apart from their payload ([`rxe_core::wire::Apart`]);
+    /// [`Frame::for_each_whole`] makes ordinary frames of them.
     fn receive(
         &mut self,
         budget: usize,
@@ -33,6 +35,13 @@ pub trait Backend: Send {
     /// Sends pending bursts from the front of the batch and marks them sent. Packets that the network
     /// refuses are marked sent too, and counted in [`Counters`].
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError>;
+
+    /// The way for packets that this backend takes at once, without a batch. After some were sent so,
+    /// [`Backend::send`] is to be called, with an empty batch if nothing else is to be sent. `None` for a
+    /// backend that has no such way, and for a wrapper that looks at packets or changes them.
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        None
+    }
 
     /// Calls `f` with each descriptor. A descriptor becomes readable when `receive` has something to
     /// do or when a [`SendStatus::Congested`] send may continue, and writable when a
@@ -73,6 +82,10 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         (**self).send(batch)
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        (**self).direct()
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {

@@ -108,7 +108,13 @@ impl Delivery {
 
     /// The packets.
     pub fn frame(&self) -> Frame<'_> {
-        Frame { net: self.net, payload: &self.bytes, segment: self.segment.max(1), later: &[] }
+        Frame {
+            net: self.net,
+            payload: &self.bytes,
+            segment: self.segment.max(1),
+            later: &[],
+            apart: &[],
+        }
     }
 }
 

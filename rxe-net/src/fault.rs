@@ -104,7 +104,10 @@ impl<B: Backend> Backend for Fault<B> {
     ) -> Result<usize, NetError> {
         let now = self.now();
         let inbound = &mut self.inbound;
-        let arrived = self.inner.receive(budget, &mut |frame| inbound.send_frame(now, frame))?;
+        let mut whole = Vec::new();
+        let arrived = self.inner.receive(budget, &mut |frame| {
+            frame.for_each_whole(&mut whole, &mut |frame| inbound.send_frame(now, frame));
+        })?;
         let now = self.now();
         let blocked = self.pass_out(now)? != SendStatus::Done;
         let mut packets = 0;

@@ -251,10 +251,14 @@ impl<B: Backend> Backend for Pcap<B> {
     ) -> Result<usize, NetError> {
         let handle = &self.handle;
         handle.lock().write_held();
+        // What came through memory may change until it is copied: what is captured is what is handed on.
+        let mut whole = Vec::new();
         let got = self.inner.receive(budget, &mut |frame| {
-            handle.lock().hold(Direction::Inbound, 0, frame);
-            // The lock is released first: the sink may comment on the frame.
-            sink(frame);
+            frame.for_each_whole(&mut whole, &mut |frame| {
+                handle.lock().hold(Direction::Inbound, 0, frame);
+                // The lock is released first: the sink may comment on the frame.
+                sink(frame);
+            });
         })?;
         if got == 0 {
             let mut capture = handle.lock();

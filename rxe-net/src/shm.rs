@@ -30,10 +30,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rxe_core::wire::{Frame, TxBatch, qpn_block};
+use rxe_core::mem::{AccessError, Source};
+use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 use smallvec::SmallVec;
 
-use self::link::{Incoming, Outgoing, Pushed, is_gone};
+use self::link::{Incoming, Outgoing, Pushed, SendError, is_gone};
 use self::listeners::Listeners;
 use self::ring::{Broken, MAX_RECORD};
 use self::watched::Watched;
@@ -56,8 +57,13 @@ pub struct Shm<B> {
     callers: Vec<Watched<UnixSocket>>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
-    /// Whose rings have got something in this call of `send`.
-    touched: SmallVec<[Destination; 4]>,
+    /// The rings of `routes`; `None` where one was given up.
+    rings: Vec<Option<Watched<Outgoing>>>,
+    /// The last answer of `route` for packets sent at once: from this address to that destination, and
+    /// which ring, if any.
+    last: Option<(IpAddr, Destination, Option<usize>)>,
+    /// Rings that have got something since the last call of `send`.
+    touched: SmallVec<[usize; 4]>,
     /// What this device sends to itself, as messages.
     own: VecDeque<Vec<u8>>,
     own_bytes: usize,
@@ -94,7 +100,8 @@ type Destination = (IpAddr, u8);
 enum Route {
     /// This device itself.
     Own,
-    Ring(Box<Watched<Outgoing>>),
+    /// This one of the rings.
+    Ring(usize),
     /// Not for shared memory, for so many bursts more.
     Wire(u32),
 }
@@ -190,6 +197,8 @@ impl<B: Backend + Sharing> Shm<B> {
             callers: Vec::new(),
             incoming: Vec::new(),
             routes: HashMap::new(),
+            rings: Vec::new(),
+            last: None,
             touched: SmallVec::new(),
             own: VecDeque::new(),
             own_bytes: 0,
@@ -218,6 +227,9 @@ impl<B: Backend + Sharing> Shm<B> {
         self.listeners.retain(|(address, _)| !gone(address));
         self.incoming.retain(|link| !link.address.is_some_and(|address| gone(&address)));
         self.routes.clear();
+        self.rings.clear();
+        self.touched.clear();
+        self.last = None;
         self.addresses = addresses.to_vec();
     }
 
@@ -267,7 +279,16 @@ impl<B: Backend + Sharing> Shm<B> {
         let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
         match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
             Ok(Some(link)) if self.has_alarm() => match Watched::new(link, &self.epoll, CONTROL) {
-                Ok(link) => Route::Ring(Box::new(link)),
+                Ok(link) => {
+                    let index = self.rings.iter().position(Option::is_none);
+                    let index = index.unwrap_or_else(|| {
+                        self.rings.push(None);
+                        self.rings.len() - 1
+                    });
+                    self.rings[index] = Some(link);
+                    self.last = None;
+                    Route::Ring(index)
+                }
                 Err(_) => Route::Wire(LOOK_AGAIN),
             },
             _ => Route::Wire(LOOK_AGAIN),
@@ -300,21 +321,28 @@ impl<B: Backend + Sharing> Shm<B> {
             return LocalSend::OnWire;
         }
         let bytes = batch.bytes(&burst);
-        let frame =
-            Frame { net: burst.net, payload: bytes, segment: burst.segment.max(1), later: &[] };
+        let frame = Frame {
+            net: burst.net,
+            payload: bytes,
+            segment: burst.segment.max(1),
+            later: &[],
+            apart: &[],
+        };
         let to = (burst.net.dst, qpn_block(bytes));
         let timeout = self.receiver_timeout;
-        let pushed = match self.route(to) {
+        let mut ring = None;
+        let pushed = match *self.route(to) {
             Route::Wire(_) => return LocalSend::OnWire,
-            Route::Ring(link) => link.push(&frame, timeout),
+            Route::Ring(index) => {
+                ring = Some(index);
+                self.rings[index].as_mut().map_or(Err(Broken), |link| link.push(&frame, timeout))
+            }
             Route::Own => Ok(self.send_to_self(&frame)),
         };
         let packets = frame.payloads().count() as u64;
         match pushed {
             Ok(Pushed::Sent) => {
-                if !self.touched.contains(&to) {
-                    self.touched.push(to);
-                }
+                ring.into_iter().for_each(|index| self.touch(index));
                 self.counters.tx_packets += packets;
                 self.counters.tx_bytes += bytes.len() as u64;
             }
@@ -322,11 +350,41 @@ impl<B: Backend + Sharing> Shm<B> {
             Ok(Pushed::Lost) => self.counters.tx_no_buffer += packets,
             Err(Broken) => {
                 self.counters.tx_other += packets;
-                self.routes.insert(to, Route::Wire(LOOK_AGAIN));
+                self.give_up(to);
             }
         }
         batch.mark_sent(1);
         LocalSend::Done
+    }
+
+    /// This ring has got something.
+    fn touch(&mut self, index: usize) {
+        if !self.touched.contains(&index) {
+            self.touched.push(index);
+        }
+    }
+
+    /// The ring to this destination is of no more use.
+    fn give_up(&mut self, to: Destination) {
+        if let Some(Route::Ring(index)) = self.routes.insert(to, Route::Wire(LOOK_AGAIN)) {
+            self.rings[index] = None;
+        }
+        self.last = None;
+    }
+
+    /// The ring for packets from `src` to this destination, if they go through one.
+    fn ring_of(&mut self, src: IpAddr, to: Destination) -> Option<usize> {
+        match self.last {
+            Some((last_src, last_to, ring)) if (last_src, last_to) == (src, to) => ring,
+            _ => {
+                let ring = match self.listeners.has_address(src).then(|| self.route(to)) {
+                    Some(Route::Ring(index)) => Some(*index),
+                    _ => None,
+                };
+                self.last = Some((src, to, ring));
+                ring
+            }
+        }
     }
 
     fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
@@ -421,9 +479,17 @@ impl<B: Backend + Sharing> Shm<B> {
             self.stop_listening();
         }
         self.routes.retain(|_, route| match route {
-            Route::Ring(link) => !is_gone(&link.line),
+            Route::Ring(index) => {
+                let ring = &mut self.rings[*index];
+                let gone = ring.as_ref().is_none_or(|link| is_gone(&link.line));
+                if gone {
+                    *ring = None;
+                }
+                !gone
+            }
             Route::Own | Route::Wire(_) => true,
         });
+        self.last = None;
         true
     }
 
@@ -497,6 +563,33 @@ fn is_out_of_files(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
+impl<B: Backend + Sharing> Direct for Shm<B> {
+    fn send(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+    ) -> Result<Placed, AccessError> {
+        let to = (net.dst, qpn_block(head));
+        let Some(index) = self.ring_of(net.src, to) else { return Ok(Placed::Elsewhere) };
+        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
+        match link.send(net, head, payload) {
+            Ok(true) => {
+                self.touch(index);
+                self.counters.tx_packets += 1;
+                self.counters.tx_bytes += (head.len() + payload.len()) as u64;
+                Ok(Placed::Sent)
+            }
+            Ok(false) => Ok(Placed::NoRoom),
+            Err(SendError::Payload(why)) => Err(why),
+            Err(SendError::Broken) => {
+                self.give_up(to);
+                Ok(Placed::Elsewhere)
+            }
+        }
+    }
+}
+
 impl<B: Backend + Sharing> Backend for Shm<B> {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -543,18 +636,26 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
                 break;
             }
         }
-        for to in std::mem::take(&mut self.touched) {
-            if let Some(Route::Ring(link)) = self.routes.get_mut(&to)
-                && link.flush().is_err()
-            {
-                self.routes.insert(to, Route::Wire(LOOK_AGAIN));
+        for index in std::mem::take(&mut self.touched) {
+            let ring = self.rings.get_mut(index).and_then(Option::as_mut);
+            if ring.is_none_or(|link| link.flush().is_ok()) {
+                continue;
             }
+            let is_it = |route: &Route| matches!(route, Route::Ring(other) if *other == index);
+            let to = self.routes.iter().find(|(_, route)| is_it(route)).map(|(to, _)| *to);
+            to.into_iter().for_each(|to| self.give_up(to));
         }
+        // Destinations on the wire are looked for on this host again.
+        self.last = self.last.filter(|(.., ring)| ring.is_some());
         if !self.own.is_empty() {
             self.prepare_sleep();
         }
         self.set_retry(status == SendStatus::Congested);
         Ok(status)
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        Some(self)
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {

@@ -42,10 +42,13 @@ impl<B: Backend, W: Write + Send> Backend for Trace<B, W> {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
         let Self { inner, out, start, line } = self;
+        let mut whole = Vec::new();
         inner.receive(budget, &mut |frame| {
-            describe(line, start, '<', frame);
-            let _ = out.write_all(line.as_bytes());
-            sink(frame);
+            frame.for_each_whole(&mut whole, &mut |frame| {
+                describe(line, start, '<', frame);
+                let _ = out.write_all(line.as_bytes());
+                sink(frame);
+            });
         })
     }
 

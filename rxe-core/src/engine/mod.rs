@@ -13,6 +13,8 @@
 //! longer empty), or the moment that [`Engine::poll_timeout`] tells. Completions go straight to the
 //! completion queues. Acknowledgements are made in step 3, so one answers all frames of step 1.
 
+#[cfg(test)]
+mod direct_tests;
 mod gsi;
 mod rx;
 mod table;

@@ -18,7 +18,7 @@ impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
         let window = self.window();
-        if frame.payload.is_empty() {
+        if frame.payload.is_empty() && frame.apart.is_empty() {
             // An empty datagram holds no packet, not even a short one.
             self.events.counters.rcvd_pkts += 1;
             let reason = DropReason::Truncated;
@@ -28,23 +28,32 @@ impl Engine {
             self;
         hints.take(frame, qps);
         let guard = memory.guard();
-        let prefix = Prefix::new(&frame.net);
+        let prefix = frame.apart.is_empty().then(|| Prefix::new(&frame.net));
         // Packets for one QP mostly follow one another: the QP is looked up once, and scheduled
         // after the last of them.
         let mut current: Option<&mut Qp> = None;
         let mut ahead = Ahead::new(frame);
-        for (index, bytes) in (0..).zip(frame.payloads()) {
+        let (mut whole, mut apart) = (frame.payloads(), frame.apart.iter());
+        for index in 0.. {
+            let (bytes, packet) = match whole.next() {
+                Some(bytes) => (bytes, Packet::parse(bytes)),
+                None => match apart.next() {
+                    Some(packet) => (packet.head(), Packet::parse_apart(packet)),
+                    None => break,
+                },
+            };
             events.counters.rcvd_pkts += 1;
-            events.counters.rcvd_bytes += bytes.len() as u64;
             let psn = BthView::new(bytes).map(BthView::psn);
             events.psn = psn;
-            let packet = match Packet::parse(bytes) {
+            let packet = match packet {
                 Ok(packet) => packet,
                 Err(reason) => {
+                    events.counters.rcvd_bytes += bytes.len() as u64;
                     events.emit(Event::Dropped { reason, qpn: None, psn });
                     continue;
                 }
             };
+            events.counters.rcvd_bytes += packet.len() as u64;
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
@@ -67,8 +76,9 @@ impl Engine {
                 &frame.net
             };
             // The ICRC last, because it costs most. A sender that lets the system segment counts IDs
-            // from 0 in each buffer: the first guess where the ID is hidden.
-            let icrc = || prefix.nth(index).check(bytes);
+            // from 0 in each buffer: the first guess where the ID is hidden. What came through memory
+            // has none.
+            let icrc = || prefix.as_ref().map_or(Ok(()), |prefix| prefix.nth(index).check(bytes));
             let result = if let Some(qp) = &mut current {
                 admit(qp, config, net, &packet).and_then(|()| icrc()).map(|()| {
                     qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);

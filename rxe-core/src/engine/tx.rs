@@ -7,7 +7,7 @@ use super::{AHEAD, Engine};
 use crate::qp::Qp;
 use crate::service::Ctx;
 use crate::types::{Qpn, Time};
-use crate::wire::TxBatch;
+use crate::wire::{Direct, TxBatch};
 
 /// Packets that a QP may send before it is the next one's turn: as many as go in one call.
 const BUDGET: usize = 64;
@@ -23,19 +23,34 @@ impl Engine {
 
     /// Appends packets to `batch`, until it is full or nobody has anything to send.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) {
+        self.poll_transmit_with(now, batch, None);
+    }
+
+    /// The same, but what `direct` takes is sent at once, and not appended.
+    pub fn poll_transmit_with(
+        &mut self,
+        now: Time,
+        batch: &mut TxBatch,
+        direct: Option<&mut dyn Direct>,
+    ) {
         self.take_doorbells();
         let before = batch.total();
         self.gsi.transmit(batch);
         self.count_sent(before, batch.total());
         if !self.ready.is_empty() {
-            self.transmit_ready(now, batch);
+            self.transmit_ready(now, batch, direct);
             self.fail_behind_overflow(now);
         }
         self.urgent = !self.ready.is_empty() || self.gsi.has_work();
     }
 
     /// Lets queue pairs send, in turn. The memory is locked once for all of them.
-    fn transmit_ready(&mut self, now: Time, batch: &mut TxBatch) {
+    fn transmit_ready(
+        &mut self,
+        now: Time,
+        batch: &mut TxBatch,
+        mut direct: Option<&mut dyn Direct>,
+    ) {
         let window = self.window();
         let guard = self.memory.guard();
         while !batch.is_full() {
@@ -47,6 +62,9 @@ impl Engine {
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
             let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
+            if let Some(direct) = &mut direct {
+                ctx.direct = Some(&mut **direct);
+            }
             let before = batch.total();
             let more = qp.transmit(&mut ctx, batch, BUDGET);
             let after = batch.total();

@@ -175,7 +175,17 @@ impl<'b> Deref for WritableSpan<'b> {
     }
 }
 
-impl Span<'_> {
+impl<'b> Span<'b> {
+    /// `len` of its bytes, from `offset` on; `None` if there are not as many.
+    pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: offset + len <= self.len, so the result stays within the span.
+        let ptr = unsafe { self.ptr.add(offset) };
+        Some(Self { ptr, len, buffer: PhantomData })
+    }
+
     /// Size in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -248,12 +258,28 @@ impl<'b> WritableSpan<'b> {
     /// `len` of its bytes, from `offset` on; `None` if there are not as many.
     pub(crate) fn part(&self, offset: u32, len: u32) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-        if offset.checked_add(len)? > self.0.len {
-            return None;
-        }
-        // SAFETY: offset + len <= self.len, so the result stays within the span.
-        let ptr = unsafe { self.0.ptr.add(offset) };
-        Some(Self(Span { ptr, len, buffer: PhantomData }))
+        self.0.part(offset, len).map(Self)
+    }
+
+    /// Its bytes from `offset` on; `None` if it ends before.
+    pub(super) fn at(&self, offset: usize) -> Option<Self> {
+        self.0.part(offset, self.0.len.checked_sub(offset)?).map(Self)
+    }
+
+    /// Copies all bytes of another span to this one's start, the first byte first. What others write to
+    /// `from` meanwhile may be copied or not. The two must not overlap; if they do, what is copied is
+    /// undefined.
+    ///
+    /// # Errors
+    /// Some of the memory is not mapped. Some of the bytes may have been written.
+    ///
+    /// # Panics
+    /// If this span is shorter than `from`.
+    pub fn copy_from(&self, from: &Span<'_>) -> Result<(), AccessError> {
+        assert!(from.len <= self.0.len, "a copy must fit its span");
+        // SAFETY: `from` may be read while it lives, and this span be written. Either is memory that
+        // is only accessed by such copies, so an overlap is no worse than a concurrent write.
+        Ok(unsafe { guarded::copy(from.ptr.as_ptr(), self.0.ptr.as_ptr(), from.len) }?)
     }
 
     /// Copies all of `bytes` to the span's start, the first byte first. A thread that sees the last

@@ -86,6 +86,20 @@ pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), Memor
     unsafe { arch::load(to, from, len, arch::width()) }.result().map(|_| ())
 }
 
+/// Copies shared memory to other shared memory, first to last, as [`store`] does.
+///
+/// # Errors
+/// Some of the memory is not mapped, and a signal handler used [`recovery`].
+///
+/// # Safety
+/// `from..from + len` must be memory that may be read, and `to..to + len` memory that may be written;
+/// either may fault, and others may access it. They must not overlap.
+#[inline]
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+    // SAFETY: the caller's promise.
+    unsafe { arch::copy(to, from, len, arch::width()) }.result().map(|_| ())
+}
+
 /// Atomically replaces the word by `swap` if it equals `compare`. Returns the old value.
 ///
 /// # Safety
@@ -574,6 +588,13 @@ mod arch {
         fn end();
     }
 
+    /// The bytes are read once and stored in order, so it does not matter who else writes there.
+    #[inline]
+    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, width: u32) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { store(to, from, len, width) }
+    }
+
     /// Bytes of the processor's widest registers.
     #[inline]
     pub(super) fn width() -> u32 {
@@ -625,6 +646,21 @@ mod arch {
     pub(super) unsafe fn load(to: *mut u8, from: *const u8, len: usize, _: u32) -> Outcome {
         // SAFETY: the caller's promise.
         unsafe { copy::load(from, to, len) };
+        done(0)
+    }
+
+    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, _: u32) -> Outcome {
+        let mut private = [0; 256];
+        let mut at = 0;
+        while at < len {
+            let part = private.len().min(len - at);
+            // SAFETY: the caller's promise; `private` has room for `part` bytes.
+            unsafe {
+                copy::load(from.add(at), private.as_mut_ptr(), part);
+                copy::store(private.as_ptr(), to.add(at), part);
+            }
+            at += part;
+        }
         done(0)
     }
 

@@ -19,6 +19,7 @@ mod copy;
 mod guarded;
 mod rights;
 mod sge;
+mod source;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -32,6 +33,7 @@ pub use access::{Buffer, Span, WritableSpan};
 pub use guarded::{load as load_shared, recovery, store as store_shared};
 pub use sge::{Sge, SgeList};
 pub(crate) use sge::{Spans, append_spans, write_spans};
+pub use source::Source;
 pub use window::{Binding, WindowError, WindowType};
 
 use access::Unchecked;

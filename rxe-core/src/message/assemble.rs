@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use crate::event::Fault;
-use crate::mem::write_spans;
 use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, SharedReceiveQueue, Status};
 use crate::service::{Ctx, QpHandle, QpView};
 use crate::types::Key;
@@ -103,7 +102,7 @@ impl Assembly {
         if target.as_ref().map(|srq| srq.number()) != view.target.map(|srq| srq.number()) {
             return Err(Fault::OpcodeOutOfSequence);
         }
-        let bytes = packet.payload();
+        let bytes = packet.source();
         let total = *received + bytes.len() as u64;
         if total > receive.capacity() {
             return Err(Fault::MessageTooLong);
@@ -117,7 +116,7 @@ impl Assembly {
             let invalidated = ctx.mem.invalidate(view.qpn(), Key::new(key));
             invalidated.map_err(|_| Fault::InvalidateRefused)?;
         }
-        write_spans(&spans, bytes).map_err(Fault::BadReceiveBuffer)?;
+        bytes.write_to(&spans).map_err(Fault::BadReceiveBuffer)?;
         *received = total;
         if !info.ends {
             return Ok(Delivered::Part);
@@ -136,7 +135,7 @@ impl Assembly {
         packet: &Packet<'_>,
     ) -> Result<Delivered, Fault> {
         let info = packet.info();
-        let bytes = packet.payload();
+        let bytes = packet.source();
         let size = u32::try_from(bytes.len()).map_err(|_| Fault::BadLength)?;
         let (va, rkey, len, received) = match (&self.message, packet.reth()) {
             (_, Some(reth)) => (reth.va, reth.rkey, reth.dma_len, 0),
@@ -167,7 +166,7 @@ impl Assembly {
         if info.completes_recv {
             receive = Some(self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?);
         }
-        if let Some(Err(why)) = place.map(|place| place.write(bytes)) {
+        if let Some(Err(why)) = place.map(|place| bytes.write_to(&[place])) {
             if let Some(receive) = receive {
                 self.spare = Some(Box::new(Spare { receive, target: view.target.cloned() }));
             }

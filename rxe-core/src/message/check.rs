@@ -56,7 +56,7 @@ pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, Fault> {
 /// Checks that the payload's length fits the opcode and the path MTU. C9-103 ff.
 pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
     let info = packet.info();
-    let len = packet.payload().len();
+    let len = packet.source().len();
     let fits = match info.position {
         Position::First | Position::Middle => len == mtu,
         Position::Last => (1..=mtu).contains(&len),

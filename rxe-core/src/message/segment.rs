@@ -1,10 +1,11 @@
 //! Builds one packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
 
-use crate::mem::{AccessError, MemoryGuard, PdId, Span, Spans, append_spans};
+use crate::mem::{AccessError, MemoryGuard, PdId, Source, Span, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
-    AtomicEth, Bth, Ext, NetHeader, Opcode, Position, Reth, SendExtra, Service, TxBatch, emit,
+    AtomicEth, Bth, Direct, Ext, NetHeader, Opcode, Position, Reth, SendExtra, Service, TxBatch,
+    emit,
 };
 
 /// A message to be sent.
@@ -27,7 +28,6 @@ pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
     data: Data<'a>,
-    len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
     doubled: bool,
 }
@@ -145,7 +145,7 @@ impl<'a> Segment<'a> {
                 Data::Memory(mem.gather(pd, list, start, len)?)
             }
         };
-        Ok(Self { bth, ext, data, len, doubled: false })
+        Ok(Self { bth, ext, data, doubled: false })
     }
 
     /// If `doubled` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
@@ -154,32 +154,33 @@ impl<'a> Segment<'a> {
         self
     }
 
-    /// Appends it to the batch.
+    /// Sends it at once, or appends it to the batch ([`TxBatch::packet`]).
     ///
     /// # Errors
     /// The program's memory is not mapped any more. The batch is not changed.
     pub(crate) fn emit(
         mut self,
         batch: &mut TxBatch,
+        direct: Option<&mut (dyn Direct + '_)>,
         net: NetHeader,
         ack_req: bool,
     ) -> Result<(), AccessError> {
         self.bth.ack_req = ack_req;
-        let total = emit::len(self.bth.opcode, self.len);
-        batch.try_push_to(net, self.bth.dest_qp, total, |net, buf| {
+        let payload = match &self.data {
+            Data::None => Source::Bytes(&[]),
+            Data::Inline(bytes) => Source::Bytes(bytes),
+            Data::Memory(spans) => Source::Spans(spans),
+        };
+        if !self.doubled {
+            return batch.packet(direct, net, &self.bth, &self.ext, payload);
+        }
+        // Only a FLUSH, which has no payload.
+        let total = emit::len(self.bth.opcode, 0);
+        batch.push_to(net, self.bth.dest_qp, total, |net, buf| {
             let start = buf.len();
-            emit::packet_with(net, buf, &self.bth, &self.ext, self.len, |out| match &self.data {
-                Data::None => Ok(()),
-                Data::Inline(bytes) => {
-                    out.extend_from_slice(bytes);
-                    Ok(())
-                }
-                Data::Memory(spans) => append_spans(spans, out),
-            })?;
-            if self.doubled {
-                net.double(buf, start);
-            }
-            Ok(())
-        })
+            emit::packet(net, buf, &self.bth, &self.ext, 0, |_| {});
+            net.double(buf, start);
+        });
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The completer: applies the peer's responses to the outstanding requests. IBTA 9.7.5.
 
 use crate::event::{Event, RetryCause};
-use crate::mem::write_spans;
+use crate::mem::Source;
 use crate::queue::{Payload, SendOp, Status};
 use crate::service::{ConnectionError, Ctx, QpView, complete_send};
 use crate::types::Psn;
@@ -126,7 +126,7 @@ impl Requester {
             // ATOMIC WRITE and FLUSH are answered by a READ response without data.
             _ => 0,
         };
-        let bytes = packet.payload();
+        let bytes = packet.source();
         if bytes.len() as u64 != expected || packet.info().ends != wqe.ends_chunk(index) {
             return Err(self.fail_front(view, ctx, Status::BadResponse, None));
         }
@@ -149,7 +149,7 @@ impl Requester {
             return Ok(());
         };
         // The value is big-endian on the wire and in host order in memory.
-        self.deliver(view, ctx, 0, &value.to_ne_bytes())
+        self.deliver(view, ctx, 0, Source::Bytes(&value.to_ne_bytes()))
     }
 
     /// A response acknowledges every request before its own. Returns whether it is then the next
@@ -174,7 +174,7 @@ impl Requester {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         offset: u64,
-        bytes: &[u8],
+        bytes: Source<'_>,
     ) -> Result<(), ConnectionError> {
         let Some(wqe) = self.inflight.front_started() else { return Ok(()) };
         if let Payload::Sges(list) = &wqe.request.payload
@@ -182,7 +182,7 @@ impl Requester {
         {
             let pd = view.identity.pd;
             let spans = ctx.mem.scatter(pd, list, offset, bytes.len());
-            if let Err(why) = spans.and_then(|spans| write_spans(&spans, bytes)) {
+            if let Err(why) = spans.and_then(|spans| bytes.write_to(&spans)) {
                 ctx.faulted(view, why);
                 return Err(self.fail_front(view, ctx, Status::LocalProtection, Some(why)));
             }

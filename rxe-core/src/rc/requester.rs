@@ -185,8 +185,9 @@ impl Requester {
         let ask = !awaits_data && self.asks(last);
         let memory = (ctx.mem, view.identity.pd);
         let segment = Segment::new(wqe.outgoing(view), index, count, memory);
-        let sent =
-            segment.and_then(|segment| segment.doubled(self.doubled).emit(batch, view.net, ask));
+        let sent = segment.and_then(|segment| {
+            segment.doubled(self.doubled).emit(batch, ctx.direct(), view.net, ask)
+        });
         if let Err(why) = sent {
             // The region was deregistered, or its memory unmapped, after the request was checked.
             self.unreadable = Some(Box::new(why));

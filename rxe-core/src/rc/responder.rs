@@ -5,12 +5,12 @@
 
 use crate::bounds::max_answers;
 use crate::event::{Event, Fault, MemoryRange};
-use crate::mem::{Access, AccessError, append_spans};
+use crate::mem::{Access, AccessError, Source};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch, emit,
+    Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
 };
 
 use super::fault::effect;
@@ -228,7 +228,7 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Fault> {
         let reth = packet.reth().ok_or(Fault::BadLength)?;
-        let bytes = <[u8; 8]>::try_from(packet.payload()).map_err(|_| Fault::BadLength)?;
+        let bytes = packet.source().read().map_err(Fault::RemoteAccess)?.ok_or(Fault::BadLength)?;
         self.check_room(view)?;
         if reth.dma_len != 8 {
             return Err(Fault::BadLength);
@@ -392,13 +392,13 @@ impl Responder {
             match *reply {
                 Reply::Ack { psn, syndrome, msn } => {
                     let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
-                    answer(view, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
+                    answer(view, ctx, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
                     self.replies.pop();
                 }
                 Reply::Atomic { psn, msn, value, .. } => {
                     let aeth = Some(Aeth::ack(msn));
                     let ext = Ext { aeth, atomic_ack: Some(value), ..Ext::default() };
-                    answer(view, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
+                    answer(view, ctx, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
                     self.replies.pop();
                 }
                 Reply::Read(_) if budget == 0 => break,
@@ -473,7 +473,7 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
 /// Sends the next packet of a READ's data. Returns whether that was the last.
 fn send_data(
     view: &QpView<'_>,
-    ctx: &Ctx<'_>,
+    ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadReply,
 ) -> Result<bool, AccessError> {
@@ -500,18 +500,22 @@ fn send_data(
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    batch.try_push_to(view.net, bth.dest_qp, emit::len(opcode, len), |net, buf| {
-        emit::packet_with(net, buf, &bth, &ext, len, |out| append_spans(span.as_slice(), out))
-    })?;
+    batch.packet(ctx.direct(), view.net, &bth, &ext, Source::Spans(span.as_slice()))?;
     read.sent += 1;
     Ok(last)
 }
 
 /// Sends an answer without payload.
-fn answer(view: &QpView<'_>, batch: &mut TxBatch, opcode: Opcode, psn: Psn, ext: &Ext) {
+fn answer(
+    view: &QpView<'_>,
+    ctx: &mut Ctx<'_>,
+    batch: &mut TxBatch,
+    opcode: Opcode,
+    psn: Psn,
+    ext: &Ext,
+) {
     let opcode = opcode.in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    batch.push_to(view.net, bth.dest_qp, emit::len(opcode, 0), |net, buf| {
-        emit::packet(net, buf, &bth, ext, 0, |_| {});
-    });
+    // Without a payload there is no memory that could be missing.
+    let _ = batch.packet(ctx.direct(), view.net, &bth, ext, Source::Bytes(&[]));
 }

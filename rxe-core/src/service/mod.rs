@@ -15,7 +15,7 @@ use crate::event::{Event, EventSink};
 use crate::mem::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
 use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue};
 use crate::types::{Key, Mtu, QpAttr, QpType, Qpn, Time};
-use crate::wire::{DropReason, NetHeader, Service};
+use crate::wire::{Direct, DropReason, NetHeader, Service};
 
 /// The properties of a QP that never change, copied from its handle.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +108,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) mem: &'a MemoryGuard<'a>,
     pub(crate) events: &'a mut EventSink,
     pub(crate) window: Window,
+    /// The way out for packets that need not wait in the batch, if there is one.
+    pub(crate) direct: Option<&'a mut (dyn Direct + 'a)>,
     /// A completion did not find room.
     pub(crate) overflow: bool,
 }
@@ -119,7 +121,13 @@ impl<'a> Ctx<'a> {
         events: &'a mut EventSink,
         window: Window,
     ) -> Self {
-        Self { now, mem, events, window, overflow: false }
+        Self { now, mem, events, window, direct: None, overflow: false }
+    }
+
+    /// The way out for packets that need not wait in the batch.
+    #[inline]
+    pub(crate) fn direct(&mut self) -> Option<&mut (dyn Direct + 'a)> {
+        self.direct.as_deref_mut()
     }
 
     /// Looks up memory that a peer names, to be read.

@@ -57,7 +57,8 @@ impl Requester {
                 dest_qp: view.attr.dest_qp_num,
             };
             let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, view.identity.pd));
-            let emitted = segment.and_then(|segment| segment.emit(batch, view.net, false));
+            let emitted =
+                segment.and_then(|segment| segment.emit(batch, ctx.direct(), view.net, false));
             *sent += 1;
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();

@@ -23,7 +23,7 @@ fn deliver(
     if deth.qkey != view.attr.qkey {
         return Err(DropReason::WrongQkey);
     }
-    let bytes = packet.payload();
+    let bytes = packet.source();
     if bytes.len() > view.max_mtu().bytes() {
         return Err(DropReason::WrongLength);
     }
@@ -37,8 +37,8 @@ fn deliver(
     let scatter = |offset, len| ctx.mem.scatter(pd, &receive.sges, offset, len);
     let spans = scatter(0, grh::LEN).and_then(|head| {
         let body = scatter(grh::LEN as u64, bytes.len())?;
-        write_spans(&head, &grh::of(net, packet.bytes()))?;
-        write_spans(&body, bytes)
+        write_spans(&head, &grh::of(net, packet.len()))?;
+        bytes.write_to(&body)
     });
     if let Err(why) = spans {
         ctx.faulted(view, why);

@@ -6,8 +6,11 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
+use super::direct::{Direct, Placed};
 use super::icrc::Prefix;
 use super::net::{Frame, NetHeader, id_step};
+use super::{Bth, Ext, emit};
+use crate::mem::{AccessError, Source};
 use crate::types::Qpn;
 
 /// A GSO burst: packets for one destination that can leave in one call. All have `segment` bytes, except
@@ -42,8 +45,15 @@ pub struct TxBatch {
     /// Bursts from here on are hidden by [`TxBatch::with_first`].
     end: usize,
     limits: TxLimits,
-    /// Packets and bytes ever pushed.
+    /// Packets and bytes ever pushed, or sent at once.
     total: (u64, u64),
+    /// Bytes sent at once ([`Direct`]) since [`TxBatch::take_direct`].
+    direct: usize,
+    /// A packet that was to be sent at once found no room, and is in the batch: no others are taken before it
+    /// has left.
+    held_up: bool,
+    /// The headers of a packet, while it is made.
+    head: Vec<u8>,
 }
 
 /// How large bursts and batches may grow.
@@ -74,6 +84,9 @@ impl TxBatch {
             end: 0,
             limits,
             total: (0, 0),
+            direct: 0,
+            held_up: false,
+            head: Vec::new(),
         }
     }
 
@@ -89,10 +102,16 @@ impl TxBatch {
 
     /// Whether the batch has reached its size and wants to be sent.
     pub fn is_full(&self) -> bool {
-        self.buf.len() >= self.limits.batch_bytes
+        self.held_up || self.buf.len() + self.direct >= self.limits.batch_bytes
     }
 
-    /// Packets and bytes pushed since the batch was made.
+    /// Whether packets were sent at once since this was last asked. Their backend wants
+    /// to be called nevertheless: their receiver may sleep.
+    pub fn take_direct(&mut self) -> bool {
+        std::mem::take(&mut self.direct) > 0
+    }
+
+    /// Packets and bytes pushed since the batch was made, with those sent at once.
     pub fn total(&self) -> (u64, u64) {
         self.total
     }
@@ -115,6 +134,7 @@ impl TxBatch {
             payload: self.bytes(burst),
             segment: burst.segment,
             later: bursts.get(at + Frame::AHEAD).map_or(&[], |burst| self.bytes(burst)),
+            apart: &[],
         })
     }
 
@@ -150,6 +170,49 @@ impl TxBatch {
         self.bursts.clear();
         self.sent = 0;
         self.end = 0;
+        self.held_up = false;
+    }
+
+    /// Sends one packet at once if `direct` takes it, or else appends it. The pad count in `bth` is set
+    /// here. `ext` must have exactly the headers of the opcode's row.
+    ///
+    /// # Errors
+    /// The payload's memory is not mapped; the packet has not been, then.
+    #[inline]
+    pub(crate) fn packet(
+        &mut self,
+        direct: Option<&mut (dyn Direct + '_)>,
+        net: NetHeader,
+        bth: &Bth,
+        ext: &Ext,
+        payload: Source<'_>,
+    ) -> Result<(), AccessError> {
+        let len = payload.len();
+        let total = emit::len(bth.opcode, len);
+        // Packets to one destination stay in order.
+        if let Some(direct) = direct
+            && !self.held_up
+            && self.pending().iter().all(|burst| burst.net.dst != net.dst)
+        {
+            self.head.clear();
+            emit::header(&mut self.head, bth, ext, len);
+            match direct.send(&net, &self.head, &payload)? {
+                Placed::Sent => {
+                    self.direct += total;
+                    self.total.0 += 1;
+                    self.total.1 += total as u64;
+                    return Ok(());
+                }
+                Placed::NoRoom => self.held_up = true,
+                Placed::Elsewhere => {}
+            }
+        }
+        let pushed = self.try_push_to(net, bth.dest_qp, total, |prefix, buf| {
+            emit::packet_with(prefix, buf, bth, ext, len, |out| payload.append_to(out))
+        });
+        // A batch that is held up holds the packet that waits.
+        self.held_up &= pushed.is_ok();
+        pushed
     }
 
     /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must

@@ -90,8 +90,9 @@ pub fn repr(net: impl Into<Prefix>, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
     net.into().append(buf, start);
 }
 
+/// Appends BTH and extension headers alone.
 #[inline]
-fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize) {
+pub(super) fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize) {
     let info = row(bth.opcode);
     debug_assert!(info.has_payload || payload_len == 0, "{} has no payload", info.name);
     #[expect(clippy::cast_possible_truncation, reason = "a pad is 0 to 3 bytes")]

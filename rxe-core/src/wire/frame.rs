@@ -119,8 +119,13 @@ impl IpUdpHeader {
             UdpChecksum::Compute => udp = udp.with_checksum(net.src, net.dst, payload),
             UdpChecksum::Exact(checksum) => udp.checksum = checksum,
         }
-        let udp = udp.emit(payload.len());
-        let datagram_len = udp::LEN + payload.len();
+        Self::of(net, udp, payload.len())
+    }
+
+    /// The headers for a payload of `len` bytes.
+    pub(super) fn of(net: &NetHeader, udp: Udp, len: usize) -> Self {
+        let udp = udp.emit(len);
+        let datagram_len = udp::LEN + len;
         match (net.src, net.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let (id, flags) = match net.id {

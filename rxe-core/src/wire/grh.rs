@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use super::frame::{IpUdpHeader, UdpChecksum};
+use super::frame::IpUdpHeader;
 use super::ipv4::{self, Ipv4};
 use super::ipv6::{self, Ipv6};
-use super::udp::Sum;
+use super::udp::{Sum, Udp};
 use super::{DropReason, NetHeader, UDP_PORT};
 
 /// Bytes in front of a datagram.
@@ -61,9 +61,10 @@ impl Grh {
     }
 }
 
-/// The header of a datagram whose UDP payload, from BTH to ICRC, is `packet`.
-pub(crate) fn of(net: &NetHeader, packet: &[u8]) -> [u8; LEN] {
-    let header = IpUdpHeader::new(net, UDP_PORT, UdpChecksum::None, packet);
+/// The header of a datagram whose UDP payload, from BTH to ICRC, has `len` bytes.
+pub(crate) fn of(net: &NetHeader, len: usize) -> [u8; LEN] {
+    let udp = Udp { src_port: net.src_port, dst_port: UDP_PORT, checksum: 0 };
+    let header = IpUdpHeader::of(net, udp, len);
     let bytes = header.as_bytes();
     let mut grh = [0; LEN];
     match net.src {
@@ -90,7 +91,7 @@ mod tests {
             let net = NetHeader { flow_label, ..header(src, dst) };
             let expected =
                 Grh { src: net.src, dst: net.dst, traffic_class: 0x68, flow_label, hop_limit: 9 };
-            let mut bytes = of(&net, &[0; 24]);
+            let mut bytes = of(&net, 24);
             assert_eq!(Grh::parse(&bytes), Ok(expected));
             if net.src.is_ipv4() {
                 bytes[..IPV4_AT].fill(0x66);
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn an_ipv6_address_that_looks_like_an_ipv4_header_is_none() {
         let net = header("fd00::1", "fd00::1");
-        let mut bytes = of(&net, &[0; 24]);
+        let mut bytes = of(&net, 24);
         bytes[IPV4_AT] = 0x45;
         assert!(Grh::parse(&bytes).unwrap().src.is_ipv6());
         assert!(Grh::parse(&[0; LEN]).is_err());

@@ -18,3 +18,5 @@ pub(super) const ATOMIC_ACK_ETH: usize = 8;
 pub(super) const WORD: usize = 4;
 /// The reserved bytes after the BTH of a CNP.
 pub(super) const CNP_RESERVED: usize = 16;
+/// All headers of a packet together: the most that an opcode has, an XRC atomic.
+pub(super) const MAX: usize = BTH + WORD + ATOMIC_ETH;

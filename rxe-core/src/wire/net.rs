@@ -6,6 +6,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::{header_len, icrc};
+use crate::mem::{Source, Span};
+
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
 pub const UDP_PORT: u16 = 4791;
 
@@ -86,6 +89,37 @@ pub struct Frame<'a> {
     /// The payload of the buffer that is handed over [`Frame::AHEAD`] buffers later, or empty where
     /// it is not known. A hint: it lets the engine ask the processor for the QP that it is for.
     pub later: &'a [u8],
+    /// Packets in memory that is shared with another process. If there are any, `payload` is empty.
+    pub apart: &'a [Apart<'a>],
+}
+
+/// A packet from a process of this host, through memory: its payload stands apart from its headers and
+/// may still change, and it has neither pad nor ICRC, because it was on no wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Apart<'a> {
+    head: [u8; Apart::MAX_HEAD],
+    head_len: usize,
+    /// The payload.
+    pub payload: Span<'a>,
+}
+
+impl<'a> Apart<'a> {
+    /// The most bytes from the BTH to the last header.
+    pub const MAX_HEAD: usize = header_len::MAX;
+
+    /// A packet with these headers, from the BTH on. `None` if they are longer than any.
+    #[inline]
+    pub fn new(head: &[u8], payload: Span<'a>) -> Option<Self> {
+        let mut bytes = [0; Self::MAX_HEAD];
+        bytes.get_mut(..head.len())?.copy_from_slice(head);
+        Some(Self { head: bytes, head_len: head.len(), payload })
+    }
+
+    /// The headers, from the BTH on. Nothing in them has been checked.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
 }
 
 impl<'a> Frame<'a> {
@@ -94,10 +128,34 @@ impl<'a> Frame<'a> {
 
     /// A buffer that holds one packet.
     pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
-        Self { net, payload, segment: payload.len().max(1), later: &[] }
+        Self { net, payload, segment: payload.len().max(1), later: &[], apart: &[] }
     }
 
-    /// Each packet, from BTH to ICRC.
+    /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
+    /// on a wire, with pad and ICRC, made in `buf`. For captures and the like.
+    pub fn for_each_whole(&self, buf: &mut Vec<u8>, f: &mut dyn FnMut(&Frame<'_>)) {
+        if self.apart.is_empty() {
+            return f(self);
+        }
+        for packet in self.apart {
+            buf.clear();
+            buf.extend_from_slice(packet.head());
+            if Source::Spans(&[packet.payload]).append_to(buf).is_err() {
+                continue;
+            }
+            let pad = packet.payload.len().wrapping_neg() & 3;
+            buf.extend_from_slice(&[0; 3][..pad]);
+            icrc::append(&self.net, buf, 0);
+            f(&Frame::single(self.net, buf));
+        }
+    }
+
+    /// How many packets it holds.
+    pub fn count(&self) -> usize {
+        if self.apart.is_empty() { self.payloads().count() } else { self.apart.len() }
+    }
+
+    /// Each packet, from BTH to ICRC, of those that do not stand apart.
     pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.payload.chunks(self.segment.max(1))
     }
@@ -123,7 +181,7 @@ mod tests {
     #[test]
     fn frames_split_into_packets_with_their_own_ids() {
         let bytes = [0u8; 25];
-        let frame = Frame { net: NetHeader::default(), payload: &bytes, segment: 10, later: &[] };
+        let frame = Frame { segment: 10, ..Frame::single(NetHeader::default(), &bytes) };
         let got: Vec<_> = frame.packets().map(|(n, p)| (n.id, p.len())).collect();
         let id = |id| IpId::Known { id, flags: 0x4000 };
         assert_eq!(got, [(id(0), 10), (id(1), 10), (id(2), 5)]);

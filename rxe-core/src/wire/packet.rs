@@ -7,8 +7,10 @@
 
 use super::bth::BthView;
 use super::header_len;
+use super::net::Apart;
 use super::opcode::OpInfo;
 use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, OpKind, Opcode, Reth, icrc};
+use crate::mem::{Source, Span};
 use crate::types::{Pkey, Psn, Qpn};
 
 /// A packet whose structure has been checked.
@@ -19,6 +21,8 @@ pub struct Packet<'a> {
     info: &'static OpInfo,
     /// Where the payload ends and the pad begins; not below `info.header_len`.
     payload_end: usize,
+    /// The payload, if it does not stand in `bytes`.
+    apart: Option<&'a Span<'a>>,
 }
 
 impl<'a> Packet<'a> {
@@ -39,10 +43,60 @@ impl<'a> Packet<'a> {
         if body != 0 && !info.has_payload {
             return Err(DropReason::UnexpectedPayload);
         }
-        Ok(Self { bytes, bth, info, payload_end: info.header_len + payload })
+        Ok(Self { bytes, bth, info, payload_end: info.header_len + payload, apart: None })
     }
 
-    /// Everything from BTH to ICRC.
+    /// Checks the structure of a packet whose payload stands apart from its headers. The pad, which it does
+    /// not have, must be what makes the payload a multiple of 4.
+    #[inline]
+    pub fn parse_apart(packet: &'a Apart<'a>) -> Result<Self, DropReason> {
+        let bytes = packet.head();
+        let bth = BthView::new(bytes).ok_or(DropReason::Truncated)?;
+        if bth.tver() != 0 {
+            return Err(DropReason::BadVersion);
+        }
+        let info = bth.opcode().info().ok_or(DropReason::UnknownOpcode)?;
+        if bytes.len() < info.header_len {
+            return Err(DropReason::Truncated);
+        }
+        let payload = packet.payload.len();
+        if bytes.len() > info.header_len {
+            return Err(DropReason::BadLength);
+        }
+        if usize::from(bth.pad()) != payload.wrapping_neg() & 3 {
+            return Err(DropReason::BadPad);
+        }
+        if payload != 0 && !info.has_payload {
+            return Err(DropReason::UnexpectedPayload);
+        }
+        let payload_end = info.header_len;
+        Ok(Self { bytes, bth, info, payload_end, apart: Some(&packet.payload) })
+    }
+
+    /// Bytes from BTH to ICRC, as on a wire.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self.apart {
+            None => self.bytes.len(),
+            Some(payload) => self.bytes.len() + payload.len().next_multiple_of(4) + icrc::LEN,
+        }
+    }
+
+    /// Whether it has no byte, which no packet has.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The payload without its pad, wherever it stands.
+    #[inline]
+    pub fn source(&self) -> Source<'a> {
+        match self.apart {
+            None => Source::Bytes(self.payload()),
+            Some(payload) => Source::Spans(std::slice::from_ref(payload)),
+        }
+    }
+
+    /// Everything from BTH to ICRC; without the payload, if that stands apart.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -174,7 +228,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The payload without its pad.
+    /// The payload without its pad; empty if it stands apart ([`Packet::source`]).
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.info.header_len..self.payload_end).unwrap_or_default()
@@ -221,7 +275,7 @@ impl std::fmt::Debug for Packet<'_> {
         f.debug_struct("Packet")
             .field("bth", &self.bth())
             .field("ext", &self.ext())
-            .field("payload_len", &self.payload().len())
+            .field("payload_len", &self.source().len())
             .finish()
     }
 }

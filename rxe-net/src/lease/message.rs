@@ -17,14 +17,19 @@ const MAGIC: [u8; 4] = [b'r', b'x', b'f', VERSION];
 
 /// The header for a frame.
 pub fn emit(frame: &Frame<'_>) -> [u8; LEN] {
-    let NetHeader { src, dst, src_port, tos, ttl, flow_label, id } = frame.net;
+    emit_header(&frame.net, frame.segment)
+}
+
+/// The header for packets of `segment` bytes.
+pub(crate) fn emit_header(net: &NetHeader, segment: usize) -> [u8; LEN] {
+    let NetHeader { src, dst, src_port, tos, ttl, flow_label, id } = *net;
     let mut bytes = [0; LEN];
     let (kind, id, flags) = match id {
         IpId::Absent => (0, 0, 0),
         IpId::Hidden => (1, 0, 0),
         IpId::Known { id, flags } => (2, id, flags),
     };
-    let segment = u32::try_from(frame.segment).unwrap_or(u32::MAX);
+    let segment = u32::try_from(segment).unwrap_or(u32::MAX);
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4..8].copy_from_slice(&[u8::from(src.is_ipv4()), tos, ttl, kind]);
     bytes[8..10].copy_from_slice(&src_port.to_be_bytes());
@@ -39,7 +44,20 @@ pub fn emit(frame: &Frame<'_>) -> [u8; LEN] {
 
 /// The frame in a datagram; `None` if there is none in it.
 pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
-    let (head, payload) = datagram.split_at_checked(LEN)?;
+    let (head, payload) = datagram.split_first_chunk()?;
+    let (net, segment) = parse_header(head)?;
+    if payload.is_empty() {
+        return None;
+    }
+    let segment = segment.clamp(1, payload.len());
+    // Each packet costs the receiver something, however short it is.
+    let frame = Frame { net, payload, segment, later: &[], apart: &[] };
+    (payload.len() <= MAX_PACKETS.saturating_mul(segment)).then_some(frame)
+}
+
+/// What a header says: what is known of the IP and UDP headers, and the bytes of a packet; `None` if it is
+/// none.
+pub(crate) fn parse_header(head: &[u8; LEN]) -> Option<(NetHeader, usize)> {
     let [family, tos, ttl, kind] = head[4..8].try_into().ok()?;
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let word = |at: usize| u32::from(half(at)) << 16 | u32::from(half(at + 2));
@@ -52,15 +70,12 @@ pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
         1 => IpId::Hidden,
         _ => IpId::Known { id: half(16), flags: half(18) },
     };
-    if head[..4] != MAGIC || payload.is_empty() {
+    if head[..4] != MAGIC {
         return None;
     }
     let (src, dst) = (address(24)?, address(40)?);
     let net = NetHeader { src, dst, src_port: half(8), tos, ttl, flow_label: word(12), id };
-    let segment = usize::try_from(word(20)).ok()?.clamp(1, payload.len());
-    // Each packet costs the receiver something, however short it is.
-    let frame = Frame { net, payload, segment, later: &[] };
-    (payload.len() <= MAX_PACKETS.saturating_mul(segment)).then_some(frame)
+    Some((net, usize::try_from(word(20)).ok()?))
 }
 
 #[cfg(test)]
@@ -104,7 +119,8 @@ mod tests {
                 flow_label: 0xabcde,
                 id,
             };
-            let frame = Frame { net, payload: &[1, 2, 3, 4, 5], segment: 2, later: &[] };
+            let frame =
+                Frame { net, payload: &[1, 2, 3, 4, 5], segment: 2, later: &[], apart: &[] };
             let bytes = [&emit(&frame)[..], frame.payload].concat();
             let got = parse(&bytes).unwrap();
             assert_eq!((got.net, got.payload, got.segment), (net, frame.payload, 2));

@@ -11,9 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rxe_core::wire::Frame;
+use rxe_core::mem::{AccessError, Source};
+use rxe_core::wire::{Apart, Frame, NetHeader};
+use smallvec::SmallVec;
 
-use super::ring::{Broken, CAPACITY, Consumer, MAX_RECORD, Producer};
+use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
 use super::wake::WakeUp;
 use super::watched::Watched;
 use crate::lease::message;
@@ -26,6 +28,58 @@ pub(super) const OFFER: [u8; 4] = *b"rxm\x02";
 /// The tag of a record that holds a frame as [`message`] writes it.
 pub(super) const FRAME: u32 = 1;
 
+/// What a record holds that is one packet without pad and ICRC, and how: its tag is [`PACKET`] with these
+/// added. The record has the header of [`message`] if it is not that of the last packet, the packet's
+/// headers, and its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PacketTag {
+    /// The record begins with a header.
+    named: bool,
+    /// The payload begins with a cache line.
+    aligned: bool,
+    /// Bytes of the packet's headers.
+    head_len: usize,
+}
+
+const PACKET: u32 = 2;
+
+impl PacketTag {
+    const NAMED: u32 = 1 << 8;
+    const ALIGNED: u32 = 1 << 9;
+    /// Payloads from this length on begin with a cache line: copies are faster so.
+    const ALIGN_FROM: usize = 256;
+
+    fn to_word(self) -> u32 {
+        let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
+        let flag = |on: bool, bit| if on { bit } else { 0 };
+        PACKET | flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED) | head_len << 16
+    }
+
+    /// `None` if the record holds no packet of this kind.
+    fn parse(word: u32) -> Option<Self> {
+        let [kind, _, head_len, _] = word.to_le_bytes();
+        let head_len = usize::from(head_len);
+        let tag =
+            Self { named: word & Self::NAMED != 0, aligned: word & Self::ALIGNED != 0, head_len };
+        (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Apart::MAX_HEAD)
+            .then_some(tag)
+    }
+
+    /// Where in the record the packet's headers begin.
+    fn head_at(self) -> usize {
+        if self.named { message::LEN } else { 0 }
+    }
+
+    /// Where in the record the payload begins.
+    fn payload_at(self) -> usize {
+        let end = self.head_at() + self.head_len;
+        if self.aligned { (HEAD + end).next_multiple_of(ALIGN) - HEAD } else { end }
+    }
+}
+
+/// Packets handed over at a time.
+const BATCH: usize = 16;
+
 /// The sender's end.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -35,6 +89,8 @@ pub(super) struct Outgoing {
     /// There are records that the receiver may not know of.
     fresh: bool,
     congestion: Congestion,
+    /// The header of the last packet that was sent by itself.
+    net: Option<NetHeader>,
 }
 
 /// How the receiver keeps up with the sender.
@@ -72,7 +128,7 @@ impl Outgoing {
         let (ring, memory) = Producer::create()?;
         let wake = WakeUp::new()?;
         line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
-        Ok(Some(Self { ring, wake, line, fresh: false, congestion: Congestion::None }))
+        Ok(Some(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None }))
     }
 
     /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing
@@ -110,12 +166,51 @@ impl Outgoing {
         })
     }
 
+    /// Puts in one packet without pad and ICRC, whose payload is copied straight into the ring. Returns
+    /// `false` if there is no room.
+    pub(super) fn send(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+    ) -> Result<bool, SendError> {
+        let len = payload.len();
+        let named = self.net.as_ref() != Some(net);
+        let aligned = len >= PacketTag::ALIGN_FROM;
+        let tag = PacketTag { named, aligned, head_len: head.len() };
+        let Some(record) = self.ring.reserve(tag.payload_at() + len)? else { return Ok(false) };
+        if named {
+            record.write(0, &message::emit_header(net, 1))?;
+        }
+        record.write(tag.head_at(), head)?;
+        payload.write_to(&[record.span(tag.payload_at(), len)]).map_err(SendError::Payload)?;
+        record.commit(tag.to_word())?;
+        self.net = Some(*net);
+        self.fresh = true;
+        Ok(true)
+    }
+
     /// Wakes the receiver if it sleeps.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         if std::mem::take(&mut self.fresh) && self.ring.must_wake() {
             self.wake.signal()?;
         }
         Ok(())
+    }
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendError {
+    /// Its payload could not be read.
+    Payload(AccessError),
+    /// The ring is of no more use.
+    Broken,
+}
+
+impl From<Broken> for SendError {
+    fn from(_: Broken) -> Self {
+        Self::Broken
     }
 }
 
@@ -137,6 +232,8 @@ pub(super) struct Incoming {
     asleep: bool,
     /// `wake` is readable, or will be: the sender has answered.
     signalled: bool,
+    /// The header of the last packet that came by itself.
+    net: Option<NetHeader>,
     /// The sender is gone: what it has left is taken up to this place of the ring.
     end: Option<u64>,
 }
@@ -155,7 +252,16 @@ impl Incoming {
     }
 
     pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
-        Self { ring, wake, line, address: None, asleep: false, signalled: false, end: None }
+        Self {
+            ring,
+            wake,
+            line,
+            address: None,
+            asleep: false,
+            signalled: false,
+            net: None,
+            end: None,
+        }
     }
 
     /// Whether the sender is gone, and all that it has left is taken. Nobody writes into the ring then, so
@@ -177,14 +283,83 @@ impl Incoming {
     ) -> Result<(usize, usize), Broken> {
         let (mut packets, mut bytes) = (0, 0);
         while packets < budget {
-            let Some((tag, len)) = self.ring.pop(buf)? else { break };
-            let frame = message::parse(&buf[..len]).filter(|_| tag == FRAME).ok_or(Broken)?;
-            self.address = Some(frame.net.dst);
-            packets += frame.payloads().count();
-            bytes += frame.payload.len();
-            sink(&frame);
+            // What the next record is, is looked at once: another may come at any moment.
+            let mut cursor = self.ring.cursor();
+            let next = cursor.next()?.map(|record| record.tag);
+            let place = cursor.place();
+            let (count, len) = match next {
+                Some(FRAME) => self.receive_frame(buf, sink)?,
+                Some(_) => self.receive_packets(budget - packets, sink)?,
+                None => {
+                    // A skip may be there alone: a sender that waits for it must not be waited for.
+                    if place != self.ring.place() {
+                        self.ring.release(place)?;
+                    }
+                    break;
+                }
+            };
+            packets += count;
+            bytes += len;
         }
         Ok((packets, bytes))
+    }
+
+    /// Hands over the frame in the next record, as a copy.
+    fn receive_frame(
+        &mut self,
+        buf: &mut [u8; MAX_RECORD],
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<(usize, usize), Broken> {
+        let Some((tag, len)) = self.ring.pop(buf)? else { return Ok((0, 0)) };
+        let frame = message::parse(&buf[..len]).filter(|_| tag == FRAME).ok_or(Broken)?;
+        self.address = Some(frame.net.dst);
+        sink(&frame);
+        Ok((frame.count(), frame.payload.len()))
+    }
+
+    /// Hands over the packets in the next records that have the same header, with their payloads where
+    /// they stand. The next record is no frame.
+    fn receive_packets(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<(usize, usize), Broken> {
+        let mut packets = SmallVec::<[Apart<'_>; BATCH]>::new();
+        let mut bytes = 0;
+        let mut cursor = self.ring.cursor();
+        let mut place = cursor.place();
+        while packets.len() < budget.min(BATCH) {
+            let Some(record) = cursor.next()? else { break };
+            let Some(tag) = PacketTag::parse(record.tag) else { break };
+            if tag.named && !packets.is_empty() {
+                break;
+            }
+            let payload_len = record.len().checked_sub(tag.payload_at()).ok_or(Broken)?;
+            if tag.named {
+                let mut header = [0; message::LEN];
+                record.read(0, &mut header)?;
+                let (net, _) = message::parse_header(&header).ok_or(Broken)?;
+                self.net = Some(net);
+            }
+            // The headers are copied once, and checked in the copy.
+            let mut head = [0; Apart::MAX_HEAD];
+            let head = &mut head[..tag.head_len];
+            record.read(tag.head_at(), head)?;
+            let payload = record.span(tag.payload_at(), payload_len);
+            packets.push(Apart::new(head, payload).ok_or(Broken)?);
+            bytes += tag.head_len + payload_len;
+            place = cursor.place();
+        }
+        if packets.is_empty() {
+            return Err(Broken);
+        }
+        let net = self.net.ok_or(Broken)?;
+        self.address = Some(net.dst);
+        sink(&Frame { net, payload: &[], segment: 1, later: &[], apart: &packets });
+        let count = packets.len();
+        drop(packets);
+        self.ring.release(place)?;
+        Ok((count, bytes))
     }
 
     /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.

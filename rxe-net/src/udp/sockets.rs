@@ -339,7 +339,10 @@ impl Slot {
                 counters.rx_bytes += payload.len() as u64;
                 let later = i + Frame::AHEAD;
                 let later = if later < got { arena.get(later).payload } else { &[] };
-                forwarding.deliver(&Frame { net: arrived.net, payload, segment, later }, sink);
+                forwarding.deliver(
+                    &Frame { net: arrived.net, payload, segment, later, apart: &[] },
+                    sink,
+                );
             }
             if got == 0 || (packets > 0 && !more) || packets >= budget {
                 return Ok(packets);

@@ -288,9 +288,10 @@ impl Core {
             } else if waited {
                 self.acks.not_answered();
             }
-            self.engine.poll_transmit(time, &mut self.batch);
+            let direct = self.backend.direct();
+            self.engine.poll_transmit_with(time, &mut self.batch, direct);
             self.events.take_all(&mut self.engine);
-            if self.batch.is_empty() {
+            if self.batch.is_empty() && !self.batch.take_direct() {
                 break;
             }
             match self.backend.send(&mut self.batch)? {

@@ -189,3 +189,9 @@ fn constructors_lead_to_the_row_with_the_properties_asked_for() {
     assert_eq!(Opcode::send(Service::Ud, First, SendExtra::None), None);
     assert_eq!(Opcode::write(Service::Ud, Only, false), None);
 }
+
+#[test]
+fn no_headers_are_longer_than_the_longest() {
+    let longest = Opcode::all().map(|info| info.header_len).max();
+    assert_eq!(longest, Some(header_len::MAX));
+}

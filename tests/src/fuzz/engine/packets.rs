@@ -19,7 +19,13 @@ pub(super) struct Arrival {
 
 impl Arrival {
     pub(super) fn frame(&self) -> Frame<'_> {
-        Frame { net: self.net, payload: &self.bytes, segment: self.segment.max(1), later: &[] }
+        Frame {
+            net: self.net,
+            payload: &self.bytes,
+            segment: self.segment.max(1),
+            later: &[],
+            apart: &[],
+        }
     }
 }
 

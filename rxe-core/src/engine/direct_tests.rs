@@ -1,0 +1,164 @@
+//! Packets that go through memory instead of a batch ([`Direct`]): the same packets, with the same effect.
+
+use crate::mem::{AccessError, Buffer, Source};
+use crate::qp::{QpCap, QpType};
+use crate::queue::{CompletionOp, SendOp, Status};
+use crate::testing::{Pair, Side, attributes};
+use crate::types::Time;
+use crate::wire::{
+    Apart, Direct, DropReason, Frame, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
+};
+
+/// Memory with room for so many packets at a time.
+struct Lane {
+    room: usize,
+    packets: Vec<(NetHeader, Vec<u8>, Buffer)>,
+}
+
+impl Direct for Lane {
+    fn send(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+    ) -> Result<Placed, AccessError> {
+        if self.packets.len() == self.room {
+            return Ok(Placed::NoRoom);
+        }
+        let memory = Buffer::zeroed(payload.len());
+        payload.write_to(&[memory.span(0, payload.len() as u64).unwrap()])?;
+        self.packets.push((*net, head.to_vec(), memory));
+        Ok(Placed::Sent)
+    }
+}
+
+/// Carries what one side sends, through memory as far as there is room; all packets as on a wire.
+fn carry(from: &mut Side, to: &mut Side, room: Option<usize>) -> Vec<Vec<u8>> {
+    // Without bursts all packets have ID 0, as those in memory.
+    let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
+    let mut lane = Lane { room: room.unwrap_or(0), packets: Vec::new() };
+    match room {
+        Some(_) => from.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane)),
+        None => from.engine.poll_transmit(Time::ZERO, &mut batch),
+    }
+    assert_eq!(batch.take_direct(), !lane.packets.is_empty());
+    assert!(!batch.take_direct());
+    if room.is_some() {
+        assert!(batch.pending().len() <= 1, "one packet finds no room, and no other is made");
+        assert_eq!(batch.is_full(), !batch.is_empty());
+    }
+    let mut all = Vec::new();
+    for packets in lane.packets.chunks(3) {
+        let apart: Vec<_> = packets
+            .iter()
+            .map(|(_, head, memory)| {
+                let payload = memory.span(0, memory.len() as u64).unwrap();
+                Apart::new(head, *payload).unwrap()
+            })
+            .collect();
+        let frame = Frame { apart: &apart, ..Frame::single(packets[0].0, &[]) };
+        assert_eq!(frame.count(), packets.len());
+        frame.for_each_whole(&mut Vec::new(), &mut |whole| {
+            assert_eq!(icrc::check(&whole.net, whole.payload), Ok(()));
+            all.push(whole.payload.to_vec());
+        });
+        to.engine.handle_frame(Time::ZERO, &frame);
+    }
+    for frame in batch.frames() {
+        all.push(frame.payload.to_vec());
+        to.engine.handle_frame(Time::ZERO, &frame);
+    }
+    all
+}
+
+/// One of each operation. All packets, and what both sides' memory and completions say.
+fn work(service: QpType, room: Option<usize>) -> (Vec<Vec<u8>>, impl PartialEq + std::fmt::Debug) {
+    let Pair { mut a, mut b, .. } = Pair::of(service, &attributes(), QpCap::default(), false);
+    let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
+    a.fill(0, &bytes);
+    b.fill(500_000, &bytes);
+    b.receive(1, 1, 10_000);
+    b.receive(2, 20_000, 0);
+    b.receive(3, 30_000, 8);
+    a.post(4, SendOp::Send { imm: None }, 3, 9_999);
+    a.post(5, SendOp::Write { remote: b.remote(100_001), imm: Some(7) }, 5, 70_001);
+    a.post(6, SendOp::Send { imm: None }, 0, 7);
+    if service == QpType::Rc {
+        a.post(7, SendOp::Read { remote: b.remote(500_003) }, 200_000, 70_000);
+        a.post(8, SendOp::FetchAdd { remote: b.remote(600_000), add: 5 }, 300_000, 8);
+        a.post(9, SendOp::AtomicWrite { remote: b.remote(600_008) }, 8, 8);
+    }
+    let mut all = Vec::new();
+    loop {
+        let there = carry(&mut a, &mut b, room);
+        let back = carry(&mut b, &mut a, room);
+        if there.is_empty() && back.is_empty() {
+            break;
+        }
+        all.extend(there);
+        all.extend(back);
+    }
+    let completions = |side: &Side| -> Vec<(u64, Status, CompletionOp, u32)> {
+        side.completions().iter().map(|c| (c.id, c.status, c.op, c.byte_len)).collect()
+    };
+    let memory = |side: &Side| side.bytes(0, 700_000);
+    assert!(memory(&b)[1..10_000] == bytes[3..10_002], "the SEND has come");
+    assert!(memory(&b)[100_001..170_002] == bytes[5..70_006], "the WRITE has come");
+    let is_read = memory(&a)[200_000..270_000] == bytes[3..70_003];
+    assert_eq!(is_read, service == QpType::Rc);
+    assert_eq!(a.engine.counters().sent_pkts, b.engine.counters().rcvd_pkts);
+    assert_eq!(a.engine.counters().sent_bytes, b.engine.counters().rcvd_bytes);
+    (all, (completions(&a), completions(&b), memory(&a) == memory(&b)))
+}
+
+#[test]
+fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
+    for service in [QpType::Rc, QpType::Uc] {
+        let (wire, effect) = work(service, None);
+        for room in [0, 1, 5, usize::MAX] {
+            let (packets, same) = work(service, Some(room));
+            assert_eq!(same, effect, "{service:?} {room}");
+            // How acknowledgements coalesce depends on what arrives together.
+            let requests = |all: &[Vec<u8>]| -> Vec<Vec<u8>> {
+                let is_request = |p: &&Vec<u8>| Packet::parse(p).unwrap().info().is_request;
+                all.iter().filter(is_request).cloned().collect()
+            };
+            assert!(requests(&packets) == requests(&wire), "{service:?} {room}");
+        }
+    }
+}
+
+/// What another process can write in place of a packet.
+#[test]
+fn lies_in_the_headers_are_dropped_under_their_reasons() {
+    let Pair { mut b, .. } = Pair::new();
+    let memory = Buffer::zeroed(5000);
+    let send = |head: &[u8], len: u64| Apart::new(head, *memory.span(0, len).unwrap());
+    let mut bth = [0; 12];
+    bth[0] = 0x04;
+    let with = |at: usize, value: u8| {
+        let mut bytes = bth;
+        bytes[at] = value;
+        bytes
+    };
+    assert!(send(&[0; Apart::MAX_HEAD + 1], 0).is_none());
+    for (head, len, reason) in [
+        (&bth[..11], 0, DropReason::Truncated),
+        (&[][..], 0, DropReason::Truncated),
+        (&with(0, 0x05)[..], 0, DropReason::Truncated),
+        (&[bth.as_slice(), &[0; 4]].concat(), 0, DropReason::BadLength),
+        (&with(1, 0x01), 0, DropReason::BadVersion),
+        (&with(0, 0xff), 0, DropReason::UnknownOpcode),
+        (&with(1, 0x10), 4, DropReason::BadPad),
+        (&bth, 3, DropReason::BadPad),
+        (&[&with(0, 0x11)[..], &[0; 4]].concat(), 8, DropReason::UnexpectedPayload),
+        (&bth, 8, DropReason::QpnZero),
+    ] {
+        let apart = [send(head, len).unwrap()];
+        let frame = Frame { apart: &apart, ..Frame::single(NetHeader::default(), &[]) };
+        let before = b.engine.counters().dropped(reason);
+        b.engine.handle_frame(Time::ZERO, &frame);
+        let dropped = b.engine.counters().dropped(reason) - before;
+        assert_eq!(dropped, 1, "{head:x?} {len} {:?}", b.engine.counters());
+    }
+}
