@@ -31,6 +31,8 @@ pub(super) enum Axis {
     Rate,
     /// µs.
     Latency,
+    /// Seconds for a gigabyte.
+    Cpu,
     /// MB/s, from 0. Linear.
     SlowBandwidth,
 }
@@ -50,12 +52,13 @@ impl Axis {
             Self::Bandwidth => "GB/s",
             Self::Rate => "million messages a second",
             Self::Latency => "µs, one way",
+            Self::Cpu => "CPU seconds for a GB",
             Self::SlowBandwidth => "MB/s",
         }
     }
 
     const fn is_log(self) -> bool {
-        matches!(self, Self::Bytes | Self::QueuePairs | Self::Latency)
+        matches!(self, Self::Bytes | Self::QueuePairs | Self::Latency | Self::Cpu)
     }
 
     fn label(self, value: f64) -> String {
@@ -171,7 +174,7 @@ fn range(axis: Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
     }
     match axis {
         Axis::Bytes | Axis::QueuePairs => least..greatest,
-        Axis::Latency => least * 0.8..greatest * 1.5,
+        Axis::Latency | Axis::Cpu => least * 0.8..greatest * 1.5,
         Axis::Loss => 0.0..greatest,
         _ => 0.0..greatest * 1.25,
     }

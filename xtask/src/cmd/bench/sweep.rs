@@ -16,10 +16,11 @@ pub(super) fn plots(
     quick: bool,
     failures: &mut Vec<String>,
 ) -> Result<Vec<Plot>> {
-    let mut sweep = Sweep { contenders, quick, failures };
+    let mut sweep = Sweep { contenders, quick, failures, cpu: Vec::new() };
     let write = |bytes| Test::bandwidth("WRITE", bytes, 4096);
     let send = |bytes| Test { mtu: 4096, ..Test::latency("SEND", bytes) };
     let bandwidth = sweep.sizes("WRITE bandwidth", &write)?;
+    let cpu = std::mem::take(&mut sweep.cpu);
     let rate = rates(&bandwidth);
     Ok(vec![
         Plot {
@@ -35,6 +36,13 @@ pub(super) fn plots(
             x: Axis::Bytes,
             y: Axis::Rate,
             lines: rate,
+        },
+        Plot {
+            file: "cpu-link",
+            title: "CPU time of both ends for a gigabyte, WRITE over a veth link, MTU 4200",
+            x: Axis::Bytes,
+            y: Axis::Cpu,
+            lines: cpu,
         },
         Plot {
             file: "latency-link",
@@ -71,6 +79,8 @@ struct Sweep<'a> {
     contenders: &'a [&'a Contender],
     quick: bool,
     failures: &'a mut Vec<String>,
+    /// CPU time of the last lines of bandwidth, of messages from 1 KiB on.
+    cpu: Vec<Line>,
 }
 
 impl Sweep<'_> {
@@ -89,9 +99,11 @@ impl Sweep<'_> {
     fn lines(&mut self, what: &str, tests: &[Test], x: fn(&Test) -> u32) -> Result<Vec<Line>> {
         let link = Link::new(tests[0].link_mtu())?;
         let mut lines = Vec::new();
+        self.cpu.clear();
         for contender in self.contenders {
             let name = contender.name();
             let mut middle = Line { name: name.clone(), points: Vec::new() };
+            let mut cpu = Line { name: name.clone(), points: Vec::new() };
             let mut tail = Line { name: format!("{name}, 99.9 %"), points: Vec::new() };
             for test in tests.iter().filter(|test| contender.can(**test)) {
                 eprint!("\r\x1b[K{what}: {name}, {}", x(test));
@@ -100,12 +112,15 @@ impl Sweep<'_> {
                         let x = f64::from(x(test));
                         middle.points.push((x, sample.value));
                         tail.points.extend(sample.tail.map(|tail| (x, tail)));
+                        let large = sample.cpu_per_gb.filter(|_| test.bytes >= 1024);
+                        cpu.points.extend(large.map(|cpu| (x, cpu)));
                     }
                     Err(why) => self.failures.push(format!("{name}, {test}: {}", why.trim())),
                 }
             }
-            // The only end of one host that is unmodified tells its percentiles too: one is enough.
+            // One of these is enough: that of the first.
             let is_first = lines.is_empty();
+            self.cpu.extend([cpu].into_iter().filter(|line| !line.points.is_empty()));
             lines.extend([middle].into_iter().filter(|line| !line.points.is_empty()));
             if is_first && !tail.points.is_empty() {
                 lines.push(tail);
