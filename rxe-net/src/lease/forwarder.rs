@@ -150,3 +150,26 @@ impl Thread {
         to.is_ok_and(|to| self.out.send(to, &parcel.message, &[]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    #[test]
+    fn what_waits_for_the_thread_is_bounded() {
+        let directory = Arc::new(Directory::first_of([]));
+        let services = Arc::new(Services::new(Arc::clone(&directory), 0));
+        let forwarder = Forwarder::new(directory, &services);
+        // A thread that does not run.
+        let (jobs, theirs) = channel();
+        *forwarder.jobs.lock() = Some(jobs);
+        let addr = ScopedAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
+        for _ in 0..10 * CAPACITY / 4096 {
+            let (to, message) = (Recipient::Block(1), vec![0; 4096]);
+            assert!(forwarder.send(Parcel { addr: addr.clone(), to, message }));
+        }
+        assert_eq!(theirs.try_iter().count(), CAPACITY / 4096);
+    }
+}
