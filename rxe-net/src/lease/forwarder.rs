@@ -168,7 +168,7 @@ mod tests {
         let addr = ScopedAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
         for _ in 0..10 * CAPACITY / 4096 {
             let (to, message) = (Recipient::Block(1), vec![0; 4096]);
-            assert!(forwarder.send(Parcel { addr: addr.clone(), to, message }));
+            assert!(forwarder.send(Parcel { addr, to, message }));
         }
         assert_eq!(theirs.try_iter().count(), CAPACITY / 4096);
     }

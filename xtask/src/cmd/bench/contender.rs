@@ -146,7 +146,10 @@ impl Contender {
             (How::Libfabric, _) => false,
             // A stream of bytes, beside the operation that is most like it.
             (How::Iperf, kind) => on_link && single && kind == Kind::Bandwidth && test.op == "SEND",
-            (How::Udp { gso }, Kind::Bandwidth) => on_link && single && (gso || test.op == "WRITE"),
+            // It knows packets, not messages: one size is all.
+            (How::Udp { gso }, Kind::Bandwidth) => {
+                on_link && single && test.bytes == 65536 && (gso || test.op == "WRITE")
+            }
             (How::Udp { gso }, Kind::Latency) => on_link && !gso && test.bytes <= test.mtu,
             (How::Udp { .. }, Kind::Rate) => false,
         }
