@@ -28,6 +28,7 @@ mod opcode;
 mod packet;
 mod reth;
 mod udp;
+mod whole;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::AtomicEth;

@@ -6,8 +6,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{header_len, icrc};
-use crate::mem::{Source, Span};
+use super::header_len;
+use crate::mem::Span;
 
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
 pub const UDP_PORT: u16 = 4791;
@@ -129,25 +129,6 @@ impl<'a> Frame<'a> {
     /// A buffer that holds one packet.
     pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
         Self { net, payload, segment: payload.len().max(1), later: &[], apart: &[] }
-    }
-
-    /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
-    /// on a wire, with pad and ICRC, made in `buf`. For captures and the like.
-    pub fn for_each_whole(&self, buf: &mut Vec<u8>, f: &mut dyn FnMut(&Frame<'_>)) {
-        if self.apart.is_empty() {
-            return f(self);
-        }
-        for packet in self.apart {
-            buf.clear();
-            buf.extend_from_slice(packet.head());
-            if Source::Spans(&[packet.payload]).append_to(buf).is_err() {
-                continue;
-            }
-            let pad = packet.payload.len().wrapping_neg() & 3;
-            buf.extend_from_slice(&[0; 3][..pad]);
-            icrc::append(&self.net, buf, 0);
-            f(&Frame::single(self.net, buf));
-        }
     }
 
     /// How many packets it holds.

@@ -1,0 +1,25 @@
+//! Packets that were on no wire, as they would have been on one.
+
+use super::{Frame, icrc};
+use crate::mem::Source;
+
+impl Frame<'_> {
+    /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
+    /// on a wire, with pad and ICRC, made in `buf`. For captures and the like.
+    pub fn for_each_whole(&self, buf: &mut Vec<u8>, f: &mut dyn FnMut(&Frame<'_>)) {
+        if self.apart.is_empty() {
+            return f(self);
+        }
+        for packet in self.apart {
+            buf.clear();
+            buf.extend_from_slice(packet.head());
+            if Source::Spans(&[packet.payload]).append_to(buf).is_err() {
+                continue;
+            }
+            let pad = packet.payload.len().wrapping_neg() & 3;
+            buf.extend_from_slice(&[0; 3][..pad]);
+            icrc::append(&self.net, buf, 0);
+            f(&Frame::single(self.net, buf));
+        }
+    }
+}
