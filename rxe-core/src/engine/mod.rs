@@ -34,7 +34,7 @@ use crate::mem::{Memory, PdId};
 use crate::qp::{Qp, address};
 use crate::queue::AddressHandle;
 use crate::service::{Ctx, Doorbells, QpHandle, QpInit, Window};
-use crate::types::{AddressVector, AttrMask, Deadline, Gid, QpAttr, QpState, QpType, Qpn, Time};
+use crate::types::{AddressVector, AttrMask, Gid, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
 
 use table::QpTable;
@@ -282,7 +282,7 @@ impl Engine {
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
             let Some(qp) = qps.get_mut(qpn) else { continue };
-            qp.scheduled.timer = Deadline::NONE;
+            qp.scheduled.timer = None;
             // What the QP waits for may have moved back since.
             if qp.deadline().is_some_and(|deadline| deadline <= now) {
                 let guard = guard.get_or_insert_with(|| memory.guard());

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::{Deadline, Qpn, Time};
+use crate::types::{Qpn, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Timers {
@@ -14,18 +14,18 @@ pub(super) struct Timers {
 impl Timers {
     /// Makes sure that `qpn` is called no later than `deadline`. `armed` is the QP's own note of
     /// its entry.
-    pub(super) fn arm(&mut self, armed: &mut Deadline, deadline: Time, qpn: Qpn) {
-        if *armed <= Deadline::at(deadline) {
+    pub(super) fn arm(&mut self, armed: &mut Option<Time>, deadline: Time, qpn: Qpn) {
+        if armed.is_some_and(|at| at <= deadline) {
             return;
         }
         self.disarm(armed, qpn);
-        *armed = Deadline::at(deadline);
+        *armed = Some(deadline);
         self.entries.insert((deadline, qpn));
     }
 
     /// Removes the entry of `qpn`.
-    pub(super) fn disarm(&mut self, armed: &mut Deadline, qpn: Qpn) {
-        if let Some(at) = std::mem::take(armed).time() {
+    pub(super) fn disarm(&mut self, armed: &mut Option<Time>, qpn: Qpn) {
+        if let Some(at) = armed.take() {
             self.entries.remove(&(at, qpn));
         }
     }
@@ -58,7 +58,7 @@ mod tests {
     fn a_qp_has_one_entry_and_it_only_moves_forward() {
         let mut timers = Timers::default();
         let (qpn, at) = (Qpn::new(5).unwrap(), Time::from_nanos);
-        let mut armed = Deadline::NONE;
+        let mut armed = None;
         timers.arm(&mut armed, at(100), qpn);
         timers.arm(&mut armed, at(200), qpn);
         assert_eq!(timers.next(), Some(at(100)), "later deadlines wait for the entry");
@@ -66,9 +66,9 @@ mod tests {
         assert_eq!(timers.pop_due(at(49)), None);
         assert_eq!(timers.pop_due(at(50)), Some(qpn));
         assert_eq!(timers.next(), None, "nothing is left behind");
-        armed = Deadline::NONE;
+        armed = None;
         timers.arm(&mut armed, at(70), qpn);
         timers.disarm(&mut armed, qpn);
-        assert_eq!((timers.next(), armed), (None, Deadline::NONE));
+        assert_eq!((timers.next(), armed), (None, None));
     }
 }

@@ -18,7 +18,7 @@ pub use state::check_modify;
 use crate::event::Event;
 use crate::prefetch;
 use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
-use crate::types::{Deadline, Time};
+use crate::types::Time;
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
@@ -40,8 +40,6 @@ pub(crate) struct Qp {
     congestion: Congestion,
     /// The last attempt to send was stopped by pacing before it looked for something to send.
     cut_off: bool,
-    /// Requests filled the last batch before an answer found room: answers go first next time.
-    answers_first: bool,
     /// Whether the first packet of the peer has been seen.
     established: bool,
     /// Where it is in the engine's lists.
@@ -54,7 +52,7 @@ pub(crate) struct Scheduled {
     /// In the ready list.
     pub(crate) ready: bool,
     /// Its entry among the timers.
-    pub(crate) timer: Deadline,
+    pub(crate) timer: Option<Time>,
 }
 
 /// Borrows the view of a QP, so that its sides can still be borrowed mutably.
@@ -85,7 +83,6 @@ impl Qp {
             recv: RecvSide::idle(service),
             congestion: Congestion::default(),
             cut_off: false,
-            answers_first: false,
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -165,9 +162,6 @@ impl Qp {
         // Acknowledgements are not paced: the peer would take them for lost.
         self.cut_off = budget == 0;
         let mut more = false;
-        if std::mem::take(&mut self.answers_first) {
-            more |= self.answer(ctx, batch, budget);
-        }
         // Requests first: an acknowledgement is smaller than most of them, so it can be the last
         // segment of the same burst, and both leave in one call.
         if budget > 0 && matches!(self.state(), QpState::Rts | QpState::Sqd) {
@@ -186,22 +180,15 @@ impl Qp {
             };
             self.apply_outcome(ctx, result);
         }
-        self.answers_first = batch.is_full() && self.recv.has_work();
-        let unfinished = self.answer(ctx, batch, budget);
+        let view = view_of!(self, ctx);
+        let (unfinished, result) = self.recv.transmit(&view, ctx, batch, budget);
+        self.apply_outcome(ctx, result);
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
             self.send.restart_timer(&view_of!(self, ctx), ctx);
         }
         if budget > 0 { more | unfinished } else { self.recv.has_small_work() }
-    }
-
-    /// Sends answers. Returns whether more wait.
-    fn answer(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, budget: usize) -> bool {
-        let view = view_of!(self, ctx);
-        let (unfinished, result) = self.recv.transmit(&view, ctx, batch, budget);
-        self.apply_outcome(ctx, result);
-        unfinished
     }
 
     /// Tells the peer that its packets arrive marked.

@@ -65,7 +65,6 @@ impl Requester {
                 match self.retry.receiver_not_ready(ctx.now, timer) {
                     Ok(()) => {
                         self.inflight.rewind();
-                        self.retry.stop_timing();
                         Ok(())
                     }
                     Err(Exhausted) => {
@@ -226,7 +225,7 @@ impl Requester {
         let una = self.inflight.una();
         let packets = u32::try_from(una.diff(before)).unwrap_or(0);
         self.window.on_progress(packets, una);
-        self.retry.on_progress(ctx.now, view.attr, una, self.inflight.unacknowledged() > 0);
+        self.retry.on_progress(ctx.now, view.attr, self.inflight.unacknowledged() > 0);
         self.skipped_at = None;
     }
 
@@ -247,39 +246,14 @@ impl Requester {
         ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
         match cause {
             RetryCause::Timeout => self.window.on_timeout(self.inflight.high()),
-            _ => {
-                self.window.on_loss(self.inflight.high());
-                self.retry.on_gap();
-            }
+            _ => self.window.on_loss(self.inflight.high()),
         }
         if cause == RetryCause::SequenceNak && self.retry.back_off(ctx.now, view.attr) {
             self.window.on_same_loss();
         }
-        self.go_back();
-        Ok(())
-    }
-
-    /// Sends the oldest packet again, because no answer came for some round trips. It, its answer or
-    /// the NAK that named it was lost. The try goes on: this is no retry that counts.
-    fn resend(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
-        let (psn, cause) = (self.inflight.una(), RetryCause::RoundTripTimeout);
-        ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
-        self.skipped_at = None;
-        let high = self.inflight.high();
-        match self.inflight.front_started() {
-            // Each packet of a READ's answer is progress by itself, so nothing tells later whether
-            // the first request was answered after all. The window is not given up for that.
-            Some(wqe) if wqe.request.op.is_answered() => self.window.on_loss(high),
-            _ => self.window.on_round_trip_timeout(high),
-        }
-        self.go_back();
-    }
-
-    /// Everything outstanding is sent again, from the oldest PSN without an answer.
-    fn go_back(&mut self) {
         self.inflight.rewind();
-        self.retry.stop_timing();
         self.blocked = false;
+        Ok(())
     }
 
     /// Handles the timer that is due at `ctx.now`, if any.
@@ -304,10 +278,6 @@ impl Requester {
             Some(Due::AckTimeout) => {
                 self.skipped_at = None;
                 self.again(view, ctx, RetryCause::Timeout)
-            }
-            Some(Due::Resend) => {
-                self.resend(view, ctx);
-                Ok(())
             }
         }
     }

@@ -69,14 +69,14 @@ impl Wqe {
 /// The next packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 struct Cursor {
-    wqe: u32,
+    wqe: usize,
     packet: u32,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Inflight {
     queue: VecDeque<Wqe>,
-    started: u32,
+    started: usize,
     cursor: Cursor,
     una: Psn,
     /// The first PSN of the next request to start.
@@ -112,18 +112,18 @@ impl Inflight {
     /// The request whose packet is next, and whether it is started; `None` if everything is sent.
     #[inline]
     pub(super) fn current(&self) -> Option<(&Wqe, bool)> {
-        self.queue.get(self.cursor.wqe as usize).map(|wqe| (wqe, self.cursor.wqe < self.started))
+        self.queue.get(self.cursor.wqe).map(|wqe| (wqe, self.cursor.wqe < self.started))
     }
 
     /// The request after the current one.
     pub(super) fn following(&self) -> Option<&Wqe> {
-        self.queue.get(self.cursor.wqe as usize + 1)
+        self.queue.get(self.cursor.wqe + 1)
     }
 
     /// Gives the current request its PSNs.
     pub(super) fn start(&mut self, packets: u32, chunk: u32) {
         debug_assert_eq!(self.cursor, Cursor { wqe: self.started, packet: 0 });
-        let wqe = &mut self.queue[self.started as usize];
+        let wqe = &mut self.queue[self.started];
         wqe.first = self.assigned;
         wqe.packets = packets;
         wqe.chunk = chunk;
@@ -134,7 +134,7 @@ impl Inflight {
 
     /// Marks the current request, started or not, as one that cannot be executed.
     pub(super) fn fail_current(&mut self, status: Status) {
-        if let Some(wqe) = self.queue.get_mut(self.cursor.wqe as usize) {
+        if let Some(wqe) = self.queue.get_mut(self.cursor.wqe) {
             wqe.failed = Some(status);
         }
     }
@@ -165,7 +165,7 @@ impl Inflight {
             self.high = next;
         }
         self.cursor.packet += n;
-        let wqe = &self.queue[self.cursor.wqe as usize];
+        let wqe = &self.queue[self.cursor.wqe];
         debug_assert!(self.cursor.packet <= wqe.packets);
         if self.cursor.packet == wqe.packets {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
@@ -175,7 +175,7 @@ impl Inflight {
 
     /// Moves the cursor past started requests that send nothing: those are done.
     fn skip_local(&mut self) {
-        while self.cursor.wqe < self.started && self.queue[self.cursor.wqe as usize].packets == 0 {
+        while self.cursor.wqe < self.started && self.queue[self.cursor.wqe].packets == 0 {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
         }
     }
@@ -323,7 +323,7 @@ impl Inflight {
     }
 
     fn check(&self) {
-        debug_assert!(self.started as usize <= self.queue.len() && self.cursor.wqe <= self.started);
+        debug_assert!(self.started <= self.queue.len() && self.cursor.wqe <= self.started);
         debug_assert!(match self.front_started() {
             Some(front) => {
                 let within = self.una.before(front.end()) || front.packets == 0;

@@ -1,13 +1,8 @@
 //! When to try again and how often. IBTA 9.7.5.2.1 (ACK timeout), 9.7.5.2.8 (RNR).
-//!
-//! A try lasts as long as the `timeout` of the attributes says, and then counts. Within a try, the
-//! oldest packet is also sent again when no answer came for a few round trips ([`RoundTrip`]); that
-//! does not count, so a peer is given up neither sooner nor later.
 
 use std::time::Duration;
 
-use super::rtt::RoundTrip;
-use crate::types::{Deadline, Psn, QpAttr, RnrTimer, Time};
+use crate::types::{QpAttr, RnrTimer, Time};
 
 /// The timers and retry counts of one requester.
 #[derive(Debug, Default)]
@@ -17,11 +12,7 @@ pub(super) struct Retry {
     /// Retries left after "receiver not ready"; 7 means without end.
     rnr_left: u8,
     /// An answer must come before this time.
-    ack_deadline: Deadline,
-    /// At this time the oldest packet is sent again within the same try.
-    resend_deadline: Deadline,
-    /// Measures the round trips that `resend_deadline` is made of.
-    rtt: RoundTrip,
+    ack_deadline: Option<Time>,
     /// The deadline of this try was extended once, because this host did not run.
     excused: bool,
     /// Nothing is sent during the pause.
@@ -44,8 +35,6 @@ const FIRST_PAUSE: Duration = Duration::from_micros(500);
 pub(super) enum Due {
     /// No answer came in time.
     AckTimeout,
-    /// No answer came for some round trips.
-    Resend,
     /// The peer may be ready now.
     RnrOver,
     /// The pause of [`Retry::back_off`] is over.
@@ -57,78 +46,39 @@ pub(super) enum Due {
 pub(super) struct Exhausted;
 
 impl Retry {
-    /// Everything before `una` is answered, some of it now: resets all counts.
-    pub(super) fn on_progress(&mut self, now: Time, attr: &QpAttr, una: Psn, outstanding: bool) {
+    /// Something new was answered: resets all counts.
+    pub(super) fn on_progress(&mut self, now: Time, attr: &QpAttr, outstanding: bool) {
         self.left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
-        self.rtt.on_progress(now, una);
-        self.clear_deadlines();
+        self.ack_deadline = None;
         self.excused = false;
         if outstanding {
             self.on_sent(now, attr);
         }
     }
 
-    /// Something was sent that needs an answer. Starts the timers, if they do not run; that of the
-    /// try with exactly the `timeout` of the attributes.
+    /// Something was sent that needs an answer. Starts the timer, if it does not run, with exactly
+    /// the `timeout` of the attributes.
     pub(super) fn on_sent(&mut self, now: Time, attr: &QpAttr) {
-        if !self.ack_deadline.is_set() {
-            self.ack_deadline = Deadline::after(now, attr.timeout.duration());
+        if self.ack_deadline.is_none() {
+            self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout);
         }
-        if !self.resend_deadline.is_set() {
-            self.start_resend(now);
-        }
-    }
-
-    /// The packet at `psn`, which is answered at once, was sent for the first time.
-    pub(super) fn time(&mut self, now: Time, psn: Psn) {
-        self.rtt.on_sent(now, psn);
-    }
-
-    /// The peer has reported that the oldest packet is missing.
-    pub(super) fn on_gap(&mut self) {
-        self.rtt.on_gap();
-    }
-
-    /// What is outstanding will be sent again.
-    pub(super) fn stop_timing(&mut self) {
-        self.rtt.stop_timing();
-    }
-
-    /// Starts the timer of the oldest packet, if it would expire within this try.
-    fn start_resend(&mut self, now: Time) {
-        let at = Deadline::after(now, self.rtt.timeout());
-        self.resend_deadline =
-            if at < self.ack_deadline && self.ack_deadline.is_set() { at } else { Deadline::NONE };
-    }
-
-    fn clear_deadlines(&mut self) {
-        self.ack_deadline = Deadline::NONE;
-        self.resend_deadline = Deadline::NONE;
     }
 
     /// This host did not run for a while, so it could not receive an answer; the peer may have been
     /// stopped too. The present try gets the whole timeout again, but only once, so that retries
     /// also run out on a host that is always late.
     pub(super) fn excuse(&mut self, now: Time, attr: &QpAttr) {
-        if !self.ack_deadline.is_set() {
-            return;
-        }
-        self.rtt.stop_timing();
-        self.resend_deadline = Deadline::NONE;
-        if !self.excused {
+        if !self.excused && self.ack_deadline.take().is_some() {
             self.excused = true;
-            self.ack_deadline = Deadline::NONE;
+            self.on_sent(now, attr);
         }
-        self.on_sent(now, attr);
     }
 
     /// This side delayed the requests that wait for an answer, so the peer gets the whole timeout
     /// again.
     pub(super) fn restart(&mut self, now: Time, attr: &QpAttr) {
-        if self.ack_deadline.is_set() {
-            self.clear_deadlines();
-            self.rtt.stop_timing();
+        if self.ack_deadline.take().is_some() {
             self.on_sent(now, attr);
         }
     }
@@ -136,7 +86,7 @@ impl Retry {
     /// Counts one more retry.
     pub(super) fn again(&mut self) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;
-        self.clear_deadlines();
+        self.ack_deadline = None;
         self.excused = false;
         Ok(())
     }
@@ -151,7 +101,7 @@ impl Retry {
         if self.rnr_left != FOR_EVER {
             self.rnr_left = self.rnr_left.checked_sub(1).ok_or(Exhausted)?;
         }
-        self.clear_deadlines();
+        self.ack_deadline = None;
         self.excused = false;
         // Without a minimum, a peer with a tiny RNR timer would be asked in a tight loop.
         let until = now + timer.duration().max(Duration::from_micros(10));
@@ -181,8 +131,7 @@ impl Retry {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        let answer = self.resend_deadline.min(self.ack_deadline);
-        self.pause.map(|pause| pause.until).or(answer.time())
+        self.pause.map(|pause| pause.until).or(self.ack_deadline)
     }
 
     /// Returns the timer that has expired at `now`, and clears it.
@@ -190,24 +139,16 @@ impl Retry {
         if let Some(pause) = self.pause.take_if(|pause| pause.until <= now) {
             return Some(if pause.rnr { Due::RnrOver } else { Due::BackOffOver });
         }
-        if self.pause.is_some() {
-            return None;
-        }
-        if self.ack_deadline.is_due(now) {
-            self.clear_deadlines();
+        if self.pause.is_none() && self.ack_deadline.is_some_and(|at| at <= now) {
+            self.ack_deadline = None;
             return Some(Due::AckTimeout);
-        }
-        if self.resend_deadline.is_due(now) {
-            self.rtt.on_timeout();
-            self.start_resend(now);
-            return Some(Due::Resend);
         }
         None
     }
 
     /// Stops all timers.
     pub(super) fn stop(&mut self) {
-        self.clear_deadlines();
+        self.ack_deadline = None;
         self.pause = None;
     }
 

@@ -142,20 +142,6 @@ fn a_lost_acknowledgement_costs_a_timeout_and_changes_nothing() {
 }
 
 #[test]
-fn a_round_trip_timeout_does_not_close_the_window_of_reads() {
-    let mut pair = Pair::new();
-    let op = SendOp::Read { remote: pair.b.remote(0) };
-    // The round trip is measured.
-    pair.a.post(1, op, 0, 8);
-    pair.settle();
-    pair.fate = Box::new(|sent| usize::from(sent.forward));
-    (2..5).for_each(|id| pair.a.post(id, op, 0, 8));
-    pair.run(Duration::from_micros(1500));
-    assert_eq!(causes(&pair.a.events()), [RetryCause::RoundTripTimeout]);
-    assert_eq!(pair.opcodes(true), [Opcode::RC_READ_REQUEST; 1 + 3 + 3], "all are asked for again");
-}
-
-#[test]
 fn a_lost_read_response_is_asked_for_from_where_it_is_missing() {
     let mut pair = Pair::new();
     lose(&mut pair, &[4]);

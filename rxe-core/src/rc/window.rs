@@ -11,10 +11,6 @@
 use crate::service::QpView;
 use crate::types::Psn;
 
-/// A gap alone makes the window no smaller than this. With fewer packets, the lost one often is the
-/// last, behind which no packet shows the gap, so that only a timeout does.
-const FLOOR: u32 = 8;
-
 #[derive(Debug, Default)]
 pub(super) struct SendWindow {
     limit: u32,
@@ -26,16 +22,13 @@ pub(super) struct SendWindow {
     /// One past the highest PSN sent at the last loss. Further losses before it count as the same
     /// loss.
     recover: Option<Psn>,
-    /// The limit and the threshold before a round-trip timeout whose packet is not answered yet; zeros
-    /// if there is none.
-    before: (u32, u32),
 }
 
 impl SendWindow {
     pub(super) fn new(view: &QpView<'_>) -> Self {
         let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
         let max = view.window.packets.min(view.window.bytes / mtu).max(1);
-        Self { limit: max, max, threshold: max, acknowledged: 0, recover: None, before: (0, 0) }
+        Self { limit: max, max, threshold: max, acknowledged: 0, recover: None }
     }
 
     /// How many packets may be unacknowledged now.
@@ -49,12 +42,6 @@ impl SendWindow {
     }
 
     pub(super) fn on_progress(&mut self, packets: u32, una: Psn) {
-        // After a round-trip timeout one packet was sent. If the answer is for more, it is one to
-        // what was sent before: nothing was lost but time or an acknowledgement (as in RFC 3522).
-        let (limit, threshold) = std::mem::take(&mut self.before);
-        if limit > 0 && packets > 1 {
-            (self.limit, self.threshold, self.recover) = (limit, threshold, None);
-        }
         if self.recover.is_some_and(|recover| !una.before(recover)) {
             self.recover = None;
         }
@@ -75,17 +62,8 @@ impl SendWindow {
         self.threshold = self.limit;
     }
 
-    /// No answer came for some round trips. `high` is one past the highest PSN sent.
-    pub(super) fn on_round_trip_timeout(&mut self, high: Psn) {
-        let first = self.before == (0, 0);
-        let before = if first { (self.limit, self.threshold) } else { self.before };
-        self.on_timeout(high);
-        self.before = before;
-    }
-
     /// No answer came in time. `high` is one past the highest PSN sent.
     pub(super) fn on_timeout(&mut self, high: Psn) {
-        self.before = (0, 0);
         self.on_loss(high);
         self.limit = 1;
     }
@@ -94,7 +72,7 @@ impl SendWindow {
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);
-            self.limit = (self.limit / 2).max(FLOOR.min(self.limit));
+            self.limit = (self.limit / 2).max(1);
             self.threshold = self.limit;
             self.acknowledged = 0;
         }
@@ -106,14 +84,7 @@ mod tests {
     use super::*;
 
     fn window(max: u32) -> SendWindow {
-        SendWindow {
-            limit: max,
-            max,
-            threshold: max,
-            acknowledged: 0,
-            recover: None,
-            before: (0, 0),
-        }
+        SendWindow { limit: max, max, threshold: max, acknowledged: 0, recover: None }
     }
 
     #[test]
@@ -125,20 +96,6 @@ mod tests {
         assert_eq!(window.limit(), 128);
         window.on_progress(128, later);
         assert_eq!(window.limit(), 128 + 16);
-    }
-
-    #[test]
-    fn a_round_trip_timeout_without_loss_leaves_the_window_as_it_was() {
-        let mut window = window(256);
-        for _ in 0..2 {
-            window.on_round_trip_timeout(Psn::new(1000));
-            assert_eq!(window.limit(), 1);
-        }
-        window.on_progress(32, Psn::new(532));
-        assert_eq!(window.limit(), 256, "32 packets had arrived");
-        window.on_round_trip_timeout(Psn::new(1000));
-        window.on_progress(1, Psn::new(533));
-        assert_eq!(window.limit(), 2, "the packet that was sent again, and no other");
     }
 
     #[test]

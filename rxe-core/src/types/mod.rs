@@ -20,6 +20,5 @@ pub use mtu::Mtu;
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use status::{CompletionOp, Status};
-pub(crate) use time::Deadline;
 pub use time::Time;
 pub use timeout::{AckTimeout, RnrTimer};

@@ -49,41 +49,6 @@ impl Sub<Time> for Time {
     }
 }
 
-/// A moment, or none, in half the size of an `Option<Time>`. None is later than every moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Deadline(Time);
-
-impl Deadline {
-    pub(crate) const NONE: Self = Self(Time::MAX);
-
-    pub(crate) fn at(time: Time) -> Self {
-        Self(time)
-    }
-
-    /// `None` to wait for is no deadline.
-    pub(crate) fn after(now: Time, wait: Option<Duration>) -> Self {
-        wait.map_or(Self::NONE, |wait| Self(now + wait))
-    }
-
-    pub(crate) fn is_set(self) -> bool {
-        self != Self::NONE
-    }
-
-    pub(crate) fn is_due(self, now: Time) -> bool {
-        self.is_set() && self.0 <= now
-    }
-
-    pub(crate) fn time(self) -> Option<Time> {
-        self.is_set().then_some(self.0)
-    }
-}
-
-impl Default for Deadline {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

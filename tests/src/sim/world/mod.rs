@@ -73,8 +73,6 @@ struct World<'p> {
     /// The remaining deeds, the next one last.
     deeds: Vec<(Time, Step)>,
     calm_until: Option<Time>,
-    /// Some queue pair was told to send slower.
-    slowed: bool,
     /// The retries of each queue pair since its last progress, and the PSN.
     stuck: HashMap<(usize, Qpn), (Psn, u32)>,
     report: Report,
@@ -126,7 +124,6 @@ impl<'p> World<'p> {
         Self {
             plan,
             now: Time::ZERO,
-            slowed: false,
             wire: Wire::new(&plan.network, plan.sides.iter().map(|s| s.ip).collect(), record),
             devices: Devices(devices),
             ends,
@@ -367,7 +364,6 @@ impl<'p> World<'p> {
         for side in 0..self.devices.0.len() {
             while let Some(event) = self.devices.0[side].engine.poll_event() {
                 self.wire.ladder.note(self.now, format!("{} {event} ({event:?})", name(side)));
-                self.slowed |= matches!(event, Event::CongestionNotified { .. });
                 if self.plan.family == Family::Clean {
                     self.check_clean(&event)?;
                 }
@@ -398,13 +394,6 @@ impl<'p> World<'p> {
         use rxe_core::engine::Fault;
         use rxe_core::wire::DropReason;
         match event {
-            // A responder that was told to send slower may answer late, and then twice.
-            Event::Retry { cause: RetryCause::RoundTripTimeout, .. } if self.slowed => Ok(()),
-            Event::Dropped { reason: DropReason::StaleResponse | DropReason::NoRoom, .. }
-                if self.slowed =>
-            {
-                Ok(())
-            }
             Event::Retry { cause, .. } if *cause != RetryCause::ReceiverNotReady => {
                 Err(format!("a retry on a perfect network: {event}"))
             }
