@@ -108,13 +108,7 @@ impl Delivery {
 
     /// The packets.
     pub fn frame(&self) -> Frame<'_> {
-        Frame {
-            net: self.net,
-            payload: &self.bytes,
-            segment: self.segment.max(1),
-            later: &[],
-            apart: &[],
-        }
+        Frame { segment: self.segment.max(1), ..Frame::single(self.net, &self.bytes) }
     }
 }
 

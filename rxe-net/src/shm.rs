@@ -321,13 +321,7 @@ impl<B: Backend + Sharing> Shm<B> {
             return LocalSend::OnWire;
         }
         let bytes = batch.bytes(&burst);
-        let frame = Frame {
-            net: burst.net,
-            payload: bytes,
-            segment: burst.segment.max(1),
-            later: &[],
-            apart: &[],
-        };
+        let frame = Frame { segment: burst.segment.max(1), ..Frame::single(burst.net, bytes) };
         let to = (burst.net.dst, qpn_block(bytes));
         let timeout = self.receiver_timeout;
         let mut ring = None;

@@ -1,6 +1,6 @@
 //! Where the payload of a packet comes from: private bytes, or pieces of memory that others may write.
 
-use super::{AccessError, Span, WritableSpan, write_spans};
+use super::{AccessError, Span, WritableSpan, append_spans, write_spans};
 
 /// The bytes of a payload, in order.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl Source<'_> {
                 out.extend_from_slice(bytes);
                 Ok(())
             }
-            Self::Spans(spans) => spans.iter().try_for_each(|span| span.append_to(out)),
+            Self::Spans(spans) => append_spans(spans, out),
         }
     }
 
@@ -74,11 +74,10 @@ impl Source<'_> {
     /// Some of the memory is not mapped, or there is no room. Some of the bytes may have been written.
     #[inline]
     pub fn write_to(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
-        let spans = match self {
-            Self::Bytes(bytes) => return write_spans(to, bytes),
-            Self::Spans(spans) => spans,
-        };
-        copy_spans(spans, to)
+        match self {
+            Self::Bytes(bytes) => write_spans(to, bytes),
+            Self::Spans(spans) => copy_spans(spans, to),
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The requester: each request is one packet, and complete when it has left. IBTA 9.8.3.1.
 
-use crate::mem::{Spans, append_spans};
+use crate::mem::{Source, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
 use crate::service::{Ctx, Drain, QpHandle, QpView, SendError, check_memory, complete_send};
 use crate::types::{Psn, Qkey};
-use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch, emit};
+use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch};
 
 /// The send side of a UD queue pair.
 #[derive(Debug, Default)]
@@ -74,15 +74,11 @@ impl Requester {
         bth.solicited = request.flags.contains(SendFlags::SOLICITED);
         let deth = Deth::new(qkey_sent(to.qkey, view.attr.qkey), view.qpn());
         let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
-        let sent = batch.try_push_to(to.ah.net, to.qpn, emit::len(opcode, len), |net, buf| {
-            emit::packet_with(net, buf, &bth, &ext, len, |out| match &request.payload {
-                Payload::Inline(bytes) => {
-                    out.extend_from_slice(bytes);
-                    Ok(())
-                }
-                Payload::Sges(_) => append_spans(&spans, out),
-            })
-        });
+        let payload = match &request.payload {
+            Payload::Inline(bytes) => Source::Bytes(bytes),
+            Payload::Sges(_) => Source::Spans(&spans),
+        };
+        let sent = batch.packet(None, to.ah.net, &bth, &ext, payload);
         sent.map_err(|why| {
             ctx.faulted(view, why);
             Status::LocalProtection

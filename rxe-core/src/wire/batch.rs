@@ -189,6 +189,7 @@ impl TxBatch {
     ) -> Result<(), AccessError> {
         let len = payload.len();
         let total = emit::len(bth.opcode, len);
+        let mut waits = false;
         // Packets to one destination stay in order.
         if let Some(direct) = direct
             && !self.held_up
@@ -203,15 +204,14 @@ impl TxBatch {
                     self.total.1 += total as u64;
                     return Ok(());
                 }
-                Placed::NoRoom => self.held_up = true,
+                Placed::NoRoom => waits = true,
                 Placed::Elsewhere => {}
             }
         }
         let pushed = self.try_push_to(net, bth.dest_qp, total, |prefix, buf| {
             emit::packet_with(prefix, buf, bth, ext, len, |out| payload.append_to(out))
         });
-        // A batch that is held up holds the packet that waits.
-        self.held_up &= pushed.is_ok();
+        self.held_up |= waits && pushed.is_ok();
         pushed
     }
 

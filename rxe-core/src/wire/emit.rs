@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use super::bth::Bth;
+use super::header_len::pad;
 use super::icrc::{self, Prefix};
 use super::opcode::{OpInfo, Opcode};
 use super::{Ext, PacketRepr};
@@ -99,12 +100,6 @@ pub(super) fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize
     let bth = Bth { pad: pad(payload_len) as u8, ..*bth };
     buf.extend_from_slice(&bth.emit());
     ext.emit(info, buf);
-}
-
-/// Bytes that fill a payload up to a multiple of 4.
-#[inline]
-const fn pad(payload_len: usize) -> usize {
-    payload_len.wrapping_neg() & 3
 }
 
 /// The opcode's row; that of a packet with neither headers nor payload for one that has none.

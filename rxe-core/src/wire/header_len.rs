@@ -1,4 +1,4 @@
-//! The bytes of each transport header. IBTA 9.2 and 9.3; for a CNP's reserved bytes A17.9.3.
+//! The bytes of each transport header, and of the pad. IBTA 9.2 and 9.3; for a CNP's reserved bytes A17.9.3.
 //!
 //! The opcode table adds these up, and the headers themselves are arrays of these sizes.
 
@@ -20,3 +20,9 @@ pub(super) const WORD: usize = 4;
 pub(super) const CNP_RESERVED: usize = 16;
 /// All headers of a packet together: the most that an opcode has, an XRC atomic.
 pub(super) const MAX: usize = BTH + WORD + ATOMIC_ETH;
+
+/// Bytes that fill a payload up to a multiple of 4.
+#[inline]
+pub(super) const fn pad(payload_len: usize) -> usize {
+    payload_len.wrapping_neg() & 3
+}

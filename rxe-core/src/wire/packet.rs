@@ -25,15 +25,22 @@ pub struct Packet<'a> {
     apart: Option<&'a Span<'a>>,
 }
 
+/// The BTH, and the row of its opcode.
+#[inline]
+fn first_header(bytes: &[u8]) -> Result<(BthView<'_>, &'static OpInfo), DropReason> {
+    let bth = BthView::new(bytes).ok_or(DropReason::Truncated)?;
+    if bth.tver() != 0 {
+        return Err(DropReason::BadVersion);
+    }
+    let info = bth.opcode().info().ok_or(DropReason::UnknownOpcode)?;
+    Ok((bth, info))
+}
+
 impl<'a> Packet<'a> {
     /// Checks the structure of one UDP payload.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DropReason> {
-        let bth = BthView::new(bytes).ok_or(DropReason::Truncated)?;
-        if bth.tver() != 0 {
-            return Err(DropReason::BadVersion);
-        }
-        let info = bth.opcode().info().ok_or(DropReason::UnknownOpcode)?;
+        let (bth, info) = first_header(bytes)?;
         let body =
             bytes.len().checked_sub(info.header_len + icrc::LEN).ok_or(DropReason::Truncated)?;
         if !body.is_multiple_of(4) {
@@ -51,11 +58,7 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn parse_apart(packet: &'a Apart<'a>) -> Result<Self, DropReason> {
         let bytes = packet.head();
-        let bth = BthView::new(bytes).ok_or(DropReason::Truncated)?;
-        if bth.tver() != 0 {
-            return Err(DropReason::BadVersion);
-        }
-        let info = bth.opcode().info().ok_or(DropReason::UnknownOpcode)?;
+        let (bth, info) = first_header(bytes)?;
         if bytes.len() < info.header_len {
             return Err(DropReason::Truncated);
         }
@@ -63,7 +66,7 @@ impl<'a> Packet<'a> {
         if bytes.len() > info.header_len {
             return Err(DropReason::BadLength);
         }
-        if usize::from(bth.pad()) != payload.wrapping_neg() & 3 {
+        if usize::from(bth.pad()) != header_len::pad(payload) {
             return Err(DropReason::BadPad);
         }
         if payload != 0 && !info.has_payload {

@@ -1,6 +1,6 @@
 //! Packets that were on no wire, as they would have been on one.
 
-use super::{Frame, icrc};
+use super::{Frame, header_len, icrc};
 use crate::mem::Source;
 
 impl Frame<'_> {
@@ -16,7 +16,7 @@ impl Frame<'_> {
             if Source::Spans(&[packet.payload]).append_to(buf).is_err() {
                 continue;
             }
-            let pad = packet.payload.len().wrapping_neg() & 3;
+            let pad = header_len::pad(packet.payload.len());
             buf.extend_from_slice(&[0; 3][..pad]);
             icrc::append(&self.net, buf, 0);
             f(&Frame::single(self.net, buf));

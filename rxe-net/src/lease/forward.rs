@@ -141,7 +141,7 @@ impl Forwarding {
             let net = frame.net.nth(u16::try_from(start).unwrap_or(0));
             let payload = &frame.payload[bytes];
             let segment = frame.segment.min(payload.len());
-            let part = Frame { net, payload, segment, later: &[], apart: &[] };
+            let part = Frame { segment, ..Frame::single(net, payload) };
             let forwarded = match chunk[0] {
                 0 => self.forward_mad(&part),
                 block => self.forward(&part, block),

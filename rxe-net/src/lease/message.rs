@@ -51,7 +51,7 @@ pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     }
     let segment = segment.clamp(1, payload.len());
     // Each packet costs the receiver something, however short it is.
-    let frame = Frame { net, payload, segment, later: &[], apart: &[] };
+    let frame = Frame { segment, ..Frame::single(net, payload) };
     (payload.len() <= MAX_PACKETS.saturating_mul(segment)).then_some(frame)
 }
 
@@ -119,8 +119,7 @@ mod tests {
                 flow_label: 0xabcde,
                 id,
             };
-            let frame =
-                Frame { net, payload: &[1, 2, 3, 4, 5], segment: 2, later: &[], apart: &[] };
+            let frame = Frame { segment: 2, ..Frame::single(net, &[1, 2, 3, 4, 5]) };
             let bytes = [&emit(&frame)[..], frame.payload].concat();
             let got = parse(&bytes).unwrap();
             assert_eq!((got.net, got.payload, got.segment), (net, frame.payload, 2));

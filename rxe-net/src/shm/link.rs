@@ -355,7 +355,7 @@ impl Incoming {
         }
         let net = self.net.ok_or(Broken)?;
         self.address = Some(net.dst);
-        sink(&Frame { net, payload: &[], segment: 1, later: &[], apart: &packets });
+        sink(&Frame { apart: &packets, ..Frame::single(net, &[]) });
         let count = packets.len();
         drop(packets);
         self.ring.release(place)?;

@@ -340,7 +340,7 @@ impl Slot {
                 let later = i + Frame::AHEAD;
                 let later = if later < got { arena.get(later).payload } else { &[] };
                 forwarding.deliver(
-                    &Frame { net: arrived.net, payload, segment, later, apart: &[] },
+                    &Frame { segment, later, ..Frame::single(arrived.net, payload) },
                     sink,
                 );
             }

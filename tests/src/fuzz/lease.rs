@@ -247,7 +247,7 @@ fn frame<'a>(input: &mut Input<'_>, payload: &'a [u8]) -> Frame<'a> {
         id,
     };
     let segment = if input.chance(60) { 1 + input.index(400) } else { payload.len().max(1) };
-    Frame { net, payload, segment, later: &[], apart: &[] }
+    Frame { segment, ..Frame::single(net, payload) }
 }
 
 fn address(input: &mut Input<'_>, v4: bool) -> IpAddr {

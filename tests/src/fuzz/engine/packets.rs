@@ -19,13 +19,7 @@ pub(super) struct Arrival {
 
 impl Arrival {
     pub(super) fn frame(&self) -> Frame<'_> {
-        Frame {
-            net: self.net,
-            payload: &self.bytes,
-            segment: self.segment.max(1),
-            later: &[],
-            apart: &[],
-        }
+        Frame { segment: self.segment.max(1), ..Frame::single(self.net, &self.bytes) }
     }
 }
 
