@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use rxe_core::engine::Config;
@@ -12,14 +12,16 @@ use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use rxe_core::queue::{
     Arm, CompletionQueue, Notify, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
 };
-use rxe_core::types::{Gid, Mtu, Qpn, Time};
-use rxe_core::wire::{Frame, TxBatch, TxLimits};
+use rxe_core::types::{Gid, Mtu, Psn, Qpn, Time};
+use rxe_core::wire::{Bth, Ext, Frame, NetHeader, Opcode, Reth, TxBatch, TxLimits, emit};
 use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
+use super::super::policy::{Answers, Asked};
 use super::super::{ConnectionManager, OnSignal, Timers, Waker};
 use super::*;
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
 /// A wire that nothing comes from. It takes everything and counts the batches.
 struct Nowhere(Capabilities, Arc<AtomicU64>);
@@ -51,6 +53,10 @@ fn shard() -> Shard {
 }
 
 fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
+    shard_over(|capabilities| Box::new(Nowhere(capabilities, batches)))
+}
+
+fn shard_over(backend: impl FnOnce(Capabilities) -> Box<dyn Backend>) -> Shard {
     let capabilities = Capabilities {
         name: "nowhere",
         privileges: "",
@@ -66,7 +72,7 @@ fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
     Shard::new(ShardParts {
         device: "nowhere".into(),
         engine: Engine::new(config, Arc::new(Memory::new())),
-        backend: Box::new(Nowhere(capabilities, batches)),
+        backend: backend(capabilities),
         events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
         acks: AckPolicy::Adaptive,
@@ -125,19 +131,34 @@ impl Notify for Wakes {
 
 /// An unreliable connection that can send: nothing holds its requests up but the policy.
 fn sending_qp(shard: &Shard) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
+    connected_qp(shard, QpType::Uc)
+}
+
+/// Number 17, connected to 18 at [`PEER`]. What it expects first has sequence number 0.
+fn connected_qp(shard: &Shard, service: QpType) -> (Arc<QpHandle>, Arc<CompletionQueue>) {
     let cq = Arc::new(CompletionQueue::new(128, None));
-    let init =
-        QpInit { cap: QpCap { max_send_wr: 128, ..QpCap::default() }, ..qp_init(QpType::Uc, &cq) };
+    let cap = QpCap { max_send_wr: 128, ..QpCap::default() };
+    let init = QpInit { cap, ..qp_init(service, &cq) };
     let qp = shard
         .with(|core| {
             let qp = core.engine.create_qp(Qpn::new(17).unwrap(), init).unwrap();
             let dest_qp_num = Qpn::new(18).unwrap();
             let mut attr = QpAttr { path_mtu: Mtu::M1024, dest_qp_num, ..QpAttr::default() };
-            attr.ah_attr.dgid = Gid::from(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
+            attr.ah_attr.dgid = Gid::from(PEER);
+            attr.qp_access_flags = Access::REMOTE_WRITE;
             let to_init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-            let to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+            let mut to_rtr =
+                AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+            let mut to_rts = AttrMask::SQ_PSN;
+            if service == QpType::Rc {
+                to_rtr |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+                to_rts |= AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::MAX_QP_RD_ATOMIC;
+            }
             for (state, mask) in
-                [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, AttrMask::SQ_PSN)]
+                [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, to_rts)]
             {
                 attr.qp_state = state;
                 let mask = mask | AttrMask::STATE;
@@ -212,6 +233,68 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     driver_turn(&shard);
     assert_eq!(cq.len(), begun);
     assert!(!shard.unsent.record().has_posts());
+}
+
+/// A peer that sends so many empty WRITEs to queue pair 17.
+struct Writes {
+    wire: Nowhere,
+    owed: Arc<AtomicU32>,
+    psn: Psn,
+}
+
+impl Backend for Writes {
+    fn capabilities(&self) -> &Capabilities {
+        self.wire.capabilities()
+    }
+
+    fn receive(&mut self, _: usize, f: &mut dyn FnMut(&Frame<'_>)) -> Result<usize, NetError> {
+        if self.owed.load(Ordering::Relaxed) == 0 {
+            return Ok(0);
+        }
+        self.owed.fetch_sub(1, Ordering::Relaxed);
+        let net = NetHeader::outgoing(PEER, OWN, 49_152);
+        let bth = Bth::new(Opcode::RC_WRITE_ONLY, Qpn::new(17).unwrap(), self.psn);
+        let ext = Ext { reth: Some(Reth::default()), ..Ext::default() };
+        let mut packet = Vec::new();
+        emit::packet_from(&net, &mut packet, &bth, &ext, &[]);
+        self.psn = self.psn.next();
+        f(&Frame::single(net, &packet));
+        Ok(1)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        self.wire.send(batch)
+    }
+
+    fn for_each_fd(&self, _: &mut dyn FnMut(&SharedFd)) {}
+
+    fn counters(&self) -> rxe_net::Counters {
+        rxe_net::Counters::default()
+    }
+}
+
+#[test]
+fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
+    let owed = Arc::new(AtomicU32::new(0));
+    let shard = shard_over(|capabilities| {
+        let wire = Nowhere(capabilities, Arc::default());
+        Box::new(Writes { wire, owed: Arc::clone(&owed), psn: Psn::ZERO })
+    });
+    let (qp, _cq) = connected_qp(&shard, QpType::Rc);
+    let qpn = qp.qpn();
+    let msn = || shard.bare(|core| core.engine.qp_msn(qpn)).unwrap();
+    let mut answers = Answers::default();
+    owed.store(1, Ordering::Relaxed);
+    shard.await_answer(qpn, &mut answers);
+    assert_eq!(msn(), 0, "nothing is known of the program yet");
+
+    // As if it had posted at once after each of 100 messages, however slow this machine is.
+    for message in 0..100_u32 {
+        let msn = message.wrapping_sub(100) & 0xff_ffff;
+        answers.posted(&Asked { msn, received: now(), now: now(), single_cpu: false });
+    }
+    shard.await_answer(qpn, &mut answers);
+    assert_eq!(msn(), 1, "the answer has come");
 }
 
 #[test]
