@@ -16,27 +16,30 @@
 //! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
 //!   something to receive. While none does, two ends that poll make no system call.
 
+mod interval;
 mod link;
 mod listeners;
+mod offers;
 pub mod ring;
+mod send;
 #[cfg(test)]
 mod tests;
 mod wake;
 mod watched;
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rxe_core::mem::{AccessError, Source};
-use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
+use rxe_core::wire::{Direct, Frame, TxBatch};
 use smallvec::SmallVec;
 
-use self::link::{Incoming, Outgoing, Pushed, SendError, is_gone};
+use self::interval::Interval;
+use self::link::{Incoming, Outgoing};
 use self::listeners::Listeners;
 use self::ring::{Broken, MAX_RECORD};
+use self::send::LocalSend;
 use self::watched::Watched;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
@@ -106,31 +109,12 @@ enum Route {
     Wire(u32),
 }
 
-/// What became of a burst that may stay on this host.
-enum LocalSend {
-    /// It is sent, or lost.
-    Done,
-    /// It goes onto the wire.
-    OnWire,
-    /// Its ring is full.
-    Congested,
-}
-
-/// Bytes that a device may have sent to itself and not yet received.
-const OWN_CAPACITY: usize = ring::CAPACITY;
 /// How long a receiver gets to make room in a full ring. Long enough to be woken and run; short enough
 /// not to matter to other destinations when the receiver is stopped.
 const RECEIVER_TIMEOUT: Duration = Duration::from_millis(20);
 /// How long after it found a ring full `send` is to be tried again: less than the receiver needs to
 /// empty it.
 const RETRY: Duration = Duration::from_micros(100);
-/// Bursts that go onto the wire before a destination is looked for on this host again.
-const LOOK_AGAIN: u32 = 256;
-/// Destinations remembered.
-const MAX_ROUTES: usize = 4096;
-/// Rings that others may send through at once: each takes two descriptors and 2 MiB of addresses. Whoever
-/// comes after these uses the network.
-const MAX_INCOMING: usize = 256;
 /// A ring is busy if it had something within so many calls of `receive`.
 const BUSY_CALLS: u32 = 1000;
 /// While a ring is busy, a look at the wire that finds something is followed by the next after so much
@@ -143,39 +127,6 @@ const LOOK_INTERVAL: [u32; 2] = [8, 256];
 const WAKE: u64 = 1;
 /// What it says of listeners and connections.
 const CONTROL: u64 = 2;
-/// Looks without listeners, until there may be descriptors or room for rings again.
-const DEAF: u32 = 4096;
-/// Those waited for who have connected and offered nothing yet; they do so at once, or never.
-const CALLERS: usize = 256;
-
-/// How much work there is between two looks at something that costs a system call.
-#[derive(Debug)]
-struct Interval {
-    limits: [u32; 2],
-    /// Calls and packets, until the next look, and now.
-    length: u32,
-    done: u32,
-}
-
-impl Interval {
-    fn new(limits: [u32; 2]) -> Self {
-        Self { limits, length: limits[0], done: 0 }
-    }
-
-    /// Counts one more call, and the packets that it took. Whether it is time to look.
-    fn is_over(&mut self, packets: usize) -> bool {
-        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
-        self.done = self.done.saturating_add(packets).saturating_add(1);
-        self.done >= self.length
-    }
-
-    /// It has looked, and found something or not.
-    fn begin(&mut self, found: bool) {
-        let [shortest, longest] = self.limits;
-        self.length = if found { shortest } else { (2 * self.length).min(longest) };
-        self.done = 0;
-    }
-}
 
 impl<B: Backend + Sharing> Shm<B> {
     /// Puts shared memory in front of a backend on these addresses. A backend whose
@@ -233,68 +184,6 @@ impl<B: Backend + Sharing> Shm<B> {
         self.addresses = addresses.to_vec();
     }
 
-    /// Listens for offers for all blocks on all addresses.
-    fn listen(&mut self) {
-        let Some(groups) = self.inner.port_groups() else { return };
-        let blocks = groups.blocks();
-        let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
-        // On an address that could not be entered, a block may be another's.
-        let missing = all.filter(|own| groups.has(own.0, own.1) && !self.listeners.has(*own));
-        let missing = missing.collect::<Vec<_>>();
-        for (address, block) in missing {
-            let Some(path) = groups.memory(address, block) else { continue };
-            // Who had the block before may still be about to go. Then others use the wire.
-            let _ = self.listeners.add((address, block), &path);
-        }
-    }
-
-    /// The way of a burst.
-    fn route(&mut self, to: Destination) -> &mut Route {
-        let known = match self.routes.get_mut(&to) {
-            Some(Route::Wire(0)) | None => false,
-            Some(Route::Wire(left)) => {
-                *left -= 1;
-                true
-            }
-            Some(_) => true,
-        };
-        if !known {
-            if self.routes.len() >= MAX_ROUTES {
-                self.routes.retain(|_, route| !matches!(route, Route::Wire(_)));
-            }
-            let route = self.find(to);
-            self.routes.insert(to, route);
-        }
-        self.routes.entry(to).or_insert(Route::Wire(LOOK_AGAIN))
-    }
-
-    fn find(&mut self, (address, block): Destination) -> Route {
-        // A packet to QP1 is for any process that reads it, and one to a group for all members.
-        if block == 0 || address.is_multicast() {
-            return Route::Wire(LOOK_AGAIN);
-        }
-        if self.listeners.has((address, block)) {
-            return if self.has_alarm() { Route::Own } else { Route::Wire(LOOK_AGAIN) };
-        }
-        let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
-        match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
-            Ok(Some(link)) if self.has_alarm() => match Watched::new(link, &self.epoll, CONTROL) {
-                Ok(link) => {
-                    let index = self.rings.iter().position(Option::is_none);
-                    let index = index.unwrap_or_else(|| {
-                        self.rings.push(None);
-                        self.rings.len() - 1
-                    });
-                    self.rings[index] = Some(link);
-                    self.last = None;
-                    Route::Ring(index)
-                }
-                Err(_) => Route::Wire(LOOK_AGAIN),
-            },
-            _ => Route::Wire(LOOK_AGAIN),
-        }
-    }
-
     /// Sees to it that there is an alarm. Without one, nothing goes through memory.
     fn has_alarm(&mut self) -> bool {
         if self.alarm.is_none() {
@@ -311,97 +200,6 @@ impl<B: Backend + Sharing> Shm<B> {
             (false, true) => Some(RETRY),
             (false, false) => None,
         });
-    }
-
-    /// Sends the first pending burst if it stays on this host.
-    fn send_here(&mut self, batch: &mut TxBatch) -> LocalSend {
-        let burst = batch.pending()[0].clone();
-        // An address that is not ours is the wire's to refuse.
-        if !self.listeners.has_address(burst.net.src) {
-            return LocalSend::OnWire;
-        }
-        let bytes = batch.bytes(&burst);
-        let frame = Frame { segment: burst.segment.max(1), ..Frame::single(burst.net, bytes) };
-        let to = (burst.net.dst, qpn_block(bytes));
-        let timeout = self.receiver_timeout;
-        let mut ring = None;
-        let pushed = match *self.route(to) {
-            Route::Wire(_) => return LocalSend::OnWire,
-            Route::Ring(index) => {
-                ring = Some(index);
-                self.rings[index].as_mut().map_or(Err(Broken), |link| link.push(&frame, timeout))
-            }
-            Route::Own => Ok(self.send_to_self(&frame)),
-        };
-        let packets = frame.payloads().count() as u64;
-        match pushed {
-            Ok(Pushed::Sent) => {
-                ring.into_iter().for_each(|index| self.touch(index));
-                self.counters.tx_packets += packets;
-                self.counters.tx_bytes += bytes.len() as u64;
-            }
-            Ok(Pushed::Full) => return LocalSend::Congested,
-            Ok(Pushed::Lost) => self.counters.tx_no_buffer += packets,
-            Err(Broken) => {
-                self.counters.tx_other += packets;
-                self.give_up(to);
-            }
-        }
-        batch.mark_sent(1);
-        LocalSend::Done
-    }
-
-    /// This ring has got something.
-    fn touch(&mut self, index: usize) {
-        if !self.touched.contains(&index) {
-            self.touched.push(index);
-        }
-    }
-
-    /// The ring to this destination is of no more use.
-    fn give_up(&mut self, to: Destination) {
-        if let Some(Route::Ring(index)) = self.routes.insert(to, Route::Wire(LOOK_AGAIN)) {
-            self.rings[index] = None;
-        }
-        self.last = None;
-    }
-
-    /// The ring for packets from `src` to this destination, if they go through one.
-    fn ring_of(&mut self, src: IpAddr, to: Destination) -> Option<usize> {
-        match self.last {
-            Some((last_src, last_to, ring)) if (last_src, last_to) == (src, to) => ring,
-            _ => {
-                let ring = match self.listeners.has_address(src).then(|| self.route(to)) {
-                    Some(Route::Ring(index)) => Some(*index),
-                    _ => None,
-                };
-                self.last = Some((src, to, ring));
-                ring
-            }
-        }
-    }
-
-    fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
-        if self.own_bytes + frame.payload.len() > OWN_CAPACITY {
-            return Pushed::Lost;
-        }
-        self.own_bytes += frame.payload.len();
-        self.own.push_back([&message::emit(frame)[..], frame.payload].concat());
-        Pushed::Sent
-    }
-
-    /// How many of the pending bursts, from the first, go onto the wire.
-    fn leading_wire_bursts(&mut self, batch: &TxBatch) -> usize {
-        let mut count = 1;
-        for burst in &batch.pending()[1..] {
-            let ours = self.listeners.has_address(burst.net.src);
-            let block = qpn_block(batch.bytes(burst));
-            if ours && !matches!(self.route((burst.net.dst, block)), Route::Wire(_)) {
-                break;
-            }
-            count += 1;
-        }
-        count
     }
 
     fn receive_here(&mut self, budget: usize, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
@@ -437,95 +235,6 @@ impl<B: Backend + Sharing> Shm<B> {
         packets
     }
 
-    /// Takes offers, and forgets who is gone. Returns whether there was anything of the kind.
-    fn look_around(&mut self) -> bool {
-        if self.deaf > 0 {
-            self.deaf -= 1;
-            if self.deaf == 0 && !self.is_full() {
-                self.listen();
-            } else if self.deaf == 0 {
-                self.deaf = DEAF;
-            }
-        }
-        if !self.epoll.has(CONTROL) {
-            return false;
-        }
-        self.take_callers();
-        for line in std::mem::take(&mut self.callers) {
-            match Incoming::accept(&line) {
-                Ok(None) => self.callers.push(line),
-                Ok(Some((ring, wake))) => {
-                    if !self.is_full()
-                        && self.has_alarm()
-                        && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
-                    {
-                        self.incoming.push(Incoming::new(ring, wake, line));
-                        self.since_ring = 0;
-                        self.wire.begin(true);
-                    }
-                }
-                // Nobody that one could do anything with.
-                Err(_) => {}
-            }
-        }
-        self.incoming.retain_mut(|link| !link.is_over());
-        if self.is_full() {
-            self.stop_listening();
-        }
-        self.routes.retain(|_, route| match route {
-            Route::Ring(index) => {
-                let ring = &mut self.rings[*index];
-                let gone = ring.as_ref().is_none_or(|link| is_gone(&link.line));
-                if gone {
-                    *ring = None;
-                }
-                !gone
-            }
-            Route::Own | Route::Wire(_) => true,
-        });
-        self.last = None;
-        true
-    }
-
-    /// Lets those in who have connected and are of this user.
-    fn take_callers(&mut self) {
-        let mut deaf = false;
-        for listener in self.listeners.sockets() {
-            // Others than this user may connect as fast as they are turned away: not for ever.
-            for _ in 0..CALLERS {
-                match listener.accept() {
-                    Ok(caller) => {
-                        if let Ok(caller) = Watched::new(caller, &self.epoll, CONTROL) {
-                            self.callers.push(caller);
-                        }
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-                    Err(e) => {
-                        deaf |= is_out_of_files(&e);
-                        break;
-                    }
-                }
-            }
-        }
-        if deaf {
-            // If the connection were not accepted, the caller would wait for ever and the listener
-            // would stay readable. The listener is closed, so its callers use the network.
-            self.stop_listening();
-        }
-        let surplus = self.callers.len().saturating_sub(CALLERS);
-        self.callers.drain(..surplus);
-    }
-
-    fn is_full(&self) -> bool {
-        self.incoming.len() >= MAX_INCOMING
-    }
-
-    /// Callers use the network for a while.
-    fn stop_listening(&mut self) {
-        self.listeners.retain(|_| false);
-        self.deaf = DEAF;
-    }
-
     /// Makes the descriptors tell what there is, if a thread sleeps on them.
     fn prepare_sleep(&mut self) {
         if !self.watching {
@@ -548,38 +257,6 @@ impl<B: Backend + Sharing> Shm<B> {
         if on && (self.watching || !self.retry_set) || !on && self.retry_set {
             self.retry_set = on;
             self.set_alarm();
-        }
-    }
-}
-
-/// Whether this process or the system has no descriptors left.
-fn is_out_of_files(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-}
-
-impl<B: Backend + Sharing> Direct for Shm<B> {
-    fn send(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-    ) -> Result<Placed, AccessError> {
-        let to = (net.dst, qpn_block(head));
-        let Some(index) = self.ring_of(net.src, to) else { return Ok(Placed::Elsewhere) };
-        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
-        match link.send(net, head, payload) {
-            Ok(true) => {
-                self.touch(index);
-                self.counters.tx_packets += 1;
-                self.counters.tx_bytes += (head.len() + payload.len()) as u64;
-                Ok(Placed::Sent)
-            }
-            Ok(false) => Ok(Placed::NoRoom),
-            Err(SendError::Payload(why)) => Err(why),
-            Err(SendError::Broken) => {
-                self.give_up(to);
-                Ok(Placed::Elsewhere)
-            }
         }
     }
 }

@@ -1,0 +1,127 @@
+//! Rings that others offer: listening for offers, taking them, and forgetting who is gone.
+
+use std::io;
+
+use super::link::{Incoming, is_gone};
+use super::watched::Watched;
+use super::{CONTROL, Route, Shm, WAKE};
+use crate::{Backend, Sharing};
+
+/// Rings that others may send through at once: each takes two descriptors and 2 MiB of addresses. Whoever
+/// comes after these uses the network.
+pub(super) const MAX_INCOMING: usize = 256;
+/// Looks without listeners, until there may be descriptors or room for rings again.
+pub(super) const DEAF: u32 = 4096;
+/// Those waited for who have connected and offered nothing yet; they do so at once, or never.
+pub(super) const CALLERS: usize = 256;
+
+impl<B: Backend + Sharing> Shm<B> {
+    /// Listens for offers for all blocks on all addresses.
+    pub(super) fn listen(&mut self) {
+        let Some(groups) = self.inner.port_groups() else { return };
+        let blocks = groups.blocks();
+        let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
+        // On an address that could not be entered, a block may be another's.
+        let missing = all.filter(|own| groups.has(own.0, own.1) && !self.listeners.has(*own));
+        let missing = missing.collect::<Vec<_>>();
+        for (address, block) in missing {
+            let Some(path) = groups.memory(address, block) else { continue };
+            // Who had the block before may still be about to go. Then others use the wire.
+            let _ = self.listeners.add((address, block), &path);
+        }
+    }
+
+    /// Takes offers, and forgets who is gone. Returns whether there was anything of the kind.
+    pub(super) fn look_around(&mut self) -> bool {
+        if self.deaf > 0 {
+            self.deaf -= 1;
+            if self.deaf == 0 && !self.is_full() {
+                self.listen();
+            } else if self.deaf == 0 {
+                self.deaf = DEAF;
+            }
+        }
+        if !self.epoll.has(CONTROL) {
+            return false;
+        }
+        self.take_callers();
+        for line in std::mem::take(&mut self.callers) {
+            match Incoming::accept(&line) {
+                Ok(None) => self.callers.push(line),
+                Ok(Some((ring, wake))) => {
+                    if !self.is_full()
+                        && self.has_alarm()
+                        && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
+                    {
+                        self.incoming.push(Incoming::new(ring, wake, line));
+                        self.since_ring = 0;
+                        self.wire.begin(true);
+                    }
+                }
+                // Nobody that one could do anything with.
+                Err(_) => {}
+            }
+        }
+        self.incoming.retain_mut(|link| !link.is_over());
+        if self.is_full() {
+            self.stop_listening();
+        }
+        self.routes.retain(|_, route| match route {
+            Route::Ring(index) => {
+                let ring = &mut self.rings[*index];
+                let gone = ring.as_ref().is_none_or(|link| is_gone(&link.line));
+                if gone {
+                    *ring = None;
+                }
+                !gone
+            }
+            Route::Own | Route::Wire(_) => true,
+        });
+        self.last = None;
+        true
+    }
+
+    /// Lets those in who have connected and are of this user.
+    fn take_callers(&mut self) {
+        let mut deaf = false;
+        for listener in self.listeners.sockets() {
+            // Others than this user may connect as fast as they are turned away: not for ever.
+            for _ in 0..CALLERS {
+                match listener.accept() {
+                    Ok(caller) => {
+                        if let Ok(caller) = Watched::new(caller, &self.epoll, CONTROL) {
+                            self.callers.push(caller);
+                        }
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+                    Err(e) => {
+                        deaf |= is_out_of_files(&e);
+                        break;
+                    }
+                }
+            }
+        }
+        if deaf {
+            // If the connection were not accepted, the caller would wait for ever and the listener
+            // would stay readable. The listener is closed, so its callers use the network.
+            self.stop_listening();
+        }
+        let surplus = self.callers.len().saturating_sub(CALLERS);
+        self.callers.drain(..surplus);
+    }
+
+    fn is_full(&self) -> bool {
+        self.incoming.len() >= MAX_INCOMING
+    }
+
+    /// Callers use the network for a while.
+    fn stop_listening(&mut self) {
+        self.listeners.retain(|_| false);
+        self.deaf = DEAF;
+    }
+}
+
+/// Whether this process or the system has no descriptors left.
+fn is_out_of_files(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}

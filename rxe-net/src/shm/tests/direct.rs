@@ -1,0 +1,157 @@
+//! Packets sent one by one.
+
+use rxe_core::mem::Source;
+use rxe_core::types::Qpn;
+use rxe_core::wire::{NetHeader, Placed, TxBatch, UDP_PORT, icrc};
+
+use super::super::Shm;
+use super::{ip, open, over_the_wire, readable};
+use crate::testing::in_namespace;
+use crate::{Backend, SendStatus, UdpBackend};
+
+/// Sends a packet by itself, with this payload; BTH and addresses as those of [`packets`].
+fn send_direct(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8]) -> Placed {
+    let mut bth = [0; 12];
+    bth[5] = 1;
+    bth[1] = u8::try_from(payload.len().wrapping_neg() & 3).unwrap() << 4;
+    let direct = Backend::direct(from).unwrap();
+    direct.send(net, &bth, &Source::Bytes(payload)).unwrap()
+}
+
+#[test]
+fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
+        let other = NetHeader { tos: 0x68, src_port: 7, ..net };
+        let mut expected = Vec::new();
+        for round in 0..2000_usize {
+            let payload: Vec<u8> =
+                (0..round * 7 % 4097).map(|i| (i + round).to_le_bytes()[0]).collect();
+            let net = if round % 50 < 30 { net } else { other };
+            if round % 9 == 8 {
+                let mut batch = TxBatch::new(from.capabilities().tx);
+                batch.push_to(net, Qpn::from_wire(0x01_0000), payload.len() + 20, |_, buf| {
+                    buf.extend([0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+                    buf.extend(&payload);
+                    buf.extend([9; 8]);
+                });
+                assert_eq!(from.send(&mut batch).unwrap(), SendStatus::Done);
+            } else {
+                assert_eq!(send_direct(&mut from, &net, &payload), Placed::Sent);
+            }
+            expected.push((net.src_port, net.tos, payload));
+            if round % 100 == 99 {
+                let mut nothing = TxBatch::new(from.capabilities().tx);
+                assert_eq!(from.send(&mut nothing).unwrap(), SendStatus::Done);
+                let mut got = Vec::new();
+                to.watch(true);
+                while got.len() < expected.len() {
+                    assert!(readable(&to, 10), "{} packets", got.len());
+                    let mut buf = Vec::new();
+                    to.receive(64, &mut |frame| {
+                        let apart = !frame.apart.is_empty();
+                        frame.for_each_whole(&mut buf, &mut |whole| {
+                            let bytes = whole.payload;
+                            let end = bytes.len()
+                                - if apart { 4 + usize::from(bytes[1] >> 4) } else { 8 };
+                            let right = icrc::check(&whole.net, bytes).is_ok();
+                            assert_eq!(right, apart, "what was on no wire gets an ICRC");
+                            got.push((whole.net.src_port, whole.net.tos, bytes[12..end].to_vec()));
+                        });
+                    })
+                    .unwrap();
+                }
+                to.watch(false);
+                assert!(got == expected);
+                expected.clear();
+            }
+        }
+        assert_eq!((over_the_wire(&to), from.counters().tx_packets), (0, 2000));
+        assert_eq!(to.counters().rx_packets, 2000);
+    });
+}
+
+#[test]
+fn who_is_not_reached_through_memory_gets_nothing_at_once() {
+    in_namespace("", || {
+        let mut from = open("127.0.0.1");
+        let to = |from: &str, to: &str| NetHeader::outgoing(ip(from), ip(to), UDP_PORT);
+        for net in [
+            to("127.0.0.1", "127.0.0.9"),
+            to("127.0.0.1", "127.0.0.1"),
+            to("127.0.0.3", "127.0.0.1"),
+        ] {
+            assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Elsewhere, "{net:?}");
+        }
+        let _to = open("127.0.0.2");
+        let net = to("127.0.0.1", "127.0.0.2");
+        while send_direct(&mut from, &net, &[0; 4096]) == Placed::Sent {}
+        assert_eq!(send_direct(&mut from, &net, &[0; 4096]), Placed::NoRoom);
+    });
+}
+
+/// Two ends that poll, and at times sleep: no packet stays in a ring unseen.
+#[test]
+fn a_ping_pong_of_packets_sent_at_once_never_stops() {
+    const ROUNDS: u32 = 50_000;
+    in_namespace("", || {
+        let play = |own: &str, peer: &str, first: bool| {
+            let mut backend = open(own);
+            let net = NetHeader::outgoing(ip(own), ip(peer), UDP_PORT);
+            let mut nothing = TxBatch::new(backend.capabilities().tx);
+            while send_direct(&mut backend, &net, b"begin") != Placed::Sent {
+                backend.send(&mut nothing).unwrap();
+            }
+            backend.send(&mut nothing).unwrap();
+            let mut next = 0_u32;
+            let mut begun = false;
+            let mut idle = 0_u32;
+            let mut turn = first;
+            while next < ROUNDS {
+                if turn && begun {
+                    assert_eq!(send_direct(&mut backend, &net, &next.to_be_bytes()), Placed::Sent);
+                    backend.send(&mut nothing).unwrap();
+                    next += 1;
+                    turn = false;
+                    idle = 0;
+                }
+                if next.is_multiple_of(100) && idle == 0 {
+                    backend.watch(true);
+                } else if next % 100 == 1 {
+                    backend.watch(false);
+                }
+                let mut got = 0;
+                backend
+                    .receive(64, &mut |frame| {
+                        for packet in frame.apart {
+                            let mut bytes = [0; 4];
+                            got += 1;
+                            if packet.payload.len() == 5 {
+                                begun = true;
+                                continue;
+                            }
+                            packet.payload.read(&mut bytes).unwrap();
+                            let expected = if first { next - 1 } else { next };
+                            assert_eq!(u32::from_be_bytes(bytes), expected, "{own}");
+                            next += u32::from(!first);
+                            turn = true;
+                        }
+                    })
+                    .unwrap();
+                idle = if got > 0 { 0 } else { idle + 1 };
+                if !first && turn {
+                    let answer = (next - 1).to_be_bytes();
+                    assert_eq!(send_direct(&mut backend, &net, &answer), Placed::Sent);
+                    backend.send(&mut nothing).unwrap();
+                    turn = false;
+                }
+                assert!(idle < 20_000_000, "{own} waits for ever at {next}");
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| play("127.0.0.1", "127.0.0.2", true));
+            scope.spawn(|| play("127.0.0.2", "127.0.0.1", false));
+        });
+    });
+}
