@@ -57,6 +57,7 @@ pub use sys::epoll::Epoll;
 pub use sys::event_fd::EventFd;
 pub use sys::exit::at_exit;
 pub use sys::fork::fork_generation;
+pub use sys::per_process::PerProcess;
 pub use sys::program_epoll::ProgramEpoll;
 pub use sys::secure::has_gained_rights;
 pub use sys::shared_fd::SharedFd;

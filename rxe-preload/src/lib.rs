@@ -6,7 +6,7 @@
 //!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
 //!   other.
 //! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
-//! - `ffi`: errno, failures, cancellation. `per_process`: values that a child does not inherit.
+//! - `ffi`: errno, failures, cancellation.
 //! - `explain`: explanations of mistakes.
 //! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
 //!   the C library's functions behind those that are defined here.
@@ -39,6 +39,5 @@ mod liveness;
 mod load;
 mod next;
 mod panics;
-mod per_process;
 mod rdmacm;
 mod stderr;

@@ -4,6 +4,7 @@
 //! touch the object. Here it looks at the object every [`CANCEL_TICK`]. Between two looks it holds no
 //! reference, and it may look again only while the object exists.
 
+use rxe_net::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,6 @@ use crate::explain;
 use crate::ffi::{
     CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of, signals_interrupt,
 };
-use crate::per_process::PerProcess;
 
 /// After so many ticks (a second) in a destroyed object, the program is told.
 const SILENT_TICKS: u32 = 5;

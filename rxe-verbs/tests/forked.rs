@@ -4,15 +4,30 @@
 mod common;
 
 use common::*;
+use rxe_verbs::cm::{EventChannel, PortSpace};
 use rxe_verbs::*;
 
-/// Runs `child` in a forked child; whether it returned `true` there.
-fn in_child(child: impl FnOnce() -> bool) -> bool {
+/// How a child is made.
+#[derive(Clone, Copy)]
+enum By {
+    Fork,
+    /// Without the handlers of `pthread_atfork`, as `_Fork` does it too.
+    BareClone,
+}
+
+/// Runs `child` in a child; whether it returned `true` there.
+fn in_child(by: By, child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child only runs what was passed, and ends. It has a time limit, since what it does must
     // not wait for threads that it does not have.
     #[expect(unsafe_code, reason = "a child without exec")]
     unsafe {
-        let pid = libc::fork();
+        let pid = match by {
+            By::Fork => libc::fork(),
+            By::BareClone => {
+                let pid = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0);
+                libc::pid_t::try_from(pid).unwrap()
+            }
+        };
         if pid == 0 {
             libc::alarm(30);
             let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
@@ -26,6 +41,15 @@ fn in_child(child: impl FnOnce() -> bool) -> bool {
 
 #[test]
 fn a_forked_child_is_refused_its_parent_s_device_and_the_parent_goes_on() {
+    parent_and_child(By::Fork);
+}
+
+#[test]
+fn a_child_of_a_bare_clone_is_refused_it_too() {
+    parent_and_child(By::BareClone);
+}
+
+fn parent_and_child(by: By) {
     let (a, b) = pair();
     let to = b.region(100);
     let remote = to.remote(0);
@@ -37,7 +61,7 @@ fn a_forked_child_is_refused_its_parent_s_device_and_the_parent_goes_on() {
     let (parents, child) = {
         // In the child, the same objects are dropped at the end.
         let mut slot = Some(parents);
-        let refused = in_child(|| {
+        let refused = in_child(by, || {
             let (a, b, to, channel, window) = slot.take().unwrap();
             let forked = |e: Error| matches!(e, Error::Forked { .. });
             let text = a.cq.poll_one().unwrap_err().to_string();
@@ -68,4 +92,18 @@ fn a_forked_child_is_refused_its_parent_s_device_and_the_parent_goes_on() {
     let (a, ..) = &parents;
     a.qp.write_bytes(4, b"after", remote).post().unwrap();
     a.ok();
+}
+
+/// The devices that a channel opens by itself are those of its own process.
+#[test]
+fn a_forked_child_connects_through_a_device_of_its_own() {
+    let listen = || {
+        let channel = EventChannel::new()?;
+        let id = channel.create_id(PortSpace::Tcp)?;
+        id.bind_addr("127.0.0.1:0".parse().unwrap())?;
+        id.listen(1)?;
+        Ok::<_, Error>((channel, id))
+    };
+    let _parent = listen().unwrap();
+    assert!(in_child(By::Fork, || listen().is_ok()));
 }

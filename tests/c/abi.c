@@ -10,10 +10,12 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -604,14 +606,20 @@ static void limit_of_a_shared_queue(void)
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
+/* Makes a child without the handlers of pthread_atfork(). */
+static pid_t bare_clone(void)
+{
+	return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+}
+
 /* A child has its parent's memory, but not its device. */
-static void forks(void)
+static void forks(pid_t (*make)(void))
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
 	struct ibv_context *own;
 	struct ibv_device **list;
 	int status;
-	pid_t child = fork();
+	pid_t child = make();
 
 	CHECK(child >= 0);
 	if (child == 0) {
@@ -687,7 +695,8 @@ int main(int count, char **arguments)
 	events();
 	reset_takes_completions_back();
 	limit_of_a_shared_queue();
-	forks();
+	forks(fork);
+	forks(bare_clone);
 	a_wrong_key();
 	CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0);
 	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);

@@ -3,13 +3,17 @@
 //! Names and sockets that stand for a living process would outlive it in a child that it has forked
 //! and that has not called exec (which closes them). So in the child something else takes the place
 //! of each: their numbers stay in use, and what they stood for is let go. A device that was open at
-//! the fork is of no use in the child, whose threads are gone anyway.
+//! the fork is of no use in the child, whose threads are gone anyway. A child of a bare clone(2) runs no
+//! handler: it keeps these descriptors until it calls exec or ends.
 //!
 //! Invariant: a bit of [`GUARDED`] is set only while its descriptor belongs to a [`ForkGuarded`].
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::checked_fd::CheckedFd;
 use crate::NetError;
@@ -17,20 +21,75 @@ use crate::NetError;
 /// How many forks there were between the process in which this was first called and this one. What was
 /// opened in an earlier generation is a parent's: the parent goes on using it. Its threads do not exist
 /// here, and its locks may be held, so nothing of it may be used.
+///
+/// It costs two loads. A child is noticed however it was made: by `fork`, `_Fork` or a bare `clone`. One
+/// that shares its parent's memory (`vfork`, CLONE_VM) is not: it may do nothing but exec or exit.
 #[inline]
 pub fn fork_generation() -> u64 {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // SAFETY: `forked` only changes an atomic number, which is safe in a forked child.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
-    GENERATION.load(Ordering::Relaxed)
+    // SAFETY: null, or what `watch_forks` has stored, which stays for ever.
+    match unsafe { GENERATION.load(Ordering::Acquire).as_ref() } {
+        Some(cell) => match cell.load(Ordering::Relaxed) {
+            UNKNOWN => next_generation(cell),
+            known => known - FIRST,
+        },
+        None => watch_forks(),
+    }
 }
 
-static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// Where this process's generation stands, counted from [`FIRST`]: in a page that the kernel clears in
+/// children.
+static GENERATION: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// What a child finds: its generation is still to be counted.
+const UNKNOWN: u64 = 0;
+const FIRST: u64 = 1;
+/// The last one that was counted, in this process or in those before it. Not cleared in children.
+static LAST: AtomicU64 = AtomicU64::new(FIRST);
+
+#[cold]
+fn watch_forks() -> u64 {
+    /// Where there is no such page, `forked` still notices the children of `fork`.
+    static ELSEWHERE: AtomicU64 = AtomicU64::new(FIRST);
+    let page = cleared_page().unwrap_or_else(|_| ptr::from_ref(&ELSEWHERE).cast_mut());
+    // SAFETY: a page for this alone, which is nobody else's yet; or the variable above.
+    unsafe { &*page }.store(FIRST, Ordering::Relaxed);
+    let none = ptr::null_mut();
+    if GENERATION.compare_exchange(none, page, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        // SAFETY: `forked` only changes an atomic number, which is safe in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    } else if page != ptr::from_ref(&ELSEWHERE).cast_mut() {
+        // Another thread was faster.
+        // SAFETY: made above, and nobody else knows it.
+        let _ = unsafe { munmap(page.cast(), size_of::<AtomicU64>()) };
+    }
+    fork_generation()
+}
+
+/// A page that is full of zeros in every child that has a memory of its own (Linux 4.14).
+fn cleared_page() -> rustix::io::Result<*mut AtomicU64> {
+    let size = size_of::<AtomicU64>();
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let page = unsafe {
+        mmap_anonymous(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }?;
+    // SAFETY: all of that mapping, and nothing else. A kernel that does not know this leaves it as it is.
+    let _ = unsafe { madvise(page, size, Advice::LinuxWipeOnFork) };
+    Ok(page.cast())
+}
+
+/// In a child that has not asked yet.
+#[cold]
+fn next_generation(cell: &AtomicU64) -> u64 {
+    let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    let counted = cell.compare_exchange(UNKNOWN, next, Ordering::Relaxed, Ordering::Relaxed);
+    // Another thread of this child may have been faster.
+    counted.err().unwrap_or(next) - FIRST
+}
 
 extern "C" fn forked() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: as in `fork_generation`.
+    if let Some(cell) = unsafe { GENERATION.load(Ordering::Acquire).as_ref() } {
+        cell.store(UNKNOWN, Ordering::Relaxed);
+    }
 }
 
 /// Words of [`GUARDED`]: descriptors of higher numbers than these have bits stay open in children.
@@ -111,5 +170,38 @@ unsafe extern "C" fn let_go() {
         if other >= 0 {
             libc::close(other);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `child` in a child of a bare clone, which runs no handlers; whether it returned `true`.
+    fn in_bare_clone(child: impl FnOnce() -> bool) -> bool {
+        // SAFETY: a child with a copy of the memory, which only runs what was passed, and ends.
+        unsafe {
+            let pid = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0);
+            if pid == 0 {
+                libc::alarm(30);
+                libc::_exit(i32::from(!child()));
+            }
+            let mut status = 0;
+            let pid = libc::pid_t::try_from(pid).unwrap();
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+            status == 0
+        }
+    }
+
+    #[test]
+    fn every_child_is_another_generation_however_it_was_made() {
+        let own = fork_generation();
+        assert!(in_bare_clone(|| {
+            let child = fork_generation();
+            let again = fork_generation();
+            let grandchild = in_bare_clone(|| fork_generation() > child);
+            child > own && again == child && grandchild && fork_generation() == child
+        }));
+        assert_eq!(fork_generation(), own);
     }
 }

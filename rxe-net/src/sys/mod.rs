@@ -1,5 +1,5 @@
 //! System calls that rustix does not have: the only files with `unsafe` are `exit`, `fork`, `mmsg`,
-//! `secure`, `sockopt` and `thread`.
+//! `per_process`, `secure`, `sockopt` and `thread`.
 
 pub(crate) mod addr;
 pub(crate) mod checked_fd;
@@ -10,6 +10,7 @@ pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
+pub(crate) mod per_process;
 pub(crate) mod program_epoll;
 pub(crate) mod secure;
 pub(crate) mod shared_fd;

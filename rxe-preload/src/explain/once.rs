@@ -1,10 +1,10 @@
 //! Explains each kind of mistake only the first time that it happens, as `RXE_EXPLAIN` asks.
 
+use rxe_net::PerProcess;
 use std::collections::HashSet;
 use std::sync::{Mutex, RwLock};
 
 use crate::config::{CONFIG, Explain};
-use crate::per_process::PerProcess;
 use crate::stderr;
 
 /// Explains why a verb failed.

@@ -3,6 +3,7 @@
 //! Invariant: a device that a program has a pointer to is never freed, because the program may get the
 //! list again and compare pointers.
 
+use rxe_net::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -14,7 +15,6 @@ use super::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 use crate::config::CONFIG;
 use crate::explain;
 use crate::ffi::{copy_text, set_errno};
-use crate::per_process::PerProcess;
 
 /// A device as programs hold it.
 #[repr(C)]

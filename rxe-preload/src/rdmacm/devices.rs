@@ -1,6 +1,7 @@
 //! The contexts of identifiers: one for each device, opened when it is first needed and then kept, as
 //! in librdmacm.
 
+use rxe_net::PerProcess;
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
 use std::ptr;
@@ -17,7 +18,6 @@ use crate::ibverbs::Context;
 use crate::ibverbs::abi::{ibv_context, ibv_device, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::ibverbs::device::{Which, devices};
 use crate::ibverbs::xrcd::open_xrcd;
-use crate::per_process::PerProcess;
 
 /// A context, and the default domains for identifiers.
 #[derive(Clone, Copy)]

@@ -22,8 +22,7 @@ use crate::explain;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
-use crate::per_process::PerProcess;
-use rxe_net::fork_generation;
+use rxe_net::{PerProcess, fork_generation};
 
 /// An identifier as programs hold it.
 #[repr(C)]

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rxe_core::types::Gid;
+use rxe_net::PerProcess;
 
 use crate::device::{Device, DeviceInfo, WeakDevice};
 use crate::error::{Error, Result};
@@ -36,8 +37,8 @@ pub trait DeviceSource: Send + Sync {
 /// The devices of this host, opened when they are first needed. Those that this crate opened for
 /// other channels of this process, and that are still open, are used again.
 pub(super) fn of_host() -> Arc<dyn DeviceSource> {
-    static HOST: OnceLock<Arc<Host>> = OnceLock::new();
-    Arc::<Host>::clone(HOST.get_or_init(Arc::default))
+    static HOST: PerProcess<Arc<Host>> = PerProcess::new();
+    Arc::<Host>::clone(HOST.get())
 }
 
 #[derive(Default)]

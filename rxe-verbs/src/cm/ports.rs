@@ -1,12 +1,12 @@
 //! Which identifiers of this process have which ports.
 
 use std::collections::HashMap;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
-use std::{fs, process};
 
 use parking_lot::Mutex;
 use rxe_core::cm::service::PortSpace;
+use rxe_net::PerProcess;
 
 use super::error::os;
 use crate::error::Result;
@@ -35,25 +35,7 @@ pub(super) struct Wanted {
 
 type Uses = HashMap<(PortSpace, u16), Vec<Wanted>>;
 
-/// The uses of one process. A forked child has its own: the lock of its parent's may have been held
-/// by a thread that it has not got.
-struct OfProcess {
-    process: u32,
-    uses: Mutex<Uses>,
-    child: OnceLock<Box<Self>>,
-}
-
-/// Those of this process.
-fn uses() -> &'static Mutex<Uses> {
-    static FIRST: OnceLock<Box<OfProcess>> = OnceLock::new();
-    let process = process::id();
-    let new = || Box::new(OfProcess { process, uses: Mutex::default(), child: OnceLock::new() });
-    let mut of = FIRST.get_or_init(new);
-    while of.process != process {
-        of = of.child.get_or_init(new);
-    }
-    &of.uses
-}
+static USES: PerProcess<Mutex<Uses>> = PerProcess::new();
 
 /// What the system gives to those who name no port.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
@@ -65,7 +47,7 @@ impl Port {
     /// Somebody has it on the same address (EADDRINUSE), or one of both addresses stands for the other
     /// too (EADDRNOTAVAIL, as kernels say); none is free (EADDRNOTAVAIL).
     pub(super) fn take(space: PortSpace, wanted: Wanted) -> Result<Self> {
-        let mut uses = uses().lock();
+        let mut uses = USES.get().lock();
         let mut free = |wanted: Wanted| -> Result<Self, i32> {
             let users = uses.entry((space, wanted.address.port())).or_default();
             users.iter().try_for_each(|other| wanted.beside(other))?;
@@ -96,7 +78,7 @@ impl Port {
 
     /// The identifier has changed its mind.
     pub(super) fn set_afonly(&self, afonly: bool) {
-        let mut uses = uses().lock();
+        let mut uses = USES.get().lock();
         let users = uses.get_mut(&(self.space, self.address.port()));
         for user in users.into_iter().flatten().filter(|user| user.key == self.key) {
             user.afonly = afonly;
@@ -134,7 +116,7 @@ pub(super) fn default_afonly(ip: IpAddr) -> bool {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        let mut uses = uses().lock();
+        let mut uses = USES.get().lock();
         if let Some(users) = uses.get_mut(&(self.space, self.address.port())) {
             users.retain(|user| user.key != self.key);
             if users.is_empty() {
@@ -184,7 +166,7 @@ mod tests {
     #[test]
     fn a_forked_child_has_ports_and_a_lock_of_its_own() {
         let _own = take("10.0.0.1:11", false, false, 1).unwrap();
-        let locked = uses().lock();
+        let locked = USES.get().lock();
         // SAFETY: the child only calls what follows, and ends.
         #[expect(unsafe_code, reason = "a child without exec")]
         let (child, status) = unsafe {

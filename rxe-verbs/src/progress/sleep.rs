@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::types::Time;
-use rxe_net::EventFd;
+use rxe_net::{EventFd, fork_generation};
 
 use super::Shard;
 use super::policy::Interest;
@@ -119,6 +119,8 @@ impl Drop for Waiting<'_> {
 #[derive(Debug)]
 pub(crate) struct Waker {
     fd: EventFd,
+    /// The process that it was made in: a forked child's copy still wakes the parent's thread.
+    generation: u64,
     /// Written after the descriptor, read before it: a wake-up that this does not show yet leaves
     /// the descriptor readable, and so is seen the next time.
     set: AtomicBool,
@@ -133,11 +135,15 @@ impl Waker {
     pub(crate) fn current() -> Result<Arc<Self>> {
         WAKER.with(|cell| {
             let mut known = cell.borrow_mut();
+            let generation = fork_generation();
             // The program may have closed it, and opened a device after that.
-            if let Some(waker) = known.as_ref().filter(|waker| waker.fd.is_intact()) {
+            let usable =
+                |waker: &&Arc<Self>| waker.generation == generation && waker.fd.is_intact();
+            if let Some(waker) = known.as_ref().filter(usable) {
                 return Ok(Arc::clone(waker));
             }
-            let waker = Arc::new(Self { fd: EventFd::new()?, set: AtomicBool::new(false) });
+            let fd = EventFd::new()?;
+            let waker = Arc::new(Self { fd, generation, set: AtomicBool::new(false) });
             *known = Some(Arc::clone(&waker));
             Ok(waker)
         })

@@ -77,7 +77,7 @@ pub const LAYERS: &[Layers] = &[
         within: "sys",
         floors: &[
             &["epoll", "timer_fd"],
-            &["netdev", "shared_fd", "unix"],
+            &["netdev", "per_process", "shared_fd", "unix"],
             &["event_fd", "fork", "mmsg", "program_epoll", "sockopt"],
             &["addr", "checked_fd", "cmsg", "exit", "secure", "thread"],
         ],
@@ -143,7 +143,7 @@ pub const LAYERS: &[Layers] = &[
             &["files", "liveness"],
             &["ffi"],
             &["explain"],
-            &["config", "fault_guard", "panics", "per_process"],
+            &["config", "fault_guard", "panics"],
             &["exits", "next", "stderr"],
         ],
     },

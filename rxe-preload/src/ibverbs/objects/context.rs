@@ -24,8 +24,7 @@ use crate::ibverbs::abi::{
 };
 use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
-use crate::per_process::PerProcess;
-use rxe_net::fork_generation;
+use rxe_net::{PerProcess, fork_generation};
 
 /// An open device. Programs have the address of `verbs.context`.
 #[repr(C)]

@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::engine::Config;
 use rxe_core::mem::{Access, Buffer, Memory, PdId};
 use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
@@ -538,4 +539,29 @@ fn a_forked_child_waits_for_no_lock_of_its_parent() {
     assert_eq!(status, 0);
     drop(locked);
     shard.with(|_| ()).unwrap();
+}
+
+#[test]
+fn a_forked_child_s_thread_does_not_wake_its_parent_s() {
+    let own = Waker::current().unwrap();
+    // SAFETY: the child only calls what follows, and ends.
+    #[expect(unsafe_code, reason = "a child without exec")]
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let other = Waker::current();
+            let apart = other.is_ok_and(|other| {
+                let descriptor = other.event();
+                descriptor.set();
+                !Arc::ptr_eq(&other, &own) && Arc::ptr_eq(&other, &Waker::current().unwrap())
+            });
+            libc::_exit(i32::from(!apart));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        status
+    };
+    assert_eq!(status, 0);
+    let mut fds = [PollFd::new(own.event(), PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&Timespec::default())).unwrap(), 0, "it is woken");
 }

@@ -7,10 +7,11 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use rxe_net::fork_generation;
+use super::fork::fork_generation;
 
 /// A value for each process, made when it is first used.
-pub(crate) struct PerProcess<T: 'static> {
+#[derive(Debug)]
+pub struct PerProcess<T: 'static> {
     now: AtomicPtr<Of<T>>,
 }
 
@@ -20,12 +21,14 @@ struct Of<T> {
 }
 
 impl<T: Default + Sync> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// One that nobody has used yet.
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> Self {
         Self { now: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// This process's value.
-    pub(crate) fn get(&self) -> &'static T {
+    pub fn get(&self) -> &'static T {
         let generation = fork_generation();
         loop {
             let now = self.now.load(Ordering::Acquire);
@@ -47,20 +50,20 @@ impl<T: Default + Sync> PerProcess<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
     #[test]
     fn a_child_of_fork_has_a_value_of_its_own() {
         static NUMBER: PerProcess<Mutex<u32>> = PerProcess::new();
-        let mut number = NUMBER.get().lock().unwrap();
+        let mut number = NUMBER.get().lock();
         *number = 7;
         // SAFETY: the child only calls what follows, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // The parent's is locked, and nobody will unlock it here.
-            let own = NUMBER.get().try_lock().is_ok_and(|own| *own == 0);
+            let own = NUMBER.get().try_lock().is_some_and(|own| *own == 0);
             // SAFETY: ends the process.
             unsafe { libc::_exit(i32::from(!own)) };
         }
@@ -69,6 +72,6 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         drop(number);
-        assert_eq!(*NUMBER.get().lock().unwrap(), 7);
+        assert_eq!(*NUMBER.get().lock(), 7);
     }
 }
