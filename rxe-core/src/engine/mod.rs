@@ -36,6 +36,7 @@ use crate::queue::AddressHandle;
 use crate::service::{Ctx, Doorbells, QpHandle, QpInit, Window};
 use crate::types::{AddressVector, AttrMask, Gid, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
+use crate::wire::icrc::PrefixCache;
 
 use table::QpTable;
 use timer::Timers;
@@ -53,6 +54,7 @@ pub struct Engine {
     groups: rx::Groups,
     gsi: gsi::Gsi,
     hints: rx::Hints,
+    prefix: PrefixCache,
     /// QPs that may have something to send, fairly in turn.
     ready: VecDeque<Qpn>,
     /// One of them has more to send than acknowledgements.
@@ -72,6 +74,7 @@ impl Engine {
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
             hints: rx::Hints::default(),
+            prefix: PrefixCache::default(),
             ready: VecDeque::new(),
             urgent: false,
             timers: Timers::default(),
@@ -276,9 +279,12 @@ impl Engine {
 
     /// Does everything that is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
+        if self.timers.next().is_none_or(|next| next > now) {
+            return;
+        }
         let window = self.window();
         let Self { qps, memory, events, timers, ready, urgent, .. } = self;
-        // Mostly nothing is due.
+        // A QP that is called may find that its timer has moved on.
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
             let Some(qp) = qps.get_mut(qpn) else { continue };
@@ -326,10 +332,15 @@ impl Engine {
     /// Called after completions were made. Once a completion queue has overflowed, nobody can tell
     /// what became of the requests that complete there, so their queue pairs go into the error
     /// state.
+    #[inline]
     fn fail_behind_overflow(&mut self, now: Time) {
-        if !self.events.overflowed {
-            return;
+        if self.events.overflowed {
+            self.fail_overflowed(now);
         }
+    }
+
+    #[cold]
+    fn fail_overflowed(&mut self, now: Time) {
         let window = self.window();
         let guard = self.memory.guard();
         // What is flushed then may be too much for another queue.
@@ -352,14 +363,15 @@ impl Engine {
 /// Enters a QP that has just worked into the ready list and the timers. Whether what it has to send
 /// is urgent.
 fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) -> bool {
-    if !qp.scheduled.ready && qp.has_work(window) {
+    let work = qp.work(window);
+    if work.any && !qp.scheduled.ready {
         qp.scheduled.ready = true;
         ready.push_back(qp.identity.qpn);
     }
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);
     }
-    !qp.can_wait(window)
+    work.urgent
 }
 
 /// Whether there may be one more.

@@ -11,7 +11,6 @@ use crate::prefetch;
 use crate::qp::Qp;
 use crate::service::Ctx;
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
-use crate::wire::icrc::Prefix;
 use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service};
 
 impl Engine {
@@ -24,11 +23,23 @@ impl Engine {
             let reason = DropReason::Truncated;
             self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
         }
-        let Self { config, qps, groups, memory, events, ready, urgent, timers, gsi, hints, .. } =
-            self;
+        let Self {
+            config,
+            qps,
+            groups,
+            memory,
+            events,
+            ready,
+            urgent,
+            timers,
+            gsi,
+            hints,
+            prefix,
+            ..
+        } = self;
         hints.take(frame, qps);
         let guard = memory.guard();
-        let prefix = frame.apart.is_empty().then(|| Prefix::new(&frame.net));
+        let prefix = frame.apart.is_empty().then(|| prefix.get(&frame.net));
         // Packets for one QP mostly follow one another: the QP is looked up once, and scheduled
         // after the last of them.
         let mut current: Option<&mut Qp> = None;

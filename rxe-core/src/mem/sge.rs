@@ -51,6 +51,10 @@ impl MemoryGuard<'_> {
         offset: u64,
         len: usize,
     ) -> Result<Spans<Span<'_>>, AccessError> {
+        if let Some((key, addr)) = sole_piece(list, offset, len) {
+            let span = self.span(pd, key, addr, len as u64, Access::empty())?;
+            return Ok(Spans::from_buf_and_len([span; 2], 1));
+        }
         let mut spans = Spans::new();
         for_each_piece(list, offset, len, |key, addr, len| {
             spans.push(self.span(pd, key, addr, len, Access::empty())?);
@@ -70,6 +74,10 @@ impl MemoryGuard<'_> {
         offset: u64,
         len: usize,
     ) -> Result<Spans<WritableSpan<'_>>, AccessError> {
+        if let Some((key, addr)) = sole_piece(list, offset, len) {
+            let span = self.writable(pd, key, addr, len as u64, Access::LOCAL_WRITE)?;
+            return Ok(Spans::from_buf_and_len([span; 2], 1));
+        }
         let mut spans = Spans::new();
         for_each_piece(list, offset, len, |key, addr, len| {
             spans.push(self.writable(pd, key, addr, len, Access::LOCAL_WRITE)?);
@@ -77,6 +85,15 @@ impl MemoryGuard<'_> {
         })?;
         Ok(spans)
     }
+}
+
+/// Key and address of the one piece that holds bytes `offset..offset + len` of a list of one element,
+/// as most are.
+#[inline]
+fn sole_piece(list: &[Sge], offset: u64, len: usize) -> Option<(Key, u64)> {
+    let [sge] = list else { return None };
+    let fits = len > 0 && offset.checked_add(len as u64)? <= u64::from(sge.length);
+    if fits { Some((sge.lkey, sge.addr.checked_add(offset)?)) } else { None }
 }
 
 /// Calls `piece` with key, address and length of each piece of bytes `offset..offset + len` of the

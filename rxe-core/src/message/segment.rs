@@ -60,6 +60,7 @@ impl<'a> Segment<'a> {
     ///
     /// # Errors
     /// The program's memory may not be read, or not any more.
+    #[inline(always)]
     pub(crate) fn new(
         message: Outgoing<'a>,
         index: u32,
@@ -149,6 +150,7 @@ impl<'a> Segment<'a> {
     }
 
     /// If `doubled` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
+    #[inline]
     pub(crate) fn doubled(mut self, doubled: bool) -> Self {
         self.doubled = doubled && self.bth.opcode == Opcode::RC_FLUSH;
         self
@@ -158,11 +160,12 @@ impl<'a> Segment<'a> {
     ///
     /// # Errors
     /// The program's memory is not mapped any more. The batch is not changed.
+    #[inline(always)]
     pub(crate) fn emit(
         mut self,
         batch: &mut TxBatch,
         direct: Option<&mut (dyn Direct + '_)>,
-        net: NetHeader,
+        net: &NetHeader,
         ack_req: bool,
     ) -> Result<(), AccessError> {
         self.bth.ack_req = ack_req;
@@ -176,7 +179,7 @@ impl<'a> Segment<'a> {
         }
         // Only a FLUSH, which has no payload.
         let total = emit::len(self.bth.opcode, 0);
-        batch.push_to(net, self.bth.dest_qp, total, |net, buf| {
+        batch.push_to(*net, self.bth.dest_qp, total, |net, buf| {
             let start = buf.len();
             emit::packet(net, buf, &self.bth, &self.ext, 0, |_| {});
             net.double(buf, start);

@@ -55,6 +55,15 @@ pub(crate) struct Scheduled {
     pub(crate) timer: Option<Time>,
 }
 
+/// What a QP would do if it was let to send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    /// Something.
+    pub(crate) any: bool,
+    /// More than acknowledgements; those may wait.
+    pub(crate) urgent: bool,
+}
+
 /// Borrows the view of a QP, so that its sides can still be borrowed mutably.
 macro_rules! view_of {
     ($qp:expr, $ctx:expr) => {
@@ -62,7 +71,7 @@ macro_rules! view_of {
             handle: &$qp.handle,
             identity: &$qp.identity,
             attr: &$qp.attr,
-            net: $qp.net,
+            net: &$qp.net,
             window: $ctx.window,
             target: None,
         }
@@ -236,29 +245,20 @@ impl Qp {
         self.send.posted();
     }
 
-    /// Whether `transmit` would do something.
-    pub(crate) fn has_work(&self, window: Window) -> bool {
-        if self.congestion.has_cnp() {
-            return true;
-        }
-        if self.congestion.is_held() {
-            return self.recv.has_small_work();
-        }
-        self.cut_off || self.recv.has_work() || self.has_requests(window)
-    }
-
-    /// Whether `transmit` would send acknowledgements at most; those may wait.
-    pub(crate) fn can_wait(&self, window: Window) -> bool {
-        !self.congestion.has_cnp()
-            && !self.cut_off
-            && self.recv.can_wait()
-            && !self.has_requests(window)
-    }
-
-    fn has_requests(&self, window: Window) -> bool {
-        let (handle, identity, attr, net) = (&self.handle, &self.identity, &self.attr, self.net);
+    /// What `transmit` would do.
+    pub(crate) fn work(&self, window: Window) -> Work {
+        let (handle, identity, attr, net) = (&self.handle, &self.identity, &self.attr, &self.net);
         let view = QpView { handle, identity, attr, net, window, target: None };
-        matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view)
+        let requests =
+            matches!(self.state(), QpState::Rts | QpState::Sqd) && self.send.has_work(&view);
+        let cnp = self.congestion.has_cnp();
+        let any = if self.congestion.is_held() {
+            self.recv.has_small_work()
+        } else {
+            self.cut_off || requests || self.recv.has_work()
+        };
+        let urgent = cnp || self.cut_off || requests || !self.recv.can_wait();
+        Work { any: cnp || any, urgent }
     }
 
     /// Called at the end of every call: enters the error state if the call failed, and reports when

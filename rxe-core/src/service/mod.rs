@@ -33,7 +33,7 @@ pub(crate) struct QpView<'a> {
     pub(crate) handle: &'a QpHandle,
     pub(crate) identity: &'a QpIdentity,
     pub(crate) attr: &'a QpAttr,
-    pub(crate) net: NetHeader,
+    pub(crate) net: &'a NetHeader,
     pub(crate) window: Window,
     /// The shared queue that the present XRC request names.
     pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,

@@ -35,8 +35,8 @@ impl Add<Duration> for Time {
 
     /// Saturates: far enough away is never.
     fn add(self, d: Duration) -> Self {
-        let nanos = u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        let seconds = d.as_secs().saturating_mul(1_000_000_000);
+        Self(self.0.saturating_add(seconds).saturating_add(u64::from(d.subsec_nanos())))
     }
 }
 

@@ -78,7 +78,7 @@ impl Requester {
             Payload::Inline(bytes) => Source::Bytes(bytes),
             Payload::Sges(_) => Source::Spans(&spans),
         };
-        let sent = batch.packet(None, to.ah.net, &bth, &ext, payload);
+        let sent = batch.packet(None, &to.ah.net, &bth, &ext, payload);
         sent.map_err(|why| {
             ctx.faulted(view, why);
             Status::LocalProtection

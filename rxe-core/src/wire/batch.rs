@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use super::direct::{Direct, Placed};
-use super::icrc::Prefix;
+use super::icrc::{Prefix, PrefixCache};
 use super::net::{Frame, NetHeader, id_step};
 use super::{Bth, Ext, emit};
 use crate::mem::{AccessError, Source};
@@ -39,7 +39,11 @@ pub struct TxBatch {
     buf: Vec<u8>,
     bursts: Vec<Burst>,
     /// What the ICRCs of the last burst begin with.
-    prefix: Prefix,
+    prefix: PrefixCache,
+    /// Packets in the last burst.
+    packets: usize,
+    /// The last packet of the last burst is as long as its first: another may follow.
+    open: bool,
     /// Bursts before this one have been sent.
     sent: usize,
     /// Bursts from here on are hidden by [`TxBatch::with_first`].
@@ -79,7 +83,9 @@ impl TxBatch {
         Self {
             buf: Vec::with_capacity(limits.batch_bytes),
             bursts: Vec::new(),
-            prefix: Prefix::new(&NetHeader::default()),
+            prefix: PrefixCache::default(),
+            packets: 0,
+            open: false,
             sent: 0,
             end: 0,
             limits,
@@ -182,7 +188,7 @@ impl TxBatch {
     pub(crate) fn packet(
         &mut self,
         direct: Option<&mut (dyn Direct + '_)>,
-        net: NetHeader,
+        net: &NetHeader,
         bth: &Bth,
         ext: &Ext,
         payload: Source<'_>,
@@ -197,7 +203,7 @@ impl TxBatch {
         {
             self.head.clear();
             emit::header(&mut self.head, bth, ext, len);
-            match direct.send(&net, &self.head, &payload)? {
+            match direct.send(net, &self.head, &payload)? {
                 Placed::Sent => {
                     self.direct += total;
                     self.total.0 += 1;
@@ -208,7 +214,7 @@ impl TxBatch {
                 Placed::Elsewhere => {}
             }
         }
-        let pushed = self.try_push_to(net, bth.dest_qp, total, |prefix, buf| {
+        let pushed = self.append(net, Some(bth.dest_qp.block()), total, |prefix, buf| {
             emit::packet_with(prefix, buf, bth, ext, len, |out| payload.append_to(out))
         });
         self.held_up |= waits && pushed.is_ok();
@@ -219,7 +225,7 @@ impl TxBatch {
     /// be computed for. It joins the last burst where destination, size and limits let
     /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
     pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
-        let Ok(()) = self.append(net, None, len, infallible(write));
+        let Ok(()) = self.append(&net, None, len, infallible(write));
     }
 
     /// The same for a packet to this QP: what goes to different processes of a host, which share its
@@ -232,7 +238,7 @@ impl TxBatch {
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>),
     ) {
-        let Ok(()) = self.append(net, Some(dest_qp.block()), len, infallible(write));
+        let Ok(()) = self.append(&net, Some(dest_qp.block()), len, infallible(write));
     }
 
     /// The same, with a packet that may turn out not to exist.
@@ -246,12 +252,12 @@ impl TxBatch {
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.append(net, Some(dest_qp.block()), len, write)
+        self.append(&net, Some(dest_qp.block()), len, write)
     }
 
     fn append<E>(
         &mut self,
-        net: NetHeader,
+        net: &NetHeader,
         block: Option<u8>,
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
@@ -259,34 +265,37 @@ impl TxBatch {
         /// Where [`Qpn::block`] of the destination stands in a BTH.
         const BLOCK: usize = 5;
         let start = self.buf.len();
-        let joins = self.bursts.len() > self.sent
+        let joins = self.open
+            && self.packets < self.limits.burst_segments
+            && self.bursts.len() > self.sent
             && self.bursts.last().is_some_and(|burst| {
-                let have = burst.bytes.len();
-                burst.net == net
+                len <= burst.segment
+                    && burst.bytes.len() + len <= self.limits.burst_bytes
                     && block.is_none_or(|b| self.buf.get(burst.bytes.start + BLOCK) == Some(&b))
-                    && len <= burst.segment
-                    && have % burst.segment == 0
-                    && have / burst.segment < self.limits.burst_segments
-                    && have + len <= self.limits.burst_bytes
+                    && burst.net == *net
             });
+        let index = if joins { self.packets } else { 0 };
         if !joins {
-            self.bursts.push(Burst { net, bytes: start..start, segment: len });
+            self.bursts.push(Burst { net: *net, bytes: start..start, segment: len });
             self.end = self.bursts.len();
-            self.prefix = Prefix::new(&net);
+            self.prefix.get(net);
         }
-        let burst = self.bursts.last_mut().expect("a burst was just made or found");
-        let index = burst.bytes.len() / burst.segment;
-        if let Err(e) = write(&self.prefix.nth(id_step(index)), &mut self.buf) {
+        if let Err(e) = write(&self.prefix.last().nth(id_step(index)), &mut self.buf) {
             self.buf.truncate(start);
             if !joins {
                 self.bursts.pop();
                 self.end = self.bursts.len();
-                self.prefix = Prefix::new(&self.bursts.last().map_or(net, |burst| burst.net));
+                if let Some(burst) = self.bursts.last() {
+                    self.prefix.get(&burst.net);
+                }
             }
             return Err(e);
         }
         debug_assert_eq!(self.buf.len() - start, len, "a packet of the announced size");
+        let burst = self.bursts.last_mut().expect("a burst was just made or found");
         burst.bytes.end = self.buf.len();
+        self.packets = index + 1;
+        self.open = len == burst.segment;
         self.total.0 += 1;
         self.total.1 += len as u64;
         Ok(())

@@ -1,7 +1,7 @@
 //! Base transport header: the first 12 bytes of every packet. IBTA 9.2.
 
 use super::Opcode;
-use super::bytes::u32_at;
+use super::bytes::{join, u32_at};
 use super::header_len::BTH as LEN;
 use crate::types::{Pkey, Psn, Qpn};
 
@@ -157,26 +157,20 @@ impl Bth {
     /// The header's bytes. Bits that do not fit their field are cut off.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
-        let [pkey0, pkey1] = self.pkey.value().to_be_bytes();
-        let [_, qp0, qp1, qp2] = self.dest_qp.value().to_be_bytes();
-        let [_, psn0, psn1, psn2] = self.psn.value().to_be_bytes();
-        [
-            self.opcode.0,
-            u8::from(self.solicited) << 7
-                | u8::from(self.mig_req) << 6
-                | (self.pad & 0x3) << 4
-                | self.tver & 0xf,
-            pkey0,
-            pkey1,
-            u8::from(self.fecn) << 7 | u8::from(self.becn) << 6 | self.resv6 & 0x3f,
-            qp0,
-            qp1,
-            qp2,
-            u8::from(self.ack_req) << 7 | self.resv7 & 0x7f,
-            psn0,
-            psn1,
-            psn2,
-        ]
+        let flags = u8::from(self.solicited) << 7
+            | u8::from(self.mig_req) << 6
+            | (self.pad & 0x3) << 4
+            | self.tver & 0xf;
+        let congestion = u8::from(self.fecn) << 7 | u8::from(self.becn) << 6 | self.resv6 & 0x3f;
+        let ask = u8::from(self.ack_req) << 7 | self.resv7 & 0x7f;
+        // Word by word: that is a store each.
+        let words = [
+            u32::from(self.opcode.0) << 24 | u32::from(flags) << 16 | u32::from(self.pkey.value()),
+            u32::from(congestion) << 24 | self.dest_qp.value(),
+            u32::from(ask) << 24 | self.psn.value(),
+        ];
+        let [first, second, third] = words.map(u32::to_be_bytes);
+        join(&[&first, &second, &third])
     }
 }
 

@@ -37,6 +37,18 @@ impl Ext {
     #[inline]
     pub(super) fn emit(&self, info: &OpInfo, buf: &mut Vec<u8>) {
         debug_assert!(self.fits(info), "{} has not the headers {self:?}", info.name);
+        // Most packets have none, or one of these two alone.
+        if info.header_len == header_len::BTH {
+            return;
+        }
+        if info.has_reth && info.header_len == header_len::BTH + header_len::RETH {
+            buf.extend_from_slice(&self.reth.unwrap_or_default().emit());
+            return;
+        }
+        if info.has_aeth && info.header_len == header_len::BTH + header_len::AETH {
+            buf.extend_from_slice(&self.aeth.unwrap_or_default().emit());
+            return;
+        }
         if info.has_deth {
             buf.extend_from_slice(&self.deth.unwrap_or_default().emit());
         }

@@ -21,7 +21,7 @@ use super::{DropReason, IpId, NetHeader};
 mod poly;
 mod prefix;
 
-pub use prefix::Prefix;
+pub use prefix::{Prefix, PrefixCache};
 
 /// Bytes of an ICRC.
 pub const LEN: usize = 4;

@@ -31,6 +31,37 @@ enum Family {
     V6,
 }
 
+/// The prefix of the last packet: those of the next have mostly the same.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefixCache {
+    net: NetHeader,
+    prefix: Prefix,
+}
+
+impl PrefixCache {
+    /// What [`Prefix::new`] makes of these headers.
+    #[inline]
+    pub fn get(&mut self, net: &NetHeader) -> Prefix {
+        if self.net != *net {
+            *self = Self { net: *net, prefix: Prefix::new(net) };
+        }
+        self.prefix
+    }
+
+    /// That of the last packet.
+    #[inline]
+    pub fn last(&self) -> Prefix {
+        self.prefix
+    }
+}
+
+impl Default for PrefixCache {
+    fn default() -> Self {
+        let net = NetHeader::default();
+        Self { net, prefix: Prefix::new(&net) }
+    }
+}
+
 impl Prefix {
     /// For packets with these headers. Hidden IPv4 fields are taken as ID 0, don't fragment.
     #[inline]
