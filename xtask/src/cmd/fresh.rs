@@ -31,6 +31,8 @@ pub(super) fn run(args: &[&str]) -> Result<ExitCode> {
     let mut test = cargo();
     test.args(["xtask", "test"]).args(args).current_dir(&clone);
     test.env("CARGO_TARGET_DIR", &target).env("XDG_CACHE_HOME", scratch.path().join("cache"));
+    // Nothing will be built twice.
+    test.env("CARGO_INCREMENTAL", "0");
     if let Some(captures) = captures(&root) {
         test.env("RXE_CAPTURES", captures);
     }
