@@ -155,6 +155,24 @@ mod tests {
     }
 
     #[test]
+    fn requests_that_fill_every_batch_do_not_keep_answers_back() {
+        let Pair { mut a, mut b, .. } = Pair::new();
+        a.post(1, SendOp::Read { remote: b.remote(0) }, 0, 8);
+        sent(&mut a, &mut b);
+        b.post(1, SendOp::Write { remote: a.remote(0), imm: None }, 0, 100_000);
+        let mut batch = TxBatch::new(TxLimits { batch_bytes: 1, ..TxLimits::default() });
+        let kinds: Vec<_> = (0..2)
+            .map(|_| {
+                batch.clear();
+                b.engine.poll_transmit(Time::ZERO, &mut batch);
+                let frame = batch.frames().next().unwrap();
+                Packet::parse(frame.payload).unwrap().info().kind
+            })
+            .collect();
+        assert_eq!(kinds, [OpKind::Write, OpKind::ReadResponse]);
+    }
+
+    #[test]
     fn what_the_peer_needs_to_go_on_can_not_wait() {
         let Pair { mut a, mut b, .. } = Pair::new();
         a.post(1, SendOp::Read { remote: b.remote(0) }, 0, 8);

@@ -40,6 +40,8 @@ pub(crate) struct Qp {
     congestion: Congestion,
     /// The last attempt to send was stopped by pacing before it looked for something to send.
     cut_off: bool,
+    /// Requests used up the batch or the pace before all answers were sent. Next time only answers are.
+    answers_wait: bool,
     /// Whether the first packet of the peer has been seen.
     established: bool,
     /// Where it is in the engine's lists.
@@ -92,6 +94,7 @@ impl Qp {
             recv: RecvSide::idle(service),
             congestion: Congestion::default(),
             cut_off: false,
+            answers_wait: false,
             established: false,
             scheduled: Scheduled::default(),
         }
@@ -167,37 +170,47 @@ impl Qp {
             }
         }
         let mtu = self.attr.path_mtu.bytes();
-        let budget = budget.min(self.congestion.allowance(ctx.now, mtu));
+        let allowed = self.congestion.allowance(ctx.now, mtu);
         // Acknowledgements are not paced: the peer would take them for lost.
-        self.cut_off = budget == 0;
-        let mut more = false;
+        self.cut_off = allowed == 0;
+        let only_answers = !self.cut_off && std::mem::take(&mut self.answers_wait);
+        let mut more = only_answers;
+        let mut requests = 0;
         // Requests first: an acknowledgement is smaller than most of them, so it can be the last
         // segment of the same burst, and both leave in one call.
-        if budget > 0 && matches!(self.state(), QpState::Rts | QpState::Sqd) {
-            let view = view_of!(self, ctx);
-            let result = match self.send.transmit(&view, ctx, batch, budget) {
-                Ok(unfinished) => {
-                    more |= unfinished;
-                    Ok(())
-                }
-                Err(SendFailure::SendQueue) => {
-                    self.set_state(QpState::Sqe);
-                    self.send.flush(&view_of!(self, ctx), ctx);
-                    Ok(())
-                }
-                Err(SendFailure::QueuePair) => Err(ConnectionError),
-            };
-            self.apply_outcome(ctx, result);
+        if !(self.cut_off || only_answers) && matches!(self.state(), QpState::Rts | QpState::Sqd) {
+            let packets = batch.total().0;
+            more |= self.request(ctx, batch, budget.min(allowed));
+            requests = usize::try_from(batch.total().0 - packets).unwrap_or(usize::MAX);
         }
         let view = view_of!(self, ctx);
-        let (unfinished, result) = self.recv.transmit(&view, ctx, batch, budget);
+        let left = budget.min(allowed.saturating_sub(requests));
+        let (unfinished, result) = self.recv.transmit(&view, ctx, batch, left);
         self.apply_outcome(ctx, result);
+        let used_up = requests >= allowed || batch.is_full();
+        self.answers_wait |= unfinished && requests > 0 && used_up;
         let bytes = batch.total().1 - before;
         self.congestion.sent(ctx.now, bytes);
         if bytes > 0 && self.congestion.is_pacing() {
             self.send.restart_timer(&view_of!(self, ctx), ctx);
         }
-        if budget > 0 { more | unfinished } else { self.recv.has_small_work() }
+        if self.cut_off { self.recv.has_small_work() } else { more | unfinished }
+    }
+
+    /// Sends requests, at most about `budget` packets. Returns whether more could be sent.
+    fn request(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, budget: usize) -> bool {
+        let view = view_of!(self, ctx);
+        let (unfinished, result) = match self.send.transmit(&view, ctx, batch, budget) {
+            Ok(unfinished) => (unfinished, Ok(())),
+            Err(SendFailure::SendQueue) => {
+                self.set_state(QpState::Sqe);
+                self.send.flush(&view_of!(self, ctx), ctx);
+                (false, Ok(()))
+            }
+            Err(SendFailure::QueuePair) => (false, Err(ConnectionError)),
+        };
+        self.apply_outcome(ctx, result);
+        unfinished
     }
 
     /// Tells the peer that its packets arrive marked.

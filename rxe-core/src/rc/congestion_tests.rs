@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::qp::{QpAttr, QpCap};
 use crate::queue::{SendOp, Status};
 use crate::testing::{Pair, attributes, causes};
-use crate::wire::Opcode;
+use crate::wire::{OpKind, Opcode, TxLimits};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -103,4 +103,27 @@ fn what_is_posted_while_held_up_is_sent_afterwards() {
     assert!(pair.a.outcomes().is_empty(), "held up");
     pair.run(LONG);
     assert_eq!(pair.a.outcomes(), [(3, Status::Success)]);
+}
+
+#[test]
+fn requests_and_answers_share_the_pace() {
+    let all_at_once = TxLimits::default();
+    for limits in [all_at_once, TxLimits { batch_bytes: 1, ..all_at_once }] {
+        let mut pair = Pair::with(&QpAttr { retry_cnt: 0, ..attributes() }, QpCap::default());
+        pair.limits = limits;
+        congested(&mut pair);
+        pair.log.clear();
+        let remote = pair.b.remote(0);
+        pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 200_000);
+        pair.b.post(3, SendOp::Read { remote: pair.a.remote(0) }, 0, 6_000);
+        pair.run(LONG);
+        assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+        assert_eq!(pair.b.outcomes(), [(3, Status::Success)]);
+        let kinds = pair.log.iter().filter(|sent| sent.forward).map(|s| s.packet().info().kind);
+        let data = kinds.filter(|kind| *kind != OpKind::Acknowledge);
+        // The first request leaves before the READ arrives. After some packets the rate is restored.
+        let first: Vec<_> = data.take(6).collect();
+        let answers = first.iter().filter(|kind| **kind == OpKind::ReadResponse).count();
+        assert!((2..=3).contains(&answers), "{limits:?}: {first:?}");
+    }
 }

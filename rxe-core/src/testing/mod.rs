@@ -66,6 +66,8 @@ pub(crate) struct Pair {
     pub(crate) now: Time,
     pub(crate) fate: Fate,
     pub(crate) order: Order,
+    /// The size of what an engine sends at a time.
+    pub(crate) limits: TxLimits,
     pub(crate) log: Vec<Sent>,
 }
 
@@ -198,6 +200,7 @@ impl Pair {
             now: Time::ZERO,
             fate: Box::new(|_| 1),
             order: Box::new(|_| ()),
+            limits: TxLimits::default(),
             log: Vec::new(),
         };
         // The PSNs of one side wrap soon.
@@ -241,7 +244,7 @@ impl Pair {
     fn carry(&mut self, forward: bool) -> bool {
         let (from, to) =
             if forward { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
-        let mut batch = TxBatch::new(TxLimits::default());
+        let mut batch = TxBatch::new(self.limits);
         from.engine.poll_transmit(self.now, &mut batch);
         let packets = batch.frames().flat_map(|frame| {
             let owned =

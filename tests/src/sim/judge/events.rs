@@ -239,6 +239,10 @@ impl Judge<'_> {
         }
     }
 
+    fn peer_has_failed(&self, qp: usize) -> bool {
+        self.script.qps[qp].peer.is_some_and(|peer| self.qps[peer].failed)
+    }
+
     fn queue_for(&self, qp: usize, index: usize) -> Option<(Queue, u32)> {
         let op = self.op_of(qp, index);
         self.script.queue_of(qp, op).map(|queue| (queue, op.len()))
@@ -275,6 +279,9 @@ impl Judge<'_> {
             DropReason::WrongQpState | DropReason::UnknownQp => {
                 !self.is_calm() || look.state(qp) != QpState::Rts
             }
+            // A queue pair that fails while READ data waits acknowledges what came before the READ, which
+            // may be acknowledged already.
+            DropReason::StaleResponse => !self.is_calm() || self.peer_has_failed(qp),
             _ => !self.is_calm(),
         };
         if excused { Ok(()) } else { Err(format!("dropped without a reason: {reason}")) }
