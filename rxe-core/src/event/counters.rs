@@ -31,6 +31,8 @@ pub struct Counters {
     pub naks_received: u64,
     /// Retries because no answer came in time.
     pub ack_timeout: u64,
+    /// Packets sent again because no answer came for some round trips; these are no retries.
+    pub round_trip_timeout: u64,
     /// Retries because of a sequence NAK.
     pub retry_sequence_nak: u64,
     /// Retries because an answer was skipped.
@@ -61,6 +63,7 @@ impl Default for Counters {
             naks_sent: 0,
             naks_received: 0,
             ack_timeout: 0,
+            round_trip_timeout: 0,
             retry_sequence_nak: 0,
             retry_implied_nak: 0,
             retry_rnr: 0,
@@ -100,6 +103,7 @@ impl Counters {
             Event::RnrNakReceived { .. } => self.rcvd_rnr_err += 1,
             Event::Retry { cause, .. } => match cause {
                 RetryCause::Timeout => self.ack_timeout += 1,
+                RetryCause::RoundTripTimeout => self.round_trip_timeout += 1,
                 RetryCause::SequenceNak => self.retry_sequence_nak += 1,
                 RetryCause::ImpliedNak => self.retry_implied_nak += 1,
                 RetryCause::ReceiverNotReady => self.retry_rnr += 1,

@@ -163,6 +163,8 @@ pub struct FailedRequest {
 pub enum RetryCause {
     /// No acknowledgement in time.
     Timeout,
+    /// No acknowledgement for some round trips. This is no retry in the sense of `retry_cnt`.
+    RoundTripTimeout,
     /// The responder saw a gap.
     SequenceNak,
     /// An answer skipped a READ or atomic whose own answer must have been lost.

@@ -65,6 +65,7 @@ impl Requester {
                 match self.retry.receiver_not_ready(ctx.now, timer) {
                     Ok(()) => {
                         self.inflight.rewind();
+                        self.retry.stop_timing();
                         Ok(())
                     }
                     Err(Exhausted) => {
@@ -224,8 +225,14 @@ impl Requester {
     fn on_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, before: Psn) {
         let una = self.inflight.una();
         let packets = u32::try_from(una.diff(before)).unwrap_or(0);
+        let outstanding = self.inflight.unacknowledged() > 0;
+        let before = self.retry.on_progress(ctx.now, view.attr, una, outstanding);
+        // After a round-trip timeout one packet was sent. If the answer is for more, it is one to
+        // what was sent before: nothing was lost but time or an acknowledgement (as in RFC 3522).
+        if let Some(before) = before.filter(|_| packets > 1) {
+            self.window.restore(before);
+        }
         self.window.on_progress(packets, una);
-        self.retry.on_progress(ctx.now, view.attr, self.inflight.unacknowledged() > 0);
         self.skipped_at = None;
     }
 
@@ -245,15 +252,46 @@ impl Requester {
         let psn = self.inflight.una();
         ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
         match cause {
-            RetryCause::Timeout => self.window.on_timeout(self.inflight.high()),
-            _ => self.window.on_loss(self.inflight.high()),
+            RetryCause::Timeout => {
+                self.window.on_timeout(self.inflight.high());
+                self.retry.on_loss(false);
+            }
+            _ => {
+                self.window.on_loss(self.inflight.high());
+                self.retry.on_loss(true);
+            }
         }
         if cause == RetryCause::SequenceNak && self.retry.back_off(ctx.now, view.attr) {
             self.window.on_same_loss();
         }
-        self.inflight.rewind();
-        self.blocked = false;
+        self.go_back();
         Ok(())
+    }
+
+    /// Sends the oldest packet again, because no answer came for some round trips. It, its answer or
+    /// the NAK that named it was lost. The try goes on: this is no retry that counts.
+    fn resend(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        let (psn, cause) = (self.inflight.una(), RetryCause::RoundTripTimeout);
+        ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
+        self.skipped_at = None;
+        let high = self.inflight.high();
+        match self.inflight.front_started() {
+            // Each packet of a READ's answer is progress by itself, so nothing tells later whether
+            // the first request was answered after all. The window is not given up for that.
+            Some(wqe) if wqe.request.op.is_answered() => self.window.on_loss(high),
+            _ => {
+                self.retry.save(self.window);
+                self.window.on_timeout(high);
+            }
+        }
+        self.go_back();
+    }
+
+    /// Everything outstanding is sent again, from the oldest PSN without an answer.
+    fn go_back(&mut self) {
+        self.inflight.rewind();
+        self.retry.stop_timing();
+        self.blocked = false;
     }
 
     /// Handles the timer that is due at `ctx.now`, if any.
@@ -278,6 +316,10 @@ impl Requester {
             Some(Due::AckTimeout) => {
                 self.skipped_at = None;
                 self.again(view, ctx, RetryCause::Timeout)
+            }
+            Some(Due::Resend) => {
+                self.resend(view, ctx);
+                Ok(())
             }
         }
     }

@@ -6,7 +6,7 @@
 //! - `requester`: decides what may be sent now (fence, window, READ limit) and when to ask for an
 //!   acknowledgement,
 //! - `completer`: handles the peer's responses,
-//! - `retry`: timers and retry counts,
+//! - `retry`: timers and retry counts; `rtt`: the round-trip time that one of them is made of,
 //! - `window`: how many packets may be unacknowledged.
 //!
 //! The responder's side:
@@ -26,6 +26,7 @@ mod reply;
 mod requester;
 mod responder;
 mod retry;
+mod rtt;
 #[cfg(test)]
 mod shared_queue_tests;
 #[cfg(test)]

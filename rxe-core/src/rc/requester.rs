@@ -38,8 +38,9 @@ pub(crate) struct Requester {
     pub(super) doubled: bool,
     /// The peer has answered at least once.
     pub(super) answered: bool,
-    /// Why the memory of a request could not be read when it was sent.
-    unreadable: Option<AccessError>,
+    /// Why the memory of a request could not be read when it was sent. It is boxed because it is
+    /// rarely there.
+    unreadable: Option<Box<AccessError>>,
 }
 
 /// At least one packet in so many asks for an acknowledgement.
@@ -73,6 +74,7 @@ impl Requester {
                 if self.is_unasked() {
                     self.unasked = 0;
                     self.inflight.rewind();
+                    self.retry.stop_timing();
                     continue;
                 }
                 self.blocked = true;
@@ -188,9 +190,15 @@ impl Requester {
         });
         if let Err(why) = sent {
             // The region was deregistered, or its memory unmapped, after the request was checked.
-            self.unreadable = Some(why);
+            self.unreadable = Some(Box::new(why));
             self.inflight.fail_current(Status::LocalProtection);
             return false;
+        }
+        if (ask || awaits_data) && self.retry.is_timing() {
+            let psn = self.inflight.next_psn();
+            if !psn.before(self.inflight.high()) {
+                self.retry.time(ctx.now, psn);
+            }
         }
         self.inflight.sent(count, awaits_data);
         self.unasked = if ask || awaits_data { 0 } else { self.unasked + 1 };
@@ -240,6 +248,7 @@ impl Requester {
 
     /// Completes the oldest requests that send nothing. Fails the next one if it cannot be
     /// executed.
+    #[inline]
     pub(crate) fn reap(
         &mut self,
         view: &QpView<'_>,
@@ -248,7 +257,7 @@ impl Requester {
         self.reap_local(view, ctx);
         match self.inflight.front().and_then(|wqe| wqe.failed) {
             Some(status) => {
-                let detail = self.unreadable.take();
+                let detail = self.unreadable.take().map(|why| *why);
                 if let Some(why) = detail {
                     ctx.faulted(view, why);
                 }

@@ -1,8 +1,14 @@
 //! When to try again and how often. IBTA 9.7.5.2.1 (ACK timeout), 9.7.5.2.8 (RNR).
+//!
+//! A try lasts as long as the `timeout` of the attributes says, and then counts. After the first loss
+//! the oldest packet is also sent again within a try, when no answer came for a few round trips
+//! ([`RoundTrip`]). That does not count, so a peer is given up neither sooner nor later.
 
 use std::time::Duration;
 
-use crate::types::{QpAttr, RnrTimer, Time};
+use super::rtt::RoundTrip;
+use super::window::SendWindow;
+use crate::types::{Psn, QpAttr, RnrTimer, Time};
 
 /// The timers and retry counts of one requester.
 #[derive(Debug, Default)]
@@ -13,6 +19,9 @@ pub(super) struct Retry {
     rnr_left: u8,
     /// An answer must come before this time.
     ack_deadline: Option<Time>,
+    /// When the oldest packet is sent again within a try; `None` before the first loss, since most
+    /// connections never lose a packet.
+    round_trip: Option<Box<RoundTrip>>,
     /// The deadline of this try was extended once, because this host did not run.
     excused: bool,
     /// Nothing is sent during the pause.
@@ -35,6 +44,8 @@ const FIRST_PAUSE: Duration = Duration::from_micros(500);
 pub(super) enum Due {
     /// No answer came in time.
     AckTimeout,
+    /// No answer came for some round trips.
+    Resend,
     /// The peer may be ready now.
     RnrOver,
     /// The pause of [`Retry::back_off`] is over.
@@ -46,22 +57,65 @@ pub(super) enum Due {
 pub(super) struct Exhausted;
 
 impl Retry {
-    /// Something new was answered: resets all counts.
-    pub(super) fn on_progress(&mut self, now: Time, attr: &QpAttr, outstanding: bool) {
+    /// Everything before `una` is answered, some of it only now: resets all counts. Returns the window
+    /// before the oldest packet was sent again, if that was the last loss.
+    pub(super) fn on_progress(
+        &mut self,
+        now: Time,
+        attr: &QpAttr,
+        una: Psn,
+        outstanding: bool,
+    ) -> Option<SendWindow> {
         self.left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
         self.ack_deadline = None;
         self.excused = false;
+        let before = self.round_trip.as_mut().and_then(|it| it.on_progress(now, una));
         if outstanding {
             self.on_sent(now, attr);
         }
+        before
     }
 
-    /// Something was sent that needs an answer. Starts the timer, if it does not run, with exactly
-    /// the `timeout` of the attributes.
+    /// Something was sent that needs an answer. Starts the timers, if they do not run; that of the
+    /// try with exactly the `timeout` of the attributes.
     pub(super) fn on_sent(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.is_none() {
             self.ack_deadline = attr.timeout.duration().map(|timeout| now + timeout);
+        }
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.start(now, self.ack_deadline);
+        }
+    }
+
+    /// Whether round trips are timed.
+    pub(super) fn is_timing(&self) -> bool {
+        self.round_trip.is_some()
+    }
+
+    /// The packet at `psn`, which is answered at once, was sent for the first time.
+    pub(super) fn time(&mut self, now: Time, psn: Psn) {
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.on_sent(now, psn);
+        }
+    }
+
+    /// The oldest packet is sent again within the try. `window`: before it was reduced for that.
+    pub(super) fn save(&mut self, window: SendWindow) {
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.save(window);
+        }
+    }
+
+    /// A packet was lost. `gap`: the peer has reported it.
+    pub(super) fn on_loss(&mut self, gap: bool) {
+        self.round_trip.get_or_insert_default().on_loss(gap);
+    }
+
+    /// What is outstanding will be sent again.
+    pub(super) fn stop_timing(&mut self) {
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.stop_timing();
         }
     }
 
@@ -69,25 +123,47 @@ impl Retry {
     /// stopped too. The present try gets the whole timeout again, but only once, so that retries
     /// also run out on a host that is always late.
     pub(super) fn excuse(&mut self, now: Time, attr: &QpAttr) {
-        if !self.excused && self.ack_deadline.take().is_some() {
-            self.excused = true;
-            self.on_sent(now, attr);
+        if self.ack_deadline.is_none() {
+            return;
         }
+        self.cancel_resend();
+        if !self.excused {
+            self.excused = true;
+            self.ack_deadline = None;
+        }
+        self.on_sent(now, attr);
     }
 
     /// This side delayed the requests that wait for an answer, so the peer gets the whole timeout
     /// again.
     pub(super) fn restart(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.take().is_some() {
+            self.cancel_resend();
             self.on_sent(now, attr);
+        }
+    }
+
+    /// The time that has passed says nothing about the peer.
+    fn cancel_resend(&mut self) {
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.stop_timing();
+            round_trip.cancel();
+        }
+    }
+
+    /// Ends the try, whose timers stop.
+    fn end_try(&mut self) {
+        self.ack_deadline = None;
+        self.excused = false;
+        if let Some(round_trip) = &mut self.round_trip {
+            round_trip.cancel();
         }
     }
 
     /// Counts one more retry.
     pub(super) fn again(&mut self) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;
-        self.ack_deadline = None;
-        self.excused = false;
+        self.end_try();
         Ok(())
     }
 
@@ -101,8 +177,7 @@ impl Retry {
         if self.rnr_left != FOR_EVER {
             self.rnr_left = self.rnr_left.checked_sub(1).ok_or(Exhausted)?;
         }
-        self.ack_deadline = None;
-        self.excused = false;
+        self.end_try();
         // Without a minimum, a peer with a tiny RNR timer would be asked in a tight loop.
         let until = now + timer.duration().max(Duration::from_micros(10));
         self.pause = Some(Pause { until, rnr: true });
@@ -131,7 +206,9 @@ impl Retry {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.pause.map(|pause| pause.until).or(self.ack_deadline)
+        let resend = self.round_trip.as_ref().and_then(|round_trip| round_trip.deadline());
+        // It is within the try.
+        self.pause.map(|pause| pause.until).or(resend).or(self.ack_deadline)
     }
 
     /// Returns the timer that has expired at `now`, and clears it.
@@ -139,16 +216,20 @@ impl Retry {
         if let Some(pause) = self.pause.take_if(|pause| pause.until <= now) {
             return Some(if pause.rnr { Due::RnrOver } else { Due::BackOffOver });
         }
-        if self.pause.is_none() && self.ack_deadline.is_some_and(|at| at <= now) {
+        if self.pause.is_some() {
+            return None;
+        }
+        if self.ack_deadline.is_some_and(|at| at <= now) {
             self.ack_deadline = None;
             return Some(Due::AckTimeout);
         }
-        None
+        let resend = self.round_trip.as_mut()?.take_due(now, self.ack_deadline);
+        resend.then_some(Due::Resend)
     }
 
     /// Stops all timers.
     pub(super) fn stop(&mut self) {
-        self.ack_deadline = None;
+        self.end_try();
         self.pause = None;
     }
 

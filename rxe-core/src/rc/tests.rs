@@ -142,6 +142,56 @@ fn a_lost_acknowledgement_costs_a_timeout_and_changes_nothing() {
 }
 
 #[test]
+fn a_round_trip_timeout_does_not_close_the_window_of_reads() {
+    let mut pair = Pair::new();
+    let op = SendOp::Read { remote: pair.b.remote(0) };
+    // Round trips are measured after the first loss.
+    lose(&mut pair, &[0]);
+    pair.a.post(0, op, 0, 8);
+    pair.run(LONG);
+    pair.a.post(1, op, 0, 8);
+    pair.settle();
+    assert_eq!(causes(&pair.a.events()), [RetryCause::Timeout]);
+    pair.log.clear();
+    pair.fate = Box::new(|sent| usize::from(sent.forward));
+    (2..5).for_each(|id| pair.a.post(id, op, 0, 8));
+    pair.run(Duration::from_micros(1500));
+    assert_eq!(causes(&pair.a.events()), [RetryCause::RoundTripTimeout]);
+    assert_eq!(pair.opcodes(true), [Opcode::RC_READ_REQUEST; 3 + 3], "all are asked for again");
+}
+
+#[test]
+fn a_round_trip_timeout_without_loss_leaves_the_window_as_it_was() {
+    for lost in [false, true] {
+        let mut pair = Pair::new();
+        let write = SendOp::Write { remote: pair.b.remote(0), imm: None };
+        lose(&mut pair, &[0]);
+        pair.a.post(1, write, 0, 8);
+        pair.run(LONG);
+        pair.a.post(2, write, 0, 8);
+        pair.settle();
+        pair.a.events();
+        // The window is whole again.
+        pair.a.post(2, write, 0, 500 * 1024);
+        pair.settle();
+        pair.a.events();
+        // The answers to 20 packets are late, or the packets were lost.
+        pair.fate = Box::new(move |sent| usize::from(sent.forward && !lost));
+        pair.a.post(3, write, 0, 20 * 1024);
+        pair.run(Duration::from_micros(1500));
+        assert_eq!(causes(&pair.a.events()), [RetryCause::RoundTripTimeout]);
+        pair.fate = Box::new(|_| 1);
+        pair.run(Duration::from_micros(2500));
+        pair.log.clear();
+        pair.fate = Box::new(|_| 0);
+        pair.a.post(4, write, 0, 200 * 1024);
+        pair.settle();
+        let sent = pair.opcodes(true).len();
+        assert_eq!(sent > 150, !lost, "{sent} packets at once");
+    }
+}
+
+#[test]
 fn a_lost_read_response_is_asked_for_from_where_it_is_missing() {
     let mut pair = Pair::new();
     lose(&mut pair, &[4]);

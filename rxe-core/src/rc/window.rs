@@ -11,7 +11,11 @@
 use crate::service::QpView;
 use crate::types::Psn;
 
-#[derive(Debug, Default)]
+/// A gap alone makes the window no smaller than this. With fewer packets, the lost one often is the
+/// last, behind which no packet shows the gap, so that only a timeout does.
+const FLOOR: u32 = 8;
+
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SendWindow {
     limit: u32,
     max: u32,
@@ -62,6 +66,11 @@ impl SendWindow {
         self.threshold = self.limit;
     }
 
+    /// The timeout after which the window was reduced from `before` was none: nothing was lost.
+    pub(super) fn restore(&mut self, before: Self) {
+        *self = Self { recover: None, ..before };
+    }
+
     /// No answer came in time. `high` is one past the highest PSN sent.
     pub(super) fn on_timeout(&mut self, high: Psn) {
         self.on_loss(high);
@@ -72,7 +81,7 @@ impl SendWindow {
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);
-            self.limit = (self.limit / 2).max(1);
+            self.limit = (self.limit / 2).max(FLOOR.min(self.limit));
             self.threshold = self.limit;
             self.acknowledged = 0;
         }

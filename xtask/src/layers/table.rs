@@ -27,7 +27,9 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["completer", "responder"],
             &["requester"],
-            &["fault", "inflight", "replay", "reply", "retry", "window"],
+            &["fault", "inflight", "replay", "reply", "retry"],
+            &["rtt"],
+            &["window"],
         ],
     },
     Layers {

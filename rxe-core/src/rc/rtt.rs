@@ -1,0 +1,211 @@
+//! The round-trip time of a connection, and when the oldest packet is sent again because no answer came
+//! for some round trips. RFC 6298, with limits for a data centre.
+//!
+//! One packet at a time is timed: one that must be answered at once. A packet that was sent again is
+//! not timed, because its answer may be one to the first transmission (Karn's algorithm).
+
+use std::time::Duration;
+
+use super::window::SendWindow;
+use crate::types::{Psn, Time};
+
+/// The shortest wait. An acknowledgement may wait for as long in the peer.
+const MIN: Duration = Duration::from_millis(1);
+/// The shortest wait after the peer has reported a gap: it runs, and it reports no gap twice, so if
+/// the packet that it misses is lost again, it says nothing.
+const MIN_AFTER_GAP: Duration = Duration::from_micros(250);
+/// The wait doubles so often at most.
+const MAX_DOUBLINGS: u32 = 6;
+
+/// The estimator and the timer of one requester that has lost a packet.
+#[derive(Debug, Default)]
+pub(super) struct RoundTrip {
+    /// SRTT and RTTVAR; `None` before the first measurement.
+    estimate: Option<Estimate>,
+    /// The packet that is timed, and when it was sent.
+    timed: Option<(Psn, Time)>,
+    /// How often the oldest packet was sent again since an answer came.
+    doublings: u32,
+    /// The peer has reported a gap, and no progress since.
+    gap: bool,
+    /// When the oldest packet is sent again.
+    deadline: Option<Time>,
+    /// The window before that packet was sent again, until it is answered.
+    before: Option<SendWindow>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    smoothed: Duration,
+    variation: Duration,
+}
+
+impl RoundTrip {
+    /// The packet at `psn` was sent for the first time, and the peer answers it at once.
+    pub(super) fn on_sent(&mut self, now: Time, psn: Psn) {
+        self.timed.get_or_insert((psn, now));
+    }
+
+    /// Everything before `una` is answered, some of it only now. Stops the timer. Returns the window
+    /// given to [`RoundTrip::save`], if there was no other loss since.
+    pub(super) fn on_progress(&mut self, now: Time, una: Psn) -> Option<SendWindow> {
+        self.doublings = 0;
+        self.gap = false;
+        self.deadline = None;
+        if let Some((_, sent)) = self.timed.take_if(|(psn, _)| psn.before(una)) {
+            self.measured(now - sent);
+        }
+        self.before.take()
+    }
+
+    /// The oldest packet is sent again. `window`: before it was reduced for that.
+    pub(super) fn save(&mut self, window: SendWindow) {
+        self.before.get_or_insert(window);
+    }
+
+    /// A packet was lost, or an answer. `gap`: the peer has reported it.
+    pub(super) fn on_loss(&mut self, gap: bool) {
+        self.gap |= gap;
+        self.timed = None;
+        self.before = None;
+    }
+
+    /// What was sent before will be sent again, or the host did not run: an answer says nothing about
+    /// the time of the way.
+    pub(super) fn stop_timing(&mut self) {
+        self.timed = None;
+    }
+
+    /// Starts the timer, if it does not run and would expire before `end`, when the try ends. Without an
+    /// end nothing is sent again.
+    pub(super) fn start(&mut self, now: Time, end: Option<Time>) {
+        if self.deadline.is_none() {
+            let at = self.timeout().map(|wait| now + wait);
+            self.deadline = at.filter(|at| end.is_some_and(|end| *at < end));
+        }
+    }
+
+    /// Stops the timer.
+    pub(super) fn cancel(&mut self) {
+        self.deadline = None;
+    }
+
+    /// When the timer expires, if it runs.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// Returns whether the timer has expired, so that the oldest packet is to be sent again, and starts it
+    /// anew.
+    pub(super) fn take_due(&mut self, now: Time, end: Option<Time>) -> bool {
+        let due = self.deadline.take_if(|at| *at <= now).is_some();
+        if due {
+            self.timed = None;
+            self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+            self.start(now, end);
+        }
+        due
+    }
+
+    fn measured(&mut self, time: Duration) {
+        self.estimate = Some(match self.estimate {
+            None => Estimate { smoothed: time, variation: time / 2 },
+            Some(Estimate { smoothed, variation }) => Estimate {
+                // RTTVAR needs the old SRTT. The weights are 1/4 and 1/8.
+                variation: variation * 3 / 4 + smoothed.abs_diff(time) / 4,
+                smoothed: smoothed * 7 / 8 + time / 8,
+            },
+        });
+    }
+
+    /// How long to wait for an answer; `None` before the first measurement.
+    fn timeout(&self) -> Option<Duration> {
+        let Estimate { smoothed, variation } = self.estimate?;
+        let min = if self.gap { MIN_AFTER_GAP } else { MIN };
+        Some((smoothed + 4 * variation).max(min) * (1 << self.doublings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(micros * 1000)
+    }
+
+    /// An estimator that has seen these round trips, in microseconds.
+    fn after(times: &[u64]) -> RoundTrip {
+        let mut rtt = RoundTrip::default();
+        for &time in times {
+            rtt.on_sent(at(0), Psn::new(7));
+            rtt.on_progress(at(time), Psn::new(8));
+        }
+        rtt
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_answer() {
+        assert_eq!(RoundTrip::default().timeout(), None);
+        assert_eq!(after(&[1]).timeout(), Some(MIN));
+    }
+
+    #[test]
+    fn the_wait_follows_the_time_and_its_variation() {
+        assert_eq!(after(&[10_000]).timeout(), Some(Duration::from_millis(30)), "R + 4 R/2");
+        let steady = after(&[10_000; 50]).timeout().unwrap();
+        assert!(steady < Duration::from_micros(10_100), "{steady:?}");
+        let wavering = after(&[5_000, 15_000].repeat(25)).timeout().unwrap();
+        assert!(wavering > Duration::from_millis(25), "{wavering:?}");
+    }
+
+    #[test]
+    fn the_wait_doubles_until_an_answer_comes() {
+        let mut rtt = after(&[1]);
+        let mut now = at(0);
+        rtt.start(now, Some(at(u64::from(u32::MAX))));
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let deadline = rtt.deadline().unwrap();
+            waits.push((deadline - now).as_millis());
+            now = deadline;
+            assert!(rtt.take_due(now, Some(at(u64::from(u32::MAX)))));
+            assert!(!rtt.take_due(now, None), "it was started anew");
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64]);
+        rtt.on_progress(at(0), Psn::new(1));
+        assert_eq!((rtt.timeout(), rtt.deadline()), (Some(MIN), None));
+    }
+
+    #[test]
+    fn the_timer_runs_only_within_the_try() {
+        let mut rtt = after(&[1]);
+        for end in [None, Some(at(1000))] {
+            rtt.start(at(0), end);
+            assert_eq!(rtt.deadline(), None);
+        }
+        rtt.start(at(0), Some(at(1001)));
+        assert_eq!(rtt.deadline(), Some(at(1000)));
+    }
+
+    #[test]
+    fn the_wait_is_shorter_while_the_peer_misses_a_packet_that_it_has_reported() {
+        let mut rtt = after(&[1]);
+        rtt.on_loss(true);
+        assert_eq!(rtt.timeout(), Some(MIN_AFTER_GAP));
+        rtt.on_progress(at(0), Psn::new(1));
+        assert_eq!(rtt.timeout(), Some(MIN));
+    }
+
+    #[test]
+    fn an_answer_to_a_packet_sent_twice_is_not_measured() {
+        let mut rtt = after(&[1]);
+        rtt.on_sent(at(0), Psn::new(7));
+        rtt.stop_timing();
+        rtt.on_progress(at(900_000), Psn::new(8));
+        assert_eq!(rtt.timeout(), Some(MIN));
+        rtt.on_sent(at(0), Psn::new(9));
+        rtt.on_progress(at(900_000), Psn::new(9));
+        assert_eq!(rtt.timeout(), Some(MIN), "the packet itself is not answered yet");
+    }
+}
