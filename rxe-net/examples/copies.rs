@@ -67,7 +67,8 @@ fn measure(bytes: usize) -> Result<(), Box<dyn Error>> {
         push(&mut out, PING, &[0; 8])?;
         pop(&mut back, &mut buf)?;
     }
-    println!("8 bytes one way: {:.0?}", start.elapsed() / (2 * PINGS));
+    let one_way = start.elapsed() / (2 * PINGS);
+    println!("8 bytes one way: {:.3} us", one_way.as_secs_f64() * 1e6);
     push(&mut out, END, &[0])?;
     other.wait()?;
     Ok(())

@@ -18,9 +18,6 @@ enum Chore {
     Kernel(cmd::kernel::Args),
     /// Measure bandwidth, latency and message rate beside others, and write docs/performance.md
     Bench(cmd::bench::Args),
-    /// One end of a measurement of UDP sockets alone
-    #[command(hide = true)]
-    RawUdp(cmd::bench::RawUdp),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
@@ -43,7 +40,6 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
         Chore::Bench(args) => cmd::bench::run(&args),
-        Chore::RawUdp(args) => args.run(),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Interop(args) => cmd::interop::run(&args),

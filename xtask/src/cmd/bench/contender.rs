@@ -1,9 +1,10 @@
 //! The contenders: the programs to measure.
 
+mod copies;
 mod iperf;
 mod libfabric;
 pub(super) mod perftest;
-pub(super) mod raw;
+mod raw;
 mod rxe;
 mod ucx;
 
@@ -11,13 +12,12 @@ use std::process::{Command, Stdio};
 
 use super::link::{Link, Ran};
 use super::tests::{Kind, Place, Test};
-use super::versions::Version;
+use super::versions::{Programs, Version};
 
 /// One way to move bytes.
 pub(super) struct Contender {
     how: How,
-    /// Our own program.
-    rxe: String,
+    programs: Programs,
     /// The version, if two versions are compared.
     version: Option<Version>,
 }
@@ -36,6 +36,8 @@ enum How {
     Iperf,
     /// Nothing but UDP sockets; with the system's segmentation or without.
     Udp { gso: bool },
+    /// Nothing but the ring in shared memory that packets take on one host.
+    Copies,
 }
 
 /// What one run gave.
@@ -62,7 +64,7 @@ struct Reading {
 
 impl Contender {
     /// All there may be: first our own.
-    pub(super) fn all(rxe: &str) -> Vec<Self> {
+    pub(super) fn all(programs: &Programs) -> Vec<Self> {
         let all = [
             How::Rxe("udp"),
             How::Rxe("packet"),
@@ -74,15 +76,17 @@ impl Contender {
             How::Iperf,
             How::Udp { gso: true },
             How::Udp { gso: false },
+            How::Copies,
         ];
-        all.into_iter().map(|how| Self { how, rxe: rxe.to_owned(), version: None }).collect()
+        let made = |how| Self { how, programs: programs.clone(), version: None };
+        all.into_iter().map(made).collect()
     }
 
     /// Two versions of our own program, on the same backend: first the later one.
     pub(super) fn versions(before: &str, after: &str, backend: &'static str) -> Vec<Self> {
         let of = |rxe: &str, version| Self {
             how: How::Rxe(backend),
-            rxe: rxe.to_owned(),
+            programs: Programs { rxe: rxe.to_owned(), examples: String::new() },
             version: Some(version),
         };
         vec![of(after, Version::After), of(before, Version::Before)]
@@ -97,6 +101,7 @@ impl Contender {
             How::Iperf => "iperf3 TCP".into(),
             How::Udp { gso: true } => "raw UDP, GSO".into(),
             How::Udp { gso: false } => "raw UDP".into(),
+            How::Copies => "two copies".into(),
         };
         match self.version {
             None => name,
@@ -108,7 +113,7 @@ impl Contender {
     /// Whether its program is installed.
     pub(super) fn is_there(&self) -> bool {
         let program = match self.how {
-            How::Rxe(_) | How::Udp { .. } => return true,
+            How::Rxe(_) | How::Udp { .. } | How::Copies => return true,
             How::Perftest => "ib_write_bw",
             How::Ucx(_) => "ucx_perftest",
             How::Libfabric => "fi_pingpong",
@@ -122,7 +127,7 @@ impl Contender {
     /// What to install.
     pub(super) fn lacks(&self) -> &'static str {
         match self.how {
-            How::Rxe(_) | How::Udp { .. } => "",
+            How::Rxe(_) | How::Udp { .. } | How::Copies => "",
             How::Perftest => "install perftest",
             How::Ucx(_) => "install ucx-utils",
             How::Libfabric => "install libfabric-bin",
@@ -151,19 +156,22 @@ impl Contender {
                 on_link && single && test.bytes == 65536 && (gso || test.op == "WRITE")
             }
             (How::Udp { gso }, Kind::Latency) => on_link && !gso && test.bytes <= test.mtu,
-            (How::Udp { .. }, Kind::Rate) => false,
+            (How::Copies, Kind::Bandwidth) => !on_link && single && test.op == "WRITE",
+            (How::Copies, Kind::Latency) => !on_link && test.bytes == 8,
+            (How::Udp { .. } | How::Copies, Kind::Rate) => false,
         }
     }
 
     /// One run.
     pub(super) fn measure(&self, link: &Link, test: Test, quick: bool) -> Measured {
         let (ran, read) = match self.how {
-            How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend)?,
-            How::Perftest => perftest::run(&self.rxe, link, test)?,
+            How::Rxe(backend) => rxe::run(&self.programs.rxe, link, test, backend)?,
+            How::Perftest => perftest::run(&self.programs.rxe, link, test)?,
             How::Ucx(transport) => ucx::run(link, test, transport, quick)?,
             How::Libfabric => libfabric::run(link, test, quick)?,
             How::Iperf => iperf::run(link)?,
-            How::Udp { gso } => raw::run(link, test, gso)?,
+            How::Udp { gso } => raw::run(&self.programs.example("raw_udp"), link, test, gso)?,
+            How::Copies => copies::run(&self.programs.example("copies"), link, test)?,
         };
         let reading = read.ok_or_else(|| format!("not understood: {}", ran.text))?;
         let cpu = ran.cpu.as_secs_f64() * 1e9 / reading.bytes;

@@ -69,6 +69,18 @@ impl Link {
         Ok(Ran { text, cpu: cpu_of_children().saturating_sub(before) })
     }
 
+    /// Runs a program that starts its other end itself, in the server's namespace, on two CPUs where
+    /// there are.
+    pub(super) fn run_one(&self, program: &[String]) -> std::result::Result<Ran, String> {
+        let before = cpu_of_children();
+        let mut cmd = self.server.command(&program[0]);
+        cmd.args(&program[1..]).stdin(Stdio::null());
+        cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = spawn(cmd).map_err(|e| format!("{}: {e}", program[0]))?;
+        let text = said(&output_within(running, LIMIT)?)?;
+        Ok(Ran { text, cpu: cpu_of_children().saturating_sub(before) })
+    }
+
     fn run_both(
         &self,
         server: &[String],
@@ -101,20 +113,24 @@ impl Link {
         let mut cmd = make(net, self.cpus.map(|c| c.1), client);
         cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
         let measuring = spawn(cmd).map_err(|e| format!("{}: {e}", client[0]))?;
-        let Output { status, stdout, stderr } = output_within(measuring, LIMIT)?;
-        let text = String::from_utf8_lossy(&stdout).into_owned();
-        if status.success() {
-            return Ok(text);
-        }
-        let said = String::from_utf8_lossy(&stderr).into_owned();
-        let last = said.lines().chain(text.lines()).last().unwrap_or("it said nothing");
-        Err(format!("{status}: {last}"))
+        said(&output_within(measuring, LIMIT)?)
     }
 
     /// The server's address.
     pub(super) fn host(&self) -> String {
         xtask::vm::HOST_V4.to_string()
     }
+}
+
+/// What it printed; if it failed, its last line.
+fn said(Output { status, stdout, stderr }: &Output) -> std::result::Result<String, String> {
+    let text = String::from_utf8_lossy(stdout).into_owned();
+    if status.success() {
+        return Ok(text);
+    }
+    let said = String::from_utf8_lossy(stderr).into_owned();
+    let last = said.lines().chain(text.lines()).last().unwrap_or("it said nothing");
+    Err(format!("{status}: {last}"))
 }
 
 /// A process that is ended when this is dropped.

@@ -18,12 +18,11 @@ mod versions;
 use std::process::ExitCode;
 use xtask::vm::Result;
 
-use super::checkout;
 use contender::Contender;
-pub(crate) use contender::raw::Args as RawUdp;
 use link::Link;
 use report::{Round, Table};
 use tests::Test;
+use versions::Programs;
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
-    let groups = groups(args)?;
+    let (programs, groups) = groups(args)?;
     let mut tables = tables(&groups, rounds, args)?;
     let mut plots = Vec::new();
     let mut failures = Vec::new();
@@ -77,8 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     // The page has everything.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some("7.2")) {
-        let rxe = versions::build(&checkout::root()?)?;
-        let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3))?;
+        let (beside, plot) = kernel::run(&programs.rxe, kernel, rounds.min(3))?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));
         }
@@ -125,21 +123,21 @@ fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// The groups of contenders that are compared with each other.
-fn groups(args: &Args) -> Result<Vec<Vec<Contender>>> {
+/// Our own programs, and the groups of contenders that are compared with each other.
+fn groups(args: &Args) -> Result<(Programs, Vec<Vec<Contender>>)> {
     if !args.compare.is_empty() {
         let (before, after) = versions::programs(&args.compare)?;
         let groups =
             ["udp", "packet", "shm"].map(|kind| Contender::versions(&before, &after, kind));
-        return Ok(groups.into());
+        return Ok((Programs { rxe: after, examples: String::new() }, groups.into()));
     }
-    let rxe = versions::build(&checkout::root()?)?;
+    let programs = Programs::build()?;
     let (there, missing): (Vec<_>, Vec<_>) =
-        Contender::all(&rxe).into_iter().partition(|c| c.is_there());
+        Contender::all(&programs).into_iter().partition(|c| c.is_there());
     for contender in &missing {
         eprintln!("xtask: {} is left out: {}", contender.name(), contender.lacks());
     }
-    Ok(vec![there])
+    Ok((programs, vec![there]))
 }
 
 /// Runs all rounds of a test. Every second round is in reverse order, so that no contender is always

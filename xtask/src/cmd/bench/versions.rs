@@ -13,6 +13,31 @@ pub(super) enum Version {
     After,
 }
 
+/// Programs of a checkout, built for release.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    /// The command.
+    pub(super) rxe: String,
+    /// Where the examples of rxe-net are.
+    pub(super) examples: String,
+}
+
+impl Programs {
+    /// Builds those of this checkout.
+    pub(super) fn build() -> Result<Self> {
+        let root = checkout::root()?;
+        let rxe = build(&root)?;
+        build_in(&root, &["-p", "rxe-net", "--example", "raw_udp", "--example", "copies"])?;
+        let examples = root.join("target/release/examples").display().to_string();
+        Ok(Self { rxe, examples })
+    }
+
+    /// An example.
+    pub(super) fn example(&self, name: &str) -> String {
+        format!("{}/{name}", self.examples)
+    }
+}
+
 /// Builds the named revisions or directories. Returns the programs before and after. A single one is
 /// compared with this checkout.
 pub(super) fn programs(named: &[String]) -> Result<(String, String)> {
@@ -42,12 +67,17 @@ fn directory(root: &Path, name: &str) -> Result<PathBuf> {
     Ok(clone)
 }
 
-/// Builds `rxe`, and the library of `rxe run`, as a user would, in the checkout's own target directory; returns the program.
-pub(super) fn build(checkout: &Path) -> Result<String> {
+/// Builds `rxe`, and the library of `rxe run`, as a user would. Returns the program.
+fn build(checkout: &Path) -> Result<String> {
+    build_in(checkout, &["-p", "rxe-cli", "-p", "rxe-preload"])
+}
+
+/// Builds for release, in the checkout's own target directory. Returns the first program.
+fn build_in(checkout: &Path, what: &[&str]) -> Result<String> {
     let place = checkout.display();
     let failed = |what: &str| Error::Failed(format!("cargo build in {place}: {what}"));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "-p", "rxe-cli", "-p", "rxe-preload", "--target-dir"]);
+    cargo.args(["build", "--release"]).args(what).arg("--target-dir");
     cargo.arg(checkout.join("target")).current_dir(checkout);
     cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let out = cargo.output().map_err(|e| failed(&e.to_string()))?;
