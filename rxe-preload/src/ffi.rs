@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 use std::{mem, ptr};
 
-use rxe_verbs::{Error, NetError, VerbsError};
+use rxe_verbs::{Error, NetError, UseCounts, VerbsError};
 
 use crate::explain;
 
@@ -39,6 +39,16 @@ impl Failure {
              a new one in the child"
         );
         Self::new(libc::EIO, why)
+    }
+
+    /// The failure to end what these still use.
+    pub(crate) fn in_use(used_by: UseCounts, what: &str) -> Self {
+        let why = if used_by.is_empty() {
+            format!("another thread is in a call on {what}")
+        } else {
+            format!("{what} is in use by {used_by}: destroy these first")
+        };
+        Self::new(libc::EBUSY, why)
     }
 
     /// The failure for a null pointer.

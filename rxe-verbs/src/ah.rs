@@ -10,7 +10,8 @@ use rxe_core::wire::grh::{self, Grh};
 
 use crate::device::Permit;
 use crate::error::Result;
-use crate::pd::{Kind, Member, ProtectionDomain};
+use crate::pd::ProtectionDomain;
+use crate::usage::{Counted, Kind, Used};
 
 /// The way to peers at one address, from one of the own. Datagram queue pairs of the same protection
 /// domain send along it. It may be dropped while requests that use it are under way.
@@ -18,7 +19,7 @@ use crate::pd::{Kind, Member, ProtectionDomain};
 pub struct AddressHandle {
     inner: Arc<queue::AddressHandle>,
     address: AddressVector,
-    pd: Member,
+    pd: Used<ProtectionDomain>,
     _permit: Arc<Permit>,
 }
 
@@ -54,7 +55,7 @@ impl ProtectionDomain {
         Ok(AddressHandle {
             inner,
             address: *address,
-            pd: self.member(Kind::AddressHandle),
+            pd: self.used_as(Kind::AddressHandle),
             _permit: permit,
         })
     }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use rxe_core::types::Time;
 
 use crate::cq::{ChannelEvents, CompletionQueue};
-use crate::device::{Device, closed};
+use crate::device::Device;
 use crate::error::Result;
 use crate::os::now;
 use crate::progress::OnSignal;
+use crate::usage::{Counted, Kind, UseCounts, closed};
 
 /// Tells a program that sleeps in its own event loop which of its completion queues got something.
 ///
@@ -62,7 +63,13 @@ impl CompletionChannel {
     /// # Errors
     /// Something still uses it; it then ends with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(Arc::strong_count(&self.events) - 1, "the completion channel")
+        let handles = Arc::strong_count(&self.events) - 1;
+        closed(self.used_by(), handles, "the completion channel")
+    }
+
+    /// The completion queues on it.
+    pub fn used_by(&self) -> UseCounts {
+        self.events.use_counters().read()
     }
 }
 
@@ -73,7 +80,11 @@ impl Device {
     /// As [`Device::create_cq`]; or the channel is another device's.
     pub fn create_cq_on(&self, depth: u32, channel: &CompletionChannel) -> Result<CompletionQueue> {
         self.owns(&channel.device, "the completion channel")?;
-        CompletionQueue::new(self.clone(), depth, Some(Arc::clone(&channel.events)))
+        CompletionQueue::new(
+            self.clone(),
+            depth,
+            Some(channel.events.used_as(Kind::CompletionQueue)),
+        )
     }
 
     /// Makes a completion channel.

@@ -11,10 +11,11 @@ use rxe_core::queue::{self, Arm, Completion, Notify};
 use rxe_core::types::Time;
 use rxe_net::EventFd;
 
-use crate::device::{Device, Permit, closed};
+use crate::device::{Device, Permit};
 use crate::error::{Error, Result};
 use crate::os::now;
 use crate::progress::{OnSignal, WakeAll, Waker};
+use crate::usage::{Counted, UseCounters, UseCounts, Used, closed};
 
 /// A completion queue.
 ///
@@ -31,7 +32,14 @@ struct CqInner {
     device: Device,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
+    uses: UseCounters,
     _permit: Permit,
+}
+
+impl Counted for CompletionQueue {
+    fn use_counters(&self) -> &UseCounters {
+        &self.inner.uses
+    }
 }
 
 impl Drop for CqInner {
@@ -44,7 +52,7 @@ impl CompletionQueue {
     pub(crate) fn new(
         device: Device,
         depth: u32,
-        channel: Option<Arc<ChannelEvents>>,
+        channel: Option<Used<Arc<ChannelEvents>>>,
     ) -> Result<Self> {
         device.shard().check()?;
         check_depth(&device, depth)?;
@@ -58,7 +66,7 @@ impl CompletionQueue {
             });
             let notify: Arc<dyn Notify> = notifier.clone();
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
-            CqInner { device, queue, notifier, _permit: permit }
+            CqInner { device, queue, notifier, uses: UseCounters::default(), _permit: permit }
         });
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
@@ -263,12 +271,17 @@ impl CompletionQueue {
         Arc::strong_count(&self.inner) - 1
     }
 
+    /// What completes in it: queue pairs, and shared receive queues of XRC.
+    pub fn used_by(&self) -> UseCounts {
+        self.inner.uses.read()
+    }
+
     /// Ends it.
     ///
     /// # Errors
     /// Something still uses it; it then ends with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(self.users(), "the completion queue")
+        closed(self.used_by(), self.users(), "the completion queue")
     }
 
     fn take(&self, max: usize, out: &mut Vec<Completion>) -> usize {
@@ -315,7 +328,7 @@ struct Notifier {
     owner: Weak<CqInner>,
     /// Threads that wait.
     waiters: Mutex<Vec<Arc<Waker>>>,
-    channel: Option<Arc<ChannelEvents>>,
+    channel: Option<Used<Arc<ChannelEvents>>>,
     /// Whether the program wants an event on the channel.
     armed: AtomicBool,
 }
@@ -369,11 +382,18 @@ pub(crate) struct ChannelEvents {
     queue: Mutex<VecDeque<Weak<CqInner>>>,
     /// Readable while the queue is not empty.
     fd: EventFd,
+    uses: UseCounters,
+}
+
+impl Counted for Arc<ChannelEvents> {
+    fn use_counters(&self) -> &UseCounters {
+        &self.uses
+    }
 }
 
 impl ChannelEvents {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: EventFd::new()? })
+        Ok(Self { queue: Mutex::default(), fd: EventFd::new()?, uses: UseCounters::default() })
     }
 
     fn push(&self, cq: Weak<CqInner>) {

@@ -69,6 +69,7 @@ mod pd;
 mod progress;
 mod qp;
 mod srq;
+mod usage;
 pub mod words;
 mod xrc;
 
@@ -80,10 +81,11 @@ pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
 pub use mr::{MemoryRegion, Reregistration};
 pub use mw::MemoryWindow;
-pub use pd::{PdContents, ProtectionDomain};
+pub use pd::ProtectionDomain;
 pub use progress::{AckPolicy, flush_before_exit};
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};
 pub use srq::SharedReceiveQueue;
+pub use usage::UseCounts;
 pub use xrc::XrcDomain;
 
 pub use rxe_core::VerbsError;

@@ -14,14 +14,15 @@ use rxe_core::mem::{Access, AccessError, Buffer, RegionChange, Span, WritableSpa
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
-use crate::device::{Permit, closed};
+use crate::device::Permit;
 use crate::error::{Error, Result};
-use crate::pd::{Kind, Member, ProtectionDomain, keys};
+use crate::pd::{ProtectionDomain, keys};
+use crate::usage::{Counted, Kind, UseCounts, Used, closed};
 
 /// A registered piece of memory. Dropped, it is deregistered: nothing touches the memory any more, and
 /// windows that are bound to it open nothing.
 pub struct MemoryRegion {
-    pd: Member,
+    pd: Used<ProtectionDomain>,
     buffer: Buffer,
     start: u64,
     key: Key,
@@ -31,7 +32,7 @@ pub struct MemoryRegion {
 
 impl MemoryRegion {
     fn new(
-        pd: Member,
+        pd: Used<ProtectionDomain>,
         buffer: Buffer,
         start: u64,
         key: Key,
@@ -179,7 +180,7 @@ impl MemoryRegion {
             }
         };
         let pd = match change.pd {
-            Some(pd) => pd.member(Kind::MemoryRegion),
+            Some(pd) => pd.used_as(Kind::MemoryRegion),
             None => self.pd.clone(),
         };
         let all = RegionChange {
@@ -202,7 +203,7 @@ impl MemoryRegion {
     /// # Errors
     /// Windows are bound to it: it is deregistered nevertheless, and they open nothing any more.
     pub fn close(self) -> Result<()> {
-        closed(self.windows(), "the memory region")
+        closed(UseCounts::of(Kind::MemoryWindow, self.windows()), 0, "the memory region")
     }
 
     /// Calls `f` with some of its bytes. The region's own memory is there as long as the region. The
@@ -394,7 +395,7 @@ impl ProtectionDomain {
         let key = memory
             .register(self.id(), buffer.clone(), start, access, keys()?)
             .map_err(VerbsError::Registration)?;
-        Ok(MemoryRegion::new(self.member(Kind::MemoryRegion), buffer, start, key, access, permit))
+        Ok(MemoryRegion::new(self.used_as(Kind::MemoryRegion), buffer, start, key, access, permit))
     }
 }
 

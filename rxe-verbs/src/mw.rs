@@ -9,7 +9,8 @@ use rxe_core::types::Key;
 
 use crate::device::Permit;
 use crate::error::Result;
-use crate::pd::{Kind, Member, ProtectionDomain, keys};
+use crate::pd::{ProtectionDomain, keys};
+use crate::usage::{Counted, Kind, Used};
 
 /// A memory window, made by [`ProtectionDomain::create_window`] and bound to part of a region by
 /// [`crate::QueuePair::bind`]. Dropped, it opens nothing any more.
@@ -19,7 +20,7 @@ use crate::pd::{Kind, Member, ProtectionDomain, keys};
 /// before it is bound anew: by [`crate::QueuePair::local_invalidate`] here or by
 /// [`crate::Request::invalidate`] there.
 pub struct MemoryWindow {
-    pd: Member,
+    pd: Used<ProtectionDomain>,
     kind: WindowType,
     key: Key,
     /// The low 8 bits that the last bind asked for.
@@ -28,7 +29,7 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    fn new(pd: Member, kind: WindowType, key: Key, permit: Permit) -> Self {
+    fn new(pd: Used<ProtectionDomain>, kind: WindowType, key: Key, permit: Permit) -> Self {
         let [low, ..] = key.value().to_le_bytes();
         Self { pd, kind, key, low: AtomicU8::new(low), _permit: permit }
     }
@@ -87,7 +88,7 @@ impl ProtectionDomain {
         self.device().shard().check()?;
         let permit = self.device().quotas().mws.take()?;
         let key = self.device().memory().create_window(self.id(), kind, keys()?);
-        Ok(MemoryWindow::new(self.member(Kind::MemoryWindow), kind, key, permit))
+        Ok(MemoryWindow::new(self.used_as(Kind::MemoryWindow), kind, key, permit))
     }
 }
 

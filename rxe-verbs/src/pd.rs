@@ -1,16 +1,13 @@
 //! Protection domains: what is in one can be used together. IBTA 11.2.1.5.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use rxe_core::VerbsError;
 use rxe_core::mem::PdId;
 
-use crate::device::{Device, Permit, closed};
+use crate::device::{Device, Permit};
 use crate::error::Result;
 use crate::os::random_u64;
+use crate::usage::{Counted, UseCounters, UseCounts, closed};
 
 /// A protection domain. Queue pairs reach the memory regions of their own domain, no others.
 #[derive(Clone, Debug)]
@@ -22,99 +19,13 @@ pub struct ProtectionDomain {
 struct PdInner {
     device: Device,
     id: PdId,
-    /// How many there are of each [`Kind`].
-    members: [AtomicU32; Kind::ALL.len()],
+    uses: UseCounters,
     _permit: Permit,
 }
 
-/// What is made in a protection domain.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    MemoryRegion,
-    MemoryWindow,
-    QueuePair,
-    SharedReceiveQueue,
-    AddressHandle,
-}
-
-impl Kind {
-    const ALL: [Self; 5] = [
-        Self::MemoryRegion,
-        Self::MemoryWindow,
-        Self::QueuePair,
-        Self::SharedReceiveQueue,
-        Self::AddressHandle,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::MemoryRegion => "memory region",
-            Self::MemoryWindow => "memory window",
-            Self::QueuePair => "queue pair",
-            Self::SharedReceiveQueue => "shared receive queue",
-            Self::AddressHandle => "address handle",
-        }
-    }
-}
-
-/// The domain as held by what was made in it, which is counted until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pd: ProtectionDomain,
-    kind: Kind,
-}
-
-impl Member {
-    fn count(&self) -> &AtomicU32 {
-        &self.pd.inner.members[self.kind as usize]
-    }
-}
-
-impl Deref for Member {
-    type Target = ProtectionDomain;
-
-    fn deref(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-}
-
-impl Clone for Member {
-    fn clone(&self) -> Self {
-        self.pd.member(self.kind)
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        self.count().fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// How many things of each kind were made in a protection domain and still exist. Prints as in "2 memory
-/// regions and 1 queue pair".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PdContents([u32; Kind::ALL.len()]);
-
-impl PdContents {
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|count| *count == 0)
-    }
-}
-
-impl fmt::Display for PdContents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = Kind::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
-        let all = all.map(|(kind, count)| {
-            let plural = if count == 1 { "" } else { "s" };
-            format!("{count} {}{plural}", kind.name())
-        });
-        let mut all: Vec<_> = all.collect();
-        match (all.pop(), all.is_empty()) {
-            (None, _) => f.write_str("nothing"),
-            (Some(last), true) => f.write_str(&last),
-            (Some(last), false) => write!(f, "{} and {last}", all.join(", ")),
-        }
+impl Counted for ProtectionDomain {
+    fn use_counters(&self) -> &UseCounters {
+        &self.inner.uses
     }
 }
 
@@ -130,8 +41,8 @@ impl ProtectionDomain {
     }
 
     /// What was made in it and still exists.
-    pub fn contents(&self) -> PdContents {
-        PdContents(self.inner.members.each_ref().map(|count| count.load(Ordering::Relaxed)))
+    pub fn used_by(&self) -> UseCounts {
+        self.inner.uses.read()
     }
 
     /// Ends it.
@@ -139,20 +50,7 @@ impl ProtectionDomain {
     /// # Errors
     /// Something still uses it; it then ends with the last of these.
     pub fn close(self) -> Result<()> {
-        let contents = self.contents();
-        if contents.is_empty() {
-            return closed(self.users(), "the protection domain");
-        }
-        let what =
-            format!("the protection domain is in use by {contents}: drop or close these first");
-        Err(VerbsError::Busy { what }.into())
-    }
-
-    /// The domain, for something that is made in it.
-    pub(crate) fn member(&self, kind: Kind) -> Member {
-        let member = Member { pd: self.clone(), kind };
-        member.count().fetch_add(1, Ordering::Relaxed);
-        member
+        closed(self.used_by(), self.users(), "the protection domain")
     }
 
     pub(crate) fn id(&self) -> PdId {
@@ -169,7 +67,7 @@ impl Device {
         self.shard().check()?;
         let (device, id, permit) = (self.clone(), self.next_pd(), self.quotas().pds.take()?);
         Ok(ProtectionDomain {
-            inner: Arc::new(PdInner { device, id, members: Default::default(), _permit: permit }),
+            inner: Arc::new(PdInner { device, id, uses: UseCounters::default(), _permit: permit }),
         })
     }
 }

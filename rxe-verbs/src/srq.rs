@@ -6,9 +6,10 @@ use rxe_core::VerbsError;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, Permit, closed};
+use crate::device::{Device, Permit};
 use crate::error::Result;
-use crate::pd::{Kind, Member, ProtectionDomain};
+use crate::pd::ProtectionDomain;
+use crate::usage::{Counted, Kind, UseCounters, UseCounts, Used, closed};
 use crate::xrc::XrcDomain;
 
 /// A shared receive queue. Queue pairs made with [`crate::QpBuilder::srq`] take their receives from
@@ -21,27 +22,35 @@ pub struct SharedReceiveQueue {
 #[derive(Debug)]
 struct SrqInner {
     queue: Arc<queue::SharedReceiveQueue>,
-    pd: Member,
+    pd: Used<ProtectionDomain>,
     /// Where peers find it, if it is an XRC one.
     target: Option<Target>,
+    uses: UseCounters,
     _permit: Permit,
 }
 
 /// What only an XRC shared receive queue has.
 #[derive(Debug)]
 struct Target {
-    domain: XrcDomain,
-    cq: CompletionQueue,
+    domain: Used<XrcDomain>,
+    cq: Used<CompletionQueue>,
+}
+
+impl Counted for SharedReceiveQueue {
+    fn use_counters(&self) -> &UseCounters {
+        &self.inner.uses
+    }
 }
 
 impl SharedReceiveQueue {
     fn new(
         queue: Arc<queue::SharedReceiveQueue>,
-        pd: Member,
+        pd: Used<ProtectionDomain>,
         target: Option<Target>,
         permit: Permit,
     ) -> Self {
-        Self { inner: Arc::new(SrqInner { queue, pd, target, _permit: permit }) }
+        let uses = UseCounters::default();
+        Self { inner: Arc::new(SrqInner { queue, pd, target, uses, _permit: permit }) }
     }
 
     /// Its number: names it in [`crate::AsyncEvent`], and, if it is an XRC one, in the requests of
@@ -57,13 +66,13 @@ impl SharedReceiveQueue {
 
     /// The XRC domain that it is in, if it is in one.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
-        self.inner.target.as_ref().map(|target| &target.domain)
+        self.inner.target.as_ref().map(|target| &*target.domain)
     }
 
     /// Where its receives complete, if it is an XRC one; those of others complete where the queue
     /// pair says that took them.
     pub fn cq(&self) -> Option<&CompletionQueue> {
-        self.inner.target.as_ref().map(|target| &target.cq)
+        self.inner.target.as_ref().map(|target| &*target.cq)
     }
 
     /// Receives that it can hold.
@@ -134,12 +143,17 @@ impl SharedReceiveQueue {
         Arc::strong_count(&self.inner) - 1
     }
 
+    /// The queue pairs that take their receives from it.
+    pub fn used_by(&self) -> UseCounts {
+        self.inner.uses.read()
+    }
+
     /// Ends it.
     ///
     /// # Errors
     /// Something still uses it; it then ends with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(self.users(), "the shared receive queue")
+        closed(self.used_by(), self.users(), "the shared receive queue")
     }
 
     /// As the engine has it.
@@ -166,7 +180,7 @@ impl ProtectionDomain {
         let permit = check_sizes(self.device(), max_wr, max_sge)?;
         let number = self.device().next_srq();
         let queue = queue::SharedReceiveQueue::new(number, self.id(), max_wr, max_sge);
-        let pd = self.member(Kind::SharedReceiveQueue);
+        let pd = self.used_as(Kind::SharedReceiveQueue);
         Ok(SharedReceiveQueue::new(Arc::new(queue), pd, None, permit))
     }
 
@@ -194,8 +208,11 @@ impl ProtectionDomain {
                 queue::SharedReceiveQueue::new_xrc(number, self.id(), max_wr, max_sge, cq_queue);
             let queue = Arc::new(queue);
             if domain.queues().add(Arc::clone(&queue)) {
-                let target = Target { domain: domain.clone(), cq: cq.clone() };
-                let pd = self.member(Kind::SharedReceiveQueue);
+                let target = Target {
+                    domain: domain.used_as(Kind::SharedReceiveQueue),
+                    cq: cq.used_as(Kind::SharedReceiveQueue),
+                };
+                let pd = self.used_as(Kind::SharedReceiveQueue);
                 return Ok(SharedReceiveQueue::new(queue, pd, Some(target), permit));
             }
         }

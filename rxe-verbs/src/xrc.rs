@@ -8,9 +8,10 @@ use std::sync::Arc;
 use rxe_core::queue;
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, closed};
+use crate::device::Device;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
+use crate::usage::{Counted, UseCounters, UseCounts, closed};
 
 /// An XRC domain: target queue pairs ([`XrcDomain::qp`]) and the shared receive queues
 /// ([`ProtectionDomain::create_xrc_srq`]) that requests to them name by number. Made by
@@ -31,12 +32,20 @@ struct Inner {
     /// shared queue that they name, and complete where that says.
     pd: ProtectionDomain,
     cq: CompletionQueue,
+    uses: UseCounters,
+}
+
+impl Counted for XrcDomain {
+    fn use_counters(&self) -> &UseCounters {
+        &self.inner.uses
+    }
 }
 
 impl XrcDomain {
     pub(crate) fn new(device: &Device) -> Result<Self> {
         let queues = Arc::new(queue::XrcDomain::new());
-        let inner = Inner { queues, pd: device.create_pd()?, cq: device.create_cq(1)? };
+        let uses = UseCounters::default();
+        let inner = Inner { queues, pd: device.create_pd()?, cq: device.create_cq(1)?, uses };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -55,12 +64,17 @@ impl XrcDomain {
         Arc::strong_count(&self.inner) - 1
     }
 
+    /// What was made in it and still exists.
+    pub fn used_by(&self) -> UseCounts {
+        self.inner.uses.read()
+    }
+
     /// Ends it.
     ///
     /// # Errors
     /// Something still uses it; it then ends with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(self.users(), "the XRC domain")
+        closed(self.used_by(), self.users(), "the XRC domain")
     }
 
     /// What its target queue pairs have for a protection domain and a completion queue.

@@ -190,21 +190,56 @@ fn the_peer_s_end_is_noticed() {
 #[test]
 fn a_protection_domain_says_what_is_left_in_it() {
     let Side { device, pd, cq, qp } = Side::new(open(address()));
-    assert_eq!(pd.contents().to_string(), "1 queue pair");
+    assert_eq!(pd.used_by().to_string(), "1 queue pair");
     let mut regions = [10, 20].map(|len| pd.register(len, Access::empty()).unwrap());
     let way = pd.create_ah_to(device.gids()[0]).unwrap();
     let queue = pd.create_srq(1, 1).unwrap();
     let window = pd.create_window(WindowType::Type1).unwrap();
     let all = "2 memory regions, 1 memory window, 1 queue pair, 1 shared receive queue and 1 address \
                handle";
-    assert_eq!(pd.contents().to_string(), all);
+    assert_eq!(pd.used_by().to_string(), all);
     // A region may move to another domain.
     let other = device.create_pd().unwrap();
     regions[0].reregister(Reregistration::new().pd(&other)).unwrap();
-    assert_eq!(other.contents().to_string(), "1 memory region");
+    assert_eq!(other.used_by().to_string(), "1 memory region");
     let error = pd.clone().close().unwrap_err();
     assert!(error.to_string().contains("in use by 1 memory region, 1 memory window"), "{error}");
     drop((qp, cq, regions, way, queue, window));
-    assert!(pd.contents().is_empty() && other.contents().is_empty());
+    assert!(pd.used_by().is_empty() && other.used_by().is_empty());
     pd.close().unwrap();
+}
+
+#[test]
+fn queues_and_domains_say_what_uses_them() {
+    let Side { device, pd, cq, qp } = Side::new(open(address()));
+    let (other, channel) = (device.create_cq(4).unwrap(), device.create_channel().unwrap());
+    let domain = device.create_xrc_domain().unwrap();
+    let shared = pd.create_srq(1, 1).unwrap();
+    assert_eq!(cq.used_by().to_string(), "1 queue pair", "for sends and receives");
+    let pair = pd.qp_with(&cq, &other).srq(&shared).build().unwrap();
+    let (target, queue) =
+        (domain.qp().build().unwrap(), pd.create_xrc_srq(&domain, &cq, 1, 1).unwrap());
+    let told = device.create_cq_on(4, &channel).unwrap();
+    for (error, by) in [
+        (
+            cq.clone().close(),
+            "the completion queue is in use by 2 queue pairs and 1 shared receive",
+        ),
+        (other.clone().close(), "the completion queue is in use by 1 queue pair: "),
+        (shared.clone().close(), "the shared receive queue is in use by 1 queue pair: "),
+        (domain.clone().close(), "the XRC domain is in use by 1 queue pair and 1 shared receive"),
+        (channel.clone().close(), "the completion channel is in use by 1 completion queue: "),
+        (told.clone().close(), "the completion queue is in use by 1 others: "),
+    ] {
+        let error = error.unwrap_err();
+        assert_eq!(error.errno(), 16, "EBUSY");
+        assert!(error.to_string().starts_with(by), "{error}");
+    }
+    drop((qp, pair, target, queue));
+    for result in [cq.close(), other.close(), told.close()] {
+        result.unwrap();
+    }
+    for result in [shared.close(), domain.close(), channel.close(), pd.close()] {
+        result.unwrap();
+    }
 }

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -276,6 +277,47 @@ static void pd_in_use(void)
 	CHECK(ibv_dealloc_pd(domain) == EBUSY);
 	CHECK(ibv_dereg_mr(one) == 0 && ibv_dereg_mr(other) == 0 && ibv_destroy_srq(queue) == 0);
 	CHECK(ibv_dealloc_pd(domain) == 0);
+}
+
+/* A queue pair that is connected to nothing. */
+static struct ibv_qp *lone(struct ibv_cq *send, struct ibv_cq *receive, struct ibv_srq *shared)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = send, .recv_cq = receive, .srq = shared, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+
+	CHECK(qp);
+	return qp;
+}
+
+static void queues_in_use(void)
+{
+	struct ibv_xrcd_init_attr unnamed = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+		.oflags = O_CREAT };
+	struct ibv_xrcd *domain = ibv_open_xrcd(context, &unnamed);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *one = ibv_create_cq(context, 4, NULL, channel, 0);
+	struct ibv_cq *other = ibv_create_cq(context, 4, NULL, channel, 0);
+	struct ibv_srq_init_attr size = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct ibv_srq_init_attr_ex of_xrc = {
+		.attr = { .max_wr = 1, .max_sge = 1 }, .srq_type = IBV_SRQT_XRC, .xrcd = domain,
+		.cq = one, .pd = pd,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+			     IBV_SRQ_INIT_ATTR_CQ };
+	struct ibv_srq *shared = ibv_create_srq(pd, &size), *named = ibv_create_srq_ex(context, &of_xrc);
+	struct ibv_qp *first, *second;
+
+	CHECK(domain && channel && one && other && shared && named);
+	first = lone(one, one, shared);
+	second = lone(one, other, shared);
+	CHECK(ibv_destroy_cq(one) == EBUSY && ibv_destroy_srq(shared) == EBUSY);
+	CHECK(ibv_close_xrcd(domain) == EBUSY && ibv_destroy_comp_channel(channel) == EBUSY);
+	CHECK(ibv_destroy_qp(first) == 0 && ibv_destroy_qp(second) == 0);
+	CHECK(ibv_destroy_srq(shared) == 0 && ibv_destroy_srq(named) == 0);
+	CHECK(ibv_destroy_cq(one) == 0 && ibv_destroy_cq(other) == 0);
+	CHECK(ibv_close_xrcd(domain) == 0 && ibv_destroy_comp_channel(channel) == 0);
 }
 
 static void inline_data(void)
@@ -621,6 +663,7 @@ static const struct {
 	{ "reset", reset },
 	{ "rights-of-region", rights_of_region },
 	{ "pd-in-use", pd_in_use },
+	{ "queues-in-use", queues_in_use },
 	{ "inline", inline_data },
 	{ "queue-full", queue_full },
 	{ "rnr", rnr },

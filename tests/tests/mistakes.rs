@@ -75,6 +75,18 @@ const ENDING: &[Mistake] = &[
         "pd-in-use",
         &[(Any, &["ibv_dealloc_pd: 2 memory regions and 1 shared receive queue made in the"])],
     ),
+    (
+        "queues-in-use",
+        &[
+            (
+                Any,
+                &["ibv_destroy_cq", "in use by 2 queue pairs and 1 shared receive queue: destroy"],
+            ),
+            (Any, &["ibv_destroy_srq", "in use by 2 queue pairs: destroy these first"]),
+            (Any, &["ibv_close_xrcd", "in use by 1 shared receive queue: destroy these first"]),
+            (Any, &["ibv_destroy_comp_channel", "in use by 2 completion queues: destroy these"]),
+        ],
+    ),
     ("inline", &[(A, &["2000 bytes of inline data", "made for 64 (max_inline_data)"])]),
     ("queue-full", &[(A, &["the send queue is full (4 requests): poll for completions first"])]),
     (

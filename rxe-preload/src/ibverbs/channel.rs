@@ -34,10 +34,9 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     if !unsafe { Context::of(this.verbs.context) }.is_own() {
         return 0;
     }
-    let queues = this.queues.lock().len();
-    if queues > 0 {
-        let why = format!("completion queues ({queues}) still use the channel: destroy them first");
-        return errno_of("ibv_destroy_comp_channel", Err(Failure::new(libc::EBUSY, why)));
+    if !this.queues.lock().is_empty() {
+        let busy = Failure::in_use(this.channel.used_by(), "the completion channel");
+        return errno_of("ibv_destroy_comp_channel", Err(busy));
     }
     this.liveness.end();
     // SAFETY: from `into_ptr`; the program gives it up.

@@ -125,8 +125,8 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         return 0;
     }
     if this.queue.users() > 0 {
-        let why = "queue pairs still use the completion queue: destroy them first";
-        return errno_of("ibv_destroy_cq", Err(Failure::new(libc::EBUSY, why)));
+        let busy = Failure::in_use(this.queue.used_by(), "the completion queue");
+        return errno_of("ibv_destroy_cq", Err(busy));
     }
     owner.cqs.lock().remove(&this.queue.id());
     if !channel.is_null() {

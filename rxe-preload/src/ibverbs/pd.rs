@@ -32,12 +32,12 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         return 0;
     }
     if this.parent.is_none() && this.domain.users() > 0 {
-        let contents = this.domain.contents();
-        let why = if contents.is_empty() {
+        let used_by = this.domain.used_by();
+        let why = if used_by.is_empty() {
             "a parent domain made from the protection domain still exists: deallocate it first"
                 .into()
         } else {
-            format!("{contents} made in the protection domain still exist: destroy these first")
+            format!("{used_by} made in the protection domain still exist: destroy these first")
         };
         return errno_of("ibv_dealloc_pd", Err(Failure::new(libc::EBUSY, why)));
     }

@@ -100,8 +100,8 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         return 0;
     }
     if this.queue.users() > 0 {
-        let why = "queue pairs still use the shared receive queue: destroy them first";
-        return errno_of("ibv_destroy_srq", Err(Failure::new(libc::EBUSY, why)));
+        let busy = Failure::in_use(this.queue.used_by(), "the shared receive queue");
+        return errno_of("ibv_destroy_srq", Err(busy));
     }
     owner.srqs.lock().remove(&this.queue.number());
     this.asyncs.wait("ibv_destroy_srq");

@@ -69,8 +69,8 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     let last = shared.as_ref().is_none_or(|(_, handles)| *handles == 1);
     // The handle in the table counts as a user too.
     if last && this.domain.users() > usize::from(shared.is_some()) {
-        let why = "queues or queue pairs still use the XRC domain: destroy them first";
-        return errno_of("ibv_close_xrcd", Err(Failure::new(libc::EBUSY, why)));
+        let busy = Failure::in_use(this.domain.used_by(), "the XRC domain");
+        return errno_of("ibv_close_xrcd", Err(busy));
     }
     if let Some((_, handles)) = shared {
         *handles -= 1;

@@ -16,10 +16,11 @@ use super::event::{CmEventKind, CmParam};
 use super::ports::{Port, Wanted, default_afonly};
 use super::queue::What;
 use super::state::{ChannelInner, IdInner, Mailbox, Options, Stage, State, Terms};
-use crate::device::{Device, closed};
+use crate::device::Device;
 use crate::error::Result;
 use crate::os::{random_u32, random_u64};
 use crate::qp::{QpBuilder, QueuePair};
+use crate::usage::{UseCounts, closed};
 
 /// An identifier: it listens on an address and port, or is one end of a connection or of a datagram
 /// service. When the last handle is dropped, the peer is told that the connection has ended.
@@ -342,7 +343,7 @@ impl CmId {
     /// # Errors
     /// Somebody else has a handle too; it ends with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(Arc::strong_count(&self.inner) - 1, "the identifier")
+        closed(UseCounts::NONE, Arc::strong_count(&self.inner) - 1, "the identifier")
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -16,7 +16,7 @@ pub use list::DeviceInfo;
 
 pub use crate::device_error::DeviceError;
 pub use open::Device;
-pub(crate) use open::{WeakDevice, closed};
+pub(crate) use open::WeakDevice;
 pub use options::OpenOptions;
 pub(crate) use qpn_allocator::QpnPermit;
 pub(crate) use quota::Permit;

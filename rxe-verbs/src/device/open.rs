@@ -20,6 +20,7 @@ use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::progress::{Driver, Shard};
+use crate::usage::{UseCounts, closed};
 
 /// An open device. Everything else is made from it, and keeps it open.
 #[derive(Clone)]
@@ -177,7 +178,7 @@ impl Device {
     /// # Errors
     /// Something made from it is still there; it then closes with the last of these.
     pub fn close(self) -> Result<()> {
-        closed(self.users(), "the device")
+        closed(UseCounts::NONE, self.users(), "the device")
     }
 
     /// A handle that does not keep it open.
@@ -282,13 +283,4 @@ impl fmt::Debug for Device {
             .field("gids", &self.gids())
             .finish_non_exhaustive()
     }
-}
-
-/// The answer of an explicit close when so many others still use the thing.
-pub(crate) fn closed(users: usize, what: &str) -> Result<()> {
-    if users == 0 {
-        return Ok(());
-    }
-    let what = format!("{what} is in use by {users} others: drop or close these first");
-    Err(VerbsError::Busy { what }.into())
 }

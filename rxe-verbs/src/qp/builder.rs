@@ -11,8 +11,9 @@ use super::{QueuePair, invalid};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::os::random_u32;
-use crate::pd::{Kind, ProtectionDomain};
+use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
+use crate::usage::{Counted, Kind};
 use crate::xrc::XrcDomain;
 
 /// What a queue pair will be like; begin with [`ProtectionDomain::qp`].
@@ -178,13 +179,14 @@ impl QpBuilder {
             handle.block_own_multicast();
         }
         let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
+        let one_cq = send_cq.id() == recv_cq.id();
         Ok(QueuePair {
             handle,
-            pd: pd.member(Kind::QueuePair),
-            send_cq,
-            recv_cq,
-            srq,
-            xrc,
+            pd: pd.used_as(Kind::QueuePair),
+            send_cq: send_cq.used_as(Kind::QueuePair),
+            recv_cq: (!one_cq).then(|| recv_cq.used_as(Kind::QueuePair)),
+            srq: srq.map(|srq| srq.used_as(Kind::QueuePair)),
+            xrc: xrc.map(|domain| domain.used_as(Kind::QueuePair)),
             gid_index,
             psn,
             qkey,

@@ -22,20 +22,22 @@ pub use request::Request;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, QpnPermit};
 use crate::error::{Error, Result};
-use crate::pd::{Member, ProtectionDomain};
+use crate::pd::ProtectionDomain;
 use crate::progress::{Answers, Post, Shard};
 use crate::srq::SharedReceiveQueue;
+use crate::usage::Used;
 use crate::xrc::XrcDomain;
 
 /// A queue pair. Any thread may post to it. Dropped, it is destroyed: what is posted and not
 /// complete is forgotten, as verbs have it, and so are its asynchronous events.
 pub struct QueuePair {
     handle: Arc<QpHandle>,
-    pd: Member,
-    send_cq: CompletionQueue,
-    recv_cq: CompletionQueue,
-    srq: Option<SharedReceiveQueue>,
-    xrc: Option<XrcDomain>,
+    pd: Used<ProtectionDomain>,
+    send_cq: Used<CompletionQueue>,
+    /// If it is another than `send_cq`.
+    recv_cq: Option<Used<CompletionQueue>>,
+    srq: Option<Used<SharedReceiveQueue>>,
+    xrc: Option<Used<XrcDomain>>,
     /// For [`QueuePair::endpoint`] and [`QueuePair::connect`].
     gid_index: u16,
     psn: Psn,
@@ -93,17 +95,17 @@ impl QueuePair {
 
     /// Where its receives complete.
     pub fn recv_cq(&self) -> &CompletionQueue {
-        &self.recv_cq
+        self.recv_cq.as_ref().unwrap_or(&self.send_cq)
     }
 
     /// The queue that its receives come from, if it has none of its own.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
-        self.srq.as_ref()
+        self.srq.as_deref()
     }
 
     /// The domain that it is a target in, if it is one of XRC.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
-        self.xrc.as_ref()
+        self.xrc.as_deref()
     }
 
     /// Send requests posted and not complete. An unsignalled one is complete when a later signalled

@@ -95,7 +95,7 @@ pub const LAYERS: &[Layers] = &[
             &["cq", "pd"],
             &["device"],
             &["progress"],
-            &["event", "os"],
+            &["event", "os", "usage"],
             &["error"],
             &["device_error", "words"],
         ],
