@@ -78,24 +78,24 @@ pub struct Limits {
 }
 
 /// What kernel rxe says where only memory sets a limit.
-const MANY: u32 = 1 << 20;
+const KERNEL_LIMIT: u32 = 1 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_qp: MANY,
-            max_qp_wr: MANY,
+            max_qp: KERNEL_LIMIT,
+            max_qp_wr: KERNEL_LIMIT,
             max_sge: 32,
             max_inline_data: 512,
             max_rd_atomic: 128,
-            max_cq: MANY,
-            max_cqe: MANY,
-            max_mr: MANY,
-            max_mw: MANY,
-            max_pd: MANY,
-            max_ah: MANY,
-            max_srq: MANY,
-            max_srq_wr: MANY,
+            max_cq: KERNEL_LIMIT,
+            max_cqe: KERNEL_LIMIT,
+            max_mr: KERNEL_LIMIT,
+            max_mw: KERNEL_LIMIT,
+            max_pd: KERNEL_LIMIT,
+            max_ah: KERNEL_LIMIT,
+            max_srq: KERNEL_LIMIT,
+            max_srq_wr: KERNEL_LIMIT,
             max_srq_sge: 32,
             max_mcast_grp: 8192,
             max_mcast_qp_attach: 56,

@@ -322,7 +322,7 @@ struct Capture {
     path: PathBuf,
     max_bytes: u64,
     /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
-    held: Vec<Held>,
+    held: Vec<HeldFrame>,
     bytes: Vec<u8>,
     /// Comments on packets to be sent.
     announced: VecDeque<(Psn, String)>,
@@ -333,7 +333,7 @@ struct Capture {
     status: PcapStatus,
 }
 
-struct Held {
+struct HeldFrame {
     at: Duration,
     direction: Direction,
     /// The frame's range in `Capture::bytes`.
@@ -361,7 +361,7 @@ impl Capture {
             let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
             emit_ethernet(&ethernet, &net, UDP_PORT, checksum, packet, &mut self.bytes);
             let psn = Packet::parse(packet).ok().map(|p| p.psn());
-            self.held.push(Held {
+            self.held.push(HeldFrame {
                 at,
                 direction,
                 from,
@@ -405,7 +405,7 @@ impl Capture {
         self.bytes.clear();
     }
 
-    fn write(&mut self, mut held: Held) {
+    fn write(&mut self, mut held: HeldFrame) {
         let Some(writer) = &mut self.writer else { return };
         if self.dropped > 0 {
             held.comments.push(format!(

@@ -85,7 +85,7 @@ pub struct Shm<B> {
     own_epoll: bool,
     /// Listeners are missing because there were no descriptors left, or rings enough. They are made
     /// after so many looks.
-    deaf: u32,
+    listen_again_in: u32,
     /// Somebody sleeps on the descriptors.
     watching: bool,
     /// Calls of `receive` since a ring had something.
@@ -159,7 +159,7 @@ impl<B: Backend + Sharing> Shm<B> {
             retry_set: false,
             epoll,
             own_epoll,
-            deaf: 0,
+            listen_again_in: 0,
             watching: false,
             since_ring: BUSY_CALLS,
             wire: Interval::new(WIRE_INTERVAL),

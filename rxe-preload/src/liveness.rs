@@ -18,7 +18,7 @@ use crate::ffi::{
     CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of, signals_interrupt,
 };
 
-/// After so many ticks (a second) in a destroyed object, the program is told.
+/// For so many ticks (a second) in a destroyed object, the program is told nothing.
 const SILENT_TICKS: u32 = 5;
 
 /// The objects that threads may wait in.
@@ -114,18 +114,22 @@ pub(crate) fn wait_in(
             // A program that ends often destroys its objects first and ends its threads a moment
             // later.
             ticks += 1;
-            if ticks <= SILENT_TICKS {
-                return sleep_one_tick().map(Err);
+            if is_told(ticks) {
+                let why = "what this thread waits in was destroyed by another thread: no event \
+                           comes any more. End the thread first";
+                explain::once(verb, why);
             }
-            let why = "what this thread waits in was destroyed by another thread: no event comes \
-                       any more. End the thread first";
-            explain::once(verb, why);
             sleep_one_tick().map(Err)
         });
         if let Some(outcome) = found {
             return minus_one_of(verb, outcome);
         }
     }
+}
+
+/// Whether the program is told of a thread that has been in a destroyed object for so many ticks.
+fn is_told(ticks: u32) -> bool {
+    ticks > SILENT_TICKS
 }
 
 /// Sleeps. Returns the failure of the call if a signal has ended it.
@@ -144,6 +148,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// It destroys what they sleep in first, and ends them a moment later.
+    #[test]
+    fn a_program_that_ends_its_threads_within_a_second_is_told_nothing() {
+        assert!(CANCEL_TICK * SILENT_TICKS >= Duration::from_secs(1));
+        assert!((0..=SILENT_TICKS).all(|ticks| !is_told(ticks)) && is_told(SILENT_TICKS + 1));
+    }
 
     #[test]
     fn an_object_ends_when_the_thread_inside_has_left() {

@@ -12,7 +12,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 
 /// Writes of up to so many bytes to a pipe are atomic (PIPE_BUF).
-const LONGEST: usize = 4096;
+const MAX_WRITE: usize = 4096;
 
 /// How many lines were dropped since the last one that was written.
 static DROPPED: AtomicU32 = AtomicU32::new(0);
@@ -31,7 +31,7 @@ fn line_to(to: BorrowedFd<'_>, dropped: &AtomicU32, text: &str) {
         line = format!("rxe: {missed} explanations were not written: nobody reads stderr\n");
     }
     line += &format!("rxe: {text}");
-    let mut end = line.len().min(LONGEST - 1);
+    let mut end = line.len().min(MAX_WRITE - 1);
     while !line.is_char_boundary(end) {
         end -= 1;
     }
@@ -69,7 +69,7 @@ mod tests {
     fn a_full_pipe_makes_nobody_wait_and_what_was_dropped_is_counted() {
         let (from, to) = rustix::pipe::pipe().unwrap();
         let dropped = AtomicU32::new(0);
-        let long = "x".repeat(LONGEST);
+        let long = "x".repeat(MAX_WRITE);
         let mut lines = 0;
         while dropped.load(Ordering::Relaxed) == 0 {
             line_to(to.as_fd(), &dropped, &long);
@@ -77,9 +77,9 @@ mod tests {
         }
         line_to(to.as_fd(), &dropped, &long);
         assert_eq!(dropped.load(Ordering::Relaxed), 2);
-        let mut got = vec![0; lines * LONGEST];
+        let mut got = vec![0; lines * MAX_WRITE];
         let n = rustix::io::read(&from, &mut got[..]).unwrap();
-        assert!(n % LONGEST == 0 && got[..n].ends_with(b"x\n"), "whole lines only");
+        assert!(n % MAX_WRITE == 0 && got[..n].ends_with(b"x\n"), "whole lines only");
         line_to(to.as_fd(), &dropped, "short");
         drop(to);
         let mut rest = String::new();

@@ -12,7 +12,7 @@ use rxe_verbs::cm::{CmEvent, CmEventKind, CmId, ConnParam, EventChannel, PortSpa
 use rxe_verbs::{Access, CompletionQueue, Device, Error, MemoryRegion, Result, Status};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const ROOM: usize = 4096;
+const BUFFER_SIZE: usize = 4096;
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -134,7 +134,7 @@ impl End {
         let cq = device.create_cq(16)?;
         // The connection manager brings it up and down.
         id.create_qp(pd.qp(&cq))?;
-        let inbox = pd.register(ROOM, Access::LOCAL_WRITE)?;
+        let inbox = pd.register(BUFFER_SIZE, Access::LOCAL_WRITE)?;
         Ok(Self { id: id.clone(), cq, inbox })
     }
 

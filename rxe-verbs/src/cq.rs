@@ -230,7 +230,7 @@ impl CompletionQueue {
     /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
     pub fn spin_one(&self, timeout: Duration) -> Result<Completion> {
         /// About as many polls as a message takes to a peer on this host and back.
-        const ALONE: u32 = 64;
+        const POLLS_BEFORE_YIELD: u32 = 64;
         let deadline = now() + timeout;
         for polls in 0u32.. {
             if let Some(completion) = self.poll_one()? {
@@ -240,7 +240,7 @@ impl CompletionQueue {
                 break;
             }
             // The peer, or the thread that will post, may wait for this CPU.
-            if polls > ALONE {
+            if polls > POLLS_BEFORE_YIELD {
                 std::thread::yield_now();
             }
         }
@@ -415,5 +415,20 @@ impl ChannelEvents {
     /// Readable while there are events.
     pub(crate) fn fd(&self) -> &EventFd {
         &self.fd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever looked through all queues to find those that are gone would take longer with each one.
+    #[test]
+    fn a_queue_that_is_gone_leaves_nothing_to_look_through() {
+        let device = Device::options("lo").address([127, 77, 1, 1].into()).open().unwrap();
+        let queues: Vec<_> = (0..100).map(|_| device.create_cq(1).unwrap()).collect();
+        assert_eq!(device.shard().enrolled(), 100);
+        drop(queues);
+        assert_eq!(device.shard().enrolled(), 0);
     }
 }

@@ -17,7 +17,7 @@ struct Talker {
     inbox: MemoryRegion,
 }
 
-const ROOM: usize = 2048;
+const RECEIVE_SIZE: usize = 2048;
 
 impl Talker {
     fn new(device: Device, receives: u64) -> Self {
@@ -25,15 +25,15 @@ impl Talker {
         let cq = device.create_cq(256).unwrap();
         let qp = pd.qp(&cq).service(QpType::Ud).qkey(QKEY).build().unwrap();
         qp.activate().unwrap();
-        let inbox = pd.register(ROOM * 16, Access::LOCAL_WRITE).unwrap();
+        let inbox = pd.register(RECEIVE_SIZE * 16, Access::LOCAL_WRITE).unwrap();
         let talker = Self { device, pd, cq, qp, inbox };
         (0..receives).for_each(|id| talker.receive(id));
         talker
     }
 
     fn receive(&self, id: u64) {
-        let start = usize::try_from(id).unwrap() * ROOM;
-        self.qp.recv(id, &[self.inbox.slice(start..start + ROOM)]).unwrap();
+        let start = usize::try_from(id).unwrap() * RECEIVE_SIZE;
+        self.qp.recv(id, &[self.inbox.slice(start..start + RECEIVE_SIZE)]).unwrap();
     }
 
     fn gid(&self) -> Gid {
@@ -51,7 +51,7 @@ impl Talker {
         let done = self.cq.wait_one(TIMEOUT).unwrap();
         assert_eq!(done.status, Status::Success, "{:?}", self.device.explain());
         assert!(done.grh);
-        let start = usize::try_from(done.id).unwrap() * ROOM;
+        let start = usize::try_from(done.id).unwrap() * RECEIVE_SIZE;
         let mut bytes = self.inbox.to_vec(start..start + done.byte_len as usize).unwrap();
         let payload = bytes.split_off(GRH);
         (done, bytes, payload)
@@ -154,7 +154,7 @@ fn a_group_reaches_all_attached_the_sender_too_until_they_detach() {
             b.qp.attach_multicast(group).unwrap();
             let second = b.pd.qp(&b.cq).service(QpType::Ud).qkey(QKEY).build().unwrap();
             second.activate().unwrap();
-            second.recv(5, &[b.inbox.slice(5 * ROOM..6 * ROOM)]).unwrap();
+            second.recv(5, &[b.inbox.slice(5 * RECEIVE_SIZE..6 * RECEIVE_SIZE)]).unwrap();
             second.attach_multicast(group).unwrap();
 
             let shout = |text: &[u8]| {
@@ -230,7 +230,7 @@ fn a_queue_pair_may_be_deaf_to_what_it_says_itself() {
     let deaf = plain.pd.qp(&plain.cq).service(QpType::Ud).qkey(QKEY).block_own_multicast(true);
     let deaf = deaf.build().unwrap();
     deaf.activate().unwrap();
-    deaf.recv(50, &[plain.inbox.slice(10 * ROOM..11 * ROOM)]).unwrap();
+    deaf.recv(50, &[plain.inbox.slice(10 * RECEIVE_SIZE..11 * RECEIVE_SIZE)]).unwrap();
     for qp in [&plain.qp, &other.qp, &deaf] {
         qp.attach_multicast(group).unwrap();
     }

@@ -6,12 +6,12 @@ use common::*;
 use rxe_verbs::*;
 
 const SIZES: [usize; 9] = [0, 1, 3, 1023, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 3];
-const MOST: usize = (1 << 20) + 3;
+const MAX_SIZE: usize = (1 << 20) + 3;
 
 #[test]
 fn send_brings_the_bytes_and_the_immediate() {
     let (a, b) = pair();
-    let (from, to) = (a.region(MOST), b.region(MOST));
+    let (from, to) = (a.region(MAX_SIZE), b.region(MAX_SIZE));
     for (n, len) in (0u8..).zip(SIZES) {
         let id = u64::from(n);
         let bytes = pattern(len, n);
@@ -35,17 +35,17 @@ fn send_brings_the_bytes_and_the_immediate() {
 #[test]
 fn write_puts_and_read_gets_the_bytes() {
     let (a, b) = pair();
-    let (mine, theirs) = (a.region(2 * MOST), b.region(MOST + 8));
+    let (mine, theirs) = (a.region(2 * MAX_SIZE), b.region(MAX_SIZE + 8));
     for (n, len) in (77..).zip(SIZES) {
         let bytes = pattern(len, n);
         mine.write_at(0, &bytes).unwrap();
         a.qp.write(1, &[mine.slice(..len)], theirs.remote(5)).post().unwrap();
         assert_eq!(a.ok().op, CompletionOp::RdmaWrite);
         assert_eq!(theirs.to_vec(5..5 + len).unwrap(), bytes);
-        a.qp.read(2, &[mine.slice(MOST..MOST + len)], theirs.remote(5)).post().unwrap();
+        a.qp.read(2, &[mine.slice(MAX_SIZE..MAX_SIZE + len)], theirs.remote(5)).post().unwrap();
         let read = a.ok();
         assert_eq!((read.op, read.byte_len as usize), (CompletionOp::RdmaRead, len));
-        assert_eq!(mine.to_vec(MOST..MOST + len).unwrap(), bytes);
+        assert_eq!(mine.to_vec(MAX_SIZE..MAX_SIZE + len).unwrap(), bytes);
     }
     assert_eq!(b.cq.poll_one().unwrap(), None, "the passive side sees nothing of it");
 }

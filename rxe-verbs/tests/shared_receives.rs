@@ -14,13 +14,13 @@ struct Shop {
     pairs: Vec<(QueuePair, QueuePair)>,
 }
 
-const ROOM: usize = 64;
+const RECEIVE_SIZE: usize = 64;
 
 impl Shop {
     fn new(depth: u32, services: &[QpType]) -> Self {
         let (server, client) = (Side::new(open(address())), Side::new(open(address())));
         let srq = server.pd.create_srq(depth, 2).unwrap();
-        let inbox = server.region(ROOM * depth as usize);
+        let inbox = server.region(RECEIVE_SIZE * depth as usize);
         let pairs = services.iter().map(|&service| {
             let ours = server.pd.qp(&server.cq).service(service).srq(&srq).build().unwrap();
             let theirs = client.pd.qp(&client.cq).service(service).build().unwrap();
@@ -33,8 +33,8 @@ impl Shop {
 
     fn stock(&self, ids: std::ops::Range<u64>) {
         for id in ids {
-            let start = usize::try_from(id).unwrap() * ROOM;
-            self.srq.recv(id, &[self.inbox.slice(start..start + ROOM)]).unwrap();
+            let start = usize::try_from(id).unwrap() * RECEIVE_SIZE;
+            self.srq.recv(id, &[self.inbox.slice(start..start + RECEIVE_SIZE)]).unwrap();
         }
     }
 
@@ -58,7 +58,7 @@ fn any_queue_pair_takes_the_next_receive() {
             shop.client.ok();
             let done = shop.server.ok();
             assert_eq!((done.id, done.qpn), (round * 3 + number, ours.qpn()));
-            let start = usize::try_from(done.id).unwrap() * ROOM;
+            let start = usize::try_from(done.id).unwrap() * RECEIVE_SIZE;
             let got = shop.inbox.to_vec(start..start + done.byte_len as usize).unwrap();
             assert_eq!(got, text.as_bytes());
         }

@@ -14,13 +14,13 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let mut marked = pair.log[0].clone();
     assert_eq!(marked.net.tos & 0b11, 0b10, "sent as ECN capable");
     marked.net.tos |= 0b11;
     pair.inject(&marked);
     pair.b.post(9, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let notification = pair.log.iter().find(|s| s.packet().opcode() == Opcode::CNP).unwrap();
     assert!(!notification.forward && notification.packet().bth().becn);
     assert_eq!(pair.b.engine.counters().cnp_sent, 1);
@@ -28,11 +28,11 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     let mut notification = notification.clone();
     notification.net.tos |= 0b11;
     pair.inject(&notification);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.engine.counters().cnp_sent, 0, "no notification is answered with another");
     let len = 900_000;
     pair.a.post(2, SendOp::Write { remote, imm: None }, 0, len);
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.a.outcomes().len() < 2, "held back");
     pair.run(LONG);
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
@@ -42,7 +42,7 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
 fn congested(pair: &mut Pair) {
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let mut notification = pair.log[0].clone();
     notification.forward = false;
     (notification.net.src, notification.net.dst) = (notification.net.dst, notification.net.src);
@@ -81,10 +81,10 @@ fn acknowledgements_are_not_held_up_for_congestion() {
     congested(&mut pair);
     let remote = pair.b.remote(0);
     pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 100_000);
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.a.outcomes().is_empty(), "held up");
     pair.b.post(3, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(3, Status::Success)]);
 }
 
@@ -95,11 +95,11 @@ fn what_is_posted_while_held_up_is_sent_afterwards() {
     // The answer to this READ uses up the allowance, so what follows must wait.
     let remote = pair.a.remote(0);
     pair.b.post(2, SendOp::Read { remote }, 0, 1000);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(2, Status::Success)]);
     let remote = pair.b.remote(0);
     pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.a.outcomes().is_empty(), "held up");
     pair.run(LONG);
     assert_eq!(pair.a.outcomes(), [(3, Status::Success)]);

@@ -24,7 +24,7 @@ fn bound(pair: &mut Pair, kind: WindowType, access: Access) -> Key {
     let window = memory.create_window(PD, kind, || 0x88_00);
     let binding = Binding { region, addr: BASE + 1000, length: 100, access };
     local(pair, 1, SendOp::BindWindow { window, new_key: 1, binding });
-    pair.settle();
+    pair.run_until_idle();
     let done = pair.b.completions();
     assert_eq!((done[0].op, done[0].status), (CompletionOp::BindWindow, Status::Success));
     memory.window_key(window).unwrap()
@@ -38,12 +38,12 @@ fn a_peer_reaches_a_window_and_nothing_beside_it() {
     remote.rkey = rkey;
     pair.a.fill(0, &[7; 100]);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 100);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
     assert_eq!(pair.b.bytes(1000, 100), [7; 100]);
     remote.addr -= 1;
     pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 1);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(2, Status::RemoteAccess)]);
     assert_eq!(pair.b.bytes(999, 1), [0]);
 }
@@ -57,7 +57,7 @@ fn a_send_takes_a_window_back() {
     let mut remote = pair.b.remote(1000);
     remote.rkey = rkey;
     pair.a.post(2, SendOp::Read { remote }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::RemoteAccess)]);
     let received = pair.b.completions();
     assert_eq!(received[0].imm, Some(Immediate::Invalidated(rkey)));
@@ -68,7 +68,7 @@ fn a_send_that_invalidates_what_is_not_there_fails_on_both_ends() {
     let mut pair = Pair::new();
     pair.b.receive(5, 0, 10);
     pair.a.post(1, SendOp::SendInvalidate { rkey: Key::new(0x1234) }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteAccess)]);
     assert_eq!(pair.b.outcomes(), [(5, Status::RemoteInvalidRequest)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
@@ -85,7 +85,7 @@ fn the_owner_invalidates_in_order_and_a_bad_bind_fails_in_its_turn() {
     pair.b.post(3, write, 0, 5000);
     local(&pair, 4, SendOp::LocalInvalidate { key });
     pair.b.post(5, write, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let expected = [
         (1, Status::Success),
         (2, Status::Success),
@@ -105,7 +105,7 @@ fn a_request_that_sends_nothing_does_not_fail_for_the_one_behind_it() {
     local(&pair, 2, SendOp::LocalInvalidate { key });
     remote.rkey = Key::new(0x1234);
     pair.b.post(3, SendOp::Write { remote, imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let expected = [(1, Status::Success), (2, Status::Success), (3, Status::RemoteAccess)];
     assert_eq!(pair.b.outcomes(), expected);
 }
@@ -147,7 +147,7 @@ fn an_atomic_write_is_done_once_and_answered_again() {
         usize::from(!lose)
     });
     eight(&pair, 1, SendOp::AtomicWrite { remote });
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.bytes(64, 8), b"12345678");
     pair.b.fill(64, b"changed!");
     pair.run(Duration::from_secs(10));
@@ -228,7 +228,7 @@ fn a_flush_needs_its_right_in_the_queue_pair_and_the_region() {
                 ..SendRequest::new(1, op, Payload::Sges(Default::default()))
             };
             pair.a.qp.post_send(request).unwrap();
-            pair.settle();
+            pair.run_until_idle();
             let done = pair.a.completions();
             assert_eq!((done[0].op, done[0].status), (CompletionOp::Flush, expected));
         }

@@ -21,7 +21,7 @@ fn a_write_with_immediate_waits_for_a_receive_that_is_still_being_posted() {
         let op = SendOp::Write { remote: pair.b.remote(100_000), imm: Some(1) };
         let finish_post = srq.begin_post();
         pair.a.post(1, op, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         assert!(pair.a.completions().is_empty(), "acknowledged without a receive");
         let syndromes = pair.log.iter().filter_map(|sent| sent.packet().aeth());
         let last = syndromes.map(|aeth| aeth.syndrome).next_back();

@@ -28,7 +28,7 @@ fn every_operation_at_every_interesting_size() {
         pair.a.fill(0, &data);
         pair.b.receive(1, 0, len);
         pair.a.post(10, SendOp::Send { imm: None }, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.b.bytes(0, len), data, "SEND of {len}");
         let received = pair.b.completions();
         assert_eq!((received[0].op, received[0].byte_len), (CompletionOp::Recv, len as u32));
@@ -36,12 +36,12 @@ fn every_operation_at_every_interesting_size() {
         pair.b.fill(0, &vec![0; len]);
         let remote = pair.b.remote(0);
         pair.a.post(11, SendOp::Write { remote, imm: None }, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.b.bytes(0, len), data, "WRITE of {len}");
 
         pair.b.receive(2, 0, 0);
         pair.a.post(12, SendOp::Write { remote, imm: Some(0xabcd) }, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         let received = pair.b.completions();
         assert_eq!(received[0].op, CompletionOp::RecvRdmaWithImm);
         assert_eq!(received[0].imm, Some(Immediate::Data(0xabcd)));
@@ -49,7 +49,7 @@ fn every_operation_at_every_interesting_size() {
 
         pair.a.fill(0, &vec![0; len]);
         pair.a.post(13, SendOp::Read { remote }, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.a.bytes(0, len), data, "READ of {len}");
         let ids: Vec<_> = [10, 11, 12, 13].map(|id| (id, Status::Success)).into();
         assert_eq!(pair.a.outcomes(), ids, "{len}");
@@ -64,7 +64,7 @@ fn atomics_return_the_value_before() {
     pair.a.post(1, SendOp::FetchAdd { remote, add: 3 }, 0, 8);
     pair.a.post(2, SendOp::CompareSwap { remote, compare: 8, swap: 100 }, 8, 8);
     pair.a.post(3, SendOp::CompareSwap { remote, compare: 8, swap: 200 }, 16, 8);
-    pair.settle();
+    pair.run_until_idle();
     let word = |offset| u64::from_ne_bytes(pair.a.bytes(offset, 8).try_into().unwrap());
     assert_eq!([word(0), word(8), word(16)], [5, 8, 100]);
     assert_eq!(pair.b.bytes(8, 8), 100u64.to_ne_bytes());
@@ -78,7 +78,7 @@ fn one_acknowledgement_answers_a_burst() {
         pair.b.receive(id, 0, 100);
         pair.a.post(id, SendOp::Send { imm: None }, 0, 64);
     }
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.completions().len(), 20);
     assert_eq!(pair.opcodes(false), [Opcode::RC_ACKNOWLEDGE]);
 }
@@ -92,7 +92,7 @@ fn unsignalled_requests_make_no_completion_but_free_their_place() {
             let op = SendOp::Write { remote, imm: None };
             pair.a.post_with(id, op, 0, 8, SendFlags::empty());
         }
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.a.qp.sends_outstanding(), 0, "round {round}");
     }
     assert!(pair.a.completions().is_empty());
@@ -114,7 +114,7 @@ fn a_lost_packet_is_reported_by_one_nak_and_sent_again() {
     pair.a.fill(0, &pattern(10_000));
     pair.b.receive(1, 0, 10_000);
     pair.a.post(1, SendOp::Send { imm: None }, 0, 10_000);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)], "without waiting for a timeout");
     assert_eq!(pair.b.bytes(0, 10_000), pattern(10_000));
     let naks = pair.log.iter().filter(|s| !s.forward && is_nak(s)).count();
@@ -150,7 +150,7 @@ fn a_round_trip_timeout_does_not_close_the_window_of_reads() {
     pair.a.post(0, op, 0, 8);
     pair.run(LONG);
     pair.a.post(1, op, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(causes(&pair.a.events()), [RetryCause::Timeout]);
     pair.log.clear();
     pair.fate = Box::new(|sent| usize::from(sent.forward));
@@ -169,11 +169,11 @@ fn a_round_trip_timeout_without_loss_leaves_the_window_as_it_was() {
         pair.a.post(1, write, 0, 8);
         pair.run(LONG);
         pair.a.post(2, write, 0, 8);
-        pair.settle();
+        pair.run_until_idle();
         pair.a.events();
         // The window is whole again.
         pair.a.post(2, write, 0, 500 * 1024);
-        pair.settle();
+        pair.run_until_idle();
         pair.a.events();
         // The answers to 20 packets are late, or the packets were lost.
         pair.fate = Box::new(move |sent| usize::from(sent.forward && !lost));
@@ -185,7 +185,7 @@ fn a_round_trip_timeout_without_loss_leaves_the_window_as_it_was() {
         pair.log.clear();
         pair.fate = Box::new(|_| 0);
         pair.a.post(4, write, 0, 200 * 1024);
-        pair.settle();
+        pair.run_until_idle();
         let sent = pair.opcodes(true).len();
         assert_eq!(sent > 150, !lost, "{sent} packets at once");
     }
@@ -236,7 +236,7 @@ fn an_answer_that_skips_a_read_starts_one_retry() {
     for id in 2..10 {
         pair.a.post(id, SendOp::Write { remote, imm: None }, 0, 10);
     }
-    pair.settle();
+    pair.run_until_idle();
     let expected: Vec<_> = (1..10).map(|id| (id, Status::Success)).collect();
     assert_eq!(pair.a.outcomes(), expected);
     assert_eq!(causes(&pair.a.events()), [RetryCause::ImpliedNak]);
@@ -246,7 +246,7 @@ fn an_answer_that_skips_a_read_starts_one_retry() {
 fn without_a_receive_the_sender_waits_and_tries_again() {
     let mut pair = Pair::new();
     pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.a.completions().is_empty());
     assert_eq!(pair.opcodes(false), [Opcode::RC_ACKNOWLEDGE], "one RNR NAK, the rest is dropped");
     pair.b.receive(7, 0, 3000);
@@ -304,7 +304,7 @@ fn remote_access_errors_reach_both_sides() {
             pair.b.receive(9, 0, 10);
             pair.a.post(1, op, 0, 100);
             pair.a.post(2, op, 0, 100);
-            pair.settle();
+            pair.run_until_idle();
             let flushed = Status::WorkRequestFlushed;
             let expected = [(1, Status::RemoteAccess), (2, flushed)];
             assert_eq!(pair.a.outcomes(), expected, "{what}, read: {read}");
@@ -342,7 +342,7 @@ fn an_operation_that_the_qp_does_not_enable_is_an_invalid_request() {
     let mut pair = Pair::with(&attr, QpCap::default());
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
 }
@@ -352,7 +352,7 @@ fn a_message_longer_than_its_receive_is_a_length_error() {
     let mut pair = Pair::new();
     pair.b.receive(9, 0, 2000);
     pair.a.post(1, SendOp::Send { imm: None }, 0, 2001);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
     assert_eq!(pair.b.outcomes(), [(9, Status::LocalLength)]);
 }
@@ -365,7 +365,7 @@ fn a_bad_local_buffer_fails_in_its_turn() {
     pair.a.post(1, op, 0, 5000);
     pair.a.post(2, op, crate::testing::MEMORY as u64 - 5, 10);
     pair.a.post(3, op, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let expected =
         [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WorkRequestFlushed)];
     assert_eq!(pair.a.outcomes(), expected);
@@ -397,7 +397,7 @@ fn a_request_whose_follower_fails_is_acknowledged_nevertheless() {
     let op = SendOp::Write { remote, imm: None };
     let request = SendRequest { id: 2, op, payload, flags, to: None, xrc_srq: None };
     pair.a.qp.post_send(request).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     memory.deregister(lkey);
     pair.b.receive(3, 0, 0);
     pair.run(LONG);
@@ -410,7 +410,7 @@ fn a_bad_receive_buffer_is_the_receivers_fault() {
     let mut pair = Pair::new();
     pair.b.receive(1, crate::testing::MEMORY as u64 - 5, 10);
     pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteOperation)]);
     assert_eq!(pair.b.outcomes(), [(1, Status::LocalProtection)]);
 }
@@ -433,7 +433,7 @@ fn a_fence_waits_for_reads() {
         }
         1
     });
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.completions().len(), 2);
     assert_eq!(pair.a.bytes(0, 6), b"before");
 }
@@ -456,7 +456,7 @@ fn no_more_reads_are_outstanding_than_allowed() {
         assert!(outstanding <= 2, "{outstanding}");
         1
     });
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.completions().len(), 50);
     assert_eq!(pair.b.bytes(0, 8), 50u64.to_ne_bytes());
 }
@@ -469,7 +469,7 @@ fn a_requester_that_ignores_the_read_limit_is_refused() {
     for id in 0..8 {
         pair.a.post(id, SendOp::Read { remote }, 64, 8);
     }
-    pair.settle();
+    pair.run_until_idle();
     let bad = pair.a.outcomes().iter().filter(|o| o.1 == Status::RemoteInvalidRequest).count();
     assert_eq!(bad, 1);
 }
@@ -480,12 +480,12 @@ fn copies_of_reads_answered_long_ago_do_not_count_as_outstanding() {
     let mut pair = Pair::with(&attr, QpCap::default());
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 64, 8);
-    pair.settle();
+    pair.run_until_idle();
     // The network delayed a copy; it arrives together with the next request.
     let copy = pair.log[0].clone();
     pair.inject(&copy);
     pair.a.post(2, SendOp::Read { remote }, 64, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(causes(&pair.a.events()), []);
 }
@@ -495,17 +495,17 @@ fn a_copy_of_a_read_does_not_cost_later_ones_their_answers() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 64, 8);
-    pair.settle();
+    pair.run_until_idle();
     let copy = pair.log[0].clone();
     // A copy of the first request arrives when the next request is there and not yet answered.
     let at = pair.log.len();
     pair.fate = Box::new(|sent| usize::from(!sent.forward));
     pair.a.post(2, SendOp::FetchAdd { remote, add: 1 }, 64, 8);
-    pair.settle();
+    pair.run_until_idle();
     let next = pair.log[at].clone();
     pair.inject(&next);
     pair.inject(&copy);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
 }
 
@@ -514,7 +514,7 @@ fn however_often_a_peer_asks_again_answers_are_bounded() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 0, 100 * 1024);
-    pair.settle();
+    pair.run_until_idle();
     let request = pair.log[0].clone();
     let before = pair.log.len();
     // Each asks for one packet, so that no answer replaces another.
@@ -528,7 +528,7 @@ fn however_often_a_peer_asks_again_answers_are_bounded() {
         crate::wire::emit::repr(&request.net, &mut bytes, &repr);
         pair.inject(&crate::testing::Sent { bytes, ..request.clone() });
     }
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.log.len() - before, usize::from(attributes().max_dest_rd_atomic));
     assert_eq!(pair.b.engine.counters().dropped(DropReason::NoRoom), 96);
 }
@@ -556,7 +556,7 @@ fn sqd_finishes_what_has_begun_and_begins_nothing() {
     let op = SendOp::Write { remote, imm: None };
     pair.fate = Box::new(|_| 0);
     pair.a.post(1, op, 0, 100);
-    pair.settle();
+    pair.run_until_idle();
     let (qpn, now) = (pair.a.qp.qpn(), pair.now);
     let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..attributes() };
     let mask = AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY;
@@ -569,7 +569,7 @@ fn sqd_finishes_what_has_begun_and_begins_nothing() {
     assert!(pair.a.events().contains(&Event::SqDrained { qpn }));
     let now = pair.now;
     pair.a.modify(now, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
 }
 
@@ -581,7 +581,7 @@ fn to_err_flushes_and_to_reset_forgets() {
         pair.a.receive(1, 0, 10);
         pair.a.receive(2, 0, 10);
         pair.a.post_with(3, SendOp::Send { imm: None }, 0, 10, SendFlags::empty());
-        pair.settle();
+        pair.run_until_idle();
         pair.a.post(4, SendOp::Send { imm: None }, 0, 10);
         let now = pair.now;
         pair.a.modify(now, &QpAttr { qp_state: state, ..attributes() }, AttrMask::STATE);
@@ -599,7 +599,7 @@ fn what_is_posted_in_the_error_state_is_flushed() {
     pair.a.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
     pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
     pair.a.receive(2, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let flushed = Status::WorkRequestFlushed;
     assert_eq!(pair.a.outcomes(), [(1, flushed), (2, flushed)]);
 }
@@ -611,7 +611,7 @@ fn long_reads_are_asked_for_in_pieces() {
     pair.b.fill(0, &pattern(len));
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Read { remote }, 0, len);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.bytes(0, len), pattern(len));
     assert_eq!(pair.opcodes(true).len(), 4, "128 packets of 1024 bytes each");
 }
@@ -622,7 +622,7 @@ fn the_rnr_timer_is_the_one_the_receiver_names() {
     let attr = QpAttr { min_rnr_timer: timer, ..attributes() };
     let mut pair = Pair::with(&attr, QpCap::default());
     pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     pair.b.receive(1, 0, 10);
     pair.run(timer.duration() - Duration::from_micros(1));
     assert!(pair.a.completions().is_empty());
@@ -635,7 +635,7 @@ fn naks_out_of_nowhere_do_nothing() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     pair.a.completions();
     let ack = pair.log.iter().find(|s| !s.forward).unwrap().clone();
     for (syndrome, psn) in [
@@ -668,7 +668,7 @@ fn a_shared_queue_serves_its_queue_pairs_and_tells_its_limit() {
     for id in 0..3 {
         pair.a.post(id, SendOp::Send { imm: None }, 0, 100);
     }
-    pair.settle();
+    pair.run_until_idle();
     let expected: Vec<_> = (0..3).map(|id| (id, Status::Success)).collect();
     assert_eq!(pair.b.outcomes(), expected);
     let limit = Event::SrqLimitReached { srq: srq.number() };
@@ -685,7 +685,7 @@ fn an_empty_datagram_is_counted_as_truncated() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let empty = crate::testing::Sent { bytes: Vec::new(), ..pair.log[0].clone() };
     let before = pair.b.engine.counters().rcvd_pkts;
     pair.inject(&empty);
@@ -700,7 +700,7 @@ fn data_that_comes_with_a_refusal_is_not_believed() {
     pair.b.fill(0, &pattern(100));
     pair.fate = Box::new(|sent| usize::from(sent.forward));
     pair.a.post(1, SendOp::Read { remote }, 0, 100);
-    pair.settle();
+    pair.run_until_idle();
     let answer = pair.log.iter().find(|sent| !sent.forward).unwrap().clone();
     let mut forged = answer.clone();
     let mut repr = answer.packet().to_repr();
@@ -722,7 +722,7 @@ fn a_reserved_opcode_is_refused() {
     let remote = pair.b.remote(0);
     pair.fate = Box::new(|_| 0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     let mut reserved = pair.log[0].clone();
     let (opcode, net) = (Opcode::RC_RESERVED_1F, reserved.net);
     let bth = crate::wire::Bth { opcode, ..reserved.packet().bth() };
@@ -731,7 +731,7 @@ fn a_reserved_opcode_is_refused() {
     crate::wire::emit::packet_from(&net, &mut reserved.bytes, &bth, &ext, &[1; 8]);
     pair.inject(&reserved);
     pair.fate = Box::new(|_| 1);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteInvalidRequest)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
 }
@@ -762,7 +762,7 @@ fn a_queue_pair_in_err_sends_no_read_data() {
     deliver_only(&mut pair);
     let now = pair.now;
     pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
-    pair.settle();
+    pair.run_until_idle();
     let sent = answers(&pair, 0);
     assert!(sent.iter().all(|&(kind, _)| kind == OpKind::Acknowledge), "{sent:?}");
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)], "the WRITE is acknowledged");
@@ -786,7 +786,7 @@ fn read_data_that_has_begun_stops_at_err() {
     assert!(!batch.is_empty());
     let now = pair.now;
     pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
-    pair.settle();
+    pair.run_until_idle();
     let data = |&(kind, _): &(OpKind, _)| kind == OpKind::ReadResponse;
     assert_eq!(answers(&pair, 0).iter().filter(|sent| data(sent)).count(), 0);
 }
@@ -803,7 +803,7 @@ fn a_refusal_waits_for_the_data_due_before_it() {
     pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 100);
     deliver_only(&mut pair);
     assert_eq!(pair.b.qp.state(), QpState::Rts, "READ data is due");
-    pair.settle();
+    pair.run_until_idle();
     let flushed = Status::WorkRequestFlushed;
     let expected = [(1, Status::Success), (2, Status::RemoteAccess), (3, flushed)];
     assert_eq!(pair.a.outcomes(), expected);
@@ -825,7 +825,7 @@ fn a_program_that_goes_to_err_before_a_refusal_has_left_stops_the_data_too() {
     pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
     let failed = |e: &Event| matches!(e, Event::ResponderFailed { .. });
     assert_eq!(pair.b.events().iter().filter(|e| failed(e)).count(), 1);
-    pair.settle();
+    pair.run_until_idle();
     let nak = Some(Syndrome::Nak(NakCode::RemoteAccessError));
     assert_eq!(
         answers(&pair, 0),
@@ -843,7 +843,7 @@ fn inject_in_order(pair: &mut Pair, packets: &[crate::testing::Sent], order: &[u
         let packet = packets[at].clone();
         pair.inject(&packet);
     }
-    pair.settle();
+    pair.run_until_idle();
 }
 
 /// Packets that a sends, with one call for each, so that each asks for an acknowledgement.
@@ -851,7 +851,7 @@ fn sent_one_by_one(pair: &mut Pair, ops: &[SendOp]) -> Vec<crate::testing::Sent>
     pair.fate = Box::new(|_| 0);
     for (id, &op) in (0..).zip(ops) {
         pair.a.post(id, op, 64, 8);
-        pair.settle();
+        pair.run_until_idle();
     }
     pair.fate = Box::new(|_| 1);
     std::mem::take(&mut pair.log)
@@ -953,7 +953,7 @@ proptest! {
             };
             pair.a.post(id, op, 1 << 16, len);
             if seed >> (id % 64) & 1 == 1 {
-                pair.settle();
+                pair.run_until_idle();
             }
         }
         pair.run(LONG);
@@ -979,9 +979,9 @@ fn reset_and_destroy_take_back_the_completions_of_their_queue_pair() {
         }
         (0..3).for_each(|id| pair.b.receive(id, 0, 8));
         pair.a.post(1, SendOp::Send { imm: None }, 0, 8);
-        pair.settle();
+        pair.run_until_idle();
         other.post_recv(crate::queue::RecvRequest { id: 9, ..Default::default() }).unwrap();
-        pair.settle();
+        pair.run_until_idle();
         let now = pair.now;
         pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
         assert_eq!(pair.b.cq.len(), 4, "a message, two flushed and one of the other");
@@ -1003,7 +1003,7 @@ fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
         // The answer waits in the socket of a host that is stopped.
         pair.fate = Box::new(|sent| usize::from(sent.forward));
         pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: None }, 0, 10);
-        pair.settle();
+        pair.run_until_idle();
         let answer = pair.log.pop().unwrap();
         assert!(!answer.forward);
         pair.now = pair.now + Duration::from_millis(300);

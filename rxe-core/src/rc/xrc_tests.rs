@@ -24,7 +24,7 @@ fn every_operation_reaches_the_target() {
     pair.a.post(3, SendOp::Read { remote }, 10_000, 3000);
     let word = pair.b.remote(0);
     pair.a.post(4, SendOp::FetchAdd { remote: word, add: 1 }, 20_000, 8);
-    pair.settle();
+    pair.run_until_idle();
     let done: Vec<_> = (1..5).map(|id| (id, Status::Success)).collect();
     assert_eq!(pair.a.outcomes(), done);
     assert_eq!(pair.b.outcomes(), [(7, Status::Success), (8, Status::Success)]);
@@ -40,7 +40,7 @@ fn every_operation_reaches_the_target() {
 fn an_empty_shared_queue_is_not_ready_and_one_that_is_not_there_ends_the_target() {
     let mut pair = pair();
     pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     pair.b.receive(1, 0, 10);
     pair.run(Duration::from_secs(1));
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
@@ -49,7 +49,7 @@ fn an_empty_shared_queue_is_not_ready_and_one_that_is_not_there_ends_the_target(
     let request = SendRequest::new(2, SendOp::Send { imm: None }, Payload::Sges(sges));
     assert!(pair.a.qp.post_send(request.clone()).is_err(), "no queue named");
     pair.a.qp.post_send(SendRequest { xrc_srq: Some(0x13), ..request }).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(2, Status::RemoteOperation)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
     let qpn = pair.b.qp.qpn();
@@ -111,7 +111,7 @@ fn second_packet_names(word: u32) -> Pair {
     assert!(pair.b.qp.init().xrcd.as_ref().unwrap().add(other.into()));
     pair.fate = Box::new(|_| 0);
     pair.a.post(1, SendOp::Send { imm: None }, 0, 2000);
-    pair.settle();
+    pair.run_until_idle();
     let sent: Vec<Sent> = pair.log.iter().filter(|sent| sent.forward).cloned().collect();
     pair.inject(&sent[0]);
     let mut second = sent[1].clone();
@@ -146,7 +146,7 @@ fn a_receive_of_a_write_into_memory_that_is_gone_completes_for_its_queue() {
     pair.b.receive(7, 0, 100);
     pair.b.receive(8, 0, 100);
     pair.a.post(1, SendOp::Write { remote: Remote { addr: 0x5000, rkey }, imm: Some(1) }, 0, 100);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::RemoteAccess)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
     assert_eq!(pair.b.outcomes(), [(7, Status::WorkRequestFlushed)]);

@@ -377,7 +377,7 @@ fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
         let srq = pair.b.srq.clone().unwrap();
         let poster = thread::spawn(move || srq.post_recv(RecvRequest::default()).unwrap());
         pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: Some(1) }, 0, 8);
-        pair.settle();
+        pair.run_until_idle();
         let acknowledged = !pair.a.cq.is_empty();
         assert_eq!(pair.b.cq.poll().is_some(), acknowledged);
         poster.join().unwrap();

@@ -211,7 +211,7 @@ impl Pair {
     }
 
     /// Runs both engines until neither has anything to send. Time does not pass.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         for _ in 0..100_000 {
             let forward = self.carry(true);
             let back = self.carry(false);
@@ -225,12 +225,12 @@ impl Pair {
     /// Lets time pass until `limit` from now, stopping at every timer.
     pub(crate) fn run(&mut self, limit: Duration) {
         let end = self.now + limit;
-        self.settle();
+        self.run_until_idle();
         while let Some(next) = self.next_timer().filter(|&next| next <= end) {
             self.now = self.now.max(next);
             self.a.engine.handle_timeout(self.now);
             self.b.engine.handle_timeout(self.now);
-            self.settle();
+            self.run_until_idle();
         }
         self.now = end;
     }

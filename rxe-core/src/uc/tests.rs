@@ -24,7 +24,7 @@ fn send_and_write_arrive_without_an_answer() {
         pair.a.post(1, SendOp::Send { imm: Some(7) }, 0, len);
         let remote = pair.b.remote(100_000);
         pair.a.post(2, SendOp::Write { remote, imm: Some(8) }, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
         assert_eq!(pair.b.bytes(0, len), pattern(len));
         assert_eq!(pair.b.bytes(100_000, len), pattern(len));
@@ -51,10 +51,10 @@ fn a_message_that_loses_any_packet_is_lost_whole_and_the_next_takes_its_receive(
         });
         pair.b.receive(1, 0, 5000);
         pair.a.post(1, SendOp::Send { imm: None }, 0, 5000);
-        pair.settle();
+        pair.run_until_idle();
         pair.a.fill(0, &pattern(5000));
         pair.a.post(2, SendOp::Send { imm: None }, 0, 5000);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.a.outcomes().len(), 2, "the sender never knows");
         assert_eq!(pair.b.outcomes(), [(1, Status::Success)], "packet {lost} lost");
         assert_eq!(pair.b.bytes(0, 5000), pattern(5000));
@@ -77,7 +77,7 @@ fn the_receive_of_a_lost_message_is_that_of_the_next_message_of_any_kind() {
     let remote = pair.b.remote(10_000);
     pair.a.post(2, SendOp::Write { remote, imm: Some(8) }, 0, 10);
     pair.a.post(3, SendOp::Send { imm: None }, 0, 2000);
-    pair.settle();
+    pair.run_until_idle();
     let ops: Vec<_> = pair.b.completions().iter().map(|c| (c.id, c.op)).collect();
     assert_eq!(ops, [(1, CompletionOp::RecvRdmaWithImm), (2, CompletionOp::Recv)]);
 }
@@ -86,10 +86,10 @@ fn the_receive_of_a_lost_message_is_that_of_the_next_message_of_any_kind() {
 fn without_a_receive_the_message_is_dropped_and_counted() {
     let mut pair = pair();
     pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
-    pair.settle();
+    pair.run_until_idle();
     pair.b.receive(5, 0, 3000);
     pair.a.post(2, SendOp::Send { imm: None }, 0, 3000);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(5, Status::Success)]);
     let counters = pair.b.engine.counters();
     assert_eq!(counters.dropped(DropReason::ReceiveQueueEmpty), 1);
@@ -108,7 +108,7 @@ fn what_may_not_be_written_is_not_and_the_connection_goes_on() {
     pair.a.post(2, SendOp::Write { remote: beyond, imm: None }, 0, 3000);
     let remote = pair.b.remote(10_000);
     pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 3000);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.bytes(0, 3000), vec![0; 3000]);
     assert_eq!(pair.b.bytes(MEMORY as u64 - 2999, 2999), vec![0; 2999]);
     assert_eq!(pair.b.bytes(10_000, 3000), pattern(3000));
@@ -122,12 +122,12 @@ fn a_bad_local_buffer_stops_sending_only() {
     pair.a.post(1, SendOp::Send { imm: None }, MEMORY as u64 - 1, 2);
     pair.a.post(2, SendOp::Send { imm: None }, 0, 2);
     pair.a.receive(9, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     let flushed = Status::WorkRequestFlushed;
     assert_eq!(pair.a.outcomes(), [(1, Status::LocalProtection), (2, flushed)]);
     assert_eq!(pair.a.qp.state(), QpState::Sqe);
     pair.b.post(1, SendOp::Send { imm: None }, 0, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(9, Status::Success)], "receiving goes on");
 }
 

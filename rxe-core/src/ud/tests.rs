@@ -38,7 +38,7 @@ fn a_datagram_arrives_behind_its_ip_header() {
     pair.a.fill(0, b"hello");
     pair.b.receive(1, 0, 100);
     pair.a.qp.post_send(datagram(&pair, QKEY, 5)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
     let received = pair.b.completions()[0];
     assert_eq!((received.byte_len, received.grh), (45, true));
@@ -57,11 +57,11 @@ fn a_wrong_q_key_is_dropped_and_a_controlled_one_stands_for_the_own() {
     let mut pair = pair();
     pair.b.receive(1, 0, 100);
     pair.a.qp.post_send(datagram(&pair, Qkey::new(0x2222), 5)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.b.completions().is_empty());
     assert_eq!(pair.b.engine.counters().dropped(DropReason::WrongQkey), 1);
     pair.a.qp.post_send(datagram(&pair, Qkey::new(0x8000_0000), 5)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(1, Status::Success)]);
 }
 
@@ -69,11 +69,11 @@ fn a_wrong_q_key_is_dropped_and_a_controlled_one_stands_for_the_own() {
 fn datagrams_without_a_receive_or_too_long_for_it_are_dropped() {
     let mut pair = pair();
     pair.a.qp.post_send(datagram(&pair, QKEY, 5)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.engine.counters().dropped(DropReason::ReceiveQueueEmpty), 1);
     pair.b.receive(7, 0, 44);
     pair.a.qp.post_send(datagram(&pair, QKEY, 5)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(7, Status::LocalLength)]);
     assert_eq!(pair.b.qp.state(), QpState::Rts);
 }
@@ -82,7 +82,7 @@ fn datagrams_without_a_receive_or_too_long_for_it_are_dropped() {
 fn a_datagram_longer_than_the_link_carries_stops_sending() {
     let mut pair = pair();
     pair.a.qp.post_send(datagram(&pair, QKEY, 4097)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::LocalLength)]);
     assert_eq!(pair.a.qp.state(), QpState::Sqe);
 }
@@ -110,15 +110,15 @@ fn a_group_reaches_who_is_attached() {
     pair.b.receive(1, 0, 100);
     pair.b.receive(2, 0, 100);
     pair.a.qp.post_send(send(&pair)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.b.completions().is_empty(), "nobody is attached");
     pair.b.engine.attach_multicast(qpn, gid).unwrap();
     pair.a.qp.post_send(send(&pair)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(1, Status::Success)]);
     pair.b.engine.detach_multicast(qpn, gid).unwrap();
     pair.a.qp.post_send(send(&pair)).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.b.completions().is_empty());
     assert!(pair.b.engine.detach_multicast(qpn, gid).is_err());
     assert!(pair.b.engine.attach_multicast(qpn, Gid::from(Ipv4Addr::new(10, 0, 0, 2))).is_err());

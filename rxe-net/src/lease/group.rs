@@ -42,7 +42,7 @@ pub(super) fn enter(
     if group.len() > usize::from(block) {
         return Ok(group);
     }
-    settle(at, &group, make, deadline)?;
+    await_departed(at, &group, make, deadline)?;
     while group.len() <= usize::from(block) {
         let socket = make(at.addr.address)?;
         attach_steering(socket.as_fd(), &STEERING)
@@ -231,7 +231,7 @@ fn owner_of(line: &UnixSocket) -> Option<PortOwner> {
 
 /// Waits until the group holds no socket but `ours`: those of processes that have just died are
 /// closed a moment after their control sockets.
-fn settle(
+fn await_departed(
     at: GroupLocation<'_>,
     ours: &[SharedFd],
     make: &Make<'_>,

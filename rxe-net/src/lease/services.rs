@@ -224,6 +224,17 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_that_is_refused_on_one_address_claims_none() {
+        let (_scratch, [a, b], claimed_by) = two();
+        b.enter(ip("10.0.0.2"), 2).unwrap();
+        b.listen(SERVICE, Some(ip("10.0.0.2"))).unwrap();
+        a.enter(ip("10.0.0.2"), 1).unwrap();
+        assert!(matches!(a.listen(SERVICE, None), Err(NetError::ServiceTaken { .. })));
+        assert!(!a.has(SERVICE, ip("10.0.0.1")) && claimed_by(SERVICE).is_none());
+        b.listen(SERVICE, Some(ip("10.0.0.1"))).unwrap();
+    }
+
+    #[test]
     fn addresses_come_with_what_is_listened_to_and_go() {
         let (_scratch, [a, b], _) = two();
         a.listen(SERVICE, None).unwrap();
@@ -236,8 +247,26 @@ mod tests {
         assert!(matches!(a.enter(ip("10.0.0.3"), 1), Err(NetError::ServiceTaken { .. })));
         a.leave(ip("10.0.0.1"));
         b.listen(SERVICE, Some(ip("10.0.0.1"))).unwrap();
+        a.listen(SERVICE + 1, Some(ip("10.0.0.2"))).unwrap();
+        a.close(SERVICE + 1, Some(ip("10.0.0.2")));
+        assert!(a.expire(Instant::now()).is_some());
+        a.listen(SERVICE + 2, None).unwrap();
         a.close_all();
-        assert!(!a.has(SERVICE, ip("10.0.0.2")));
+        assert!(!a.has(SERVICE + 2, ip("10.0.0.2")));
+        assert_eq!(a.expire(Instant::now()), None, "nothing that has ended is kept either");
+        a.enter(ip("10.0.0.4"), 1).unwrap();
+        assert!(!a.has(SERVICE + 2, ip("10.0.0.4")), "and nothing is listened to");
+    }
+
+    #[test]
+    fn a_listener_on_one_address_ends_without_the_one_on_another() {
+        let (_scratch, [a, _], _) = two();
+        a.enter(ip("10.0.0.2"), 1).unwrap();
+        let (one, other) = (ip("10.0.0.1"), ip("10.0.0.2"));
+        a.listen(SERVICE, Some(one)).unwrap();
+        a.listen(SERVICE, Some(other)).unwrap();
+        a.unlisten(SERVICE, Some(one));
+        assert!(!a.has(SERVICE, one) && a.has(SERVICE, other));
     }
 
     #[test]

@@ -11,9 +11,9 @@ use crate::{Backend, Sharing};
 /// comes after these uses the network.
 pub(super) const MAX_INCOMING: usize = 256;
 /// Looks without listeners, until there may be descriptors or room for rings again.
-pub(super) const DEAF: u32 = 4096;
+pub(super) const LISTEN_AGAIN_AFTER: u32 = 4096;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
-pub(super) const CALLERS: usize = 256;
+pub(super) const MAX_CALLERS: usize = 256;
 
 impl<B: Backend + Sharing> Shm<B> {
     /// Listens for offers for all blocks on all addresses.
@@ -33,12 +33,12 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Takes offers, and forgets who is gone. Returns whether there was anything of the kind.
     pub(super) fn look_around(&mut self) -> bool {
-        if self.deaf > 0 {
-            self.deaf -= 1;
-            if self.deaf == 0 && !self.is_full() {
+        if self.listen_again_in > 0 {
+            self.listen_again_in -= 1;
+            if self.listen_again_in == 0 && !self.is_full() {
                 self.listen();
-            } else if self.deaf == 0 {
-                self.deaf = DEAF;
+            } else if self.listen_again_in == 0 {
+                self.listen_again_in = LISTEN_AGAIN_AFTER;
             }
         }
         if !self.epoll.has(CONTROL) {
@@ -83,10 +83,10 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Lets those in who have connected and are of this user.
     fn take_callers(&mut self) {
-        let mut deaf = false;
+        let mut out_of_files = false;
         for listener in self.listeners.sockets() {
             // Others than this user may connect as fast as they are turned away: not for ever.
-            for _ in 0..CALLERS {
+            for _ in 0..MAX_CALLERS {
                 match listener.accept() {
                     Ok(caller) => {
                         if let Ok(caller) = Watched::new(caller, &self.epoll, CONTROL) {
@@ -95,18 +95,18 @@ impl<B: Backend + Sharing> Shm<B> {
                     }
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                     Err(e) => {
-                        deaf |= is_out_of_files(&e);
+                        out_of_files |= is_out_of_files(&e);
                         break;
                     }
                 }
             }
         }
-        if deaf {
+        if out_of_files {
             // If the connection were not accepted, the caller would wait for ever and the listener
             // would stay readable. The listener is closed, so its callers use the network.
             self.stop_listening();
         }
-        let surplus = self.callers.len().saturating_sub(CALLERS);
+        let surplus = self.callers.len().saturating_sub(MAX_CALLERS);
         self.callers.drain(..surplus);
     }
 
@@ -117,7 +117,7 @@ impl<B: Backend + Sharing> Shm<B> {
     /// Callers use the network for a while.
     fn stop_listening(&mut self) {
         self.listeners.retain(|_| false);
-        self.deaf = DEAF;
+        self.listen_again_in = LISTEN_AGAIN_AFTER;
     }
 }
 

@@ -7,14 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct RawAddr {
-    pub(crate) bytes: [u8; RawAddr::ROOM],
+    pub(crate) bytes: [u8; RawAddr::CAPACITY],
     pub(crate) len: u8,
 }
 
 impl RawAddr {
     /// `sockaddr_in6`, the largest, is 28 bytes.
-    pub(crate) const ROOM: usize = 32;
-    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM], len: 0 };
+    pub(crate) const CAPACITY: usize = 32;
+    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
     /// The address of a UDP socket. `scope` is the interface's index and used for link-local
     /// addresses only.

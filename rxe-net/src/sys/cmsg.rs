@@ -14,14 +14,14 @@ const fn align(n: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
-    bytes: [u8; Control::ROOM],
+    bytes: [u8; Control::CAPACITY],
     len: usize,
 }
 
 impl Control {
     /// Six messages with up to 8 bytes of data each: the most that this crate uses.
-    pub(crate) const ROOM: usize = 6 * (HEADER + 8);
-    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM], len: 0 };
+    pub(crate) const CAPACITY: usize = 6 * (HEADER + 8);
+    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
     /// Appends a message.
     pub(crate) fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {

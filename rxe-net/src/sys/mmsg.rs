@@ -28,7 +28,7 @@ pub(crate) struct RecvArena {
 #[derive(Clone, Copy)]
 struct Slot {
     addr: RawAddr,
-    control: [u64; Control::ROOM / 8],
+    control: [u64; Control::CAPACITY / 8],
     control_len: usize,
     len: usize,
     flags: libc::c_int,
@@ -50,7 +50,7 @@ impl RecvArena {
         let count = count.clamp(1, BATCH);
         let empty = Slot {
             addr: RawAddr::EMPTY,
-            control: [0; Control::ROOM / 8],
+            control: [0; Control::CAPACITY / 8],
             control_len: 0,
             len: 0,
             flags: 0,
@@ -96,11 +96,11 @@ impl RecvArena {
             *iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
             let h = &mut hdr.msg_hdr;
             h.msg_name = slot.addr.bytes.as_mut_ptr().cast();
-            h.msg_namelen = ROOM;
+            h.msg_namelen = ADDR_CAPACITY;
             h.msg_iov = iov;
             h.msg_iovlen = 1;
             h.msg_control = slot.control.as_mut_ptr().cast();
-            h.msg_controllen = Control::ROOM;
+            h.msg_controllen = Control::CAPACITY;
         }
         // SAFETY: the first `max` headers point to `iovs`, to distinct slots and to distinct
         // buffers, each with its true length; all are borrowed mutably until the call is over, and
@@ -124,7 +124,7 @@ impl RecvArena {
         for (slot, hdr) in self.slots.iter_mut().zip(&hdrs).take(n) {
             let h = &hdr.msg_hdr;
             slot.addr.len = u8::try_from(h.msg_namelen).unwrap_or(0);
-            slot.control_len = h.msg_controllen.min(Control::ROOM);
+            slot.control_len = h.msg_controllen.min(Control::CAPACITY);
             slot.len = (hdr.msg_len as usize).min(self.size);
             slot.flags = h.msg_flags;
         }
@@ -136,7 +136,7 @@ impl RecvArena {
         let slot = &self.slots[index];
         // SAFETY: the array is initialised memory of this size, and bytes have no alignment.
         let control = unsafe {
-            std::slice::from_raw_parts(slot.control.as_ptr().cast::<u8>(), Control::ROOM)
+            std::slice::from_raw_parts(slot.control.as_ptr().cast::<u8>(), Control::CAPACITY)
         };
         Received {
             payload: &self.bytes[index * self.size..][..slot.len],
@@ -205,8 +205,8 @@ fn sendmmsg_up_to<const N: usize>(
 }
 
 /// Bytes that the kernel may write for an address.
-const ROOM: libc::socklen_t = 32;
-const _: () = assert!(ROOM as usize == RawAddr::ROOM);
+const ADDR_CAPACITY: libc::socklen_t = 32;
+const _: () = assert!(ADDR_CAPACITY as usize == RawAddr::CAPACITY);
 
 const EMPTY_IOV: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 

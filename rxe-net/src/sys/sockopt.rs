@@ -116,7 +116,7 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> u32 {
 
 /// Binds to an address of any family.
 pub(crate) fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
-    // SAFETY: the kernel reads `len` bytes, which are within the array (ROOM is more than any
+    // SAFETY: the kernel reads `len` bytes, which are within the array (CAPACITY is more than any
     // length that RawAddr is made with).
     let rc = unsafe { libc::bind(fd.as_raw_fd(), addr.bytes.as_ptr().cast(), addr.len.into()) };
     check(rc)

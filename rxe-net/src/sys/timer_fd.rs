@@ -20,7 +20,7 @@ use crate::NetError;
 pub struct TimerFd(SharedFd);
 
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-const LONG: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
+const MAX_TIME: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
 
 impl TimerFd {
     /// One that is not set.
@@ -67,7 +67,7 @@ impl TimerFd {
 
     fn arm(&self, time: Duration, flags: TimerfdTimerFlags) {
         // Zero would unset it.
-        let time = Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(LONG);
+        let time = Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(MAX_TIME);
         self.settime(time, flags);
     }
 

@@ -81,11 +81,11 @@ pub(super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
 /// Explains, for identifiers of this channel, which peers have not answered for some time. Giving up
 /// would take minutes.
 pub(super) fn look_for_answers(channel: *const rdma_event_channel) {
-    const LONG: Duration = Duration::from_secs(5);
+    const UNANSWERED_FOR: Duration = Duration::from_secs(5);
     for id in of_channel(channel) {
         // SAFETY: it is counted at it that this has it.
         let this = unsafe { Id::of(id) };
-        let long = this.asked.lock().is_some_and(|since| since.elapsed() >= LONG);
+        let long = this.asked.lock().is_some_and(|since| since.elapsed() >= UNANSWERED_FOR);
         let peer = if long { this.cm.peer_addr() } else { None };
         this.events.acknowledged(1);
         if let Some(peer) = peer {

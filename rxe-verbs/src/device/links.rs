@@ -363,11 +363,11 @@ fn named(path: &Path, e: &io::Error) -> io::Error {
 /// What a kernel takes, less what lists of devices and paths could not tell apart.
 fn check_name(name: &str) -> Result<(), &'static str> {
     /// IB_DEVICE_NAME_MAX, with the zero at the end.
-    const ROOM: usize = 64;
+    const NAME_CAPACITY: usize = 64;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
         Err("it is empty")
-    } else if name.len() >= ROOM {
+    } else if name.len() >= NAME_CAPACITY {
         Err("it has more than 63 characters")
     } else if !name.chars().all(fits) {
         Err("it may have letters, digits, '_', '-' and '.'")

@@ -17,10 +17,10 @@ pub(crate) fn until(deadline: Time) -> Option<Timespec> {
         return None;
     }
     let left = deadline.since(now());
-    Some(Timespec::try_from(left).unwrap_or(LONG))
+    Some(Timespec::try_from(left).unwrap_or(MAX_TIME))
 }
 
-const LONG: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
+const MAX_TIME: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use super::policy::{Answers, Asked, MAX_ANSWER_WAIT, messages};
 use crate::os::now;
 
 /// About as many polls as a message takes to a peer on this host and back.
-const ALONE: u32 = 64;
+const POLLS_BEFORE_YIELD: u32 = 64;
 
 impl Shard {
     /// A post to this queue pair has left. Turns the engine until the answer has come, if `answers` says
@@ -37,7 +37,7 @@ impl Shard {
             if come >= awaited {
                 return;
             }
-            let yields = polls > ALONE || self.single_cpu;
+            let yields = polls > POLLS_BEFORE_YIELD || self.single_cpu;
             if (yields || polls.is_multiple_of(16)) && now().since(began) >= MAX_ANSWER_WAIT {
                 answers.missed();
                 // The program looks at its memory from here on. If the device has failed, the next call

@@ -29,7 +29,7 @@ use crate::os::now;
 pub(super) const CALLER_BUDGET: usize = 64;
 
 /// Packets whose acknowledgements may wait: more than these, and the peer may need them to go on.
-const FEW: usize = 2;
+const MAX_WAITING_ACKS: usize = 2;
 
 /// Turns that a poster takes for others who post meanwhile, before it leaves them to the driver.
 const TURNS_FOR_OTHERS: u32 = 16;
@@ -190,7 +190,7 @@ impl Shard {
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
         match received {
             Ok(0) => core.acks.not_answered(),
-            Ok(1..=FEW) => {
+            Ok(1..=MAX_WAITING_ACKS) => {
                 let busy = core.waiting || core.blocked || core.congested;
                 let may = !core.local && !busy;
                 return may
@@ -362,6 +362,12 @@ impl Shard {
         if self.is_own() {
             self.queues.lock().remove(&cq);
         }
+    }
+
+    /// How many completion queues are told when the shard fails.
+    #[cfg(test)]
+    pub(crate) fn enrolled(&self) -> usize {
+        self.queues.lock().len()
     }
 
     /// Whether it is this process's, and not that of a parent. Without that no lock of it may be taken: it

@@ -136,7 +136,7 @@ pub(super) enum Amount {
     /// A number of messages of each size, on each QP.
     Messages {
         n: u64,
-        /// Send no more than [`ENOUGH`] bytes of a size.
+        /// Send no more than [`BYTES_PER_SIZE`] bytes of a size.
         fewer_if_large: bool,
     },
     /// A number of seconds for each size.
@@ -144,7 +144,7 @@ pub(super) enum Amount {
 }
 
 /// Bytes of one size that are enough for a measurement.
-const ENOUGH: u64 = 1 << 30;
+const BYTES_PER_SIZE: u64 = 1 << 30;
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,7 +257,7 @@ impl Plan {
             Amount::Seconds(_) => None,
             Amount::Messages { n, fewer_if_large: false } => Some(n),
             Amount::Messages { n, fewer_if_large: true } => {
-                Some(n.min((ENOUGH / u64::from(size.max(1))).max(5)))
+                Some(n.min((BYTES_PER_SIZE / u64::from(size.max(1))).max(5)))
             }
         }
     }

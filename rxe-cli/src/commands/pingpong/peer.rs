@@ -14,7 +14,7 @@ const END: &[u8] = b"END\0";
 const FAILED: u8 = b'!';
 
 /// The most bytes of a message, which is more than any of ours has.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE: usize = 4096;
 
 /// The state of the other end. `Running` may change; the others are final.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl PeerConnection {
         let mut bytes = [0; 256];
         while self.peer == PeerState::Running {
             match self.stream.read(&mut bytes) {
-                Ok(n) if n > 0 && self.heard.len() < LONGEST => self.hear(&bytes[..n]),
+                Ok(n) if n > 0 && self.heard.len() < MAX_MESSAGE => self.hear(&bytes[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Ok(_) | Err(_) => self.peer = PeerState::Gone,
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_word() {
-        for said in [&b"END"[..], b"DONE\0", &[b'!'; 2 * LONGEST]] {
+        for said in [&b"END"[..], b"DONE\0", &[b'!'; 2 * MAX_MESSAGE]] {
             let (mut peer, mut far) = pair();
             far.write_all(said).unwrap();
             drop(far);

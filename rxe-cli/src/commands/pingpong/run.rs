@@ -40,7 +40,7 @@ const INLINE: u32 = 256;
 const LINGER: Duration = Duration::from_millis(200);
 
 /// The longest such time for a peer that tells when it has finished.
-const LINGER_AT_MOST: Duration = Duration::from_secs(5);
+const MAX_LINGER: Duration = Duration::from_secs(5);
 
 /// One side.
 pub(super) struct Pingpong<'a> {
@@ -184,7 +184,7 @@ impl<'a> Pingpong<'a> {
         }
         peers.iter_mut().for_each(PeerConnection::finished);
         let begin = Instant::now();
-        while begin.elapsed() < LINGER_AT_MOST
+        while begin.elapsed() < MAX_LINGER
             && peers.iter_mut().any(|peer| *peer.look() == PeerState::Running)
         {
             thread::sleep(Duration::from_millis(1));

@@ -112,7 +112,7 @@ impl Retry {
     /// The first wait: the delay after one lost message.
     pub(super) const FIRST: Duration = Duration::from_millis(500);
     /// The longest wait: twice the response timeout in this crate's REQs.
-    const LONGEST: Duration = Duration::from_millis(8_590);
+    const MAX_WAIT: Duration = Duration::from_millis(8_590);
     /// The longest time that a peer may ask for with an MRA.
     const MRA_LIMIT: Duration = Duration::from_secs(300);
 
@@ -127,7 +127,7 @@ impl Retry {
         self.excused = false;
         self.current = self.wait;
         self.deadline = now + self.current;
-        self.wait = (self.wait * 2).min(Self::LONGEST);
+        self.wait = (self.wait * 2).min(Self::MAX_WAIT);
         Some(&self.mad)
     }
 

@@ -30,7 +30,7 @@ const MAX_CLOSED: usize = 1024;
 
 /// See the module's opening.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldRequests {
     /// Until when requests wait, by [`PortSpace::same_port`].
     closed: HashMap<u64, Time>,
     /// In order of arrival, which is also the order of their deadlines.
@@ -79,7 +79,7 @@ impl From<Request> for Message {
     }
 }
 
-impl Held {
+impl HeldRequests {
     /// The listener of this service has ended.
     pub(super) fn closed(&mut self, now: Time, service_id: u64) {
         if self.closed.len() >= MAX_CLOSED {

@@ -39,7 +39,7 @@ pub use crate::bounds::{MAX_CONNECTIONS, MAX_OUTBOX};
 use super::mad::{self, Message, Mra, RejReason, Subject};
 use crate::types::{Gid, Time};
 use connection::{Connection, State};
-use held::Held;
+use held::HeldRequests;
 use index::Index;
 
 /// Identifies a connection or SIDR query: the local communication ID.
@@ -104,7 +104,7 @@ pub struct Manager {
     /// Passive connections and queries by the peer's ID.
     peers: HashMap<PeerKey, ConnId>,
     index: Index,
-    held: Held,
+    held: HeldRequests,
     listeners: HashMap<u32, Listener>,
     services: HashMap<u64, ListenerId>,
     timers: BTreeSet<(Time, ConnId)>,
@@ -132,7 +132,7 @@ impl Manager {
             connections: HashMap::new(),
             peers: HashMap::new(),
             index: Index::new(),
-            held: Held::default(),
+            held: HeldRequests::default(),
             listeners: HashMap::new(),
             services: HashMap::new(),
             timers: BTreeSet::new(),

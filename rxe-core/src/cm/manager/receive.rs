@@ -98,7 +98,7 @@ impl Manager {
             route: Route { traffic_class: req.primary.traffic_class, ..route },
             tid,
             state: State::ReqRcvd { listener, waiting: true },
-            packet_life: timeout(req.primary.local_ack_timeout).min(LONGEST_LIFE),
+            packet_life: timeout(req.primary.local_ack_timeout).min(MAX_PACKET_LIFETIME),
             orphan: false,
             armed: None,
         };
@@ -374,4 +374,4 @@ fn no_service(req: &SidrReq, status: SidrStatus) -> Message {
 }
 
 /// The longest time that an ended connection is kept for late packets, whatever the peer says.
-const LONGEST_LIFE: Duration = Duration::from_secs(20);
+const MAX_PACKET_LIFETIME: Duration = Duration::from_secs(20);

@@ -60,7 +60,7 @@ impl Two {
     }
 
     /// Delivers datagrams both ways until none is left.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         loop {
             let mut moved = false;
             for from in [0, 1] {
@@ -105,16 +105,16 @@ impl Two {
     fn connected() -> (Self, ConnId, ConnId) {
         let mut two = Self::new();
         let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-        two.settle();
+        two.run_until_idle();
         let CmEvent::Request { id: b, req, .. } = two.event(1) else { panic!("a request") };
         assert_eq!((req.local_comm_id, req.private_data[36]), (a.0, 0x77));
         two.sides[1].taken(b);
         two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
-        two.settle();
+        two.run_until_idle();
         let CmEvent::Reply { id, rep } = two.event(0) else { panic!("a reply") };
         assert_eq!((id, rep.local_qpn.value()), (a, 0x22));
         two.sides[0].establish(a, &[]).unwrap();
-        two.settle();
+        two.run_until_idle();
         assert_eq!(two.event(1), CmEvent::Established { id: b });
         (two, a, b)
     }
@@ -125,10 +125,10 @@ fn a_connection_is_made_and_ended() {
     let (mut two, a, b) = Two::connected();
     assert_eq!((a.0 >> 24, b.0 >> 24), (7, 8), "each names its connections in its own block");
     two.sides[0].disconnect(two.now, a, &[]).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(1), CmEvent::DisconnectRequest { id: b });
     two.sides[1].disconnect(two.now, b, &[]).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0), CmEvent::Disconnected { id: a, answered: true });
     two.wait(Duration::from_secs(1));
     assert_eq!(two.event(0), CmEvent::TimewaitExit { id: a });
@@ -142,7 +142,7 @@ fn nobody_listening_is_a_refusal_with_that_reason() {
     let mut two = Two::new();
     let elsewhere = Req { service_id: SERVICE + 1, ..req(0x11) };
     let a = two.sides[0].connect(two.now, route(0), elsewhere).unwrap();
-    two.settle();
+    two.run_until_idle();
     let CmEvent::Rejected { id, reason, .. } = two.event(0) else { panic!() };
     assert_eq!((id, reason), (a, RejReason::INVALID_SERVICE_ID));
     assert!(two.sides.iter().all(Manager::is_empty));
@@ -152,10 +152,10 @@ fn nobody_listening_is_a_refusal_with_that_reason() {
 fn a_program_s_refusal_carries_its_words() {
     let mut two = Two::new();
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    two.settle();
+    two.run_until_idle();
     let b = two.event(1).id();
     two.sides[1].reject(b, RejReason::CONSUMER_DEFINED, &[], b"no").unwrap();
-    two.settle();
+    two.run_until_idle();
     let CmEvent::Rejected { reason, private_data, .. } = two.event(0) else { panic!() };
     assert_eq!((reason, &private_data[..3]), (RejReason::CONSUMER_DEFINED, &b"no\0"[..]));
     assert!(two.sides.iter().all(Manager::is_empty));
@@ -209,7 +209,7 @@ fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
     assert!(two.names(0).is_empty(), "it waits");
     let b = two.event(1).id();
     two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0).id(), a);
 }
 
@@ -217,7 +217,7 @@ fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
 fn a_late_answer_is_announced_and_awaited() {
     let mut two = Two::new();
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    two.settle();
+    two.run_until_idle();
     let b = two.event(1).id();
     // The consumer is slow, so the second REQ is answered with an MRA.
     two.wait(Duration::from_millis(600));
@@ -230,7 +230,7 @@ fn a_late_answer_is_announced_and_awaited() {
     two.wait(Duration::from_secs(60));
     assert!(two.names(0).is_empty(), "it waits");
     two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0).id(), a);
 }
 
@@ -238,10 +238,10 @@ fn a_late_answer_is_announced_and_awaited() {
 fn a_lost_rtu_is_sent_again_or_replaced_by_traffic() {
     let mut two = Two::new();
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    two.settle();
+    two.run_until_idle();
     let b = two.event(1).id();
     two.sides[1].accept(two.now, b, rep(0x22)).unwrap();
-    two.settle();
+    two.run_until_idle();
     two.event(0);
     two.sides[0].establish(a, &[]).unwrap();
     assert_eq!(two.names(0), ["RTU"], "and is lost");
@@ -260,13 +260,13 @@ fn requests_beyond_the_backlog_are_refused_until_some_are_taken() {
     for qpn in 0..5 {
         two.sides[0].connect(two.now, route(0), req(0x11 + qpn)).unwrap();
     }
-    two.settle();
+    two.run_until_idle();
     let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
     assert_eq!(reason, RejReason::NO_RESOURCES);
     let b = two.event(1).id();
     two.sides[1].taken(b);
     two.sides[0].connect(two.now, route(0), req(0x33)).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert!(two.sides[0].poll_event().is_none(), "there was room again");
 }
 
@@ -276,10 +276,10 @@ fn who_stops_listening_refuses_who_waits() {
     let listener = two.sides[1].services[&SERVICE];
     assert_eq!(two.sides[1].listen(two.now, SERVICE, 1), Err(CmError::InUse));
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    two.settle();
+    two.run_until_idle();
     two.sides[1].unlisten(two.now, listener);
     assert!(two.sides[1].poll_event().is_none(), "the event is withdrawn");
-    two.settle();
+    two.run_until_idle();
     assert!(matches!(two.event(0), CmEvent::Rejected { .. }));
     assert!(two.sides.iter().all(Manager::is_empty));
 }
@@ -290,13 +290,13 @@ fn a_peer_that_forgot_its_connection_ends_ours() {
     // The device and the queue pair are the same, so the peer has lost the old connection.
     two.sides[0] = Manager::new(CmConfig { seed: 99, ..*two.sides[0].config() });
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    two.settle();
+    two.run_until_idle();
     let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
     assert_eq!(reason, RejReason::STALE_CONNECTION);
     assert_eq!(two.event(1), CmEvent::DisconnectRequest { id: b });
     assert_eq!(two.sides[1].disconnect(two.now, b, &[]), Err(CmError::WrongState));
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert!(matches!(two.event(1), CmEvent::Request { .. }), "then it may connect");
 }
 
@@ -305,7 +305,7 @@ fn both_may_end_it_at_once() {
     let (mut two, a, b) = Two::connected();
     two.sides[0].disconnect(two.now, a, &[]).unwrap();
     two.sides[1].disconnect(two.now, b, &[]).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0), CmEvent::Disconnected { id: a, answered: true });
     assert_eq!(two.event(1), CmEvent::Disconnected { id: b, answered: true });
     assert!(two.sides.iter_mut().all(|side| side.poll_event().is_none()));
@@ -332,22 +332,22 @@ fn a_process_that_ends_says_the_last_word_to_all_its_peers() {
     let (mut two, a, b) = Two::connected();
     // One connection is established. The peer has just ended another, and the answer was lost.
     two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
-    two.settle();
+    two.run_until_idle();
     let second = two.event(1).id();
     two.sides[1].accept(two.now, second, rep(0x23)).unwrap();
-    two.settle();
+    two.run_until_idle();
     let ended = two.event(0).id();
     two.sides[0].establish(ended, &[]).unwrap();
-    two.settle();
+    two.run_until_idle();
     two.event(1);
     two.sides[0].disconnect(two.now, ended, &[]).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(1), CmEvent::DisconnectRequest { id: second });
     two.sides[1].destroy(two.now, second);
     assert_eq!(two.names(1), ["DREP"], "and is lost");
     let now = two.now;
     two.sides[1].close_at_exit(now);
-    two.settle();
+    two.run_until_idle();
     let mut told = [two.event(0), two.event(0)];
     told.sort_by_key(|event| event.id() == ended);
     assert_eq!(told[0], CmEvent::DisconnectRequest { id: a });
@@ -385,12 +385,12 @@ fn a_query_is_answered_once_and_again_when_the_answer_is_lost() {
     two.sides[1].answer_sidr(two.now, b, answer).unwrap();
     assert_eq!(two.names(1), ["SIDR_REP"], "and is lost");
     two.deliver(1, &asked);
-    two.settle();
+    two.run_until_idle();
     let CmEvent::Resolved { id, rep } = two.event(0) else { panic!() };
     assert_eq!((id, rep.qpn.value(), rep.qkey), (a, 9, Qkey(7)));
     let nowhere = SidrReq { service_id: 1, ..query };
     two.sides[0].resolve(two.now, route(0), nowhere).unwrap();
-    two.settle();
+    two.run_until_idle();
     let CmEvent::Resolved { rep, .. } = two.event(0) else { panic!() };
     assert_eq!(SidrStatus(rep.status), SidrStatus::UNSUPPORTED);
     two.wait(Duration::from_secs(21));
@@ -405,22 +405,22 @@ fn a_request_waits_while_a_program_changes_listeners() {
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     let query = SidrReq { service_id: SERVICE, ..SidrReq::default() };
     let asked = two.sides[0].resolve(two.now, route(0), query).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert!(two.sides[0].poll_event().is_none() && two.sides[1].poll_event().is_none());
     // The duplicate of a waiting request is no second request.
     two.wait(Duration::from_millis(600));
-    two.settle();
+    two.run_until_idle();
     two.sides[1].listen(two.now, SERVICE, 4).unwrap();
     let first = two.event(1);
     assert!(matches!(first, CmEvent::Request { .. }));
     assert!(matches!(two.event(1), CmEvent::Resolve { .. }));
     assert!(two.sides[1].poll_event().is_none());
     two.sides[1].accept(two.now, first.id(), rep(0x22)).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0).id(), a);
     let second = two.sides[1].peers[&(gid(0), asked.0, true)];
     two.sides[1].answer_sidr(two.now, second, SidrRep::default()).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0).id(), asked);
 }
 
@@ -433,12 +433,12 @@ fn a_program_may_change_to_another_port_space() {
     two.sides[1].unlisten(two.now, listener);
     let question = SidrReq { service_id: datagrams, ..SidrReq::default() };
     let asked = two.sides[0].resolve(two.now, route(0), question).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert!(two.sides[0].poll_event().is_none());
     two.sides[1].listen(two.now, datagrams, 4).unwrap();
     let id = two.event(1).id();
     two.sides[1].answer_sidr(two.now, id, SidrRep::default()).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.event(0).id(), asked);
 }
 
@@ -452,31 +452,31 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
     // The service never had a listener.
     let absent = Req { service_id: SERVICE + 1, ..req(0x11) };
     two.sides[0].connect(two.now, route(0), absent).unwrap();
-    two.settle();
+    two.run_until_idle();
     rejected(&mut two);
     // Its listener ended recently.
     let listener = two.sides[1].services[&SERVICE];
     two.sides[1].unlisten(two.now, listener);
     two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
-    two.settle();
+    two.run_until_idle();
     assert_eq!(two.sides[1].poll_timeout(), Some(two.now + HELD_FOR));
     two.now = two.now + HELD_FOR;
     let now = two.now;
     two.sides[1].handle_timeout(now);
-    two.settle();
+    two.run_until_idle();
     rejected(&mut two);
     // Its listener ended long ago.
     two.now = two.now + CLOSED_FOR;
     two.sides[0].connect(two.now, route(0), req(0x13)).unwrap();
-    two.settle();
+    two.run_until_idle();
     rejected(&mut two);
     // A request that its peer gives up no longer waits.
     let id = two.sides[1].listen(two.now, SERVICE, 4).unwrap();
     two.sides[1].unlisten(two.now, id);
     let a = two.sides[0].connect(two.now, route(0), req(0x14)).unwrap();
-    two.settle();
+    two.run_until_idle();
     two.sides[0].destroy(two.now, a);
-    two.settle();
+    two.run_until_idle();
     two.sides[1].listen(two.now, SERVICE, 4).unwrap();
     assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
 }

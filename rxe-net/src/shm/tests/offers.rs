@@ -1,7 +1,7 @@
 //! What others say when they connect.
 
 use super::super::link::OFFER;
-use super::super::offers::{CALLERS, DEAF, MAX_INCOMING};
+use super::super::offers::{LISTEN_AGAIN_AFTER, MAX_CALLERS, MAX_INCOMING};
 use super::super::wake::WakeUp;
 use super::{memory, offer_with, open, readable, receive, send};
 use crate::sys::unix::UnixSocket;
@@ -52,7 +52,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
         receive(&mut to, 20);
         // The others have gone, and in time there is room for new ones.
         drop(offered);
-        for _ in 0..DEAF {
+        for _ in 0..LISTEN_AGAIN_AFTER {
             to.look_around();
         }
         assert!(to.incoming.is_empty() && offer().is_ok());
@@ -65,11 +65,11 @@ fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
         let mut to = open("127.0.0.2");
         let name = memory("127.0.0.2");
         let mut callers = Vec::new();
-        for _ in 0..CALLERS + 20 {
+        for _ in 0..MAX_CALLERS + 20 {
             callers.push(UnixSocket::connect(&name).unwrap());
             to.look_around();
         }
-        assert_eq!(to.callers.len(), CALLERS);
+        assert_eq!(to.callers.len(), MAX_CALLERS);
         assert!(callers[0].receive(&mut [0]).unwrap().is_some_and(|l| l.len == 0), "hung up");
         assert!(callers[20].receive(&mut [0]).unwrap().is_none(), "still waited for");
     });

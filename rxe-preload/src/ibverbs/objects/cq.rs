@@ -39,8 +39,8 @@ impl Cq {
     /// peer, which may run on this host. So after more polls than a round trip takes, this yields the
     /// CPU.
     pub(crate) fn pause(&self) {
-        const ALONE: u32 = 64;
-        if self.empty.fetch_add(1, Ordering::Relaxed) > ALONE {
+        const POLLS_BEFORE_YIELD: u32 = 64;
+        if self.empty.fetch_add(1, Ordering::Relaxed) > POLLS_BEFORE_YIELD {
             std::thread::yield_now();
         }
     }

@@ -23,7 +23,7 @@ pub enum AckPolicy {
 }
 
 /// This many answers in a row, each to a message that had just come, are a ping-pong.
-const ENOUGH: u32 = 8;
+const PING_PONG_ANSWERS: u32 = 8;
 
 /// An answer that comes later than this was not worth waiting for.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(50);
@@ -53,14 +53,14 @@ impl Acks {
             // The one before was not answered.
             self.streak = 0;
         }
-        self.streak >= ENOUGH
+        self.streak >= PING_PONG_ANSWERS
     }
 
     /// The program has posted something at `now`.
     pub(in crate::progress) fn posted(&mut self, now: Time) {
         if let Some(since) = self.open.take() {
             let at_once = now.since(since) <= AT_ONCE;
-            self.streak = if at_once { (self.streak + 1).min(ENOUGH) } else { 0 };
+            self.streak = if at_once { (self.streak + 1).min(PING_PONG_ANSWERS) } else { 0 };
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
     /// One that has seen a ping-pong.
     fn seen() -> Acks {
         let mut acks = Acks::default();
-        for round in 0..u64::from(ENOUGH) {
+        for round in 0..u64::from(PING_PONG_ANSWERS) {
             assert!(!acks.wait(at(10 * round)), "round {round}");
             acks.posted(at(10 * round + 5));
         }

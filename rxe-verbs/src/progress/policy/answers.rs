@@ -18,10 +18,10 @@ use super::acks::AT_ONCE;
 pub(in crate::progress) const MAX_ANSWER_WAIT: Duration = Duration::from_millis(2);
 
 /// The score from which on it is a ping-pong.
-const ENOUGH: u32 = 8;
+const PING_PONG_SCORE: u32 = 8;
 
 /// The highest score. What happens once, such as a thread that loses its CPU, does not end a ping-pong.
-const MOST: u32 = 16;
+const MAX_SCORE: u32 = 16;
 
 /// What a round that is none of a ping-pong takes off the score.
 const PENALTY: u32 = 4;
@@ -66,7 +66,7 @@ impl Answers {
             let alike = std::mem::replace(&mut self.last, round) == round;
             let at_once = if asked.single_cpu { AT_ONCE_SINGLE_CPU } else { AT_ONCE };
             if alike && asked.now.since(asked.received) <= at_once {
-                self.score = (self.score + 1).min(MOST);
+                self.score = (self.score + 1).min(MAX_SCORE);
             } else {
                 self.missed();
             }
@@ -79,7 +79,7 @@ impl Answers {
 
     /// Whether the peer needs each message to go on, so that none may wait for company.
     pub(crate) fn is_ping_pong(&self) -> bool {
-        self.score >= ENOUGH
+        self.score >= PING_PONG_SCORE
     }
 
     /// The answer has not come within [`MAX_ANSWER_WAIT`], or the round was none of a ping-pong.
@@ -121,7 +121,7 @@ mod tests {
     fn seen() -> Answers {
         let mut answers = Answers::default();
         // The first two rounds show what a round is.
-        assert_eq!(play(&mut answers, ENOUGH + 1, (1, 1), 5), [None]);
+        assert_eq!(play(&mut answers, PING_PONG_SCORE + 1, (1, 1), 5), [None]);
         assert_eq!(play(&mut answers, 1, (1, 1), 5), [Some(1)]);
         answers
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_last_post_of_a_round_waits_for_all_its_answers() {
         let mut answers = Answers::default();
-        play(&mut answers, ENOUGH + 1, (3, 2), 5);
+        play(&mut answers, PING_PONG_SCORE + 1, (3, 2), 5);
         assert_eq!(play(&mut answers, 1, (3, 2), 5), [None, None, Some(2)]);
         let msn = answers.msn.unwrap();
         assert_eq!(post(&mut answers, msn, 5), None, "one more");
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_single_late_answer_does_not_end_a_long_ping_pong() {
         let mut answers = seen();
-        play(&mut answers, MOST, (1, 1), 5);
+        play(&mut answers, MAX_SCORE, (1, 1), 5);
         assert_eq!(play(&mut answers, 1, (1, 1), 51), [Some(1)]);
         play(&mut answers, 3, (1, 1), 51);
         assert!(!answers.is_ping_pong());
@@ -172,7 +172,7 @@ mod tests {
     fn on_a_single_cpu_the_program_need_not_go_on_at_once() {
         let mut answers = Answers::default();
         let mut waits = None;
-        for msn in 0..=ENOUGH + 2 {
+        for msn in 0..=PING_PONG_SCORE + 2 {
             let (received, now) = (at(0), at(9_999));
             waits = answers.posted(&Asked { msn, received, now, single_cpu: true });
         }

@@ -17,9 +17,9 @@ pub(in crate::progress) struct AdaptivePolling {
 
 impl AdaptivePolling {
     /// What counts as a short sleep, and how long to poll.
-    const SHORT: Duration = Duration::from_micros(30);
+    const SHORT_SLEEP: Duration = Duration::from_micros(30);
     /// This many short sleeps in a row are no accident.
-    const ENOUGH: u32 = 16;
+    const MIN_SHORT_SLEEPS: u32 = 16;
 
     pub(in crate::progress) fn new(cpus: usize) -> Self {
         Self { short: 0, until: Time::ZERO, possible: cpus > 1 }
@@ -27,16 +27,16 @@ impl AdaptivePolling {
 
     /// The driver has slept for `time`.
     pub(in crate::progress) fn slept(&mut self, time: Duration) {
-        self.short = if time < Self::SHORT { self.short.saturating_add(1) } else { 0 };
+        self.short = if time < Self::SHORT_SLEEP { self.short.saturating_add(1) } else { 0 };
     }
 
     /// Whether to look again at once. `alone`: nobody else watches the sockets.
     pub(in crate::progress) fn goes_on(&mut self, packets: usize, alone: bool, now: Time) -> bool {
-        if !self.possible || !alone || self.short < Self::ENOUGH {
+        if !self.possible || !alone || self.short < Self::MIN_SHORT_SLEEPS {
             return false;
         }
         if packets > 0 {
-            self.until = now + Self::SHORT;
+            self.until = now + Self::SHORT_SLEEP;
         }
         let on = now < self.until;
         if !on {
@@ -59,13 +59,13 @@ mod tests {
             (0..times).for_each(|_| polling.slept(Duration::from_micros(5)));
         };
         assert!(!polling.goes_on(1, true, at(100)));
-        earn(&mut polling, AdaptivePolling::ENOUGH);
+        earn(&mut polling, AdaptivePolling::MIN_SHORT_SLEEPS);
         assert!(polling.goes_on(1, true, at(100)), "a packet came");
         assert!(polling.goes_on(0, true, at(129)), "the next may come soon");
         assert!(!polling.goes_on(1, false, at(129)), "somebody else watches");
         assert!(!polling.goes_on(0, true, at(130)), "it did not");
         assert!(!polling.goes_on(1, true, at(131)));
-        earn(&mut polling, AdaptivePolling::ENOUGH - 1);
+        earn(&mut polling, AdaptivePolling::MIN_SHORT_SLEEPS - 1);
         polling.slept(Duration::from_millis(1));
         assert!(!polling.goes_on(1, true, at(2000)), "one long sleep");
     }

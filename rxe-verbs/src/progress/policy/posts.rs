@@ -14,13 +14,13 @@ use rxe_core::types::Time;
 pub(in crate::progress) const MAX_POST_WAIT: Duration = Duration::from_micros(50);
 
 /// Posts that follow one another within this time are one stream.
-const SOON: Duration = Duration::from_micros(10);
+const STREAM_GAP: Duration = Duration::from_micros(10);
 
 /// This many posts of a stream leave at once, each alone.
-const ENOUGH: u32 = 8;
+const STREAM_POSTS: u32 = 8;
 
 /// A connected queue pair with this many incomplete requests does not wait for answers one by one.
-const DEEP: u32 = 4;
+const DEEP_QUEUE: u32 = 4;
 
 /// What a program has posted in one call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,16 +69,16 @@ pub(in crate::progress) struct Posts {
 impl Posts {
     /// The program posts at `now`, and nothing waits. Whether this may wait for the next post.
     pub(in crate::progress) fn posted(&mut self, post: &Post, now: Time) -> bool {
-        let soon = std::mem::take(&mut self.polled) || now.since(self.last) <= SOON;
+        let soon = std::mem::take(&mut self.polled) || now.since(self.last) <= STREAM_GAP;
         // Unreliable services complete requests when they leave, and nothing answers them.
-        let unanswered = !std::mem::take(&mut self.received) || post.incomplete >= DEEP;
+        let unanswered = !std::mem::take(&mut self.received) || post.incomplete >= DEEP_QUEUE;
         self.last = now;
-        if !soon || (!unanswered && self.streak < ENOUGH) {
+        if !soon || (!unanswered && self.streak < STREAM_POSTS) {
             self.streak = 0;
             return false;
         }
-        self.streak = (self.streak + 1).min(ENOUGH);
-        let waits = self.streak == ENOUGH && !post.goes_at_once();
+        self.streak = (self.streak + 1).min(STREAM_POSTS);
+        let waits = self.streak == STREAM_POSTS && !post.goes_at_once();
         if waits {
             self.waiting = Some(now);
         }
@@ -125,7 +125,7 @@ mod tests {
     /// One that has seen a stream until 1 ms.
     fn streaming() -> Posts {
         let mut posts = Posts { last: at(1_000), ..Posts::default() };
-        for i in 1..ENOUGH {
+        for i in 1..STREAM_POSTS {
             assert!(!posts.posted(&SMALL, at(1_000)), "post {i}");
         }
         posts
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn a_deep_queue_is_a_stream_though_acknowledgements_come() {
         let mut posts = Posts::default();
-        let deep = Post { incomplete: DEEP, ..SMALL };
+        let deep = Post { incomplete: DEEP_QUEUE, ..SMALL };
         let waits = (1..100).find(|&i| {
             posts.received();
             posts.posted(&deep, at(i))
         });
-        assert_eq!(waits, Some(u64::from(ENOUGH)));
+        assert_eq!(waits, Some(u64::from(STREAM_POSTS)));
     }
 
     #[test]

@@ -309,19 +309,19 @@ fn a_queue_pair_that_ends_has_sent_what_waited() {
 }
 
 /// Threads post bursts to queue pairs of their own, all at a time. Returns how many bursts had not
-/// completed when all had returned and `settle`, which one of them calls, too.
+/// completed when all had returned and `finish`, which one of them calls, too.
 fn missed_bursts(
     shard: &Shard,
     rounds: u64,
     post_burst: impl Fn(u32, u64, &QpHandle) + Sync,
-    settle: impl Fn() + Sync,
+    finish: impl Fn() + Sync,
 ) -> u64 {
     const THREADS: u32 = 3;
     let barrier = Barrier::new(THREADS as usize);
     let missed = AtomicU64::new(0);
     thread::scope(|scope| {
         for t in 0..THREADS {
-            let (barrier, missed, post_burst, settle) = (&barrier, &missed, &post_burst, &settle);
+            let (barrier, missed, post_burst, finish) = (&barrier, &missed, &post_burst, &finish);
             let (qp, cq) = flushing_qp(shard, 100 + t);
             scope.spawn(move || {
                 for round in 0..rounds {
@@ -330,7 +330,7 @@ fn missed_bursts(
                     // Nobody posts and nobody holds the lock from here on.
                     barrier.wait();
                     if t == 0 {
-                        settle();
+                        finish();
                     }
                     barrier.wait();
                     let mut done = 0;
@@ -564,4 +564,21 @@ fn a_forked_child_s_thread_does_not_wake_its_parent_s() {
     assert_eq!(status, 0);
     let mut fds = [PollFd::new(own.event(), PollFlags::IN)];
     assert_eq!(poll(&mut fds, Some(&Timespec::default())).unwrap(), 0, "it is woken");
+}
+
+#[test]
+fn a_poll_that_finds_nothing_sends_nothing() {
+    let sent = Arc::new(AtomicU64::new(0));
+    let shard = counting_shard(Arc::clone(&sent));
+    let (qp, cq) = sending_qp(&shard);
+    let polls = || {
+        let before = sent.load(Ordering::Relaxed);
+        (0..100).for_each(|_| shard.turn_if_free().unwrap());
+        sent.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(polls(), 0);
+    post(&shard, &qp, false);
+    polls();
+    assert!(cq.poll().is_some() && sent.load(Ordering::Relaxed) > 0);
+    assert_eq!(polls(), 0);
 }
