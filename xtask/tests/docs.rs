@@ -53,6 +53,31 @@ fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
     }
 }
 
+#[test]
+fn every_source_that_a_document_names_is_there() {
+    let root = root();
+    // Where documents count from: the top, the package of tests, or a crate.
+    let from = ["", "tests", "tests/tests", "rxe-core/src", "rxe-net/src", "rxe-verbs/src"];
+    let from = from.map(|dir| root.join(dir));
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for file in documents(&root) {
+        for name in read(&file).split('`').skip(1).step_by(2).filter(|name| is_source(name)) {
+            count += 1;
+            if !from.iter().any(|dir| dir.join(name).exists()) {
+                missing.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty() && count > 30, "{count} sources:\n{}", missing.join("\n"));
+}
+
+/// Whether these words are a path to a source file.
+fn is_source(words: &str) -> bool {
+    let path = words.ends_with(".rs") && words.contains('/');
+    path && !words.contains(|c: char| c.is_whitespace() || c == '*' || c == '{')
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
