@@ -9,6 +9,8 @@ use crate::types::{Qpn, Time};
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     entries: BTreeSet<(Time, Qpn)>,
+    /// The earliest of them: it is asked for in every turn.
+    next: Option<Time>,
 }
 
 impl Timers {
@@ -21,22 +23,25 @@ impl Timers {
         self.disarm(armed, qpn);
         *armed = Some(deadline);
         self.entries.insert((deadline, qpn));
+        self.find_next();
     }
 
     /// Removes the entry of `qpn`.
     pub(super) fn disarm(&mut self, armed: &mut Option<Time>, qpn: Qpn) {
         if let Some(at) = armed.take() {
             self.entries.remove(&(at, qpn));
+            self.find_next();
         }
     }
 
     /// The next QP whose entry is due; it has none then.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<Qpn> {
-        let &(at, _) = self.entries.first()?;
-        if at > now {
+        if self.next? > now {
             return None;
         }
-        self.entries.pop_first().map(|(_, qpn)| qpn)
+        let (_, qpn) = self.entries.pop_first()?;
+        self.find_next();
+        Some(qpn)
     }
 
     /// All QPs that have an entry.
@@ -45,8 +50,13 @@ impl Timers {
     }
 
     /// The earliest entry.
+    #[inline]
     pub(super) fn next(&self) -> Option<Time> {
-        self.entries.first().map(|&(at, _)| at)
+        self.next
+    }
+
+    fn find_next(&mut self) {
+        self.next = self.entries.first().map(|&(at, _)| at);
     }
 }
 

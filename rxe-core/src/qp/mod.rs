@@ -242,8 +242,10 @@ impl Qp {
 
     /// When it next wants to be called.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.send.deadline(), self.congestion.deadline()];
-        deadlines.into_iter().flatten().min()
+        match (self.send.deadline(), self.congestion.deadline()) {
+            (Some(send), Some(pace)) => Some(send.min(pace)),
+            (send, pace) => send.or(pace),
+        }
     }
 
     /// Prefetches what sending needs besides the QP itself.

@@ -117,12 +117,7 @@ impl CompletionQueue {
     /// Takes the oldest completion.
     pub fn poll(&self) -> Option<Completion> {
         if self.is_empty() {
-            // A caller that armed the queue and then finds it empty relies on this fence: either the
-            // engine sees that the queue is armed, or this thread sees the completion.
-            fence(Ordering::SeqCst);
-            if self.is_empty() {
-                return None;
-            }
+            return None;
         }
         let _reading = self.discarding.read();
         self.list.pop()
@@ -144,6 +139,9 @@ impl CompletionQueue {
     pub fn arm(&self, arm: Arm) {
         // Arming for any is not weakened by a later arming for solicited ones.
         self.armed.fetch_max(arm as u8, Ordering::SeqCst);
+        // A caller that then finds the queue empty relies on this fence: either the engine sees that
+        // the queue is armed, or this thread sees the completion.
+        fence(Ordering::SeqCst);
     }
 
     /// Whether completions were lost because nobody polled. The queue can then not be used any more.

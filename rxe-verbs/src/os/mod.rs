@@ -3,5 +3,5 @@
 mod clock;
 mod random;
 
-pub(crate) use clock::{now, until};
+pub(crate) use clock::{is_far, now, until};
 pub(crate) use random::{random_u32, random_u64};

@@ -14,7 +14,10 @@ use super::policy::{
 use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
 use crate::event::Events;
-use crate::os::now;
+use crate::os::{is_far, now};
+
+/// Handling so many packets takes next to no time.
+const FEW: usize = 2;
 
 /// What the shard's lock protects.
 pub(crate) struct Core {
@@ -200,8 +203,12 @@ impl Core {
 
     /// When [`Core::transmit`] must be called, if nothing else happens.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let of_cm = self.cm.as_ref().and_then(|cm| cm.poll_timeout());
-        [self.engine.poll_timeout(), of_cm].into_iter().flatten().min()
+        let of_engine = self.engine.poll_timeout();
+        let Some(cm) = &self.cm else { return of_engine };
+        match (of_engine, cm.poll_timeout()) {
+            (Some(engine), Some(cm)) => Some(engine.min(cm)),
+            (engine, cm) => engine.or(cm),
+        }
     }
 
     /// The receiving half of a turn, with about `budget` packets. Returns how many arrived. What
@@ -225,8 +232,11 @@ impl Core {
             self.posts.received();
         }
         self.received = time.unwrap_or(self.received);
+        self.limit.note(time.filter(|_| packets <= FEW));
         let deadline = self.poll_timeout();
-        if deadline.is_some() {
+        if deadline.is_none_or(is_far) {
+            self.timers.none_due();
+        } else {
             let time = time.unwrap_or_else(now);
             let drained = || packets < budget && !watch.has_input();
             match self.timers.decide(deadline, time, drained) {
@@ -252,6 +262,7 @@ impl Core {
     /// [`Unsent::join_posts`] lets more wait.
     pub(super) fn posts_wait(&mut self, post: &Post, watch: &Watch) -> bool {
         let time = now();
+        self.limit.note(Some(time));
         if self.unsent.has_posts() {
             self.posts.filled(time);
             return false;
@@ -281,7 +292,7 @@ impl Core {
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.
-            let time = now();
+            let time = self.limit.noted().unwrap_or_else(now);
             self.limit.begin(time);
             if !self.engine.doorbells().is_empty() {
                 self.acks.posted(time);

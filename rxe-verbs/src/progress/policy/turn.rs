@@ -21,12 +21,24 @@ pub(in crate::progress) struct TurnLimit {
     steps: u32,
     /// When the first step began.
     since: Option<Time>,
+    /// The time, where this turn has just asked for it.
+    noted: Option<Time>,
 }
 
 impl TurnLimit {
     /// One step: for a caller of a verb, when the driver is busy with a long transfer anyway.
     pub(in crate::progress) fn one_step() -> Self {
-        Self { steps: MAX_STEPS - 1, since: None }
+        Self { steps: MAX_STEPS - 1, ..Self::default() }
+    }
+
+    /// The turn has asked for the time, for a few packets: what follows need not ask again.
+    pub(in crate::progress) fn note(&mut self, now: Option<Time>) {
+        self.noted = now;
+    }
+
+    /// The time that was noted, once.
+    pub(in crate::progress) fn noted(&mut self) -> Option<Time> {
+        self.noted.take()
     }
 
     /// A step begins at `now`.
@@ -71,6 +83,17 @@ mod tests {
         turn.begin(at(200));
         assert!(turn.goes_on(at(349)));
         assert!(!turn.goes_on(at(350)));
+    }
+
+    #[test]
+    fn a_time_that_was_noted_is_used_once_and_not_after_a_later_look() {
+        let mut turn = TurnLimit::default();
+        assert_eq!(turn.noted(), None);
+        turn.note(Some(at(3)));
+        assert_eq!((turn.noted(), turn.noted()), (Some(at(3)), None));
+        turn.note(Some(at(4)));
+        turn.note(None);
+        assert_eq!(turn.noted(), None);
     }
 
     #[test]
