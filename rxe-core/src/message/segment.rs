@@ -23,19 +23,16 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) dest_qp: Qpn,
 }
 
-/// A packet of a request, ready to be written.
+/// A packet of a request, whose payload is still in the program's memory.
 pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
-    data: Data<'a>,
+    payload: &'a Payload,
+    /// The bytes of the payload that this packet carries.
+    start: u64,
+    len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
     doubled: bool,
-}
-
-enum Data<'a> {
-    None,
-    Inline(&'a [u8]),
-    Memory(Spans<Span<'a>>),
 }
 
 /// Packets that a message of `len` bytes takes: an empty one takes one.
@@ -57,16 +54,8 @@ fn position(index: u32, packets: u32) -> Position {
 impl<'a> Segment<'a> {
     /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
     /// there on.
-    ///
-    /// # Errors
-    /// The program's memory may not be read, or not any more.
-    #[inline(always)]
-    pub(crate) fn new(
-        message: Outgoing<'a>,
-        index: u32,
-        packets: u32,
-        memory: (&'a MemoryGuard<'a>, PdId),
-    ) -> Result<Self, AccessError> {
+    #[inline]
+    pub(crate) fn new(message: Outgoing<'a>, index: u32, packets: u32) -> Self {
         let wqe = &message;
         let Outgoing { service, mtu, dest_qp, .. } = message;
         let psn = wqe.first.add(index);
@@ -135,18 +124,7 @@ impl<'a> Segment<'a> {
         let len = usize::try_from(len).expect("a path MTU at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
-        let data = match &wqe.request.payload {
-            _ if len == 0 => Data::None,
-            Payload::Inline(bytes) => {
-                let start = usize::try_from(start).map_err(|_| AccessError::OutOfBounds)?;
-                Data::Inline(bytes.get(start..start + len).ok_or(AccessError::OutOfBounds)?)
-            }
-            Payload::Sges(list) => {
-                let (mem, pd) = memory;
-                Data::Memory(mem.gather(pd, list, start, len)?)
-            }
-        };
-        Ok(Self { bth, ext, data, doubled: false })
+        Self { bth, ext, payload: &message.request.payload, start, len, doubled: false }
     }
 
     /// If `doubled` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
@@ -159,20 +137,30 @@ impl<'a> Segment<'a> {
     /// Sends it at once, or appends it to the batch ([`TxBatch::packet`]).
     ///
     /// # Errors
-    /// The program's memory is not mapped any more. The batch is not changed.
-    #[inline(always)]
+    /// The program's memory may not be read, or not any more. The batch is not changed.
+    #[inline]
     pub(crate) fn emit(
         mut self,
+        memory: (&MemoryGuard<'_>, PdId),
         batch: &mut TxBatch,
         direct: Option<&mut (dyn Direct + '_)>,
         net: &NetHeader,
         ack_req: bool,
     ) -> Result<(), AccessError> {
         self.bth.ack_req = ack_req;
-        let payload = match &self.data {
-            Data::None => Source::Bytes(&[]),
-            Data::Inline(bytes) => Source::Bytes(bytes),
-            Data::Memory(spans) => Source::Spans(spans),
+        let spans: Spans<Span<'_>>;
+        let payload = match self.payload {
+            _ if self.len == 0 => Source::Bytes(&[]),
+            Payload::Inline(bytes) => {
+                let start = usize::try_from(self.start).map_err(|_| AccessError::OutOfBounds)?;
+                let bytes = bytes.get(start..start + self.len);
+                Source::Bytes(bytes.ok_or(AccessError::OutOfBounds)?)
+            }
+            Payload::Sges(list) => {
+                let (mem, pd) = memory;
+                spans = mem.gather(pd, list, self.start, self.len)?;
+                Source::Spans(&spans)
+            }
         };
         if !self.doubled {
             return batch.packet(direct, net, &self.bth, &self.ext, payload);

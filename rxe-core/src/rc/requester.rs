@@ -184,10 +184,8 @@ impl Requester {
         let awaits_data = wqe.request.op.is_answered();
         let ask = !awaits_data && self.asks(last);
         let memory = (ctx.mem, view.identity.pd);
-        let segment = Segment::new(wqe.outgoing(view), index, count, memory);
-        let sent = segment.and_then(|segment| {
-            segment.doubled(self.doubled).emit(batch, ctx.direct(), view.net, ask)
-        });
+        let segment = Segment::new(wqe.outgoing(view), index, count).doubled(self.doubled);
+        let sent = segment.emit(memory, batch, ctx.direct(), view.net, ask);
         if let Err(why) = sent {
             // The region was deregistered, or its memory unmapped, after the request was checked.
             self.unreadable = Some(Box::new(why));

@@ -56,9 +56,9 @@ impl Requester {
                 mtu: view.attr.path_mtu.bytes(),
                 dest_qp: view.attr.dest_qp_num,
             };
-            let segment = Segment::new(outgoing, *sent, 1, (ctx.mem, view.identity.pd));
-            let emitted =
-                segment.and_then(|segment| segment.emit(batch, ctx.direct(), view.net, false));
+            let memory = (ctx.mem, view.identity.pd);
+            let segment = Segment::new(outgoing, *sent, 1);
+            let emitted = segment.emit(memory, batch, ctx.direct(), view.net, false);
             *sent += 1;
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();
