@@ -26,16 +26,19 @@ impl Shard {
         let asked = Asked { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = answers.posted(&asked) else { return };
         for polls in 0u32.. {
-            let turned = self.turn_inline(|core| core.engine.qp_msn(qpn));
-            let come = match turned {
-                // It is in another thread's hands.
-                Ok(None) => 0,
-                Ok(Some(Some(present))) => messages(msn, present),
-                // The next call says why.
-                Ok(Some(None)) | Err(_) => return,
-            };
-            if come >= awaited {
-                return;
+            let turned = self.turn_inline(|core| {
+                let present = core.engine.qp_msn(qpn)?;
+                let come = messages(msn, present) >= awaited;
+                if come {
+                    core.acks.came_in_a_post();
+                }
+                Some(come)
+            });
+            match turned {
+                // The answer has come, or the next call says what is wrong.
+                Ok(Some(Some(true) | None)) | Err(_) => return,
+                // `None`: the engine is in another thread's hands.
+                Ok(Some(Some(false)) | None) => {}
             }
             let yields = polls > POLLS_BEFORE_YIELD || self.single_cpu;
             if (yields || polls.is_multiple_of(16)) && now().since(began) >= MAX_ANSWER_WAIT {

@@ -163,7 +163,7 @@ impl Shard {
 
     /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if somebody else is at
     /// it.
-    pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&Core) -> R) -> Result<Option<R>> {
+    pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
         self.check()?;
@@ -173,7 +173,7 @@ impl Shard {
         let later = self.acks_wait(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
         let congested = core.congested;
-        let seen = look(&core);
+        let seen = look(&mut core);
         drop(core);
         self.answer_doorbells();
         ended?;
@@ -189,7 +189,7 @@ impl Shard {
     /// never do: putting them into a ring costs no call.
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
         match received {
-            Ok(0) => core.acks.not_answered(),
+            Ok(0) => return core.acks.polled_in_vain() && core.waiting,
             Ok(1..=MAX_WAITING_ACKS) => {
                 let busy = core.waiting || core.blocked || core.congested;
                 let may = !core.local && !busy;

@@ -36,6 +36,8 @@ pub(in crate::progress) struct Acks {
     streak: u32,
     /// A message came then, and the program has neither answered it nor polled in vain since.
     open: Option<Time>,
+    /// The message came while a post waited for it, so the program has not polled for it yet.
+    in_a_post: bool,
 }
 
 impl Acks {
@@ -49,6 +51,7 @@ impl Acks {
         if self.policy == AckPolicy::Prompt {
             return false;
         }
+        self.in_a_post = false;
         if self.open.replace(now).is_some() {
             // The one before was not answered.
             self.streak = 0;
@@ -64,7 +67,22 @@ impl Acks {
         }
     }
 
-    /// The program polls and nothing is there, or acknowledgements had to leave alone.
+    /// A post has waited for the message that came last.
+    pub(in crate::progress) fn came_in_a_post(&mut self) {
+        self.in_a_post = self.open.is_some();
+    }
+
+    /// The program polls and nothing is there. Returns whether acknowledgements go on waiting: the poll that
+    /// would have brought the message, had no post waited for it, does not end a ping-pong.
+    pub(in crate::progress) fn polled_in_vain(&mut self) -> bool {
+        let first = std::mem::take(&mut self.in_a_post);
+        if !first {
+            self.not_answered();
+        }
+        first
+    }
+
+    /// Acknowledgements had to leave alone.
     pub(in crate::progress) fn not_answered(&mut self) {
         if self.open.take().is_some() {
             self.streak = 0;
@@ -106,8 +124,24 @@ mod tests {
             acks.wait(at(1_000)),
             "a poll between an answer and the next message is part of it"
         );
-        acks.not_answered();
+        assert!(!acks.polled_in_vain());
         assert!(!acks.wait(at(1_010)));
+    }
+
+    #[test]
+    fn the_first_poll_after_a_post_that_waited_does_not_end_it() {
+        let mut acks = seen();
+        for round in 0..10 {
+            assert!(acks.wait(at(1_000 + 10 * round)));
+            acks.came_in_a_post();
+            assert!(acks.polled_in_vain());
+            acks.posted(at(1_005 + 10 * round));
+        }
+        assert!(acks.wait(at(1_100)));
+        acks.came_in_a_post();
+        assert!(acks.polled_in_vain());
+        assert!(!acks.polled_in_vain(), "the second one does");
+        assert!(!acks.wait(at(1_110)));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Answers {
     posts: u32,
     /// The posts and the messages of the round before.
     last: (u32, u32),
+    /// When this round began.
+    began: Time,
     /// Rounds alike, each begun as soon as the answers of the one before had come, less [`PENALTY`] for
     /// each other one.
     score: u32,
@@ -64,7 +66,11 @@ impl Answers {
         if messages > 0 {
             let round = (self.posts, messages);
             let alike = std::mem::replace(&mut self.last, round) == round;
-            let at_once = if asked.single_cpu { AT_ONCE_SINGLE_CPU } else { AT_ONCE };
+            let began = std::mem::replace(&mut self.began, asked.now);
+            // Where a round takes long, so does what the program does in it.
+            let slow = (asked.now.since(began) / 4).min(MAX_ANSWER_WAIT / 2);
+            let at_once = AT_ONCE.max(slow);
+            let at_once = if asked.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
             if alike && asked.now.since(asked.received) <= at_once {
                 self.score = (self.score + 1).min(MAX_SCORE);
             } else {
@@ -157,6 +163,24 @@ mod tests {
         let mut answers = Answers::default();
         assert_eq!(play(&mut answers, 100, (1, 1), 51), [None]);
         assert_eq!(play(&mut seen(), 1, (1, 1), 51), [None]);
+    }
+
+    #[test]
+    fn where_rounds_take_long_a_post_may_come_later() {
+        let waits = |period, think| {
+            let mut answers = Answers::default();
+            let mut waits = None;
+            for msn in 1..=2 * PING_PONG_SCORE {
+                let received = at(period * u64::from(msn));
+                let now = received + Duration::from_micros(think);
+                let asked = Asked { msn, received, now, single_cpu: false };
+                waits = answers.posted(&asked);
+            }
+            waits
+        };
+        assert_eq!(waits(400, 90), Some(1));
+        assert_eq!(waits(200, 90), None);
+        assert_eq!(waits(1_000_000, 2_000), None, "it does other things");
     }
 
     #[test]

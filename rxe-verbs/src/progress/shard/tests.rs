@@ -292,7 +292,8 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     // As if it had posted at once after each of 100 messages, however slow this machine is.
     for message in 0..100_u32 {
         let msn = message.wrapping_sub(100) & 0xff_ffff;
-        answers.posted(&Asked { msn, received: now(), now: now(), single_cpu: false });
+        let asked = Asked { msn, received: now(), now: now(), single_cpu: false };
+        answers.posted(&asked);
     }
     shard.await_answer(qpn, &mut answers);
     assert_eq!(msn(), 1, "the answer has come");
