@@ -15,6 +15,9 @@ pub struct Config {
     pub window_packets: u32,
     /// The most payload bytes that one QP leaves unacknowledged: what a peer's socket buffer takes.
     pub window_bytes: u32,
+    /// The payload bytes that all QPs to one address together leave unacknowledged. Each may always send
+    /// one packet, so with very many it may be more.
+    pub shared_window_bytes: u32,
     /// Whether to answer congestion marks with notifications and to slow down when notified.
     pub congestion_control: bool,
     /// The sizes that programs may ask for.
@@ -29,6 +32,7 @@ impl Default for Config {
             max_mtu: Mtu::M4096,
             window_packets: 256,
             window_bytes: 256 << 10,
+            shared_window_bytes: 2 << 20,
             congestion_control: true,
             limits: Limits::default(),
         }

@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod direct_tests;
 mod gsi;
+mod peers;
 mod rx;
 mod table;
 mod timer;
@@ -38,6 +39,7 @@ use crate::types::{AddressVector, AttrMask, Gid, QpAttr, QpState, QpType, Qpn, T
 use crate::wire::Frame;
 use crate::wire::icrc::PrefixCache;
 
+use peers::Peers;
 use table::QpTable;
 use timer::Timers;
 
@@ -60,6 +62,7 @@ pub struct Engine {
     /// One of them has more to send than acknowledgements.
     urgent: bool,
     timers: Timers,
+    peers: Peers,
     events: EventSink,
 }
 
@@ -78,6 +81,7 @@ impl Engine {
             ready: VecDeque::new(),
             urgent: false,
             timers: Timers::default(),
+            peers: Peers::default(),
             events: EventSink::default(),
         }
     }
@@ -152,6 +156,8 @@ impl Engine {
         let guard = self.memory.guard();
         let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
         qp.modify(&mut ctx, &self.config, attr, mask)?;
+        let peer = qp.peer();
+        self.peers.connect(&mut qp.scheduled, peer);
         drop(guard);
         self.schedule(qpn);
         self.fail_behind_overflow(now);
@@ -174,6 +180,7 @@ impl Engine {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbsError> {
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         self.timers.disarm(&mut qp.scheduled.timer, qpn);
+        self.peers.connect(&mut qp.scheduled, None);
         self.groups.retain(|_, members| {
             members.retain(|&member| member != qpn);
             !members.is_empty()
@@ -283,7 +290,7 @@ impl Engine {
             return;
         }
         let window = self.window();
-        let Self { qps, memory, events, timers, ready, urgent, .. } = self;
+        let Self { qps, memory, events, timers, peers, ready, urgent, .. } = self;
         // A QP that is called may find that its timer has moved on.
         let mut guard = None;
         while let Some(qpn) = timers.pop_due(now) {
@@ -294,7 +301,7 @@ impl Engine {
                 let guard = guard.get_or_insert_with(|| memory.guard());
                 qp.handle_timeout(&mut Ctx::new(now, guard, events, window));
             }
-            *urgent |= schedule(qp, window, ready, timers);
+            *urgent |= schedule(qp, window, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);
@@ -326,7 +333,7 @@ impl Engine {
 
     fn window(&self) -> Window {
         let Config { window_packets: packets, window_bytes: bytes, max_mtu, .. } = self.config;
-        Window { packets, bytes, max_mtu }
+        Window { packets, bytes, share: u32::MAX, max_mtu }
     }
 
     /// Called after completions were made. Once a completion queue has overflowed, nobody can tell
@@ -355,14 +362,23 @@ impl Engine {
     fn schedule(&mut self, qpn: Qpn) {
         let window = self.window();
         if let Some(qp) = self.qps.get_mut(qpn) {
-            self.urgent |= schedule(qp, window, &mut self.ready, &mut self.timers);
+            let Self { ready, timers, peers, .. } = self;
+            self.urgent |= schedule(qp, window, ready, timers, peers);
         }
     }
 }
 
 /// Enters a QP that has just worked into the ready list and the timers. Whether what it has to send
 /// is urgent.
-fn schedule(qp: &mut Qp, window: Window, ready: &mut VecDeque<Qpn>, timers: &mut Timers) -> bool {
+fn schedule(
+    qp: &mut Qp,
+    window: Window,
+    ready: &mut VecDeque<Qpn>,
+    timers: &mut Timers,
+    peers: &mut Peers,
+) -> bool {
+    let busy = qp.is_busy();
+    peers.set_busy(&mut qp.scheduled, busy);
     let work = qp.work(window);
     if work.any && !qp.scheduled.ready {
         qp.scheduled.ready = true;

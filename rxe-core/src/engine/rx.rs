@@ -32,6 +32,7 @@ impl Engine {
             ready,
             urgent,
             timers,
+            peers,
             gsi,
             hints,
             prefix,
@@ -68,7 +69,7 @@ impl Engine {
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {
-                    *urgent |= schedule(before, window, ready, timers);
+                    *urgent |= schedule(before, window, ready, timers, peers);
                 }
                 ahead.walk(index, qps);
                 let crowded = qps.is_crowded();
@@ -124,7 +125,7 @@ impl Engine {
             }
         }
         if let Some(last) = current {
-            *urgent |= schedule(last, window, ready, timers);
+            *urgent |= schedule(last, window, ready, timers, peers);
         }
         drop(guard);
         self.fail_behind_overflow(now);

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{AHEAD, Engine};
 use crate::qp::Qp;
-use crate::service::Ctx;
+use crate::service::{Ctx, Window};
 use crate::types::{Qpn, Time};
 use crate::wire::{Direct, TxBatch};
 
@@ -61,6 +61,9 @@ impl Engine {
                 self.qps.prefetch(later);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
+            let bytes = self.config.shared_window_bytes;
+            let share = self.peers.share(&qp.scheduled, bytes, qp.attr().path_mtu);
+            let window = Window { share, ..window };
             let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
             if let Some(direct) = &mut direct {
                 ctx.direct = Some(&mut **direct);
@@ -70,6 +73,8 @@ impl Engine {
             let after = batch.total();
             self.events.counters.sent_pkts += after.0 - before.0;
             self.events.counters.sent_bytes += after.1 - before.1;
+            let busy = qp.is_busy();
+            self.peers.set_busy(&mut qp.scheduled, busy);
             if more {
                 self.ready.push_back(qpn);
             } else {

@@ -8,6 +8,7 @@ mod modify;
 mod sides;
 mod state;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use crate::service::{Doorbells, QpHandle, QpInit};
@@ -53,6 +54,10 @@ pub(crate) struct Qp {
 pub(crate) struct Scheduled {
     /// In the ready list.
     pub(crate) ready: bool,
+    /// Counted as one that has much on the way to its peer.
+    pub(crate) busy: bool,
+    /// The number of its peer, which other QPs may have too; 0 if it has none.
+    pub(crate) peer: u32,
     /// Its entry among the timers.
     pub(crate) timer: Option<Time>,
 }
@@ -116,6 +121,19 @@ impl Qp {
     /// The addresses that packets to the peer carry; those from it must carry the reverse.
     pub(crate) fn net(&self) -> &NetHeader {
         &self.net
+    }
+
+    /// The address that it is connected to.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        let reliable = !matches!(self.identity.service, QpType::Ud | QpType::Uc);
+        let connected = !matches!(self.state(), QpState::Reset | QpState::Init);
+        (reliable && connected).then_some(self.net.dst)
+    }
+
+    /// Whether it has enough on the way, or to send, to matter to others that send to the same peer.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.send.is_busy()
     }
 
     /// Takes a packet for this QP. Its headers and its ICRC have been checked.

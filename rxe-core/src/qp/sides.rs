@@ -120,6 +120,13 @@ impl SendSide {
         }
     }
 
+    /// Whether it has enough on the way, or to send, to matter to others that send to the same peer. Only
+    /// RC keeps account of that.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Rc(requester) if requester.is_busy())
+    }
+
     pub(super) fn handle_timeout(
         &mut self,
         view: &QpView<'_>,

@@ -45,6 +45,8 @@ pub(crate) struct Requester {
 
 /// At least one packet in so many asks for an acknowledgement.
 const ASK_EVERY: u32 = 32;
+/// So many packets on the way are no load on the peer's receive buffer.
+const LIGHT_LOAD: u32 = 4;
 
 impl Requester {
     /// A requester in RTS.
@@ -97,6 +99,17 @@ impl Requester {
             && (self.inflight.current().is_some() || self.posted)
     }
 
+    /// Whether it has enough on the way, or to send, to matter to others that send to the same peer.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.inflight.current().is_some() || self.inflight.unacknowledged() > LIGHT_LOAD
+    }
+
+    /// How many packets may be unacknowledged now.
+    fn limit(&self, view: &QpView<'_>) -> u32 {
+        self.window.limit().min(view.window.share)
+    }
+
     /// Prefetches the slot of the next request.
     pub(crate) fn prefetch(&self) {
         self.inflight.prefetch();
@@ -124,7 +137,7 @@ impl Requester {
                 return self.do_local(view, ctx);
             }
             let mtu = view.attr.path_mtu.bytes();
-            let chunk = self.window.read_chunk(view.attr.max_rd_atomic);
+            let chunk = self.window.read_chunk(view.window.share, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
         let Some(count) = self.admitted(view) else { return false };
@@ -151,7 +164,10 @@ impl Requester {
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
-        let room = self.window.limit().saturating_sub(used);
+        // Where the share has become smaller, the packets already sent may be more. The peer is asked to
+        // acknowledge them.
+        let limit = if self.unasked > 0 { self.window.limit() } else { self.limit(view) };
+        let room = limit.saturating_sub(used);
         let op = &wqe.request.op;
         if op.is_answered() && self.inflight.reads() >= usize::from(view.attr.max_rd_atomic) {
             return None;
@@ -182,7 +198,7 @@ impl Requester {
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
-        let ask = !awaits_data && self.asks(last);
+        let ask = !awaits_data && self.asks(view, last);
         let memory = (ctx.mem, view.identity.pd);
         let segment = Segment::new(wqe.outgoing(view), index, count).doubled(self.doubled);
         let sent = segment.emit(memory, batch, ctx.direct(), view.net, ask);
@@ -206,9 +222,9 @@ impl Requester {
 
     /// Whether the next packet asks for an acknowledgement. It does if no packet that asks will
     /// follow at once; and some packets of a long message do, so that the window keeps moving.
-    fn asks(&self, last: bool) -> bool {
+    fn asks(&self, view: &QpView<'_>, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + 1;
-        let limit = self.window.limit();
+        let limit = self.limit(view);
         if used >= limit || u32::from(self.unasked) + 1 >= ASK_EVERY.min(limit.div_ceil(4)) {
             return true;
         }

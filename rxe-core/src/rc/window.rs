@@ -40,9 +40,11 @@ impl SendWindow {
         self.limit
     }
 
-    /// How many packets of answer one READ request may ask for. Two such requests fill the window.
-    pub(super) fn read_chunk(&self, max_rd_atomic: u8) -> u32 {
-        if max_rd_atomic > 1 { (self.max / 2).max(1) } else { self.max }
+    /// How many packets of answer one READ request may ask for. Two such requests fill the window, or
+    /// the share.
+    pub(super) fn read_chunk(&self, share: u32, max_rd_atomic: u8) -> u32 {
+        let max = self.max.min(share);
+        if max_rd_atomic > 1 { (max / 2).max(1) } else { max }
     }
 
     pub(super) fn on_progress(&mut self, packets: u32, una: Psn) {

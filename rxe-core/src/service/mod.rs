@@ -98,6 +98,8 @@ impl QpView<'_> {
 pub(crate) struct Window {
     pub(crate) packets: u32,
     pub(crate) bytes: u32,
+    /// Packets again: its present share of what its peer takes from all.
+    pub(crate) share: u32,
     /// The largest payload that the link carries.
     pub(crate) max_mtu: Mtu,
 }

@@ -227,6 +227,7 @@ impl OpenOptions {
             window_packets: self.window_packets.unwrap_or(defaults.window_packets),
             congestion_control: self.congestion_control,
             window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
+            shared_window_bytes: shared_window(&capabilities),
             limits: self.limits,
         };
         let limits = config.limits;
@@ -335,5 +336,14 @@ fn window(capabilities: &Capabilities) -> u32 {
     match capabilities.recv_buffer {
         0 => MAX,
         bytes => u32::try_from(bytes / 3).unwrap_or(MAX).clamp(MIN, MAX),
+    }
+}
+
+/// What all QPs to one address together leave unacknowledged: as far as is known, the peer's buffer is like
+/// this device's own, and READ data arrives in this one.
+fn shared_window(capabilities: &Capabilities) -> u32 {
+    match capabilities.recv_buffer {
+        0 => u32::MAX,
+        bytes => u32::try_from(bytes / 3).unwrap_or(u32::MAX),
     }
 }

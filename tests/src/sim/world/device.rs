@@ -49,6 +49,7 @@ impl Device {
             gids: vec![Gid::from(side.ip)],
             window_packets: side.window_packets,
             window_bytes: side.window_bytes,
+            shared_window_bytes: side.window_bytes,
             ..Config::default()
         };
         let engine = Engine::new(config, Arc::clone(&memory));
