@@ -39,7 +39,11 @@ fn a_choice_that_does_not_exist() {
             &["1500 is not a path MTU: choose"],
         ),
         (&["demo", "-m", "1000"], &["1000 is not a path MTU: choose 256, 512"]),
-        (&["pingpong", "--backend", "xdp"], &["no backend xdp: choose udp or packet"]),
+        (&["pingpong", "--backend", "dpdk"], &["no backend dpdk: choose udp, packet or xdp"]),
+        (
+            &["pingpong", "-d", "lo", "--backend", "xdp"],
+            &["needs an Ethernet interface, and lo is none"],
+        ),
         (&["pingpong", "--transport", "xrc", "-t"], &["leave -t out"]),
         (&["pingpong", "--transport", "xrc", "-r", "9"], &["leave -r out"]),
         (&["pingpong", "--transport", "xrc", "-c", "3"], &["--clients 3 is the number of clients"]),

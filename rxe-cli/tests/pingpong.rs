@@ -3,7 +3,7 @@
 
 mod util;
 
-use util::{Both, Dir, LOOPBACK, Said, VETH, both, in_namespace};
+use util::{Both, Dir, LOOPBACK, Said, VETH, both, both_as_root, in_namespace, skipped};
 
 #[track_caller]
 fn talked(both: &Both, size: u64, iters: u64) {
@@ -148,6 +148,24 @@ fn the_packet_backend_talks_with_the_udp_one() {
         for end in [&said.server, &said.client] {
             let json = end.json();
             assert_eq!((&json["checked"], &json["iters"]), (&true.into(), &1000.into()));
+        }
+    }
+}
+
+#[test]
+fn the_xdp_backend_talks_with_all_of_them() {
+    let name = "the_xdp_backend_talks_with_all_of_them";
+    for (server, client) in [("xdp", "xdp"), ("xdp", "udp"), ("packet", "xdp")] {
+        for options in ["", "-s 300000 -n 100", "-s 300000 -n 100 -m 256", "--transport ud"] {
+            let server = format!("pingpong -c {options} --backend {server} --json");
+            let client = format!("pingpong -c {options} --backend {client} --json 10.9.0.1");
+            let Some(said) = both_as_root(name, VETH, &server, &client) else { return };
+            if [&said.server, &said.client].iter().any(|end| end.err.contains("needs CAP_BPF")) {
+                return skipped(name, "BPF is not permitted here");
+            }
+            for end in [&said.server, &said.client] {
+                assert_eq!(end.json()["checked"], true, "{said:?}");
+            }
         }
     }
 }

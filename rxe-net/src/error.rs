@@ -7,6 +7,10 @@ use std::net::IpAddr;
 
 use rxe_core::wire::UDP_PORT;
 
+mod xdp;
+
+pub use xdp::XdpRefusal;
+
 /// A backend cannot be opened, or cannot be used any more.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -112,6 +116,13 @@ pub enum NetError {
         backend: &'static str,
         /// The capability, as in `CAP_NET_RAW`.
         capability: &'static str,
+    },
+    /// The `xdp` backend cannot be used on an interface.
+    Xdp {
+        /// The interface.
+        netdev: String,
+        /// Why.
+        reason: XdpRefusal,
     },
     /// A capture file cannot be created or read.
     File {
@@ -283,12 +294,13 @@ impl fmt::Display for NetError {
                  program, use `unshare -Urn`, or choose the udp backend",
                 capability.to_ascii_lowercase()
             ),
+            Self::Xdp { netdev, reason } => reason.describe(netdev, f),
             Self::File { path, source } => write!(f, "the capture {path}: {source}"),
             Self::NoSuchBackend { name } => {
-                write!(f, "there is no backend {name}: choose udp or packet")
+                write!(f, "there is no backend {name}: choose udp, packet or xdp")
             }
             Self::NoMulticast { backend } => {
-                write!(f, "the {backend} backend carries no multicast: use udp or packet")
+                write!(f, "the {backend} backend carries no multicast: use udp, packet or xdp")
             }
             Self::Join { group, source } => write!(
                 f,

@@ -11,6 +11,7 @@ mod error;
 mod fabric;
 mod fault;
 mod interface;
+mod interval;
 mod lease;
 mod loss;
 mod membership;
@@ -28,6 +29,7 @@ mod testing;
 mod trace;
 mod udp;
 mod udp_socket;
+mod xdp;
 
 /// Parsers of what other processes can write, for this project's fuzzers. It is no public interface.
 #[doc(hidden)]
@@ -39,7 +41,7 @@ pub mod untrusted {
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
 pub use blocking::{NonBlocking, may_block};
 pub use counters::Counters;
-pub use error::{NetError, PortOwner};
+pub use error::{NetError, PortOwner, XdpRefusal};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::Fault;
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
@@ -65,3 +67,4 @@ pub use sys::thread::spawn_thread;
 pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};
+pub use xdp::{XdpBackend, XdpConfig};

@@ -4,7 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::{Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig};
+use crate::{
+    Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig, XdpBackend, XdpConfig,
+};
 
 /// The ways onto a real wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,17 +16,20 @@ pub enum BackendKind {
     Udp,
     /// [`PacketBackend`]: needs CAP_NET_RAW.
     Packet,
+    /// [`XdpBackend`]: needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
+    Xdp,
 }
 
 impl BackendKind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Udp, Self::Packet];
+    pub const ALL: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
 
     /// Its name, as on a command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
             Self::Packet => "packet",
+            Self::Xdp => "xdp",
         }
     }
 }
@@ -57,6 +62,7 @@ pub fn open(
         BackendKind::Packet => {
             Box::new(PacketBackend::open(&PacketConfig::new(netdev, addresses))?)
         }
+        BackendKind::Xdp => Box::new(XdpBackend::open(&XdpConfig::new(netdev, addresses))?),
     })
 }
 
@@ -70,6 +76,6 @@ mod tests {
             assert_eq!(kind.to_string().parse::<BackendKind>().unwrap(), kind);
         }
         let error = "xdp2".parse::<BackendKind>().unwrap_err();
-        assert_eq!(error.to_string(), "there is no backend xdp2: choose udp or packet");
+        assert_eq!(error.to_string(), "there is no backend xdp2: choose udp, packet or xdp");
     }
 }

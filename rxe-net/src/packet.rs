@@ -11,34 +11,32 @@
 //! not answer with "port unreachable".
 
 mod filter;
-mod headers;
+pub(crate) mod headers;
 mod link;
-mod route;
+pub(crate) mod raw;
+pub(crate) mod route;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
-use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, TxLimits};
+use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits};
 use smallvec::SmallVec;
 
 use self::headers::Headers;
-use self::link::Link;
+use self::link::{Link, privilege};
+use self::raw::{RawSockets, outgoing, singles};
 use self::route::{Path, Paths};
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
-use crate::sys::addr::RawAddr;
-use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
-use crate::udp_socket::{UdpSocket, send_to_groups};
+use crate::udp_socket::UdpSocket;
 use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
 
 /// What a [`PacketBackend`] is made from.
@@ -122,7 +120,8 @@ impl PacketBackend {
         Ok(Self {
             segment: config.segment && links.iter().all(|l| l.vnet),
             links,
-            raw: RawSockets::open(device.index)?,
+            raw: RawSockets::open(device.index)
+                .map_err(|e| privilege(e, "open a raw IP socket"))?,
             paths: Paths::default(),
             sockets: Sockets::new(Vec::new(), endpoints, &groups, device.index, config.buffer)?,
             groups,
@@ -222,33 +221,20 @@ impl PacketBackend {
                     .collect();
                 sendmmsg(link.intact()?, &out).map(Sent::Bursts)
             }
-            _ => {
-                let (fd, destination) = match path {
-                    Some((link, _)) => (link.intact()?, link.destination(&first.net)),
-                    None => (self.raw.of(dst)?, RawAddr::inet(dst, 0, scope)),
-                };
-                let singles: SmallVec<[_; 4]> = batch
-                    .bytes(first)
-                    .chunks(first.segment.max(1))
-                    .enumerate()
-                    .skip(skip)
-                    .take(BATCH)
-                    .map(|(i, bytes)| (nth(&first.net, i), bytes))
-                    .collect();
+            Some((link, mac)) => {
+                let singles: SmallVec<[_; 4]> = singles(batch, first, skip).collect();
                 let headers: SmallVec<[Headers; 4]> = singles
                     .iter()
-                    .map(|(net, bytes)| match path {
-                        Some((link, mac)) => link.headers(net, bytes, None, mac),
-                        None => Headers::routed(net, bytes),
-                    })
+                    .map(|(net, bytes)| link.headers(net, bytes, None, mac))
                     .collect();
                 let out: SmallVec<[Outgoing<'_>; 4]> = singles
                     .iter()
                     .zip(&headers)
-                    .map(|((_, bytes), h)| outgoing(destination, h, bytes))
+                    .map(|((_, bytes), h)| outgoing(link.destination(&first.net), h, bytes))
                     .collect();
-                sendmmsg(fd, &out).map(Sent::Packets)
+                sendmmsg(link.intact()?, &out).map(Sent::Packets)
             }
+            None => self.raw.send(batch, first, skip)?.map(Sent::Packets),
         };
         match result {
             Ok(Sent::Bursts(n)) => {
@@ -403,44 +389,4 @@ impl Sharing for PacketBackend {
 /// the host does not answer with "port unreachable".
 fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
     UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index).deafen()
-}
-
-/// Sockets that take whole IP packets and let the kernel find their way. raw(7).
-struct RawSockets {
-    v4: SharedFd,
-    /// Absent where the system has no IPv6.
-    v6: Option<SharedFd>,
-}
-
-impl RawSockets {
-    /// What goes to groups leaves on this interface.
-    fn open(interface: u32) -> Result<Self, NetError> {
-        let open = |family, any: IpAddr| {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let raw = Protocol::from_raw(rustix::net::RawProtocol::new(255).expect("not zero"));
-            let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))?;
-            send_to_groups(fd.as_fd(), any, interface)?;
-            io::Result::Ok(SharedFd::new(fd))
-        };
-        let v4 = open(AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into())
-            .map_err(|e| link::privilege(e, "open a raw IP socket"))?;
-        Ok(Self { v4, v6: open(AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()).ok() })
-    }
-
-    fn of(&self, dst: IpAddr) -> Result<BorrowedFd<'_>, NetError> {
-        match &self.v6 {
-            Some(v6) if dst.is_ipv6() => v6.intact(),
-            // IPv6 to the IPv4 socket is refused and counted.
-            _ => self.v4.intact(),
-        }
-    }
-}
-
-fn outgoing<'a>(addr: RawAddr, headers: &'a Headers, payload: &'a [u8]) -> Outgoing<'a> {
-    let [front, ip] = headers.parts();
-    Outgoing { addr, control: Control::EMPTY, parts: [front, ip, payload] }
-}
-
-fn nth(net: &NetHeader, index: usize) -> NetHeader {
-    net.nth(u16::try_from(index).unwrap_or(0))
 }

@@ -16,7 +16,6 @@
 //! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
 //!   something to receive. While none does, two ends that poll make no system call.
 
-mod interval;
 mod link;
 mod listeners;
 mod offers;
@@ -35,7 +34,6 @@ use std::time::Duration;
 use rxe_core::wire::{Direct, Frame, TxBatch};
 use smallvec::SmallVec;
 
-use self::interval::Interval;
 use self::link::{Incoming, Outgoing};
 use self::listeners::Listeners;
 use self::ring::{Broken, MAX_RECORD};
@@ -43,6 +41,7 @@ use self::send::LocalSend;
 use self::watched::Watched;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
+use crate::interval::Interval;
 use crate::lease::{PortGroups, message};
 use crate::sys::unix::UnixSocket;
 use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing, TimerFd};

@@ -7,7 +7,28 @@ use std::process::{Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::{NetHeader, TxBatch};
 
+use crate::sys::bpf::{self, MapKind};
 use crate::{Backend, NetError, NonBlocking, SendStatus, Sharing};
+
+pub(crate) mod link;
+
+/// Whether this process may not load BPF programs, or the kernel has no AF_XDP. Then says that the
+/// test of this name is skipped.
+pub(crate) fn skipped_without_bpf(name: &str) -> bool {
+    let refused = bpf::create_map(MapKind::Xsk, 4, 4, 1).err();
+    if let Some(e) = &refused {
+        println!("SKIPPED: {name}: XDP needs CAP_BPF and a kernel with AF_XDP ({e})");
+    }
+    refused.is_some()
+}
+
+/// As [`in_namespace`], but in the user namespace that this process is in: where BPF is permitted to
+/// root.
+pub(crate) fn in_bpf_namespace<F: FnOnce()>(setup: &str, body: F) {
+    if !skipped_without_bpf(test_name(&body)) {
+        in_namespaces("-n", &format!("ip link set lo up\n{setup}"), body);
+    }
+}
 
 /// Runs the body of a test in network and user namespaces of its own, with loopback up and after the
 /// shell commands `setup`. To do so it starts this test once more as a process. If namespaces are not
@@ -22,9 +43,7 @@ pub(crate) fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
-    let name = type_name_of_val(&body);
-    let name = name.split_once("::").map_or(name, |(_, path)| path);
-    let name = name.strip_suffix("::{{closure}}").expect("called with a test's closure");
+    let name = test_name(&body);
     let allowed = Command::new("unshare")
         .args([options, "ip", "link"])
         .stdout(Stdio::null())
@@ -50,6 +69,13 @@ pub(crate) fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
     for line in stdout.lines().filter(|l| l.starts_with("SKIPPED: ")) {
         println!("{line}");
     }
+}
+
+/// The test that this closure is in.
+fn test_name<F>(body: &F) -> &'static str {
+    let name = type_name_of_val(body);
+    let name = name.split_once("::").map_or(name, |(_, path)| path);
+    name.strip_suffix("::{{closure}}").expect("called with a test's closure")
 }
 
 /// Waits until the backend has something to receive.

@@ -15,7 +15,7 @@ use rxe_verbs::*;
 #[test]
 fn two_devices_on_one_address_talk() {
     in_namespace("", || {
-        for kind in BackendKind::ALL {
+        for kind in [BackendKind::Udp, BackendKind::Packet] {
             for ip in ["127.0.0.1", "::1"] {
                 let ip = ip.parse().unwrap();
                 let open = || Device::options("lo").address(ip).backend(kind).open().unwrap();

@@ -151,7 +151,10 @@ fn without_gso_each_packet_is_a_frame_of_its_own() {
 #[test]
 fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
     for (variable, said) in [
-        ("RXE_BACKEND=ethernet", "RXE_BACKEND=ethernet means nothing: set it to udp or packet"),
+        (
+            "RXE_BACKEND=ethernet",
+            "RXE_BACKEND=ethernet means nothing: set it to udp or packet or xdp",
+        ),
         ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
         ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),
         ("RXE_ACK=late", "RXE_ACK=late means nothing: set it to adaptive or prompt"),

@@ -17,7 +17,8 @@ pub(crate) struct WireArgs {
     /// Use this address of the device; on loopback any of 127.0.0.0/8
     #[arg(long, value_name = "IP", conflicts_with = "gid_idx", help_heading = OWN)]
     pub(crate) address: Option<IpAddr>,
-    /// How packets are sent: udp needs nothing, packet needs CAP_NET_RAW
+    /// How packets are sent: udp needs nothing, packet CAP_NET_RAW, xdp (AF_XDP) also CAP_BPF and
+    /// CAP_NET_ADMIN
     #[arg(long, value_name = "KIND", default_value_t, help_heading = OWN)]
     pub(crate) backend: BackendKind,
     /// Use the network also between processes on this host, instead of shared memory

@@ -47,10 +47,21 @@ impl Dir {
 /// Runs a shell script in a network namespace of its own after `setup`, in `dir`; `$RXE` is the
 /// program. `None`, and a line that says so, if this host does not let us make one.
 pub(crate) fn in_namespace(test: &str, setup: &str, script: &str, dir: &Path) -> Option<Output> {
+    in_namespaces(test, "-Urnm", setup, script, dir)
+}
+
+/// As [`in_namespace`], with these options of unshare(1).
+fn in_namespaces(
+    test: &str,
+    options: &str,
+    setup: &str,
+    script: &str,
+    dir: &Path,
+) -> Option<Output> {
     let unshare = |script: &str| {
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         Command::new("timeout")
-            .args(["120", "unshare", "-Urnm", "sh", "-ec", script])
+            .args(["120", "unshare", options, "sh", "-ec", script])
             .env("PATH", path)
             .env("RXE", RXE)
             .current_dir(dir)
@@ -97,6 +108,21 @@ impl Said {
 /// Runs `server` in the namespace that `setup` makes and, when it listens, `client`; in `far` if
 /// there is one. Both are arguments of `rxe`.
 pub(crate) fn both(test: &str, setup: &str, server: &str, client: &str) -> Option<Both> {
+    both_in_namespaces(test, "-Urnm", setup, server, client)
+}
+
+/// As [`both`], in the user namespace that this process is in: what a user namespace gives no rights to.
+pub(crate) fn both_as_root(test: &str, setup: &str, server: &str, client: &str) -> Option<Both> {
+    both_in_namespaces(test, "-nm", setup, server, client)
+}
+
+fn both_in_namespaces(
+    test: &str,
+    options: &str,
+    setup: &str,
+    server: &str,
+    client: &str,
+) -> Option<Both> {
     let dir = Dir::new();
     let far = if setup == VETH { "ip netns exec far " } else { "" };
     let script = format!(
@@ -124,7 +150,7 @@ pub(crate) fn both(test: &str, setup: &str, server: &str, client: &str) -> Optio
         echo $? > server.code
         "#
     );
-    let ran = in_namespace(test, setup, &script, dir.file("").as_path())?;
+    let ran = in_namespaces(test, options, setup, &script, dir.file("").as_path())?;
     let read = |name: &str| fs::read_to_string(dir.file(name)).unwrap_or_default();
     let said = |who: &str| Said {
         out: read(&format!("{who}.out")),

@@ -8,7 +8,7 @@ use rxe_core::wire::UDP_PORT;
 use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 
 /// Bytes of an Ethernet header without tags.
-pub(super) const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 /// Bytes of `struct virtio_net_hdr`.
 pub(super) const VNET: usize = 10;
 
@@ -23,13 +23,13 @@ const VNET_GSO_UDP_L4: u8 = 5;
 const VNET_GSO_ECN: u8 = 0x80;
 
 /// The EtherType for an address family.
-pub(super) fn ethertype(ip: IpAddr) -> u16 {
+pub(crate) fn ethertype(ip: IpAddr) -> u16 {
     if ip.is_ipv4() { 0x0800 } else { 0x86dd }
 }
 
 /// The headers of one packet, or of a burst that the kernel segments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Headers {
+pub(crate) struct Headers {
     /// The virtio header and the Ethernet header, if there are any.
     front: [u8; VNET + ETHERNET],
     front_from: usize,
@@ -39,14 +39,14 @@ pub(super) struct Headers {
 impl Headers {
     /// Headers of a packet that the kernel routes. RoCEv2 has no UDP checksum over IPv4; IPv6 needs
     /// one.
-    pub(super) fn routed(net: &NetHeader, payload: &[u8]) -> Self {
+    pub(crate) fn routed(net: &NetHeader, payload: &[u8]) -> Self {
         let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
         let ip = IpUdpHeader::new(net, UDP_PORT, checksum, payload);
         Self { front: [0; VNET + ETHERNET], front_from: VNET + ETHERNET, ip }
     }
 
     /// Headers of an Ethernet packet, without a virtio header.
-    pub(super) fn plain(net: &NetHeader, payload: &[u8], src: [u8; 6], dst: [u8; 6]) -> Self {
+    pub(crate) fn plain(net: &NetHeader, payload: &[u8], src: [u8; 6], dst: [u8; 6]) -> Self {
         Self::routed(net, payload).on_ethernet(net, src, dst)
     }
 
@@ -86,7 +86,7 @@ impl Headers {
     }
 
     /// The headers before IP; then IP and UDP.
-    pub(super) fn parts(&self) -> [&[u8]; 2] {
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [&self.front[self.front_from..], self.ip.as_bytes()]
     }
 

@@ -187,11 +187,7 @@ pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
 /// Since Linux 6.2 a virtio header can say that a frame is several UDP packets. Before, such frames
 /// cannot be received with the header.
 fn kernel_knows_udp_in_vnet() -> bool {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (6, 2)
+    sockopt::kernel_version() >= (6, 2)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
+pub(crate) enum Path {
     /// To this Ethernet address, out of the interface of this number.
     Direct { interface: u32, mac: [u8; 6] },
     /// The path is not known: the kernel routes the packet and finds the neighbour.
@@ -27,7 +27,7 @@ pub(super) enum Path {
 
 /// Paths that were used recently.
 #[derive(Debug, Default)]
-pub(super) struct Paths {
+pub(crate) struct Paths {
     known: HashMap<IpAddr, Known>,
     resolver: Option<Resolver>,
 }
@@ -53,7 +53,7 @@ const MAX_REQUESTS: usize = 256;
 
 impl Paths {
     /// The path to `dst`, whose link-local addresses are on the interface `scope`. Never waits.
-    pub(super) fn to(&mut self, dst: IpAddr, scope: u32) -> Path {
+    pub(crate) fn to(&mut self, dst: IpAddr, scope: u32) -> Path {
         if dst.is_multicast() {
             // The kernel also delivers multicast to the other sockets on this host.
             return Path::Kernel;
@@ -76,7 +76,7 @@ impl Paths {
     }
 
     /// Removes the path to `dst`: it did not work.
-    pub(super) fn forget(&mut self, dst: IpAddr) {
+    pub(crate) fn forget(&mut self, dst: IpAddr) {
         self.known.remove(&dst);
     }
 

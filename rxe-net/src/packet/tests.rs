@@ -1,22 +1,15 @@
-use std::fs;
-use std::net::IpAddr;
-use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
+use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::{PacketBackend, PacketConfig};
+use crate::testing::link::{
+    COUNT, FAR, NEAR, add_addresses, batch, check, exchange, ip, ips, shell, unreachables_sent,
+    with_peer,
+};
 use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{Backend, NetError, Sharing, UdpBackend, UdpConfig};
-
-fn ip(s: &str) -> IpAddr {
-    s.parse().unwrap()
-}
-
-fn ips(addresses: &[&str]) -> Vec<IpAddr> {
-    addresses.iter().map(|a| ip(a)).collect()
-}
 
 fn open(netdev: &str, addresses: &[&str]) -> PacketBackend {
     PacketBackend::open(&PacketConfig::new(netdev, ips(addresses))).unwrap()
@@ -24,111 +17,6 @@ fn open(netdev: &str, addresses: &[&str]) -> PacketBackend {
 
 fn open_udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
     UdpBackend::open(&UdpConfig::new(netdev, ips(addresses))).unwrap()
-}
-
-fn shell(script: &str) {
-    let status = Command::new("sh").args(["-ec", script]).status().unwrap();
-    assert!(status.success(), "{script}");
-}
-
-/// The block of QPNs of the first who opens an address.
-const FIRST: u8 = 1;
-
-/// Packets of every kind of burst, each with its number and the ID that it was made for.
-fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
-    let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
-    let mut batch = TxBatch::new(backend.capabilities().tx);
-    let lens = [[1040; 70].as_slice(), &[20], &[6 + 4 + 2], &[1044, 1040, 1040, 500], &[64; 40]];
-    for (number, len) in lens.concat().into_iter().enumerate() {
-        batch.push(net, len, |net, buf| {
-            let id = net.id().unwrap_or(0);
-            buf.extend([0, 0, 0, 0, 0, FIRST]);
-            buf.extend(u32::try_from(number).unwrap().to_be_bytes());
-            buf.extend(id.to_be_bytes());
-            buf.resize(buf.len() + len - 12, 0x5a);
-        });
-    }
-    batch
-}
-
-const COUNT: usize = 70 + 1 + 1 + 4 + 40;
-
-/// Sends a batch and checks what arrives: every packet once, each as it was made.
-fn exchange(from: &mut impl Backend, src: &str, to: &mut impl Backend, dst: &str) {
-    let mut batch = batch(from, src, dst);
-    send_all(from, &mut batch);
-    check(&receive_packets(to, COUNT), src, dst);
-}
-
-fn check(got: &[(NetHeader, Vec<u8>)], src: &str, dst: &str) {
-    let mut numbers: Vec<_> = Vec::new();
-    for (net, bytes) in got {
-        assert_eq!((net.src, net.dst, net.tos, net.ttl), (ip(src), ip(dst), 0x68, 64));
-        assert_eq!(net.src_port, UDP_PORT);
-        numbers.push(u32::from_be_bytes(bytes[6..10].try_into().unwrap()));
-        let made_for = u16::from_be_bytes(bytes[10..12].try_into().unwrap());
-        if let IpId::Known { id, flags } = net.id {
-            assert_eq!((id, flags), (made_for, 0x4000));
-        }
-        assert!(bytes[12..].iter().all(|b| *b == 0x5a));
-    }
-    numbers.sort_unstable();
-    assert_eq!(numbers, (0..u32::try_from(COUNT).unwrap()).collect::<Vec<_>>());
-}
-
-/// ICMP "destination unreachable" messages that this thread's namespace has sent.
-fn unreachables_sent() -> u64 {
-    let snmp = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let mut icmp = snmp.lines().filter(|l| l.starts_with("Icmp:"));
-    let (names, values) = (icmp.next().unwrap(), icmp.next().unwrap());
-    let (_, value) = names
-        .split_whitespace()
-        .zip(values.split_whitespace())
-        .find(|(name, _)| *name == "OutDestUnreachs")
-        .unwrap();
-    value.parse().unwrap()
-}
-
-const NEAR: [&str; 3] = ["10.9.0.1", "2001:db8::1", "fe80::a1"];
-const FAR: [&str; 3] = ["10.9.0.2", "2001:db8::2", "fe80::b1"];
-
-fn add_addresses(netdev: &str, addresses: &[&str]) {
-    shell(&format!("ip link set lo up; ip link set {netdev} up"));
-    for address in addresses {
-        let six = address.contains(':');
-        let (family, len, nodad) = if six { ("-6", 64, "nodad") } else { ("-4", 24, "") };
-        shell(&format!("ip addr add {address}/{len} dev {netdev} {nodad}"));
-        // The kernel has the way to an IPv6 address of its own only a moment later.
-        let route = format!("ip {family} route show table local {address} dev {netdev}");
-        shell(&format!("until {route} | grep -q .; do sleep 0.01; done"));
-    }
-}
-
-/// Runs `far` in a second namespace, joined to this one by a pair of interfaces `near0` and `far0`
-/// with the addresses above, while `near` runs here.
-fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOnce()) -> R {
-    let (tid_tx, tid_rx) = mpsc::channel();
-    let (ready_tx, ready_rx) = mpsc::channel();
-    thread::scope(|scope| {
-        let peer = scope.spawn(move || {
-            // SAFETY: this thread has no state that depends on its network namespace.
-            let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
-            tid_tx.send(rustix::thread::gettid()).unwrap();
-            ready_rx.recv().unwrap();
-            add_addresses("far0", &FAR);
-            ready_rx.recv().unwrap();
-            far()
-        });
-        let tid = tid_rx.recv().unwrap().as_raw_nonzero();
-        shell("ip link add near0 type veth peer name far0");
-        shell(&format!("ip link set far0 netns {tid}"));
-        ready_tx.send(()).unwrap();
-        add_addresses("near0", &NEAR);
-        ready_tx.send(()).unwrap();
-        near();
-        peer.join().unwrap()
-    })
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! System calls that rustix does not have: the only files with `unsafe` are `exit`, `fork`, `mmsg`,
+//! System calls that rustix does not have: the only files with `unsafe` are `bpf`, `exit`, `fork`, `mmsg`,
 //! `per_process`, `secure`, `sockopt` and `thread`.
 
 pub(crate) mod addr;
+pub(crate) mod bpf;
 pub(crate) mod checked_fd;
 pub(crate) mod cmsg;
 pub(crate) mod epoll;

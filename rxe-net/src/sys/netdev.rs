@@ -17,6 +17,10 @@ pub(crate) struct NetDev {
     /// Frames have Ethernet headers. So do those on loopback.
     pub(crate) ethernet: bool,
     pub(crate) mac: [u8; 6],
+    /// It is loopback.
+    pub(crate) loopback: bool,
+    /// It is up, as its administrator wants it.
+    pub(crate) up: bool,
 }
 
 const ARPHRD_ETHER: u16 = 1;
@@ -31,6 +35,8 @@ impl NetDev {
         let index = name_to_index(&any, name).map_err(|_| unknown())?;
         let mtu = sockopt::mtu(any.as_fd(), name).map_err(|_| unknown())?;
         let (kind, mac) = sockopt::hardware_address(any.as_fd(), name).map_err(|_| unknown())?;
-        Ok(Self { index, mtu, ethernet: matches!(kind, ARPHRD_ETHER | ARPHRD_LOOPBACK), mac })
+        let up = sockopt::is_up(any.as_fd(), name).map_err(|_| unknown())?;
+        let loopback = kind == ARPHRD_LOOPBACK;
+        Ok(Self { index, mtu, ethernet: loopback || kind == ARPHRD_ETHER, mac, loopback, up })
     }
 }

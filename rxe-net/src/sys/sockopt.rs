@@ -142,6 +142,14 @@ pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(
     Ok((hw.sa_family, mac))
 }
 
+/// Whether an interface is up, as its administrator wants it.
+pub(crate) fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
+    let request = interface_request(fd, netdev, libc::SIOCGIFFLAGS)?;
+    // SAFETY: SIOCGIFFLAGS has filled in this member.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
 fn interface_request(
     fd: BorrowedFd<'_>,
     netdev: &str,
@@ -185,6 +193,14 @@ fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, how, (&raw const fprog).cast(), len)
     };
     check(rc)
+}
+
+/// The kernel's version: which options it can have.
+pub(crate) fn kernel_version() -> (u32, u32) {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn check(rc: c_int) -> io::Result<()> {

@@ -13,6 +13,7 @@ use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, Faults, InterfaceMonitor, NetError, PacketBackend,
     PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend, UdpConfig,
+    XdpBackend, XdpConfig,
 };
 
 use super::open::DeviceInner;
@@ -305,6 +306,11 @@ impl OpenOptions {
                 config.buffer = self.recv_buffer.unwrap_or(config.buffer);
                 config.segment = self.segmentation;
                 self.with_memory(PacketBackend::open(&config)?, &config.addresses)?
+            }
+            BackendKind::Xdp => {
+                let mut config = XdpConfig::new(netdev, addresses);
+                config.buffer = self.recv_buffer.unwrap_or(config.buffer);
+                self.with_memory(XdpBackend::open(&config)?, &config.addresses)?
             }
         })
     }

@@ -52,7 +52,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["open"],
-            &["fault", "packet", "untrusted"],
+            &["fault", "untrusted", "xdp"],
+            &["packet"],
             &["fabric", "pcap", "shm", "trace", "udp"],
             &["backend"],
             &["sharing"],
@@ -60,7 +61,7 @@ pub const LAYERS: &[Layers] = &[
             &["interface", "udp_socket"],
             &["loss", "netlink", "port_owner"],
             &["sys"],
-            &["blocking", "counters", "error", "rng"],
+            &["blocking", "counters", "error", "interval", "rng"],
         ],
     },
     Layers {
@@ -81,8 +82,13 @@ pub const LAYERS: &[Layers] = &[
             &["epoll", "timer_fd"],
             &["netdev", "per_process", "shared_fd", "unix"],
             &["event_fd", "fork", "mmsg", "program_epoll", "sockopt"],
-            &["addr", "checked_fd", "cmsg", "exit", "secure", "thread"],
+            &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
         ],
+    },
+    Layers {
+        name: "rxe-net",
+        within: "xdp",
+        floors: &[&["queues"], &["load", "socket"], &["program", "ring", "umem"]],
     },
     Layers {
         name: "rxe-verbs",

@@ -19,8 +19,9 @@ pub(super) const PRELOAD: &str = "LD_PRELOAD";
 /// The options that set these variables.
 #[derive(clap::Args)]
 pub(super) struct Settings {
-    /// How packets are sent: udp needs nothing, packet needs CAP_NET_RAW
-    #[arg(long, value_name = "udp|packet")]
+    /// How packets are sent: udp needs nothing, packet CAP_NET_RAW, xdp (AF_XDP) also CAP_BPF and
+    /// CAP_NET_ADMIN
+    #[arg(long, value_name = "udp|packet|xdp")]
     backend: Option<BackendKind>,
     /// Use the network also between programs on this host, instead of shared memory
     #[arg(long)]

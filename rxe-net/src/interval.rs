@@ -2,7 +2,7 @@
 
 /// How much work there is between two looks at something that costs a system call.
 #[derive(Debug)]
-pub(super) struct Interval {
+pub(crate) struct Interval {
     limits: [u32; 2],
     /// Calls and packets, until the next look, and now.
     length: u32,
@@ -10,19 +10,19 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    pub(super) fn new(limits: [u32; 2]) -> Self {
+    pub(crate) fn new(limits: [u32; 2]) -> Self {
         Self { limits, length: limits[0], done: 0 }
     }
 
     /// Counts one more call, and the packets that it took. Whether it is time to look.
-    pub(super) fn is_over(&mut self, packets: usize) -> bool {
+    pub(crate) fn is_over(&mut self, packets: usize) -> bool {
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         self.done = self.done.saturating_add(packets).saturating_add(1);
         self.done >= self.length
     }
 
     /// It has looked, and found something or not.
-    pub(super) fn begin(&mut self, found: bool) {
+    pub(crate) fn begin(&mut self, found: bool) {
         let [shortest, longest] = self.limits;
         self.length = if found { shortest } else { (2 * self.length).min(longest) };
         self.done = 0;

@@ -1,0 +1,95 @@
+//! Why the `xdp` backend cannot be used on an interface.
+
+use std::fmt;
+
+/// Why the `xdp` backend cannot be used on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum XdpRefusal {
+    /// The process lacks a capability. Those of a user namespace are not enough.
+    NotPermitted,
+    /// The kernel has no AF_XDP.
+    NotInKernel,
+    /// The kernel does not run XDP programs on this interface.
+    NotOnInterface,
+    /// It is loopback, or its frames have no Ethernet header.
+    NotEthernet,
+    /// It is down.
+    Down,
+    /// It has an XDP program already.
+    Occupied,
+    /// Its MTU is too small for any path MTU.
+    SmallMtu {
+        /// The MTU, in bytes.
+        mtu: usize,
+    },
+    /// The process may not lock as much memory as the frames need.
+    LockedMemory,
+}
+
+impl XdpRefusal {
+    pub(super) fn describe(self, netdev: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted => f.write_str(
+                "the xdp backend needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, outside of any user \
+                 namespace: run it as root, `setcap cap_bpf,cap_net_admin,cap_net_raw+ep` the \
+                 program, or choose the udp backend",
+            ),
+            Self::NotInKernel => f.write_str(
+                "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, CONFIG_BPF_SYSCALL): choose the \
+                 packet or the udp backend",
+            ),
+            Self::NotOnInterface => write!(
+                f,
+                "the kernel runs no XDP program on interface {netdev}: choose another interface, \
+                 or the packet or the udp backend"
+            ),
+            Self::NotEthernet => write!(
+                f,
+                "the xdp backend needs an Ethernet interface, and {netdev} is none: choose the \
+                 packet or the udp backend"
+            ),
+            Self::Down => {
+                write!(f, "interface {netdev} is down: `ip link set {netdev} up`")
+            }
+            Self::Occupied => write!(
+                f,
+                "interface {netdev} has an XDP program already, of another program or of another \
+                 process with the xdp backend (see `ip -d link show {netdev}`): end that, or \
+                 choose the packet or the udp backend, which can be used beside it"
+            ),
+            Self::SmallMtu { mtu } => write!(
+                f,
+                "the MTU of interface {netdev} is {mtu}, which is too small for packets with the \
+                 path MTU 256: `ip link set {netdev} mtu 1500`"
+            ),
+            Self::LockedMemory => f.write_str(
+                "the process may not lock enough memory for the frames of the xdp backend: raise \
+                 the limit (`ulimit -l`), or give it CAP_IPC_LOCK",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NetError;
+
+    #[test]
+    fn each_is_one_line_that_says_what_to_do() {
+        for (reason, remedy) in [
+            (XdpRefusal::NotPermitted, "setcap cap_bpf,cap_net_admin,cap_net_raw+ep"),
+            (XdpRefusal::NotInKernel, "choose the packet"),
+            (XdpRefusal::NotOnInterface, "choose another interface"),
+            (XdpRefusal::NotEthernet, "choose the packet"),
+            (XdpRefusal::Down, "ip link set eth7 up"),
+            (XdpRefusal::Occupied, "ip -d link show eth7"),
+            (XdpRefusal::SmallMtu { mtu: 300 }, "ip link set eth7 mtu 1500"),
+            (XdpRefusal::LockedMemory, "ulimit -l"),
+        ] {
+            let line = NetError::Xdp { netdev: "eth7".into(), reason }.to_string();
+            assert!(line.contains(remedy) && !line.contains('\n'), "{line}");
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! RoCEv2 over AF_XDP: the interface's driver hands our packets to this process, and takes those that
+//! it sends, without the kernel's network stack. It needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
+//!
+//! An XDP program ([`program`]) gives the packets to our addresses and queue pairs to AF_XDP sockets,
+//! one on each queue of the interface, and lets all other frames pass. What it lets pass may still be
+//! for us: packets over loopback or another interface, with IP options, in fragments. These come through
+//! UDP sockets, as with the `udp` backend, and so do packets to QP1 and to multicast groups. So the
+//! address is shared with processes that use the other backends; the interface has only one program,
+//! so a second process with this backend is refused.
+//!
+//! If the neighbour's Ethernet address is known and the route leads over the interface, frames leave
+//! through the socket on its first queue. Otherwise they leave through a raw IP socket, as with the
+//! `packet` backend.
+//!
+//! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. The
+//! program is attached by a link that ends with the process.
+
+mod load;
+mod program;
+mod queues;
+mod ring;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod umem;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, frame};
+
+use self::load::refusal;
+use self::queues::{Queues, RX_CHUNKS};
+use self::socket::Transmitted;
+use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::counters::Counters;
+use crate::error::XdpRefusal;
+use crate::interval::Interval;
+use crate::lease::{Endpoint, Handle, PortGroups, READY};
+use crate::loss::{Loss, count_lost};
+use crate::packet::headers::Headers;
+use crate::packet::raw::{RawSockets, nth};
+use crate::packet::route::{Path, Paths};
+use crate::sys::mmsg::RecvArena;
+use crate::sys::netdev::NetDev;
+use crate::udp::sockets::Sockets;
+use crate::udp_socket::UdpSocket;
+use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
+
+/// What an [`XdpBackend`] is made from.
+#[derive(Clone, Debug)]
+pub struct XdpConfig {
+    /// The interface: an Ethernet interface that is up.
+    pub netdev: String,
+    /// The addresses to receive for.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes of receive buffer to ask the system for, for each UDP socket.
+    pub buffer: usize,
+    /// Use generic mode, in which the kernel runs the program itself, also if the driver can.
+    pub generic: bool,
+}
+
+impl XdpConfig {
+    /// The defaults for these addresses on an interface.
+    pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
+        Self { netdev: netdev.into(), addresses: addresses.into(), buffer: 8 << 20, generic: false }
+    }
+}
+
+/// RoCEv2 over AF_XDP.
+pub struct XdpBackend {
+    queues: Queues,
+    /// For packets that the kernel routes.
+    raw: RawSockets,
+    paths: Paths,
+    /// What the program lets pass.
+    sockets: Sockets,
+    /// When to look at `sockets`.
+    look: Interval,
+    /// Given back last, when what others know it by is gone.
+    groups: Handle,
+    device: NetDev,
+    config: XdpConfig,
+    addresses: Vec<IpAddr>,
+    /// The burst at this offset in the batch, and how many of its packets are sent already.
+    partial: Option<(usize, usize)>,
+    /// The interface was down when something was last sent.
+    down: bool,
+    arena: RecvArena,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+/// Calls of `receive`, and packets, between two looks at the UDP sockets.
+const LOOK_INTERVAL: [u32; 2] = [1, 32];
+/// How many buffers there are for the UDP sockets.
+const BUFFERS: usize = 16;
+/// The smallest link that carries packets with the path MTU 256 and the longest headers.
+const MIN_MTU: usize = 256 + 40 + 8 + 64;
+
+impl XdpBackend {
+    /// Attaches an XDP program to the interface, and opens a socket on each of its queues.
+    ///
+    /// # Errors
+    /// [`NetError::Xdp`] says why it is not possible on this interface.
+    pub fn open(config: &XdpConfig) -> Result<Self, NetError> {
+        let netdev = &config.netdev;
+        let device = NetDev::lookup(netdev)?;
+        let refuse = |reason| Err(NetError::Xdp { netdev: netdev.clone(), reason });
+        if config.addresses.is_empty() {
+            return Err(NetError::NoAddress { netdev: netdev.clone() });
+        }
+        match device {
+            NetDev { loopback: true, .. } | NetDev { ethernet: false, .. } => {
+                return refuse(XdpRefusal::NotEthernet);
+            }
+            NetDev { up: false, .. } => return refuse(XdpRefusal::Down),
+            NetDev { mtu, .. } if mtu < MIN_MTU => return refuse(XdpRefusal::SmallMtu { mtu }),
+            _ => {}
+        }
+        let raw = RawSockets::open(device.index)
+            .map_err(|e| refusal(e, netdev, "open a raw IP socket"))?;
+        // Before the address is shared: others would be asked in vain.
+        let mut queues = Queues::open(&device, netdev, config.generic)?;
+        let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
+        let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
+        let own: Vec<_> = endpoints.iter().map(|e| adopt(e, &device, config)).collect();
+        let block = groups.block();
+        let capabilities = Capabilities {
+            name: "xdp",
+            privileges: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
+            link_mtu: queues.link_mtu(device.mtu),
+            tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 256 << 10 },
+            src_port: SrcPort::Any,
+            sees_ip_id: true,
+            // A chunk holds one packet, however short. Counted as if of 1024 bytes, with the overhead
+            // that sockets have.
+            recv_buffer: (RX_CHUNKS * 1024) as usize,
+            qpn_block: Some(block),
+        };
+        let mut sockets =
+            Sockets::new(Vec::new(), endpoints, &groups, device.index, config.buffer)?;
+        own.into_iter().try_for_each(|socket| sockets.add(socket))?;
+        queues.listen_to(&addresses, [block].into_iter().collect())?;
+        Ok(Self {
+            queues,
+            raw,
+            paths: Paths::default(),
+            sockets,
+            look: Interval::new(LOOK_INTERVAL),
+            groups,
+            device,
+            config: config.clone(),
+            addresses,
+            partial: None,
+            down: false,
+            arena: RecvArena::new(BUFFERS, 64 << 10),
+            capabilities,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The addresses it receives for.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// Sends the first pending burst, or the rest of it.
+    fn send_first(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let first = &batch.pending()[0];
+        let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
+        let skip = skip.map_or(0, |(_, packets)| packets);
+        let dst = first.net.dst;
+        if dst.is_ipv4() != first.net.src.is_ipv4() {
+            self.lost(batch, Loss::BadAddress, skip);
+            return Ok(SendStatus::Done);
+        }
+        let index = self.device.index;
+        match self.paths.to(dst, index) {
+            Path::Direct { interface, mac } if interface == index => {
+                if self.down {
+                    self.lost(batch, Loss::Down, skip);
+                    return Ok(SendStatus::Done);
+                }
+                self.send_direct(batch, skip, mac)
+            }
+            Path::Direct { .. } | Path::Kernel => self.send_routed(batch, skip),
+        }
+    }
+
+    /// Puts the packets from the one numbered `skip` on into the transmit ring.
+    fn send_direct(
+        &mut self,
+        batch: &mut TxBatch,
+        skip: usize,
+        mac: [u8; 6],
+    ) -> Result<SendStatus, NetError> {
+        let first = &batch.pending()[0];
+        let packets = batch.bytes(first).chunks(first.segment.max(1)).enumerate().skip(skip);
+        for (i, packet) in packets {
+            let headers = Headers::plain(&nth(&first.net, i), packet, self.device.mac, mac);
+            let [ethernet, ip] = headers.parts();
+            let parts = [ethernet, ip, packet];
+            let mut status = self.queues.sender().transmit(parts);
+            if status == Transmitted::NoRoom {
+                self.flush()?;
+                status = self.queues.sender().transmit(parts);
+            }
+            match status {
+                Transmitted::Queued => {
+                    self.counters.tx_packets += 1;
+                    self.counters.tx_bytes += packet.len() as u64;
+                }
+                Transmitted::NoRoom if self.down => {
+                    self.lost(batch, Loss::Down, i);
+                    return Ok(SendStatus::Done);
+                }
+                Transmitted::NoRoom => {
+                    self.partial = Some((first.bytes.start, i));
+                    return Ok(SendStatus::Blocked);
+                }
+                Transmitted::TooBig => count_lost(&mut self.counters, Loss::TooBig, 1),
+            }
+        }
+        batch.mark_sent(1);
+        Ok(SendStatus::Done)
+    }
+
+    /// Has the kernel send some of the packets from the one numbered `skip` on.
+    fn send_routed(&mut self, batch: &mut TxBatch, skip: usize) -> Result<SendStatus, NetError> {
+        let first = &batch.pending()[0];
+        let start = first.bytes.start;
+        match self.raw.send(batch, first, skip)? {
+            Ok(n) => {
+                let bytes = batch.bytes(first).len();
+                let [from, to] = [skip, skip + n].map(|i| (i * first.segment).min(bytes));
+                self.counters.tx_packets += n as u64;
+                self.counters.tx_bytes += (to - from) as u64;
+                if skip + n < first.packets() {
+                    self.partial = Some((start, skip + n));
+                } else {
+                    batch.mark_sent(1);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.partial = Some((start, skip));
+                return Ok(SendStatus::Blocked);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                self.partial = Some((start, skip));
+            }
+            Err(e) => {
+                let Some(loss) = Loss::of(&e) else {
+                    return Err(NetError::os("send to a raw IP socket", e));
+                };
+                self.paths.forget(first.net.dst);
+                self.lost(batch, loss, skip);
+            }
+        }
+        Ok(SendStatus::Done)
+    }
+
+    /// The packets of the first pending burst from the one numbered `skip` on are lost.
+    fn lost(&mut self, batch: &mut TxBatch, loss: Loss, skip: usize) {
+        let left = batch.pending().first().map_or(0, Burst::packets).saturating_sub(skip);
+        count_lost(&mut self.counters, loss, left as u64);
+        batch.mark_sent(1);
+    }
+
+    /// Has the kernel send what is in the transmit ring.
+    fn flush(&mut self) -> Result<(), NetError> {
+        self.down = match self.queues.sender().flush()? {
+            Ok(()) => false,
+            Err(e) if Loss::of(&e) == Some(Loss::Down) => true,
+            Err(e) if Loss::of(&e).is_some() => false,
+            Err(e) => return Err(NetError::os("send to an AF_XDP socket", e)),
+        };
+        Ok(())
+    }
+
+    /// Receives what the program has given to the AF_XDP sockets.
+    fn receive_redirected(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let Self { queues, counters, .. } = self;
+        queues.receive(budget, &mut |bytes, later| {
+            let frame = frame::parse_ethernet(bytes).and_then(|(_, datagram)| datagram.frame());
+            let Some(frame) = frame.ok().filter(|frame| !frame.payload.is_empty()) else {
+                counters.rx_unusable += 1;
+                return;
+            };
+            counters.rx_packets += 1;
+            counters.rx_bytes += frame.payload.len() as u64;
+            // Most frames have headers of one length.
+            let headers = frame.payload.as_ptr() as usize - bytes.as_ptr() as usize;
+            sink(&Frame { later: later.get(headers..).unwrap_or(&[]), ..frame });
+        })
+    }
+}
+
+impl Backend for XdpBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        if !self.queues.sender().is_flushed() {
+            self.flush()?;
+        }
+        let mut packets = self.receive_redirected(budget, sink)?;
+        if self.look.is_over(packets) {
+            let ready = self.sockets.epoll().has(READY);
+            self.look.begin(ready);
+            if ready {
+                let Self { sockets, arena, counters, .. } = self;
+                packets += sockets.receive(arena, counters, budget, sink)?;
+            }
+        }
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        if self.down {
+            // Is it up again?
+            self.flush()?;
+        }
+        let mut status = SendStatus::Done;
+        while status == SendStatus::Done && !batch.is_empty() {
+            status = self.send_first(batch)?;
+        }
+        if !self.down {
+            self.flush()?;
+        }
+        if !self.down && !self.queues.sender().is_flushed() {
+            // The interface is busy. The socket is writable when it can go on.
+            return Ok(SendStatus::Blocked);
+        }
+        Ok(status)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
+        self.queues.for_each_fd(f);
+        self.sockets.for_each_fd(f);
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { rx_overflow: self.counters.rx_overflow + self.queues.lost(), ..self.counters }
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for XdpBackend {
+    fn joiner(&self) -> Joiner {
+        Joiner::on(self.device.index, &self.config.netdev, self.config.buffer)
+    }
+
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        self.sockets.add_membership(membership)
+    }
+
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
+        self.sockets.remove_membership(group)
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        let Self { groups, sockets, .. } = self;
+        sockets.retain(|socket| {
+            socket.address().is_multicast() || addresses.contains(&socket.address())
+        });
+        for address in groups.addresses() {
+            if !addresses.contains(&address) {
+                sockets.leave(address);
+                groups.leave(address);
+            }
+        }
+        let shared = groups.addresses();
+        self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
+        let failed = self.groups.take_failed();
+        let taken_up = self.take_up();
+        failed.map_or(taken_up, Err)
+    }
+
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        Some(self.groups.port_groups())
+    }
+
+    fn epoll(&self) -> Option<Epoll> {
+        Some(self.sockets.epoll().clone())
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
+        let Self { groups, device, sockets, config, .. } = self;
+        let mut result = Ok(());
+        for endpoint in groups.take_ready() {
+            let added = sockets
+                .add(adopt(&endpoint, device, config))
+                .map(|()| sockets.enter(endpoint, device.index));
+            result = result.and(added);
+        }
+        let blocks = groups.blocks().into_iter().collect();
+        result.and(self.queues.listen_to(&self.addresses, blocks))
+    }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.sockets.set_gsi(open)
+    }
+}
+
+/// The socket of this process on a shared address.
+fn adopt(endpoint: &Endpoint, device: &NetDev, config: &XdpConfig) -> UdpSocket {
+    let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
+    socket.renew();
+    socket.set_buffers(config.buffer, 0);
+    socket.merge(true);
+    socket
+}

@@ -1,0 +1,344 @@
+//! The XDP program: which frames go to this process's AF_XDP sockets. All others go on to the
+//! kernel (XDP_PASS), as if there were no program. Instruction set: RFC 9669.
+//!
+//! A frame is taken if it is for the interface's Ethernet address, has no VLAN tag or up to two of
+//! VLAN 0 (which only carry a priority), and holds a whole UDP datagram to port 4791, to one of the
+//! addresses and QPN blocks in the maps. IPv4 headers with options, fragments and IPv6 extension
+//! headers go to the kernel, whose UDP socket gives them to this process too. So do frames of other
+//! VLANs, which belong to other interfaces, and packets to QP1 and to other processes' blocks.
+//!
+//! In generic mode the kernel shows the program several datagrams merged into one (GRO, and GSO of a
+//! virtual interface), and does not say so. Merged datagrams have a UDP checksum, and RoCEv2 needs none:
+//! there, only datagrams without one are taken.
+
+use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
+
+use crate::sys::bpf::Instruction;
+
+/// What the program needs to know when it is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    /// The interface's Ethernet address.
+    pub(super) mac: [u8; 6],
+    /// Frames of more bytes are not taken.
+    pub(super) longest: i32,
+    /// The kernel may show a frame in pieces.
+    pub(super) frags: bool,
+    /// Datagrams with a UDP checksum are not taken.
+    pub(super) generic: bool,
+    /// The descriptors of the maps: blocks (array of numbers, 0 for none of ours), addresses (hash, by
+    /// IPv6 address, or IPv4 address behind ones), sockets by queue.
+    pub(super) blocks: i32,
+    pub(super) addresses: i32,
+    pub(super) sockets: i32,
+    /// The verdict for a frame of ours on a queue without a socket.
+    pub(super) no_socket: Verdict,
+}
+
+/// `enum xdp_action`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// For tests.
+    #[cfg(test)]
+    Drop = 1,
+    /// The kernel goes on with the frame.
+    Pass = 2,
+}
+
+/// Registers: R0 has results, R1 to R5 arguments, which calls destroy. R6 to R9 stay.
+const R0: u8 = 0;
+const R1: u8 = 1;
+const R2: u8 = 2;
+const R3: u8 = 3;
+const R4: u8 = 4;
+const R5: u8 = 5;
+/// The context: `struct xdp_md`.
+const CONTEXT: u8 = 6;
+/// Where the IP header begins.
+const IP: u8 = 7;
+/// The destination QPN's block.
+const BLOCK: u8 = 8;
+/// The frame's end while it is parsed.
+const END: u8 = 9;
+const STACK: u8 = 10;
+
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const RX_QUEUE_INDEX: i16 = 16;
+
+const MAP_LOOKUP_ELEM: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+const XDP_GET_BUFF_LEN: i32 = 188;
+
+/// Offsets in an Ethernet header, and what a tag adds.
+const ETHERTYPE: i16 = 12;
+const ETHERNET: i16 = 14;
+const TAG: i16 = 4;
+/// The offset of a destination QPN's high 8 bits behind the IP header: UDP, then BTH.
+#[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
+const QPN: i16 = 8 + QPN_BLOCK as i16;
+const UDP: i32 = 17;
+
+/// The key of an address on the stack, and that of a block.
+const KEY: i16 = -16;
+const BLOCK_KEY: i16 = -20;
+
+/// The program.
+pub(super) fn program(setup: &Setup) -> Vec<Instruction> {
+    let mut p = Assembler::default();
+    p.copy(CONTEXT, R1);
+    p.check_length(setup);
+    p.load(Size::Word, R2, CONTEXT, DATA);
+    p.load(Size::Word, END, CONTEXT, DATA_END);
+    p.within(R2, ETHERNET);
+    for (at, pair) in (0..).step_by(2).zip(setup.mac.chunks_exact(2)) {
+        p.load(Size::Half, R4, R2, at);
+        p.unless_equal(R4, i32::from(u16::from_ne_bytes([pair[0], pair[1]])));
+    }
+    p.load(Size::Half, R4, R2, ETHERTYPE);
+    p.copy(IP, R2);
+    p.add(IP, ETHERNET.into());
+    let untagged = [p.tag(ETHERNET), p.tag(ETHERNET + TAG)];
+    untagged.into_iter().flatten().for_each(|jump| p.land(jump));
+    let v6 = p.jump_unless_equal(R4, network(0x0800));
+    p.v4(setup);
+    let found = p.jump();
+    p.land(v6);
+    p.unless_equal(R4, network(0x86dd));
+    p.v6(setup);
+    p.land(found);
+    p.lookup(setup);
+    p.redirect(setup);
+    p.finish()
+}
+
+#[derive(Default)]
+struct Assembler {
+    code: Vec<Instruction>,
+    /// Jumps to the end, where the frame passes.
+    pass: Vec<Jump>,
+}
+
+/// A jump forward whose target is not known yet, by its index.
+#[derive(Clone, Copy)]
+struct Jump(usize);
+
+#[derive(Clone, Copy)]
+enum Size {
+    Word = 0x00,
+    Half = 0x08,
+    Byte = 0x10,
+}
+
+impl Assembler {
+    /// Lets long frames pass.
+    fn check_length(&mut self, setup: &Setup) {
+        let longer = if setup.frags {
+            self.copy(R1, CONTEXT);
+            self.call(XDP_GET_BUFF_LEN);
+            // JGT
+            self.forward(0x25, R0, 0, setup.longest)
+        } else {
+            // A difference of pointers would need CAP_PERFMON.
+            self.load(Size::Word, R3, CONTEXT, DATA);
+            self.load(Size::Word, END, CONTEXT, DATA_END);
+            self.add(R3, setup.longest + 1);
+            // JLE by register.
+            self.forward(0xbd, R3, END, 0)
+        };
+        self.pass.push(longer);
+    }
+
+    /// Moves behind a VLAN tag at `at` (an offset in the frame), if there is one. Returns the jump for
+    /// there being none.
+    fn tag(&mut self, at: i16) -> Option<Jump> {
+        let customer = self.forward(0x16, R4, 0, network(0x8100));
+        let none = self.jump_unless_equal(R4, network(0x88a8));
+        self.land(customer);
+        self.within(R2, at + TAG);
+        self.load(Size::Half, R5, R2, at);
+        // The VLAN's number. ALU32 AND.
+        self.emit(0x54, R5, 0, 0, network(0x0fff));
+        self.unless_equal(R5, 0);
+        self.load(Size::Half, R4, R2, at + 2);
+        self.add(IP, TAG.into());
+        Some(none)
+    }
+
+    fn v4(&mut self, setup: &Setup) {
+        const HEADER: i16 = 20;
+        self.within(IP, HEADER + QPN + 1);
+        self.load(Size::Byte, R4, IP, 0);
+        self.unless_equal(R4, 0x45);
+        self.load(Size::Half, R4, IP, 6);
+        self.emit(0x54, R4, 0, 0, network(0x3fff));
+        self.unless_equal(R4, 0);
+        self.load(Size::Byte, R4, IP, 9);
+        self.unless_equal(R4, UDP);
+        self.udp(setup, HEADER);
+        // As `load` makes the key of an IPv4 address.
+        for at in [0, 4, 8] {
+            self.store(Size::Word, KEY + at, -1);
+        }
+        self.load(Size::Word, R4, IP, 16);
+        self.store_register(KEY + 12, R4);
+    }
+
+    fn v6(&mut self, setup: &Setup) {
+        const HEADER: i16 = 40;
+        self.within(IP, HEADER + QPN + 1);
+        self.load(Size::Byte, R4, IP, 0);
+        self.emit(0x54, R4, 0, 0, 0xf0);
+        self.unless_equal(R4, 0x60);
+        self.load(Size::Byte, R4, IP, 6);
+        self.unless_equal(R4, UDP);
+        self.udp(setup, HEADER);
+        for at in (0..16).step_by(4) {
+            self.load(Size::Word, R4, IP, 24 + at);
+            self.store_register(KEY + at, R4);
+        }
+    }
+
+    /// The UDP header at this offset from the IP header, and the BTH behind it.
+    fn udp(&mut self, setup: &Setup, at: i16) {
+        self.load(Size::Half, R4, IP, at + 2);
+        self.unless_equal(R4, network(UDP_PORT));
+        if setup.generic {
+            self.load(Size::Half, R4, IP, at + 6);
+            self.unless_equal(R4, 0);
+        }
+        self.load(Size::Byte, BLOCK, IP, at + QPN);
+    }
+
+    fn lookup(&mut self, setup: &Setup) {
+        self.store_register(BLOCK_KEY, BLOCK);
+        self.load_map(R1, setup.blocks);
+        self.stack_address(R2, BLOCK_KEY);
+        self.call(MAP_LOOKUP_ELEM);
+        self.unless_found();
+        self.load(Size::Word, R4, R0, 0);
+        let others = self.forward(0x16, R4, 0, 0);
+        self.pass.push(others);
+        self.load_map(R1, setup.addresses);
+        self.stack_address(R2, KEY);
+        self.call(MAP_LOOKUP_ELEM);
+        self.unless_found();
+    }
+
+    fn redirect(&mut self, setup: &Setup) {
+        self.load_map(R1, setup.sockets);
+        self.load(Size::Word, R2, CONTEXT, RX_QUEUE_INDEX);
+        self.set(R3, setup.no_socket as i32);
+        self.call(REDIRECT_MAP);
+        self.exit();
+    }
+
+    fn finish(mut self) -> Vec<Instruction> {
+        for jump in std::mem::take(&mut self.pass) {
+            self.land(jump);
+        }
+        self.set(R0, Verdict::Pass as i32);
+        self.exit();
+        self.code
+    }
+
+    /// Lets the frame pass if it has no `len` bytes from `from` on.
+    fn within(&mut self, from: u8, len: i16) {
+        self.copy(R3, from);
+        self.add(R3, len.into());
+        // JGT by register.
+        let beyond = self.forward(0x2d, R3, END, 0);
+        self.pass.push(beyond);
+    }
+
+    /// Lets the frame pass unless a register has this value, in its low 32 bits.
+    fn unless_equal(&mut self, register: u8, value: i32) {
+        let other = self.jump_unless_equal(register, value);
+        self.pass.push(other);
+    }
+
+    fn unless_found(&mut self) {
+        // JEQ, 64 bits: a null pointer.
+        let none = self.forward(0x15, R0, 0, 0);
+        self.pass.push(none);
+    }
+
+    /// JNE, 32 bits.
+    fn jump_unless_equal(&mut self, register: u8, value: i32) -> Jump {
+        self.forward(0x56, register, 0, value)
+    }
+
+    fn jump(&mut self) -> Jump {
+        self.forward(0x05, 0, 0, 0)
+    }
+
+    fn forward(&mut self, code: u8, dst: u8, src: u8, immediate: i32) -> Jump {
+        self.emit(code, dst, src, 0, immediate);
+        Jump(self.code.len() - 1)
+    }
+
+    /// Lets a jump lead to what comes next.
+    fn land(&mut self, jump: Jump) {
+        let over = self.code.len() - jump.0 - 1;
+        self.code[jump.0].offset = i16::try_from(over).expect("the program is short");
+    }
+
+    fn copy(&mut self, dst: u8, src: u8) {
+        self.emit(0xbf, dst, src, 0, 0);
+    }
+
+    fn set(&mut self, dst: u8, value: i32) {
+        self.emit(0xb7, dst, 0, 0, value);
+    }
+
+    fn add(&mut self, dst: u8, value: i32) {
+        self.emit(0x07, dst, 0, 0, value);
+    }
+
+    fn load(&mut self, size: Size, dst: u8, src: u8, offset: i16) {
+        self.emit(0x61 | size as u8, dst, src, offset, 0);
+    }
+
+    /// Stores a number on the stack.
+    fn store(&mut self, size: Size, offset: i16, value: i32) {
+        self.emit(0x62 | size as u8, STACK, 0, offset, value);
+    }
+
+    /// Stores the low 32 bits of a register on the stack.
+    fn store_register(&mut self, offset: i16, src: u8) {
+        self.emit(0x63, STACK, src, offset, 0);
+    }
+
+    fn stack_address(&mut self, dst: u8, offset: i16) {
+        self.copy(dst, STACK);
+        self.add(dst, offset.into());
+    }
+
+    /// Loads a map by its descriptor: an instruction of two places. BPF_PSEUDO_MAP_FD.
+    fn load_map(&mut self, dst: u8, fd: i32) {
+        self.emit(0x18, dst, 1, 0, fd);
+        self.code.push(Instruction::default());
+    }
+
+    fn call(&mut self, helper: i32) {
+        self.emit(0x85, 0, 0, 0, helper);
+    }
+
+    fn exit(&mut self) {
+        self.emit(0x95, 0, 0, 0, 0);
+    }
+
+    fn emit(&mut self, code: u8, dst: u8, src: u8, offset: i16, immediate: i32) {
+        let registers =
+            if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
+        self.code.push(Instruction { code, registers, offset, immediate });
+    }
+}
+
+/// A number of 16 bits as a load sees it that stands in the frame in network order.
+fn network(value: u16) -> i32 {
+    value.to_be().into()
+}
+
+#[cfg(test)]
+mod tests;
