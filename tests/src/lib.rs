@@ -4,6 +4,7 @@ pub mod captures;
 pub mod crowd;
 pub mod fuzz;
 pub mod lone;
+pub mod network;
 pub mod sim;
 pub mod stream;
 

@@ -216,7 +216,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests",
         within: "",
-        floors: &[&["captures", "crowd", "fuzz", "stream"], &["lone"], &["sim"]],
+        floors: &[&["captures", "crowd", "fuzz", "network", "stream"], &["lone"], &["sim"]],
     },
     Layers {
         name: "tests",

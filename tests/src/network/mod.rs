@@ -1,0 +1,90 @@
+//! A network of many hosts in virtual time. Each host has an engine and a link; switches have queues
+//! that mark and drop. What a run does depends on its [`Settings`] alone.
+//!
+//! Hosts compute without taking time, but handle what has arrived only once every [`Settings::turn`]. A
+//! host gives its link a few packets at a time, so it has no queue of its own.
+//!
+//! Everything that must hold whatever the figures are is asserted in every run: each message arrives
+//! once and in order, and each request completes once and in order, after its message has arrived.
+
+mod events;
+mod figures;
+mod host;
+mod port;
+mod topology;
+mod traffic;
+mod wire;
+mod world;
+
+use rxe_core::types::Mtu;
+
+pub use figures::{Figures, Sample};
+pub use port::{Marking, Queue};
+pub use topology::Topology;
+pub use traffic::{MESSAGE, Posts, Traffic};
+
+use world::Network;
+
+/// Everything that determines a run. Times are in microseconds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The switches.
+    pub topology: Topology,
+    /// The messages.
+    pub traffic: Traffic,
+    /// Whether the engines take part in congestion control. If not, their packets are not ECN capable,
+    /// and switches do not mark them.
+    pub congestion_control: bool,
+    /// The rate of a host's link in Gbit/s.
+    pub gigabits: u64,
+    /// The delay of a link.
+    pub delay: u64,
+    /// The time from the arrival of a packet to the turn in which its host handles it.
+    pub turn: u64,
+    /// The queues of the switches.
+    pub queue: Queue,
+    /// The path MTU.
+    pub mtu: Mtu,
+    /// What comes before this is not counted.
+    pub warm: u64,
+    /// When senders stop posting. The run goes on until every request has completed.
+    pub end: u64,
+    /// The length of a sample in time.
+    pub sample: u64,
+    /// The seed of all random decisions.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Links of 10 Gbit/s with 1 µs delay, switches with 300 kB for each port that mark as in the paper on
+    /// DCQCN, path MTU 1024.
+    pub fn new(topology: Topology, traffic: Traffic, congestion_control: bool) -> Self {
+        Self {
+            topology,
+            traffic,
+            congestion_control,
+            gigabits: 10,
+            delay: 1,
+            turn: 2,
+            queue: Queue {
+                capacity: 300_000,
+                marking: Marking { kmin: 40_000, kmax: 160_000, pmax: 200 },
+            },
+            mtu: Mtu::M1024,
+            warm: 10_000,
+            end: 100_000,
+            sample: 100,
+            seed: 1,
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Panics
+    /// If something happens that must not, whatever the figures are.
+    pub fn run(&self) -> Figures {
+        let mut network = Network::new(self);
+        network.run();
+        network.finish()
+    }
+}

@@ -1,0 +1,186 @@
+//! A port: one direction of a link, and the queue in front of it.
+//!
+//! The queue is first in, first out, and the rate is constant. So when a packet enters the queue, it is
+//! known when it will have left, and the length of the queue follows from the time that is left until
+//! everything in it has been sent. No packet is held here.
+
+use crate::sim::rng::Rng;
+
+/// Bytes on the link beyond BTH to ICRC: preamble and gap (20), Ethernet header and FCS (18), IPv4 (20)
+/// and UDP (8).
+pub(super) const AROUND: u64 = 66;
+
+/// The queue of a switch's port.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Queue {
+    /// The bytes that it holds. A packet that does not fit is lost.
+    pub capacity: u64,
+    /// How it marks packets that are ECN capable.
+    pub marking: Marking,
+}
+
+/// Marking by the length of the queue, as RED does and DCQCN expects: none up to `kmin`, from there on
+/// with a probability that rises to `pmax` at `kmax`, and every packet above.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Marking {
+    /// Bytes.
+    pub kmin: u64,
+    /// Bytes.
+    pub kmax: u64,
+    /// In 1,000ths.
+    pub pmax: u64,
+}
+
+impl Marking {
+    /// The probability to mark at this length of the queue, as a fraction.
+    fn chance(&self, length: u64) -> (u64, u64) {
+        if length <= self.kmin {
+            (0, 1)
+        } else if length >= self.kmax {
+            (1, 1)
+        } else {
+            (self.pmax * (length - self.kmin), 1000 * (self.kmax - self.kmin))
+        }
+    }
+}
+
+/// What became of a packet at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The queue is full.
+    Lost,
+    /// It arrives at the other end.
+    Sent {
+        /// When, in nanoseconds.
+        arrives: u64,
+        /// Whether the switch marks it.
+        marked: bool,
+    },
+}
+
+/// A port.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    /// Picoseconds that a byte takes.
+    byte: u64,
+    /// Nanoseconds from one end of the link to the other.
+    delay: u64,
+    /// The queue; `None` at a host, which gives its link no more than it can send.
+    queue: Option<Queue>,
+    /// A packet starts up to so many picoseconds after the one before. Without this, hosts that send at the
+    /// same rate would keep their order for ever, and a full queue always lose packets of the same ones.
+    jitter: u64,
+    /// When everything in the queue has been sent, in picoseconds.
+    free_at: u64,
+    pub(super) seen: Seen,
+}
+
+/// What a port has seen since its counters were last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) packets: u64,
+    pub(super) lost: u64,
+    pub(super) marked: u64,
+    /// The longest queue, in bytes.
+    pub(super) longest: u64,
+    /// The length of the queue summed over time: bytes times picoseconds.
+    area: u128,
+}
+
+impl Seen {
+    /// The mean length of the queue over this time, in bytes.
+    pub(super) fn mean(&self, nanos: u64) -> u64 {
+        u64::try_from(self.area / (u128::from(nanos) * 1000).max(1)).unwrap_or(u64::MAX)
+    }
+}
+
+impl Port {
+    /// A port of `gigabits` per second and this delay in nanoseconds.
+    pub(super) fn new(gigabits: u64, delay: u64, queue: Option<Queue>) -> Self {
+        let byte = 8000 / gigabits;
+        // At a host, the time of 64 bytes.
+        let jitter = if queue.is_none() { 64 * byte } else { 0 };
+        Self { byte, delay, queue, jitter, free_at: 0, seen: Seen::default() }
+    }
+
+    /// The length of the queue in bytes, with what is left of the packet that is being sent.
+    pub(super) fn length(&self, now: u64) -> u64 {
+        self.free_at.saturating_sub(now * 1000).div_ceil(self.byte)
+    }
+
+    /// When the queue is empty, in nanoseconds.
+    pub(super) fn idle_at(&self) -> u64 {
+        self.free_at.div_ceil(1000)
+    }
+
+    /// Takes a packet of this many bytes on the link. `capable`: it may be marked.
+    pub(super) fn send(&mut self, now: u64, bytes: u64, capable: bool, rng: &mut Rng) -> Fate {
+        let length = self.length(now);
+        let mut marked = false;
+        if let Some(queue) = &self.queue {
+            if length + bytes > queue.capacity {
+                self.seen.lost += 1;
+                return Fate::Lost;
+            }
+            let (n, of) = queue.marking.chance(length);
+            marked = capable && n > 0 && rng.chance(n, of);
+        }
+        let start = now * 1000;
+        self.free_at = self.free_at.max(start) + rng.below(self.jitter) + bytes * self.byte;
+        self.seen.packets += 1;
+        self.seen.marked += u64::from(marked);
+        self.seen.longest = self.seen.longest.max(length + bytes);
+        self.seen.area += u128::from(bytes) * u128::from(self.free_at - start);
+        Fate::Sent { arrives: self.free_at.div_ceil(1000) + self.delay, marked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE: Queue =
+        Queue { capacity: 10_000, marking: Marking { kmin: 2000, kmax: 6000, pmax: 100 } };
+
+    #[test]
+    fn packets_leave_one_after_the_other_at_the_rate_of_the_link() {
+        // 10 Gbit/s are 0.8 ns a byte.
+        let mut port = Port::new(10, 500, Some(QUEUE));
+        let mut rng = Rng::new(1);
+        let mut send = |port: &mut Port, now| port.send(now, 1000, false, &mut rng);
+        assert_eq!(send(&mut port, 100), Fate::Sent { arrives: 1400, marked: false });
+        assert_eq!(send(&mut port, 100), Fate::Sent { arrives: 2200, marked: false });
+        assert_eq!(port.length(500), 1500);
+        assert_eq!(port.idle_at(), 1700);
+        assert_eq!(send(&mut port, 2000), Fate::Sent { arrives: 3300, marked: false });
+        assert_eq!(port.seen.longest, 2000);
+        // 1,000 bytes for 800 ns, twice; 1,000 bytes for 1,600 ns.
+        assert_eq!(port.seen.mean(3200), 1000);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_lost() {
+        let mut port = Port::new(10, 500, Some(QUEUE));
+        let mut rng = Rng::new(1);
+        let fates: Vec<_> = (0..11).map(|_| port.send(0, 1000, false, &mut rng)).collect();
+        assert!(fates[..10].iter().all(|fate| *fate != Fate::Lost));
+        assert_eq!((fates[10], port.seen.lost, port.seen.longest), (Fate::Lost, 1, 10_000));
+    }
+
+    #[test]
+    fn the_probability_of_a_mark_rises_with_the_queue() {
+        let share = |length, capable| {
+            let mut rng = Rng::new(1);
+            let marked = (0..10_000).filter(|_| {
+                let mut port = Port::new(10, 500, Some(QUEUE));
+                port.send(0, length, false, &mut rng);
+                let fate = port.send(0, 10, capable, &mut rng);
+                matches!(fate, Fate::Sent { marked: true, .. })
+            });
+            marked.count()
+        };
+        assert_eq!([share(2000, true), share(6000, true)], [0, 10_000]);
+        assert!((400..600).contains(&share(4000, true)), "{}", share(4000, true));
+        assert_eq!(share(6000, false), 0, "it is not ECN capable");
+    }
+}

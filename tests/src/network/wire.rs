@@ -1,0 +1,119 @@
+//! The packets on their way, and the ports that they pass.
+
+use rxe_core::wire::NetHeader;
+
+use super::Settings;
+use super::events::{Event, Events};
+use super::figures::Recorder;
+use super::host::of_address;
+use super::port::{AROUND, Fate, Port};
+use super::topology::{Node, Topology};
+use crate::sim::rng::Rng;
+
+/// A packet on its way.
+#[derive(Debug)]
+struct Packet {
+    net: NetHeader,
+    bytes: Vec<u8>,
+    /// Where it arrives next.
+    at: Node,
+    to: u32,
+    /// The hash of its flow.
+    hash: u32,
+}
+
+/// Everything between the hosts.
+#[derive(Debug)]
+pub(super) struct Wire {
+    topology: Topology,
+    pub(super) ports: Vec<Port>,
+    packets: Vec<Packet>,
+    /// Places in `packets` that are free.
+    free: Vec<u32>,
+    rng: Rng,
+}
+
+impl Wire {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let Settings { topology, gigabits, delay, queue, .. } = *settings;
+        Self {
+            topology,
+            ports: topology.ports(gigabits, delay * 1000, queue),
+            packets: Vec::new(),
+            free: Vec::new(),
+            rng: Rng::new(settings.seed),
+        }
+    }
+
+    /// A packet leaves a host.
+    pub(super) fn take(&mut self, net: NetHeader, bytes: &[u8], from: u32) -> u32 {
+        let to = of_address(net.dst);
+        let hash = flow_hash(from, to, net.src_port);
+        let at = Node::Host(from);
+        if let Some(number) = self.free.pop() {
+            let packet = &mut self.packets[number as usize];
+            packet.bytes.clear();
+            packet.bytes.extend_from_slice(bytes);
+            (packet.net, packet.at, packet.to, packet.hash) = (net, at, to, hash);
+            return number;
+        }
+        self.packets.push(Packet { net, bytes: bytes.to_vec(), at, to, hash });
+        u32::try_from(self.packets.len() - 1).expect("as many as queues can hold")
+    }
+
+    /// Sends a packet on from where it is. It is dropped if the queue there is full.
+    pub(super) fn forward(
+        &mut self,
+        now: u64,
+        number: u32,
+        events: &mut Events,
+        recorder: &mut Recorder,
+    ) {
+        let packet = &mut self.packets[number as usize];
+        let (at, next) = self.topology.next(packet.at, packet.to, packet.hash);
+        let port = &mut self.ports[at];
+        let bytes = packet.bytes.len() as u64 + AROUND;
+        let capable = packet.net.tos & 0b11 != 0;
+        recorder.queue(at, now, port);
+        match port.send(now, bytes, capable, &mut self.rng) {
+            Fate::Lost => self.free.push(number),
+            Fate::Sent { arrives, marked } => {
+                if marked {
+                    packet.net.tos |= 0b11;
+                }
+                packet.at = next;
+                events.schedule(arrives, Event::Arrival(number));
+            }
+        }
+    }
+
+    /// The host that a packet has arrived at, if it is not at a switch.
+    pub(super) fn host(&self, number: u32) -> Option<u32> {
+        match self.packets[number as usize].at {
+            Node::Host(host) => Some(host),
+            Node::Leaf(_) | Node::Spine(_) => None,
+        }
+    }
+
+    /// A packet that has arrived.
+    pub(super) fn packet(&self, number: u32) -> (NetHeader, &[u8]) {
+        let packet = &self.packets[number as usize];
+        (packet.net, &packet.bytes)
+    }
+
+    /// The packet is no longer needed.
+    pub(super) fn release(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// The most packets that were on their way at a time.
+    pub(super) fn most(&self) -> usize {
+        self.packets.len()
+    }
+}
+
+/// A hash of what switches spread flows by.
+fn flow_hash(from: u32, to: u32, port: u16) -> u32 {
+    let flow = u64::from(from) << 40 ^ u64::from(to) << 16 ^ u64::from(port);
+    Rng::new(flow).word()
+}
