@@ -1,5 +1,7 @@
 //! What a backend counts.
 
+use std::ops::Range;
+
 /// What has happened on a backend since it was opened. All fields count packets, except where they
 /// say bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,4 +34,14 @@ pub struct Counters {
     pub tx_other: u64,
     /// Dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
     pub injected: u64,
+}
+
+impl Counters {
+    /// Counts packets of a burst as given to the network, by their numbers in it. The burst has `bytes`
+    /// bytes, `segment` in each packet but the last.
+    pub(crate) fn count_sent(&mut self, bytes: usize, segment: usize, packets: Range<usize>) {
+        let [from, to] = [packets.start, packets.end].map(|i| (i * segment).min(bytes));
+        self.tx_packets += packets.len() as u64;
+        self.tx_bytes += (to - from) as u64;
+    }
 }

@@ -246,9 +246,7 @@ impl PacketBackend {
             }
             Ok(Sent::Packets(n)) => {
                 let bytes = batch.bytes(first).len();
-                let (from, to) = (skip * first.segment, (skip + n) * first.segment);
-                self.counters.tx_packets += n as u64;
-                self.counters.tx_bytes += (to.min(bytes) - from.min(bytes)) as u64;
+                self.counters.count_sent(bytes, first.segment, skip..skip + n);
                 if skip + n < first.packets() {
                     self.partial = Some((first.bytes.start, skip + n));
                 } else {
@@ -343,15 +341,7 @@ impl Sharing for PacketBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let Self { groups, sockets, .. } = self;
-        for address in groups.addresses() {
-            if !addresses.contains(&address) {
-                sockets.leave(address);
-                groups.leave(address);
-            }
-        }
-        let shared = groups.addresses();
-        self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
+        self.addresses = self.sockets.keep(&self.groups, addresses);
         let failed = self.groups.take_failed();
         let taken_up = self.take_up();
         failed.map_or(taken_up, Err)
@@ -367,12 +357,8 @@ impl Sharing for PacketBackend {
 
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { groups, device, sockets, .. } = self;
-        let mut result = Ok(());
-        for endpoint in groups.take_ready() {
-            let entered =
-                keep_port(&endpoint, device).map(|()| sockets.enter(endpoint, device.index));
-            result = result.and(entered);
-        }
+        let mut result =
+            sockets.take_up(groups, device.index, |_, endpoint| keep_port(endpoint, device));
         let blocks = groups.blocks().into_iter().collect();
         for link in &self.links {
             result = result.and(link.listen_to(&self.addresses, blocks));

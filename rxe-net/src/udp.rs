@@ -307,10 +307,7 @@ impl Sharing for UdpBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        // The sockets of the first addresses stay bound, in case their address comes back.
-        self.sockets.retain(|socket| {
-            socket.address().is_multicast() || addresses.contains(&socket.address())
-        });
+        self.sockets.retain(addresses);
         for address in self.groups.addresses() {
             if self.sockets.of(address).is_none() && !addresses.contains(&address) {
                 self.sockets.leave(address);
@@ -332,14 +329,9 @@ impl Sharing for UdpBackend {
 
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { groups, sockets, device, config, .. } = self;
-        let mut result = Ok(());
-        for endpoint in groups.take_ready() {
-            let added = sockets
-                .add(adopt(&endpoint, device, config))
-                .map(|()| sockets.enter(endpoint, device.index));
-            result = result.and(added);
-        }
-        result
+        sockets.take_up(groups, device.index, |sockets, endpoint| {
+            sockets.add(adopt(endpoint, device, config))
+        })
     }
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {

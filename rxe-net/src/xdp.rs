@@ -234,9 +234,7 @@ impl XdpBackend {
         match self.raw.send(batch, first, skip)? {
             Ok(n) => {
                 let bytes = batch.bytes(first).len();
-                let [from, to] = [skip, skip + n].map(|i| (i * first.segment).min(bytes));
-                self.counters.tx_packets += n as u64;
-                self.counters.tx_bytes += (to - from) as u64;
+                self.counters.count_sent(bytes, first.segment, skip..skip + n);
                 if skip + n < first.packets() {
                     self.partial = Some((start, skip + n));
                 } else {
@@ -373,18 +371,8 @@ impl Sharing for XdpBackend {
     }
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let Self { groups, sockets, .. } = self;
-        sockets.retain(|socket| {
-            socket.address().is_multicast() || addresses.contains(&socket.address())
-        });
-        for address in groups.addresses() {
-            if !addresses.contains(&address) {
-                sockets.leave(address);
-                groups.leave(address);
-            }
-        }
-        let shared = groups.addresses();
-        self.addresses = addresses.iter().copied().filter(|a| shared.contains(a)).collect();
+        self.sockets.retain(addresses);
+        self.addresses = self.sockets.keep(&self.groups, addresses);
         let failed = self.groups.take_failed();
         let taken_up = self.take_up();
         failed.map_or(taken_up, Err)
@@ -400,13 +388,9 @@ impl Sharing for XdpBackend {
 
     fn take_up(&mut self) -> Result<(), NetError> {
         let Self { groups, device, sockets, config, .. } = self;
-        let mut result = Ok(());
-        for endpoint in groups.take_ready() {
-            let added = sockets
-                .add(adopt(&endpoint, device, config))
-                .map(|()| sockets.enter(endpoint, device.index));
-            result = result.and(added);
-        }
+        let result = sockets.take_up(groups, device.index, |sockets, endpoint| {
+            sockets.add(adopt(endpoint, device, config))
+        });
         let blocks = groups.blocks().into_iter().collect();
         result.and(self.queues.listen_to(&self.addresses, blocks))
     }

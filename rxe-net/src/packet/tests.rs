@@ -5,8 +5,8 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::{PacketBackend, PacketConfig};
 use crate::testing::link::{
-    COUNT, FAR, NEAR, add_addresses, batch, check, exchange, ip, ips, shell, unreachables_sent,
-    with_peer,
+    COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
+    exchange_over_a_link, ip, ips, shell, unreachables_sent, with_peer,
 };
 use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{Backend, NetError, Sharing, UdpBackend, UdpConfig};
@@ -22,38 +22,7 @@ fn open_udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
 #[test]
 fn bursts_cross_a_link_to_a_packet_backend() {
     in_namespace("", || {
-        let (go, wait) = mpsc::channel();
-        let (opened, peer_open) = mpsc::channel();
-        with_peer(
-            move || {
-                let mut backend = open("far0", &FAR);
-                opened.send(()).unwrap();
-                for (near, far) in NEAR.iter().zip(&FAR) {
-                    for _ in 0..3 {
-                        check(&receive_packets(&mut backend, COUNT), near, far);
-                        let mut batch = batch(&backend, far, near);
-                        send_all(&mut backend, &mut batch);
-                    }
-                }
-                wait.recv().unwrap();
-                assert_eq!(unreachables_sent(), 0);
-            },
-            move || {
-                let mut backend = open("near0", &NEAR);
-                peer_open.recv().unwrap();
-                for (near, far) in NEAR.iter().zip(&FAR) {
-                    // The first round finds the neighbour, the others know it.
-                    for _ in 0..3 {
-                        let mut batch = batch(&backend, near, far);
-                        send_all(&mut backend, &mut batch);
-                        check(&receive_packets(&mut backend, COUNT), far, near);
-                    }
-                }
-                assert_eq!(unreachables_sent(), 0);
-                assert_eq!(backend.counters().tx_packets, 9 * COUNT as u64);
-                go.send(()).unwrap();
-            },
-        );
+        exchange_over_a_link(|| open("near0", &NEAR), || open("far0", &FAR));
     });
 }
 
@@ -115,31 +84,7 @@ fn without_offload_each_packet_has_its_id() {
 
 #[test]
 fn a_gateway_leads_beyond_the_link() {
-    in_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
-        with_peer(
-            move || {
-                shell("ip addr add 10.8.0.1/32 dev lo");
-                let mut backend = open("far0", &["10.8.0.1"]);
-                opened.send(()).unwrap();
-                for _ in 0..3 {
-                    check(&receive_packets(&mut backend, COUNT), "10.9.0.1", "10.8.0.1");
-                    let mut batch = batch(&backend, "10.8.0.1", "10.9.0.1");
-                    send_all(&mut backend, &mut batch);
-                }
-            },
-            move || {
-                shell("ip route add 10.8.0.0/24 via 10.9.0.2");
-                let mut backend = open("near0", &NEAR);
-                peer_open.recv().unwrap();
-                for _ in 0..3 {
-                    let mut batch = batch(&backend, "10.9.0.1", "10.8.0.1");
-                    send_all(&mut backend, &mut batch);
-                    check(&receive_packets(&mut backend, COUNT), "10.8.0.1", "10.9.0.1");
-                }
-            },
-        );
-    });
+    in_namespace("", || exchange_beyond_a_gateway(open));
 }
 
 #[test]

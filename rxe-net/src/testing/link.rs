@@ -72,13 +72,18 @@ pub(crate) fn check(got: &[(NetHeader, Vec<u8>)], src: &str, dst: &str) {
 
 /// ICMP "destination unreachable" messages that this thread's namespace has sent.
 pub(crate) fn unreachables_sent() -> u64 {
+    snmp("Icmp:", "OutDestUnreachs")
+}
+
+/// A counter of this thread's namespace, for IPv4.
+pub(crate) fn snmp(protocol: &str, counter: &str) -> u64 {
     let snmp = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let mut icmp = snmp.lines().filter(|l| l.starts_with("Icmp:"));
-    let (names, values) = (icmp.next().unwrap(), icmp.next().unwrap());
+    let mut lines = snmp.lines().filter(|l| l.starts_with(protocol));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
     let (_, value) = names
         .split_whitespace()
         .zip(values.split_whitespace())
-        .find(|(name, _)| *name == "OutDestUnreachs")
+        .find(|(name, _)| *name == counter)
         .unwrap();
     value.parse().unwrap()
 }
@@ -123,4 +128,71 @@ pub(crate) fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOn
         near();
         peer.join().unwrap()
     })
+}
+
+/// Each end sends to the other: three rounds over each address. `near` and `far` open the ends.
+pub(crate) fn exchange_over_a_link<N: Backend, F: Backend>(
+    near: impl FnOnce() -> N,
+    far: impl FnOnce() -> F + Send,
+) {
+    let (opened, peer_open) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    with_peer(
+        move || {
+            let mut backend = far();
+            opened.send(()).unwrap();
+            for (near, far) in NEAR.iter().zip(&FAR) {
+                for _ in 0..3 {
+                    check(&receive_packets(&mut backend, COUNT), near, far);
+                    let mut batch = batch(&backend, far, near);
+                    send_all(&mut backend, &mut batch);
+                }
+            }
+            wait.recv().unwrap();
+            assert_eq!(unreachables_sent(), 0);
+        },
+        move || {
+            let mut backend = near();
+            peer_open.recv().unwrap();
+            for (near, far) in NEAR.iter().zip(&FAR) {
+                // The first round finds the neighbour, the others know it.
+                for _ in 0..3 {
+                    let mut batch = batch(&backend, near, far);
+                    send_all(&mut backend, &mut batch);
+                    check(&receive_packets(&mut backend, COUNT), far, near);
+                }
+            }
+            assert_eq!(unreachables_sent(), 0);
+            assert_eq!(backend.counters().tx_packets, 9 * COUNT as u64);
+            go.send(()).unwrap();
+        },
+    );
+}
+
+/// Each end sends to the other, of which one has an address behind the link. `open` opens an end with
+/// these addresses on an interface.
+pub(crate) fn exchange_beyond_a_gateway<B: Backend>(open: fn(&str, &[&str]) -> B) {
+    let (opened, peer_open) = mpsc::channel();
+    with_peer(
+        move || {
+            shell("ip addr add 10.8.0.1/32 dev lo");
+            let mut backend = open("far0", &["10.8.0.1"]);
+            opened.send(()).unwrap();
+            for _ in 0..3 {
+                check(&receive_packets(&mut backend, COUNT), "10.9.0.1", "10.8.0.1");
+                let mut batch = batch(&backend, "10.8.0.1", "10.9.0.1");
+                send_all(&mut backend, &mut batch);
+            }
+        },
+        move || {
+            shell("ip route add 10.8.0.0/24 via 10.9.0.2");
+            let mut backend = open("near0", &NEAR);
+            peer_open.recv().unwrap();
+            for _ in 0..3 {
+                let mut batch = batch(&backend, "10.9.0.1", "10.8.0.1");
+                send_all(&mut backend, &mut batch);
+                check(&receive_packets(&mut backend, COUNT), "10.8.0.1", "10.9.0.1");
+            }
+        },
+    );
 }

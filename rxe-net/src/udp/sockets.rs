@@ -107,6 +107,33 @@ impl Sockets {
         self.watch_qp1(self.gsi);
     }
 
+    /// Enters what the process has leased since. `adopt` takes the process's own socket on each address.
+    pub(crate) fn take_up(
+        &mut self,
+        groups: &PortGroups,
+        scope: u32,
+        mut adopt: impl FnMut(&mut Self, &Endpoint) -> Result<(), NetError>,
+    ) -> Result<(), NetError> {
+        let mut result = Ok(());
+        for endpoint in groups.take_ready() {
+            let entered = adopt(self, &endpoint).map(|()| self.enter(endpoint, scope));
+            result = result.and(entered);
+        }
+        result
+    }
+
+    /// Leaves all addresses but these. Returns those of these that the process receives for.
+    pub(crate) fn keep(&mut self, groups: &PortGroups, addresses: &[IpAddr]) -> Vec<IpAddr> {
+        for address in groups.addresses() {
+            if !addresses.contains(&address) {
+                self.leave(address);
+                groups.leave(address);
+            }
+        }
+        let shared = groups.addresses();
+        addresses.iter().copied().filter(|a| shared.contains(a)).collect()
+    }
+
     /// Sets whether packets to QP1 are received.
     pub(crate) fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         if open != self.gsi {
@@ -152,14 +179,15 @@ impl Sockets {
         Ok(())
     }
 
-    /// Closes the later sockets for which `keep` returns `false`, except on addresses of the first
-    /// sockets.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&UdpSocket) -> bool) {
+    /// Closes the later sockets on other addresses than these, except those of groups and of the first
+    /// sockets, whose address may come back.
+    pub(crate) fn retain(&mut self, addresses: &[IpAddr]) {
         let Self { all, epoll, .. } = self;
         let first = all.iter().filter(|slot| !slot.later).map(|slot| slot.socket.address());
         let first: Vec<_> = first.collect();
         all.retain(|slot| {
-            let stays = first.contains(&slot.socket.address()) || keep(&slot.socket);
+            let own = slot.socket.address();
+            let stays = own.is_multicast() || first.contains(&own) || addresses.contains(&own);
             if !stays {
                 // Other processes may keep it open.
                 epoll.delete(&slot.socket);

@@ -16,8 +16,8 @@ use crate::sys::addr::RawAddr;
 use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
 use crate::testing::link::{
-    COUNT, FAR, NEAR, add_addresses, batch, check, exchange, ip, ips, shell, unreachables_sent,
-    with_peer,
+    COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
+    exchange_over_a_link, ip, ips, shell, snmp, unreachables_sent, with_peer,
 };
 use crate::testing::{in_bpf_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{
@@ -46,45 +46,6 @@ fn refused(netdev: &str, address: &str) -> XdpRefusal {
         Some(NetError::Xdp { reason, .. }) => reason,
         other => panic!("{other:?}"),
     }
-}
-
-/// Each end sends to the other: three rounds over each address. `near` and `far` open the ends.
-fn exchange_over_a_link<N: Backend, F: Backend>(
-    near: impl FnOnce() -> N,
-    far: impl FnOnce() -> F + Send,
-) {
-    let (opened, peer_open) = mpsc::channel();
-    let (go, wait) = mpsc::channel::<()>();
-    with_peer(
-        move || {
-            let mut backend = far();
-            opened.send(()).unwrap();
-            for (near, far) in NEAR.iter().zip(&FAR) {
-                for _ in 0..3 {
-                    check(&receive_packets(&mut backend, COUNT), near, far);
-                    let mut batch = batch(&backend, far, near);
-                    send_all(&mut backend, &mut batch);
-                }
-            }
-            wait.recv().unwrap();
-            assert_eq!(unreachables_sent(), 0);
-        },
-        move || {
-            let mut backend = near();
-            peer_open.recv().unwrap();
-            for (near, far) in NEAR.iter().zip(&FAR) {
-                // The first round finds the neighbour, the others know it.
-                for _ in 0..3 {
-                    let mut batch = batch(&backend, near, far);
-                    send_all(&mut backend, &mut batch);
-                    check(&receive_packets(&mut backend, COUNT), far, near);
-                }
-            }
-            assert_eq!(unreachables_sent(), 0);
-            assert_eq!(backend.counters().tx_packets, 9 * COUNT as u64);
-            go.send(()).unwrap();
-        },
-    );
 }
 
 #[test]
@@ -182,31 +143,7 @@ fn packets_of_path_mtu_4096_cross_a_link_of_large_mtu() {
 
 #[test]
 fn a_gateway_leads_beyond_the_link() {
-    in_bpf_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
-        with_peer(
-            move || {
-                shell("ip addr add 10.8.0.1/32 dev lo");
-                let mut backend = open("far0", &["10.8.0.1"]);
-                opened.send(()).unwrap();
-                for _ in 0..3 {
-                    check(&receive_packets(&mut backend, COUNT), "10.9.0.1", "10.8.0.1");
-                    let mut batch = batch(&backend, "10.8.0.1", "10.9.0.1");
-                    send_all(&mut backend, &mut batch);
-                }
-            },
-            move || {
-                shell("ip route add 10.8.0.0/24 via 10.9.0.2");
-                let mut backend = open("near0", &NEAR);
-                peer_open.recv().unwrap();
-                for _ in 0..3 {
-                    let mut batch = batch(&backend, "10.9.0.1", "10.8.0.1");
-                    send_all(&mut backend, &mut batch);
-                    check(&receive_packets(&mut backend, COUNT), "10.8.0.1", "10.9.0.1");
-                }
-            },
-        );
-    });
+    in_bpf_namespace("", || exchange_beyond_a_gateway(open));
 }
 
 #[test]
@@ -406,9 +343,7 @@ fn ping(to: &str, number: u8) {
 
 /// UDP datagrams that this thread's namespace has received over IPv4.
 fn datagrams() -> u64 {
-    let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let counts = snmp.lines().filter(|line| line.starts_with("Udp:")).nth(1).unwrap();
-    counts.split_whitespace().nth(1).unwrap().parse().unwrap()
+    snmp("Udp:", "InDatagrams")
 }
 
 #[test]
