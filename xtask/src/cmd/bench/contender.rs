@@ -12,12 +12,13 @@ use std::process::{Command, Stdio};
 
 use super::link::{Link, Ran};
 use super::tests::{Kind, Place, Test};
-use super::versions::{Programs, Version};
+use super::versions::{Version, example};
 
 /// One way to move bytes.
 pub(super) struct Contender {
     how: How,
-    programs: Programs,
+    /// Our own program.
+    rxe: String,
     /// The version, if two versions are compared.
     version: Option<Version>,
 }
@@ -64,7 +65,7 @@ struct Reading {
 
 impl Contender {
     /// All there may be: first our own.
-    pub(super) fn all(programs: &Programs) -> Vec<Self> {
+    pub(super) fn all(rxe: &str) -> Vec<Self> {
         let all = [
             How::Rxe("udp"),
             How::Rxe("packet"),
@@ -78,7 +79,7 @@ impl Contender {
             How::Udp { gso: false },
             How::Copies,
         ];
-        let made = |how| Self { how, programs: programs.clone(), version: None };
+        let made = |how| Self { how, rxe: rxe.to_owned(), version: None };
         all.into_iter().map(made).collect()
     }
 
@@ -86,7 +87,7 @@ impl Contender {
     pub(super) fn versions(before: &str, after: &str, backend: &'static str) -> Vec<Self> {
         let of = |rxe: &str, version| Self {
             how: How::Rxe(backend),
-            programs: Programs { rxe: rxe.to_owned(), examples: String::new() },
+            rxe: rxe.to_owned(),
             version: Some(version),
         };
         vec![of(after, Version::After), of(before, Version::Before)]
@@ -165,13 +166,13 @@ impl Contender {
     /// One run.
     pub(super) fn measure(&self, link: &Link, test: Test, quick: bool) -> Measured {
         let (ran, read) = match self.how {
-            How::Rxe(backend) => rxe::run(&self.programs.rxe, link, test, backend)?,
-            How::Perftest => perftest::run(&self.programs.rxe, link, test)?,
+            How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend)?,
+            How::Perftest => perftest::run(&self.rxe, link, test)?,
             How::Ucx(transport) => ucx::run(link, test, transport, quick)?,
             How::Libfabric => libfabric::run(link, test, quick)?,
             How::Iperf => iperf::run(link)?,
-            How::Udp { gso } => raw::run(&self.programs.example("raw_udp"), link, test, gso)?,
-            How::Copies => copies::run(&self.programs.example("copies"), link, test)?,
+            How::Udp { gso } => raw::run(&example(&self.rxe, "raw_udp"), link, test, gso)?,
+            How::Copies => copies::run(&example(&self.rxe, "copies"), link, test)?,
         };
         let reading = read.ok_or_else(|| format!("not understood: {}", ran.text))?;
         let cpu = ran.cpu.as_secs_f64() * 1e9 / reading.bytes;

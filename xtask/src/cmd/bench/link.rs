@@ -44,6 +44,17 @@ pub(super) struct Ran {
     pub(super) cpu: Duration,
 }
 
+impl Ran {
+    /// Runs what returns the text.
+    fn of(
+        run: impl FnOnce() -> std::result::Result<String, String>,
+    ) -> std::result::Result<Self, String> {
+        let before = cpu_of_children();
+        let text = run()?;
+        Ok(Self { text, cpu: cpu_of_children().saturating_sub(before) })
+    }
+}
+
 /// The CPU time of the children that have ended.
 fn cpu_of_children() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
@@ -64,21 +75,19 @@ impl Link {
     /// TCP port, and the server is ended when the client is done.
     pub(super) fn run(&self, job: &Job<'_>) -> std::result::Result<Ran, String> {
         let Job { server, client, port, env, one_host } = *job;
-        let before = cpu_of_children();
-        let text = self.run_both(server, client, port, env, one_host)?;
-        Ok(Ran { text, cpu: cpu_of_children().saturating_sub(before) })
+        Ran::of(|| self.run_both(server, client, port, env, one_host))
     }
 
     /// Runs a program that starts its other end itself, in the server's namespace, on two CPUs where
     /// there are.
     pub(super) fn run_one(&self, program: &[String]) -> std::result::Result<Ran, String> {
-        let before = cpu_of_children();
         let mut cmd = self.server.command(&program[0]);
         cmd.args(&program[1..]).stdin(Stdio::null());
         cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let running = spawn(cmd).map_err(|e| format!("{}: {e}", program[0]))?;
-        let text = said(&output_within(running, LIMIT)?)?;
-        Ok(Ran { text, cpu: cpu_of_children().saturating_sub(before) })
+        Ran::of(|| {
+            let running = spawn(cmd).map_err(|e| format!("{}: {e}", program[0]))?;
+            said(&output_within(running, LIMIT)?)
+        })
     }
 
     fn run_both(

@@ -22,7 +22,6 @@ use contender::Contender;
 use link::Link;
 use report::{Round, Table};
 use tests::Test;
-use versions::Programs;
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
-    let (programs, groups) = groups(args)?;
+    let (rxe, groups) = groups(args)?;
     let mut tables = tables(&groups, rounds, args)?;
     let mut plots = Vec::new();
     let mut failures = Vec::new();
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     // The page has everything.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some("7.2")) {
-        let (beside, plot) = kernel::run(&programs.rxe, kernel, rounds.min(3))?;
+        let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3))?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));
         }
@@ -123,21 +122,21 @@ fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// Our own programs, and the groups of contenders that are compared with each other.
-fn groups(args: &Args) -> Result<(Programs, Vec<Vec<Contender>>)> {
+/// Our own program, and the groups of contenders that are compared with each other.
+fn groups(args: &Args) -> Result<(String, Vec<Vec<Contender>>)> {
     if !args.compare.is_empty() {
         let (before, after) = versions::programs(&args.compare)?;
         let groups =
             ["udp", "packet", "shm"].map(|kind| Contender::versions(&before, &after, kind));
-        return Ok((Programs { rxe: after, examples: String::new() }, groups.into()));
+        return Ok((after, groups.into()));
     }
-    let programs = Programs::build()?;
+    let rxe = versions::build_own()?;
     let (there, missing): (Vec<_>, Vec<_>) =
-        Contender::all(&programs).into_iter().partition(|c| c.is_there());
+        Contender::all(&rxe).into_iter().partition(|c| c.is_there());
     for contender in &missing {
         eprintln!("xtask: {} is left out: {}", contender.name(), contender.lacks());
     }
-    Ok((programs, vec![there]))
+    Ok((rxe, vec![there]))
 }
 
 /// Runs all rounds of a test. Every second round is in reverse order, so that no contender is always

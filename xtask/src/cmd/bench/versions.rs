@@ -13,29 +13,16 @@ pub(super) enum Version {
     After,
 }
 
-/// Programs of a checkout, built for release.
-#[derive(Clone, Debug)]
-pub(super) struct Programs {
-    /// The command.
-    pub(super) rxe: String,
-    /// Where the examples of rxe-net are.
-    pub(super) examples: String,
+/// Builds `rxe` of this checkout, and the examples of rxe-net that are measured beside it. Returns `rxe`.
+pub(super) fn build_own() -> Result<String> {
+    let root = checkout::root()?;
+    build_in(&root, &["-p", "rxe-net", "--example", "raw_udp", "--example", "copies"])?;
+    build(&root)
 }
 
-impl Programs {
-    /// Builds those of this checkout.
-    pub(super) fn build() -> Result<Self> {
-        let root = checkout::root()?;
-        let rxe = build(&root)?;
-        build_in(&root, &["-p", "rxe-net", "--example", "raw_udp", "--example", "copies"])?;
-        let examples = root.join("target/release/examples").display().to_string();
-        Ok(Self { rxe, examples })
-    }
-
-    /// An example.
-    pub(super) fn example(&self, name: &str) -> String {
-        format!("{}/{name}", self.examples)
-    }
+/// An example that was built with this `rxe`.
+pub(super) fn example(rxe: &str, name: &str) -> String {
+    Path::new(rxe).with_file_name("examples").join(name).display().to_string()
 }
 
 /// Builds the named revisions or directories. Returns the programs before and after. A single one is
