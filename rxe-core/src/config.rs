@@ -15,9 +15,12 @@ pub struct Config {
     pub window_packets: u32,
     /// The most payload bytes that one QP leaves unacknowledged: what a peer's socket buffer takes.
     pub window_bytes: u32,
-    /// The payload bytes that all QPs to one address together leave unacknowledged. Each may always send
-    /// one packet, so with very many it may be more.
+    /// The payload bytes that all QPs to one address together leave unacknowledged, in no more packets
+    /// than `shared_window_packets`. Each may always send one packet, so with very many it may be more.
     pub shared_window_bytes: u32,
+    /// The packets that all QPs to one address together leave unacknowledged: what the queues on the way
+    /// take, which count packets.
+    pub shared_window_packets: u32,
     /// Whether to answer congestion marks with notifications and to slow down when notified.
     pub congestion_control: bool,
     /// The sizes that programs may ask for.
@@ -33,9 +36,17 @@ impl Default for Config {
             window_packets: 256,
             window_bytes: 256 << 10,
             shared_window_bytes: 2 << 20,
+            shared_window_packets: 256,
             congestion_control: true,
             limits: Limits::default(),
         }
+    }
+}
+
+impl Config {
+    /// How many packets all QPs to one address together leave unacknowledged.
+    pub(crate) fn shared_window(&self, mtu: Mtu) -> u32 {
+        (self.shared_window_bytes >> mtu.bytes().ilog2()).min(self.shared_window_packets)
     }
 }
 

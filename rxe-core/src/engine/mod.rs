@@ -377,8 +377,8 @@ fn schedule(
     timers: &mut Timers,
     peers: &mut Peers,
 ) -> bool {
-    let busy = qp.is_busy();
-    peers.set_busy(&mut qp.scheduled, busy);
+    let load = qp.load();
+    peers.note(&mut qp.scheduled, load);
     let work = qp.work(window);
     if work.any && !qp.scheduled.ready {
         qp.scheduled.ready = true;

@@ -1,12 +1,12 @@
-//! What queue pairs that send to one address share. The peer receives for all of them through one
-//! buffer, so those that have much on the way divide what that buffer is believed to take. They are
-//! counted, so that a division tells each one's share.
+//! What queue pairs that send to one address share. Their packets go through the same queues on the way,
+//! and the peer receives all of them through one buffer, so those that have much on the way divide what
+//! these are believed to take. They and their packets are counted, so that a division tells each one's
+//! share.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::qp::Scheduled;
-use crate::types::Mtu;
 
 /// The addresses that queue pairs are connected to.
 #[derive(Debug, Default)]
@@ -25,7 +25,13 @@ struct Peer {
     members: u32,
     /// Those of them that have much on the way.
     busy: u32,
+    /// The packets that these have on the way.
+    packets: u32,
 }
+
+/// The least part of its fair share that a queue pair gets while others have more than theirs on the way.
+/// They may be long in giving it back, if they wait for a peer that answers them no more.
+const LEAST: u32 = 4;
 
 impl Peers {
     /// Connects a queue pair to an address, or to none.
@@ -34,7 +40,7 @@ impl Peers {
         if now == address {
             return;
         }
-        self.set_busy(note, false);
+        self.note(note, 0);
         let Self { by_address, peers, free } = self;
         if let Some(place) = peers.get_mut((note.peer as usize).wrapping_sub(1))
             && let Some(peer) = place
@@ -56,32 +62,38 @@ impl Peers {
         });
         note.peer = number;
         let place = &mut peers[number as usize - 1];
-        place.get_or_insert(Peer { address, members: 0, busy: 0 }).members += 1;
+        place.get_or_insert(Peer { address, members: 0, busy: 0, packets: 0 }).members += 1;
     }
 
-    /// Notes whether a queue pair has much on the way.
+    /// Notes how many packets a queue pair has on the way, if they are many: [`Qp::load`].
+    ///
+    /// [`Qp::load`]: crate::qp::Qp::load
     #[inline]
-    pub(super) fn set_busy(&mut self, note: &mut Scheduled, busy: bool) {
-        if note.busy == busy {
+    pub(super) fn note(&mut self, note: &mut Scheduled, load: u16) {
+        if note.load == load {
             return;
         }
         if let Some(peer) = self.peer_mut(note) {
-            peer.busy = if busy { peer.busy + 1 } else { peer.busy - 1 };
-            note.busy = busy;
+            peer.busy = peer.busy + u32::from(load > 0) - u32::from(note.load > 0);
+            peer.packets = peer.packets + u32::from(load) - u32::from(note.load);
+            note.load = load;
         }
     }
 
-    /// How many packets a queue pair may have on the way, of `bytes` that its peer takes from all. It is
-    /// one at least, so that each gets on.
+    /// How many packets a queue pair may have on the way, of those that all to its peer may have. It is one
+    /// at least, so that each gets on.
     #[inline]
-    pub(super) fn share(&self, note: &Scheduled, bytes: u32, mtu: Mtu) -> u32 {
-        let peer = self.peers.get((note.peer as usize).wrapping_sub(1));
-        let others =
-            peer.and_then(Option::as_ref).map_or(0, |peer| peer.busy - u32::from(note.busy));
+    pub(super) fn share(&self, note: &Scheduled, all: u32) -> u32 {
+        let Some(Some(peer)) = self.peers.get((note.peer as usize).wrapping_sub(1)) else {
+            return u32::MAX;
+        };
+        let others = peer.busy - u32::from(note.load > 0);
         if others == 0 {
             return u32::MAX;
         }
-        ((bytes / (others + 1)) >> mtu.bytes().ilog2()).max(1)
+        let fair = all / (others + 1);
+        let left = all.saturating_sub(peer.packets - u32::from(note.load));
+        left.clamp(fair / LEAST, fair).max(1)
     }
 
     fn peer_mut(&mut self, note: &Scheduled) -> Option<&mut Peer> {
@@ -107,17 +119,33 @@ mod tests {
             peers.connect(member, address(last));
         }
         let shares = |peers: &Peers, members: &[Scheduled]| -> Vec<u32> {
-            members.iter().map(|member| peers.share(member, 60_000, Mtu::M1024)).collect()
+            members.iter().map(|member| peers.share(member, 60)).collect()
         };
         assert_eq!(shares(&peers, &members), [u32::MAX; 4]);
-        peers.set_busy(&mut members[0], true);
-        assert_eq!(shares(&peers, &members), [u32::MAX, 29, 29, u32::MAX]);
-        peers.set_busy(&mut members[1], true);
-        peers.set_busy(&mut members[3], true);
-        assert_eq!(shares(&peers, &members), [29, 29, 19, u32::MAX]);
-        assert_eq!(peers.share(&members[0], 1, Mtu::M1024), 1);
+        peers.note(&mut members[0], 1);
+        assert_eq!(shares(&peers, &members), [u32::MAX, 30, 30, u32::MAX]);
+        peers.note(&mut members[1], 1);
+        peers.note(&mut members[3], 50);
+        assert_eq!(shares(&peers, &members), [30, 30, 20, u32::MAX]);
+        assert_eq!(peers.share(&members[0], 1), 1);
         peers.connect(&mut members[1], None);
-        assert_eq!(shares(&peers, &members), [u32::MAX, u32::MAX, 29, u32::MAX]);
+        assert_eq!(shares(&peers, &members), [u32::MAX, u32::MAX, 30, u32::MAX]);
+    }
+
+    #[test]
+    fn who_comes_later_waits_for_what_others_have_on_the_way() {
+        let mut peers = Peers::default();
+        let mut members = [Scheduled::default(); 2];
+        members.iter_mut().for_each(|member| peers.connect(member, address(1)));
+        peers.note(&mut members[0], 60);
+        let mut share = |first, second| {
+            peers.note(&mut members[0], first);
+            peers.note(&mut members[1], second);
+            members.map(|member| peers.share(&member, 60))
+        };
+        assert_eq!(share(60, 1), [30, 7]);
+        assert_eq!(share(45, 7), [30, 15]);
+        assert_eq!(share(30, 15), [30, 30]);
     }
 
     #[test]
@@ -126,11 +154,11 @@ mod tests {
         let mut member = Scheduled::default();
         for last in 1..100 {
             peers.connect(&mut member, address(last));
-            peers.set_busy(&mut member, true);
+            peers.note(&mut member, 9);
         }
         peers.connect(&mut member, None);
         assert!(peers.by_address.is_empty() && peers.peers.len() <= 1);
-        peers.set_busy(&mut member, true);
-        assert_eq!(peers.share(&member, 1, Mtu::M256), u32::MAX);
+        peers.note(&mut member, 9);
+        assert_eq!(peers.share(&member, 1), u32::MAX);
     }
 }

@@ -61,8 +61,8 @@ impl Engine {
                 self.qps.prefetch(later);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
-            let bytes = self.config.shared_window_bytes;
-            let share = self.peers.share(&qp.scheduled, bytes, qp.attr().path_mtu);
+            let all = self.config.shared_window(qp.attr().path_mtu);
+            let share = self.peers.share(&qp.scheduled, all);
             let window = Window { share, ..window };
             let mut ctx = Ctx::new(now, &guard, &mut self.events, window);
             if let Some(direct) = &mut direct {
@@ -73,8 +73,8 @@ impl Engine {
             let after = batch.total();
             self.events.counters.sent_pkts += after.0 - before.0;
             self.events.counters.sent_bytes += after.1 - before.1;
-            let busy = qp.is_busy();
-            self.peers.set_busy(&mut qp.scheduled, busy);
+            let load = qp.load();
+            self.peers.note(&mut qp.scheduled, load);
             if more {
                 self.ready.push_back(qpn);
             } else {

@@ -54,8 +54,8 @@ pub(crate) struct Qp {
 pub(crate) struct Scheduled {
     /// In the ready list.
     pub(crate) ready: bool,
-    /// Counted as one that has much on the way to its peer.
-    pub(crate) busy: bool,
+    /// Its [`Qp::load`], as its peer's account has it.
+    pub(crate) load: u16,
     /// The number of its peer, which other QPs may have too; 0 if it has none.
     pub(crate) peer: u32,
     /// Its entry among the timers.
@@ -130,10 +130,11 @@ impl Qp {
         (reliable && connected).then_some(self.net.dst)
     }
 
-    /// Whether it has enough on the way, or to send, to matter to others that send to the same peer.
+    /// How many packets it has on the way, and at least one, if these and what it has to send matter to
+    /// others that send to the same peer; otherwise 0.
     #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
-        self.send.is_busy()
+    pub(crate) fn load(&self) -> u16 {
+        self.send.load()
     }
 
     /// Takes a packet for this QP. Its headers and its ICRC have been checked.

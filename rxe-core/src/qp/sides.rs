@@ -120,11 +120,13 @@ impl SendSide {
         }
     }
 
-    /// Whether it has enough on the way, or to send, to matter to others that send to the same peer. Only
-    /// RC keeps account of that.
+    /// See [`Qp::load`](super::Qp::load). Only RC keeps account of that.
     #[inline]
-    pub(super) fn is_busy(&self) -> bool {
-        matches!(self, Self::Rc(requester) if requester.is_busy())
+    pub(super) fn load(&self) -> u16 {
+        match self {
+            Self::Rc(requester) => requester.load(),
+            _ => 0,
+        }
     }
 
     pub(super) fn handle_timeout(

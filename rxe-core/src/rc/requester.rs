@@ -45,7 +45,7 @@ pub(crate) struct Requester {
 
 /// At least one packet in so many asks for an acknowledgement.
 const ASK_EVERY: u32 = 32;
-/// So many packets on the way are no load on the peer's receive buffer.
+/// So many packets on the way are no load on the network or the peer's receive buffer.
 const LIGHT_LOAD: u32 = 4;
 
 impl Requester {
@@ -99,10 +99,15 @@ impl Requester {
             && (self.inflight.current().is_some() || self.posted)
     }
 
-    /// Whether it has enough on the way, or to send, to matter to others that send to the same peer.
+    /// See [`Qp::load`](crate::qp::Qp::load).
     #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
-        self.inflight.current().is_some() || self.inflight.unacknowledged() > LIGHT_LOAD
+    pub(crate) fn load(&self) -> u16 {
+        let packets = self.inflight.unacknowledged();
+        if packets > LIGHT_LOAD || self.inflight.current().is_some() {
+            u16::try_from(packets.max(1)).unwrap_or(u16::MAX)
+        } else {
+            0
+        }
     }
 
     /// How many packets may be unacknowledged now.

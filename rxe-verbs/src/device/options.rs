@@ -218,6 +218,7 @@ impl OpenOptions {
         let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
         let mtu = Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256);
         let defaults = Config::default();
+        let window_packets = self.window_packets.unwrap_or(defaults.window_packets);
         let config = Config {
             gids: gids.clone(),
             source_port: match capabilities.src_port {
@@ -225,10 +226,14 @@ impl OpenOptions {
                 SrcPort::Fixed(port) => SourcePort::Fixed(port),
             },
             max_mtu: mtu,
-            window_packets: self.window_packets.unwrap_or(defaults.window_packets),
+            window_packets,
             congestion_control: self.congestion_control,
             window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
             shared_window_bytes: shared_window(&capabilities),
+            shared_window_packets: match capabilities.recv_buffer {
+                0 => u32::MAX,
+                _ => defaults.shared_window_packets.max(window_packets),
+            },
             limits: self.limits,
         };
         let limits = config.limits;
