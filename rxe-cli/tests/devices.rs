@@ -222,7 +222,31 @@ fn completions_and_version_are_there() {
         assert!(stdout(&out).contains("devinfo"), "{shell}");
     }
     let out = Command::new(RXE).arg("--version").output().unwrap();
-    assert_eq!(stdout(&out), format!("rxe {}\n", env!("CARGO_PKG_VERSION")));
+    let text = stdout(&out);
+    let commit = text.strip_prefix(concat!("rxe ", env!("CARGO_PKG_VERSION"))).unwrap().trim_end();
+    // Sources without git have none.
+    let digits = commit.strip_prefix(" (").map_or("", |rest| rest.strip_suffix(')').unwrap());
+    assert!(commit.is_empty() || digits.len() == 12, "{text:?}");
+    assert!(digits.bytes().all(|b| b.is_ascii_hexdigit()), "{text:?}");
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("share/man1");
+    let out = Command::new(RXE).arg("man").arg(&pages).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
+    for command in ["demo", "devices", "link-add", "perf", "pingpong", "run"] {
+        assert!(page(&format!("rxe-{command}.1")).contains(".SH OPTIONS"), "{command}");
+    }
+    assert!(page("rxe.1").contains("rxe\\-run(1)"));
+
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let out = Command::new(RXE).arg("man").arg(&file).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("cannot write into"));
 }
 
 const RXE: &str = env!("CARGO_BIN_EXE_rxe");

@@ -7,6 +7,7 @@ mod devices;
 mod devinfo;
 mod gids;
 mod link;
+mod man;
 mod perf;
 mod pingpong;
 mod run;
@@ -46,11 +47,12 @@ commands! {
     Run(run::Args),
     Env(run::EnvArgs),
     Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// RDMA over Converged Ethernet (RoCEv2) from an ordinary process.
 #[derive(Parser)]
-#[command(name = "rxe", version, arg_required_else_help = true)]
+#[command(name = "rxe", version = env!("RXE_VERSION"), arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
