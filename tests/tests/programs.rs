@@ -351,6 +351,16 @@ fn a_program_that_loads_the_library_by_itself() {
     let script = format!("{} run -- ib_write_bw --version 2>&1 || true", rxe.display());
     let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };
     assert!(out.starts_with("Version: "), "{out}");
+    // rsockets are those of the system's librdmacm, although ours is in front of it.
+    let rxe = rxe.display();
+    let script = format!(
+        "timeout 30 {rxe} run -- riostream -S 1000 -I 3 > server & server=$!
+        sleep 1
+        timeout 30 {rxe} run -- riostream -s 10.9.0.1 -S 1000 -I 3
+        wait $server"
+    );
+    let Some(out) = alone("loaded", "riostream", &script) else { return };
+    assert!(out.contains("custom"), "{out}");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! load libibverbs by themselves (dlopen, dlvsym) and for hosts without rdma-core.
 //!
 //! Each function in them jumps to the function of the same name in `librxe_preload.so`, so a process
-//! has one engine however it found its functions. Functions that we do not have (rsockets, and what
-//! rdma-core's own parts use among themselves) fail with ENOSYS.
+//! has one engine however it found its functions. rsockets are those of the system's librdmacm, which
+//! then calls ours. Other functions that we do not have, which rdma-core's parts use among themselves,
+//! fail with ENOSYS, and so do rsockets without a librdmacm on the system.
 
 use crate::vm::{Error, Result};
 use object::Object;
@@ -27,6 +28,19 @@ const LIBRARIES: [(&str, &str, &str); 2] = [
 /// # Errors
 /// [`Error::Missing`] without a C compiler.
 pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
+    build_with(bin, &[])
+}
+
+/// The file names of the libraries.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    LIBRARIES.into_iter().map(|(_, soname, _)| soname)
+}
+
+/// As [`build`], with more options for the compiler.
+///
+/// # Errors
+/// As there.
+pub fn build_with(bin: &Path, options: &[String]) -> Result<Vec<PathBuf>> {
     let exported = exported(&bin.join("librxe_preload.so"))?;
     let dir = bin.join(DIRECTORY);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
@@ -39,7 +53,7 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
         let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-preload/symbols").join(name);
         let Ok(list) = fs::read_to_string(list) else { continue };
         if exported.contains(function) {
-            for file in make(scratch.path(), name, soname, &list)? {
+            for file in make(scratch.path(), name, soname, &list, options)? {
                 let (from, to) = (scratch.path().join(&file), dir.join(&file));
                 let failed = |e| Error::Failed(format!("{}: {e}", to.display()));
                 fs::rename(from, &to).map_err(failed)?;
@@ -60,16 +74,26 @@ fn exported(library: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// Makes a library in `dir`. Returns the names of all files made, the library last.
-fn make(dir: &Path, name: &str, soname: &str, list: &str) -> Result<[String; 3]> {
+fn make(
+    dir: &Path,
+    name: &str,
+    soname: &str,
+    list: &str,
+    options: &[String],
+) -> Result<[String; 3]> {
     let symbols = Symbol::all(list);
     let files = [format!("{name}.c"), format!("{name}.map"), soname.to_owned()];
     let [source, script, library] = [0, 1, 2].map(|at: usize| dir.join(&files[at]));
     let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
-    fs::write(&source, code(&symbols)).map_err(failed)?;
+    // The other parts of the system's libibverbs would see devices of the kernel.
+    let behind = if name == "librdmacm" { soname } else { "" };
+    fs::write(&source, code(&symbols, behind)).map_err(failed)?;
     fs::write(&script, versions(&symbols)).map_err(failed)?;
     let out = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-o"])
         .args([&library, &source])
+        .args(options)
+        .arg("-Wl,--build-id")
         .arg(format!("-Wl,-soname,{soname}"))
         .arg(format!("-Wl,--version-script={}", script.display()))
         .output()
@@ -152,9 +176,11 @@ fn is_last(symbols: &[Symbol], symbol: &Symbol) -> bool {
     last.is_some_and(|last| last.version == symbol.version)
 }
 
-/// The functions, in C and assembly.
-fn code(symbols: &[Symbol]) -> String {
+/// The functions, in C and assembly. Those that we do not have are looked up in the system's library
+/// `behind`, if it has a name.
+fn code(symbols: &[Symbol], behind: &str) -> String {
     let mut out = PROLOGUE.to_owned();
+    let _ = writeln!(out, "static const char behind[] = \"{behind}\";");
     let _ = writeln!(out, "enum {{ COUNT = {} }};", symbols.len());
     out += "static const struct { const char *name; long (*otherwise)(void); } calls[COUNT] = {\n";
     for symbol in symbols {
@@ -192,11 +218,13 @@ const PROLOGUE: &str = r#"/* Made by cargo xtask libs. */
 
 #define ALIAS(own, name) __asm__(".symver " #own ", " #name "\n");
 #if defined(__x86_64__)
+#define DIRECTORIES "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib"
 #define JUMP(number, at, name) \
 	__asm__(".globl rxe_call_" #number "\n.type rxe_call_" #number ", @function\n" \
 		"rxe_call_" #number ":\n\tjmp *rxe_targets+" #at "(%rip)\n"); \
 	ALIAS(rxe_call_##number, name)
 #elif defined(__aarch64__)
+#define DIRECTORIES "/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib"
 #define JUMP(number, at, name) \
 	__asm__(".globl rxe_call_" #number "\n.type rxe_call_" #number ", %function\n" \
 		"rxe_call_" #number ":\n\tadrp x16, rxe_targets+" #at "\n" \
@@ -227,13 +255,27 @@ static long absent_minus(void)
 "#;
 
 const EPILOGUE: &str = r#"
+/* The system's own library, which this one has taken the place of. */
+static void *of_system(void)
+{
+	static const char *const dirs[] = { DIRECTORIES };
+	char path[64];
+	void *library = NULL;
+
+	for (unsigned i = 0; *behind && !library && i < sizeof dirs / sizeof *dirs; i++) {
+		snprintf(path, sizeof path, "%s/%s", dirs[i], behind);
+		library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	}
+	return library;
+}
+
 /* The preloaded library if there is one, else the one in the directory above this file's. */
 __attribute__((constructor)) static void find(void)
 {
 	char path[4096];
 	Dl_info self;
 	char *slash;
-	void *library = dlopen("librxe_preload.so", RTLD_NOW | RTLD_NOLOAD);
+	void *library = dlopen("librxe_preload.so", RTLD_NOW | RTLD_NOLOAD), *system;
 
 	if (!library && dladdr((void *)&find, &self)) {
 		snprintf(path, sizeof path - 32, "%s", self.dli_fname);
@@ -241,8 +283,11 @@ __attribute__((constructor)) static void find(void)
 		strcpy(slash ? slash + 1 : path, "../librxe_preload.so");
 		library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 	}
+	system = of_system();
 	for (int i = 0; i < COUNT; i++) {
 		rxe_targets[i] = library && *calls[i].name ? dlsym(library, calls[i].name) : NULL;
+		if (!rxe_targets[i] && system && *calls[i].name)
+			rxe_targets[i] = dlsym(system, calls[i].name);
 		if (!rxe_targets[i])
 			rxe_targets[i] = (void *)calls[i].otherwise;
 	}

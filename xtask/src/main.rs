@@ -20,6 +20,10 @@ enum Chore {
     Bench(cmd::bench::Args),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
+    /// Make the archive, the Debian package and the container image of this commit
+    Dist(cmd::dist::Args),
+    /// Build rxe and install it for this user, or below another directory
+    Install(cmd::install::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
     Pcaps(cmd::pcaps::Args),
     /// Show what works between our engine and real kernels, and write docs/interop.md
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
         Chore::Kernel(args) => cmd::kernel::run(&args),
         Chore::Bench(args) => cmd::bench::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
+        Chore::Dist(args) => cmd::dist::run(&args),
+        Chore::Install(args) => cmd::install::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Interop(args) => cmd::interop::run(&args),
         Chore::Layers(args) => cmd::layers::run(&args),

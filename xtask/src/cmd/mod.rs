@@ -3,7 +3,9 @@
 pub(crate) mod bench;
 mod checkout;
 pub(crate) mod deps;
+pub(crate) mod dist;
 mod fresh;
+pub(crate) mod install;
 pub(crate) mod interop;
 pub(crate) mod kernel;
 pub(crate) mod layers;

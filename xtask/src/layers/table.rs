@@ -238,7 +238,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["interop", "programs", "scenario"],
-            &["c", "libs", "peer", "skip"],
+            &["c", "dist", "peer", "skip"],
+            &["libs"],
             &["vm"],
             &["cmd", "layers", "say"],
         ],
@@ -271,7 +272,8 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["test"],
             &["bench", "fresh", "pcaps", "programs", "quick", "sanitize"],
-            &["checkout", "deps", "interop", "kernel", "layers", "libs", "stages"],
+            &["dist", "install", "interop", "kernel", "layers", "libs"],
+            &["checkout", "deps", "stages"],
         ],
     },
 ];

@@ -1,4 +1,4 @@
-//! Fetches Debian kernel packages without touching the machine's own apt state.
+//! Fetches Debian packages, kernels above all, without touching the machine's own apt state.
 //!
 //! A private apt configuration (its own source list, lists and cache) asks for the suites that have
 //! the kernel. The mirror is whatever the machine's own sources name; apt verifies every download
@@ -29,7 +29,8 @@ pub(super) struct Packages {
 /// # Errors
 /// [`Error::Missing`] with one line on what the machine's sources do not offer.
 pub(super) fn fetch(version: &str, dir: &Path) -> Result<Packages> {
-    let apt = Apt::new(version, dir)?;
+    let release = RELEASES.iter().find(|(_, v)| *v == version).map(|(r, _)| *r);
+    let apt = Apt::new(release, version, dir)?;
     let update = apt.update()?;
     let names = apt.candidates(version)?;
     for name in &names {
@@ -54,9 +55,28 @@ struct Apt {
     suites: Vec<String>,
 }
 
+/// Downloads the newest packages with these names from a release of Debian (such as `bullseye`) into
+/// `dir`.
+///
+/// # Errors
+/// [`Error::Missing`] with one line on what the machine's sources do not offer.
+pub(crate) fn download(release: &str, names: &[&str], dir: &Path) -> Result<Vec<PathBuf>> {
+    let apt = Apt::new(Some(release), release, dir)?;
+    apt.update()?;
+    apt.download(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+}
+
+/// The Debian mirror that the machine's own sources name.
+///
+/// # Errors
+/// [`Error::Missing`] if they name none.
+pub(crate) fn mirror() -> Result<String> {
+    mirrors().map(|(base, _)| base.into_iter().next().unwrap_or_default())
+}
+
 impl Apt {
-    fn new(version: &str, dir: &Path) -> Result<Self> {
-        let release = RELEASES.iter().find(|(_, v)| *v == version).map(|(r, _)| *r);
+    /// For a release, or for [`BACKPORTS`]. `name` is what its state in `dir` is called.
+    fn new(release: Option<&str>, name: &str, dir: &Path) -> Result<Self> {
         let (base, security) = mirrors()?;
         let mut sources = Vec::new();
         let mut suites = Vec::new();
@@ -84,12 +104,16 @@ impl Apt {
         suites.dedup();
         let make = |p: &Path| fs::create_dir_all(p).map_err(|e| Error::io(p, &e));
         // Lists of two kernels asked for at the same time must not mix.
-        let state = dir.join(format!("apt-{version}"));
+        let state = dir.join(format!("apt-{name}"));
         make(&state.join("lists/partial"))?;
         make(&state.join("cache/archives/partial"))?;
         let list = state.join("sources.list");
         fs::write(&list, sources.concat()).map_err(|e| Error::io(&list, &e))?;
+        // Versions that are installed here are no candidates.
+        let installed = state.join("status");
+        fs::write(&installed, "").map_err(|e| Error::io(&installed, &e))?;
         let options = [
+            format!("Dir::State::status={}", installed.display()),
             format!("Dir::Etc::sourcelist={}", list.display()),
             "Dir::Etc::sourceparts=-".into(),
             "Dir::Etc::preferences=-".into(),

@@ -112,7 +112,7 @@ impl Kernel {
 ///
 /// # Errors
 /// When neither variable is set, or the folder cannot be made.
-pub(super) fn cache() -> Result<PathBuf> {
+pub(crate) fn cache() -> Result<PathBuf> {
     let xdg = env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
     let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
     let none = || Error::Failed("neither XDG_CACHE_HOME nor HOME is set".into());

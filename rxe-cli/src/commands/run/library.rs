@@ -32,10 +32,12 @@ fn find_from(dir: &Path) -> Result<PathBuf, Error> {
         }
     }
     let what = format!("{NAME} is neither in {} nor in ../lib/rxe", dir.display());
-    Err(Error::new(
-        what,
-        "build it (`cargo build -p rxe-preload`, with the same --release) or install it there",
-    ))
+    let todo = match dir.parent().filter(|_| dir.ends_with("bin")) {
+        // `cargo install` installs the command alone.
+        Some(prefix) => format!("`cargo xtask install --prefix {}`", prefix.display()),
+        None => "`cargo build -p rxe-preload` (with the same --release)".to_owned(),
+    };
+    Err(Error::new(what, format!("in the sources of rxe, run {todo}")))
 }
 
 #[cfg(test)]
@@ -44,7 +46,9 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_what_to_do() {
-        let error = find_from(Path::new("/nonexistent/bin")).unwrap_err().to_string();
-        assert!(error.contains("/nonexistent/bin") && error.contains("cargo build"), "{error}");
+        let said = |dir: &str| find_from(Path::new(dir)).unwrap_err().to_string();
+        let error = said("/nonexistent/release");
+        assert!(error.contains("/nonexistent/release") && error.contains("cargo build"), "{error}");
+        assert!(said("/nonexistent/bin").contains("xtask install --prefix /nonexistent`"));
     }
 }

@@ -1,0 +1,91 @@
+//! An installed copy works without the checkout, without a compiler and without cargo.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rxe_tests::skip;
+use xtask::dist;
+use xtask::or_skip;
+
+mod common;
+use common::{Dir, installed, rxe};
+
+/// Runs the installed command in a network of its own, with nothing of cargo's in the environment.
+fn run(test: &str, prefix: &Path, args: &str) -> Option<Output> {
+    let unshare = |script: &str| {
+        let mut unshare = Command::new("timeout");
+        unshare.args(["60", "unshare", "-Urn", "sh", "-ec", script]).env_clear();
+        unshare.env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").current_dir(prefix).output()
+    };
+    let up = "ip link set lo up";
+    match unshare(up) {
+        Ok(out) if out.status.success() => unshare(&format!("{up}\nexec bin/rxe {args}")).ok(),
+        Ok(out) => {
+            skip(test, String::from_utf8_lossy(&out.stderr).trim());
+            None
+        }
+        Err(e) => {
+            skip(test, &format!("timeout: {e}"));
+            None
+        }
+    }
+}
+
+fn said(out: &Output) -> String {
+    let [said, errors] = [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(out.status.success(), "{said}{errors}");
+    said.into_owned()
+}
+
+#[test]
+fn an_installed_copy_works_without_the_checkout() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let built = Dir::new();
+    for name in ["rxe", "librxe_preload.so"] {
+        fs::hard_link(rxe().with_file_name(name), built.0.join(name))
+            .or_else(|_| fs::copy(rxe().with_file_name(name), built.0.join(name)).map(drop))
+            .unwrap();
+    }
+    let compiled = or_skip(xtask::libs::build(&built.0)).is_some();
+    let tree = dist::files(&built.0, &source).unwrap();
+    for path in [
+        "bin/rxe",
+        "lib/rxe/librxe_preload.so",
+        "share/bash-completion/completions/rxe",
+        "share/man/man1/rxe-run.1.gz",
+        "share/zsh/site-functions/_rxe",
+        "share/fish/vendor_completions.d/rxe.fish",
+        "share/doc/rxe/README.md",
+        "share/doc/rxe/docs/programs.md",
+        "share/doc/rxe/LICENSE-MIT",
+    ] {
+        assert!(tree.paths().any(|found| found == path), "{path}");
+    }
+    let prefix = Dir::new();
+    tree.install(&prefix.0).unwrap();
+    drop(built);
+
+    let test = "an installed copy";
+    let Some(out) = run(test, &prefix.0, "demo") else { return };
+    let text = said(&out);
+    assert!(text.contains("every byte verified"), "{text}");
+    assert!(prefix.0.join("rxe-demo.pcapng").exists());
+
+    if installed(test, "ibv_devices") {
+        let text = said(&run(test, &prefix.0, "run -- ibv_devices").unwrap());
+        assert!(text.contains("rxe_lo"), "{text}");
+    }
+    // Programs that look for the functions themselves find ours.
+    if compiled && installed(test, "python3") {
+        let script = "import ctypes; ctypes.CDLL(\"libibverbs.so.1\"); \
+            print(open(\"/proc/self/maps\").read())";
+        let text = said(&run(test, &prefix.0, &format!("run -- python3 -c '{script}'")).unwrap());
+        assert!(text.contains("lib/rxe/rxe-libs/libibverbs.so.1"), "{text}");
+    }
+
+    fs::remove_dir_all(prefix.0.join("lib")).unwrap();
+    let out = run(test, &prefix.0, "run -- true").unwrap();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("cargo xtask install --prefix"), "{text}");
+}

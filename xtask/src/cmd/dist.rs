@@ -1,0 +1,147 @@
+//! `cargo xtask dist`: the archives and packages of a release.
+
+use super::checkout;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use xtask::dist::{self, Build, DEBUG, GLIBC, RXE, VERSION};
+use xtask::vm::{Error, Result};
+
+/// What to make, and what to try.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Link with this machine's C library, not with the one of Debian 11
+    #[arg(long)]
+    native: bool,
+    /// Also install the packages on clean systems (Debian 11, 12 and 13) and use them there
+    #[arg(long)]
+    check: bool,
+    /// Also build the last commit again, in a clone elsewhere, and compare every byte
+    #[arg(long)]
+    reproducible: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let root = checkout::root()?;
+    let changed = checkout::git(&root, &["status", "--porcelain"])?;
+    if !changed.is_empty() {
+        println!("not committed, but packed:\n{changed}");
+    }
+    let sysroot = match args.native {
+        true => None,
+        false => Some(dist::sysroot().map_err(|why| match why {
+            Error::Missing(why) => Error::Missing(format!("{why}; --native does without")),
+            failed @ Error::Failed(_) => failed,
+        })?),
+    };
+    let epoch = epoch(&root)?;
+    let make = |source: &Path, target: &Path| {
+        Made::new(&Build { source, target, sysroot: sysroot.as_deref() }, epoch)
+    };
+    let target = root.join("target/dist");
+    let made = make(&root, &target)?;
+    let out = target.join("packages");
+    made.write(&out)?;
+    let (major, minor) = made.glibc;
+    println!("they need glibc {major}.{minor} or later");
+    if sysroot.is_some() && made.glibc > GLIBC {
+        return Err(Error::Failed(format!("that is not {}.{}", GLIBC.0, GLIBC.1)));
+    }
+    if args.reproducible {
+        let elsewhere = root.join("target/dist-again");
+        let _ = fs::remove_dir_all(&elsewhere);
+        let clone = elsewhere.join("source");
+        checkout::clone(&root, &clone, &checkout::commit(&root, "HEAD")?)?;
+        made.same_as(&make(&clone, &elsewhere.join("target"))?)?;
+        let _ = fs::remove_dir_all(&elsewhere);
+        println!("a clone of the last commit gives the same bytes");
+    }
+    if args.check {
+        dist::check_image(&made.layer(&target)?)?;
+        println!("the image's programs run");
+        for release in dist::RELEASES {
+            dist::check(release, &out)?;
+            println!("{release}: installed, used and removed");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The time of everything that is packed: `SOURCE_DATE_EPOCH`, or that of the last commit.
+fn epoch(root: &Path) -> Result<u64> {
+    let text = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => checkout::git(root, &["log", "-1", "--format=%ct"])?,
+    };
+    text.parse().map_err(|e| Error::Failed(format!("SOURCE_DATE_EPOCH={text}: {e}")))
+}
+
+/// The files of a release.
+struct Made {
+    /// Names and contents.
+    files: Vec<(String, Vec<u8>)>,
+    /// The glibc that the programs need.
+    glibc: (u32, u32),
+}
+
+impl Made {
+    fn new(what: &Build<'_>, epoch: u64) -> Result<Self> {
+        let built = dist::build(what)?;
+        let mut tree = dist::files(&built, what.source)?;
+        let licences = dist::licences(what.source)?;
+        // Debian's name.
+        tree.file("share/doc/rxe/copyright", licences);
+        let debug = dist::split(&mut tree)?;
+        let glibc = dist::glibc(&tree)?;
+        let name = format!("rxe-{VERSION}-x86_64-linux-gnu");
+        let libraries = what.sysroot.unwrap_or(Path::new("/"));
+        let image = dist::image(&tree, libraries, epoch)?;
+        let archive = |tree: &dist::Tree| dist::gzip(&tree.tar(&format!("{name}/"), epoch)?);
+        let mut files = vec![
+            (format!("{name}.tar.gz"), archive(&tree)?),
+            (format!("{name}-debug.tar.gz"), archive(&debug)?),
+            (format!("rxe-{VERSION}-amd64.oci.tar"), image),
+        ];
+        for (package, tree) in [(RXE, tree), (DEBUG, debug)] {
+            let name = format!("{}_{VERSION}_amd64.deb", package.name);
+            files.push((name, dist::package(&package, tree, glibc, epoch)?));
+        }
+        Ok(Self { files, glibc })
+    }
+
+    /// Writes the files and their digests into a directory of their own, and lists them.
+    fn write(&self, dir: &Path) -> Result<()> {
+        let failed = |e| Error::Failed(format!("{}: {e}", dir.display()));
+        let _ = fs::remove_dir_all(dir);
+        fs::create_dir_all(dir).map_err(failed)?;
+        let mut digests = String::new();
+        for (name, bytes) in &self.files {
+            fs::write(dir.join(name), bytes).map_err(failed)?;
+            digests += &format!("{}  {name}\n", dist::digest(bytes).trim_start_matches("sha256:"));
+            println!("{:7} KiB  {name}", bytes.len() / 1024);
+        }
+        fs::write(dir.join("SHA256SUMS"), digests).map_err(failed)?;
+        println!("in {}", dir.display());
+        Ok(())
+    }
+
+    fn same_as(&self, other: &Self) -> Result<()> {
+        let differ = self.files.iter().zip(&other.files).filter(|(a, b)| a != b);
+        let names: Vec<_> = differ.map(|((name, _), _)| name.as_str()).collect();
+        match names.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Failed(format!("another build differs in {}", names.join(", ")))),
+        }
+    }
+
+    /// The image's layer in a file of its own, as those who run images find it.
+    fn layer(&self, dir: &Path) -> Result<PathBuf> {
+        let image = self.files.iter().find(|(name, _)| name.ends_with(".oci.tar"));
+        let image = image.map_or(&[][..], |(_, bytes)| bytes.as_slice());
+        let path = dir.join("layer.tar.gz");
+        let layer = dist::layer_of(image)?;
+        fs::write(&path, layer).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+        Ok(path)
+    }
+}

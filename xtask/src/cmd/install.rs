@@ -1,0 +1,50 @@
+//! `cargo xtask install`: what was built here, for this user or for all.
+
+use super::checkout;
+use super::stages::cargo;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use xtask::vm::{Error, Result};
+use xtask::{dist, libs};
+
+/// Where to.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory with `bin`, `lib` and `share` [default: ~/.local]
+    #[arg(long, value_name = "DIRECTORY")]
+    prefix: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local"));
+    let prefix = args.prefix.clone().or_else(home);
+    let prefix = prefix.ok_or_else(|| Error::Failed("HOME is not set: name a --prefix".into()))?;
+    let root = checkout::root()?;
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "--package", "rxe-cli", "--package"]);
+    let built = build.arg("rxe-preload").current_dir(&root).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err(Error::Failed("rxe does not build".into()));
+    }
+    let bin = target(&root).join("release");
+    if let Err(why) = libs::build(&bin) {
+        println!("without the libraries for programs that load libibverbs by themselves: {why}");
+    }
+    dist::files(&bin, &root)?.install(&prefix)?;
+    let programs = prefix.join("bin");
+    println!("installed {}", programs.join("rxe").display());
+    let path = env::var_os("PATH").unwrap_or_default();
+    if !env::split_paths(&path).any(|dir| dir == programs) {
+        println!("PATH lacks its directory: export PATH=\"{}:$PATH\"", programs.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where cargo put what it built.
+fn target(root: &Path) -> PathBuf {
+    // This program is target/debug/xtask.
+    let here = env::current_exe().ok();
+    let target = here.as_deref().and_then(|path| path.parent()?.parent());
+    target.map_or_else(|| root.join("target"), Path::to_owned)
+}

@@ -1,0 +1,67 @@
+//! Compiles what is packed: the same bytes for the same sources and the same Rust, wherever they are.
+
+use crate::libs;
+use crate::vm::{Error, Result};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The target of all that is packed.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What to compile, and for which system.
+pub struct Build<'a> {
+    /// The checkout.
+    pub source: &'a Path,
+    /// Where cargo puts what it builds.
+    pub target: &'a Path,
+    /// The C library to link with ([`super::sysroot()`]); without one, the machine's own.
+    pub sysroot: Option<&'a Path>,
+}
+
+/// Compiles `rxe`, the library to preload and the versioned libraries. Returns their directory.
+///
+/// # Errors
+/// If something does not compile.
+pub fn build(what: &Build<'_>) -> Result<PathBuf> {
+    let linker = what.sysroot.map_or_else(Vec::new, linked_with);
+    let mut flags: Vec<String> = paths(what)
+        .into_iter()
+        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+        .collect();
+    flags.extend(linker.iter().map(|flag| format!("-Clink-arg={flag}")));
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release", "--locked", "--target", TARGET]);
+    cargo.args(["--package", "rxe-cli", "--package", "rxe-preload", "--target-dir"]);
+    cargo.arg(what.target).current_dir(what.source);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    if !cargo.status().is_ok_and(|status| status.success()) {
+        return Err(Error::Failed("rxe does not build".into()));
+    }
+    let built = what.target.join(TARGET).join("release");
+    libs::build_with(&built, &linker)?;
+    Ok(built)
+}
+
+/// The options by which a C compiler takes headers and libraries from another root than its own.
+fn linked_with(root: &Path) -> Vec<String> {
+    let root = root.display();
+    // Otherwise Debian's gcc finds the libraries beside its own first.
+    let beside = ["usr/lib", "lib"].map(|dir| format!("-B{root}/{dir}/x86_64-linux-gnu/"));
+    [vec![format!("--sysroot={root}")], beside.into()].concat()
+}
+
+/// The machine's own directories, and what to call them in panics and line tables.
+fn paths(what: &Build<'_>) -> Vec<(PathBuf, String)> {
+    let mut paths = vec![(what.source.to_owned(), "/rxe".to_owned())];
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    // One directory for each registry, with a name that is made of its address.
+    let sources = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok());
+    let sources = sources.into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.extend(sources.map(|path| (path, "/cargo".to_owned())));
+    // The last that fits counts.
+    paths.push((what.target.to_owned(), "/target".to_owned()));
+    paths
+}

@@ -1,0 +1,83 @@
+//! All that is installed, below a prefix such as /usr.
+
+use super::Tree;
+use super::tree::gzip;
+use crate::libs;
+use crate::vm::{Error, Result};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Where completions are, and for which shell.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/rxe"),
+    ("zsh", "share/zsh/site-functions/_rxe"),
+    ("fish", "share/fish/vendor_completions.d/rxe.fish"),
+];
+
+/// Documents beside `docs/`.
+const DOCUMENTS: [&str; 2] = ["README.md", "README.zh-CN.md"];
+
+/// The files for a prefix: those that were built in `bin`, with the documents of the checkout
+/// `source`. The versioned libraries may be missing.
+///
+/// # Errors
+/// If a file cannot be read, or the `rxe` that was built does not run.
+pub fn files(bin: &Path, source: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
+    tree.program("bin/rxe", read(&bin.join("rxe"))?);
+    tree.file("lib/rxe/librxe_preload.so", read(&bin.join("librxe_preload.so"))?);
+    for library in libs::names() {
+        let versioned = bin.join(libs::DIRECTORY).join(library);
+        if versioned.exists() {
+            tree.file(&format!("lib/rxe/{}/{library}", libs::DIRECTORY), read(&versioned)?);
+        }
+    }
+    for (shell, path) in COMPLETIONS {
+        tree.file(path, rxe(bin, &["completions", shell])?);
+    }
+    let pages = tempfile::tempdir().map_err(|e| Error::Failed(format!("a directory: {e}")))?;
+    rxe(bin, &["man", &pages.path().to_string_lossy()])?;
+    for (name, bytes) in all(pages.path())? {
+        tree.file(&format!("share/man/man1/{name}.gz"), gzip(&bytes)?);
+    }
+    let doc = "share/doc/rxe";
+    for name in DOCUMENTS {
+        tree.file(&format!("{doc}/{name}"), read(&source.join(name))?);
+    }
+    for dir in ["docs", "docs/decisions"] {
+        for (name, bytes) in all(&source.join(dir))? {
+            tree.file(&format!("{doc}/{dir}/{name}"), bytes);
+        }
+    }
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        tree.file(&format!("{doc}/{name}"), read(&source.join(name))?);
+    }
+    Ok(tree)
+}
+
+/// What a command of the `rxe` in `bin` prints.
+fn rxe(bin: &Path, args: &[&str]) -> Result<Vec<u8>> {
+    let program = bin.join("rxe");
+    let out = Command::new(&program).args(args).output();
+    let out = out.map_err(|e| Error::Failed(format!("{}: {e}", program.display())))?;
+    if out.status.success() {
+        return Ok(out.stdout);
+    }
+    Err(Error::Failed(String::from_utf8_lossy(&out.stderr).into_owned()))
+}
+
+/// The files of a directory, without those in directories below it.
+fn all(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let failed = |e| Error::Failed(format!("{}: {e}", dir.display()));
+    let entries = fs::read_dir(dir).map_err(failed)?.flatten().map(|entry| entry.path());
+    let files = entries.filter(|path| path.is_file()).map(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, read(&path)?))
+    });
+    files.collect()
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))
+}

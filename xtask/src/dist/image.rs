@@ -1,0 +1,211 @@
+//! The container image: one layer with the programs and the C library they need, in the layout of the
+//! Open Container Initiative.
+//!
+//! `rxe` is its entry point. Images with verbs programs copy `/usr` of it.
+
+use super::tree::gzip;
+use super::{Tree, VERSION, elf};
+use crate::vm::{Error, Result};
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+/// Where libraries are, below the root of a system.
+const LIBRARIES: [&str; 4] =
+    ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "usr/lib64"];
+
+/// The loader, where programs expect it.
+const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
+
+/// What glibc loads without naming it in programs: it resolves names with these.
+const LOADED: [&str; 2] = ["libnss_dns.so.2", "libnss_files.so.2"];
+
+/// Makes the archive of an image from a prefix's files, with libraries of the system below `root`.
+///
+/// # Errors
+/// If a library that the programs need is not there.
+pub fn image(prefix: &Tree, root: &Path, epoch: u64) -> Result<Vec<u8>> {
+    let layer = layer(prefix, root)?.tar("", epoch)?;
+    let difference = digest(&layer);
+    let layer = gzip(&layer)?;
+    let config = json!({
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {
+            "Entrypoint": ["/usr/bin/rxe"],
+            "Cmd": ["--help"],
+            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+            "WorkingDir": "/tmp",
+            "Labels": {
+                "org.opencontainers.image.title": "rxe",
+                "org.opencontainers.image.version": VERSION,
+                "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
+            },
+        },
+        "rootfs": { "type": "layers", "diff_ids": [difference] },
+        "history": [{ "created_by": "cargo xtask dist" }],
+    });
+    let mut blobs = Tree::default();
+    let mut blob = |media: &str, bytes: Vec<u8>| {
+        let (digest, size) = (digest(&bytes), bytes.len());
+        blobs.file(&format!("blobs/{}", digest.replace(':', "/")), bytes);
+        let media = format!("application/vnd.oci.image.{media}");
+        json!({ "mediaType": media, "digest": digest, "size": size })
+    };
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob("config.v1+json", text(&config)),
+        "layers": [blob("layer.v1.tar+gzip", layer)],
+    });
+    let mut manifest = blob("manifest.v1+json", text(&manifest));
+    manifest["annotations"] = json!({ "org.opencontainers.image.ref.name": VERSION });
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [manifest],
+    });
+    blobs.file("index.json", text(&index));
+    blobs.file("oci-layout", text(&json!({ "imageLayoutVersion": "1.0.0" })));
+    blobs.tar("", epoch)
+}
+
+/// The file system: the prefix as /usr, and what a system has around it.
+fn layer(prefix: &Tree, root: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
+    tree.directory("tmp", 0o1777);
+    for empty in ["dev", "proc", "run", "sys"] {
+        tree.directory(empty, 0o755);
+    }
+    tree.file("etc/nsswitch.conf", "hosts: files dns\n");
+    tree.file("etc/passwd", "root:x:0:0:root:/:/bin/false\n");
+
+    let mut wanted: BTreeSet<String> = LOADED.map(str::to_owned).into();
+    for (_, bytes) in prefix.contents().filter(|(_, bytes)| bytes.starts_with(b"\x7fELF")) {
+        wanted.extend(elf::libraries(bytes)?);
+    }
+    let mut have = BTreeSet::new();
+    while let Some(name) = wanted.pop_first() {
+        if !have.insert(name.clone()) {
+            continue;
+        }
+        let paths = LIBRARIES.map(|dir| root.join(dir).join(&name));
+        let found = paths.iter().find_map(|path| fs::read(path).ok());
+        let Some(bytes) = found else {
+            // glibc 2.34 has it inside.
+            if name == "libnss_files.so.2" || name == "libnss_dns.so.2" {
+                continue;
+            }
+            return Err(Error::Missing(format!("{name} is not below {}", root.display())));
+        };
+        wanted.extend(elf::libraries(&bytes)?);
+        if LOADER.ends_with(&name) {
+            tree.program(LOADER, bytes);
+        } else {
+            tree.file(&format!("lib/x86_64-linux-gnu/{name}"), bytes);
+        }
+    }
+    for package in ["libc6", "libgcc-s1"] {
+        // Their licences, of Debian's packages.
+        if let Ok(text) = fs::read(root.join("usr/share/doc").join(package).join("copyright")) {
+            tree.file(&format!("usr/share/doc/{package}/copyright"), text);
+        }
+    }
+    tree.add("usr", prefix.clone());
+    Ok(tree)
+}
+
+fn text(value: &Value) -> Vec<u8> {
+    // serde_json sorts the keys.
+    value.to_string().into_bytes()
+}
+
+/// The digest of a blob, as the layout writes it.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The compressed layer of an image, found as a container engine finds it: by the index, the manifest
+/// and their digests, all of which are checked.
+///
+/// # Errors
+/// If something is missing, or has another digest or size.
+pub fn layer_of(image: &[u8]) -> Result<Vec<u8>> {
+    let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("the image: {why}"));
+    let mut blobs = BTreeMap::new();
+    for entry in tar::Archive::new(image).entries().map_err(|e| failed(&e))? {
+        let mut entry = entry.map_err(|e| failed(&e))?;
+        let path = entry.path().map_err(|e| failed(&e))?.display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).map_err(|e| failed(&e))?;
+        blobs.insert(path, bytes);
+    }
+    let file = |path: &str| blobs.get(path).ok_or_else(|| failed(&format!("no {path}")));
+    let blob = |descriptor: &Value| {
+        let named = descriptor["digest"].as_str().unwrap_or_default();
+        let bytes = file(&format!("blobs/{}", named.replace(':', "/")))?;
+        if digest(bytes) != named || descriptor["size"] != bytes.len() {
+            return Err(failed(&format!("{descriptor} is not what it says")));
+        }
+        Ok(bytes)
+    };
+    let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).map_err(|e| failed(&e));
+    let layout = json(file("oci-layout")?)?;
+    if layout["imageLayoutVersion"] != "1.0.0" {
+        return Err(failed(&layout));
+    }
+    let manifest = json(blob(&json(file("index.json")?)?["manifests"][0])?)?;
+    let config = json(blob(&manifest["config"])?)?;
+    let layer = blob(&manifest["layers"][0])?;
+    let mut whole = Vec::new();
+    GzDecoder::new(layer.as_slice()).read_to_end(&mut whole).map_err(|e| failed(&e))?;
+    if config["rootfs"]["diff_ids"][0] != digest(&whole) {
+        return Err(failed(&"the layer is not the configuration's"));
+    }
+    Ok(layer.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The image of a small program.
+    fn image() -> Vec<u8> {
+        let mut tree = Tree::default();
+        tree.program("bin/rxe", fs::read("/bin/true").unwrap());
+        super::image(&tree, Path::new("/"), 7).unwrap()
+    }
+
+    #[test]
+    fn an_image_leads_to_its_layer_and_the_layer_has_the_libraries() {
+        let image = image();
+        let layer = layer_of(&image).unwrap();
+        let mut archive = tar::Archive::new(GzDecoder::new(layer.as_slice()));
+        let paths: Vec<_> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+            .collect();
+        for path in ["usr/bin/rxe", LOADER, "lib/x86_64-linux-gnu/libc.so.6", "tmp/"] {
+            assert!(paths.iter().any(|found| found == path), "{path}: {paths:?}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_image_is_refused() {
+        let whole = image();
+        // In the layer's blob, which is the largest by far.
+        let mut damaged = whole.clone();
+        damaged[whole.len() / 2] ^= 1;
+        assert!(layer_of(&damaged).is_err());
+        assert!(layer_of(&whole[..whole.len() / 2]).is_err());
+    }
+}

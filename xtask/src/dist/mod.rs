@@ -1,0 +1,28 @@
+//! `cargo xtask dist` and `cargo xtask install`: what a user gets who has no checkout.
+//!
+//! [`build`] compiles, [`files`] collects everything that is installed in one [`Tree`], and the
+//! archive, the Debian package and the image are made of that tree. Nothing in them depends on the
+//! time or on the directory they were made in.
+
+mod build;
+mod deb;
+mod elf;
+mod files;
+mod image;
+mod licences;
+mod roots;
+mod sysroot;
+mod tree;
+
+pub use build::{Build, build};
+pub use deb::{DEBUG, Package, RXE, package};
+pub use elf::{glibc, split};
+pub use files::files;
+pub use image::{digest, image, layer_of};
+pub use licences::licences;
+pub use roots::{RELEASES, check, check_image};
+pub use sysroot::{GLIBC, sysroot};
+pub use tree::{Tree, gzip};
+
+/// The version of all crates of the workspace.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,66 @@
+//! The C library of the oldest Debian that packages run on, to link with.
+//!
+//! A program that is linked with a newer glibc asks for newer versions of its symbols (from 2.34 on,
+//! for example, all of pthread's), and does not start on an older system. So everything is linked with
+//! the stubs and the start files of Debian 11's packages, unpacked into the cache.
+
+use crate::vm::{Error, Result, cache, download};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The oldest glibc that packages run with.
+pub const GLIBC: (u32, u32) = (2, 31);
+
+/// The release of Debian that has it.
+const RELEASE: &str = "bullseye";
+
+/// Its packages with headers, start files and libraries.
+const PACKAGES: [&str; 4] = ["libc6", "libc6-dev", "libgcc-s1", "linux-libc-dev"];
+
+/// Fetches the packages, unless they are in the cache, and returns the directory they are unpacked in.
+///
+/// # Errors
+/// [`Error::Missing`] if this machine has no Debian mirror or no dpkg.
+pub fn sysroot() -> Result<PathBuf> {
+    let cache = cache()?;
+    let done = cache.join(format!("sysroot-{RELEASE}"));
+    if done.is_dir() {
+        return Ok(done);
+    }
+    let io = |e: std::io::Error| Error::Failed(format!("{}: {e}", cache.display()));
+    let scratch = tempfile::Builder::new().prefix("sysroot-").tempdir_in(&cache).map_err(io)?;
+    let root = scratch.path().join("root");
+    for deb in download(RELEASE, &PACKAGES, scratch.path())? {
+        let mut dpkg = Command::new("dpkg-deb");
+        let status = dpkg.arg("-x").arg(&deb).arg(&root).status();
+        let status = status.map_err(|e| Error::Missing(format!("dpkg-deb: {e}")))?;
+        if !status.success() {
+            return Err(Error::Failed(format!("cannot unpack {}", deb.display())));
+        }
+    }
+    relink(&root, &done).map_err(io)?;
+    match fs::rename(&root, &done) {
+        // Another process may have been faster.
+        Err(e) if !done.is_dir() => Err(io(e)),
+        _ => Ok(done),
+    }
+}
+
+/// Lets links from the system's root lead into `done`, where the directory will be.
+fn relink(dir: &Path, done: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_symlink() {
+            let target = fs::read_link(&path)?;
+            if let Ok(inside) = target.strip_prefix("/") {
+                fs::remove_file(&path)?;
+                symlink(done.join(inside), &path)?;
+            }
+        } else if path.is_dir() {
+            relink(&path, done)?;
+        }
+    }
+    Ok(())
+}
