@@ -1,26 +1,45 @@
-//! A wrapper that injects the faults of a [`Fabric`] into any backend: packets are lost,
-//! duplicated, reordered, damaged and delayed, in either direction, as a seed decides.
+//! A wrapper that injects faults into any backend: packets are lost, duplicated, reordered, damaged,
+//! marked and delayed, in either direction, as rules and a seed decide.
 
+mod decide;
+mod path;
+mod report;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
+pub use report::{FaultReport, FaultTally};
+pub use rules::{
+    FaultAction, FaultAmount, FaultRule, OpcodeFilter, PacketFilter, PsnFilter, QpFilter,
+};
+
+use self::decide::Decider;
+use self::path::Path;
+use self::report::FaultCounts;
 use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
-use crate::fabric::{Fabric, FabricCounters, Faults};
+use crate::pcap::Direction;
 use crate::{NetError, SharedFd, Sharing};
 
 /// A backend with faults on its way in and out.
 ///
 /// Packets leave one by one (`burst_segments` is 1), since a burst with holes would no longer have the
-/// IDs that its ICRCs were made for.
+/// IDs that its ICRCs were made for. There is no direct way into shared memory either: packets to
+/// processes of this host are copied into a ring whole, with their ICRCs.
 pub struct Fault<B> {
     inner: B,
     start: Instant,
-    inbound: Fabric,
-    outbound: Fabric,
+    inbound: Path,
+    outbound: Path,
+    rules: Arc<[FaultRule]>,
+    counts: Arc<FaultCounts>,
     /// Packets that are due and that `inner` has not taken yet.
     ready: TxBatch,
     /// Readable when a delayed packet is due.
@@ -34,31 +53,38 @@ pub struct Fault<B> {
 const RETRY: Duration = Duration::from_millis(1);
 
 impl<B: Backend> Fault<B> {
-    /// Applies `inbound` to what `inner` receives and `outbound` to what it sends.
+    /// Applies the rules to what `inner` receives and sends. The same seed and the same packets give the
+    /// same faults.
     ///
-    /// [`Faults::hide_ids`] hides IPv4 IDs in addition to those that `inner` hides.
-    pub fn new(inner: B, seed: u64, inbound: Faults, outbound: Faults) -> Result<Self, NetError> {
+    /// # Errors
+    /// The process or the system has no descriptor left.
+    pub fn new(inner: B, seed: u64, rules: &[FaultRule]) -> Result<Self, NetError> {
         let mut capabilities = inner.capabilities().clone();
         capabilities.tx.burst_segments = 1;
-        capabilities.sees_ip_id &= !inbound.hide_ids;
-        // IDs are hidden from receivers only.
-        let outbound = Faults { hide_ids: false, merge: false, ..outbound };
+        let rules: Arc<[FaultRule]> = rules.into();
+        let counts = Arc::new(FaultCounts::new(rules.len()));
+        let path = |direction| {
+            let (rules, counts) = (Arc::clone(&rules), Arc::clone(&counts));
+            Path::new(Decider::new(seed, rules, direction, Arc::clone(&counts)), counts)
+        };
         Ok(Self {
             start: Instant::now(),
-            inbound: Fabric::new(seed, inbound),
-            outbound: Fabric::new(seed ^ u64::MAX, outbound),
+            inbound: path(Direction::Inbound),
+            outbound: path(Direction::Outbound),
             ready: TxBatch::new(TxLimits { burst_segments: 1, ..capabilities.tx }),
             timer: TimerFd::new()?,
             capabilities,
             packets_received: 0,
             bytes_received: 0,
+            rules,
+            counts,
             inner,
         })
     }
 
-    /// What was done to packets that arrived, and to those that left.
-    pub fn fault_counters(&self) -> [FabricCounters; 2] {
-        [self.inbound.counters(), self.outbound.counters()]
+    /// What the rules have done. It stays readable when this backend is gone.
+    pub fn report(&self) -> FaultReport {
+        FaultReport::new(Arc::clone(&self.rules), Arc::clone(&self.counts))
     }
 
     fn now(&self) -> Time {
@@ -69,11 +95,10 @@ impl<B: Backend> Fault<B> {
     fn pass_out(&mut self, now: Time) -> Result<SendStatus, NetError> {
         loop {
             while !self.ready.is_full()
-                && let Some(delivery) = self.outbound.pop(now)
+                && let Some(packet) = self.outbound.pop(now)
             {
-                for (net, bytes) in delivery.frame().packets() {
-                    self.ready.push(net, bytes.len(), |_, buf| buf.extend_from_slice(bytes));
-                }
+                let (net, bytes) = (packet.net, packet.bytes);
+                self.ready.push(net, bytes.len(), |_, buf| buf.extend_from_slice(&bytes));
             }
             if self.ready.is_empty() {
                 return Ok(SendStatus::Done);
@@ -106,16 +131,15 @@ impl<B: Backend> Backend for Fault<B> {
         let inbound = &mut self.inbound;
         let mut whole = Vec::new();
         let arrived = self.inner.receive(budget, &mut |frame| {
-            frame.for_each_whole(&mut whole, &mut |frame| inbound.send_frame(now, frame));
+            frame.for_each_whole(&mut whole, &mut |frame| inbound.take(now, frame));
         })?;
         let now = self.now();
         let blocked = self.pass_out(now)? != SendStatus::Done;
         let mut packets = 0;
-        while let Some(delivery) = self.inbound.pop(now) {
-            let frame = delivery.frame();
-            packets += frame.packets().count();
-            self.bytes_received += frame.payload.len() as u64;
-            sink(&frame);
+        while let Some(packet) = self.inbound.pop(now) {
+            packets += 1;
+            self.bytes_received += packet.bytes.len() as u64;
+            sink(&Frame::single(packet.net, &packet.bytes));
         }
         self.packets_received += packets as u64;
         if blocked {
@@ -134,7 +158,10 @@ impl<B: Backend> Backend for Fault<B> {
         if status != SendStatus::Done {
             return Ok(status);
         }
-        self.outbound.send(now, batch);
+        for frame in batch.frames() {
+            self.outbound.take(now, &frame);
+        }
+        batch.mark_sent(batch.pending().len());
         // The batch is taken. Packets that cannot leave now are sent when the timer expires.
         match self.pass_out(now)? {
             SendStatus::Done => self.set_timer(now),
@@ -149,12 +176,10 @@ impl<B: Backend> Backend for Fault<B> {
     }
 
     fn counters(&self) -> Counters {
-        let [inbound, outbound] = self.fault_counters();
-        let injected = |c: FabricCounters| c.lost + c.duplicated + c.reordered + c.corrupted;
         Counters {
             rx_packets: self.packets_received,
             rx_bytes: self.bytes_received,
-            injected: injected(inbound) + injected(outbound),
+            injected: self.counts.hits(),
             ..self.inner.counters()
         }
     }
@@ -165,84 +190,5 @@ impl<B: Backend> Backend for Fault<B> {
 
     fn sharing(&mut self) -> Option<&mut dyn Sharing> {
         self.inner.sharing()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use rxe_core::wire::NetHeader;
-
-    use super::*;
-    use crate::testing::{receive_packets, send_all};
-    use crate::{FabricPort, Hub};
-
-    fn ports() -> (FabricPort, FabricPort, NetHeader) {
-        let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
-        let hub = Hub::new(1, Faults::default());
-        let net = NetHeader::outgoing(a, b, 4791);
-        (hub.port(&[a]).unwrap(), hub.port(&[b]).unwrap(), net)
-    }
-
-    /// Packets with their numbers.
-    fn batch(limits: TxLimits, net: NetHeader, count: u32) -> TxBatch {
-        let mut batch = TxBatch::new(limits);
-        for i in 0..count {
-            batch.push(net, 4, |_, buf| buf.extend(i.to_be_bytes()));
-        }
-        batch
-    }
-
-    fn numbers(packets: &[(NetHeader, Vec<u8>)]) -> Vec<u32> {
-        packets.iter().map(|(_, b)| u32::from_be_bytes(b[..4].try_into().unwrap())).collect()
-    }
-
-    #[test]
-    fn what_leaves_is_lost_doubled_and_reordered() {
-        let (a, mut b, net) = ports();
-        let faults = Faults { loss: 0.1, duplicate: 0.1, reorder: 0.1, ..Faults::default() };
-        let mut a = Fault::new(a, 7, Faults::default(), faults).unwrap();
-        assert_eq!(a.capabilities().tx.burst_segments, 1);
-        let mut sent = batch(a.capabilities().tx, net, 1000);
-        send_all(&mut a, &mut sent);
-        let [_, out] = a.fault_counters();
-        assert!(out.lost > 50 && out.duplicated > 50 && out.reordered > 50, "{out:?}");
-        let count = usize::try_from(1000 - out.lost + out.duplicated).unwrap();
-        // What is held back leaves when the timer says so.
-        while usize::try_from(a.inner.counters().tx_packets).unwrap() < count {
-            crate::testing::wait_readable(&a);
-            a.receive(1, &mut |_| {}).unwrap();
-        }
-        let got = numbers(&receive_packets(&mut b, count));
-        assert_eq!(got.len(), count);
-        assert!(!got.is_sorted());
-        assert_eq!(a.counters().injected, out.lost + out.duplicated + out.reordered);
-    }
-
-    #[test]
-    fn what_arrives_is_lost_and_late() {
-        let (mut a, b, net) = ports();
-        let faults = Faults {
-            loss: 0.2,
-            delay: Duration::from_micros(10)..=Duration::from_millis(3),
-            ..Faults::default()
-        };
-        let mut b = Fault::new(b, 7, faults, Faults::default()).unwrap();
-        for _ in 0..10 {
-            a.send(&mut batch(TxLimits::default(), net, 100)).unwrap();
-        }
-        let mut arrived = 0;
-        loop {
-            arrived += b.receive(10, &mut |_| {}).unwrap();
-            let [inbound, _] = b.fault_counters();
-            if inbound.sent == 1000 && inbound.lost + inbound.delivered == 1000 {
-                assert!(inbound.lost > 100);
-                break;
-            }
-            crate::testing::wait_readable(&b);
-        }
-        assert!(arrived > 0);
-        assert_eq!(b.counters().rx_packets, b.fault_counters()[0].delivered);
     }
 }

@@ -43,7 +43,10 @@ pub use blocking::{NonBlocking, may_block};
 pub use counters::Counters;
 pub use error::{NetError, PortOwner, XdpRefusal};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
-pub use fault::Fault;
+pub use fault::{
+    Fault, FaultAction, FaultAmount, FaultReport, FaultRule, FaultTally, OpcodeFilter,
+    PacketFilter, PsnFilter, QpFilter,
+};
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
 pub use lease::PortGroups;
 pub use membership::{Joiner, Membership};

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
-use rxe_verbs::AckPolicy;
+use rxe_verbs::{AckPolicy, FaultPlan};
 
 use crate::stderr;
 
@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) segmentation: bool,
     /// `RXE_PCAP`: the file to capture to; `%p` stands for the process ID.
     pcap: Option<String>,
+    /// `RXE_FAULT` and `RXE_SEED`.
+    pub(crate) faults: Option<(u64, FaultPlan)>,
     /// `RXE_EXPLAIN`.
     pub(crate) explain: Explain,
     /// `RXE_DEVICE`: the only devices to show, separated by commas.
@@ -49,6 +51,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
     segmentation: chosen("RXE_GSO", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),
+    faults: var("RXE_FAULT").and_then(|text| faults(&text, var("RXE_SEED").as_deref())),
     explain: chosen(
         "RXE_EXPLAIN",
         &[("errors", Explain::Errors), ("off", Explain::Off), ("all", Explain::All)],
@@ -69,6 +72,26 @@ impl Config {
             n => format!("{name}.{n}").into(),
         })
     }
+}
+
+/// The faults of this description, with this seed or one by chance.
+fn faults(text: &str, seed: Option<&str>) -> Option<(u64, FaultPlan)> {
+    let plan = text
+        .parse()
+        .map_err(|why| stderr::line(&format!("RXE_FAULT={text}: {why}; going on without faults")))
+        .ok()?;
+    let seed = match seed.map(str::parse) {
+        Some(Ok(seed)) => seed,
+        wrong => {
+            let seed = FaultPlan::random_seed().unwrap_or(1);
+            let why = if wrong.is_some() { "RXE_SEED is not a whole number: " } else { "" };
+            stderr::line(&format!(
+                "{why}the seed of the faults is {seed} (RXE_SEED={seed} repeats them)"
+            ));
+            seed
+        }
+    };
+    Some((seed, plan))
 }
 
 /// The choice that a variable names; the first one if it is not set.

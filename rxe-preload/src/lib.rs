@@ -10,6 +10,7 @@
 //! - `explain`: explanations of mistakes.
 //! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
 //!   the C library's functions behind those that are defined here.
+//! - `faults`: what the faults that `rxe run --fault` asks for did.
 //! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `liveness`: threads that wait in an object while another thread destroys it.
@@ -32,6 +33,7 @@ mod config;
 mod exits;
 mod explain;
 mod fault_guard;
+mod faults;
 mod ffi;
 mod files;
 mod ibverbs;

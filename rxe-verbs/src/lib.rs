@@ -62,6 +62,7 @@ pub mod device;
 mod device_error;
 mod error;
 mod event;
+mod faults;
 mod mr;
 mod mw;
 mod os;
@@ -79,6 +80,7 @@ pub use cq::CompletionQueue;
 pub use device::{Device, DeviceInfo, OpenOptions};
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
+pub use faults::{FaultError, FaultPlan, InjectedFaults};
 pub use mr::{MemoryRegion, Reregistration};
 pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
@@ -98,7 +100,8 @@ pub use rxe_core::queue::{
 };
 pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer, Time};
 pub use rxe_net::{
-    Backend, BackendKind, Faults, GidEntry, GidTable, Interface, NetError, PcapHandle, PcapOptions,
+    Backend, BackendKind, FaultRule, Faults, GidEntry, GidTable, Interface, NetError, PcapHandle,
+    PcapOptions,
 };
 
 /// All devices of this host: those that lead to other hosts first, loopback last.

@@ -112,7 +112,7 @@ fn devices_that_come_and_go_leave_no_descriptor_and_no_thread() {
 
 #[test]
 fn sequence_numbers_wrap_in_the_middle_of_messages() {
-    let faults = || Faults { loss: 0.02, reorder: 0.02, ..Faults::default() };
+    let faults = || "drop 2%; reorder 2% by 3".parse().unwrap();
     let open =
         |seed| Device::options("lo").address(address()).faults(seed, faults()).open().unwrap();
     let side = |device: Device, psn| {

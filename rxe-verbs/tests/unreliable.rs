@@ -50,7 +50,7 @@ fn read_is_refused() {
 #[test]
 fn lost_packets_lose_their_messages_wholly_and_silently() {
     const MESSAGES: usize = 100;
-    let faults = Faults { loss: 0.1, ..Faults::default() };
+    let faults = "drop 10%".parse().unwrap();
     let lossy = Device::options("lo").address(address()).faults(7, faults).open().unwrap();
     let (a, b) = pair_on(lossy, open(address()));
     let len = 5 * a.device.active_mtu().bytes();

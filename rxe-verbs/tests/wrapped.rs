@@ -8,7 +8,7 @@ use rxe_verbs::*;
 
 #[test]
 fn everything_arrives_in_spite_of_faults() {
-    let faults = Faults { loss: 0.02, duplicate: 0.01, reorder: 0.02, ..Faults::default() };
+    let faults = "drop 2%; dup 1%; reorder 2% by 3".parse().unwrap();
     let a = Device::options("lo").address(address()).faults(1, faults).open().unwrap();
     let (a, b) = (Side::new(a), Side::new(open(address())));
     let options =

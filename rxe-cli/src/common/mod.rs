@@ -1,6 +1,7 @@
 //! Code that the commands share.
 
 mod error;
+mod faults;
 mod new_file;
 mod output;
 pub(crate) mod rendezvous;
@@ -10,6 +11,7 @@ pub(crate) mod units;
 mod wire;
 
 pub(crate) use error::Error;
+pub(crate) use faults::FaultArgs;
 pub(crate) use new_file::NewFile;
 pub(crate) use output::{print, print_bytes, print_error, print_json};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};

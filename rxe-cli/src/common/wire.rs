@@ -8,6 +8,7 @@ use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
 use rxe_verbs::{Device, OpenOptions};
 
+use super::faults::{FaultArgs, FaultSummary};
 use super::select::check_port;
 use super::{DeviceArgs, Error};
 
@@ -30,6 +31,8 @@ pub(crate) struct WireArgs {
     /// Capture all packets to this file, which Wireshark opens
     #[arg(long, value_name = "FILE", help_heading = OWN)]
     pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten, next_help_heading = OWN)]
+    pub(crate) faults: FaultArgs,
     /// Print JSON
     #[arg(long, help_heading = OWN)]
     pub(crate) json: bool,
@@ -43,6 +46,7 @@ pub(crate) struct Opened {
     pub(crate) gid: Gid,
     /// The index of `gid` in the device's table.
     pub(crate) gid_index: u16,
+    _summary: FaultSummary,
 }
 
 impl WireArgs {
@@ -77,6 +81,9 @@ impl WireArgs {
         if let Some(path) = &self.pcap {
             options = options.pcap(path);
         }
+        if let Some((seed, plan)) = self.faults.chosen()? {
+            options = options.faults(seed, plan.clone());
+        }
         let device = options.open().map_err(|e| match e {
             rxe_verbs::Error::Net(NetError::File { path, source }) => {
                 let what = format!("cannot write the capture {path}: {source}");
@@ -87,7 +94,8 @@ impl WireArgs {
         let gid = Gid::from(ip);
         let at = device.gids().iter().position(|g| *g == gid);
         let gid_index = at.and_then(|i| u16::try_from(i).ok()).ok_or_else(|| no_such(info, ip))?;
-        Ok(Opened { device, gid, gid_index })
+        let summary = FaultSummary::of(&device);
+        Ok(Opened { device, gid, gid_index, _summary: summary })
     }
 
     /// Opens the device that the other end of a TCP connection reached, at the address it reached.

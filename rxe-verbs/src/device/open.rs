@@ -19,6 +19,7 @@ use super::quota::Quotas;
 use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
+use crate::faults::InjectedFaults;
 use crate::progress::{Driver, Shard};
 use crate::usage::{UseCounts, closed};
 
@@ -40,6 +41,7 @@ pub(super) struct DeviceInner {
     pub(super) memory: Arc<Memory>,
     pub(super) asyncs: Arc<AsyncEvents>,
     pub(super) capture: Option<PcapHandle>,
+    pub(super) faults: Option<InjectedFaults>,
     pub(super) shard: Arc<Shard>,
     pub(super) next_pd: AtomicU32,
     pub(super) next_srq: AtomicU32,
@@ -150,6 +152,11 @@ impl Device {
     /// the device is closed or [`PcapHandle::flush`] is called.
     pub fn capture(&self) -> Option<&PcapHandle> {
         self.inner.capture.as_ref()
+    }
+
+    /// The faults that it was opened with, and what they have done so far.
+    pub fn faults(&self) -> Option<&InjectedFaults> {
+        self.inner.faults.as_ref()
     }
 
     /// What has happened since this was last asked, one line each, the oldest first: packets dropped

@@ -11,7 +11,7 @@ use rxe_core::engine::{Config, Engine, Event, Limits, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
-    Backend, BackendKind, Capabilities, Fault, Faults, InterfaceMonitor, NetError, PacketBackend,
+    Backend, BackendKind, Capabilities, Fault, InterfaceMonitor, NetError, PacketBackend,
     PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend, UdpConfig,
     XdpBackend, XdpConfig,
 };
@@ -24,6 +24,7 @@ use super::tentative::wait_until_usable;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer};
+use crate::faults::{FaultPlan, InjectedFaults};
 use crate::progress::{AckPolicy, Driver, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
@@ -34,7 +35,7 @@ pub struct OpenOptions {
     kind: BackendKind,
     custom: Option<Box<dyn Backend>>,
     pcap: Option<PcapOptions>,
-    faults: Option<(u64, Faults)>,
+    faults: Option<(u64, FaultPlan)>,
     window_packets: Option<u32>,
     congestion_control: bool,
     window_bytes: Option<u32>,
@@ -123,10 +124,11 @@ impl OpenOptions {
         self
     }
 
-    /// Do this to the packets that this device sends and to those that reach it, by chance, the same
-    /// for the same seed and the same packets.
-    pub fn faults(mut self, seed: u64, faults: Faults) -> Self {
-        self.faults = Some((seed, faults));
+    /// Do this to the packets that this device sends and to those that reach it. The same seed does the
+    /// same to the same packets. Packets to processes of this host go through shared memory one by one
+    /// and with an ICRC then, as on a wire.
+    pub fn faults(mut self, seed: u64, plan: FaultPlan) -> Self {
+        self.faults = Some((seed, plan));
         self
     }
 
@@ -212,7 +214,8 @@ impl OpenOptions {
         } else {
             info.gids().usable()
         };
-        let (mut backend, capture) = self.open_backend(&info, &gids)?;
+        let (mut backend, wrappers) = self.open_backend(&info, &gids)?;
+        let Wrappers { capture, faults } = wrappers;
         let capabilities = backend.capabilities().clone();
 
         let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
@@ -266,6 +269,7 @@ impl OpenOptions {
             memory,
             asyncs,
             capture,
+            faults,
             _driver: Driver::start(Arc::clone(&shard), port_monitor)?,
             shard,
             next_pd: AtomicU32::new(1),
@@ -279,21 +283,23 @@ impl OpenOptions {
         &mut self,
         info: &DeviceInfo,
         gids: &[Gid],
-    ) -> Result<(Box<dyn Backend>, Option<PcapHandle>), NetError> {
+    ) -> Result<(Box<dyn Backend>, Wrappers), NetError> {
         let mut backend = match self.custom.take() {
             Some(backend) => backend,
             None => self.open_kind(info, gids)?,
         };
-        if let Some((seed, faults)) = self.faults.take() {
-            backend = Box::new(Fault::new(backend, seed, faults.clone(), faults)?);
+        let mut wrappers = Wrappers::default();
+        if let Some((seed, plan)) = self.faults.take() {
+            let fault = Fault::new(backend, seed, plan.rules())?;
+            wrappers.faults = Some(InjectedFaults { seed, report: fault.report() });
+            backend = Box::new(fault);
         }
-        let mut capture = None;
         if let Some(options) = self.pcap.take() {
             let pcap = Pcap::new(backend, &options)?;
-            capture = Some(pcap.handle());
+            wrappers.capture = Some(pcap.handle());
             backend = Box::new(pcap);
         }
-        Ok((backend, capture))
+        Ok((backend, wrappers))
     }
 
     fn open_kind(&self, info: &DeviceInfo, gids: &[Gid]) -> Result<Box<dyn Backend>, NetError> {
@@ -327,6 +333,13 @@ impl OpenOptions {
     ) -> Result<Box<dyn Backend>, NetError> {
         Ok(if self.shared_memory { Box::new(Shm::new(wire, addresses)?) } else { Box::new(wire) })
     }
+}
+
+/// Handles to what is around a backend.
+#[derive(Default)]
+struct Wrappers {
+    capture: Option<PcapHandle>,
+    faults: Option<InjectedFaults>,
 }
 
 impl fmt::Debug for OpenOptions {

@@ -209,7 +209,7 @@ impl<'a> World<'a> {
         cmd.args(["--device", LINK, "--backend", backend.name()]);
         cmd.args(["--address", &address.to_string()]);
         if faulty {
-            cmd.args(["--loss", "0.02", "--reorder", "0.02", "--seed", "1"]);
+            cmd.args(["--fault", "drop 2%; reorder 2% by 3", "--seed", "1"]);
         }
         End::open(Peer::on_host(cmd)?, "ours")
     }

@@ -52,8 +52,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["open"],
-            &["fault", "untrusted", "xdp"],
-            &["packet"],
+            &["untrusted", "xdp"],
+            &["fault", "packet"],
             &["fabric", "pcap", "shm", "trace", "udp"],
             &["backend"],
             &["sharing"],
@@ -100,7 +100,7 @@ pub const LAYERS: &[Layers] = &[
             &["ah", "channel", "mr", "mw", "xrc"],
             &["cq", "pd"],
             &["device"],
-            &["progress"],
+            &["faults", "progress"],
             &["event", "os", "usage"],
             &["error"],
             &["device_error", "words"],
@@ -148,7 +148,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["rdmacm"],
             &["ibverbs", "load"],
-            &["files", "liveness"],
+            &["faults", "files", "liveness"],
             &["ffi"],
             &["explain"],
             &["config", "fault_guard", "panics"],

@@ -11,7 +11,7 @@ use rxe_net::BackendKind;
 use rxe_verbs::DeviceInfo;
 
 use super::{library, sysfs};
-use crate::common::{Error, print_error};
+use crate::common::{Error, FaultArgs, print_error};
 
 /// The variable with the libraries that the loader loads before a program's own.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
@@ -39,6 +39,8 @@ pub(super) struct Settings {
     /// Capture the program's packets to this file (pcapng); %p in it stands for the process ID
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    #[command(flatten)]
+    faults: FaultArgs,
     /// What to explain on stderr when something goes wrong in the program [default: errors]
     #[arg(long, value_enum)]
     explain: Option<Explain>,
@@ -116,6 +118,10 @@ impl Settings {
         }
         if let Some(path) = pcap {
             variables.push(("RXE_PCAP", path.into()));
+        }
+        if let Some((seed, plan)) = self.faults.chosen()? {
+            variables.push(("RXE_FAULT", plan.to_string().into()));
+            variables.push(("RXE_SEED", seed.to_string().into()));
         }
         if self.lids {
             variables.push(("RXE_LIDS", "on".into()));

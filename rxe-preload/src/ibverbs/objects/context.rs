@@ -18,6 +18,7 @@ use super::FileId;
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
+use crate::faults;
 use crate::ffi::{Failure, Outcome};
 use crate::ibverbs::abi::{
     ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_cq, ibv_qp, ibv_srq, verbs_context,
@@ -125,7 +126,11 @@ impl Context {
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);
         }
+        if let Some((seed, plan)) = &CONFIG.faults {
+            options = options.faults(*seed, plan.clone());
+        }
         let device = options.open()?;
+        faults::report_at_exit(&device);
         fault_guard::install();
         if let Some(capture) = device.capture() {
             flush_at_exit(capture.clone());

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use rxe_verbs::{
-    AddressHandle, AsyncEvent, Completion, CompletionQueue, Device, Faults, Gid, Key, MemoryRegion,
+    AddressHandle, AsyncEvent, Completion, CompletionQueue, Device, Gid, Key, MemoryRegion,
     MemoryWindow, ProtectionDomain, QpCap, QueuePair, Remote, Request, Sge, SharedReceiveQueue,
     XrcDomain,
 };
@@ -153,10 +153,8 @@ impl Endpoint {
         if let Some(file) = &self.args.pcap {
             options = options.pcap(file);
         }
-        let Args { loss, reorder, duplicate, seed, .. } = self.args;
-        if loss + reorder + duplicate > 0.0 {
-            let faults = Faults { loss, reorder, duplicate, ..Faults::default() };
-            options = options.faults(seed, faults);
+        if let Some(plan) = &self.args.fault {
+            options = options.faults(self.args.seed, plan.clone());
         }
         let device = options.open()?;
         let gids: Vec<Value> = (0..)

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rxe_verbs::BackendKind;
+use rxe_verbs::{BackendKind, FaultPlan};
 use serde_json::{Map, Value, json};
 
 use endpoint::Endpoint;
@@ -37,15 +37,9 @@ pub(crate) struct Args {
     /// Write everything sent and received to a pcapng file
     #[arg(long)]
     pub(crate) pcap: Option<PathBuf>,
-    /// The share of packets to lose, in both directions
-    #[arg(long, default_value_t = 0.0)]
-    pub(crate) loss: f64,
-    /// The share of packets to deliver later than they would be
-    #[arg(long, default_value_t = 0.0)]
-    pub(crate) reorder: f64,
-    /// The share of packets to deliver twice
-    #[arg(long, default_value_t = 0.0)]
-    pub(crate) duplicate: f64,
+    /// Faults, as `rxe run --fault` describes them
+    #[arg(long)]
+    pub(crate) fault: Option<FaultPlan>,
     /// The seed of the faults
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

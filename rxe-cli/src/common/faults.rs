@@ -1,0 +1,53 @@
+//! The options `--fault` and `--seed`.
+
+use rxe_verbs::{Device, FaultPlan, InjectedFaults};
+
+use super::{Error, print_error};
+
+/// Faults that the user asks for.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct FaultArgs {
+    /// Lose, duplicate, delay, reorder, damage or mark packets on purpose, as in
+    /// 'drop 1%; in: delay 50us±10us; only opcode=ack'; docs/faults.md has the language
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) fault: Option<FaultPlan>,
+    /// The number that decides which packets --fault hits: the same number hits the same packets
+    /// [default: by chance, and printed]
+    #[arg(long, value_name = "NUMBER", requires = "fault")]
+    pub(crate) seed: Option<u64>,
+}
+
+impl FaultArgs {
+    /// The faults, with a seed, which is printed if the user has named none.
+    pub(crate) fn chosen(&self) -> Result<Option<(u64, &FaultPlan)>, Error> {
+        let Some(plan) = &self.fault else { return Ok(None) };
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => {
+                let seed = FaultPlan::random_seed()?;
+                print_error(&format!(
+                    "the seed of the faults is {seed} (--seed {seed} repeats them)"
+                ));
+                seed
+            }
+        };
+        Ok(Some((seed, plan)))
+    }
+}
+
+/// Prints what the faults of a device did when it is dropped.
+pub(crate) struct FaultSummary(Option<InjectedFaults>);
+
+impl FaultSummary {
+    /// Of this device; nothing is printed if it has no faults.
+    pub(crate) fn of(device: &Device) -> Self {
+        Self(device.faults().cloned())
+    }
+}
+
+impl Drop for FaultSummary {
+    fn drop(&mut self) {
+        let lines = self.0.iter().flat_map(InjectedFaults::lines);
+        lines.for_each(|line| print_error(&format!("fault: {line}")));
+    }
+}

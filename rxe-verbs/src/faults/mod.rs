@@ -1,0 +1,99 @@
+//! Faults on purpose: the language that describes them, and what they did.
+//!
+//! ```
+//! use rxe_verbs::FaultPlan;
+//!
+//! let plan: FaultPlan = "drop 1%; out: delay 50us±10us; only opcode=send,write".parse()?;
+//! assert_eq!(plan.rules().len(), 2);
+//! let error = "drop 1%; dorp 2%".parse::<FaultPlan>().unwrap_err();
+//! assert_eq!((error.column(), error.word()), (10, "dorp"));
+//! # Ok::<(), rxe_verbs::FaultError>(())
+//! ```
+//!
+//! docs/faults.md describes the language.
+
+mod parse;
+mod show;
+#[cfg(test)]
+mod tests;
+mod values;
+mod words;
+
+use std::fmt;
+use std::str::FromStr;
+
+use rxe_net::{FaultReport, FaultRule};
+
+use crate::error::Result;
+use crate::os::random_u32;
+
+pub use words::FaultError;
+
+/// Faults, as a description names them. [`FromStr`] reads a description; [`fmt::Display`] writes one
+/// with the same meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    rules: Vec<FaultRule>,
+}
+
+impl FaultPlan {
+    /// A seed by chance, for [`crate::OpenOptions::faults`]. It is short enough to be typed again.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn random_seed() -> Result<u64> {
+        random_u32().map(u64::from)
+    }
+
+    /// The faults of packets, in the order in which they are applied.
+    pub fn rules(&self) -> &[FaultRule] {
+        &self.rules
+    }
+}
+
+impl FromStr for FaultPlan {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, FaultError> {
+        parse::plan(text)
+    }
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, rule) in self.rules.iter().enumerate() {
+            let before = if at == 0 { "" } else { "; " };
+            write!(f, "{before}{}", show::Rule(rule))?;
+        }
+        Ok(())
+    }
+}
+
+/// The faults of an open device ([`crate::Device::faults`]).
+#[derive(Clone, Debug)]
+pub struct InjectedFaults {
+    pub(crate) seed: u64,
+    pub(crate) report: FaultReport,
+}
+
+impl InjectedFaults {
+    /// The seed that decides.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many packets each rule has hit so far.
+    pub fn report(&self) -> &FaultReport {
+        &self.report
+    }
+
+    /// The report in words, a line for each rule.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.report.tallies().map(show::tally).collect();
+        let overflowed = self.report.overflowed();
+        if overflowed > 0 {
+            lines.push(format!("{overflowed} packets were lost: too many were delayed at once"));
+        }
+        lines
+    }
+}

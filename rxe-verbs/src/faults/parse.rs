@@ -1,0 +1,205 @@
+//! Reads a description.
+//!
+//! A clause is a fault with its conditions, or conditions alone. Conditions alone hold for all faults
+//! of the description that do not have the same condition themselves.
+
+use rxe_net::{Direction, FaultAction, FaultAmount, FaultRule, PacketFilter};
+
+use super::FaultPlan;
+use super::values;
+use super::words::{Clause, FaultError, Word, clauses};
+
+type Result<T> = std::result::Result<T, FaultError>;
+
+/// Rules in one description.
+const MAX_RULES: usize = 32;
+
+const FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
+const CONDITIONS: &str = "only, after or burst";
+const KEYS: &str = "qp=, opcode=, psn= or dst=";
+
+pub(super) fn plan(text: &str) -> Result<FaultPlan> {
+    let mut general = Conditions::default();
+    let mut faults = Vec::new();
+    for mut clause in clauses(text) {
+        let first = clause.peek();
+        match fault(&mut clause)? {
+            Some(fault) if faults.len() < MAX_RULES => faults.push(fault),
+            Some(_) => {
+                let word = first.unwrap_or(Word { text: "", column: 1 });
+                return Err(FaultError::new(word, format!("more than {MAX_RULES} faults")));
+            }
+            None => general.read(&mut clause)?,
+        }
+    }
+    if faults.is_empty() {
+        let nothing = Word { text: "", column: 1 };
+        return Err(FaultError::new(nothing, format!("no fault is named: write {FAULTS}")));
+    }
+    let rules = faults.into_iter().map(|fault| fault.with(&general)).collect();
+    Ok(FaultPlan { rules })
+}
+
+/// A fault with the conditions of its clause.
+struct Parsed<'t> {
+    rule: FaultRule,
+    own: Conditions<'t>,
+}
+
+impl Parsed<'_> {
+    /// The rule, with the conditions that hold for all and that it does not have itself.
+    fn with(self, general: &Conditions<'_>) -> FaultRule {
+        let Self { mut rule, own } = self;
+        rule.after = own.after.or(general.after).unwrap_or(0);
+        if let FaultAmount::Share(_) = rule.amount {
+            rule.burst = own.burst.or(general.burst).map_or(1, |(length, _)| length);
+        }
+        fn list<T: Clone>(own: Vec<T>, general: &[T]) -> Vec<T> {
+            if own.is_empty() { general.to_vec() } else { own }
+        }
+        rule.only = PacketFilter {
+            qps: list(own.only.qps, &general.only.qps),
+            opcodes: list(own.only.opcodes, &general.only.opcodes),
+            psns: list(own.only.psns, &general.only.psns),
+            destinations: list(own.only.destinations, &general.only.destinations),
+        };
+        rule
+    }
+}
+
+/// Reads a whole clause that is a fault. `None` if it is conditions alone; then nothing is read.
+fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
+    let direction = direction(clause);
+    let word = match clause.peek() {
+        Some(word) if direction.is_none() && is_condition(word) => return Ok(None),
+        _ => clause.expect("a fault")?,
+    };
+    let (action, amount) = match word.text {
+        "drop" => (FaultAction::Drop, amount(clause)?),
+        "dup" => (FaultAction::Duplicate, amount(clause)?),
+        "corrupt" => (FaultAction::Corrupt, amount(clause)?),
+        "ecn" => (FaultAction::MarkEcn, amount(clause)?),
+        "reorder" => {
+            let amount = amount(clause)?;
+            let by = match clause.take("by") {
+                true => values::small_count(clause.expect("a number of packets")?)?,
+                false => 1,
+            };
+            (FaultAction::Reorder { by }, amount)
+        }
+        "delay" => {
+            let (base, jitter) = values::delay(clause.expect("a time such as 50us")?)?;
+            (FaultAction::Delay { base, jitter }, amount(clause)?)
+        }
+        _ => {
+            let why = format!("not a fault: write {FAULTS}, or a condition: {CONDITIONS}");
+            return Err(FaultError::new(word, why));
+        }
+    };
+    let mut own = Conditions::default();
+    own.read(clause)?;
+    if let (FaultAmount::First(_), Some((_, word))) = (amount, own.burst) {
+        return Err(FaultError::new(word, "a number of packets has no bursts: write a percentage"));
+    }
+    Ok(Some(Parsed { rule: FaultRule { direction, ..FaultRule::new(action, amount) }, own }))
+}
+
+/// Reads `in:` or `out:`, which may be joined with the next word.
+fn direction(clause: &mut Clause<'_>) -> Option<Direction> {
+    let word = clause.peek()?;
+    let ways = [("in:", Direction::Inbound), ("out:", Direction::Outbound)];
+    let (prefix, direction) = ways.into_iter().find(|(way, _)| word.text.starts_with(way))?;
+    clause.next();
+    if word.text.len() > prefix.len() {
+        clause.put_back(word.part(prefix.len(), word.text.len()));
+    }
+    Some(direction)
+}
+
+/// Reads how many packets are hit; all if nothing is said.
+fn amount(clause: &mut Clause<'_>) -> Result<FaultAmount> {
+    match clause.peek() {
+        Some(word) if values::begins_as_number(word) => {
+            clause.next();
+            values::amount(word)
+        }
+        _ => Ok(FaultAmount::ALL),
+    }
+}
+
+fn is_condition(word: Word<'_>) -> bool {
+    matches!(word.text, "only" | "after" | "burst")
+}
+
+/// Which packets are hit.
+#[derive(Default)]
+struct Conditions<'t> {
+    only: PacketFilter,
+    after: Option<u64>,
+    burst: Option<(u32, Word<'t>)>,
+}
+
+impl<'t> Conditions<'t> {
+    /// Reads the rest of a clause.
+    fn read(&mut self, clause: &mut Clause<'t>) -> Result<()> {
+        while let Some(word) = clause.next() {
+            match word.text {
+                "only" => self.read_only(clause)?,
+                "after" => {
+                    let count = values::count(clause.expect("a number of packets")?)?;
+                    once(word, self.after.replace(count).is_none())?;
+                }
+                "burst" => {
+                    let length = values::small_count(clause.expect("a number of packets")?)?;
+                    once(word, self.burst.replace((length, word)).is_none())?;
+                }
+                _ => {
+                    let why = format!("not a condition: write {CONDITIONS}; `;` ends a fault");
+                    return Err(FaultError::new(word, why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `qp=… opcode=…`, at least one of them.
+    fn read_only(&mut self, clause: &mut Clause<'_>) -> Result<()> {
+        let mut word = clause.expect(&format!("a condition ({KEYS})"))?;
+        loop {
+            let wrong = || FaultError::new(word, format!("not a condition of only: write {KEYS}"));
+            let (key, value) = word.split_once("=").ok_or_else(wrong)?;
+            let only = &mut self.only;
+            match key.text {
+                "qp" => fill(&mut only.qps, key, value, values::qp)?,
+                "opcode" => fill(&mut only.opcodes, key, value, values::opcode)?,
+                "psn" => fill(&mut only.psns, key, value, values::psn)?,
+                "dst" => fill(&mut only.destinations, key, value, values::address)?,
+                _ => return Err(wrong()),
+            }
+            match clause.peek() {
+                Some(next) if !is_condition(next) => word = next,
+                _ => return Ok(()),
+            }
+            clause.next();
+        }
+    }
+}
+
+/// Reads a list of values.
+fn fill<T>(
+    list: &mut Vec<T>,
+    key: Word<'_>,
+    values: Word<'_>,
+    read: impl Fn(Word<'_>) -> Result<T>,
+) -> Result<()> {
+    once(key, list.is_empty())?;
+    for value in values.list() {
+        list.push(read(value)?);
+    }
+    Ok(())
+}
+
+/// Fails if something is said again.
+fn once(word: Word<'_>, first: bool) -> Result<()> {
+    if first { Ok(()) } else { Err(FaultError::new(word, "said twice: say it once")) }
+}

@@ -1,0 +1,145 @@
+//! A description taken apart: clauses at `;`, words at white space, each word with its column.
+
+use std::fmt;
+
+/// What is wrong with a description, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultError {
+    column: usize,
+    word: String,
+    problem: String,
+}
+
+impl FaultError {
+    pub(super) fn new(word: Word<'_>, problem: impl Into<String>) -> Self {
+        Self { column: word.column, word: word.text.to_owned(), problem: problem.into() }
+    }
+
+    /// Where the word begins, in characters, counted from 1.
+    pub fn column(&self) -> usize {
+        self.column
+    }
+
+    /// The word. Empty if one is missing.
+    pub fn word(&self) -> &str {
+        &self.word
+    }
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { column, word, problem } = self;
+        if word.is_empty() {
+            return write!(f, "column {column}: {problem}");
+        }
+        write!(f, "column {column}: `{}`: {problem}", word.escape_debug())
+    }
+}
+
+impl std::error::Error for FaultError {}
+
+/// A word and where it begins, in characters, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word<'t> {
+    pub(super) text: &'t str,
+    pub(super) column: usize,
+}
+
+impl<'t> Word<'t> {
+    /// The part of this word from the byte `from` to the byte `to`, both at the edges of characters.
+    pub(super) fn part(self, from: usize, to: usize) -> Self {
+        let before = self.text.get(..from).map_or(0, |before| before.chars().count());
+        let text = self.text.get(from..to).unwrap_or_default();
+        Word { text, column: self.column + before }
+    }
+
+    /// The parts before and after the first occurrence of `separator`.
+    pub(super) fn split_once(self, separator: &str) -> Option<(Self, Self)> {
+        let at = self.text.find(separator)?;
+        Some((self.part(0, at), self.part(at + separator.len(), self.text.len())))
+    }
+
+    /// The parts between commas.
+    pub(super) fn list(self) -> impl Iterator<Item = Self> {
+        let mut from = 0;
+        self.text.split(',').map(move |text| {
+            let part = self.part(from, from + text.len());
+            from += text.len() + 1;
+            part
+        })
+    }
+}
+
+/// The words of one clause that are not read yet.
+#[derive(Clone, Debug)]
+pub(super) struct Clause<'t> {
+    words: Vec<Word<'t>>,
+    read: usize,
+    /// Where the clause ends.
+    end: Word<'t>,
+}
+
+impl<'t> Clause<'t> {
+    /// The next word, without reading it.
+    pub(super) fn peek(&self) -> Option<Word<'t>> {
+        self.words.get(self.read).copied()
+    }
+
+    /// Reads the next word.
+    pub(super) fn next(&mut self) -> Option<Word<'t>> {
+        let word = self.peek()?;
+        self.read += 1;
+        Some(word)
+    }
+
+    /// Reads the next word if it is this one.
+    pub(super) fn take(&mut self, text: &str) -> bool {
+        let is_it = self.peek().is_some_and(|word| word.text == text);
+        self.read += usize::from(is_it);
+        is_it
+    }
+
+    /// Puts this word in front of those that are not read.
+    pub(super) fn put_back(&mut self, word: Word<'t>) {
+        self.words.insert(self.read, word);
+    }
+
+    /// Reads the next word, which must be there.
+    pub(super) fn expect(&mut self, what: &str) -> Result<Word<'t>, FaultError> {
+        self.next().ok_or_else(|| FaultError::new(self.end, format!("{what} is missing")))
+    }
+}
+
+/// The clauses that have words.
+pub(super) fn clauses(text: &str) -> Vec<Clause<'_>> {
+    let whole = Word { text, column: 1 };
+    let mut clauses = Vec::new();
+    let mut from = 0;
+    for clause in text.split(';') {
+        let clause = whole.part(from, from + clause.len());
+        from += clause.text.len() + 1;
+        let words = words(clause);
+        if !words.is_empty() {
+            let end = clause.part(clause.text.trim_end().len(), 0);
+            clauses.push(Clause { words, read: 0, end });
+        }
+    }
+    clauses
+}
+
+fn words(clause: Word<'_>) -> Vec<Word<'_>> {
+    let mut words = Vec::new();
+    let mut begin = None;
+    let ends = [(clause.text.len(), ' ')];
+    for (at, c) in clause.text.char_indices().chain(ends) {
+        match (c.is_whitespace(), begin) {
+            (false, None) => begin = Some(at),
+            (true, Some(from)) => {
+                words.push(clause.part(from, at));
+                begin = None;
+            }
+            _ => {}
+        }
+    }
+    words
+}

@@ -1,0 +1,132 @@
+//! Devices with faults: two runs with one seed lose the same packets, over shared memory and over
+//! sockets.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::*;
+use rxe_core::types::Psn;
+use rxe_core::wire::Packet;
+use rxe_core::wire::frame::parse_ethernet;
+use rxe_net::{Direction, PcapReader};
+use rxe_verbs::*;
+
+/// A packet: the name of its opcode, and its distance from the first PSN.
+type Name = (String, u32);
+
+/// How often a capture has each packet of a direction. Only packets with payload, which are those of the
+/// sender.
+fn packets(path: &PathBuf, direction: Direction) -> BTreeMap<Name, u32> {
+    let capture = PcapReader::open(path).unwrap();
+    let mut first = None;
+    let mut seen = BTreeMap::new();
+    for captured in capture.packets().iter().filter(|packet| packet.direction == Some(direction)) {
+        let (_, datagram) = parse_ethernet(&captured.frame).unwrap();
+        let packet = Packet::parse(datagram.payload).unwrap();
+        if packet.payload().is_empty() {
+            continue;
+        }
+        let first: Psn = *first.get_or_insert(packet.psn());
+        let name = (packet.opcode().name().into(), packet.psn().diff(first).cast_unsigned());
+        *seen.entry(name).or_insert(0) += 1;
+    }
+    seen
+}
+
+/// Messages of two packets each.
+const MESSAGES: u32 = 200;
+
+/// Sends messages from a device with this fault to one without. Returns how often each packet was sent,
+/// and how often it arrived.
+fn run(ty: QpType, fault: &str, memory: bool, seed: u64) -> BTreeMap<Name, (u32, u32)> {
+    let capture = |side| std::env::temp_dir().join(format!("rxe-faults-{}-{side}", address()));
+    let paths = [capture("a"), capture("b")];
+    let options =
+        |path: &PathBuf| Device::options("lo").address(address()).shared_memory(memory).pcap(path);
+    let plan = format!("out: {fault} 5% after 1").parse().unwrap();
+    let devices = [options(&paths[0]).faults(seed, plan), options(&paths[1])];
+    let [a, b] = devices.map(|options| {
+        let device = options.open().unwrap();
+        let (pd, cq) = (device.create_pd().unwrap(), device.create_cq(1024).unwrap());
+        let cap = QpCap { max_recv_wr: MESSAGES, ..QpCap::default() };
+        let qp = pd.qp(&cq).service(ty).cap(cap).build().unwrap();
+        Side { device, pd, cq, qp }
+    });
+    let timeout = AckTimeout::new(10).unwrap();
+    let options = ConnectOptions { timeout, mtu: Some(Mtu::M256), ..ConnectOptions::default() };
+    a.qp.connect(&b.qp.endpoint(), &options).unwrap();
+    b.qp.connect(&a.qp.endpoint(), &options).unwrap();
+    let (from, to) = (a.region(512), b.region(512));
+    for _ in 0..MESSAGES {
+        // With UC, a receive of a lost message serves the next one.
+        b.qp.recv(0, &[to.slice(..)]).unwrap();
+        a.qp.send(0, &[from.slice(..)]).post().unwrap();
+        a.ok();
+        if ty == QpType::Rc {
+            b.ok();
+        }
+    }
+    let (rule, [_, out]) = a.device.faults().unwrap().report().tallies().next().unwrap();
+    assert_eq!(rule.after, 1);
+    assert!(a.device.net_counters().injected >= out.hit);
+    let expected = if fault == "drop" { out.seen - out.hit } else { out.seen + out.hit };
+    while b.device.net_counters().rx_packets < expected {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop((a, b, from, to));
+    let left = packets(&paths[0], Direction::Outbound);
+    let arrived = packets(&paths[1], Direction::Inbound);
+    paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    let packets = left.into_iter().map(|(name, sent)| {
+        let arrived = arrived.get(&name).copied().unwrap_or(0);
+        (name, (sent, arrived))
+    });
+    let packets: BTreeMap<_, _> = packets.collect();
+    assert_eq!(packets.values().map(|(_, arrived)| u64::from(*arrived)).sum::<u64>(), expected);
+    packets
+}
+
+/// The packets that arrived more often in one of two runs, of those that were sent as often in both: how
+/// often RC sends a packet again depends on time.
+fn differences(
+    first: &BTreeMap<Name, (u32, u32)>,
+    other: &BTreeMap<Name, (u32, u32)>,
+) -> Vec<Name> {
+    let both = || first.iter().filter_map(|(name, a)| Some((name, a, other.get(name)?)));
+    let as_often = both().filter(|(_, a, b)| a.0 == b.0);
+    assert!(as_often.clone().count() > 300, "{first:?} {other:?}");
+    as_often.filter(|(_, a, b)| a.1 != b.1).map(|(name, ..)| name.clone()).collect()
+}
+
+#[test]
+fn two_runs_with_one_seed_do_the_same_to_the_same_packets() {
+    // RC would send again what is lost, and then it would have been sent more often.
+    for (ty, fault) in [(QpType::Uc, "drop"), (QpType::Rc, "dup")] {
+        let first = run(ty, fault, true, 1);
+        let hit: Vec<_> = first.iter().filter(|(_, (sent, came))| sent != came).collect();
+        assert!((8..60).contains(&hit.len()), "5 % of 400: {hit:?}");
+        for kind in ["SEND_FIRST", "SEND_LAST"] {
+            assert!(hit.iter().any(|((name, _), _)| name.ends_with(kind)), "{hit:?}");
+        }
+        assert_eq!(differences(&first, &run(ty, fault, true, 1)), [], "{ty:?}, again");
+        assert_eq!(differences(&first, &run(ty, fault, false, 1)), [], "{ty:?}, over sockets");
+        assert_ne!(differences(&first, &run(ty, fault, true, 2)), [], "{ty:?}, another seed");
+    }
+}
+
+#[test]
+fn what_is_marked_over_shared_memory_is_answered_with_a_notification() {
+    let plan = "in: ecn".parse().unwrap();
+    let b = Device::options("lo").address(address()).faults(1, plan).open().unwrap();
+    let (a, b) = (Side::new(open(address())), Side::new(b));
+    connect(&a.qp, &b.qp);
+    let (from, to) = (a.region(100_000), b.region(100_000));
+    a.qp.write(1, &[from.slice(..)], to.remote(0)).post().unwrap();
+    a.ok();
+    let (_, [inbound, outbound]) = b.device.faults().unwrap().report().tallies().next().unwrap();
+    assert!(inbound.hit > 0 && inbound.hit == inbound.seen && outbound.seen == 0);
+    assert!(b.device.counters().cnp_sent > 0, "{:?}", b.device.counters());
+}
