@@ -2,6 +2,7 @@
 //! and which has a method `fn run(self) -> Result<(), Error>`.
 
 mod completions;
+mod decode;
 mod demo;
 mod devices;
 mod devinfo;
@@ -46,6 +47,7 @@ commands! {
     Perf(perf::Args),
     Run(run::Args),
     Env(run::EnvArgs),
+    Decode(decode::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

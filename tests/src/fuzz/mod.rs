@@ -3,6 +3,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "arbitrary bits, and numbers that are small")]
 
+pub mod capture;
 pub mod cm;
 pub mod engine;
 pub mod frame;
@@ -17,7 +18,7 @@ pub mod verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("frame", frame::run),
     ("engine", engine::run),
     ("verbs", verbs::run),
@@ -25,4 +26,5 @@ pub const TARGETS: [Target; 7] = [
     ("cm", cm::run),
     ("ring", ring::run),
     ("lease", lease::run),
+    ("capture", capture::run),
 ];

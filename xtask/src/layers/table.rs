@@ -196,6 +196,21 @@ pub const LAYERS: &[Layers] = &[
         within: "explain",
         floors: &[&["watch"], &["connect", "text"], &["once", "regions"]],
     },
+    Layers {
+        name: "rxe-lab",
+        within: "",
+        floors: &[&["track", "words"], &["frame"], &["capture", "header"]],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "capture",
+        floors: &[&["compressed", "pcap", "pcapng"], &["source"], &["error", "order"]],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "frame",
+        floors: &[&["ip", "link"], &["split"], &["transport"]],
+    },
     Layers { name: "rxe-cli", within: "", floors: &[&["commands"], &["common"]] },
     Layers {
         name: "rxe-cli",

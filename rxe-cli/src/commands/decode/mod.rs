@@ -1,0 +1,174 @@
+//! `rxe decode`: the packets of a capture, one a line.
+
+mod json;
+mod select;
+mod summary;
+mod text;
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rxe_lab::capture::{CaptureError, Problem, Reader, Record};
+use rxe_lab::frame::{self, Content, Frame, Transport};
+use rxe_lab::track::{Mark, Tracker};
+
+use self::select::Select;
+use self::summary::Summary;
+use self::text::Text;
+use crate::common::Error;
+
+/// Show the packets of a capture: RoCEv2, RoCEv1 and native InfiniBand
+///
+/// FILE is of pcap or pcapng, also compressed with gzip or zstd. Each packet is one line: number, time,
+/// addresses, destination QP, PSN, opcode, and what matters: lengths, keys, acknowledgements, and what
+/// is sent again, missing or damaged. Other frames are counted.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The capture; - reads standard input, as in `tcpdump -w - | rxe decode -`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Show every field, by its name in the specification, with its byte offset in the frame
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Print JSON, one object in each line; with -v also offsets and payloads
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    select: Select,
+}
+
+/// A packet to be shown.
+struct Shown<'a> {
+    record: &'a Record<'a>,
+    frame: &'a Frame<'a>,
+    /// The packet; `None` for RoCEv2 that is none.
+    packet: Option<&'a Transport<'a>>,
+    mark: Option<Mark>,
+    /// The time since the first frame of the capture.
+    since: Duration,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let mut out = Output::new(self.file.as_os_str() == "-");
+        let mut summary = Summary::default();
+        let read = self.show(&mut out, &mut summary);
+        if let Err(Failure::Write(e)) = read {
+            return written(Err(e));
+        }
+        let text = summary.text(self.select.is_some());
+        if self.json {
+            // Standard output has objects only. If standard error is closed, there is nobody to tell.
+            written(out.0.flush())?;
+            let _ = writeln!(io::stderr(), "{text}");
+        } else {
+            written(writeln!(out.0, "{text}").and_then(|()| out.0.flush()))?;
+        }
+        match read {
+            Err(Failure::Read(e)) => Err(self.failed(&e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn show(&self, out: &mut Output, summary: &mut Summary) -> Result<(), Failure> {
+        let mut reader = if self.file.as_os_str() == "-" {
+            Reader::new(io::stdin())?
+        } else {
+            let io = |e| CaptureError { frame: 0, offset: 0, problem: Problem::Io(e) };
+            Reader::new(File::open(&self.file).map_err(io)?)?
+        };
+        let mut tracker = Tracker::default();
+        let mut text = Text::new(self.verbose);
+        let mut first = None;
+        while let Some(record) = reader.next()? {
+            let at = record.at.unwrap_or_default();
+            let since = at.saturating_sub(*first.get_or_insert(at));
+            let frame = frame::decode(&record);
+            summary.count(&record, &frame, since);
+            let mut show = |packet, mark| {
+                let shown = Shown { record: &record, frame: &frame, packet, mark, since };
+                if !self.select.takes(&shown) {
+                    return Ok(());
+                }
+                summary.shown();
+                out.line(|out| {
+                    if self.json {
+                        json::write(out, &shown, self.verbose)
+                    } else {
+                        text.write(out, &shown)
+                    }
+                })
+            };
+            match &frame.content {
+                Content::Rdma(packets) => {
+                    for packet in packets {
+                        let mark = tracker.observe(record.interface, &frame, packet);
+                        show(Some(packet), mark)?;
+                    }
+                }
+                Content::Malformed(_) => show(None, None)?,
+                _ => {}
+            }
+        }
+        summary.full = tracker.is_full();
+        Ok(())
+    }
+
+    fn failed(&self, e: &CaptureError) -> Error {
+        let name = match self.file.to_str() {
+            Some("-") => "standard input".into(),
+            _ => self.file.display().to_string(),
+        };
+        let todo = match (&e.problem, e.frame) {
+            (Problem::Io(_), 0) => "give a file that can be read",
+            (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",
+            (_, 1) => "there is no frame before it",
+            _ => "the frames before it are shown",
+        };
+        Error::new(format_args!("{name}: {e}"), todo)
+    }
+}
+
+/// Why not everything is shown.
+enum Failure {
+    Read(CaptureError),
+    Write(io::Error),
+}
+
+impl From<CaptureError> for Failure {
+    fn from(e: CaptureError) -> Self {
+        Self::Read(e)
+    }
+}
+
+/// It is no error if the reader of the output has ended (`rxe decode FILE | head`).
+fn written(result: io::Result<()>) -> Result<(), Error> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::new("cannot write the output", e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Standard output. Lines appear at once if somebody may be waiting for them.
+struct Output(BufWriter<StdoutLock<'static>>, bool);
+
+impl Output {
+    fn new(live: bool) -> Self {
+        let out = io::stdout().lock();
+        let at_once = live || out.is_terminal();
+        Self(BufWriter::with_capacity(64 << 10, out), at_once)
+    }
+
+    fn line(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        write(&mut self.0)
+            .and_then(|()| if self.1 { self.0.flush() } else { Ok(()) })
+            .map_err(Failure::Write)
+    }
+}

@@ -1,0 +1,139 @@
+//! Which packets are shown.
+
+use std::net::IpAddr;
+
+use clap::ValueEnum;
+use rxe_core::types::Psn;
+use rxe_lab::frame::{Address, Icrc};
+use rxe_lab::track::Mark;
+
+use super::Shown;
+
+/// Filters. A packet is shown if each of them takes it.
+#[derive(clap::Args, Default)]
+pub(super) struct Select {
+    /// Only packets to or from this queue pair; several: --qp 0x11 --qp 0x12. Only datagrams name the
+    /// one they are from
+    #[arg(long, value_name = "QPN", value_parser = number, value_delimiter = ',')]
+    qp: Vec<u32>,
+    /// Only these opcodes: a number, or a part of the name, as in send or rc_acknowledge
+    #[arg(long, value_name = "OPCODE", value_delimiter = ',')]
+    opcode: Vec<String>,
+    /// Only packets to or from this address
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    addr: Vec<IpAddr>,
+    /// Only these PSNs, as in 0x5f3a01 or 100-200; a range may wrap
+    #[arg(long, value_name = "A-B", value_parser = psns)]
+    psn: Option<(u32, u32)>,
+    /// Only packets of which this is said
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    only: Vec<Finding>,
+}
+
+/// What is said of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Finding {
+    /// A packet with the same PSN was seen before
+    Retransmitted,
+    /// Packets before it are missing, or it fills such a gap
+    OutOfOrder,
+    /// An acknowledgement that acknowledges nothing new
+    DuplicateAck,
+    /// A negative acknowledgement, or an RNR NAK
+    Nak,
+    /// Its ICRC is wrong
+    BadIcrc,
+    /// Its headers contradict each other
+    Malformed,
+}
+
+impl Select {
+    /// Whether there is any filter.
+    pub(super) fn is_some(&self) -> bool {
+        !self.qp.is_empty()
+            || !self.opcode.is_empty()
+            || !self.addr.is_empty()
+            || self.psn.is_some()
+            || !self.only.is_empty()
+    }
+
+    /// Whether a packet is to be shown.
+    pub(super) fn takes(&self, shown: &Shown<'_>) -> bool {
+        if !self.is_some() {
+            return true;
+        }
+        let ends = shown.frame.ends;
+        let of_address = |ip: &IpAddr| {
+            ends.is_some_and(|(src, dst)| [src, dst].contains(&Address::Ip(ip.to_canonical())))
+        };
+        if !self.addr.is_empty() && !self.addr.iter().any(of_address) {
+            return false;
+        }
+        if !self.only.is_empty() && !self.only.iter().any(|finding| finding.is_of(shown)) {
+            return false;
+        }
+        let Some(packet) = shown.packet else {
+            return self.qp.is_empty() && self.opcode.is_empty() && self.psn.is_none();
+        };
+        let is_qp = |qp: &u32| {
+            packet.bth.dest_qp.value() == *qp
+                || packet.source_qp().is_some_and(|from| from.value() == *qp)
+        };
+        let code = packet.bth.opcode;
+        let is_opcode = |wanted: &String| match number(wanted) {
+            Ok(wanted) => wanted == u32::from(code.0),
+            Err(_) => code.name().contains(&wanted.to_uppercase().replace(['-', ' '], "_")),
+        };
+        let is_psn = |(first, last): (u32, u32)| {
+            let (first, last) = (Psn::new(first), Psn::new(last));
+            (packet.bth.psn - first.value()).value() <= (last - first.value()).value()
+        };
+        (self.qp.is_empty() || self.qp.iter().any(is_qp))
+            && (self.opcode.is_empty() || self.opcode.iter().any(is_opcode))
+            && self.psn.is_none_or(is_psn)
+    }
+}
+
+impl Finding {
+    fn is_of(self, shown: &Shown<'_>) -> bool {
+        let packet = shown.packet;
+        match self {
+            Self::Retransmitted => shown.mark == Some(Mark::Retransmitted),
+            Self::OutOfOrder => matches!(shown.mark, Some(Mark::Gap(_) | Mark::Late)),
+            Self::DuplicateAck => shown.mark == Some(Mark::DuplicateAck),
+            Self::Nak => packet.is_some_and(|packet| packet.is_nak()),
+            Self::BadIcrc => packet.is_some_and(|packet| packet.icrc == Icrc::Wrong),
+            Self::Malformed => packet.is_none_or(|packet| packet.wrong.is_some()),
+        }
+    }
+}
+
+/// A number of 24 bits, decimal or hexadecimal.
+fn number(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    let number = number.map_err(|_| "a number is expected, as in 17 or 0x11")?;
+    if number < Psn::SPACE { Ok(number) } else { Err("it has at most 24 bits".into()) }
+}
+
+fn psns(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Ok((number(first)?, number(last)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal_or_hexadecimal() {
+        assert_eq!((number("17"), number("0x11")), (Ok(17), Ok(17)));
+        assert_eq!((psns("5"), psns("0xfffff0-15")), (Ok((5, 5)), Ok((0xff_fff0, 15))));
+        for bad in ["", "x", "0x", "-1", "0x1000000"] {
+            assert!(number(bad).is_err(), "{bad}");
+        }
+        assert!(psns("1-").is_err() && psns("1-2-3").is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! The last line: what the capture has.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rxe_lab::capture::Record;
+use rxe_lab::frame::{Content, Frame, link_name};
+
+/// Counts the frames of a capture.
+#[derive(Default)]
+pub(super) struct Summary {
+    frames: u64,
+    packets: u64,
+    shown: u64,
+    /// Frames that hold several packets.
+    several: u64,
+    malformed: u64,
+    fragments: u64,
+    cut: u64,
+    others: u64,
+    /// Frames of link types that are not known, by type.
+    unknown: BTreeMap<u16, u64>,
+    lasts: Duration,
+    /// There are more queue pairs than are followed.
+    pub(super) full: bool,
+}
+
+impl Summary {
+    pub(super) fn count(&mut self, record: &Record<'_>, frame: &Frame<'_>, since: Duration) {
+        self.frames += 1;
+        self.lasts = self.lasts.max(since);
+        match &frame.content {
+            Content::Rdma(packets) => {
+                self.packets += packets.len() as u64;
+                self.several += u64::from(packets.len() > 1);
+            }
+            Content::Malformed(_) => self.malformed += 1,
+            Content::Fragment => self.fragments += 1,
+            Content::Cut => self.cut += 1,
+            Content::Other if link_name(record.link).is_none() => {
+                *self.unknown.entry(record.link.0).or_default() += 1;
+            }
+            Content::Other => self.others += 1,
+        }
+    }
+
+    pub(super) fn shown(&mut self) {
+        self.shown += 1;
+    }
+
+    /// The line, without its end. `filtered`: not all packets are shown.
+    pub(super) fn text(&self, filtered: bool) -> String {
+        let count = |n: u64, what: &str| match n {
+            1 => format!("1 {what}"),
+            n => format!("{n} {what}s"),
+        };
+        let mut text = format!(
+            "{} in {:.6} s: {}",
+            count(self.frames, "frame"),
+            self.lasts.as_secs_f64(),
+            count(self.packets, "RDMA packet")
+        );
+        if filtered {
+            text += &format!(" ({} shown)", self.shown);
+        }
+        let mut add = |n: u64, what: &str, after: &str| {
+            if n > 0 {
+                text += &format!(", {}{after}", count(n, what));
+            }
+        };
+        add(self.several, "frame", " with several packets (GSO or GRO)");
+        add(self.malformed, "malformed frame", "");
+        add(self.fragments, "later fragment", " of UDP");
+        add(self.cut, "frame", " cut too short to tell");
+        add(self.others, "frame", " of other protocols");
+        for (link, n) in &self.unknown {
+            add(*n, "frame", &format!(" of link type {link}, which is not known here"));
+        }
+        if self.full {
+            text += "; more queue pairs than are followed";
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_there_is_said() {
+        let mut summary = Summary { frames: 1, packets: 1, ..Summary::default() };
+        assert_eq!(summary.text(false), "1 frame in 0.000000 s: 1 RDMA packet");
+        summary.unknown.insert(147, 2);
+        (summary.frames, summary.others) = (4, 1);
+        assert_eq!(
+            summary.text(true),
+            "4 frames in 0.000000 s: 1 RDMA packet (0 shown), 1 frame of other protocols, 2 frames \
+             of link type 147, which is not known here"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Packets as lines of text.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use rxe_lab::frame::{Address, Content, Transport};
+use rxe_lab::header::{Field, Form, Layer, Value};
+use rxe_lab::words;
+
+use super::Shown;
+
+/// Writes lines. Columns grow with what they hold.
+pub(super) struct Text {
+    verbose: bool,
+    /// The columns of the terminal, if it is one.
+    width: Option<usize>,
+    /// The widest address so far.
+    address: usize,
+    line: String,
+}
+
+/// The indent of a line's continuation.
+const INDENT: usize = 8;
+
+/// Bytes of a field that are shown; longer ones are cut.
+const MAX_BYTES: usize = 32;
+
+impl Text {
+    pub(super) fn new(verbose: bool) -> Self {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        let width = size.map(|size| usize::from(size.ws_col)).filter(|width| *width >= 40);
+        Self { verbose, width, address: 0, line: String::new() }
+    }
+
+    pub(super) fn write(&mut self, out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
+        self.line.clear();
+        self.summarize(shown);
+        match self.width {
+            Some(width) => write_folded(out, &self.line, width)?,
+            None => writeln!(out, "{}", self.line)?,
+        }
+        if self.verbose {
+            write_fields(out, shown)?;
+        }
+        Ok(())
+    }
+
+    /// The line of a packet. Writing to a string does not fail.
+    fn summarize(&mut self, shown: &Shown<'_>) {
+        let number = match shown.packet.and_then(|packet| packet.segment) {
+            Some((index, _)) => format!("{}.{index}", shown.record.number),
+            None => shown.record.number.to_string(),
+        };
+        let name = |address: Option<Address>| address.map_or("?".into(), |a| a.to_string());
+        let (src, dst) = (shown.frame.ends.map(|e| e.0), shown.frame.ends.map(|e| e.1));
+        let (src, dst) = (name(src), name(dst));
+        self.address = self.address.max(src.len()).max(dst.len());
+        let width = self.address;
+        let since = shown.since.as_secs_f64();
+        let _ = write!(self.line, "{number:>6} {since:>10.6} {src:>width$} > {dst:<width$} ");
+        match (shown.packet, &shown.frame.content) {
+            (Some(packet), _) => self.packet(shown, packet),
+            (None, Content::Malformed(why)) => {
+                let _ = write!(self.line, "malformed: {why}");
+            }
+            (None, _) => {}
+        }
+        for comment in &shown.record.comments {
+            let _ = write!(self.line, ", comment: {}", comment.replace('\n', " "));
+        }
+    }
+
+    fn packet(&mut self, shown: &Shown<'_>, packet: &Transport<'_>) {
+        let (qp, psn, opcode) = (packet.bth.dest_qp.value(), packet.bth.psn, packet.bth.opcode);
+        let _ = write!(self.line, "0x{qp:06x} {psn} {opcode}");
+        let words = words::describe(shown.frame, packet);
+        if !words.is_empty() {
+            let _ = write!(self.line, " {words}");
+        }
+        if let Some(mark) = shown.mark {
+            let _ = write!(self.line, ", {mark}");
+        }
+    }
+}
+
+/// Writes a line that is broken between words where it would exceed `width`.
+fn write_folded(out: &mut impl Write, line: &str, width: usize) -> io::Result<()> {
+    let (mut at, mut rest) = (0, line);
+    while rest.chars().count() > width - at {
+        let limit = rest.char_indices().nth(width - at).map_or(rest.len(), |(i, _)| i);
+        // A column's spaces at the start are no place to break.
+        let words = rest.len() - rest.trim_start().len();
+        let Some(space) = rest[..=limit.min(rest.len() - 1)].rfind(' ').filter(|s| *s > words)
+        else {
+            break;
+        };
+        writeln!(out, "{:at$}{}", "", rest[..space].trim_end())?;
+        rest = rest[space..].trim_start();
+        at = INDENT;
+    }
+    writeln!(out, "{:at$}{rest}", "")
+}
+
+/// Writes every field of a packet, with its offset in the frame.
+fn write_fields(out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
+    let record = shown.record;
+    let (captured, len) = (record.bytes.len(), record.original_len);
+    if captured < len {
+        writeln!(out, "        {captured} of {len} bytes captured")?;
+    }
+    let transport = shown.packet.map(|packet| &packet.layers).into_iter().flatten();
+    for layer in shown.frame.layers.iter().chain(transport) {
+        writeln!(out, "        {}", layer.header.name)?;
+        for (field, value) in layer.fields(record.bytes) {
+            let at = layer.at + field.byte;
+            let name = field.name;
+            writeln!(out, "{at:>12}  {name:<26}  {}", shown_value(shown, layer, field, value))?;
+        }
+    }
+    writeln!(out)
+}
+
+/// A value, with its meaning in words if it has one.
+fn shown_value(shown: &Shown<'_>, layer: &Layer, field: &Field, value: Value<'_>) -> String {
+    let text = format_value(field, value);
+    let Some(packet) = shown.packet else { return text };
+    let meaning = match (layer.header.name, field.name) {
+        ("BTH", "OpCode") => packet.bth.opcode.to_string(),
+        ("AETH", "Syndrome") => match packet.ext.aeth {
+            Some(aeth) => words::syndrome(aeth.syndrome),
+            None => return text,
+        },
+        ("ICRC", "ICRC") => words::icrc(packet.icrc),
+        _ => return text,
+    };
+    format!("{text} ({meaning})")
+}
+
+fn format_value(field: &Field, value: Value<'_>) -> String {
+    match value {
+        Value::Number(n, _) if field.form == Form::Dec => n.to_string(),
+        Value::Number(n, bits) => format!("0x{n:0width$x}", width = bits.div_ceil(4)),
+        Value::Ipv4(ip) => ip.to_string(),
+        Value::Ipv6(ip) => ip.to_string(),
+        Value::Bytes(bytes) => format_bytes(field, bytes),
+    }
+}
+
+fn format_bytes(field: &Field, bytes: &[u8]) -> String {
+    let between = if field.form == Form::Mac { ":" } else { "" };
+    let first: Vec<_> = bytes.iter().take(MAX_BYTES).map(|b| format!("{b:02x}")).collect();
+    let mut text = first.join(between);
+    if bytes.len() > MAX_BYTES {
+        let _ = write!(text, "… ({} bytes)", bytes.len());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        let folded = |line: &str, width| {
+            let mut out = Vec::new();
+            write_folded(&mut out, line, width).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(folded("  one two", 9), "  one two\n");
+        assert_eq!(folded("  one two", 8), "  one\n        two\n");
+        assert_eq!(folded("  one two three", 14), "  one two\n        three\n");
+        assert_eq!(folded("unbreakable", 5), "unbreakable\n");
+        assert_eq!(folded("µµµ µµ", 6), "µµµ µµ\n");
+        let long = "word ".repeat(40);
+        assert!(folded(long.trim_end(), 40).lines().all(|line| line.len() <= 40));
+    }
+}

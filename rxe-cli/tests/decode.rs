@@ -1,0 +1,200 @@
+//! `rxe decode`: what it prints of good files, and what it says of bad ones.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+mod decode_util;
+use decode_util::{Pcapng, frames_of, run};
+
+/// A capture of the project.
+fn pcap(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name)
+}
+
+/// Standard output of `rxe decode` with these arguments, which must succeed.
+#[track_caller]
+fn decoded(file: &Path, options: &[&str]) -> String {
+    let out = run(&[&["decode", file.to_str().unwrap()], options].concat());
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn each_packet_is_a_line_and_the_last_line_counts() {
+    let text = decoded(&pcap("kernel-6.1/rnr_late.pcap"), &[]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "     1   0.000000 10.47.91.11 > 10.47.91.12 0x00001a 0xfffffc RC_SEND_FIRST len 256"
+    );
+    assert!(lines[2].ends_with("RC_ACKNOWLEDGE RNR NAK: try again after 2.56 ms, MSN 0"));
+    assert!(lines[4].ends_with("RC_SEND_FIRST len 256, retransmitted"));
+    let last = format!("{0} frames in 0.", lines.len() - 1);
+    assert!(lines.last().unwrap().starts_with(&last), "{lines:?}");
+    assert!(lines.last().unwrap().ends_with(&format!("{} RDMA packets", lines.len() - 1)));
+}
+
+#[test]
+fn filters_take_what_they_say() {
+    let file = pcap("kernel-6.1/rnr_late.pcap");
+    let count = |options: &[&str]| decoded(&file, options).lines().count() - 1;
+    let all = count(&[]);
+    let sends = count(&["--opcode", "send"]);
+    let acks = count(&["--opcode", "rc-acknowledge"]);
+    assert!(sends > 0 && acks > 0 && sends + acks == all, "{sends} + {acks} of {all}");
+    assert_eq!(count(&["--opcode", "0x11"]), acks);
+    assert_eq!(count(&["--addr", "10.47.91.11"]), all);
+    assert_eq!(count(&["--addr", "10.47.91.99"]), 0);
+    assert_eq!((count(&["--qp", "0x1a"]), count(&["--qp", "26,9"]), count(&["--qp", "9"])), {
+        (all, all, 0)
+    });
+    let first = count(&["--psn", "0xfffffc"]);
+    assert!(first > 0 && first < all && count(&["--psn", "0xfffffc-5"]) == all);
+    let again = count(&["--only", "retransmitted"]);
+    let said = decoded(&file, &[]);
+    assert_eq!(again, said.lines().filter(|line| line.ends_with("retransmitted")).count());
+    assert_eq!(count(&["--only", "nak", "--opcode", "send"]), 0);
+    assert!(decoded(&file, &["--only", "nak"]).contains(" shown)"));
+}
+
+#[test]
+fn verbose_names_every_field_with_its_offset() {
+    let text = decoded(&pcap("cm-kernel-6.1/rping.pcap"), &["-v"]);
+    for line in [
+        "           0  Destination ",
+        "          42  OpCode                      100 (UD_SEND_ONLY)",
+        "          51  PSN                         0x000000",
+        "          54  Q_Key                       0x80010000",
+        "          62  BaseVersion                 1",
+        "          86  LocalCommunicationID        0x",
+        "         226  PrivateData                 00",
+        "         318  ICRC                        0x",
+    ] {
+        assert!(text.lines().any(|l| l.starts_with(line)), "{line:?} is not in {text}");
+    }
+    let json = decoded(&pcap("cm-kernel-6.1/rping.pcap"), &["-v", "--json"]);
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["offsets"]["BTH"], &first["BTH"]["OpCode"]), (&42.into(), &100.into()));
+    assert_eq!((&first["message"], &first["icrc"]), (&"REQ".into(), &"right".into()));
+}
+
+#[test]
+fn packets_in_one_frame_are_shown_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gso.pcapng");
+    let frames = frames_of(&pcap("kernel-6.1/write.pcap"));
+    let ack = frames.iter().find(|frame| frame[42] == 0x11).unwrap();
+    let mut frame = ack.clone();
+    frame.extend_from_slice(&ack[42..]);
+    let more = u16::try_from(ack.len() - 42).unwrap();
+    for at in [16, 38] {
+        let len = u16::from_be_bytes([frame[at], frame[at + 1]]) + more;
+        frame[at..at + 2].copy_from_slice(&len.to_be_bytes());
+    }
+    let mut file = Pcapng::new();
+    file.packet(1, 5, &frame, frame.len());
+    fs::write(&path, file.bytes).unwrap();
+    let text = decoded(&path, &[]);
+    let lines: Vec<_> = text.lines().collect();
+    for (nth, line) in lines[..2].iter().enumerate() {
+        assert!(line.trim_start().starts_with(&format!("1.{} ", nth + 1)), "{line}");
+        let said = format!("packet {} of 2 in one frame (GSO or GRO), ACK, MSN 1", nth + 1);
+        assert!(line.contains(&said), "{line}");
+    }
+    assert!(lines[2].ends_with("2 RDMA packets, 1 frame with several packets (GSO or GRO)"));
+    let json = decoded(&path, &["--json"]);
+    let second: Value = serde_json::from_str(json.lines().nth(1).unwrap()).unwrap();
+    assert_eq!((&second["segment"], &second["segments"]), (&2.into(), &2.into()));
+}
+
+#[test]
+fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = fs::read(pcap("kernel-6.1/send.pcap")).unwrap();
+    let gzip = {
+        let path = dir.path().join("send.pcap");
+        fs::write(&path, &good).unwrap();
+        let zipped = Command::new("gzip").arg("-c").arg(&path).output().unwrap().stdout;
+        zipped[..zipped.len() - 30].to_vec()
+    };
+    let mut damaged = good.clone();
+    damaged[24 + 8..24 + 12].fill(0xff);
+    let cases: [(&str, &[u8], usize, &str); 6] = [
+        ("empty", b"", 0, "the file is empty"),
+        ("garbage", &[7; 1000], 0, "this is no capture"),
+        ("cut", &good[..good.len() - 3], 1, "frame 15, at byte "),
+        ("damaged", &damaged, 0, "frame 1, at byte 24: the file is damaged here"),
+        ("header", &good[..20], 0, "the file ends here: 20 of 24 bytes are left"),
+        ("zipped", &gzip, 1, "the compressed file ends here"),
+    ];
+    for (name, bytes, least, said) in cases {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        for json in [&[][..], &["--json"]] {
+            let out = run(&[&["decode", path.to_str().unwrap()], json].concat());
+            let err = String::from_utf8_lossy(&out.stderr);
+            let err = err.lines().filter(|l| l.starts_with("rxe: ")).collect::<Vec<_>>();
+            assert_eq!(out.status.code(), Some(1), "{name}: {out:?}");
+            assert!(err.len() == 1 && err[0].contains(said), "{name}: {err:?}");
+            let lines = String::from_utf8_lossy(&out.stdout).lines().count();
+            assert!(lines > least || !json.is_empty(), "{name}: {lines} lines");
+        }
+    }
+    let out = run(&["decode", "/nonexistent/x.pcap"]);
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(err.starts_with("rxe: /nonexistent/x.pcap: cannot be read: No such file"), "{err}");
+    let out = run(&["decode", "/"]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    let out = run(&["decode", "--psn", "5-x", "file"]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+}
+
+#[test]
+fn frames_cut_by_a_snap_length_are_shown_as_far_as_they_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("snapped.pcapng");
+    let mut file = Pcapng::new();
+    for (nth, frame) in (0..).zip(frames_of(&pcap("kernel-6.1/write.pcap"))) {
+        file.packet(1, nth, &frame[..frame.len().min(60)], frame.len());
+    }
+    fs::write(&path, file.bytes).unwrap();
+    let text = decoded(&path, &[]);
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("RC_WRITE_ONLY") && !first.contains("VA "), "{first}");
+    assert!(first.ends_with("ICRC not checked: not captured whole"), "{first}");
+    assert!(decoded(&path, &["-v"]).contains(" bytes captured\n"));
+}
+
+#[test]
+fn standard_input_is_read_as_it_comes_and_a_closed_output_is_no_error() {
+    let file = fs::read(pcap("kernel-6.1/rnr_late.pcap")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rxe"))
+        .args(["decode", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    // The first packet alone is shown while the input is still open.
+    let first = 24 + 16 + 14 + 20 + 8 + 12 + 256 + 4;
+    input.write_all(&file[..first]).unwrap();
+    let mut line = [0; 78];
+    output.read_exact(&mut line).unwrap();
+    assert!(line.starts_with(b"     1   0.000000 10.47.91.11 > "));
+    drop(output);
+    // It ends by itself, whether or not it has taken everything.
+    for _ in 0..1000 {
+        if input.write_all(&file[24..]).is_err() {
+            break;
+        }
+    }
+    drop(input);
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+}

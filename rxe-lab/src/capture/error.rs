@@ -1,0 +1,111 @@
+//! Why a capture cannot be read, or not any further.
+
+use std::fmt;
+use std::io;
+
+use super::{MAX_FRAME, MAX_INTERFACES};
+
+/// Where a file is damaged, and how.
+#[derive(Debug)]
+pub struct CaptureError {
+    /// The frame that could not be read, counted from 1. 0 if the file is no capture at all.
+    pub frame: u64,
+    /// The position in the file, without its compression.
+    pub offset: u64,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// It has no byte.
+    Empty,
+    /// It begins neither as pcap nor as pcapng.
+    NoCapture,
+    /// It ends too early: `there` of `of` bytes are left.
+    Ends {
+        /// Bytes that are left.
+        there: usize,
+        /// Bytes that are needed.
+        of: usize,
+    },
+    /// Its compressed data end too early.
+    CompressedEnds,
+    /// A frame would have so many bytes.
+    TooLong(u64),
+    /// A block of a pcapng file has a length that no block has.
+    BlockLength(u32),
+    /// The length at the end of a block differs from the one at its start.
+    BlockEnd {
+        /// The length at the start.
+        start: u32,
+        /// The length at the end.
+        end: u32,
+    },
+    /// A section begins without its byte order.
+    ByteOrder,
+    /// A packet block is too short for what it says.
+    PacketBlock,
+    /// A packet was captured on an interface that is not described.
+    Interface(u32),
+    /// A section describes too many interfaces.
+    Interfaces,
+    /// The file cannot be read.
+    Io(io::Error),
+}
+
+impl CaptureError {
+    pub(super) fn at_start(problem: Problem) -> Self {
+        Self { frame: 0, offset: 0, problem }
+    }
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.frame > 0 {
+            write!(f, "frame {}, at byte {}: ", self.frame, self.offset)?;
+        }
+        self.problem.fmt(f)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the file is empty"),
+            Self::NoCapture => {
+                f.write_str("this is no capture: the file begins neither as pcap nor as pcapng")
+            }
+            Self::Ends { there, of } => {
+                write!(f, "the file ends here: {there} of {of} bytes are left")
+            }
+            Self::CompressedEnds => f.write_str("the compressed file ends here"),
+            Self::TooLong(len) => {
+                write!(f, "the file is damaged here: a frame of {len} bytes, more than {MAX_FRAME}")
+            }
+            Self::BlockLength(len) => {
+                write!(f, "the file is damaged here: a block cannot have {len} bytes")
+            }
+            Self::BlockEnd { start, end } => write!(
+                f,
+                "the file is damaged here: a block has {start} bytes at its start and {end} at its end"
+            ),
+            Self::ByteOrder => {
+                f.write_str("the file is damaged here: a section begins without its byte order")
+            }
+            Self::PacketBlock => {
+                f.write_str("the file is damaged here: a block is shorter than the packet in it")
+            }
+            Self::Interface(n) => write!(
+                f,
+                "the file is damaged here: a packet of interface {n}, which is not described"
+            ),
+            Self::Interfaces => write!(f, "more than {MAX_INTERFACES} interfaces in one section"),
+            Self::Io(e) => write!(f, "cannot be read: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for CaptureError {}

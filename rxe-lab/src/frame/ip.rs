@@ -1,0 +1,202 @@
+//! IP and UDP before a RoCEv2 packet. IBTA A17.3; RFC 791, RFC 8200.
+//!
+//! Unlike a device, which drops such packets, this looks behind IPv4 options and IPv6 extension headers,
+//! and into first fragments. The ICRC of such a packet is not checked.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
+
+use super::split;
+use super::{Address, Content, Cover, Stop, Transport, Unchecked, Walk, u16_at};
+use crate::header;
+
+const UDP: u8 = 17;
+
+/// IPv6 extension headers.
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+/// The most of them that are followed.
+const MAX_EXTENSIONS: usize = 16;
+
+/// An IP header, and what it says about what follows.
+struct Ip {
+    net: NetHeader,
+    protocol: u8,
+    /// Where the packet ends.
+    end: usize,
+    /// Why the ICRC cannot be checked.
+    unchecked: Option<Unchecked>,
+    later_fragment: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn roce_v2(&mut self) -> Result<Content<'a>, Stop> {
+        let version = match self.bytes.get(self.at) {
+            Some(byte) => byte >> 4,
+            None if self.is_cut() => return Err(Stop::Cut),
+            None => return Err(Stop::Other),
+        };
+        let ip = match version {
+            4 => self.ipv4()?,
+            6 => self.ipv6()?,
+            _ => return Err(Stop::Other),
+        };
+        let Ip { net, protocol, end, unchecked, later_fragment } = ip;
+        self.ends = Some((Address::Ip(net.src), Address::Ip(net.dst)));
+        self.congestion_experienced = net.congestion_experienced();
+        if protocol != UDP {
+            return Err(Stop::Other);
+        }
+        if later_fragment {
+            return Err(Stop::Fragment);
+        }
+        let start = self.at;
+        let head = self.header(&header::UDP)?;
+        if u16_at(head, 2) != UDP_PORT {
+            return Err(Stop::Other);
+        }
+        let net = NetHeader { src_port: u16_at(head, 0), ..net };
+        if end > self.len {
+            return Err(Stop::Malformed("the IP packet is longer than its frame"));
+        }
+        let is_fragment = unchecked == Some(Unchecked::Fragment);
+        // A length of 0: a packet larger than the field can say, before it is split.
+        let end = match usize::from(u16_at(head, 4)) {
+            0 => end,
+            len if start + len > end && !is_fragment => {
+                return Err(Stop::Malformed("the UDP length exceeds that of the IP packet"));
+            }
+            len => end.min(start + len),
+        };
+        self.rdma(end, unchecked.map_or(Cover::Ip(net), Cover::None))
+    }
+
+    fn ipv4(&mut self) -> Result<Ip, Stop> {
+        const MORE_FRAGMENTS: u16 = 0x2000;
+        const OFFSET: u16 = 0x1fff;
+        let start = self.at;
+        let head = self.header(&header::IPV4)?;
+        let header_len = usize::from(head[0] & 0xf) * 4;
+        let options = header_len.checked_sub(head.len()).ok_or(Stop::Other)?;
+        if options > 0 {
+            self.layer(&header::IPV4_OPTIONS, options)?;
+        }
+        let address = |at: usize| Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3]);
+        let (id, flags) = (u16_at(head, 4), u16_at(head, 6));
+        let net = NetHeader {
+            src: address(12).into(),
+            dst: address(16).into(),
+            src_port: 0,
+            tos: head[1],
+            ttl: head[8],
+            flow_label: 0,
+            id: IpId::Known { id, flags },
+        };
+        let unchecked = if flags & (MORE_FRAGMENTS | OFFSET) != 0 {
+            Some(Unchecked::Fragment)
+        } else {
+            (options > 0).then_some(Unchecked::IpOptions)
+        };
+        let end = self.end(start, usize::from(u16_at(head, 2)), header_len)?;
+        let later_fragment = flags & OFFSET != 0;
+        Ok(Ip { net, protocol: head[9], end, unchecked, later_fragment })
+    }
+
+    fn ipv6(&mut self) -> Result<Ip, Stop> {
+        let head = self.header(&header::IPV6)?;
+        let start = self.at;
+        let address = |at: usize| {
+            let bytes: [u8; 16] = std::array::from_fn(|i| head[at + i]);
+            IpAddr::from(Ipv6Addr::from(bytes))
+        };
+        let net = NetHeader {
+            src: address(8),
+            dst: address(24),
+            src_port: 0,
+            tos: head[0] << 4 | head[1] >> 4,
+            ttl: head[7],
+            flow_label: u32::from(head[1] & 0xf) << 16 | u32::from(u16_at(head, 2)),
+            id: IpId::Absent,
+        };
+        let end = self.end(start, usize::from(u16_at(head, 4)), 0)?;
+        let mut ip = Ip { net, protocol: head[6], end, unchecked: None, later_fragment: false };
+        for _ in 0..MAX_EXTENSIONS {
+            let next = self.bytes.get(self.at..).unwrap_or_default();
+            let words = next.get(1).copied().map(usize::from);
+            let len = match ip.protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION => words.map(|n| (n + 1) * 8),
+                AUTHENTICATION => words.map(|n| (n + 2) * 4),
+                FRAGMENT => Some(header::IPV6_FRAGMENT.len),
+                _ => return Ok(ip),
+            };
+            // Without its length, it takes more than there is.
+            let len = len.unwrap_or(usize::MAX - self.at);
+            if ip.protocol == FRAGMENT {
+                let fragment = self.header(&header::IPV6_FRAGMENT)?;
+                ip.later_fragment = u16_at(fragment, 2) >> 3 != 0;
+                ip.unchecked = Some(Unchecked::Fragment);
+                ip.protocol = fragment[0];
+            } else {
+                ip.protocol = self.layer(&header::IPV6_EXTENSION, len)?[0];
+                ip.unchecked = ip.unchecked.or(Some(Unchecked::Extension));
+            }
+        }
+        Err(Stop::Other)
+    }
+
+    /// Where a packet ends that begins at `start` and says that it has `len` bytes, of which at least
+    /// `least` are its header. 0 stands for more than the field can say.
+    fn end(&self, start: usize, len: usize, least: usize) -> Result<usize, Stop> {
+        match len {
+            0 => Ok(self.len),
+            len if len < least => Err(Stop::Other),
+            len => Ok(start + len),
+        }
+    }
+
+    /// The RDMA packets between here and `end`.
+    fn rdma(&mut self, end: usize, cover: Cover) -> Result<Content<'a>, Stop> {
+        let (at, bytes) = (self.at, self.bytes);
+        let whole = |end| Transport::parse(bytes, at, end, cover, 0);
+        let Some(first) = whole(end) else {
+            return Err(if bytes.len() < self.len && end - at >= 12 {
+                Stop::Cut
+            } else {
+                Stop::Malformed("shorter than a base transport header")
+            });
+        };
+        let Cover::Ip(net) = cover else { return Ok(one(first)) };
+        let Some(segment) = split::segment(&net, &first, bytes, end) else {
+            return Ok(one(first));
+        };
+        let starts = (at..end).step_by(segment);
+        let mut packets: Vec<_> = starts
+            .enumerate()
+            .map_while(|(index, at)| {
+                let end = end.min(at + segment);
+                Transport::parse(bytes, at, end, cover, index)
+            })
+            .collect();
+        let count = (end - at).div_ceil(segment);
+        for (index, packet) in packets.iter_mut().enumerate() {
+            packet.segment = Some((index + 1, count));
+        }
+        Ok(Content::Rdma(packets))
+    }
+
+    /// The packet between here and `end`, whose ICRC is not checked.
+    pub(super) fn rdma_without_icrc(&mut self, end: usize) -> Result<Content<'a>, Stop> {
+        if end > self.len || end < self.at {
+            return Err(Stop::Malformed("the packet is longer than its frame"));
+        }
+        self.rdma(end, Cover::None(Unchecked::NotV2))
+    }
+}
+
+fn one(packet: Transport<'_>) -> Content<'_> {
+    Content::Rdma(vec![packet])
+}

@@ -1,0 +1,70 @@
+//! Frames of several packets. A host that lets the system split its datagrams (UDP_SEGMENT), or join
+//! them (UDP_GRO), captures up to 64 packets in one frame: one IP and UDP header, then packet after
+//! packet, each with its BTH and its ICRC. All have the same size; the last may be shorter.
+
+use rxe_core::wire::{Bth, NetHeader, OpInfo, icrc};
+
+use super::transport::{Icrc, Transport, hidden, is_right};
+use crate::header;
+
+/// The most ICRCs that are computed to find the size of the packets.
+const MAX_CHECKS: usize = 64;
+
+/// A payload has at most so many bytes: the largest path MTU.
+const MAX_PAYLOAD: usize = 4096;
+
+/// The most packets of one frame, in Linux (UDP_MAX_SEGMENTS is 64, or 128).
+const MAX_SEGMENTS: usize = 1024;
+
+/// The size of the packets between `first.at` and `end`, if there are several. `first` is what they look
+/// like when taken as one.
+pub(super) fn segment(
+    net: &NetHeader,
+    first: &Transport<'_>,
+    frame: &[u8],
+    end: usize,
+) -> Option<usize> {
+    let least = header::BTH.len + icrc::LEN;
+    let longest = first.info.map(largest)?;
+    let is_whole = first.wrong.is_none() && first.icrc == Icrc::Right;
+    let may_be_one = first.icrc != Icrc::Wrong && first.wrong.is_none() && first.len <= longest;
+    if is_whole || may_be_one || first.len < 2 * least {
+        return None;
+    }
+    let bytes = frame.get(first.at..end.min(frame.len()))?;
+    let mut checks = 0;
+    // Each candidate is a place where another BTH of the same conversation stands.
+    let header_len = first.info.map_or(header::BTH.len, |info| info.header_len);
+    for size in (header_len + icrc::LEN..=longest.min(first.len - least)).step_by(4) {
+        let Some(next) = bytes.get(size..).and_then(<[u8]>::first_chunk) else { break };
+        let next = Bth::parse(next);
+        let alike = next.tver == 0
+            && next.pkey == first.bth.pkey
+            && next.dest_qp.block() == first.bth.dest_qp.block()
+            && next.opcode.info().is_some();
+        if !alike || first.len.div_ceil(size) > MAX_SEGMENTS {
+            continue;
+        }
+        let packet = bytes.get(..size)?;
+        let right = if bytes.len() < first.len {
+            // The rest was not captured, but the first packet was.
+            next.dest_qp == first.bth.dest_qp && next.psn == first.bth.psn.next()
+        } else {
+            let net = hidden(net).unwrap_or(*net);
+            is_right(&net, packet, 0)
+        };
+        if right {
+            return Some(size);
+        }
+        checks += 1;
+        if checks == MAX_CHECKS {
+            break;
+        }
+    }
+    None
+}
+
+/// The most bytes that a packet of this opcode can have.
+fn largest(info: &OpInfo) -> usize {
+    info.header_len + MAX_PAYLOAD + icrc::LEN
+}

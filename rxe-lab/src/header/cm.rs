@@ -1,0 +1,236 @@
+//! Management datagrams: their header (IBTA 13.4.3), and the messages of the communication management
+//! class, whole (IBTA 12.6 to 12.11).
+
+use super::{Header, header};
+
+/// The message with this attribute ID, as it stands behind the header.
+pub fn cm(attribute: u16) -> Option<&'static Header> {
+    Some(match attribute {
+        0x10 => &REQ,
+        0x11 => &MRA,
+        0x12 => &REJ,
+        0x13 => &REP,
+        0x14 => &RTU,
+        0x15 => &DREQ,
+        0x16 => &DREP,
+        0x17 => &SIDR_REQ,
+        0x18 => &SIDR_REP,
+        0x19 => &LAP,
+        0x1a => &APR,
+        _ => return None,
+    })
+}
+
+header! {
+    /// The header of a management datagram.
+    pub MAD "MAD", 24;
+    "BaseVersion" [0, 0, 8] Dec,
+    "MgmtClass" [1, 0, 8] Hex,
+    "ClassVersion" [2, 0, 8] Dec,
+    "Method" [3, 0, 8] Hex,
+    "Status" [4, 0, 16] Hex,
+    "ClassSpecific" [6, 0, 16] Hex,
+    "TransactionID" [8, 0, 64] Hex,
+    "AttributeID" [16, 0, 16] Hex,
+    "Reserved" [18, 0, 16] Hex,
+    "AttributeModifier" [20, 0, 32] Hex,
+}
+
+header! {
+    /// IBTA 12.6.5.
+    pub(super) REQ "REQ", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "Reserved1" [4, 0, 32] Hex,
+    "ServiceID" [8, 0, 64] Hex,
+    "LocalCAGUID" [16, 0, 64] Hex,
+    "Reserved2" [24, 0, 32] Hex,
+    "LocalQ_Key" [28, 0, 32] Hex,
+    "LocalQPN" [32, 0, 24] Hex,
+    "ResponderResources" [35, 0, 8] Dec,
+    "LocalEECN" [36, 0, 24] Hex,
+    "InitiatorDepth" [39, 0, 8] Dec,
+    "RemoteEECN" [40, 0, 24] Hex,
+    "RemoteCMResponseTimeout" [43, 0, 5] Dec,
+    "TransportServiceType" [43, 5, 2] Dec,
+    "EndToEndFlowControl" [43, 7, 1] Dec,
+    "StartingPSN" [44, 0, 24] Hex,
+    "LocalCMResponseTimeout" [47, 0, 5] Dec,
+    "RetryCount" [47, 5, 3] Dec,
+    "PartitionKey" [48, 0, 16] Hex,
+    "PathPacketPayloadMTU" [50, 0, 4] Dec,
+    "RDCExists" [50, 4, 1] Dec,
+    "RNRRetryCount" [50, 5, 3] Dec,
+    "MaxCMRetries" [51, 0, 4] Dec,
+    "SRQ" [51, 4, 1] Dec,
+    "ExtendedTransportType" [51, 5, 3] Dec,
+    "PrimaryLocalPortLID" [52, 0, 16] Hex,
+    "PrimaryRemotePortLID" [54, 0, 16] Hex,
+    "PrimaryLocalPortGID" [56, 0, 128] Ipv6,
+    "PrimaryRemotePortGID" [72, 0, 128] Ipv6,
+    "PrimaryFlowLabel" [88, 0, 20] Hex,
+    "Reserved3" [90, 4, 6] Hex,
+    "PrimaryPacketRate" [91, 2, 6] Dec,
+    "PrimaryTrafficClass" [92, 0, 8] Hex,
+    "PrimaryHopLimit" [93, 0, 8] Dec,
+    "PrimarySL" [94, 0, 4] Dec,
+    "PrimarySubnetLocal" [94, 4, 1] Dec,
+    "Reserved4" [94, 5, 3] Hex,
+    "PrimaryLocalACKTimeout" [95, 0, 5] Dec,
+    "Reserved5" [95, 5, 3] Hex,
+    "AlternateLocalPortLID" [96, 0, 16] Hex,
+    "AlternateRemotePortLID" [98, 0, 16] Hex,
+    "AlternateLocalPortGID" [100, 0, 128] Ipv6,
+    "AlternateRemotePortGID" [116, 0, 128] Ipv6,
+    "AlternateFlowLabel" [132, 0, 20] Hex,
+    "Reserved6" [134, 4, 6] Hex,
+    "AlternatePacketRate" [135, 2, 6] Dec,
+    "AlternateTrafficClass" [136, 0, 8] Hex,
+    "AlternateHopLimit" [137, 0, 8] Dec,
+    "AlternateSL" [138, 0, 4] Dec,
+    "AlternateSubnetLocal" [138, 4, 1] Dec,
+    "Reserved7" [138, 5, 3] Hex,
+    "AlternateLocalACKTimeout" [139, 0, 5] Dec,
+    "Reserved8" [139, 5, 3] Hex,
+    "PrivateData" [140, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.6.6.
+    pub(super) MRA "MRA", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "MessageMRAed" [8, 0, 2] Dec,
+    "Reserved1" [8, 2, 6] Hex,
+    "ServiceTimeout" [9, 0, 5] Dec,
+    "Reserved2" [9, 5, 3] Hex,
+    "PrivateData" [10, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.6.7.
+    pub(super) REJ "REJ", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "MessageREJected" [8, 0, 2] Dec,
+    "Reserved1" [8, 2, 6] Hex,
+    "RejectInfoLength" [9, 0, 7] Dec,
+    "Reserved2" [9, 7, 1] Hex,
+    "Reason" [10, 0, 16] Dec,
+    "ARI" [12, 0, 576] Bytes,
+    "PrivateData" [84, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.6.8.
+    pub(super) REP "REP", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "LocalQ_Key" [8, 0, 32] Hex,
+    "LocalQPN" [12, 0, 24] Hex,
+    "Reserved1" [15, 0, 8] Hex,
+    "LocalEEContextNumber" [16, 0, 24] Hex,
+    "Reserved2" [19, 0, 8] Hex,
+    "StartingPSN" [20, 0, 24] Hex,
+    "Reserved3" [23, 0, 8] Hex,
+    "ResponderResources" [24, 0, 8] Dec,
+    "InitiatorDepth" [25, 0, 8] Dec,
+    "TargetACKDelay" [26, 0, 5] Dec,
+    "FailoverAccepted" [26, 5, 2] Dec,
+    "EndToEndFlowControl" [26, 7, 1] Dec,
+    "RNRRetryCount" [27, 0, 3] Dec,
+    "SRQ" [27, 3, 1] Dec,
+    "Reserved4" [27, 4, 4] Hex,
+    "LocalCAGUID" [28, 0, 64] Hex,
+    "PrivateData" [36, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.6.9.
+    pub(super) RTU "RTU", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "PrivateData" [8, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.6.10.
+    pub(super) DREQ "DREQ", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "RemoteQPN" [8, 0, 24] Hex,
+    "Reserved1" [11, 0, 8] Hex,
+    "PrivateData" [12, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.6.11.
+    pub(super) DREP "DREP", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "PrivateData" [8, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.11.1.
+    pub(super) SIDR_REQ "SIDR_REQ", 232;
+    "RequestID" [0, 0, 32] Hex,
+    "PartitionKey" [4, 0, 16] Hex,
+    "Reserved1" [6, 0, 16] Hex,
+    "ServiceID" [8, 0, 64] Hex,
+    "PrivateData" [16, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.11.2.
+    pub(super) SIDR_REP "SIDR_REP", 232;
+    "RequestID" [0, 0, 32] Hex,
+    "Status" [4, 0, 8] Dec,
+    "AdditionalInformationLength" [5, 0, 8] Dec,
+    "Reserved1" [6, 0, 16] Hex,
+    "QPN" [8, 0, 24] Hex,
+    "Reserved2" [11, 0, 8] Hex,
+    "ServiceID" [12, 0, 64] Hex,
+    "Q_Key" [20, 0, 32] Hex,
+    "AdditionalInformation" [24, 0, 576] Bytes,
+    "PrivateData" [96, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.8.1.
+    pub(super) LAP "LAP", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "Reserved1" [8, 0, 32] Hex,
+    "RemoteQPN" [12, 0, 24] Hex,
+    "RemoteCMResponseTimeout" [15, 0, 5] Dec,
+    "Reserved2" [15, 5, 3] Hex,
+    "Reserved3" [16, 0, 32] Hex,
+    "AlternateLocalPortLID" [20, 0, 16] Hex,
+    "AlternateRemotePortLID" [22, 0, 16] Hex,
+    "AlternateLocalPortGID" [24, 0, 128] Ipv6,
+    "AlternateRemotePortGID" [40, 0, 128] Ipv6,
+    "AlternateFlowLabel" [56, 0, 20] Hex,
+    "Reserved4" [58, 4, 4] Hex,
+    "AlternateTrafficClass" [59, 0, 8] Hex,
+    "AlternateHopLimit" [60, 0, 8] Dec,
+    "Reserved5" [61, 0, 2] Hex,
+    "AlternatePacketRate" [61, 2, 6] Dec,
+    "AlternateSL" [62, 0, 4] Dec,
+    "AlternateSubnetLocal" [62, 4, 1] Dec,
+    "Reserved6" [62, 5, 3] Hex,
+    "AlternateLocalACKTimeout" [63, 0, 5] Dec,
+    "Reserved7" [63, 5, 3] Hex,
+    "PrivateData" [64, 0, 0] Bytes,
+}
+
+header! {
+    /// IBTA 12.8.2.
+    pub(super) APR "APR", 232;
+    "LocalCommunicationID" [0, 0, 32] Hex,
+    "RemoteCommunicationID" [4, 0, 32] Hex,
+    "AdditionalInformationLength" [8, 0, 8] Dec,
+    "APStatus" [9, 0, 8] Dec,
+    "Reserved1" [10, 0, 16] Hex,
+    "AdditionalInformation" [12, 0, 576] Bytes,
+    "PrivateData" [84, 0, 0] Bytes,
+}

@@ -1,0 +1,214 @@
+//! The fields of each header, as tables: name, place and form. What prints every field of a packet, as
+//! text or JSON, reads these.
+//!
+//! Names are the specification's: IBTA chapters 5, 8 and 9 and annexes A14, A17 and A19 for the
+//! transport, chapters 12 and 13 for management, IEEE 802.3 and 802.1Q, RFC 791, 8200 and 768.
+
+mod cm;
+mod link;
+mod net;
+mod transport;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+pub use cm::{MAD, cm};
+pub use link::{ERF, ERF_EXTENSION, ETHERNET, LOOPBACK, LRH, SLL, SLL2, VLAN};
+pub use net::{GRH, IPV4, IPV4_OPTIONS, IPV6, IPV6_EXTENSION, IPV6_FRAGMENT, UDP};
+pub use transport::{
+    AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, CNP, DETH, FETH, ICRC, IETH, IMM_DT, PAYLOAD, RETH,
+    XRCETH,
+};
+
+/// A kind of header.
+#[derive(Debug)]
+pub struct Header {
+    /// Its name.
+    pub name: &'static str,
+    /// Its length in bytes; 0 if that varies.
+    pub len: usize,
+    /// Its fields, in their order.
+    pub fields: &'static [Field],
+}
+
+/// A field of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name, without spaces.
+    pub name: &'static str,
+    /// The byte of the header that it begins in.
+    pub byte: usize,
+    /// The bit of that byte that it begins with, the most significant being 0.
+    pub bit: usize,
+    /// Its width in bits; 0: to the header's end.
+    pub width: usize,
+    /// How it is shown.
+    pub form: Form,
+}
+
+/// How a field is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A decimal number.
+    Dec,
+    /// A hexadecimal number with all its digits.
+    Hex,
+    /// An IPv4 address.
+    Ipv4,
+    /// An IPv6 address or GID.
+    Ipv6,
+    /// A hardware address.
+    Mac,
+    /// Bytes.
+    Bytes,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A number, of so many bits.
+    Number(u64, usize),
+    /// An IPv4 address.
+    Ipv4(Ipv4Addr),
+    /// An IPv6 address or GID.
+    Ipv6(Ipv6Addr),
+    /// Bytes.
+    Bytes(&'a [u8]),
+}
+
+/// A header in a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// Its kind.
+    pub header: &'static Header,
+    /// Its first byte in the frame.
+    pub at: usize,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+impl Layer {
+    /// The header at this place.
+    pub fn new(header: &'static Header, at: usize) -> Self {
+        Self { header, at, len: header.len }
+    }
+
+    /// Its fields with their values, as far as the frame was captured.
+    pub fn fields<'a>(
+        &self,
+        frame: &'a [u8],
+    ) -> impl Iterator<Item = (&'static Field, Value<'a>)> + use<'a> {
+        let to = frame.len().min(self.at + self.len);
+        let bytes = frame.get(self.at..to).unwrap_or_default();
+        self.header.fields.iter().filter_map(move |field| Some((field, field.value(bytes)?)))
+    }
+}
+
+impl Field {
+    /// Its value in these bytes of its header; `None` if it is not whole in them.
+    pub fn value<'a>(&self, header: &'a [u8]) -> Option<Value<'a>> {
+        let rest = header.get(self.byte..)?;
+        if self.width == 0 {
+            return Some(Value::Bytes(rest));
+        }
+        let bytes = rest.get(..(self.bit + self.width).div_ceil(8))?;
+        Some(match self.form {
+            Form::Ipv4 => Value::Ipv4(<[u8; 4]>::try_from(bytes).ok()?.into()),
+            Form::Ipv6 => Value::Ipv6(<[u8; 16]>::try_from(bytes).ok()?.into()),
+            Form::Mac | Form::Bytes => Value::Bytes(bytes),
+            Form::Dec | Form::Hex => {
+                // At most 64 bits in at most 8 bytes: no field that begins within a byte is as long.
+                let all = bytes.iter().fold(0u64, |value, b| value << 8 | u64::from(*b));
+                let value = all >> (bytes.len() * 8 - self.bit - self.width);
+                Value::Number(value & (u64::MAX >> (64 - self.width)), self.width)
+            }
+        })
+    }
+}
+
+/// Defines a header: its fields with byte, bit, width and form.
+macro_rules! header {
+    (
+        $(#[$meta:meta])*
+        $vis:vis $id:ident $name:literal, $len:literal;
+        $($field:literal [$byte:literal, $bit:literal, $width:literal] $form:ident,)*
+    ) => {
+        $(#[$meta])*
+        $vis static $id: $crate::header::Header = $crate::header::Header {
+            name: $name,
+            len: $len,
+            fields: &[$($crate::header::Field {
+                name: $field,
+                byte: $byte,
+                bit: $bit,
+                width: $width,
+                form: $crate::header::Form::$form,
+            }),*],
+        };
+    };
+}
+
+use header;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bits_of_a_header_belong_to_its_fields_once_each() {
+        let all = [
+            &ETHERNET,
+            &VLAN,
+            &SLL,
+            &SLL2,
+            &LOOPBACK,
+            &ERF,
+            &LRH,
+            &IPV4,
+            &IPV6,
+            &GRH,
+            &UDP,
+            &BTH,
+            &DETH,
+            &RETH,
+            &ATOMIC_ETH,
+            &AETH,
+            &ATOMIC_ACK_ETH,
+            &IMM_DT,
+            &IETH,
+            &XRCETH,
+            &FETH,
+            &CNP,
+            &ICRC,
+            &MAD,
+        ];
+        let messages = (0x10..=0x1a).map(|id| cm(id).unwrap());
+        for header in all.into_iter().chain(messages) {
+            let mut at = 0;
+            for field in header.fields {
+                assert_eq!(field.byte * 8 + field.bit, at, "{}: {}", header.name, field.name);
+                assert!(!field.name.contains(' ') && field.bit < 8, "{}", field.name);
+                at += if field.width == 0 { header.len * 8 - at } else { field.width };
+            }
+            assert_eq!(at, header.len * 8, "{}", header.name);
+            let mut names: Vec<_> = header.fields.iter().map(|f| f.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), header.fields.len(), "{}: a name twice", header.name);
+        }
+    }
+
+    #[test]
+    fn fields_that_are_cut_have_no_value() {
+        let bytes = [0x04, 0xf0, 0xff, 0xff, 0x40, 0x12, 0x34, 0x56, 0x80, 0x89, 0xab, 0xcd];
+        let of = |len: usize| {
+            let layer = Layer::new(&BTH, 0);
+            layer.fields(&bytes[..len]).map(|(f, v)| (f.name, v)).collect::<Vec<_>>()
+        };
+        let whole = of(12);
+        assert!(whole.contains(&("DestQP", Value::Number(0x12_3456, 24))), "{whole:?}");
+        assert!(whole.contains(&("PSN", Value::Number(0x89_abcd, 24))));
+        assert!(whole.contains(&("Pad", Value::Number(3, 2))) && whole.len() == BTH.fields.len());
+        assert!(of(11).iter().all(|(name, _)| *name != "PSN"), "it ends in the PSN");
+        assert_eq!(of(0), []);
+    }
+}

@@ -1,0 +1,14 @@
+//! Captures of RDMA traffic, understood: which packets a file has, what their headers say, and how
+//! they follow each other. It has no sockets; `rxe-cli` prints what it finds.
+//!
+//! - [`capture`]: the frames of a pcap or pcapng file, one at a time.
+//! - [`frame`]: a frame taken apart, from the link layer to the ICRC.
+//! - [`header`]: the fields of each header, as tables.
+//! - [`track`]: what is sent again, missing or late, by the PSNs of each queue pair.
+//! - [`words`]: a packet in words.
+
+pub mod capture;
+pub mod frame;
+pub mod header;
+pub mod track;
+pub mod words;

@@ -1,0 +1,234 @@
+//! What the PSNs of each queue pair tell: which packets are sent again, missing or late. IBTA 9.7.
+//!
+//! A queue pair's packets are told apart by their addresses and the destination QP. Requests of RC, XRC
+//! and UC have consecutive PSNs; a READ request takes as many as its responses have packets, which
+//! depends on the path MTU. That is learned from the packets between the two addresses. A frame that was
+//! captured at two places (`tcpdump -i any`) counts at each of them alone.
+//!
+//! Memory is bounded: [`MAX_FLOWS`] queue pairs, and [`MAX_GAPS`] gaps of each.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{OpKind, Position, Service, Syndrome};
+
+use crate::frame::{Address, Frame, Transport};
+
+/// The most queue pairs that are followed; packets of further ones get no mark.
+pub const MAX_FLOWS: usize = 1 << 16;
+
+/// The most gaps that are kept for a queue pair; the oldest is forgotten.
+pub const MAX_GAPS: usize = 32;
+
+/// A PSN this far from the one expected begins another conversation.
+const RESTART: i32 = 1 << 18;
+
+/// What is known of a packet from those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A packet with its PSN was seen before.
+    Retransmitted,
+    /// At least so many packets before it were not seen.
+    Gap(u32),
+    /// It fills a gap: it was overtaken, or it was sent again and the first one was not captured.
+    Late,
+    /// It acknowledges nothing that was not acknowledged before.
+    DuplicateAck,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Retransmitted => f.write_str("retransmitted"),
+            Self::Gap(1) => f.write_str("out of order: 1 packet missing before it"),
+            Self::Gap(n) => write!(f, "out of order: {n} packets missing before it"),
+            Self::Late => f.write_str("out of order: fills a gap"),
+            Self::DuplicateAck => f.write_str("duplicate ACK"),
+        }
+    }
+}
+
+/// Follows all queue pairs of a capture.
+#[derive(Debug, Default)]
+pub struct Tracker {
+    flows: HashMap<Key, Flow>,
+    /// Path MTUs, by pairs of addresses in ascending order.
+    mtus: HashMap<(Address, Address), usize>,
+}
+
+/// Packets of one direction, to one queue pair, captured at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    src: Address,
+    dst: Address,
+    dest_qp: u32,
+    place: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    requests: Sequence,
+    /// The highest PSN of a READ or atomic response, and whether its message goes on after it.
+    response: Option<(Psn, bool)>,
+    response_gaps: Gaps,
+    /// The PSN of the last positive acknowledgement.
+    acked: Option<Psn>,
+}
+
+/// Requests in their order.
+#[derive(Debug, Default)]
+struct Sequence {
+    /// The last in order, and the bytes that it reads.
+    last: Option<(Psn, u32)>,
+    gaps: Gaps,
+}
+
+/// PSNs that were left out: the first, and how many.
+#[derive(Debug, Default)]
+struct Gaps(Vec<(Psn, u32)>);
+
+impl Tracker {
+    /// Looks at the next packet of the capture. `interface` is the one that its frame was captured on.
+    pub fn observe(
+        &mut self,
+        interface: u32,
+        frame: &Frame<'_>,
+        packet: &Transport<'_>,
+    ) -> Option<Mark> {
+        let (src, dst) = frame.ends?;
+        let info = packet.info?;
+        if !matches!(info.service, Service::Rc | Service::Xrc | Service::Uc)
+            || packet.wrong.is_some()
+            || packet.icrc == crate::frame::Icrc::Wrong
+        {
+            return None;
+        }
+        let pair = (src.min(dst), src.max(dst));
+        let is_full = matches!(info.position, Position::First | Position::Middle);
+        if is_full && (self.mtus.len() < MAX_FLOWS || self.mtus.contains_key(&pair)) {
+            let mtu = self.mtus.entry(pair).or_default();
+            *mtu = packet.payload_len.max(*mtu);
+        }
+        let mtu = self.mtus.get(&pair).copied();
+        let dest_qp = packet.bth.dest_qp.value();
+        let place = u64::from(interface) << 32 | u64::from(frame.place);
+        let key = Key { src, dst, dest_qp, place };
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
+            return None;
+        }
+        let flow = self.flows.entry(key).or_default();
+        let psn = packet.bth.psn;
+        match info.kind {
+            OpKind::Acknowledge => {
+                let positive = matches!(packet.ext.aeth?.syndrome, Syndrome::Ack { .. });
+                if positive { flow.acknowledged(psn) } else { None }
+            }
+            OpKind::ReadResponse | OpKind::AtomicAcknowledge => flow.responded(psn, !info.ends),
+            _ => {
+                let read = match (info.kind, packet.ext.reth) {
+                    (OpKind::ReadRequest, Some(reth)) => reth.dma_len,
+                    _ => 0,
+                };
+                flow.requests.next(psn, read, mtu)
+            }
+        }
+    }
+
+    /// Whether queue pairs were left out because there are too many.
+    pub fn is_full(&self) -> bool {
+        self.flows.len() >= MAX_FLOWS
+    }
+}
+
+impl Flow {
+    fn acknowledged(&mut self, psn: Psn) -> Option<Mark> {
+        match self.acked {
+            Some(last) if (-RESTART..=0).contains(&psn.diff(last)) => Some(Mark::DuplicateAck),
+            _ => {
+                self.acked = Some(psn);
+                None
+            }
+        }
+    }
+
+    fn responded(&mut self, psn: Psn, goes_on: bool) -> Option<Mark> {
+        let Some((last, within)) = self.response else {
+            self.response = Some((psn, goes_on));
+            return None;
+        };
+        let ahead = psn.diff(last);
+        if (-RESTART..=0).contains(&ahead) {
+            return Some(self.response_gaps.fill(psn));
+        }
+        self.response = Some((psn, goes_on));
+        // Between messages a PSN may be left out: an ACK, or a WRITE, had it.
+        if !within || ahead == 1 || ahead.abs() > RESTART {
+            return None;
+        }
+        Some(self.response_gaps.open(last.next(), ahead.unsigned_abs() - 1))
+    }
+}
+
+impl Sequence {
+    fn next(&mut self, psn: Psn, read: u32, mtu: Option<usize>) -> Option<Mark> {
+        let Some((last, last_read)) = self.last else {
+            self.last = Some((psn, read));
+            return None;
+        };
+        let (least, most) = psns(last_read, mtu);
+        let ahead = psn.diff(last + least);
+        if (-RESTART..0).contains(&ahead) {
+            return Some(self.gaps.fill(psn));
+        }
+        self.last = Some((psn, read));
+        let slack = most - least;
+        match ahead.unsigned_abs().checked_sub(slack) {
+            None | Some(0) => None,
+            _ if ahead.abs() > RESTART => {
+                self.gaps = Gaps::default();
+                None
+            }
+            Some(missing) => Some(self.gaps.open(last + most, missing)),
+        }
+    }
+}
+
+impl Gaps {
+    fn open(&mut self, first: Psn, count: u32) -> Mark {
+        if self.0.len() == MAX_GAPS {
+            self.0.remove(0);
+        }
+        self.0.push((first, count));
+        Mark::Gap(count)
+    }
+
+    /// What a PSN is that comes after higher ones.
+    fn fill(&mut self, psn: Psn) -> Mark {
+        let within = |&(first, count): &(Psn, u32)| {
+            u32::try_from(psn.diff(first)).is_ok_and(|place| place < count)
+        };
+        let Some(at) = self.0.iter().position(within) else { return Mark::Retransmitted };
+        let (first, count) = self.0.swap_remove(at);
+        let before = psn.diff(first).unsigned_abs();
+        let rest = [(first, before), (psn.next(), count - before - 1)];
+        self.0.extend(rest.into_iter().filter(|(_, count)| *count > 0));
+        Mark::Late
+    }
+}
+
+/// The least and the most PSNs that a request takes that reads so many bytes.
+fn psns(read: u32, mtu: Option<usize>) -> (u32, u32) {
+    const SMALLEST_MTU: u32 = 256;
+    let mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu > 0);
+    match mtu {
+        Some(mtu) => {
+            let count = read.div_ceil(mtu).max(1);
+            (count, count)
+        }
+        None => (read.div_ceil(4096).max(1), read.div_ceil(SMALLEST_MTU).max(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

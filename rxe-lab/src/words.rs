@@ -1,0 +1,184 @@
+//! A packet in words, for one line.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use rxe_core::cm::mad::{Message, RejReason};
+use rxe_core::cm::service::PortSpace;
+use rxe_core::wire::{Aeth, NakCode, OpKind, Syndrome};
+
+use crate::frame::{Frame, Icrc, Transport};
+
+/// What matters in a packet beside addresses, QP, opcode and PSN: `len 1024, AckReq`.
+pub fn describe(frame: &Frame<'_>, packet: &Transport<'_>) -> String {
+    let mut list = List(String::new());
+    list.packet(frame, packet);
+    list.0
+}
+
+/// A syndrome: `ACK`, `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.
+pub fn syndrome(syndrome: Syndrome) -> String {
+    match syndrome {
+        Syndrome::Ack { credits: Syndrome::NO_CREDITS } => "ACK".into(),
+        Syndrome::Ack { credits } => format!("ACK, credits {credits}"),
+        Syndrome::RnrNak { timer } => {
+            format!("RNR NAK: try again after {}", millis(timer.duration()))
+        }
+        Syndrome::Nak(code) => format!("NAK: {}", nak(code)),
+        Syndrome::Reserved(byte) => format!("reserved syndrome 0x{byte:02x}"),
+    }
+}
+
+/// The verdict on an ICRC: `right`, `wrong`, `not checked: IP fragment`.
+pub fn icrc(icrc: Icrc) -> String {
+    match icrc {
+        Icrc::Right => "right".into(),
+        Icrc::Wrong => "wrong".into(),
+        Icrc::Unchecked(why) => format!("not checked: {why}"),
+    }
+}
+
+/// The reason of a NAK, as IBTA 9.7.5.2.7 calls it.
+fn nak(code: NakCode) -> &'static str {
+    match code {
+        NakCode::PsnSequenceError => "PSN sequence error",
+        NakCode::InvalidRequest => "invalid request",
+        NakCode::RemoteAccessError => "remote access error",
+        NakCode::RemoteOperationalError => "remote operational error",
+        NakCode::InvalidRdRequest => "invalid RD request",
+    }
+}
+
+fn millis(d: Duration) -> String {
+    format!("{} ms", d.as_secs_f64() * 1000.0)
+}
+
+/// Words with commas between them.
+struct List(String);
+
+impl List {
+    fn add(&mut self, words: impl fmt::Display) {
+        if !self.0.is_empty() {
+            self.0.push_str(", ");
+        }
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "{words}");
+    }
+
+    fn packet(&mut self, frame: &Frame<'_>, packet: &Transport<'_>) {
+        let (bth, ext) = (&packet.bth, &packet.ext);
+        if let Some((index, count)) = packet.segment {
+            self.add(format_args!("packet {index} of {count} in one frame (GSO or GRO)"));
+        }
+        if let Some(why) = packet.wrong {
+            let why = why.explain();
+            self.add(format_args!("malformed: {}", why.trim_end_matches('.')));
+        }
+        if packet.info.is_some_and(|info| info.has_payload) {
+            self.add(format_args!("len {}", packet.payload_len));
+        }
+        if let Some(deth) = ext.deth {
+            self.add(format_args!("from QP 0x{:06x}", deth.src_qp.value()));
+        }
+        if bth.solicited {
+            self.add("SE");
+        }
+        if bth.ack_req {
+            self.add("AckReq");
+        }
+        if let Some(srq) = ext.xrc_srq {
+            self.add(format_args!("XRCSRQ 0x{:06x}", srq & 0xff_ffff));
+        }
+        if let Some(feth) = ext.feth {
+            self.add(format_args!("PLT {} SEL {}", feth & 0xf, feth >> 4 & 0b11));
+        }
+        if let Some(reth) = ext.reth {
+            let (va, rkey, len) = (reth.va, reth.rkey.value(), reth.dma_len);
+            self.add(format_args!("VA 0x{va:x}, R_Key 0x{rkey:08x}, DMALen {len}"));
+        }
+        if let Some(atomic) = ext.atomic {
+            let (va, rkey) = (atomic.va, atomic.rkey.value());
+            self.add(format_args!("VA 0x{va:x}, R_Key 0x{rkey:08x}"));
+            let name = if packet.info.is_some_and(|i| i.kind == OpKind::FetchAdd) {
+                "add"
+            } else {
+                "swap"
+            };
+            self.add(format_args!("{name} 0x{:x}", atomic.swap_add));
+            if name == "swap" {
+                self.add(format_args!("compare 0x{:x}", atomic.compare));
+            }
+        }
+        if let Some(Aeth { syndrome: what, msn }) = ext.aeth {
+            self.add(format_args!("{}, MSN {msn}", syndrome(what)));
+        }
+        if let Some(value) = ext.atomic_ack {
+            self.add(format_args!("found 0x{value:x}"));
+        }
+        if let Some(imm) = ext.imm {
+            self.add(format_args!("ImmDt 0x{imm:08x}"));
+        }
+        if let Some(rkey) = ext.ieth {
+            self.add(format_args!("invalidates R_Key 0x{rkey:08x}"));
+        }
+        if let Some(message) = packet.cm_message() {
+            self.message(&message);
+        }
+        if frame.congestion_experienced {
+            self.add("ECN CE");
+        }
+        if bth.fecn {
+            self.add("FECN");
+        }
+        if bth.becn {
+            self.add("BECN");
+        }
+        match packet.icrc {
+            Icrc::Right => {}
+            Icrc::Wrong => self.add("ICRC wrong"),
+            Icrc::Unchecked(why) => self.add(format_args!("ICRC not checked: {why}")),
+        }
+    }
+
+    /// A message of communication management.
+    fn message(&mut self, message: &Message) {
+        let name = message.name();
+        match message {
+            Message::Req(m) => {
+                let (qpn, psn) = (m.local_qpn.value(), m.starting_psn.value());
+                self.add(format_args!(
+                    "CM {name}: {}, QPN 0x{qpn:06x}, PSN 0x{psn:06x}",
+                    service(m.service_id)
+                ));
+            }
+            Message::Rep(m) => {
+                let (qpn, psn) = (m.local_qpn.value(), m.starting_psn.value());
+                self.add(format_args!("CM {name}: QPN 0x{qpn:06x}, PSN 0x{psn:06x}"));
+            }
+            Message::Rej(m) => {
+                let why = RejReason(m.reason);
+                self.add(format_args!("CM {name}: reason {}, {}", m.reason, why.text()));
+            }
+            Message::Dreq(m) => {
+                self.add(format_args!("CM {name}: remote QPN 0x{:06x}", m.remote_qpn.value()));
+            }
+            Message::SidrReq(m) => self.add(format_args!("CM {name}: {}", service(m.service_id))),
+            Message::SidrRep(m) => {
+                self.add(format_args!(
+                    "CM {name}: status {}, QPN 0x{:06x}",
+                    m.status,
+                    m.qpn.value()
+                ));
+            }
+            _ => self.add(format_args!("CM {name}")),
+        }
+    }
+}
+
+/// A service ID: as port space and port if librdmacm made it.
+fn service(id: u64) -> String {
+    match PortSpace::of_service(id) {
+        Some((space, port)) => format!("{space:?} port {port}").to_lowercase(),
+        None => format!("service 0x{id:016x}"),
+    }
+}

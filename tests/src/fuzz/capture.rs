@@ -1,0 +1,54 @@
+//! Files of captures. Any bytes are read or refused. Every frame that is read is taken apart, followed
+//! and described, and no header lies outside the captured bytes.
+
+use std::fmt::Write as _;
+
+use rxe_lab::capture::Reader;
+use rxe_lab::frame::{Content, decode};
+use rxe_lab::track::Tracker;
+use rxe_lab::words;
+
+/// Takes the bytes as a file. Of a compressed file only the first frames are looked at: it may be
+/// much larger than the input.
+pub fn run(data: &[u8]) {
+    const MAX_FRAMES: u64 = 500;
+    let Ok(mut reader) = Reader::new(data) else { return };
+    let mut tracker = Tracker::default();
+    let mut text = String::new();
+    for number in 1..=MAX_FRAMES {
+        let record = match reader.next() {
+            Ok(Some(record)) => record,
+            Ok(None) => return,
+            Err(e) => {
+                assert_eq!(e.frame, number);
+                assert!(!e.to_string().is_empty());
+                break;
+            }
+        };
+        assert_eq!(record.number, number);
+        assert!(record.original_len >= record.bytes.len());
+        let frame = decode(&record);
+        let mut layers = frame.layers.to_vec();
+        if let Content::Rdma(packets) = &frame.content {
+            assert!(!packets.is_empty());
+            for packet in packets {
+                tracker.observe(record.interface, &frame, packet);
+                text.push_str(&words::describe(&frame, packet));
+                assert!(packet.at + packet.len <= record.original_len, "{packet:?}");
+                assert!(packet.payload().len() <= packet.payload_len);
+                layers.extend(packet.layers.iter());
+            }
+        }
+        for layer in layers {
+            assert!(layer.at <= record.bytes.len(), "{layer:?}");
+            for (field, value) in layer.fields(record.bytes) {
+                let _ = write!(text, "{} {value:?}", field.name);
+            }
+        }
+        text.clear();
+    }
+    if let Ok(more) = reader.next() {
+        // After an error there is nothing more.
+        assert!(more.is_none_or(|record| record.number == MAX_FRAMES + 1));
+    }
+}
