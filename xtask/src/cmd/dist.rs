@@ -60,8 +60,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.check {
         dist::check_image(&made.layer(&target)?)?;
         println!("the image's programs run");
+        let mut commands = String::new();
+        for name in ["README.md", "README.zh-CN.md"] {
+            let text = fs::read_to_string(root.join(name));
+            let text = text.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
+            commands += &dist::commands(&text)?;
+        }
         for release in dist::RELEASES {
-            dist::check(release, &out)?;
+            dist::check(release, &out, &commands)?;
             println!("{release}: installed, used and removed");
         }
     }

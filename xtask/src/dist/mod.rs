@@ -20,7 +20,7 @@ pub use elf::{glibc, split};
 pub use files::files;
 pub use image::{digest, image, layer_of};
 pub use licences::licences;
-pub use roots::{RELEASES, check, check_image};
+pub use roots::{RELEASES, check, check_image, commands};
 pub use sysroot::{GLIBC, sysroot};
 pub use tree::{Tree, gzip};
 

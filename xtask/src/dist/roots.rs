@@ -31,8 +31,6 @@ const ENTER: &str = r#"
 
 /// What a user does, from the package.
 const PACKAGE: &str = r#"
-    apt-get install --yes /packages/rxe_*.deb > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
-    cd /tmp
     rxe --version
     rxe demo > demo
     grep -q 'every byte verified' demo
@@ -66,6 +64,34 @@ assert "/usr/lib/rxe/rxe-libs/libibverbs.so.1" in open("/proc/self/maps").read()
     test ! -e /usr/lib/rxe
 "#;
 
+/// The comment before a block of a README whose commands are run.
+const RUN: &str = "<!-- run on clean systems by cargo xtask dist --check -->\n```console\n";
+
+/// The commands of a README's marked blocks, as a script.
+///
+/// # Errors
+/// If no block is marked.
+pub fn commands(readme: &str) -> Result<String> {
+    let blocks = readme.split(RUN).skip(1).filter_map(|rest| rest.split("```").next());
+    let mut script = String::new();
+    for block in blocks {
+        let commands = block.lines().filter_map(|line| line.strip_prefix("$ "));
+        commands.for_each(|command| script += &format!("{command}\n"));
+        // For what runs in the background.
+        script += "wait\n";
+    }
+    if script.is_empty() {
+        return Err(Error::Failed("a README has no commands to run".into()));
+    }
+    Ok(script)
+}
+
+/// What comes before the commands of a README.
+const INSTALL: &str = r#"
+    apt-get install --yes /packages/rxe_*.deb > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+    cd /tmp
+"#;
+
 /// What a user does, from the archive.
 const ARCHIVE: &str = r#"
     mkdir /opt/rxe
@@ -79,14 +105,18 @@ const ARCHIVE: &str = r#"
 /// What the user of the image does.
 const IMAGE: [&str; 2] = ["--version", "demo"];
 
-/// Installs the packages in `packages` on a clean `release` of Debian and uses them.
+/// Installs the packages in `packages` on a clean `release` of Debian and uses them, also by the
+/// commands of `readmes` ([`commands`]).
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine cannot make such a system; [`Error::Failed`] with what a command
 /// there said.
-pub fn check(release: &str, packages: &Path) -> Result<()> {
+pub fn check(release: &str, packages: &Path, readmes: &str) -> Result<()> {
     let archive = system(release)?;
-    for script in [PACKAGE, ARCHIVE] {
+    // The commands print much. A `||` behind them would let each of them fail.
+    let quiet = "exec 3>&1 > readmes 2>&1; trap '[ $? = 0 ] || cat readmes >&3' EXIT";
+    let readmes = format!("{INSTALL}{quiet}\n{readmes}");
+    for script in [&format!("{INSTALL}{PACKAGE}"), ARCHIVE, &readmes] {
         let root = unpacked(&archive)?;
         let mut enter = namespaces();
         enter.args(["sh", "-ec", ENTER, "sh"]).arg(root.path()).arg(packages).arg(script);
@@ -168,4 +198,24 @@ fn succeed(what: &str, command: &mut Command) -> Result<String> {
         return Ok(said);
     }
     Err(Error::Failed(format!("{what}: {}\n{said}{errors}", out.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marked_commands_of_both_readmes_are_the_same_and_others_are_left_out() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let of = |name: &str| {
+            let text = fs::read_to_string(root.join(name)).unwrap();
+            commands(&text).unwrap()
+        };
+        let english = of("README.md");
+        assert!(english.starts_with("rxe run -- ibv_devices\n") && !english.contains("cargo"));
+        assert!(english.matches("wait\n").count() >= 3, "{english}");
+        let chinese = of("README.zh-CN.md");
+        assert!(chinese.lines().all(|line| english.contains(line)), "{chinese}");
+        assert!(commands("```console\n$ rm -r /\n```").is_err());
+    }
 }
