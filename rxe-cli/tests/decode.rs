@@ -170,6 +170,33 @@ fn frames_cut_by_a_snap_length_are_shown_as_far_as_they_go() {
 }
 
 #[test]
+fn a_ladder_is_drawn_as_text_picture_and_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = pcap("kernel-6.1/rnr_late.pcap");
+    let file = file.to_str().unwrap();
+    let drawn = run(&["ladder", file, "--qp", "0x1a"]);
+    let text = String::from_utf8(drawn.stdout).unwrap();
+    assert!(text.contains("│─ SEND_FIRST … SEND_LAST PSN 0xfffffc–0xfffffd ×2 257 B"), "{text}");
+    assert!(text.contains("RNR NAK: try again after 2.56 ms (QP 0x00001a) ─│"), "{text}");
+    let (svg, html) = (dir.path().join("l.svg"), dir.path().join("l.html"));
+    let [picture, page] = [&svg, &html].map(|path| path.to_str().unwrap());
+    let out = run(&["ladder", file, "--svg", picture, "--html", page]);
+    assert!(out.status.success() && out.stdout.is_empty(), "{out:?}");
+    let picture = fs::read_to_string(svg).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    assert!(fs::read_to_string(html).unwrap().contains(&picture));
+    for (args, said) in [
+        (&["ladder", file, "--qp", "9"][..], "has no such RDMA packet"),
+        (&["ladder", file, "--svg", "/nonexistent/l.svg"], "cannot write /nonexistent/l.svg"),
+        (&["ladder", "/nonexistent/x.pcap"], "/nonexistent/x.pcap: cannot be read"),
+    ] {
+        let out = run(args);
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(1) && err.contains(said), "{err}");
+    }
+}
+
+#[test]
 fn standard_input_is_read_as_it_comes_and_a_closed_output_is_no_error() {
     let file = fs::read(pcap("kernel-6.1/rnr_late.pcap")).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxe"))

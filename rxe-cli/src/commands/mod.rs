@@ -7,6 +7,7 @@ mod demo;
 mod devices;
 mod devinfo;
 mod gids;
+mod ladder;
 mod link;
 mod man;
 mod perf;
@@ -48,6 +49,7 @@ commands! {
     Run(run::Args),
     Env(run::EnvArgs),
     Decode(decode::Args),
+    Ladder(ladder::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

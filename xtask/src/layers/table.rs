@@ -199,7 +199,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "",
-        floors: &[&["track", "words"], &["frame"], &["capture", "header"]],
+        floors: &[&["ladder"], &["track", "words"], &["frame"], &["capture", "header"]],
     },
     Layers {
         name: "rxe-lab",

@@ -5,9 +5,8 @@ mod select;
 mod summary;
 mod text;
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rxe_lab::capture::{CaptureError, Problem, Reader, Record};
@@ -15,6 +14,7 @@ use rxe_lab::frame::{self, Content, Frame, Transport};
 use rxe_lab::track::{Mark, Tracker};
 
 use self::select::Select;
+pub(super) use self::select::number;
 use self::summary::Summary;
 use self::text::Text;
 use crate::common::Error;
@@ -67,18 +67,13 @@ impl Args {
             written(writeln!(out.0, "{text}").and_then(|()| out.0.flush()))?;
         }
         match read {
-            Err(Failure::Read(e)) => Err(self.failed(&e)),
+            Err(Failure::Read(e)) => Err(failed(&self.file, &e)),
             _ => Ok(()),
         }
     }
 
     fn show(&self, out: &mut Output, summary: &mut Summary) -> Result<(), Failure> {
-        let mut reader = if self.file.as_os_str() == "-" {
-            Reader::new(io::stdin())?
-        } else {
-            let io = |e| CaptureError { frame: 0, offset: 0, problem: Problem::Io(e) };
-            Reader::new(File::open(&self.file).map_err(io)?)?
-        };
+        let mut reader = open(&self.file)?;
         let mut tracker = Tracker::default();
         let mut text = Text::new(self.verbose);
         let mut first = None;
@@ -115,20 +110,26 @@ impl Args {
         summary.full = tracker.is_full();
         Ok(())
     }
+}
 
-    fn failed(&self, e: &CaptureError) -> Error {
-        let name = match self.file.to_str() {
-            Some("-") => "standard input".into(),
-            _ => self.file.display().to_string(),
-        };
-        let todo = match (&e.problem, e.frame) {
-            (Problem::Io(_), 0) => "give a file that can be read",
-            (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",
-            (_, 1) => "there is no frame before it",
-            _ => "the frames before it are shown",
-        };
-        Error::new(format_args!("{name}: {e}"), todo)
-    }
+/// Opens a capture; `-` is standard input.
+pub(super) fn open(file: &Path) -> Result<Reader<'static>, CaptureError> {
+    if file.as_os_str() == "-" { Reader::new(io::stdin()) } else { Reader::open(file) }
+}
+
+/// The error for a capture that cannot be read, or not any further.
+pub(super) fn failed(file: &Path, e: &CaptureError) -> Error {
+    let name = match file.to_str() {
+        Some("-") => "standard input".into(),
+        _ => file.display().to_string(),
+    };
+    let todo = match (&e.problem, e.frame) {
+        (Problem::Io(_), 0) => "give a file that can be read",
+        (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",
+        (_, 1) => "there is no frame before it",
+        _ => "the frames before it are shown",
+    };
+    Error::new(format_args!("{name}: {e}"), todo)
 }
 
 /// Why not everything is shown.

@@ -109,7 +109,7 @@ impl Finding {
 }
 
 /// A number of 24 bits, decimal or hexadecimal.
-fn number(text: &str) -> Result<u32, String> {
+pub(in crate::commands) fn number(text: &str) -> Result<u32, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),

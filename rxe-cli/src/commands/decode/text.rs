@@ -17,6 +17,8 @@ pub(super) struct Text {
     /// The widest address so far.
     address: usize,
     line: String,
+    /// Where in the line the words begin that follow the opcode.
+    words: usize,
 }
 
 /// The indent of a line's continuation.
@@ -29,14 +31,15 @@ impl Text {
     pub(super) fn new(verbose: bool) -> Self {
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
         let width = size.map(|size| usize::from(size.ws_col)).filter(|width| *width >= 40);
-        Self { verbose, width, address: 0, line: String::new() }
+        Self { verbose, width, address: 0, line: String::new(), words: 0 }
     }
 
     pub(super) fn write(&mut self, out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
         self.line.clear();
+        self.words = 0;
         self.summarize(shown);
         match self.width {
-            Some(width) => write_folded(out, &self.line, width)?,
+            Some(width) => write_folded(out, &self.line, self.words, width)?,
             None => writeln!(out, "{}", self.line)?,
         }
         if self.verbose {
@@ -73,6 +76,7 @@ impl Text {
     fn packet(&mut self, shown: &Shown<'_>, packet: &Transport<'_>) {
         let (qp, psn, opcode) = (packet.bth.dest_qp.value(), packet.bth.psn, packet.bth.opcode);
         let _ = write!(self.line, "0x{qp:06x} {psn} {opcode}");
+        self.words = self.line.len();
         let words = words::describe(shown.frame, packet);
         if !words.is_empty() {
             let _ = write!(self.line, " {words}");
@@ -83,22 +87,27 @@ impl Text {
     }
 }
 
-/// Writes a line that is broken between words where it would exceed `width`.
-fn write_folded(out: &mut impl Write, line: &str, width: usize) -> io::Result<()> {
-    let (mut at, mut rest) = (0, line);
-    while rest.chars().count() > width - at {
-        let limit = rest.char_indices().nth(width - at).map_or(rest.len(), |(i, _)| i);
-        // A column's spaces at the start are no place to break.
-        let words = rest.len() - rest.trim_start().len();
-        let Some(space) = rest[..=limit.min(rest.len() - 1)].rfind(' ').filter(|s| *s > words)
+/// Writes a line that is broken where it would exceed `width`: after a comma, or before its words,
+/// which begin at byte `words`.
+fn write_folded(out: &mut impl Write, line: &str, words: usize, width: usize) -> io::Result<()> {
+    let (mut indent, mut at) = (0, 0);
+    loop {
+        let rest = &line[at..];
+        let room = width - indent;
+        let Some((limit, _)) = rest.char_indices().nth(room) else { break };
+        let fits = &rest[..limit];
+        let comma = fits.rfind(", ").map(|at| at + 1).filter(|end| at + end > words);
+        let before_words = words.checked_sub(at).filter(|end| (1..=limit).contains(end));
+        let Some(end) =
+            comma.or(before_words).or_else(|| fits.rfind(' ').filter(|end| at + end > INDENT))
         else {
             break;
         };
-        writeln!(out, "{:at$}{}", "", rest[..space].trim_end())?;
-        rest = rest[space..].trim_start();
-        at = INDENT;
+        writeln!(out, "{:indent$}{}", "", rest[..end].trim_end())?;
+        at += end + rest[end..].len() - rest[end..].trim_start().len();
+        indent = INDENT;
     }
-    writeln!(out, "{:at$}{rest}", "")
+    writeln!(out, "{:indent$}{}", "", &line[at..])
 }
 
 /// Writes every field of a packet, with its offset in the frame.
@@ -161,18 +170,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_broken_between_words() {
+    fn long_lines_are_broken_after_commas_or_before_the_words() {
         let folded = |line: &str, width| {
             let mut out = Vec::new();
-            write_folded(&mut out, line, width).unwrap();
+            let words = line.find(" len").unwrap_or(0);
+            write_folded(&mut out, line, words, width).unwrap();
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(folded("  one two", 9), "  one two\n");
-        assert_eq!(folded("  one two", 8), "  one\n        two\n");
-        assert_eq!(folded("  one two three", 14), "  one two\n        three\n");
-        assert_eq!(folded("unbreakable", 5), "unbreakable\n");
-        assert_eq!(folded("µµµ µµ", 6), "µµµ µµ\n");
-        let long = "word ".repeat(40);
-        assert!(folded(long.trim_end(), 40).lines().all(|line| line.len() <= 40));
+        assert_eq!(folded("1 SEND len 5, SE", 16), "1 SEND len 5, SE\n");
+        assert_eq!(folded("1 SEND len 5, SE", 15), "1 SEND len 5,\n        SE\n");
+        assert_eq!(folded("1 SEND len 5", 11), "1 SEND\n        len 5\n");
+        assert_eq!(folded("1234567 8 SEND len 5", 13), "1234567 8\n        SEND\n        len 5\n");
+        assert_eq!(folded("µµµµµ len µ", 9), "µµµµµ\n        len µ\n");
+        assert_eq!(folded("unbreakable", 9), "unbreakable\n");
+        let long = format!("1 SEND len 5{}", ", 12345678".repeat(30));
+        assert!(folded(&long, 40).lines().all(|line| line.len() <= 40));
     }
 }

@@ -1,0 +1,80 @@
+//! `rxe ladder`: the conversations of a capture as sequence diagrams.
+
+use std::io;
+use std::path::PathBuf;
+
+use rxe_lab::frame;
+use rxe_lab::ladder::{self, Ladders};
+
+use super::decode::{failed, number, open};
+use crate::common::{Error, print};
+
+/// Draw the conversations of a capture as sequence diagrams
+///
+/// Each pair of hosts has one: requests, acknowledgements, what is missing, refused and sent again, in
+/// the order captured. Runs of packets, and messages that repeat themselves, are one row with a count.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The capture, as in `rxe decode`; - reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Only packets to these queue pairs: name those of both ends, as in --qp 0x11,0x1a
+    #[arg(long, value_name = "QPN", value_parser = number, value_delimiter = ',')]
+    qp: Vec<u32>,
+    /// Write a picture to this file instead
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page to this file instead, which a browser shows: with search and zoom
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let mut ladders = Ladders::default();
+        let read = self.read(&mut ladders);
+        let left_out = ladders.left_out;
+        let ladders = ladders.finish();
+        for (path, picture) in [
+            (&self.svg, ladder::svg as fn(&[_]) -> String),
+            (&self.html, ladder::html as fn(&[_]) -> String),
+        ] {
+            let Some(path) = path else { continue };
+            std::fs::write(path, picture(&ladders)).map_err(|e| {
+                Error::new(
+                    format_args!("cannot write {}: {e}", path.display()),
+                    "name another file",
+                )
+            })?;
+        }
+        if self.svg.is_none() && self.html.is_none() {
+            let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+            let width = size.map_or(120, |size| usize::from(size.ws_col)).max(60);
+            let texts: Vec<_> = ladders.iter().map(|l| ladder::text(l, width)).collect();
+            print(&texts.join("\n"))?;
+        }
+        read?;
+        if left_out > 0 {
+            let what = format!("{left_out} packets are not drawn: there are too many rows");
+            return Err(Error::new(what, "choose queue pairs with --qp"));
+        }
+        if ladders.is_empty() {
+            let what = format!("{} has no such RDMA packet", self.file.display());
+            return Err(Error::new(what, "see `rxe decode` for what it has"));
+        }
+        Ok(())
+    }
+
+    fn read(&self, ladders: &mut Ladders) -> Result<(), Error> {
+        let failed = |e| failed(&self.file, &e);
+        let mut reader = open(&self.file).map_err(failed)?;
+        let mut first = None;
+        while let Some(record) = reader.next().map_err(failed)? {
+            let at = record.at.unwrap_or_default();
+            let since = at.saturating_sub(*first.get_or_insert(at));
+            let frame = frame::decode(&record);
+            ladders.add(record.number, record.interface, since, &frame, &self.qp);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Repetitions: rows of the same kinds in the same order, again and again.
+
+use super::{Kind, Label, Row};
+
+/// The most rows that are repeated together.
+const MAX_PERIOD: usize = 4;
+/// The least number of repetitions that are folded.
+const MIN_TIMES: usize = 6;
+
+/// Folds rows that repeat themselves.
+pub(super) fn repetitions(rows: Vec<Row>) -> Vec<Row> {
+    let mut folded = Vec::new();
+    let mut at = 0;
+    while at < rows.len() {
+        let best = (1..=MAX_PERIOD)
+            .map(|period| (times(&rows[at..], period), period))
+            .filter(|(times, _)| *times >= MIN_TIMES)
+            .max_by_key(|(times, period)| (times * period, MAX_PERIOD - period));
+        match best {
+            Some((times, period)) => {
+                folded.push(repeated(&rows[at..at + times * period], period, times));
+                at += times * period;
+            }
+            None => {
+                folded.push(rows[at].clone());
+                at += 1;
+            }
+        }
+    }
+    folded
+}
+
+/// How often the first `period` rows come one after the other.
+fn times(rows: &[Row], period: usize) -> usize {
+    let Some(pattern) = rows.get(..period) else { return 0 };
+    if !pattern.iter().all(|row| matches!(row.kind, Kind::Request | Kind::Response)) {
+        return 0;
+    }
+    let same = |chunk: &&[Row]| {
+        chunk.len() == period && chunk.iter().zip(pattern).all(|(a, b)| is_alike(a, b))
+    };
+    rows.chunks(period).take_while(same).count()
+}
+
+/// Whether two rows have the same operation and direction; lengths and PSNs may differ.
+fn is_alike(a: &Row, b: &Row) -> bool {
+    match (&a.label, &b.label) {
+        (
+            Label::Packets { qp, kind, mark: None, .. },
+            Label::Packets { qp: other_qp, kind: other_kind, mark: None, .. },
+        ) => (a.to_right, a.kind, qp, kind) == (b.to_right, b.kind, other_qp, other_kind),
+        _ => false,
+    }
+}
+
+/// One row for `times` repetitions of `period` rows.
+fn repeated(rows: &[Row], period: usize, times: usize) -> Row {
+    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+    let packets = rows.iter().map(|row| row.packets).sum();
+    let bytes: u64 = rows.iter().map(|row| row.bytes).sum();
+    let one_way = rows[..period].iter().all(|row| row.to_right == first.to_right);
+    let parts: Vec<_> = (0..period).map(|nth| part(rows, period, nth)).collect();
+    let text = format!("{times} × ({packets} packets, {bytes} B): {}", parts.join("; "));
+    Row {
+        at: first.at,
+        until: last.until,
+        frames: (first.frames.0, last.frames.1),
+        packets,
+        bytes,
+        to_right: first.to_right.filter(|_| one_way),
+        kind: first.kind,
+        label: Label::Repeated(text),
+        times: times as u64,
+    }
+}
+
+/// What the `nth` row of each repetition says together: its operation, and from which PSN to which.
+fn part(rows: &[Row], period: usize, nth: usize) -> String {
+    let all: Vec<_> = rows.iter().skip(nth).step_by(period).collect();
+    match (all.first().map(|row| &row.label), all.last().map(|row| &row.label)) {
+        (
+            Some(Label::Packets { first, last, psns: (from, _), .. }),
+            Some(Label::Packets { psns: (_, to), .. }),
+        ) => {
+            let more =
+                if first == last { String::new() } else { format!(" … {}", super::short(*last)) };
+            format!("{}{more} PSN {from}–{to}", super::short(*first))
+        }
+        _ => String::new(),
+    }
+}

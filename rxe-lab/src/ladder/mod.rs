@@ -1,0 +1,329 @@
+//! A conversation as a sequence diagram: two hosts, and what goes between them in the order captured.
+//!
+//! Packets are folded in two steps, so that long conversations are legible. A *row* is a run of packets
+//! of one operation in one direction with consecutive PSNs. Rows that repeat themselves, such as a
+//! message and its acknowledgement, are then one row with a count. What was lost, sent again or refused
+//! is never folded with what was not.
+//!
+//! Memory is bounded: [`MAX_PAIRS`] pairs of hosts and [`MAX_ROWS`] rows in all.
+
+mod fold;
+mod html;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{OpKind, Opcode, Syndrome};
+
+use crate::frame::{Address, Content, Frame, Icrc, Transport};
+use crate::track::{Mark, Tracker};
+use crate::words;
+pub use html::html;
+pub use svg::svg;
+pub use text::text;
+
+/// The most pairs of hosts.
+pub const MAX_PAIRS: usize = 1000;
+
+/// The most rows of all diagrams.
+pub const MAX_ROWS: usize = 200_000;
+
+/// The diagrams of a capture, one for each pair of hosts.
+#[derive(Debug, Default)]
+pub struct Ladders {
+    tracker: Tracker,
+    pairs: Vec<Ladder>,
+    rows: usize,
+    /// Packets that are in no diagram because there are too many rows or pairs.
+    pub left_out: u64,
+}
+
+/// The diagram of two hosts.
+#[derive(Debug)]
+pub struct Ladder {
+    /// The host on the left: the one that sent first.
+    pub left: Address,
+    /// The host on the right.
+    pub right: Address,
+    /// What went between them.
+    pub rows: Vec<Row>,
+}
+
+/// A row of a diagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The time of its first packet since the first frame of the capture.
+    pub at: Duration,
+    /// The time of its last packet.
+    pub until: Duration,
+    /// The first and the last frame.
+    pub frames: (u64, u64),
+    /// Packets in it.
+    pub packets: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Its direction; `None` if it is a repetition of rows of both.
+    pub to_right: Option<bool>,
+    /// Its kind, which tells how it is drawn.
+    pub kind: Kind,
+    /// The operation and, in a run, how it ends: `SEND_FIRST … SEND_LAST`.
+    label: Label,
+    /// How often the rows are repeated that it stands for.
+    pub times: u64,
+}
+
+/// How a row is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A request.
+    Request,
+    /// An acknowledgement or another response.
+    Response,
+    /// A message of communication management, or a congestion notification.
+    Control,
+    /// It was sent before.
+    Again,
+    /// A refusal.
+    Nak,
+    /// Packets that were not captured.
+    Missing,
+    /// A packet that the receiver drops: damaged or malformed.
+    Bad,
+}
+
+/// What a row says, in parts that runs extend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Label {
+    Packets {
+        qp: u32,
+        kind: Option<OpKind>,
+        first: Opcode,
+        last: Opcode,
+        psns: (Psn, Psn),
+        /// What else is said of its last packet.
+        words: String,
+        mark: Option<Mark>,
+    },
+    Missing {
+        qp: u32,
+        count: u32,
+    },
+    Repeated(String),
+}
+
+impl Ladders {
+    /// Adds a frame. Only packets to the queue pairs `qps` are drawn; all if there is none.
+    pub fn add(
+        &mut self,
+        number: u64,
+        interface: u32,
+        since: Duration,
+        frame: &Frame<'_>,
+        qps: &[u32],
+    ) {
+        let (Content::Rdma(packets), Some(ends)) = (&frame.content, frame.ends) else { return };
+        for packet in packets {
+            let mark = self.tracker.observe(interface, frame, packet);
+            let dest_qp = packet.bth.dest_qp.value();
+            if !qps.is_empty() && !qps.contains(&dest_qp) {
+                continue;
+            }
+            let Some(at) = self.pair(ends) else {
+                self.left_out += 1;
+                continue;
+            };
+            if self.rows >= MAX_ROWS {
+                self.left_out += 1;
+                continue;
+            }
+            let ladder = &mut self.pairs[at];
+            let before = ladder.rows.len();
+            let to_right = ladder.left == ends.0;
+            if let Some(Mark::Gap(count)) = mark {
+                ladder.rows.push(Row::missing(number, since, to_right, dest_qp, count));
+            }
+            let row = Row::of(number, since, to_right, packet, mark);
+            if !ladder.rows.last_mut().is_some_and(|last| last.extend(&row)) {
+                ladder.rows.push(row);
+            }
+            self.rows += ladder.rows.len() - before;
+        }
+    }
+
+    /// The diagrams, with repetitions folded.
+    pub fn finish(self) -> Vec<Ladder> {
+        let fold = |ladder: Ladder| Ladder { rows: fold::repetitions(ladder.rows), ..ladder };
+        self.pairs.into_iter().map(fold).collect()
+    }
+
+    /// The diagram of two hosts; `None` if there are too many.
+    fn pair(&mut self, (src, dst): (Address, Address)) -> Option<usize> {
+        let is_it = |l: &Ladder| (l.left, l.right) == (src, dst) || (l.left, l.right) == (dst, src);
+        // Conversations are few, and the last one is the likeliest.
+        if let Some(at) = self.pairs.iter().rposition(is_it) {
+            return Some(at);
+        }
+        if self.pairs.len() == MAX_PAIRS {
+            return None;
+        }
+        self.pairs.push(Ladder { left: src, right: dst, rows: Vec::new() });
+        Some(self.pairs.len() - 1)
+    }
+}
+
+impl Row {
+    fn of(
+        number: u64,
+        since: Duration,
+        to_right: bool,
+        packet: &Transport<'_>,
+        mark: Option<Mark>,
+    ) -> Self {
+        let kind = match (packet.info, mark) {
+            _ if packet.icrc == Icrc::Wrong || packet.wrong.is_some() => Kind::Bad,
+            _ if packet.is_nak() => Kind::Nak,
+            (_, Some(Mark::Retransmitted | Mark::DuplicateAck)) => Kind::Again,
+            (Some(info), _) if info.kind == OpKind::Cnp || packet.cm_message().is_some() => {
+                Kind::Control
+            }
+            (Some(info), _) if info.is_response() => Kind::Response,
+            _ => Kind::Request,
+        };
+        let psn = packet.bth.psn;
+        Self {
+            at: since,
+            until: since,
+            frames: (number, number),
+            packets: 1,
+            bytes: packet.payload_len as u64,
+            to_right: Some(to_right),
+            kind,
+            label: Label::Packets {
+                qp: packet.bth.dest_qp.value(),
+                kind: packet.info.map(|info| info.kind),
+                first: packet.bth.opcode,
+                last: packet.bth.opcode,
+                psns: (psn, psn),
+                words: said(packet),
+                mark: mark.filter(|mark| !matches!(mark, Mark::Gap(_))),
+            },
+            times: 1,
+        }
+    }
+
+    fn missing(number: u64, at: Duration, to_right: bool, qp: u32, count: u32) -> Self {
+        Self {
+            at,
+            until: at,
+            frames: (number, number),
+            packets: 0,
+            bytes: 0,
+            to_right: Some(to_right),
+            kind: Kind::Missing,
+            label: Label::Missing { qp, count },
+            times: 1,
+        }
+    }
+
+    /// Adds a packet to a run if it continues it.
+    fn extend(&mut self, next: &Self) -> bool {
+        let (
+            Label::Packets { qp, kind, last, psns, words, mark, .. },
+            Label::Packets {
+                qp: next_qp,
+                kind: next_kind,
+                first,
+                psns: (psn, _),
+                words: next_words,
+                mark: next_mark,
+                ..
+            },
+        ) = (&mut self.label, &next.label)
+        else {
+            return false;
+        };
+        let runs = matches!(self.kind, Kind::Request | Kind::Response | Kind::Again)
+            && (self.kind, self.to_right) == (next.kind, next.to_right)
+            && (*qp, *kind, *mark) == (*next_qp, *next_kind, *next_mark)
+            && *psn == psns.1.next();
+        if !runs {
+            return false;
+        }
+        (*last, psns.1) = (*first, *psn);
+        words.clone_from(next_words);
+        self.packets += next.packets;
+        self.bytes += next.bytes;
+        self.until = next.until;
+        self.frames.1 = next.frames.1;
+        true
+    }
+
+    /// What it says, in words.
+    pub fn label(&self) -> String {
+        match &self.label {
+            Label::Missing { qp, count: 1 } => format!("1 packet to QP 0x{qp:06x} missing"),
+            Label::Missing { qp, count } => format!("{count} packets to QP 0x{qp:06x} missing"),
+            Label::Repeated(text) => text.clone(),
+            Label::Packets { qp, first, last, psns, words, mark, .. } => {
+                let mut text = short(*first).to_owned();
+                if self.packets > 1 {
+                    if first != last {
+                        let _ = write!(text, " … {}", short(*last));
+                    }
+                    let _ = write!(text, " PSN {}–{} ×{}", psns.0, psns.1, self.packets);
+                } else {
+                    let _ = write!(text, " PSN {}", psns.0);
+                }
+                if self.bytes > 0 {
+                    let _ = write!(text, " {} B", self.bytes);
+                }
+                if !words.is_empty() {
+                    let _ = write!(text, " {words}");
+                }
+                if let Some(mark) = mark {
+                    let _ = write!(text, ", {mark}");
+                }
+                let _ = write!(text, " (QP 0x{qp:06x})");
+                text
+            }
+        }
+    }
+}
+
+/// The name of an opcode without its service.
+fn short(opcode: Opcode) -> &'static str {
+    let name = opcode.name();
+    ["RC_", "UC_", "UD_", "XRC_"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
+}
+
+/// What is said of a packet beside opcode, PSN and length.
+fn said(packet: &Transport<'_>) -> String {
+    let mut list = Vec::new();
+    if let Some(aeth) = packet.ext.aeth {
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => list.push(format!("MSN {}", aeth.msn)),
+            other => list.push(words::syndrome(other)),
+        }
+    }
+    if packet.bth.ack_req {
+        list.push("AckReq".into());
+    }
+    if let Some(message) = packet.cm_message() {
+        list.push(format!("CM {}", message.name()));
+    }
+    if let Some(reth) = packet.ext.reth.filter(|_| packet.payload_len == 0) {
+        list.push(format!("DMALen {}", reth.dma_len));
+    }
+    if let Some(why) = packet.wrong {
+        list.push(why.name().into());
+    }
+    if packet.icrc == Icrc::Wrong {
+        list.push("ICRC wrong".into());
+    }
+    list.join(", ")
+}

@@ -1,0 +1,104 @@
+use std::net::IpAddr;
+
+use rxe_core::types::Qpn;
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
+use rxe_core::wire::{Aeth, Bth, Ethernet, Ext, NakCode, NetHeader, UDP_PORT, emit};
+
+use super::*;
+use crate::capture::LinkType;
+use crate::frame::decode_bytes;
+
+#[derive(Default)]
+struct Talk {
+    ladders: Ladders,
+    frames: u64,
+}
+
+impl Talk {
+    /// A packet from the host on the left, or from the one on the right.
+    fn packet(&mut self, from_left: bool, opcode: Opcode, psn: u32, syndrome: Syndrome) {
+        let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let (src, dst) = if from_left { (1, 2) } else { (2, 1) };
+        let net = NetHeader::outgoing(ip(src), ip(dst), UDP_PORT);
+        let bth = Bth::new(opcode, Qpn::from_wire(dst.into()), Psn::new(psn));
+        let info = opcode.info().unwrap();
+        let aeth = info.has_aeth.then_some(Aeth { syndrome, msn: 1 });
+        let payload: &[u8] = if info.has_payload { &[7; 64] } else { &[] };
+        let mut packet = Vec::new();
+        emit::packet_from(&net, &mut packet, &bth, &Ext { aeth, ..Ext::default() }, payload);
+        let mut frame = Vec::new();
+        let none = UdpChecksum::None;
+        emit_ethernet(&Ethernet::default(), &net, UDP_PORT, none, &packet, &mut frame);
+        self.frames += 1;
+        let frame = decode_bytes(LinkType(1), &frame, frame.len());
+        let at = Duration::from_millis(self.frames);
+        self.ladders.add(self.frames, 0, at, &frame, &[]);
+    }
+
+    fn send(&mut self, psn: u32) {
+        self.packet(true, Opcode::RC_SEND_ONLY, psn, Syndrome::ACK);
+    }
+
+    fn answer(&mut self, psn: u32, syndrome: Syndrome) {
+        self.packet(false, Opcode::RC_ACKNOWLEDGE, psn, syndrome);
+    }
+
+    fn rows(self) -> Vec<String> {
+        let ladders = self.ladders.finish();
+        let [ladder] = &ladders[..] else { panic!("{ladders:?}") };
+        text(ladder, 100).lines().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn runs_and_repetitions_are_folded_and_trouble_is_not() {
+    let mut talk = Talk::default();
+    for message in 0..1000 {
+        for packet in 0..9 {
+            talk.send(9 * message + packet);
+        }
+        talk.answer(9 * message + 8, Syndrome::ACK);
+    }
+    talk.send(9000);
+    talk.send(9003);
+    talk.answer(9001, Syndrome::Nak(NakCode::PsnSequenceError));
+    (9001..9004).for_each(|psn| talk.send(psn));
+    talk.send(9002);
+    let rows = talk.rows();
+    let expected = [
+        "              10.0.0.1                                                                   \
+         10.0.0.2",
+        "    0.001000 │< 1000 × (10000 packets, 576000 B): SEND_ONLY PSN 0x000000–0x002327; ",
+        "   10.001000 │─ SEND_ONLY PSN 0x002328 64 B (QP 0x000002) ",
+        "   10.002000 │─ 2 packets to QP 0x000002 missing ✗",
+        "   10.002000 │─ SEND_ONLY PSN 0x00232b 64 B (QP 0x000002) ",
+        "   10.003000 │<──",
+        "   10.004000 │─ SEND_ONLY PSN 0x002329–0x00232a ×2 128 B, out of order: fills a gap",
+        "   10.006000 │─ SEND_ONLY PSN 0x00232b 64 B, retransmitted (QP 0x000002) ",
+        "   10.007000 │─ SEND_ONLY PSN 0x00232a 64 B, retransmitted (QP 0x000002) ",
+    ];
+    assert_eq!(rows.len(), expected.len(), "{rows:#?}");
+    for (row, start) in rows.iter().zip(expected).skip(1) {
+        assert!(row.starts_with(start), "{row}\n{start}");
+        assert_eq!(row.chars().count(), 99, "{row}");
+    }
+    assert!(
+        rows[5].ends_with(" ACKNOWLEDGE PSN 0x002329 NAK: PSN sequence error (QP 0x000001) ─│")
+    );
+}
+
+#[test]
+fn pictures_are_whole_and_have_every_row() {
+    let mut talk = Talk::default();
+    talk.send(5);
+    talk.send(9);
+    talk.answer(6, Syndrome::Nak(NakCode::PsnSequenceError));
+    let ladders = talk.ladders.finish();
+    let picture = svg(&ladders);
+    assert_eq!(picture.matches("<g class=\"row").count(), ladders[0].rows.len());
+    assert_eq!(picture.matches("<g").count(), picture.matches("</g>").count());
+    assert!(picture.contains("class=\"row missing\"") && picture.contains("class=\"row nak\""));
+    let page = html(&ladders);
+    assert!(page.contains(&picture) && page.ends_with("</html>\n"));
+    assert!(!page.contains("http://") || page.matches("http").count() == 1, "nothing is loaded");
+}

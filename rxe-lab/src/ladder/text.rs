@@ -1,0 +1,54 @@
+//! The diagram as text: one line a row, the label in its arrow.
+
+use std::fmt::Write;
+
+use super::{Kind, Ladder, Row};
+
+/// The columns before the left host's line.
+const TIME: usize = 12;
+/// The least room between the two lines.
+const LEAST_LANE: usize = 30;
+
+/// Draws a diagram in so many columns.
+pub fn text(ladder: &Ladder, width: usize) -> String {
+    let lane = width.saturating_sub(TIME + 4).max(LEAST_LANE);
+    let (left, right) = (ladder.left.to_string(), ladder.right.to_string());
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "{:TIME$} {left}{right:>room$}",
+        "",
+        room = (lane + 2).saturating_sub(left.chars().count())
+    );
+    for row in &ladder.rows {
+        let _ = writeln!(out, "{:>TIME$.6} {}", row.at.as_secs_f64(), line(row, lane));
+    }
+    out
+}
+
+fn line(row: &Row, lane: usize) -> String {
+    // A line, a space, the label, a space, and the arrow's head.
+    let label = cut(&row.label(), lane - 6);
+    let room = lane - label.chars().count();
+    let rest = |n: usize, with: &str| with.repeat(n);
+    match (row.to_right, row.kind) {
+        (Some(true), Kind::Missing) => {
+            format!("│─ {label} ✗{}│", rest(room - 4, " "))
+        }
+        (Some(false), Kind::Missing) => {
+            format!("│{}✗ {label} ─│", rest(room - 4, " "))
+        }
+        (Some(true), _) => format!("│─ {label} {}>│", rest(room - 4, "─")),
+        (Some(false), _) => format!("│<{} {label} ─│", rest(room - 4, "─")),
+        (None, _) => format!("│< {label} {}>│", rest(room - 4, "═")),
+    }
+}
+
+/// The label, if need be without its end.
+pub(super) fn cut(label: &str, room: usize) -> String {
+    if label.chars().count() <= room {
+        return label.into();
+    }
+    label.chars().take(room - 1).chain(['…']).collect()
+}
