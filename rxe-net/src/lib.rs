@@ -52,10 +52,7 @@ pub use lease::PortGroups;
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
-pub use pcap::{
-    CapturedPacket, Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapReader, PcapStatus,
-    PcapWriter,
-};
+pub use pcap::{Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter};
 pub use sharing::Sharing;
 pub use shm::Shm;
 pub use sys::epoll::Epoll;

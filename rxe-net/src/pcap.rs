@@ -1,4 +1,5 @@
-//! Captures: a wrapper that writes the packets of any backend to a pcapng file, and a reader.
+//! Captures: a wrapper that writes the packets of any backend to a pcapng file. `rxe-lab` reads such
+//! files.
 //!
 //! Frames are complete. Headers that a backend does not see are reconstructed, so that the ICRC of
 //! each packet is right for the headers in the file; a hidden IPv4 ID is recovered from the ICRC.
@@ -14,7 +15,6 @@
 //! and the file says so.
 
 mod output;
-mod read;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -35,7 +35,6 @@ use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, TxBatch, UDP_PORT, icrc};
 
 use self::output::Output;
-pub use read::{CapturedPacket, PcapReader};
 pub use write::{Direction, PacketBlock, PcapWriter};
 
 use crate::backend::{Backend, Capabilities, SendStatus};

@@ -9,7 +9,7 @@ use std::process::Command;
 use common::*;
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Opcode, Packet, icrc};
-use rxe_net::{CapturedPacket, PcapReader};
+use rxe_lab::capture::{Capture, Kept};
 use rxe_verbs::*;
 
 /// Captures at the second of two devices what happens between them. `None` if it was captured in order
@@ -42,14 +42,14 @@ fn shows(name: &str, needed: &[Opcode], talk: impl FnOnce(Device, Device)) {
 
 /// The opcodes of all packets, each of which is well-formed and has the right ICRC.
 fn opcodes(path: &Path) -> Vec<Opcode> {
-    let capture = PcapReader::open(path).unwrap();
-    let decode = |packet: &CapturedPacket| {
+    let capture = Capture::open(path).unwrap();
+    let decode = |packet: &Kept| {
         let (_, datagram) = parse_ethernet(&packet.frame).unwrap();
         let frame = datagram.frame().unwrap();
         assert_eq!(icrc::check(&frame.net, frame.payload), Ok(()));
         Packet::parse(frame.payload).unwrap().opcode()
     };
-    capture.packets().iter().map(decode).collect()
+    capture.frames.iter().map(decode).collect()
 }
 
 /// tshark 4.0 has no name for most of these opcodes, but reads the headers and finds nothing malformed.

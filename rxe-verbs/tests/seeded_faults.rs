@@ -11,7 +11,7 @@ use common::*;
 use rxe_core::types::Psn;
 use rxe_core::wire::Packet;
 use rxe_core::wire::frame::parse_ethernet;
-use rxe_net::{Direction, PcapReader};
+use rxe_lab::capture::{Capture, Direction};
 use rxe_verbs::*;
 
 /// A packet: the name of its opcode, and its distance from the first PSN.
@@ -20,10 +20,10 @@ type Name = (String, u32);
 /// How often a capture has each packet of a direction. Only packets with payload, which are those of the
 /// sender.
 fn packets(path: &PathBuf, direction: Direction) -> BTreeMap<Name, u32> {
-    let capture = PcapReader::open(path).unwrap();
+    let capture = Capture::open(path).unwrap();
     let mut first = None;
     let mut seen = BTreeMap::new();
-    for captured in capture.packets().iter().filter(|packet| packet.direction == Some(direction)) {
+    for captured in capture.frames.iter().filter(|packet| packet.direction == Some(direction)) {
         let (_, datagram) = parse_ethernet(&captured.frame).unwrap();
         let packet = Packet::parse(datagram.payload).unwrap();
         if packet.payload().is_empty() {

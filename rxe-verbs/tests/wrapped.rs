@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use rxe_net::{Direction, Hub, PcapReader};
+use rxe_lab::capture::{Capture, Direction};
+use rxe_net::Hub;
 use rxe_verbs::*;
 
 #[test]
@@ -42,8 +43,8 @@ fn a_capture_shows_every_packet_and_why_one_was_refused() {
     assert!(b.device.capture().unwrap().status().stopped.is_none());
     // The file is whole when the device is gone.
     drop((to, b));
-    let capture = PcapReader::open(&path).unwrap();
-    let packets = capture.packets();
+    let capture = Capture::open(&path).unwrap();
+    let packets = &capture.frames;
     std::fs::remove_file(&path).unwrap();
     assert!(packets.len() >= 4, "two requests, two answers: {}", packets.len());
     let inbound = packets.iter().filter(|p| p.direction == Some(Direction::Inbound));

@@ -17,7 +17,7 @@ use common::{Dir, alone, installed, rxe};
 use rxe_core::types::Qpn;
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Packet, Service};
-use rxe_net::{Direction, PcapReader};
+use rxe_lab::capture::{Capture, Direction};
 use rxe_tests::skip;
 use xtask::or_skip;
 use xtask::vm::{Cmd, HOST_V4, Kernel, LINK, Net, Spec, Vm, spawn};
@@ -151,9 +151,9 @@ fn check_captures(dir: &Path, ranks: usize, service: Service) {
 /// Whether the device of a capture was used. If so, checks that packets went to the other rank on this
 /// host and to the two on the other host.
 fn reaches_three_others(path: &Path, service: Service) -> bool {
-    let capture = PcapReader::open(path).unwrap();
+    let capture = Capture::open(path).unwrap();
     let mut sent: BTreeMap<(bool, IpAddr, Qpn), usize> = BTreeMap::new();
-    for packet in capture.packets() {
+    for packet in &capture.frames {
         let (_, datagram) = parse_ethernet(&packet.frame).unwrap();
         let frame = datagram.frame().unwrap();
         let packet_of = Packet::parse(frame.payload).unwrap();

@@ -13,6 +13,7 @@ mod pcapng;
 mod source;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use error::{CaptureError, Problem};
 use source::Source;
+pub use whole::{Capture, Kept};
 
 /// The most bytes that a frame may have. tcpdump captures 262,144 at most.
 pub const MAX_FRAME: usize = 16 << 20;

@@ -4,23 +4,22 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-pub(super) const INTERFACE: u32 = 1;
-pub(super) const SIMPLE_PACKET: u32 = 3;
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
 const INTERFACE_STATISTICS: u32 = 5;
-pub(super) const ENHANCED_PACKET: u32 = 6;
-pub(super) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const ENHANCED_PACKET: u32 = 6;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-pub(super) const OPT_END: u16 = 0;
-pub(super) const OPT_COMMENT: u16 = 1;
-pub(super) const OPT_EPB_FLAGS: u16 = 2;
-pub(super) const OPT_IF_TSRESOL: u16 = 9;
+const OPT_END: u16 = 0;
+const OPT_COMMENT: u16 = 1;
+const OPT_EPB_FLAGS: u16 = 2;
+const OPT_IF_TSRESOL: u16 = 9;
 const OPT_SHB_USERAPPL: u16 = 4;
 const OPT_IF_NAME: u16 = 2;
 const OPT_ISB_OSDROP: u16 = 7;
 
 /// LINKTYPE_ETHERNET.
-pub(super) const ETHERNET: u16 = 1;
+const ETHERNET: u16 = 1;
 
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
