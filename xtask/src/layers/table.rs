@@ -204,7 +204,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "capture",
-        floors: &[&["compressed", "pcap", "pcapng"], &["source"], &["error", "order"]],
+        floors: &[&["compressed", "pcap", "pcapng", "whole"], &["source"], &["error", "order"]],
     },
     Layers {
         name: "rxe-lab",
