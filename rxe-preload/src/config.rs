@@ -76,12 +76,13 @@ impl Config {
 
 /// The faults of this description, with this seed or one by chance.
 fn faults(text: &str, seed: Option<&str>) -> Option<(u64, FaultPlan)> {
-    let plan = text
+    let plan: FaultPlan = text
         .parse()
         .map_err(|why| stderr::line(&format!("RXE_FAULT={text}: {why}; going on without faults")))
         .ok()?;
     let seed = match seed.map(str::parse) {
         Some(Ok(seed)) => seed,
+        None if !plan.needs_seed() => 0,
         wrong => {
             let seed = FaultPlan::random_seed().unwrap_or(1);
             let why = if wrong.is_some() { "RXE_SEED is not a whole number: " } else { "" };

@@ -13,6 +13,7 @@ use rxe_net::EventFd;
 
 use crate::device::{Device, Permit};
 use crate::error::{Error, Result};
+use crate::faults::SlowCq;
 use crate::os::now;
 use crate::progress::{OnSignal, WakeAll, Waker};
 use crate::usage::{Counted, UseCounters, UseCounts, Used, closed};
@@ -32,6 +33,8 @@ struct CqInner {
     device: Device,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
+    /// Holds completions back; rarely there.
+    slow: Option<Arc<SlowCq>>,
     uses: UseCounters,
     _permit: Permit,
 }
@@ -57,6 +60,8 @@ impl CompletionQueue {
         device.shard().check()?;
         check_depth(&device, depth)?;
         let permit = device.quotas().cqs.take()?;
+        let slow = device.faults().and_then(|faults| SlowCq::new(&faults.verbs));
+        let (slow, wakes) = slow.map(|(slow, wakes)| (Arc::new(slow), wakes)).unzip();
         let inner = Arc::new_cyclic(|owner| {
             let notifier = Arc::new(Notifier {
                 owner: Weak::clone(owner),
@@ -64,10 +69,16 @@ impl CompletionQueue {
                 channel,
                 armed: AtomicBool::new(false),
             });
-            let notify: Arc<dyn Notify> = notifier.clone();
+            let notify: Arc<dyn Notify> = match &slow {
+                Some(slow) => Arc::clone(slow) as Arc<dyn Notify>,
+                None => notifier.clone(),
+            };
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
-            CqInner { device, queue, notifier, uses: UseCounters::default(), _permit: permit }
+            CqInner { device, queue, notifier, slow, uses: UseCounters::default(), _permit: permit }
         });
+        if let Some(wakes) = wakes {
+            SlowCq::start(wakes, Arc::downgrade(&inner.notifier))?;
+        }
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
         Ok(Self { inner })
@@ -120,13 +131,12 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
-        let queue = &self.inner.queue;
         let shard = self.inner.device.shard();
         shard.check_own()?;
-        let mut completion = queue.poll();
+        let mut completion = self.next();
         if completion.is_none() {
             shard.turn_if_free()?;
-            completion = queue.poll();
+            completion = self.next();
         }
         match completion {
             Some(_) => shard.acknowledge(),
@@ -160,8 +170,7 @@ impl CompletionQueue {
     /// As [`CompletionQueue::poll_one`].
     pub fn poll_each(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
         self.inner.device.shard().check_own()?;
-        let queue = &self.inner.queue;
-        let mut take = || std::iter::from_fn(|| queue.poll()).take(max).map(&mut each).count();
+        let mut take = || std::iter::from_fn(|| self.next()).take(max).map(&mut each).count();
         let mut taken = take();
         if taken == 0 && max > 0 {
             self.inner.device.shard().turn_if_free()?;
@@ -207,7 +216,7 @@ impl CompletionQueue {
             }
             self.check()?;
             waker.clear();
-            inner.queue.arm(Arm::Any);
+            self.arm_queue(Arm::Any);
             // What came before the arming would not wake anybody.
             Ok(found(self.take(max, out)))
         });
@@ -257,7 +266,7 @@ impl CompletionQueue {
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
         self.inner.device.shard().check_own()?;
         self.inner.notifier.armed.store(true, Ordering::SeqCst);
-        self.inner.queue.arm(if solicited_only { Arm::Solicited } else { Arm::Any });
+        self.arm_queue(if solicited_only { Arm::Solicited } else { Arm::Any });
         self.inner.device.shard().serve_sleeper()
     }
 
@@ -284,9 +293,25 @@ impl CompletionQueue {
         closed(self.used_by(), self.users(), "the completion queue")
     }
 
+    /// Takes the oldest completion that is given now.
+    #[inline]
+    fn next(&self) -> Option<Completion> {
+        match &self.inner.slow {
+            None => self.inner.queue.poll(),
+            Some(slow) => slow.poll(&self.inner.queue),
+        }
+    }
+
+    fn arm_queue(&self, arm: Arm) {
+        self.inner.queue.arm(arm);
+        if let Some(slow) = &self.inner.slow {
+            slow.armed(&self.inner.queue);
+        }
+    }
+
     fn take(&self, max: usize, out: &mut Vec<Completion>) -> usize {
         let before = out.len();
-        out.extend(std::iter::from_fn(|| self.inner.queue.poll()).take(max));
+        out.extend(std::iter::from_fn(|| self.next()).take(max));
         let taken = out.len() - before;
         if taken > 0 {
             self.inner.device.shard().acknowledge();

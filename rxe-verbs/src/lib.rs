@@ -80,7 +80,7 @@ pub use cq::CompletionQueue;
 pub use device::{Device, DeviceInfo, OpenOptions};
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
-pub use faults::{FaultError, FaultPlan, InjectedFaults};
+pub use faults::{FaultError, FaultPlan, InjectedFaults, VerbsFault};
 pub use mr::{MemoryRegion, Reregistration};
 pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;

@@ -130,3 +130,81 @@ fn what_is_marked_over_shared_memory_is_answered_with_a_notification() {
     assert!(inbound.hit > 0 && inbound.hit == inbound.seen && outbound.seen == 0);
     assert!(b.device.counters().cnp_sent > 0, "{:?}", b.device.counters());
 }
+
+#[test]
+fn the_request_that_is_asked_for_fails_and_the_others_are_flushed() {
+    for (service, status) in [
+        (QpType::Rc, Status::RetryExceeded),
+        (QpType::Uc, Status::LocalQpOperation),
+        (QpType::Ud, Status::LocalProtection),
+    ] {
+        let name = match status {
+            Status::RetryExceeded => "RETRY_EXC",
+            Status::LocalQpOperation => "LOC_QP_OP",
+            _ => "LOC_PROT",
+        };
+        let plan = format!("wc={name}@msg 3").parse().unwrap();
+        let device = Device::options("lo").address(address()).faults(1, plan).open().unwrap();
+        let side = |device: Device| {
+            let (pd, cq) = (device.create_pd().unwrap(), device.create_cq(64).unwrap());
+            let qp = pd.qp(&cq).service(service).build().unwrap();
+            Side { device, pd, cq, qp }
+        };
+        let (a, b) = (side(device), side(open(address())));
+        let post = |id| match service {
+            QpType::Ud => {
+                let to = a.pd.create_ah_to(b.device.gids()[0]).unwrap();
+                a.qp.send_bytes(id, b"x").unsignaled().to(&to, b.qp.qpn(), Qkey::new(1)).post()
+            }
+            _ => a.qp.send_bytes(id, b"x").unsignaled().post(),
+        };
+        match service {
+            QpType::Ud => a.qp.activate().unwrap(),
+            _ => connect(&a.qp, &b.qp),
+        }
+        let into = b.region(64);
+        for id in 1..=2 {
+            if service != QpType::Ud {
+                b.qp.recv(id, &[into.slice(..)]).unwrap();
+            }
+            post(id).unwrap();
+        }
+        post(3).unwrap();
+        // It is the first with a completion: the others before succeed without one.
+        let done = a.done();
+        assert_eq!((done.id, done.status), (3, status), "{service:?}");
+        let failed = if service == QpType::Rc { QpState::Err } else { QpState::Sqe };
+        assert_eq!(a.qp.state(), failed);
+        post(4).unwrap();
+        let done = a.done();
+        assert_eq!((done.id, done.status), (4, Status::WorkRequestFlushed), "{service:?}");
+        let lines = a.device.faults().unwrap().lines();
+        assert_eq!(lines, [format!("wc={name}@msg 3 hit 1 request")]);
+        assert_eq!(a.device.net_counters().injected, 0);
+    }
+}
+
+#[test]
+fn completions_are_held_back_and_the_events_come() {
+    let plan = "slow cq 20ms; async=port_up@1ms".parse().unwrap();
+    let device = Device::options("lo").address(address()).faults(1, plan).open().unwrap();
+    let (a, b) = (Side::new(device), Side::new(open(address())));
+    connect(&a.qp, &b.qp);
+    let into = b.region(64);
+    for id in 0..3 {
+        b.qp.recv(id, &[into.slice(..)]).unwrap();
+        a.qp.send_bytes(id, b"x").post().unwrap();
+    }
+    for id in 0..3 {
+        // Waits asleep, then polls.
+        let done = if id < 2 { a.ok() } else { a.cq.spin_one(TIMEOUT).unwrap() };
+        assert_eq!(done.id, id);
+        assert!(a.device.now() >= done.timestamp + Duration::from_millis(20));
+    }
+    async_event(&a.device, AsyncKind::PortActive);
+    let lines = a.device.faults().unwrap().lines();
+    assert_eq!(
+        lines,
+        ["slow cq 20ms held back 3 completions", "async=PORT_ACTIVE@1ms came 1 time"]
+    );
+}

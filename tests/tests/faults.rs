@@ -3,6 +3,8 @@
 mod common;
 
 use common::{alone, in_namespace};
+use xtask::c::Compiled;
+use xtask::or_skip;
 
 /// The lines that say what faults did: the packets that were hit, and those that could have been.
 fn hits(out: &str, fault: &str) -> Vec<[u64; 2]> {
@@ -84,5 +86,61 @@ fn a_seed_is_chosen_and_said_and_a_mistake_is_said_with_its_place() {
         "rxe: RXE_FAULT=drop x: column 6: `x`: not a condition",
     ] {
         assert!(out.contains(said), "{said}: {out}");
+    }
+}
+
+#[test]
+fn a_c_program_gets_exactly_the_faults_at_the_verbs_that_are_asked_for() {
+    let Some(c) = or_skip(Compiled::new(&["tests/c/faults.c"])) else { return };
+    let program = c.path("tests/c/faults.c").display().to_string();
+    let run = |fault: &str, events: u32| {
+        let script = format!(
+            "exec 2> errors; timeout 30 $RXE run --fault '{fault}' --seed 1 -- {program} rxe_veth0 1 {events}
+            grep 'fault on rxe_veth0' errors; grep -c 'on purpose' errors || true"
+        );
+        alone(fault, "cc", &script)
+    };
+    let fault = "wc=RNR_RETRY_EXC@msg 3; errno=ENOMEM@ibv_reg_mr#2; errno=EAGAIN@ibv_post_send#2; \
+                 async=port_down@100ms; async=GID_CHANGE@150ms";
+    let Some(out) = run(fault, 2) else { return };
+    let said = "region 1: ok\n\
+                region 2: Cannot allocate memory\n\
+                region 3: ok\n\
+                post 2: Resource temporarily unavailable\n\
+                send 1: success\n\
+                send 2: success\n\
+                send 3: RNR retry counter exceeded\n\
+                send 4: Work Request Flushed Error\n\
+                send 5: Work Request Flushed Error\n\
+                state: ERR\n\
+                event: port error, port 1\n\
+                event: GID table change, port 1\n\
+                rxe: fault on rxe_veth0: wc=RNR_RETRY_EXC@msg 3 hit 1 request\n\
+                rxe: fault on rxe_veth0: async=PORT_ERR@100ms came 1 time\n\
+                rxe: fault on rxe_veth0: async=GID_CHANGE@150ms came 1 time\n\
+                3\n";
+    assert_eq!(out, said);
+    // Completions that are held back wake who waits for them, and none is missed.
+    let Some(out) = run("slow cq 2ms", 0) else { return };
+    assert!(out.contains("send 5: success\nstate: not ERR\n"), "{out}");
+    let held = "rxe: fault on rxe_veth0: slow cq 2ms held back ";
+    let held: u32 = out.split_once(held).unwrap().1.split(' ').next().unwrap().parse().unwrap();
+    assert!((5..=10).contains(&held), "{out}");
+}
+
+#[test]
+fn ib_send_bw_gets_exactly_the_status_that_is_asked_for() {
+    for (status, number) in [("RETRY_EXC", 12), ("REM_ACCESS", 10)] {
+        let script = format!(
+            "timeout 30 $RXE run -- ib_send_bw -d rxe_veth0 -x 1 -F -n 500 > server 2>&1 & server=$!
+            until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.02; done
+            timeout 30 $RXE run --fault 'wc={status}@msg 100' -- \\
+                ib_send_bw -d rxe_veth0 -x 1 -F -n 500 10.9.0.1 2>&1 || true
+            kill $server || true"
+        );
+        let Some(out) = alone(status, "ib_send_bw", &script) else { return };
+        assert!(out.contains("Completion with error at client"), "{out}");
+        assert!(out.contains(&format!("Failed status {number}:")), "{out}");
+        assert!(out.contains(&format!("wc={status}@msg 100 hit 1 request")), "{out}");
     }
 }

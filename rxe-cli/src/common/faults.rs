@@ -7,8 +7,9 @@ use super::{Error, print_error};
 /// Faults that the user asks for.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct FaultArgs {
-    /// Lose, duplicate, delay, reorder, damage or mark packets on purpose, as in
-    /// 'drop 1%; in: delay 50us±10us; only opcode=ack'; docs/faults.md has the language
+    /// Lose, duplicate, delay, reorder, damage or mark packets on purpose, or let requests fail, as in
+    /// 'drop 1%; in: delay 50us±10us; only opcode=ack' or 'wc=RETRY_EXC@msg 100'; docs/faults.md has
+    /// the language
     #[arg(long, value_name = "FAULTS")]
     pub(crate) fault: Option<FaultPlan>,
     /// The number that decides which packets --fault hits: the same number hits the same packets
@@ -23,6 +24,7 @@ impl FaultArgs {
         let Some(plan) = &self.fault else { return Ok(None) };
         let seed = match self.seed {
             Some(seed) => seed,
+            None if !plan.needs_seed() => 0,
             None => {
                 let seed = FaultPlan::random_seed()?;
                 print_error(&format!(

@@ -90,7 +90,9 @@ impl<'a> Segment<'a> {
                 ext.feth = Some(u32::from(placement.bits()) | u32::from(whole_region) << 4);
                 Some(Opcode::RC_FLUSH.in_connected(service))
             }
-            SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } => None,
+            SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } | SendOp::Fail { .. } => {
+                None
+            }
             SendOp::Write { remote, imm } => {
                 len = rest.min(mtu as u64);
                 if starts {

@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use smallvec::SmallVec;
 
 use crate::mem::{Binding, PdId, SgeList};
-use crate::types::{Key, Qkey, Qpn};
+use crate::types::{Key, Qkey, Qpn, Status};
 use crate::wire::NetHeader;
 
 /// The bytes of a send request.
@@ -106,6 +106,12 @@ pub enum SendOp {
         /// The window's key.
         key: Key,
     },
+    /// Fails with this status at its turn, as if it had been tried, and with it the queue pair. Nothing is
+    /// sent. For faults on purpose; [`Status::Success`] fails nothing.
+    Fail {
+        /// How it ends.
+        status: Status,
+    },
     /// Atomic FETCH AND ADD on 8 bytes; returns the old value.
     FetchAdd {
         /// The 8-byte word.
@@ -133,7 +139,8 @@ impl SendOp {
             Self::Send { .. }
             | Self::SendInvalidate { .. }
             | Self::BindWindow { .. }
-            | Self::LocalInvalidate { .. } => None,
+            | Self::LocalInvalidate { .. }
+            | Self::Fail { .. } => None,
         }
     }
 
@@ -145,7 +152,7 @@ impl SendOp {
 
     /// Whether the request sends nothing.
     pub const fn is_local(&self) -> bool {
-        matches!(self, Self::BindWindow { .. } | Self::LocalInvalidate { .. })
+        matches!(self, Self::BindWindow { .. } | Self::LocalInvalidate { .. } | Self::Fail { .. })
     }
 
     /// Whether this is COMPARE AND SWAP or FETCH AND ADD.

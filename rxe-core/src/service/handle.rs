@@ -293,7 +293,7 @@ fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsErro
             "a datagram needs an address handle, the peer's QP number and Q_Key"
         }
         (QpType::Ud, SendOp::Send { .. }) if request.xrc_srq.is_some() => NOT_XRC,
-        (QpType::Ud, SendOp::Send { .. }) => return Ok(()),
+        (QpType::Ud, SendOp::Send { .. } | SendOp::Fail { .. }) => return Ok(()),
         (QpType::Ud, _) => "UD has only SEND: use RC or UC",
         (QpType::XrcRecv, _) => "an XRC target QP only receives",
         (QpType::XrcSend, op) if request.xrc_srq.is_none() && !op.is_local() => {

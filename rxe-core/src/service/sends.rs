@@ -41,6 +41,7 @@ pub(crate) fn do_local(
         SendOp::LocalInvalidate { key } => {
             ctx.mem.invalidate(qpn, key).map_err(|_| Status::LocalQpOperation)
         }
+        SendOp::Fail { status } if status != Status::Success => Err(status),
         _ => Ok(()),
     }
 }
@@ -70,7 +71,9 @@ pub(crate) fn complete_send(
 /// The kind of completion of a request.
 pub(crate) const fn completion_op(op: &SendOp) -> CompletionOp {
     match op {
-        SendOp::Send { .. } | SendOp::SendInvalidate { .. } => CompletionOp::Send,
+        SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Fail { .. } => {
+            CompletionOp::Send
+        }
         SendOp::AtomicWrite { .. } => CompletionOp::AtomicWrite,
         SendOp::Flush { .. } => CompletionOp::Flush,
         SendOp::BindWindow { .. } => CompletionOp::BindWindow,

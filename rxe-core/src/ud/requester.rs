@@ -2,7 +2,9 @@
 
 use crate::mem::{Source, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
-use crate::service::{Ctx, Drain, QpHandle, QpView, SendError, check_memory, complete_send};
+use crate::service::{
+    Ctx, Drain, QpHandle, QpView, SendError, check_memory, complete_send, do_local,
+};
 use crate::types::{Psn, Qkey};
 use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch};
 
@@ -50,7 +52,11 @@ impl Requester {
         batch: &mut TxBatch,
         request: &SendRequest,
     ) -> Result<(), Status> {
-        let SendOp::Send { imm } = request.op else { return Err(Status::LocalQpOperation) };
+        let imm = match request.op {
+            SendOp::Send { imm } => imm,
+            SendOp::Fail { .. } => return do_local(request, view, ctx),
+            _ => return Err(Status::LocalQpOperation),
+        };
         let pd = view.identity.pd;
         let to = request.to.as_ref().filter(|to| to.ah.pd == pd);
         let to = to.ok_or(Status::LocalQpOperation)?;

@@ -7,7 +7,7 @@ use super::rules::FaultRule;
 use crate::pcap::Direction;
 
 /// A handle to what a [`crate::Fault`] has done, for any thread, during and after its life.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FaultReport {
     rules: Arc<[FaultRule]>,
     counts: Arc<FaultCounts>,
@@ -42,7 +42,7 @@ impl FaultReport {
 }
 
 /// The counters behind a report.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FaultCounts {
     rules: Vec<[[AtomicU64; 2]; 2]>,
     overflowed: AtomicU64,

@@ -17,6 +17,13 @@ pub(super) struct Evidence {
     pub(super) dropped: Option<DropReason>,
 }
 
+/// A request of this side has failed with a status that a fault on purpose asks for.
+pub(super) fn request_failed_on_purpose(qpn: Qpn, status: Status) -> String {
+    format!(
+        "QP {qpn}: a request failed on purpose: --fault or RXE_FAULT asks for \"{status}\" (wc=)"
+    )
+}
+
 /// A request of this side has failed.
 pub(super) fn request_failed(
     qpn: Qpn,

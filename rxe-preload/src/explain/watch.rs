@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rxe_core::engine::{Event, Fault, RetryCause};
 use rxe_core::mem::Access;
 use rxe_core::wire::DropReason;
-use rxe_verbs::{Completion, Psn, QpState, QpType, Qpn, Status};
+use rxe_verbs::{Completion, Psn, QpState, QpType, Qpn, Status, VerbsFault};
 
 use super::once::once;
 use super::regions::{Region, Regions};
@@ -179,7 +179,11 @@ impl Watch {
                 let evidence = self.evidence(qpn);
                 self.set_cause(qpn, &text::cause_of_request(&request, status));
                 let regions = self.regions.lock();
-                let told = text::request_failed(qpn, status, detail, &request, evidence, &regions);
+                let told = if on_purpose(status) {
+                    text::request_failed_on_purpose(qpn, status)
+                } else {
+                    text::request_failed(qpn, status, detail, &request, evidence, &regions)
+                };
                 drop(regions);
                 once(status.verbs_str(), &told);
                 self.tell_flushed(qpn);
@@ -337,6 +341,14 @@ impl QpDiagnostics {
             dropped: None,
         }
     }
+}
+
+/// Whether `RXE_FAULT` asks for requests that fail so.
+fn on_purpose(status: Status) -> bool {
+    let mut faults = CONFIG.faults.iter().flat_map(|(_, plan)| plan.verbs());
+    faults.any(
+        |fault| matches!(fault, VerbsFault::Completion { status: asked, .. } if *asked == status),
+    )
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use rxe_verbs::{AddressVector, Gid};
 use super::abi::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
 use super::objects::{Ah, Context, Pd};
 use super::qp_attr;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_ah> {
@@ -15,6 +16,7 @@ unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_a
     let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)?) };
     // SAFETY: as above.
     unsafe { Context::of(context) }.check()?;
+    may_fail("ibv_create_ah")?;
     let handle = owner.domain.create_ah(address)?;
     Ok(Ah::into_ptr(context, pd, handle))
 }

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::objects::{Channel, Context, Cq};
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 use crate::liveness::wait_in;
 
@@ -20,6 +21,7 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut 
     // SAFETY: an open context.
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_comp_channel> {
+        may_fail("ibv_create_comp_channel")?;
         let channel = owner.device()?.create_channel()?;
         Channel::into_ptr(context, channel)
     };

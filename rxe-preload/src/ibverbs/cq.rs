@@ -13,6 +13,7 @@ use super::completion::work_completion;
 use super::cq_ex;
 use super::objects::{Channel, Context, Cq, Handle};
 use crate::explain;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
 
 /// Makes a completion queue.
@@ -29,6 +30,7 @@ unsafe fn create(
     if context.is_null() {
         return Err(Failure::null("the context (ibv_open_device)"));
     }
+    may_fail("ibv_create_cq")?;
     // SAFETY: an open context.
     let (owner, vectors) = unsafe { (Context::of(context), (*context).num_comp_vectors) };
     if comp_vector >= vectors.cast_unsigned() {
@@ -192,6 +194,7 @@ pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     // SAFETY: a queue.
     let armed = unsafe { Cq::known(cq) }.and_then(|this| {
         this.owner().check()?;
+        may_fail("ibv_req_notify_cq")?;
         Ok(this.queue.arm(solicited_only != 0)?)
     });
     errno_of("ibv_req_notify_cq", armed)

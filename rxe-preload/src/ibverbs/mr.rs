@@ -9,6 +9,7 @@ use super::abi::{ibv_context, ibv_mr, ibv_pd};
 use super::objects::{Context, Handle, Mr, Pd};
 use super::pages;
 use crate::fault_guard;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 /// Flags of `ibv_access_flags`: pages come on demand; pages are huge; and flags that a provider may
@@ -29,6 +30,7 @@ pub(super) unsafe fn register(
     if pd.is_null() {
         return Err(Failure::null("the protection domain"));
     }
+    may_fail("ibv_reg_mr")?;
     // SAFETY: a protection domain.
     let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)?) };
     // SAFETY: its context is open.

@@ -7,12 +7,14 @@ use rxe_verbs::{Access, Key, Payload, SendFlags, SendOp, SendRequest, SgeList};
 
 use super::abi::{ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
 use super::objects::{Context, Mw, Pd, Qp};
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
     // SAFETY: a protection domain, whose context is open.
     let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)) };
     let make = || -> Outcome<*mut ibv_mw> {
+        may_fail("ibv_alloc_mw")?;
         let owner = owner?;
         // SAFETY: as above.
         unsafe { Context::of(context) }.check()?;

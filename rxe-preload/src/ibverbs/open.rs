@@ -7,6 +7,7 @@ use super::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use super::device::{self, DeviceEntry};
 use super::objects::Context;
 use super::{cq, mw, pd, post, qp, query, srq, xrcd};
+use crate::faults::may_fail;
 use crate::ffi::{Failure, errno_of, pointer_of};
 
 fn ops() -> ibv_context_ops {
@@ -86,7 +87,8 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         Err(Failure::new(libc::ENODEV, why))
     } else {
         // SAFETY: a device from the list.
-        Context::open(unsafe { DeviceEntry::of(device) }, ops(), table)
+        let device = unsafe { DeviceEntry::of(device) };
+        may_fail("ibv_open_device").and_then(|()| Context::open(device, ops(), table))
     };
     pointer_of("ibv_open_device", opened)
 }

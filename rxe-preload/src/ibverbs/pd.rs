@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use super::objects::{Context, Pd};
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 #[unsafe(no_mangle)]
@@ -14,6 +15,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: an open context.
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_pd> {
+        may_fail("ibv_alloc_pd")?;
         let domain = owner.device()?.create_pd()?;
         Ok(Pd::into_ptr(context, domain, None))
     };

@@ -18,6 +18,7 @@ use super::abi::{
 use super::mw;
 use super::objects::{Ah, Context, Qp, Srq};
 use crate::explain;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome};
 
 pub(super) unsafe extern "C" fn post_send(
@@ -31,6 +32,12 @@ pub(super) unsafe extern "C" fn post_send(
         // SAFETY: the caller's variable.
         unsafe { *bad = first };
         return libc::EIO;
+    }
+    if let Err(failure) = may_fail("ibv_post_send") {
+        explain::refused("ibv_post_send", failure.text.as_deref());
+        // SAFETY: the caller's variable.
+        unsafe { *bad = first };
+        return failure.errno;
     }
     let mut at = first;
     let mut wrong: Outcome = Ok(());
@@ -196,7 +203,10 @@ pub(super) unsafe extern "C" fn post_recv(
     // SAFETY: a queue pair, whose context is open.
     let (this, own) = unsafe { (Qp::of(qp), Context::of((*qp).context).is_own()) };
     // SAFETY: the caller's list.
-    let post = |r| this.pair.post_recv(r).map_err(|e| Failure::from(e).of_qp(this.pair.qpn()));
+    let post = |r| {
+        may_fail("ibv_post_recv")?;
+        this.pair.post_recv(r).map_err(|e| Failure::from(e).of_qp(this.pair.qpn()))
+    };
     // SAFETY: the caller's list.
     unsafe { post_receives("ibv_post_recv", own, first, bad, post) }
 }

@@ -13,6 +13,7 @@ use super::abi::{
 use super::builder;
 use super::objects::{Context, Cq, Handle, Pd, Qp, Srq, Xrcd, from_cap};
 use crate::explain::NewQp;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 /// What both ways to create a queue pair need.
@@ -32,6 +33,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
     // SAFETY: an open context.
     let owner = unsafe { Context::of(wanted.context) };
     owner.check()?;
+    may_fail("ibv_create_qp")?;
     let service = service(attr.qp_type)?;
     let missing = |what: &str| Failure::new(libc::EINVAL, format!("{what} is missing"));
     let mut builder = if service == QpType::XrcRecv {

@@ -12,6 +12,7 @@ use super::lid;
 use super::objects::{Context, Qp, from_cap};
 use super::query::gids;
 use crate::config::CONFIG;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of};
 
 #[unsafe(no_mangle)]
@@ -27,6 +28,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     // SAFETY: as above.
     let known = unsafe { Qp::known(qp) };
     let outcome = known.and_then(|_| owner.check()).and_then(|()| {
+        may_fail("ibv_modify_qp")?;
         let (ours, mask) = attributes(owner, attr, mask.cast_unsigned())?;
         this.pair.modify(&ours, mask)?;
         if mask.contains(AttrMask::STATE) {
@@ -174,6 +176,7 @@ unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     // SAFETY: a queue pair, whose context is open.
     let outcome = unsafe { Qp::own(qp) }.and_then(|this| {
+        may_fail("ibv_query_qp")?;
         let ours = this.pair.query()?;
         // SAFETY: the caller's structures, and the header's own fields.
         unsafe {

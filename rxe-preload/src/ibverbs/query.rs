@@ -14,6 +14,7 @@ use super::abi::{
 use super::lid;
 use super::objects::Context;
 use crate::config::CONFIG;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, set_errno};
 
 /// The only port and the only partition.
@@ -165,6 +166,7 @@ unsafe fn fill_port(
     size: usize,
 ) -> Outcome {
     check_port(port.into())?;
+    may_fail("ibv_query_port")?;
     // SAFETY: an open context.
     let context = unsafe { Context::of(context) };
     let own = match context.opened() {
@@ -226,7 +228,8 @@ unsafe extern "C" fn ibv_query_gid(
     // SAFETY: an open context.
     let context = unsafe { Context::of(context) };
     let index = usize::try_from(index).unwrap_or(usize::MAX);
-    let outcome = gid_at(context, port.into(), index).map(|found| {
+    let found = may_fail("ibv_query_gid").and_then(|()| gid_at(context, port.into(), index));
+    let outcome = found.map(|found| {
         let found = found.unwrap_or(Gid::ZERO);
         // SAFETY: room for the answer.
         unsafe { gid.write(ibv_gid { raw: *found.as_bytes() }) };

@@ -10,6 +10,7 @@ use super::abi::{
     ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use super::objects::{Context, Cq, Pd, Srq, Xrcd};
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 /// # Safety
@@ -21,6 +22,7 @@ unsafe fn wrap(
     limit: u32,
     queue: SharedReceiveQueue,
 ) -> Outcome<*mut ibv_srq> {
+    may_fail("ibv_create_srq")?;
     queue.set_limit(limit)?;
     let number = queue.number();
     let srq = Srq::into_ptr(context, pd, srq_context, queue);

@@ -11,9 +11,9 @@ use rxe_core::engine::{Config, Engine, Event, Limits, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
-    Backend, BackendKind, Capabilities, Fault, InterfaceMonitor, NetError, PacketBackend,
-    PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend, UdpConfig,
-    XdpBackend, XdpConfig,
+    Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, NetError,
+    PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend,
+    UdpConfig, XdpBackend, XdpConfig,
 };
 
 use super::open::DeviceInner;
@@ -24,7 +24,7 @@ use super::tentative::wait_until_usable;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer};
-use crate::faults::{FaultPlan, InjectedFaults};
+use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
 use crate::progress::{AckPolicy, Driver, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
@@ -124,8 +124,8 @@ impl OpenOptions {
         self
     }
 
-    /// Do this to the packets that this device sends and to those that reach it. The same seed does the
-    /// same to the same packets. Packets to processes of this host go through shared memory one by one
+    /// Do this to the packets that this device sends and to those that reach it, to its requests and to
+    /// its completions. The same seed does the same to the same packets. If packets are hit, those to processes of this host go through shared memory one by one
     /// and with an ICRC then, as on a wire.
     pub fn faults(mut self, seed: u64, plan: FaultPlan) -> Self {
         self.faults = Some((seed, plan));
@@ -243,6 +243,9 @@ impl OpenOptions {
         let groups = backend.sharing().and_then(|sharing| sharing.port_groups());
         let memory = Arc::new(Memory::new());
         let asyncs = Arc::new(AsyncEvents::new()?);
+        if let Some(faults) = &faults {
+            faults.verbs.start_events(&asyncs)?;
+        }
         let shard = Arc::new(Shard::new(ShardParts {
             device: info.name().into(),
             engine: Engine::new(config, Arc::clone(&memory)),
@@ -290,9 +293,14 @@ impl OpenOptions {
         };
         let mut wrappers = Wrappers::default();
         if let Some((seed, plan)) = self.faults.take() {
-            let fault = Fault::new(backend, seed, plan.rules())?;
-            wrappers.faults = Some(InjectedFaults { seed, report: fault.report() });
-            backend = Box::new(fault);
+            let mut report = FaultReport::default();
+            if !plan.rules().is_empty() {
+                let fault = Fault::new(backend, seed, plan.rules())?;
+                report = fault.report();
+                backend = Box::new(fault);
+            }
+            let verbs = VerbsTally::new(&plan);
+            wrappers.faults = Some(InjectedFaults { seed, report, verbs });
         }
         if let Some(options) = self.pcap.take() {
             let pcap = Pcap::new(backend, &options)?;

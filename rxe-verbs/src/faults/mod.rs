@@ -14,19 +14,25 @@
 
 mod parse;
 mod show;
+mod slow;
 #[cfg(test)]
 mod tests;
 mod values;
+mod verbs;
 mod words;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rxe_net::{FaultReport, FaultRule};
 
 use crate::error::Result;
 use crate::os::random_u32;
 
+pub(crate) use slow::SlowCq;
+pub use verbs::VerbsFault;
+pub(crate) use verbs::{RequestFaults, VerbsTally};
 pub use words::FaultError;
 
 /// Faults, as a description names them. [`FromStr`] reads a description; [`fmt::Display`] writes one
@@ -34,9 +40,15 @@ pub use words::FaultError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     rules: Vec<FaultRule>,
+    verbs: Vec<VerbsFault>,
 }
 
 impl FaultPlan {
+    /// Whether a seed decides something: if not, all seeds do the same.
+    pub fn needs_seed(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
     /// A seed by chance, for [`crate::OpenOptions::faults`]. It is short enough to be typed again.
     ///
     /// # Errors
@@ -48,6 +60,12 @@ impl FaultPlan {
     /// The faults of packets, in the order in which they are applied.
     pub fn rules(&self) -> &[FaultRule] {
         &self.rules
+    }
+
+    /// The faults at the verbs. A device injects them, except for [`VerbsFault::Errno`], which is for
+    /// programs that use libibverbs.
+    pub fn verbs(&self) -> &[VerbsFault] {
+        &self.verbs
     }
 }
 
@@ -61,11 +79,9 @@ impl FromStr for FaultPlan {
 
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, rule) in self.rules.iter().enumerate() {
-            let before = if at == 0 { "" } else { "; " };
-            write!(f, "{before}{}", show::Rule(rule))?;
-        }
-        Ok(())
+        let rules = self.rules.iter().map(|rule| show::Rule(rule).to_string());
+        let clauses: Vec<_> = rules.chain(self.verbs.iter().map(ToString::to_string)).collect();
+        f.write_str(&clauses.join("; "))
     }
 }
 
@@ -74,6 +90,7 @@ impl fmt::Display for FaultPlan {
 pub struct InjectedFaults {
     pub(crate) seed: u64,
     pub(crate) report: FaultReport,
+    pub(crate) verbs: Arc<VerbsTally>,
 }
 
 impl InjectedFaults {
@@ -94,6 +111,7 @@ impl InjectedFaults {
         if overflowed > 0 {
             lines.push(format!("{overflowed} packets were lost: too many were delayed at once"));
         }
+        lines.extend(self.verbs.counts().map(show::count));
         lines
     }
 }

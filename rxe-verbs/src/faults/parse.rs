@@ -3,41 +3,120 @@
 //! A clause is a fault with its conditions, or conditions alone. Conditions alone hold for all faults
 //! of the description that do not have the same condition themselves.
 
+use std::time::Duration;
+
 use rxe_net::{Direction, FaultAction, FaultAmount, FaultRule, PacketFilter};
 
 use super::FaultPlan;
-use super::values;
+use super::values::{self, ERRNOS, EVENTS, STATUSES};
+use super::verbs::VerbsFault;
 use super::words::{Clause, FaultError, Word, clauses};
+use crate::event::AsyncKind;
 
 type Result<T> = std::result::Result<T, FaultError>;
 
-/// Rules in one description.
+/// Faults in one description.
 const MAX_RULES: usize = 32;
+/// Completions are held back for so long if nothing is said.
+const SLOW_CQ: Duration = Duration::from_millis(1);
 
-const FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
+const FAULTS: &str = "drop, dup, reorder, delay, corrupt, ecn, wc=, errno=, async= or slow cq";
 const CONDITIONS: &str = "only, after or burst";
 const KEYS: &str = "qp=, opcode=, psn= or dst=";
 
 pub(super) fn plan(text: &str) -> Result<FaultPlan> {
     let mut general = Conditions::default();
     let mut faults = Vec::new();
+    let mut verbs = Vec::new();
+    // The first condition that stands alone.
+    let mut alone = None;
     for mut clause in clauses(text) {
-        let first = clause.peek();
-        match fault(&mut clause)? {
-            Some(fault) if faults.len() < MAX_RULES => faults.push(fault),
-            Some(_) => {
-                let word = first.unwrap_or(Word { text: "", column: 1 });
-                return Err(FaultError::new(word, format!("more than {MAX_RULES} faults")));
-            }
-            None => general.read(&mut clause)?,
+        let first = clause.peek().unwrap_or(Word { text: "", column: 1 });
+        if let Some(fault) = verbs_fault(&mut clause)? {
+            verbs.push(fault);
+        } else if let Some(fault) = fault(&mut clause)? {
+            faults.push(fault);
+        } else {
+            alone = alone.or(Some(first));
+            general.read(&mut clause)?;
+        }
+        if faults.len() + verbs.len() > MAX_RULES {
+            return Err(FaultError::new(first, format!("more than {MAX_RULES} faults")));
         }
     }
-    if faults.is_empty() {
-        let nothing = Word { text: "", column: 1 };
-        return Err(FaultError::new(nothing, format!("no fault is named: write {FAULTS}")));
+    if faults.is_empty() && (verbs.is_empty() || alone.is_some()) {
+        let nothing = alone.unwrap_or(Word { text: "", column: 1 });
+        let why = match alone {
+            Some(_) => "a condition of packets, but no fault of packets is named".into(),
+            None => format!("no fault is named: write {FAULTS}"),
+        };
+        return Err(FaultError::new(nothing, why));
     }
     let rules = faults.into_iter().map(|fault| fault.with(&general)).collect();
-    Ok(FaultPlan { rules })
+    Ok(FaultPlan { rules, verbs })
+}
+
+/// Reads a whole clause that is a fault at the verbs. `None` if it is something else; then nothing is
+/// read.
+fn verbs_fault(clause: &mut Clause<'_>) -> Result<Option<VerbsFault>> {
+    let Some(word) = clause.peek() else { return Ok(None) };
+    let (key, value) = match word.split_once("=") {
+        Some((key, value)) if matches!(key.text, "wc" | "errno" | "async") => (key, value),
+        _ if word.text == "slow" => (word, word),
+        _ => return Ok(None),
+    };
+    clause.next();
+    // What stands before and after `@`.
+    let at = |form: &str| {
+        value.split_once("@").ok_or_else(|| FaultError::new(word, format!("write {form}")))
+    };
+    let fault = match key.text {
+        "wc" => {
+            let form = "wc=STATUS@msg N, as in wc=RETRY_EXC@msg 100";
+            let (status, msg) = at(form)?;
+            let status = values::named(status, "a status", &STATUSES, "IBV_WC_", "_ERR")?;
+            if msg.text != "msg" {
+                return Err(FaultError::new(msg, format!("write {form}")));
+            }
+            let request = values::count(clause.expect("the number of a request")?)?;
+            VerbsFault::Completion { status, request }
+        }
+        "errno" => {
+            let (errno, call) = at("errno=NAME@FUNCTION#N, as in errno=ENOMEM@ibv_reg_mr#3")?;
+            let errno = values::named(errno, "an errno", &ERRNOS, "", "")?;
+            let (function, call) = match call.split_once("#") {
+                Some((function, call)) => (function, Some(values::count(call)?)),
+                None => (call, None),
+            };
+            let functions = VerbsFault::FUNCTIONS.map(|name| (name, name));
+            let function = values::named(function, "a function that can fail", &functions, "", "")?;
+            VerbsFault::Errno { errno, function, call }
+        }
+        "async" => {
+            let (event, after) = at("async=EVENT@TIME, as in async=PORT_ERR@2s")?;
+            let kind = match event.text {
+                "port_down" => AsyncKind::PortErr,
+                "port_up" => AsyncKind::PortActive,
+                _ => values::named(event, "an event of a device", &EVENTS, "IBV_EVENT_", "")?,
+            };
+            VerbsFault::Async { kind, after: values::moment(after)? }
+        }
+        _ => {
+            let what = clause.expect("cq (slow cq)")?;
+            if what.text != "cq" {
+                return Err(FaultError::new(what, "write slow cq"));
+            }
+            let by = clause.next().map_or(Ok(SLOW_CQ), values::time)?;
+            VerbsFault::SlowCq { by }
+        }
+    };
+    match clause.next() {
+        Some(word) => {
+            let why = "a fault at the verbs has no conditions; `;` ends it";
+            Err(FaultError::new(word, why))
+        }
+        None => Ok(Some(fault)),
+    }
 }
 
 /// A fault with the conditions of its clause.

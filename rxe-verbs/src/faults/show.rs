@@ -8,7 +8,8 @@ use rxe_net::{
     PsnFilter, QpFilter,
 };
 
-use super::values::{KINDS, UNITS};
+use super::values::{ERRNOS, EVENTS, KINDS, STATUSES, UNITS};
+use super::verbs::VerbsFault;
 
 /// A rule as a clause.
 pub(super) struct Rule<'r>(pub(super) &'r FaultRule);
@@ -112,7 +113,8 @@ fn percent(share: u32) -> String {
 
 /// What a rule did, to packets that arrived and to those that left.
 pub(super) fn tally((rule, [inbound, outbound]): (&FaultRule, [FaultTally; 2])) -> String {
-    let count = |tally: FaultTally, what| format!("{} of {} packets {what}", tally.hit, tally.seen);
+    let count =
+        |tally: FaultTally, what| format!("{} of {} {what}", tally.hit, of(tally.seen, "packet"));
     let (sent, received) = (count(outbound, "sent"), count(inbound, "received"));
     let what = match rule.direction {
         None => format!("{sent}, {received}"),
@@ -120,4 +122,42 @@ pub(super) fn tally((rule, [inbound, outbound]): (&FaultRule, [FaultTally; 2])) 
         Some(Direction::Inbound) => received,
     };
     format!("{} hit {what}", Rule(rule))
+}
+
+impl fmt::Display for VerbsFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completion { status, request } => {
+                write!(f, "wc={}@msg {request}", name(&STATUSES, status))
+            }
+            Self::Errno { errno, function, call } => {
+                write!(f, "errno={}@{function}", name(&ERRNOS, errno))?;
+                call.map_or(Ok(()), |call| write!(f, "#{call}"))
+            }
+            Self::Async { kind, after } => {
+                write!(f, "async={}@{}", name(&EVENTS, kind), time(*after))
+            }
+            Self::SlowCq { by } => write!(f, "slow cq {}", time(*by)),
+        }
+    }
+}
+
+/// The name of a value in a table.
+fn name<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    table.iter().find(|(_, named)| named == value).map_or("?", |(name, _)| name)
+}
+
+/// A number of things.
+fn of(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a fault at the verbs did.
+pub(super) fn count((fault, count): (&VerbsFault, u64)) -> String {
+    match fault {
+        VerbsFault::Completion { .. } => format!("{fault} hit {}", of(count, "request")),
+        VerbsFault::Errno { .. } => format!("{fault} hit {}", of(count, "call")),
+        VerbsFault::Async { .. } => format!("{fault} came {}", of(count, "time")),
+        VerbsFault::SlowCq { .. } => format!("{fault} held back {}", of(count, "completion")),
+    }
 }

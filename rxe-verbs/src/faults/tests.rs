@@ -4,6 +4,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use rxe_core::queue::Status;
 use rxe_core::types::Qpn;
 use rxe_core::wire::{OpKind, Opcode};
 use rxe_net::{
@@ -12,6 +13,7 @@ use rxe_net::{
 };
 
 use super::*;
+use crate::event::AsyncKind;
 
 fn plan(text: &str) -> FaultPlan {
     text.parse().unwrap_or_else(|why| panic!("{text}: {why}"))
@@ -51,6 +53,27 @@ fn faults_are_read() {
 }
 
 #[test]
+fn faults_at_the_verbs_are_read() {
+    let completion = |status| VerbsFault::Completion { status, request: 100 };
+    let errno = |call| VerbsFault::Errno { errno: libc::ENOMEM, function: "ibv_reg_mr", call };
+    let event = |kind, seconds| VerbsFault::Async { kind, after: Duration::from_secs(seconds) };
+    let slow = |micros| VerbsFault::SlowCq { by: Duration::from_micros(micros) };
+    for (text, fault) in [
+        ("wc=RETRY_EXC@msg 100", completion(Status::RetryExceeded)),
+        ("wc=IBV_WC_RNR_RETRY_EXC_ERR@msg 100", completion(Status::RnrRetryExceeded)),
+        ("errno=ENOMEM@ibv_reg_mr#3", errno(Some(3))),
+        ("errno=ENOMEM@ibv_reg_mr", errno(None)),
+        ("async=port_down@2s", event(AsyncKind::PortErr, 2)),
+        ("async=IBV_EVENT_GID_CHANGE@0s", event(AsyncKind::GidChange, 0)),
+        ("slow cq", slow(1000)),
+        ("slow cq 20us", slow(20)),
+    ] {
+        assert_eq!(plan(text), FaultPlan { rules: Vec::new(), verbs: vec![fault] }, "{text}");
+    }
+    assert_eq!(plan("drop 1%; slow cq; after 5").rules[0].after, 5);
+}
+
+#[test]
 fn conditions_are_read() {
     let read = rule(
         "drop 1% only qp=0x11,17,#2 opcode=rc-send-only,ack psn=+3,100..200,+0..+9 \
@@ -81,22 +104,41 @@ fn conditions_alone_hold_for_the_faults_that_have_no_such_condition() {
         "dup 3 only opcode=ack dst=::1 after 7",
         "out: ecn 1% only qp=#1 opcode=send dst=::1 after 7 burst 4",
     ];
-    assert_eq!(FaultPlan { rules: read }.to_string(), shown.join("; "));
+    assert_eq!(FaultPlan { rules: read, verbs: Vec::new() }.to_string(), shown.join("; "));
 }
 
 #[test]
 fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
     for (text, column, word, says) in [
-        ("", 1, "", "no fault is named: write drop, dup, reorder, delay, corrupt or ecn"),
+        ("", 1, "", "no fault is named: write drop, dup, reorder, delay, corrupt, ecn, wc="),
         (" ; ;", 1, "", "no fault is named"),
-        ("after 5", 1, "", "no fault is named"),
+        ("after 5", 1, "after", "a condition of packets, but no fault of packets"),
+        ("slow cq; after 5", 10, "after", "a condition of packets, but no fault of packets"),
+        ("wc=RETRY_EXC", 1, "wc=RETRY_EXC", "write wc=STATUS@msg N, as in wc=RETRY_EXC@msg 100"),
+        ("wc=SUCCESS@msg 1", 4, "SUCCESS", "not a status: write one of LOC_LEN, LOC_QP_OP"),
+        ("wc=RETRY_EXC@call 1", 14, "call", "write wc=STATUS@msg N"),
+        ("wc=RETRY_EXC@msg", 17, "", "the number of a request is missing"),
+        ("wc=RETRY_EXC@msg 0", 18, "0", "write a whole number from 1"),
+        ("wc=RETRY_EXC@msg 1 after 5", 20, "after", "has no conditions"),
+        ("in: wc=RETRY_EXC@msg 1", 5, "wc=RETRY_EXC@msg", "not a fault"),
+        ("errno=ENOMEM", 1, "errno=ENOMEM", "write errno=NAME@FUNCTION#N"),
+        ("errno=12@ibv_reg_mr", 7, "12", "not an errno: write one of EPERM"),
+        ("errno=ENOMEM@reg_mr#1", 14, "reg_mr", "not a function that can fail: write one of ibv_"),
+        ("errno=ENOMEM@ibv_reg_mr#x", 25, "x", "not a count"),
+        ("async=PORT_ERR", 1, "async=PORT_ERR", "write async=EVENT@TIME"),
+        ("async=QP_FATAL@2s", 7, "QP_FATAL", "not an event of a device: write one of PORT_ERR"),
+        ("async=port_down@2", 17, "2", "not a time"),
+        ("async=port_down@2000000s", 17, "2000000s", "longer than 86400 seconds"),
+        ("slow", 5, "", "cq (slow cq) is missing"),
+        ("slow down", 6, "down", "write slow cq"),
+        ("slow cq 1", 9, "1", "not a time"),
         ("drop 1%; dorp 2%", 10, "dorp", "not a fault: write drop, dup,"),
         ("Drop", 1, "Drop", "not a fault"),
         ("in:", 4, "", "a fault is missing"),
         ("in: only qp=1", 5, "only", "not a fault"),
         ("in:dorp", 4, "dorp", "not a fault"),
-        ("drop 1.5", 6, "1.5", "not a number of packets: write a whole number from 1"),
-        ("drop 0", 6, "0", "not a number of packets"),
+        ("drop 1.5", 6, "1.5", "not a count: write a whole number from 1"),
+        ("drop 0", 6, "0", "not a count"),
         ("drop -1%", 6, "-1%", "not an amount: write a percentage"),
         ("drop 1.00001%", 6, "1.00001%", "up to four decimals"),
         ("drop 101%", 6, "101%", "more than 100 %"),
@@ -193,6 +235,24 @@ fn filters() -> impl Strategy<Value = PacketFilter> {
     )
 }
 
+fn verbs_faults() -> impl Strategy<Value = VerbsFault> {
+    let counts = || 1..=1_000_000_000_000u64;
+    let statuses = prop::sample::select(values::STATUSES.map(|(_, status)| status).to_vec());
+    let errnos = prop::sample::select(values::ERRNOS.map(|(_, errno)| errno).to_vec());
+    let events = prop::sample::select(values::EVENTS.map(|(_, kind)| kind).to_vec());
+    let functions = prop::sample::select(VerbsFault::FUNCTIONS.to_vec());
+    prop_oneof![
+        (statuses, counts())
+            .prop_map(|(status, request)| VerbsFault::Completion { status, request }),
+        (errnos, functions, option::of(counts()))
+            .prop_map(|(errno, function, call)| VerbsFault::Errno { errno, function, call }),
+        (events, 0..86_400_000u64)
+            .prop_map(|(kind, ms)| VerbsFault::Async { kind, after: Duration::from_millis(ms) }),
+        (0..=10_000_000_000u64)
+            .prop_map(|nanos| VerbsFault::SlowCq { by: Duration::from_nanos(nanos) }),
+    ]
+}
+
 fn all_rules() -> impl Strategy<Value = FaultRule> {
     let directions =
         option::of(prop::sample::select(vec![Direction::Inbound, Direction::Outbound]));
@@ -207,8 +267,11 @@ fn all_rules() -> impl Strategy<Value = FaultRule> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_as_the_same(rules in vec(all_rules(), 1..5)) {
-        let plan = FaultPlan { rules };
+    fn what_is_written_is_read_as_the_same(
+        rules in vec(all_rules(), 1..5),
+        verbs in vec(verbs_faults(), 0..3),
+    ) {
+        let plan = FaultPlan { rules, verbs };
         prop_assert_eq!(plan.to_string().parse(), Ok(plan));
     }
 

@@ -3,18 +3,22 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rxe_core::queue::Status;
 use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::{OpKind, Opcode};
 use rxe_net::{FaultAmount, OpcodeFilter, PsnFilter, QpFilter};
 
 use super::words::{FaultError, Word};
+use crate::event::AsyncKind;
 
 type Result<T> = std::result::Result<T, FaultError>;
 
 /// Numbers of packets are at most this.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 /// A delay is at most this.
-pub(super) const MAX_DELAY: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(10);
+/// An asynchronous event comes after this at most.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The kinds of opcodes that have a name for all services.
 pub(super) const KINDS: [(&str, OpKind); 10] = [
@@ -28,6 +32,53 @@ pub(super) const KINDS: [(&str, OpKind); 10] = [
     ("fetch_add", OpKind::FetchAdd),
     ("atomic_write", OpKind::AtomicWrite),
     ("flush", OpKind::Flush),
+];
+
+/// Statuses of completions, as verbs name them, without `IBV_WC_` and `_ERR`.
+pub(super) const STATUSES: [(&str, Status); 11] = [
+    ("LOC_LEN", Status::LocalLength),
+    ("LOC_QP_OP", Status::LocalQpOperation),
+    ("LOC_PROT", Status::LocalProtection),
+    ("WR_FLUSH", Status::WorkRequestFlushed),
+    ("MW_BIND", Status::MemoryWindowBind),
+    ("BAD_RESP", Status::BadResponse),
+    ("REM_INV_REQ", Status::RemoteInvalidRequest),
+    ("REM_ACCESS", Status::RemoteAccess),
+    ("REM_OP", Status::RemoteOperation),
+    ("RETRY_EXC", Status::RetryExceeded),
+    ("RNR_RETRY_EXC", Status::RnrRetryExceeded),
+];
+
+/// Asynchronous events of a device, as verbs name them, without `IBV_EVENT_`.
+pub(super) const EVENTS: [(&str, AsyncKind); 4] = [
+    ("PORT_ERR", AsyncKind::PortErr),
+    ("PORT_ACTIVE", AsyncKind::PortActive),
+    ("GID_CHANGE", AsyncKind::GidChange),
+    ("DEVICE_FATAL", AsyncKind::DeviceFatal),
+];
+
+/// Numbers of errors.
+pub(super) const ERRNOS: [(&str, i32); 20] = [
+    ("EPERM", libc::EPERM),
+    ("ENOENT", libc::ENOENT),
+    ("EINTR", libc::EINTR),
+    ("EIO", libc::EIO),
+    ("ENXIO", libc::ENXIO),
+    ("EBADF", libc::EBADF),
+    ("EAGAIN", libc::EAGAIN),
+    ("ENOMEM", libc::ENOMEM),
+    ("EACCES", libc::EACCES),
+    ("EFAULT", libc::EFAULT),
+    ("EBUSY", libc::EBUSY),
+    ("ENODEV", libc::ENODEV),
+    ("EINVAL", libc::EINVAL),
+    ("ENFILE", libc::ENFILE),
+    ("EMFILE", libc::EMFILE),
+    ("ENOSPC", libc::ENOSPC),
+    ("ENOSYS", libc::ENOSYS),
+    ("EOPNOTSUPP", libc::EOPNOTSUPP),
+    ("ENETDOWN", libc::ENETDOWN),
+    ("ETIMEDOUT", libc::ETIMEDOUT),
 ];
 
 /// Units of time, in nanoseconds.
@@ -66,7 +117,7 @@ pub(super) fn amount(word: Word<'_>) -> Result<FaultAmount> {
 fn count_up_to(word: Word<'_>, most: u64) -> Result<u64> {
     let number = word.text.parse().ok().filter(|count| (1..=most).contains(count));
     number.ok_or_else(|| {
-        let why = format!("not a number of packets: write a whole number from 1 to {most}");
+        let why = format!("not a count: write a whole number from 1 to {most}");
         FaultError::new(word, why)
     })
 }
@@ -85,17 +136,45 @@ pub(super) fn small_count(word: Word<'_>) -> Result<u32> {
 /// `50us`, or `50us±10us`; `+-` stands for `±`. Without a unit, the second time has that of the first.
 pub(super) fn delay(word: Word<'_>) -> Result<(Duration, Duration)> {
     let parts = word.split_once("±").or_else(|| word.split_once("+-"));
-    let Some((base, jitter)) = parts else { return Ok((duration(word, None)?, Duration::ZERO)) };
+    let Some((base, jitter)) = parts else { return Ok((time(word)?, Duration::ZERO)) };
     let unit = UNITS.iter().find(|(unit, _)| number_before(base.text, unit).is_some());
-    let (base, range) = (duration(base, None)?, duration(jitter, unit.map(|(_, ns)| *ns))?);
+    let range = duration(jitter, unit.map(|(_, ns)| *ns), MAX_DELAY);
+    let (base, range) = (time(base)?, range?);
     if range > base {
         return Err(FaultError::new(jitter, "longer than the delay itself"));
     }
     Ok((base, range))
 }
 
-/// A time with a unit, or in `unit` nanoseconds.
-fn duration(word: Word<'_>, unit: Option<u64>) -> Result<Duration> {
+/// A time that something is late by.
+pub(super) fn time(word: Word<'_>) -> Result<Duration> {
+    duration(word, None, MAX_DELAY)
+}
+
+/// When an event comes.
+pub(super) fn moment(word: Word<'_>) -> Result<Duration> {
+    duration(word, None, MAX_WAIT)
+}
+
+/// The value that a name of a table stands for. `prefix` and `suffix` may be left out.
+pub(super) fn named<T: Copy>(
+    word: Word<'_>,
+    what: &str,
+    table: &[(&str, T)],
+    prefix: &str,
+    suffix: &str,
+) -> Result<T> {
+    let short = word.text.strip_prefix(prefix).unwrap_or(word.text);
+    let short = short.strip_suffix(suffix).unwrap_or(short);
+    let found = table.iter().find(|(name, _)| *name == short).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<_> = table.iter().map(|(name, _)| *name).collect();
+        FaultError::new(word, format!("not {what}: write one of {}", names.join(", ")))
+    })
+}
+
+/// A time with a unit, or in `unit` nanoseconds, of at most `most`.
+fn duration(word: Word<'_>, unit: Option<u64>, most: Duration) -> Result<Duration> {
     let with_unit =
         UNITS.iter().find_map(|(unit, ns)| Some((number_before(word.text, unit)?, *ns)));
     let nanos = match (with_unit, unit) {
@@ -104,8 +183,11 @@ fn duration(word: Word<'_>, unit: Option<u64>) -> Result<Duration> {
         (None, None) => None,
     };
     match nanos.map(Duration::from_nanos) {
-        Some(time) if time <= MAX_DELAY => Ok(time),
-        Some(_) => Err(FaultError::new(word, "longer than 10 seconds")),
+        Some(time) if time <= most => Ok(time),
+        Some(_) => {
+            let why = format!("longer than {} seconds", most.as_secs());
+            Err(FaultError::new(word, why))
+        }
         None => Err(FaultError::new(word, "not a time: write a number and ns, us, ms or s (50us)")),
     }
 }

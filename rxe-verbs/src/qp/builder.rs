@@ -10,6 +10,7 @@ use rxe_core::types::{Psn, Qkey};
 use super::{QueuePair, invalid};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
+use crate::faults::RequestFaults;
 use crate::os::random_u32;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
@@ -178,6 +179,7 @@ impl QpBuilder {
         if self.block_own_multicast {
             handle.block_own_multicast();
         }
+        let faults = device.faults().and_then(|faults| RequestFaults::new(&faults.verbs));
         let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
         let one_cq = send_cq.id() == recv_cq.id();
         Ok(QueuePair {
@@ -190,6 +192,7 @@ impl QpBuilder {
             gid_index,
             psn,
             qkey,
+            faults,
             answers: Mutex::default(),
             _permit: permit,
         })

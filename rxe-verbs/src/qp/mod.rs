@@ -22,6 +22,7 @@ pub use request::Request;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, QpnPermit};
 use crate::error::{Error, Result};
+use crate::faults::RequestFaults;
 use crate::pd::ProtectionDomain;
 use crate::progress::{Answers, Post, Shard};
 use crate::srq::SharedReceiveQueue;
@@ -43,6 +44,8 @@ pub struct QueuePair {
     psn: Psn,
     /// Of datagrams.
     qkey: Qkey,
+    /// Requests that are to fail; rarely any.
+    faults: Option<Box<RequestFaults>>,
     /// What its posts wait for.
     answers: Mutex<Answers>,
     /// Given back when the number is free again.
@@ -165,7 +168,7 @@ impl QueuePair {
         self.shard().check()?;
         let mut posted = Post::default();
         posted.add(&request);
-        self.handle.post_send(request)?;
+        self.hand_over(request)?;
         self.begin(posted);
         Ok(())
     }
@@ -184,7 +187,7 @@ impl QueuePair {
         let mut posted = Post::default();
         let result = requests.into_iter().try_for_each(|request| {
             posted.add(&request);
-            self.handle.post_send(request)?;
+            self.hand_over(request)?;
             taken += 1;
             Ok(())
         });
@@ -192,6 +195,18 @@ impl QueuePair {
         match result {
             Ok(()) => Ok(taken),
             Err(e) => Err((taken, Error::Verbs(e))),
+        }
+    }
+
+    /// Puts a request into the send queue, or what is to fail in its place.
+    #[inline]
+    fn hand_over(&self, request: SendRequest) -> Result<(), VerbsError> {
+        match &self.faults {
+            None => self.handle.post_send(request),
+            Some(faults) => {
+                let result = self.handle.post_send(faults.next(request));
+                result.inspect_err(|_| faults.refused())
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod capture;
 pub mod cm;
 pub mod engine;
+pub mod faults;
 pub mod frame;
 pub mod input;
 mod ladder;
@@ -18,7 +19,7 @@ pub mod verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("frame", frame::run),
     ("engine", engine::run),
     ("verbs", verbs::run),
@@ -27,4 +28,5 @@ pub const TARGETS: [Target; 8] = [
     ("ring", ring::run),
     ("lease", lease::run),
     ("capture", capture::run),
+    ("faults", faults::run),
 ];
