@@ -46,6 +46,7 @@ fn incast_with_congestion_control_starves_nobody_and_loses_less() {
             off.lost
         );
         assert!(on.mean_queue < off.mean_queue);
+        assert!(on.goodput >= 0.6, "goodput {:.2} of the link", on.goodput);
     }
 }
 

@@ -85,14 +85,15 @@ impl Congestion {
         if self.on && self.peer != Peer::No { tos & !ECN | ECT } else { tos & !ECN }
     }
 
-    /// The peer has sent a notification: reduces the rate.
-    pub(super) fn notified(&mut self, now: Time) {
+    /// The peer has sent a notification: reduces the rate. Returns whether this side takes part.
+    pub(super) fn notified(&mut self, now: Time) -> bool {
         if !self.on {
-            return;
+            return false;
         }
         let measured = self.meter.rate(now);
         let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new(now, measured)));
         pace.cut(now);
+        true
     }
 
     /// How many packets of `mtu` bytes may be sent now.
@@ -127,6 +128,12 @@ impl Congestion {
     /// Whether sending waits for [`Congestion::deadline`].
     pub(super) fn is_held(&self) -> bool {
         self.deadline().is_some()
+    }
+
+    /// Whether the last packet used up the pace for longer than until now. A request may wait for that,
+    /// or the packet that asks for an acknowledgement.
+    pub(super) fn is_ahead(&self, now: Time) -> bool {
+        self.pace.as_ref().is_some_and(|pace| pace.next > now)
     }
 
     /// Ends the wait if its deadline has passed.
@@ -202,10 +209,10 @@ impl Pace {
     /// Increases that only restore the target.
     const FAST_RECOVERY: u32 = 5;
     /// Bytes per second that the target grows by in each increase after that.
-    const ADDITIVE: u64 = 5_000_000;
+    const ADDITIVE: u64 = 1_000_000;
     /// Bytes per second that it grows by after as many increases again.
-    const HYPER: u64 = 50_000_000;
-    const MINIMUM: u64 = 1_250_000;
+    const HYPER: u64 = 10_000_000;
+    const MINIMUM: u64 = 500_000;
     /// How far ahead of its pace a QP may send, so that packets still leave in bursts.
     const BURST: Duration = Duration::from_micros(20);
 

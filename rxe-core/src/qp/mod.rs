@@ -148,7 +148,10 @@ impl Qp {
         if packet.info().kind == OpKind::Cnp {
             // A notification is never answered with another, even if it carries a mark.
             ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
-            return self.congestion.notified(ctx.now);
+            if self.congestion.notified(ctx.now) {
+                self.send.notified(ctx);
+            }
+            return;
         }
         let connected = self.identity.service != QpType::Ud;
         if connected && self.congestion.observe(ctx.now, net) {
@@ -246,7 +249,7 @@ impl Qp {
     /// Handles the timers that are due at `ctx.now`.
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
         let view = view_of!(self, ctx);
-        if self.congestion.is_held() {
+        if self.congestion.is_held() || self.congestion.is_ahead(ctx.now) {
             self.send.restart_timer(&view, ctx);
         }
         self.congestion.release(ctx.now);

@@ -147,6 +147,13 @@ impl SendSide {
         }
     }
 
+    /// The peer has sent a congestion notification.
+    pub(super) fn notified(&mut self, ctx: &Ctx<'_>) {
+        if let Self::Rc(requester) = self {
+            requester.notified(ctx);
+        }
+    }
+
     /// This host did not run for a while.
     pub(super) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         if let Self::Rc(requester) = self {

@@ -271,18 +271,23 @@ impl Requester {
     /// Sends the oldest packet again, because no answer came for some round trips. It, its answer or
     /// the NAK that named it was lost. The try goes on: this is no retry that counts.
     fn resend(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        let answered = self.inflight.front_started().is_some_and(|w| w.request.op.is_answered());
+        if answered && !self.retry.has_lost() {
+            // Nothing was lost yet, there was only a congestion notification. The peer sends answers,
+            // unlike acknowledgements, at its own pace then.
+            return;
+        }
         let (psn, cause) = (self.inflight.una(), RetryCause::RoundTripTimeout);
         ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });
         self.skipped_at = None;
         let high = self.inflight.high();
-        match self.inflight.front_started() {
+        if answered {
             // Each packet of a READ's answer is progress by itself, so nothing tells later whether
             // the first request was answered after all. The window is not given up for that.
-            Some(wqe) if wqe.request.op.is_answered() => self.window.on_loss(high),
-            _ => {
-                self.retry.save(self.window);
-                self.window.on_timeout(high);
-            }
+            self.window.on_loss(high);
+        } else {
+            self.retry.save(self.window);
+            self.window.on_timeout(high);
         }
         self.go_back();
     }

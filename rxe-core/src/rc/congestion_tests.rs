@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::event::RetryCause;
 use crate::qp::{QpAttr, QpCap};
 use crate::queue::{SendOp, Status};
 use crate::testing::{Pair, attributes, causes};
@@ -86,6 +87,28 @@ fn acknowledgements_are_not_held_up_for_congestion() {
     pair.b.post(3, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
     pair.run_until_idle();
     assert_eq!(pair.b.outcomes(), [(3, Status::Success)]);
+}
+
+#[test]
+fn the_first_loss_of_a_notified_queue_pair_costs_no_timeout_of_the_attributes() {
+    let timeout = crate::types::AckTimeout::new(14).unwrap();
+    let mut pair = Pair::with(&QpAttr { timeout, ..attributes() }, QpCap::default());
+    congested(&mut pair);
+    // The rate is restored.
+    pair.run(LONG);
+    pair.a.events();
+    // The last packet is lost: no gap shows that.
+    let mut lost = 0;
+    pair.fate = Box::new(move |sent| {
+        let last = sent.forward && sent.packet().info().ends;
+        lost += usize::from(last);
+        usize::from(!(last && lost == 1))
+    });
+    let remote = pair.b.remote(0);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 2000);
+    pair.run(Duration::from_millis(10));
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+    assert_eq!(causes(&pair.a.events()), [RetryCause::RoundTripTimeout]);
 }
 
 #[test]

@@ -385,6 +385,11 @@ impl Requester {
         self.retry.restart(ctx.now, view.attr);
     }
 
+    /// The peer has sent a congestion notification.
+    pub(crate) fn notified(&mut self, ctx: &Ctx<'_>) {
+        self.retry.on_notified(ctx.now);
+    }
+
     /// This host did not run for a while: see [`Retry::excuse`].
     pub(crate) fn excuse(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         self.retry.excuse(ctx.now, view.attr);

@@ -1,8 +1,8 @@
 //! When to try again and how often. IBTA 9.7.5.2.1 (ACK timeout), 9.7.5.2.8 (RNR).
 //!
-//! A try lasts as long as the `timeout` of the attributes says, and then counts. After the first loss
-//! the oldest packet is also sent again within a try, when no answer came for a few round trips
-//! ([`RoundTrip`]). That does not count, so a peer is given up neither sooner nor later.
+//! A try lasts as long as the `timeout` of the attributes says, and then counts. After the first loss or
+//! congestion notification the oldest packet is also sent again within a try, when no answer came for a
+//! few round trips ([`RoundTrip`]). That does not count, so a peer is given up neither sooner nor later.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub(super) struct Retry {
     rnr_left: u8,
     /// An answer must come before this time.
     ack_deadline: Option<Time>,
-    /// When the oldest packet is sent again within a try; `None` before the first loss, since most
-    /// connections never lose a packet.
+    /// When the oldest packet is sent again within a try; `None` before the first loss or congestion
+    /// notification, since most connections never meet either.
     round_trip: Option<Box<RoundTrip>>,
     /// The deadline of this try was extended once, because this host did not run.
     excused: bool,
@@ -110,6 +110,17 @@ impl Retry {
     /// A packet was lost. `gap`: the peer has reported it.
     pub(super) fn on_loss(&mut self, gap: bool) {
         self.round_trip.get_or_insert_default().on_loss(gap);
+    }
+
+    /// The network is congested, so packets may be lost: round trips are timed from now on.
+    pub(super) fn on_notified(&mut self, now: Time) {
+        let round_trip = self.round_trip.get_or_insert_default();
+        round_trip.start(now, self.ack_deadline);
+    }
+
+    /// Whether a packet was lost at some time.
+    pub(super) fn has_lost(&self) -> bool {
+        self.round_trip.as_ref().is_some_and(|round_trip| round_trip.is_lossy())
     }
 
     /// What is outstanding will be sent again.

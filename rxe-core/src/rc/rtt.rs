@@ -14,6 +14,8 @@ const MIN: Duration = Duration::from_millis(1);
 /// The shortest wait after the peer has reported a gap: it runs, and it reports no gap twice, so if
 /// the packet that it misses is lost again, it says nothing.
 const MIN_AFTER_GAP: Duration = Duration::from_micros(250);
+/// The wait before the first measurement, which the loss itself may prevent.
+const INITIAL: Duration = Duration::from_millis(5);
 /// The wait doubles so often at most.
 const MAX_DOUBLINGS: u32 = 6;
 
@@ -28,6 +30,8 @@ pub(super) struct RoundTrip {
     doublings: u32,
     /// The peer has reported a gap, and no progress since.
     gap: bool,
+    /// A packet was lost at some time.
+    lossy: bool,
     /// When the oldest packet is sent again.
     deadline: Option<Time>,
     /// The window before that packet was sent again, until it is answered.
@@ -66,6 +70,7 @@ impl RoundTrip {
     /// A packet was lost, or an answer. `gap`: the peer has reported it.
     pub(super) fn on_loss(&mut self, gap: bool) {
         self.gap |= gap;
+        self.lossy = true;
         self.timed = None;
         self.before = None;
     }
@@ -76,12 +81,17 @@ impl RoundTrip {
         self.timed = None;
     }
 
+    /// Whether a packet was lost at some time.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
     /// Starts the timer, if it does not run and would expire before `end`, when the try ends. Without an
     /// end nothing is sent again.
     pub(super) fn start(&mut self, now: Time, end: Option<Time>) {
         if self.deadline.is_none() {
-            let at = self.timeout().map(|wait| now + wait);
-            self.deadline = at.filter(|at| end.is_some_and(|end| *at < end));
+            let at = now + self.timeout();
+            self.deadline = end.is_some_and(|end| at < end).then_some(at);
         }
     }
 
@@ -118,11 +128,14 @@ impl RoundTrip {
         });
     }
 
-    /// How long to wait for an answer; `None` before the first measurement.
-    fn timeout(&self) -> Option<Duration> {
-        let Estimate { smoothed, variation } = self.estimate?;
+    /// How long to wait for an answer.
+    fn timeout(&self) -> Duration {
         let min = if self.gap { MIN_AFTER_GAP } else { MIN };
-        Some((smoothed + 4 * variation).max(min) * (1 << self.doublings))
+        let wait = match self.estimate {
+            Some(Estimate { smoothed, variation }) => (smoothed + 4 * variation).max(min),
+            None => INITIAL,
+        };
+        wait * (1 << self.doublings)
     }
 }
 
@@ -145,17 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_first_answer() {
-        assert_eq!(RoundTrip::default().timeout(), None);
-        assert_eq!(after(&[1]).timeout(), Some(MIN));
+    fn the_first_wait_is_a_guess() {
+        assert_eq!(RoundTrip::default().timeout(), INITIAL);
+        assert_eq!(after(&[1]).timeout(), MIN);
     }
 
     #[test]
     fn the_wait_follows_the_time_and_its_variation() {
-        assert_eq!(after(&[10_000]).timeout(), Some(Duration::from_millis(30)), "R + 4 R/2");
-        let steady = after(&[10_000; 50]).timeout().unwrap();
+        assert_eq!(after(&[10_000]).timeout(), Duration::from_millis(30), "R + 4 R/2");
+        let steady = after(&[10_000; 50]).timeout();
         assert!(steady < Duration::from_micros(10_100), "{steady:?}");
-        let wavering = after(&[5_000, 15_000].repeat(25)).timeout().unwrap();
+        let wavering = after(&[5_000, 15_000].repeat(25)).timeout();
         assert!(wavering > Duration::from_millis(25), "{wavering:?}");
     }
 
@@ -174,7 +187,7 @@ mod tests {
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64]);
         rtt.on_progress(at(0), Psn::new(1));
-        assert_eq!((rtt.timeout(), rtt.deadline()), (Some(MIN), None));
+        assert_eq!((rtt.timeout(), rtt.deadline()), (MIN, None));
     }
 
     #[test]
@@ -192,9 +205,9 @@ mod tests {
     fn the_wait_is_shorter_while_the_peer_misses_a_packet_that_it_has_reported() {
         let mut rtt = after(&[1]);
         rtt.on_loss(true);
-        assert_eq!(rtt.timeout(), Some(MIN_AFTER_GAP));
+        assert_eq!(rtt.timeout(), MIN_AFTER_GAP);
         rtt.on_progress(at(0), Psn::new(1));
-        assert_eq!(rtt.timeout(), Some(MIN));
+        assert_eq!(rtt.timeout(), MIN);
     }
 
     #[test]
@@ -203,9 +216,9 @@ mod tests {
         rtt.on_sent(at(0), Psn::new(7));
         rtt.stop_timing();
         rtt.on_progress(at(900_000), Psn::new(8));
-        assert_eq!(rtt.timeout(), Some(MIN));
+        assert_eq!(rtt.timeout(), MIN);
         rtt.on_sent(at(0), Psn::new(9));
         rtt.on_progress(at(900_000), Psn::new(9));
-        assert_eq!(rtt.timeout(), Some(MIN), "the packet itself is not answered yet");
+        assert_eq!(rtt.timeout(), MIN, "the packet itself is not answered yet");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(write: bool) -> Result<(String, bool)> {
     }
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     version.map_err(|_| Error::Missing("valgrind is not installed".into()))?;
-    let program = build()?;
+    let program = build("instructions")?;
     let works = output(&mut Command::new(&program))?.0;
     let costs: Vec<Cost> = works.lines().map(|work| cost(&program, work)).collect::<Result<_>>()?;
     if write {
@@ -79,15 +79,16 @@ fn check_toolchain(table: &Value, toolchain: &[(&str, String)]) -> Result<()> {
     Ok(())
 }
 
-fn build() -> Result<PathBuf> {
+/// Builds a benchmark of `rxe-tests`.
+pub(super) fn build(bench: &str) -> Result<PathBuf> {
     let mut cmd = cargo();
-    cmd.args(["bench", "-p", "rxe-tests", "--bench", "instructions", "--no-run"]);
+    cmd.args(["bench", "-p", "rxe-tests", "--bench", bench, "--no-run"]);
     cmd.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let out = cmd.output().map_err(|e| Error::Failed(format!("cargo bench: {e}")))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     text.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .find(|message| message["target"]["name"] == "instructions")
+        .find(|message| message["target"]["name"] == bench)
         .and_then(|message| Some(PathBuf::from(message["executable"].as_str()?)))
         .ok_or_else(|| Error::Failed("cargo bench made no program".into()))
 }
@@ -176,7 +177,8 @@ fn compare(table: &Value, costs: &[Cost]) -> (String, bool) {
     (text, same)
 }
 
-fn output(cmd: &mut Command) -> Result<(String, String)> {
+/// Runs a program. Returns what it says on stdout and stderr.
+pub(super) fn output(cmd: &mut Command) -> Result<(String, String)> {
     let program = cmd.get_program().display().to_string();
     let out = cmd.output().map_err(|e| Error::Failed(format!("{program}: {e}")))?;
     let [stdout, stderr] =

@@ -5,6 +5,7 @@
 //! and a shared one differs from minute to minute. Nothing here decides whether a test passes.
 
 mod contender;
+mod fabric;
 pub(crate) mod instructions;
 mod kernel;
 mod link;
@@ -56,6 +57,11 @@ pub(crate) struct Args {
     /// with --write, replace that table
     #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "only", "json", "compare"])]
     instructions: bool,
+    /// Simulate a fabric of up to 1,000 hosts in virtual time instead: incast and all-to-all, with and
+    /// without congestion control. Takes some minutes. With --write, put the results into
+    /// docs/fabric.md, and otherwise the plots into target/plots
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions"])]
+    fabric: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -63,6 +69,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let (text, same) = instructions::run(args.write)?;
         print!("{text}");
         return Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    if args.fabric {
+        return fabric::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let (rxe, groups) = groups(args)?;
@@ -88,9 +97,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else if !args.compare.is_empty() {
         println!("{}", report::verdict(&tables));
     }
-    page::write_plots(&plots, args.write)?;
+    page::PERFORMANCE.write_plots(&plots, args.write)?;
     if args.write {
-        page::write_results(&report::markdown(&tables, rounds))?;
+        page::PERFORMANCE.write_results(&report::markdown(&tables, rounds))?;
     }
     let broken = !failures.is_empty() || tables.iter().any(Table::has_failures);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })

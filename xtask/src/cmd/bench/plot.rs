@@ -35,6 +35,20 @@ pub(super) enum Axis {
     Cpu,
     /// MB/s, from 0. Linear.
     SlowBandwidth,
+    /// Senders of an incast.
+    Senders,
+    /// Goodput in percent of the links. Linear.
+    Share,
+    /// Packets sent again, for a hundred others. Linear.
+    Again,
+    /// Milliseconds since the start. Linear.
+    Elapsed,
+    /// A queue in kB. Linear.
+    Queue,
+    /// Milliseconds until a message has completed.
+    Completion,
+    /// Percent of all messages. Linear.
+    Messages,
 }
 
 /// One contender, or one percentile.
@@ -54,11 +68,19 @@ impl Axis {
             Self::Latency => "µs, one way",
             Self::Cpu => "CPU seconds for a GB",
             Self::SlowBandwidth => "MB/s",
+            Self::Senders => "senders",
+            Self::Share => "goodput, % of the links",
+            Self::Again => "packets sent again for 100 others",
+            Self::Elapsed => "ms since the start",
+            Self::Queue => "longest queue in 0.1 ms, kB",
+            Self::Completion => "ms until a message has completed",
+            Self::Messages => "messages, %",
         }
     }
 
     const fn is_log(self) -> bool {
-        matches!(self, Self::Bytes | Self::QueuePairs | Self::Latency | Self::Cpu)
+        use Axis::{Bytes, Completion, Cpu, Latency, QueuePairs, Senders};
+        matches!(self, Bytes | QueuePairs | Latency | Cpu | Senders | Completion)
     }
 
     fn label(self, value: f64) -> String {
@@ -105,13 +127,17 @@ impl Plot {
         }
     }
 
-    /// The horizontal axis with powers of 4, or where the lines have points.
+    /// The horizontal axis with powers of 4, with 1, 2 and 5 and their multiples of ten, or where the lines
+    /// have points.
     fn marked(
         &self,
         x: Range<f64>,
     ) -> impl AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>> + use<> {
         let marks = match self.x {
             Axis::Bytes => (0..12).map(|i| f64::from(2u32 << (2 * i))).collect(),
+            Axis::Completion => {
+                (-2..5).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power))).collect()
+            }
             _ => self.lines.iter().flat_map(|line| &line.points).map(|p| p.0).collect(),
         };
         x.log_scale().with_key_points(marks)
@@ -173,9 +199,10 @@ fn range(axis: Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
         return if axis.is_log() { 1.0..10.0 } else { 0.0..1.0 };
     }
     match axis {
-        Axis::Bytes | Axis::QueuePairs => least..greatest,
-        Axis::Latency | Axis::Cpu => least * 0.8..greatest * 1.5,
-        Axis::Loss => 0.0..greatest,
+        Axis::Bytes | Axis::QueuePairs | Axis::Senders => least..greatest,
+        Axis::Latency | Axis::Cpu | Axis::Completion => least * 0.8..greatest * 1.5,
+        Axis::Loss | Axis::Elapsed => 0.0..greatest,
+        Axis::Share | Axis::Messages => 0.0..125.0,
         _ => 0.0..greatest * 1.25,
     }
 }
