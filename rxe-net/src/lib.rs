@@ -20,6 +20,7 @@ mod open;
 mod packet;
 mod pcap;
 mod port_owner;
+pub mod probe;
 mod rng;
 mod sharing;
 mod shm;

@@ -15,8 +15,8 @@ use crate::sys::cmsg::{self, Control};
 use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
 use crate::{NetError, SharedFd, port_owner};
 
-const UDP_SEGMENT: c_int = 103;
-const UDP_GRO: c_int = 104;
+pub(crate) const UDP_SEGMENT: c_int = 103;
+pub(crate) const UDP_GRO: c_int = 104;
 const UDP_NO_CHECK6_RX: c_int = 102;
 const IPV6_AUTOFLOWLABEL: c_int = 70;
 const IPV6_MULTICAST_ALL: c_int = 29;

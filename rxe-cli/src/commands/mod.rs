@@ -6,6 +6,7 @@ mod decode;
 mod demo;
 mod devices;
 mod devinfo;
+mod doctor;
 mod gids;
 mod ladder;
 mod link;
@@ -40,6 +41,7 @@ macro_rules! commands {
 
 commands! {
     Demo(demo::Args),
+    Doctor(doctor::Args),
     Devices(devices::Args),
     Devinfo(devinfo::Args),
     Gids(gids::Args),

@@ -132,12 +132,12 @@ impl Directory {
     }
 
     /// The user's directory, with all networks in it.
-    pub(super) fn root(&self) -> Option<&Path> {
+    pub(crate) fn root(&self) -> Option<&Path> {
         self.path.as_deref()?.parent()
     }
 
     /// Why another process is not found, for an error: which directory is looked at, or why none is.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match &self.path {
             Some(path) => format!("it is not in {}, where processes meet", path.display()),
             None => format!("no directory can be used to meet in ({})", self.refused.join("; ")),

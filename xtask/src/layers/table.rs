@@ -53,7 +53,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["open"],
             &["untrusted", "xdp"],
-            &["fault", "packet"],
+            &["fault", "packet", "probe"],
             &["fabric", "pcap", "shm", "trace", "udp"],
             &["backend"],
             &["sharing"],

@@ -14,7 +14,7 @@ pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
 }
 
 /// The path of the library.
-pub(super) fn find() -> Result<PathBuf, Error> {
+pub(in crate::commands) fn find() -> Result<PathBuf, Error> {
     let found = find_from(&own_dir()?)?;
     let text = found.to_string_lossy();
     if text.contains([':', ' ']) {

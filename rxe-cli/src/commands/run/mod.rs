@@ -1,7 +1,7 @@
 //! `rxe run` and `rxe env`: unmodified verbs programs over this engine.
 
 mod environment;
-mod library;
+pub(super) mod library;
 mod program;
 mod sysfs;
 

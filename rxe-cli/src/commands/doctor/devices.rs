@@ -1,0 +1,155 @@
+//! The devices that programs are offered, and whether they can be opened.
+
+use std::env;
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rxe_net::{Interface, NetError};
+
+use rxe_verbs::device::{DeviceError, DeviceInfo};
+use rxe_verbs::{Error, OpenOptions};
+
+use super::finding::{Finding, Status};
+
+/// The devices that programs see under `rxe run`, or the one that was named.
+pub(super) fn offered(named: Option<&str>) -> (Vec<DeviceInfo>, Vec<Finding>) {
+    let variable = env::var("RXE_DEVICE").unwrap_or_default();
+    let names: Vec<_> = match named {
+        Some(name) => vec![name],
+        None => variable.split(',').filter(|name| !name.is_empty()).collect(),
+    };
+    let found = if names.is_empty() {
+        DeviceInfo::offered()
+    } else {
+        names.iter().map(|name| DeviceInfo::find(name)).collect()
+    };
+    let devices = match found {
+        Ok(devices) if devices.is_empty() => {
+            let text = "none: no interface has an address";
+            let todo = "`ip link set lo up` makes one on loopback";
+            return (devices, vec![Finding::problem(CHECK, text, todo)]);
+        }
+        Ok(devices) => devices,
+        Err(e) => return (Vec::new(), vec![refused(&e)]),
+    };
+    let shown: Vec<_> = devices.iter().map(DeviceInfo::name).collect();
+    let mut findings = vec![Finding::ok(CHECK, shown.join(", "))];
+    if names.is_empty() {
+        findings.extend(without_address(&Interface::list().unwrap_or_default()));
+    }
+    findings.extend(devices.iter().filter(|d| !d.interface().running).map(|d| {
+        let netdev = &d.interface().name;
+        let text = format!("{}: {netdev} has no link", d.name());
+        Finding::note("link", text, format!("connect it, or `ip link set {netdev} up`"))
+    }));
+    (devices, findings)
+}
+
+const CHECK: &str = "devices";
+
+fn refused(error: &DeviceError) -> Finding {
+    match error {
+        DeviceError::Os(e) => {
+            let todo = "let the sandbox permit netlink sockets (socket AF_NETLINK)";
+            Finding::problem(CHECK, format!("cannot list interfaces: {e}"), todo)
+        }
+        other => Finding::error(CHECK, other),
+    }
+}
+
+/// Interfaces that are up and are no devices.
+fn without_address(interfaces: &[Interface]) -> Option<Finding> {
+    let bare = interfaces.iter().filter(|i| i.running && i.addresses.is_empty());
+    let bare: Vec<_> = bare.map(|i| i.name.as_str()).collect();
+    let first = bare.first()?;
+    let text = format!("no device on {}: no address", bare.join(", "));
+    Some(Finding::note(CHECK, text, format!("`ip address add ADDRESS/LENGTH dev {first}`")))
+}
+
+/// Opens each device as a program does: sockets on port 4791, descriptors, threads.
+pub(super) fn open(devices: &[DeviceInfo]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (mut opened, mut mtus, mut most) = (Vec::new(), Vec::new(), 0);
+    for info in devices {
+        let before = open_files();
+        let device = match OpenOptions::new(info.name()).open() {
+            Ok(device) => device,
+            Err(e) => {
+                findings.push(not_opened(info.name(), &e));
+                continue;
+            }
+        };
+        most = most.max(open_files().saturating_sub(before));
+        opened.push(info.name());
+        let (link, path) = (info.interface().mtu, device.active_mtu().bytes());
+        if path < 1024 {
+            let netdev = &info.interface().name;
+            let text = format!("{}: MTU {link}, so the path MTU is only {path}", info.name());
+            let todo = format!("`ip link set {netdev} mtu 1500`, or 4176 and more for 4096");
+            findings.push(Finding::note(MTU, text, todo));
+        } else {
+            mtus.push(format!("{}: path MTU {path} (MTU {link})", info.name()));
+        }
+    }
+    if !opened.is_empty() {
+        findings.push(Finding::ok(PORT, format!("opened on {}", opened.join(", "))));
+        findings.push(files(most));
+    }
+    if !mtus.is_empty() {
+        findings.push(Finding::ok(MTU, mtus.join("; ")));
+    }
+    findings.sort_by_key(|f| f.status != Status::Problem);
+    findings
+}
+
+/// Why a device cannot be opened, by what has to be done about it.
+fn not_opened(device: &str, error: &Error) -> Finding {
+    let system = match error {
+        Error::Net(NetError::TooManyFiles) => Some(Errno::MFILE),
+        Error::Net(NetError::Os { source, .. }) => Errno::from_io_error(source),
+        _ => None,
+    };
+    match system {
+        Some(Errno::MFILE) => {
+            let limit = limit_of_files();
+            let text = format!("{limit} are too few to open {device}");
+            Finding::problem(FILES, text, "`ulimit -n 1024` before the program")
+        }
+        Some(_) => {
+            let todo = "does a sandbox forbid it (seccomp, AppArmor, SELinux)? Try without";
+            Finding::problem(PORT, format!("{device}: {error}"), todo)
+        }
+        None => Finding::error(PORT, error),
+    }
+}
+
+/// The most descriptors that this process may have.
+fn limit_of_files() -> String {
+    getrlimit(Resource::Nofile).current.map_or("unlimited".into(), |n| n.to_string())
+}
+
+const FILES: &str = "open files";
+const PORT: &str = "UDP port 4791";
+const MTU: &str = "MTU";
+
+/// How many descriptors this process has.
+fn open_files() -> usize {
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Whether the limit leaves enough for a program: `used` were used for one device.
+fn files(used: usize) -> Finding {
+    /// What a program with a few connections and completion channels has.
+    const ENOUGH: u64 = 256;
+    let limit = getrlimit(Resource::Nofile);
+    let text = format!("a device takes {used} of {}", limit_of_files());
+    if limit.current.is_none_or(|n| n >= ENOUGH) {
+        return Finding::ok(FILES, text);
+    }
+    let todo = match limit.maximum {
+        Some(max) if max < ENOUGH => format!("raise the hard limit (now {max}), then `ulimit -n`"),
+        _ => "`ulimit -n 1024` before the program".into(),
+    };
+    Finding::note(FILES, text, todo)
+}

@@ -1,0 +1,143 @@
+//! What a check found, as a line of text or of JSON.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    /// Nothing is in the way.
+    Ok,
+    /// Programs run, but slower or not everywhere.
+    Note,
+    /// Programs do not run.
+    Problem,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) status: Status,
+    pub(super) check: &'static str,
+    pub(super) text: String,
+    /// What to do about it; `None` if nothing has to be done.
+    pub(super) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(check: &'static str, text: impl Display) -> Self {
+        Self { status: Status::Ok, check, text: text.to_string(), remedy: None }
+    }
+
+    pub(super) fn note(check: &'static str, text: impl Display, remedy: impl Display) -> Self {
+        let (text, remedy) = (text.to_string(), Some(remedy.to_string()));
+        Self { status: Status::Note, check, text, remedy }
+    }
+
+    pub(super) fn problem(check: &'static str, text: impl Display, remedy: impl Display) -> Self {
+        Self { status: Status::Problem, ..Self::note(check, text, remedy) }
+    }
+
+    /// A problem that an error describes: what is wrong, a colon, and what to do.
+    pub(super) fn error(check: &'static str, error: &impl Display) -> Self {
+        let all = error.to_string();
+        let (text, remedy) = all.split_once(": ").unwrap_or((&all, "see docs/install.md"));
+        Self::problem(check, text, remedy)
+    }
+
+    pub(super) fn into_note(self) -> Self {
+        Self { status: Status::Note, ..self }
+    }
+}
+
+/// The width of a terminal.
+const WIDTH: usize = 80;
+/// Where the text begins.
+const INDENT: usize = 25;
+
+/// The findings as lines of at most 80 columns. Remedies stand below what they are for.
+pub(super) fn text(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for Finding { status, check, text, remedy } in findings {
+        let status = match status {
+            Status::Ok => "ok",
+            Status::Note => "note",
+            Status::Problem => "problem",
+        };
+        wrap(&mut out, &format!("{status:<9}{check:<16}"), text);
+        if let Some(remedy) = remedy {
+            wrap(&mut out, &format!("{:INDENT$}-> ", ""), remedy);
+        }
+    }
+    out
+}
+
+/// Adds `text` after `head`. What does not fit begins a line below the text.
+fn wrap(out: &mut String, head: &str, text: &str) {
+    let indent = head.chars().count();
+    let mut line = head.to_owned();
+    let mut empty = true;
+    for word in words(text) {
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            *out += &line;
+            out.push('\n');
+            line = " ".repeat(indent);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line += word;
+        empty = false;
+    }
+    *out += line.trim_end();
+    out.push('\n');
+}
+
+/// What a line may end after: words, and commands in backticks that fit into a line.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text.trim_start();
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let command = rest.strip_prefix('`').and_then(|r| r.find('`')).map_or(0, |at| at + 2);
+        let begin = if command + INDENT + 4 > WIDTH { 0 } else { command };
+        let end = rest[begin..].find(char::is_whitespace).map_or(rest.len(), |at| begin + at);
+        let (word, after) = rest.split_at(end);
+        rest = after.trim_start();
+        Some(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_before_column_80_and_remedies_stand_below() {
+        let findings = [
+            Finding::ok("devices", "rxe_eth0, rxe_lo"),
+            Finding::error("port 4791", &"it is in use by process 7 (socat): stop it"),
+            Finding::note("library", "word ".repeat(20), "do ".repeat(30)),
+            Finding::note("MTU", "", "a command is kept in one piece: `ip link set eth0 up`, then"),
+        ];
+        let text = text(&findings);
+        let expected = "\
+ok       devices         rxe_eth0, rxe_lo
+problem  port 4791       it is in use by process 7 (socat)
+                         -> stop it
+note     library         word word word word word word word word word word word
+                         word word word word word word word word word
+                         -> do do do do do do do do do do do do do do do do do
+                            do do do do do do do do do do do do do
+note     MTU
+                         -> a command is kept in one piece:
+                            `ip link set eth0 up`, then
+";
+        assert_eq!(text, expected);
+        assert!(text.lines().all(|line| line.len() <= WIDTH));
+    }
+}

@@ -1,0 +1,162 @@
+//! The limits and permissions of this host and this process.
+
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+use rxe_net::probe::{self, BufferSize};
+use rxe_net::{BackendKind, NetError, XdpRefusal};
+use rxe_verbs::device::DeviceInfo;
+
+use super::finding::Finding;
+
+/// How much memory the process may lock.
+pub(super) fn locked_memory() -> Finding {
+    let limit = getrlimit(Resource::Memlock).current;
+    let limit = limit.map_or("unlimited".into(), |bytes| format!("{} KiB", bytes >> 10));
+    Finding::ok("locked memory", format!("limit {limit}; only the xdp backend locks memory"))
+}
+
+/// The socket buffers that the system gives.
+pub(super) fn buffers() -> Vec<Finding> {
+    const CHECK: &str = "socket buffers";
+    match probe::socket_buffers() {
+        Ok([receive, send]) => vec![
+            buffer(CHECK, "receive", "rmem_max", receive),
+            buffer(CHECK, "send", "wmem_max", send),
+        ],
+        Err(e) => vec![failed(CHECK, &e, "let the sandbox permit UDP sockets")],
+    }
+}
+
+/// Judges one of them. Half of what a device asks for is enough for all that it may have on the way.
+fn buffer(check: &'static str, which: &str, limit: &str, size: BufferSize) -> Finding {
+    let text = format!("{which} {} KiB of {} KiB", size.given >> 10, size.asked >> 10);
+    if size.given >= size.asked / 2 {
+        return Finding::ok(check, text);
+    }
+    let effect = if limit == "rmem_max" {
+        "many senders at once overflow it"
+    } else {
+        "long messages are sent in more steps"
+    };
+    let text = format!("{text}: {effect}");
+    Finding::note(check, text, format!("`sudo sysctl -w net.core.{limit}={}`", size.asked))
+}
+
+/// Whether the system segments and merges packets.
+pub(super) fn offloads(offered: &[DeviceInfo]) -> Option<Finding> {
+    const CHECK: &str = "UDP GSO and GRO";
+    // Link-local addresses would need a scope.
+    let addresses = offered.iter().flat_map(|d| &d.interface().addresses);
+    let usable = addresses.filter(|a| !a.tentative).map(|a| a.ip);
+    let address = usable.into_iter().find(|ip| match ip {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(ip) => !Ipv6Addr::is_unicast_link_local(ip),
+    })?;
+    let found = match probe::offloads(address) {
+        Ok(found) => found,
+        Err(e) => return Some(failed(CHECK, &e, "`ip link set lo up`").into_note()),
+    };
+    let lacking = match (found.segments, found.merges) {
+        (true, true) => return Some(Finding::ok(CHECK, "both work")),
+        (true, false) => "received packets are not merged (UDP_GRO)",
+        (false, true) => "bursts are not segmented (UDP_SEGMENT)",
+        (false, false) => "neither works",
+    };
+    let todo = "programs run, but slower; use Linux 5.0 or later, not gVisor";
+    Some(Finding::note(CHECK, lacking, todo))
+}
+
+/// What programs on one host need to find each other and to exchange packets.
+pub(super) fn shared_memory() -> Vec<Finding> {
+    const CHECK: &str = "shared memory";
+    let ring = match probe::shared_ring() {
+        Ok(()) => Finding::ok(CHECK, "a ring was made, mapped and used"),
+        Err(e) => {
+            failed(CHECK, &e, "let the sandbox permit memfd_create, or use --no-shm").into_note()
+        }
+    };
+    let directory = match probe::directory() {
+        Ok(path) => Finding::ok(CHECK, format!("processes meet in {}", path.display())),
+        Err(why) => {
+            let text = format!("only one process can use an address: {why}");
+            Finding::note(CHECK, text, "make /dev/shm or /tmp writable (containers: --ipc=host)")
+        }
+    };
+    vec![ring, directory]
+}
+
+/// What restricts the calls of this process. `opened`: the devices could be opened all the same.
+pub(super) fn sandbox(opened: bool) -> Finding {
+    const CHECK: &str = "sandbox";
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let filtered = status.lines().any(|l| l.split_whitespace().eq(["Seccomp:", "2"]));
+    let label = fs::read_to_string("/proc/self/attr/current").unwrap_or_default();
+    let label = label.trim_matches(['\0', '\n', ' ']);
+    let label = Some(label).filter(|l| !l.is_empty() && !l.starts_with("unconfined"));
+    let seccomp = filtered.then_some("a seccomp filter");
+    let all: Vec<_> = seccomp.into_iter().chain(label).collect();
+    if all.is_empty() {
+        return Finding::ok(CHECK, "none: no seccomp filter, no confining label");
+    }
+    let all = all.join(", ");
+    if opened {
+        return Finding::ok(CHECK, format!("{all}: it permits all that a device needs"));
+    }
+    Finding::note(CHECK, format!("{all}: may be why a device cannot be opened"), "try without it")
+}
+
+/// The backends that need privileges, on the first device.
+pub(super) fn backends(offered: &[DeviceInfo]) -> Vec<Finding> {
+    let Some(device) = offered.first() else { return Vec::new() };
+    let interface = device.interface();
+    let usable = interface.addresses.iter().filter(|a| !a.tentative);
+    let addresses: Vec<_> = usable.map(|a| a.ip).collect();
+    let packet = match rxe_net::open(BackendKind::Packet, &interface.name, &addresses) {
+        Ok(_) => Finding::ok("packet backend", format!("opened on {}", device.name())),
+        Err(e) => Finding::error("packet backend", &e).into_note(),
+    };
+    vec![packet, xdp(&interface.name)]
+}
+
+/// Whether this process may use the `xdp` backend.
+fn xdp(netdev: &str) -> Finding {
+    const CHECK: &str = "xdp backend";
+    let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+    let has = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let outermost = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    if has && outermost {
+        return Finding::ok(
+            CHECK,
+            "permitted; not tried, it would load a program into the interface",
+        );
+    }
+    let refused = NetError::Xdp { netdev: netdev.into(), reason: XdpRefusal::NotPermitted };
+    Finding::error(CHECK, &refused).into_note()
+}
+
+/// A problem with a call of the system. Its error does not say what to do.
+fn failed(check: &'static str, error: &NetError, todo: &str) -> Finding {
+    Finding::problem(check, error, todo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Status;
+    use super::*;
+
+    #[test]
+    fn a_small_buffer_is_noted_with_the_limit_to_raise() {
+        let asked = 8 << 20;
+        let judge =
+            |given| buffer("socket buffers", "receive", "rmem_max", BufferSize { asked, given });
+        let small = judge(212_992);
+        assert_eq!(small.status, Status::Note);
+        assert_eq!(small.text, "receive 208 KiB of 8192 KiB: many senders at once overflow it");
+        assert_eq!(small.remedy.unwrap(), "`sudo sysctl -w net.core.rmem_max=8388608`");
+        assert_eq!(judge(asked / 2).status, Status::Ok);
+    }
+}

@@ -1,0 +1,158 @@
+//! `rxe doctor` in network namespaces in which something is, or is not, in the way of programs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+mod util;
+use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
+
+/// The exit code and the findings of `rxe doctor --json`; `rxe` is how it is called.
+fn doctor(test: &str, setup: &str, script: &str) -> Option<(i32, Vec<Value>)> {
+    let dir = Dir::new();
+    let out = in_namespace(test, setup, script, &dir.file(""))?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    let findings: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {out:?}"));
+    Some((out.status.code().unwrap(), findings.as_array().unwrap().clone()))
+}
+
+/// The findings of a check with this status.
+fn of<'a>(findings: &'a [Value], check: &str, status: &str) -> Vec<&'a Value> {
+    let wanted = findings.iter().filter(|f| f["check"] == check && f["status"] == status);
+    wanted.collect()
+}
+
+fn problems(findings: &[Value]) -> Vec<&str> {
+    let problems = findings.iter().filter(|f| f["status"] == "problem");
+    problems.map(|f| f["check"].as_str().unwrap()).collect()
+}
+
+/// A copy of the command without libraries, or with this one, beside it.
+fn copy(dir: &Path, library: Option<&[u8]>) {
+    fs::hard_link(RXE, dir.join("rxe"))
+        .or_else(|_| fs::copy(RXE, dir.join("rxe")).map(drop))
+        .unwrap();
+    if let Some(bytes) = library {
+        fs::write(dir.join("librxe_preload.so"), bytes).unwrap();
+    }
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+#[test]
+fn a_process_on_the_port_is_named() {
+    let test = "a_process_on_the_port_is_named";
+    let script = r#"
+        perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 17);
+            bind(S, sockaddr_in(4791, INADDR_ANY)) or die; $| = 1; print "bound\n"; sleep 20' \
+            > owner & owner=$!
+        until [ -s owner ]; do sleep 0.01; done
+        code=0
+        "$RXE" doctor --json > findings 2> errors || code=$?
+        kill $owner
+        sed "s/process $owner/process OWNER/" findings
+        exit $code
+    "#;
+    let Some((code, findings)) = doctor(test, LOOPBACK, script) else { return };
+    let found = of(&findings, "UDP port 4791", "problem");
+    assert_eq!(code, 1, "{findings:?}");
+    let expected = "UDP port 4791 on 127.0.0.1 is in use by process OWNER (perl)";
+    assert_eq!(found[0]["text"], expected, "{findings:?}");
+    assert_eq!(found[0]["remedy"], "stop it or use another address");
+}
+
+#[test]
+fn nothing_in_the_way_of_devices_is_ok() {
+    let test = "nothing_in_the_way_of_devices_is_ok";
+    let script = "\"$RXE\" doctor --json || true";
+    let Some((_, findings)) = doctor(test, VETH, script) else { return };
+    let devices = of(&findings, "devices", "ok");
+    assert_eq!(devices[0]["text"], "rxe_veth0");
+    // The library need not have been built for these tests.
+    assert!(problems(&findings).iter().all(|check| *check == "library"), "{findings:?}");
+    for check in ["UDP port 4791", "MTU", "open files", "shared memory", "packet backend"] {
+        assert!(!of(&findings, check, "ok").is_empty(), "{check}: {findings:?}");
+    }
+    assert_eq!(of(&findings, "MTU", "ok")[0]["text"], "rxe_veth0: path MTU 1024 (MTU 1500)");
+    // In a user namespace, the limit of this host bounds the receive buffer.
+    let limit = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+    let small = limit.trim().parse::<u64>().unwrap() < 4 << 20;
+    let notes = of(&findings, "socket buffers", "note");
+    let receive = notes.iter().any(|f| f["text"].as_str().unwrap().starts_with("receive"));
+    assert_eq!(receive, small, "{findings:?}");
+}
+
+#[test]
+fn interfaces_without_address_are_no_devices() {
+    let test = "interfaces_without_address_are_no_devices";
+    let script = "
+        ip link add bare type veth peer name end netns far
+        ip link set bare addrgenmode none
+        ip link set bare up
+        ip -n far link set end up
+        ip link set veth0 mtu 600
+        \"$RXE\" doctor --json || true";
+    let Some((_, findings)) = doctor(test, VETH, script) else { return };
+    let notes = of(&findings, "devices", "note");
+    assert_eq!(notes[0]["text"], "no device on bare: no address", "{findings:?}");
+    assert_eq!(notes[0]["remedy"], "`ip address add ADDRESS/LENGTH dev bare`");
+    let text = of(&findings, "MTU", "note")[0]["text"].as_str().unwrap();
+    assert_eq!(text, "rxe_veth0: MTU 600, so the path MTU is only 512");
+    let Some((code, findings)) = doctor(test, "true", "\"$RXE\" doctor --json") else { return };
+    assert_eq!(code, 1);
+    assert_eq!(of(&findings, "devices", "problem")[0]["text"], "none: no interface has an address");
+}
+
+#[test]
+fn few_open_files_are_a_note_and_too_few_a_problem() {
+    let test = "few_open_files_are_a_note_and_too_few_a_problem";
+    let with = |limit: u32| {
+        let script = format!("ulimit -n {limit}; \"$RXE\" doctor --json || exit $?");
+        doctor(test, LOOPBACK, &script)
+    };
+    let Some((_, findings)) = with(64) else { return };
+    assert!(!of(&findings, "UDP port 4791", "ok").is_empty(), "{findings:?}");
+    assert_eq!(of(&findings, "open files", "note").len(), 1, "{findings:?}");
+    let Some((code, findings)) = with(8) else { return };
+    assert_eq!(code, 1);
+    let found = of(&findings, "open files", "problem");
+    assert_eq!(found[0]["text"], "8 are too few to open rxe_lo", "{findings:?}");
+}
+
+#[test]
+fn a_library_that_is_missing_or_does_not_load_is_a_problem() {
+    let test = "a_library_that_is_missing_or_does_not_load_is_a_problem";
+    for (library, expected) in
+        [(None, "librxe_preload.so is neither in "), (Some(&b"no library"[..]), "does not load: ")]
+    {
+        let dir = Dir::new();
+        copy(&dir.file(""), library);
+        let Some(out) = in_namespace(test, LOOPBACK, "./rxe doctor", &dir.file("")) else { return };
+        let said = text(&out).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("problem library"), "{said}");
+        assert!(said.contains(expected) && said.contains("-> "), "{said}");
+        assert!(text(&out).lines().all(|line| line.chars().count() <= 80 || line.contains('/')));
+        assert_eq!(out.status.code(), Some(1));
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(errors, "rxe: 1 problem: programs do not run here until it is solved\n");
+    }
+}
+
+#[test]
+fn it_succeeds_with_a_library_that_loads() {
+    let test = "it_succeeds_with_a_library_that_loads";
+    // Any library that loads: the C library is part of each process.
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(libc) = maps.split_whitespace().find(|word| word.contains("/libc.so")) else { return };
+    let dir = Dir::new();
+    copy(&dir.file(""), Some(&fs::read(libc).unwrap()));
+    let Some(out) = in_namespace(test, LOOPBACK, "./rxe doctor", &dir.file("")) else { return };
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    assert!(out.stderr.is_empty() && text(&out).contains("ok       library"), "{out:?}");
+    let wrong = Command::new(RXE).args(["doctor", "--nonsense"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}
