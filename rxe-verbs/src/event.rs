@@ -61,6 +61,22 @@ pub enum AsyncKind {
 }
 
 impl AsyncKind {
+    /// All, in order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::CqErr,
+        Self::QpFatal,
+        Self::QpReqErr,
+        Self::QpAccessErr,
+        Self::CommEst,
+        Self::SqDrained,
+        Self::DeviceFatal,
+        Self::PortActive,
+        Self::PortErr,
+        Self::SrqLimitReached,
+        Self::QpLastWqeReached,
+        Self::GidChange,
+    ];
+
     /// The name that verbs programs know, as in `IBV_EVENT_QP_FATAL`.
     pub const fn name(self) -> &'static str {
         match self {

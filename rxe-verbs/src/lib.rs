@@ -17,7 +17,7 @@
 //! - [`cm`]: connections by address and port, as librdmacm's programs make them.
 //! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
-//!   [`words`]: what a status means, in a sentence.
+//!   [`words`]: what statuses, codes and messages mean, in English and Chinese.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
 //! while the program does something else.

@@ -7,6 +7,7 @@ mod demo;
 mod devices;
 mod devinfo;
 mod doctor;
+mod explain;
 mod gids;
 mod ladder;
 mod link;
@@ -52,6 +53,7 @@ commands! {
     Env(run::EnvArgs),
     Decode(decode::Args),
     Ladder(ladder::Args),
+    Explain(explain::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

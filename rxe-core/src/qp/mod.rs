@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use crate::service::{Doorbells, QpHandle, QpInit};
 pub use crate::types::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub(crate) use modify::address;
-pub use state::check_modify;
+pub use state::{Transition, check_modify, transitions};
 
 use crate::event::Event;
 use crate::prefetch;

@@ -4,13 +4,18 @@
 use crate::error::VerbsError;
 use crate::types::{AttrMask, QpState, QpType};
 
-/// One transition of one service.
+/// One transition of one service. The masks do not have [`AttrMask::STATE`], which all need.
 #[derive(Clone, Copy, Debug)]
-struct Transition {
-    from: QpState,
-    to: QpState,
-    required: AttrMask,
-    optional: AttrMask,
+#[non_exhaustive]
+pub struct Transition {
+    /// The state before.
+    pub from: QpState,
+    /// The state after; that before, if only attributes change.
+    pub to: QpState,
+    /// Attributes without which the call is refused.
+    pub required: AttrMask,
+    /// Attributes that the call may set too.
+    pub optional: AttrMask,
 }
 
 /// Checks a modify call's mask: `Ok` if the transition exists, no required attribute is missing and
@@ -29,7 +34,7 @@ pub fn check_modify(
     let given = mask - AttrMask::STATE;
     let (required, optional) = match to {
         QpState::Reset | QpState::Err => (AttrMask::empty(), AttrMask::empty()),
-        _ => table(service)
+        _ => transitions(service)
             .iter()
             .find(|t| t.from == from && t.to == to)
             .map(|t| (t.required, t.optional))
@@ -46,7 +51,8 @@ pub fn check_modify(
     Ok(())
 }
 
-fn table(service: QpType) -> &'static [Transition] {
+/// The transitions of a service, apart from those to RESET and ERR, which any state has.
+pub fn transitions(service: QpType) -> &'static [Transition] {
     match service {
         QpType::Rc => &RC,
         QpType::Uc => &UC,
@@ -169,7 +175,7 @@ mod tests {
     fn each_transition_takes_what_it_requires_and_allows_and_no_less_or_more() {
         let all = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];
         for service in all {
-            for t in table(service) {
+            for t in transitions(service) {
                 let check = |mask| check_modify(service, t.from, t.to, mask | AttrMask::STATE);
                 assert_eq!(check(t.required), Ok(()));
                 assert_eq!(check(t.required | t.optional), Ok(()));

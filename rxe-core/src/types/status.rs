@@ -34,6 +34,22 @@ pub enum Status {
 }
 
 impl Status {
+    /// All, in order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::Success,
+        Self::LocalLength,
+        Self::LocalQpOperation,
+        Self::LocalProtection,
+        Self::WorkRequestFlushed,
+        Self::MemoryWindowBind,
+        Self::BadResponse,
+        Self::RemoteInvalidRequest,
+        Self::RemoteAccess,
+        Self::RemoteOperation,
+        Self::RetryExceeded,
+        Self::RnrRetryExceeded,
+    ];
+
     /// The number of `ibv_wc_status`.
     pub const fn code(self) -> u8 {
         self as u8

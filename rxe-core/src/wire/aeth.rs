@@ -80,6 +80,15 @@ impl Syndrome {
 }
 
 impl NakCode {
+    /// All, in order of their codes.
+    pub const ALL: [Self; 5] = [
+        Self::PsnSequenceError,
+        Self::InvalidRequest,
+        Self::RemoteAccessError,
+        Self::RemoteOperationalError,
+        Self::InvalidRdRequest,
+    ];
+
     /// The reason of this code; `None` if reserved.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {

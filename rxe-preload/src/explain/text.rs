@@ -293,6 +293,7 @@ pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
 pub(super) fn completion(failed: &Completion, service: QpType) -> String {
     let Completion { qpn, id, status, op, .. } = *failed;
     let received = matches!(op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm);
+    let of_status = words::status(status);
     let why = match (status, service, received) {
         (Status::LocalLength, QpType::Ud, false) => {
             "a datagram is one packet, so it may not be longer than the path MTU (active_mtu of \
@@ -302,7 +303,7 @@ pub(super) fn completion(failed: &Completion, service: QpType) -> String {
             "the datagram is longer than the receive that was posted for it: a receive needs 40 bytes \
              more than the payload, for the GRH in front of it"
         }
-        _ => words::status(status),
+        _ => &of_status,
     };
     format!("QP {qpn}: {} with wr_id {id:#x} failed: {why}", name(op))
 }

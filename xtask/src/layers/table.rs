@@ -101,9 +101,10 @@ pub const LAYERS: &[Layers] = &[
             &["cq", "pd"],
             &["device"],
             &["faults", "progress"],
+            &["words"],
             &["event", "os", "usage"],
             &["error"],
-            &["device_error", "words"],
+            &["device_error"],
         ],
     },
     Layers {

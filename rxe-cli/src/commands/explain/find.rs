@@ -1,0 +1,150 @@
+//! Finds what a topic, a code or a message means.
+
+use std::cmp::Reverse;
+
+use rxe_core::types::{AckTimeout, RnrTimer};
+use rxe_core::wire::{NakCode, Syndrome};
+use rxe_verbs::words::{self, Entry, SECTIONS};
+
+use super::{Explanation, Lang, computed};
+
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    SECTIONS.iter().flat_map(|section| section.entries)
+}
+
+/// The explanation of a topic.
+pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
+    let words: Vec<_> = topic.split_whitespace().map(str::to_lowercase).collect();
+    let topic = words.join(" ");
+    if let Some((number, hex)) = number(&topic) {
+        return of_number(number, hex, lang);
+    }
+    if let Some((kind, number)) = topic.rsplit_once([' ', '=', ':', '-'])
+        && let Some((number, _)) = self::number(number)
+        && let Some(found) = of_kind(kind.trim(), number, lang)
+    {
+        return Some(found);
+    }
+    if let Some(entry) = entries().find(|entry| is_named(entry, &topic)) {
+        return Some(computed::of_entry(entry, lang));
+    }
+    of_message(&topic, lang)
+}
+
+/// A number, and whether it is hexadecimal.
+fn number(text: &str) -> Option<(u32, bool)> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok().map(|n| (n, true)),
+        None => text.parse().ok().map(|n| (n, false)),
+    }
+}
+
+/// A number without its kind.
+fn of_number(number: u32, hex: bool, lang: Lang) -> Option<Explanation> {
+    let kinds = if hex {
+        ["syndrome", "rnr", "timeout", "wc", "nak", "errno"]
+    } else {
+        ["wc", "nak", "syndrome", "rnr", "timeout", "errno"]
+    };
+    let mut meant = kinds.iter().filter_map(|kind| Some((kind, of_kind(kind, number, lang)?)));
+    let (_, mut first) = meant.next()?;
+    let shown = if hex { format!("{number:#04x}") } else { number.to_string() };
+    first.see_also = meant.map(|(kind, _)| format!("{kind} {shown}")).collect();
+    Some(first)
+}
+
+/// A number of a kind.
+fn of_kind(kind: &str, number: u32, lang: Lang) -> Option<Explanation> {
+    let byte = u8::try_from(number).ok();
+    let of_entry = |entry| computed::of_entry(entry, lang);
+    match fold(kind).as_str() {
+        "wc" | "status" | "wc-status" | "ibv-wc-status" | "completion-status" => {
+            words::of_status_code(number).map(of_entry)
+        }
+        "nak" | "nak-code" => NakCode::from_code(byte?).map(|code| of_entry(words::of_nak(code))),
+        "syndrome" | "aeth" => Some(computed::of_syndrome(Syndrome::from_byte(byte?), lang)),
+        "rnr" | "rnr-timer" | "min-rnr-timer" => {
+            RnrTimer::new(byte?).map(|timer| computed::of_rnr_timer(timer, lang))
+        }
+        "timeout" | "ack-timeout" | "local-ack-timeout" => {
+            AckTimeout::new(byte?).map(|timeout| computed::of_timeout(timeout, lang))
+        }
+        "errno" | "error" => words::of_errno(number).map(of_entry),
+        _ => None,
+    }
+}
+
+/// In names, `_`, `-` and a space are the same.
+fn fold(name: &str) -> String {
+    name.to_lowercase().replace(['_', ' '], "-")
+}
+
+fn names(entry: &Entry) -> impl Iterator<Item = &'static str> {
+    [entry.id].into_iter().chain(entry.names.iter().copied())
+}
+
+fn is_named(entry: &Entry, topic: &str) -> bool {
+    names(entry).any(|name| fold(name) == fold(topic))
+}
+
+/// What the message contains: the longest phrase is explained, the others are named too.
+fn of_message(message: &str, lang: Lang) -> Option<Explanation> {
+    let mut found: Vec<(usize, &Entry)> = entries()
+        .filter_map(|entry| {
+            let matching = entry.phrases.iter().filter(|phrase| contains(message, phrase));
+            Some((matching.map(|phrase| phrase.len()).max()?, entry))
+        })
+        .collect();
+    // The call that failed says more than its error number.
+    found.sort_by_key(|(len, entry)| (is_errno(entry), Reverse(*len)));
+    // "Failed status 12: wr_id 0" has the number of a status.
+    if let Some(entry) = failed_status(message) {
+        found.retain(|(_, other)| other.id != "failed-status" && other.id != entry.id);
+        found.insert(0, (0, entry));
+    }
+    let ((_, first), others) = found.split_first()?;
+    let mut explanation = computed::of_entry(first, lang);
+    explanation.see_also = others.iter().map(|(_, entry)| entry.id.into()).collect();
+    Some(explanation)
+}
+
+fn is_errno(entry: &Entry) -> bool {
+    entry.names.iter().any(|name| name.starts_with("errno-"))
+}
+
+fn failed_status(message: &str) -> Option<&'static Entry> {
+    let (_, rest) = message.split_once("failed status ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    words::of_status_code(digits.parse().ok()?)
+}
+
+/// Whether the parts of the phrase, which `*` separates, follow one another in the message.
+fn contains(message: &str, phrase: &str) -> bool {
+    let mut rest = message;
+    phrase.split('*').all(|part| match rest.split_once(part) {
+        Some((_, behind)) => {
+            rest = behind;
+            true
+        }
+        None => false,
+    })
+}
+
+/// The topics most like this text, the most likely first.
+pub(super) fn nearest(topic: &str) -> Vec<&'static str> {
+    const LIKELY: f64 = 0.75;
+    let topic = fold(topic);
+    let likeness = |name: &str| {
+        let name = fold(name);
+        let part =
+            topic.split('-').any(|word| word.len() > 2 && name.split('-').any(|n| n == word));
+        let like = strsim::jaro_winkler(&topic, &name);
+        if part { like.max(LIKELY) } else { like }
+    };
+    let mut all: Vec<_> = entries()
+        .map(|entry| (names(entry).map(likeness).fold(0.0, f64::max), entry.id))
+        .filter(|(like, _)| *like >= LIKELY)
+        .collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all.into_iter().take(3).map(|(_, id)| id).collect()
+}

@@ -1,0 +1,175 @@
+use rxe_core::VerbsError;
+use rxe_core::qp::{AttrMask, QpState, QpType, check_modify};
+use rxe_core::types::{AckTimeout, RnrTimer};
+
+use super::find::{find, nearest};
+use super::*;
+
+const LANGS: [Lang; 2] = [Lang::En, Lang::Zh];
+
+#[track_caller]
+fn title(topic: &str) -> String {
+    find(topic, Lang::En).unwrap_or_else(|| panic!("{topic} is not found")).title
+}
+
+#[test]
+fn topics_are_found_by_name_by_number_and_by_what_a_message_contains() {
+    let retry = "Completion status 12, transport retry counter exceeded";
+    for topic in [
+        "RETRY_EXC",
+        "retry_exc_err",
+        "IBV_WC_RETRY_EXC_ERR",
+        "12",
+        "wc 12",
+        "status=12",
+        "transport retry counter exceeded",
+        " Failed status 12: wr_id 0 syndrom 0x81",
+        "Failed status transport retry counter exceeded (12) for wr_id 2",
+    ] {
+        assert_eq!(title(topic), retry, "{topic}");
+    }
+    for (topic, id) in [
+        ("Failed to modify QP to RTR", "modify-to-rtr"),
+        ("Failed to modify QP 0x1a to RTR: Invalid argument", "modify-to-rtr"),
+        ("Failed to change qp to rtr", "modify-to-rtr"),
+        (" Unable to Connect the HCA's through the link", "modify-to-rtr"),
+        ("Failed to modify QP to RTS", "modify-to-rts"),
+        ("Failed to modify QP to INIT", "INIT"),
+        ("Couldn't get device", "no-devices"),
+        ("No IB devices found", "no-devices"),
+        ("IB device mlx5_0 not found", "no-devices"),
+        ("Couldn't connect to 10.0.0.1:18515", "connect"),
+        (" Unable to open device", "open-device"),
+        ("Couldn't read remote address", "remote-address"),
+        ("Failed to register MR", "register-mr"),
+        ("Received 10 times ADDR_ERROR", "addr-error"),
+        ("RDMA_CM_EVENT_REJECTED, error 8", "rejected"),
+        ("path mtu", "path-mtu"),
+        ("GID index", "gid-index"),
+        ("Q_Key", "qkey"),
+        ("nak 2", "nak-2"),
+        ("0x62", "nak-2"),
+        ("errno 22", "EINVAL"),
+        ("ibv_create_qp: Cannot allocate memory", "ENOMEM"),
+        ("IBV_EVENT_GID_CHANGE", "GID_CHANGE"),
+    ] {
+        let found = find(topic, Lang::En).unwrap_or_else(|| panic!("{topic} is not found"));
+        assert_eq!(found.id, id, "{topic}");
+    }
+    let both = find("Couldn't register MR: Cannot allocate memory", Lang::En).unwrap();
+    assert_eq!((both.id.as_str(), both.see_also), ("register-mr", vec!["ENOMEM".into()]));
+    let also = find("12", Lang::En).unwrap().see_also;
+    assert_eq!(also, ["syndrome 12", "rnr 12", "timeout 12", "errno 12"]);
+}
+
+#[test]
+fn codes_have_the_engine_s_times() {
+    assert_eq!(title("rnr 0"), "RNR timer code 0 (0x00): 655.36 ms");
+    assert_eq!(title("rnr 0x0c"), "RNR timer code 12 (0x0c): 640 µs");
+    assert_eq!(title("timeout 14"), "Local ACK timeout code 14: 67.109 ms");
+    assert_eq!(title("timeout 0"), "Local ACK timeout code 0: for ever");
+    assert_eq!(title("syndrome 0x2c"), "Syndrome 0x2c: RNR NAK, try again after 640 µs");
+    assert_eq!(title("0x1f"), "Syndrome 0x1f: ACK, without end-to-end flow control");
+    for code in 0..32 {
+        assert!(RnrTimer::new(code).is_some() && AckTimeout::new(code).is_some());
+        for lang in LANGS {
+            for kind in ["rnr", "timeout"] {
+                let found = find(&format!("{kind} {code}"), lang).unwrap();
+                assert!(!found.what.is_empty() && !found.remedies.is_empty());
+            }
+        }
+    }
+    for byte in 0..=255_u8 {
+        assert!(find(&format!("syndrome {byte:#x}"), Lang::Zh).is_some(), "{byte:#x}");
+    }
+    for wrong in ["rnr 32", "timeout 32", "nak 5", "syndrome 256", "wc 24"] {
+        assert!(find(wrong, Lang::En).is_none_or(|found| !found.id.contains(' ')), "{wrong}");
+    }
+}
+
+/// What is printed of a transition is what the engine's check of ibv_modify_qp asks for.
+#[test]
+fn transitions_are_those_that_modify_accepts() {
+    let services = [
+        ("RC", QpType::Rc),
+        ("UC", QpType::Uc),
+        ("UD", QpType::Ud),
+        ("XRC_SEND", QpType::XrcSend),
+        ("XRC_RECV", QpType::XrcRecv),
+    ];
+    let mask = |names: &[String]| {
+        let bits = names
+            .iter()
+            .map(|name| AttrMask::from_name(name.strip_prefix("IBV_QP_").unwrap()).unwrap());
+        bits.fold(AttrMask::empty(), |all, bit| all | bit)
+    };
+    let mut seen = 0;
+    for to in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
+        let steps = find(to.name(), Lang::En).unwrap().transitions;
+        for from in QpState::ALL {
+            for (name, service) in services {
+                let printed = steps
+                    .iter()
+                    .find(|step| step.from == from.name() && step.services.contains(&name));
+                let bare = check_modify(service, from, to, AttrMask::STATE);
+                let Some(step) = printed else {
+                    assert!(matches!(bare, Err(VerbsError::InvalidTransition { .. })));
+                    continue;
+                };
+                let missing = match bare {
+                    Ok(()) => AttrMask::empty(),
+                    Err(VerbsError::MissingAttributes { missing, .. }) => missing,
+                    Err(other) => panic!("{from:?} to {to:?}: {other}"),
+                };
+                assert_eq!(mask(&step.required), missing, "{name}: {from:?} to {to:?}");
+                let all = AttrMask::STATE | missing | mask(&step.optional);
+                assert_eq!(check_modify(service, from, to, all), Ok(()));
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 8 + 9 + 9 + 8 + 8);
+}
+
+#[test]
+fn pages_fit_80_columns_in_both_languages() {
+    for lang in LANGS {
+        let pages = list(lang).into_iter().map(|topic| {
+            let found = find(topic.id, lang).unwrap();
+            assert_eq!(found.id, topic.id);
+            text::explanation(&found, lang)
+        });
+        for page in pages.chain([text::list(lang)]) {
+            for line in page.lines() {
+                let width = textwrap::core::display_width(line);
+                assert!(width <= 80, "{width} columns: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unknown_topic_suggests_the_nearest() {
+    assert!(find("rety_exc", Lang::En).is_none());
+    assert_eq!(nearest("rety_exc").first(), Some(&"RETRY_EXC_ERR"));
+    assert_eq!(nearest("qkye").first(), Some(&"qkey"));
+    assert!(nearest("zzzzzz").is_empty());
+    let said = unknown("rety_exc").to_string();
+    assert!(
+        said.starts_with("there is no topic \"rety_exc\": did you mean RETRY_EXC_ERR"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_locale_chooses_the_language() {
+    let of = |set: &'static [(&str, &str)]| {
+        Lang::of_locale(|name| {
+            set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).into())
+        })
+    };
+    assert_eq!(of(&[]), Lang::En);
+    assert_eq!(of(&[("LANG", "zh_CN.UTF-8")]), Lang::Zh);
+    assert_eq!(of(&[("LANG", "zh_CN.UTF-8"), ("LC_ALL", "C")]), Lang::En);
+    assert_eq!(of(&[("LC_ALL", ""), ("LC_MESSAGES", "zh_TW")]), Lang::Zh);
+}

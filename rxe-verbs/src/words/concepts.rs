@@ -1,0 +1,333 @@
+//! What users of verbs have to know: addresses, keys, timers and counters.
+
+use super::{Entry, t};
+
+pub(super) static ENTRIES: &[Entry] = &[
+    Entry {
+        id: "qp",
+        names: &["queue-pair", "qp-states", "states", "qpn", "modify-qp"],
+        phrases: &[],
+        title: t("Queue pair (QP) and its states", "队列对（QP）及其状态"),
+        what: t(
+            "A queue pair is a send queue and a receive queue, one end of a connection. A program brings it from RESET through INIT and RTR to RTS with ibv_modify_qp, one step a call.",
+            "队列对由发送队列和接收队列组成，是连接的一端。程序用 ibv_modify_qp 依次把它从 RESET 转到 INIT、RTR、RTS，每次一步。",
+        ),
+        causes: &[],
+        remedies: &[
+            t(
+                "INIT: receives can be posted. RTR: it receives. RTS: it also sends. ERR: all requests are flushed.",
+                "INIT：可以投递接收；RTR：可以接收；RTS：还可以发送；ERR：所有请求被冲刷。",
+            ),
+            t(
+                "`rxe explain INIT`, RTR and RTS list the attributes that each step needs.",
+                "`rxe explain INIT`、RTR、RTS 列出每一步需要的属性。",
+            ),
+        ],
+    },
+    Entry {
+        id: "gid",
+        names: &["gids"],
+        phrases: &[],
+        title: t("GID, the address of a RoCE port", "GID：RoCE 端口的地址"),
+        what: t(
+            "A GID has 128 bits and identifies a port, as an IPv6 address does. With RoCEv2 it is an IP address of the interface: IPv6 as it is, IPv4 as ::ffff:a.b.c.d.",
+            "GID 有 128 位，标识一个端口，形式同 IPv6 地址。RoCEv2 的 GID 就是接口的 IP 地址：IPv6 原样，IPv4 写作 ::ffff:a.b.c.d。",
+        ),
+        causes: &[],
+        remedies: &[t(
+            "`rxe gids` lists them (show_gids on adapters). Both ends exchange their GIDs before they connect.",
+            "用 `rxe gids` 列出（网卡上用 show_gids）。两端在建立连接前交换 GID。",
+        )],
+    },
+    Entry {
+        id: "gid-index",
+        names: &["sgid_index", "gid index", "gid-idx", "sgid"],
+        phrases: &[
+            "can't read sgid of index",
+            "couldn't get local gid",
+            "wrong gid index",
+            "invalid sgid_index",
+        ],
+        title: t("GID index (sgid_index)", "GID 索引（sgid_index）"),
+        what: t(
+            "The GID index chooses which of the port's addresses packets are sent from, and on adapters whether they are RoCEv1 or RoCEv2. It is -x of perftest and -g of the pingpongs.",
+            "GID 索引选择报文的源地址；在网卡上还决定用 RoCEv1 还是 RoCEv2。perftest 用 -x 指定，pingpong 类程序用 -g 指定。",
+        ),
+        causes: &[
+            t(
+                "No index given: the pingpongs then use no GRH, which RoCE needs.",
+                "没有指定索引：pingpong 类程序不带 GRH，而 RoCE 必须有 GRH。",
+            ),
+            t(
+                "The entry is empty, link-local, IPv6 where the peer has IPv4, or RoCEv1 where the peer has RoCEv2.",
+                "该项为空、是链路本地地址、与对端一个 IPv6 一个 IPv4，或一个 RoCEv1 一个 RoCEv2。",
+            ),
+            t(
+                "The index is that of the other host: each side has its own table.",
+                "误用了另一台主机的索引：两端各有自己的 GID 表。",
+            ),
+        ],
+        remedies: &[t(
+            "Choose the row of `rxe gids` with an address from which you can ping the peer.",
+            "在 `rxe gids` 中选能 ping 通对端的那个地址所在的行。",
+        )],
+    },
+    Entry {
+        id: "path-mtu",
+        names: &["mtu", "path_mtu", "active_mtu"],
+        phrases: &[
+            "requested mtu is higher",
+            "mtu is not supported",
+            "active mtu",
+            "configure mtu",
+        ],
+        title: t("Path MTU", "路径 MTU（path MTU）"),
+        what: t(
+            "The path MTU is the largest payload of a packet: 256, 512, 1024, 2048 or 4096 bytes. It must be the same at both ends, and packets must fit the MTU of every link: the payload and up to 88 bytes of headers.",
+            "路径 MTU 是单个报文载荷的上限：256、512、1024、2048 或 4096 字节。两端必须相同；载荷加上最多 88 字节的报头不能超过沿途每段链路的 MTU。",
+        ),
+        causes: &[
+            t(
+                "Too large for the interface: ibv_modify_qp refuses the step to RTR.",
+                "超过接口允许的值：ibv_modify_qp 拒绝转到 RTR。",
+            ),
+            t(
+                "Different at the two ends: requests end with REM_INV_REQ_ERR (9).",
+                "两端不同：请求以 REM_INV_REQ_ERR（9）结束。",
+            ),
+            t(
+                "Too large for a switch on the way: small messages pass, large ones end with RETRY_EXC_ERR (12).",
+                "超过途中交换机的 MTU：小消息正常，大消息以 RETRY_EXC_ERR（12）结束。",
+            ),
+        ],
+        remedies: &[t(
+            "An Ethernet MTU of 1500 carries 1024; 4200 or 9000 carries 4096. Use the smaller active_mtu of both ends (ibv_devinfo).",
+            "以太网 MTU 为 1500 时用 1024，为 4200 或 9000 时可用 4096。取两端 active_mtu（ibv_devinfo）中较小者。",
+        )],
+    },
+    Entry {
+        id: "timeout",
+        names: &["ack-timeout", "local-ack-timeout", "qp-timeout"],
+        phrases: &[],
+        title: t("Local ACK timeout (timeout)", "本地 ACK 超时（timeout）"),
+        what: t(
+            "How long a requester waits for an acknowledgement before it sends again: 4.096 µs times 2 to the power of the code (0 to 31). Code 0 waits for ever.",
+            "请求方等待应答的时间，超过则重传：4.096 µs 乘以 2 的代码次方（代码 0 到 31）。代码 0 表示无限等待。",
+        ),
+        causes: &[
+            t(
+                "Too short: a loaded peer is taken for dead (RETRY_EXC_ERR).",
+                "太短：繁忙的对端被当作失效（RETRY_EXC_ERR）。",
+            ),
+            t(
+                "0: a lost packet is never noticed, and the program hangs.",
+                "为 0：丢包无法发现，程序会挂起。",
+            ),
+        ],
+        remedies: &[t(
+            "14 (67 ms) is usual. An adapter may wait up to four times as long. `rxe explain timeout 14` computes any code.",
+            "通常用 14（67 ms）。实际等待最长可达四倍。`rxe explain timeout 14` 可换算任意代码。",
+        )],
+    },
+    Entry {
+        id: "retry-cnt",
+        names: &["retry_cnt", "retry-count", "retries"],
+        phrases: &[],
+        title: t("Retry count (retry_cnt)", "重试次数（retry_cnt）"),
+        what: t(
+            "How often a request is sent again when no answer comes, 0 to 7. Then it ends with RETRY_EXC_ERR (12).",
+            "没有应答时重传的次数，0 到 7；用尽后请求以 RETRY_EXC_ERR（12）结束。",
+        ),
+        causes: &[t(
+            "0: the first lost packet ends the connection.",
+            "为 0：丢一个报文就会断开连接。",
+        )],
+        remedies: &[t(
+            "Use 7. A dead peer is noticed after about (retry_cnt + 1) times the timeout.",
+            "用 7。对端失效大约在（retry_cnt + 1）倍超时之后被发现。",
+        )],
+    },
+    Entry {
+        id: "rnr-retry",
+        names: &["rnr_retry"],
+        phrases: &[],
+        title: t("RNR retry count (rnr_retry)", "RNR 重试次数（rnr_retry）"),
+        what: t(
+            "How often a request is sent again when the peer has no receive posted, 0 to 6. 7 means for ever.",
+            "对端没有投递接收时重试的次数，0 到 6；7 表示无限重试。",
+        ),
+        causes: &[t(
+            "When the count is used up, the request ends with RNR_RETRY_EXC_ERR (13).",
+            "次数用尽后请求以 RNR_RETRY_EXC_ERR（13）结束。",
+        )],
+        remedies: &[t(
+            "Use 7 unless a slow peer shall be an error.",
+            "除非要把慢的对端当作错误，否则用 7。",
+        )],
+    },
+    Entry {
+        id: "rnr",
+        names: &["rnr-timer", "min_rnr_timer", "min-rnr-timer", "receiver-not-ready", "rnr-nak"],
+        phrases: &["rnr nak", "receiver not ready"],
+        title: t(
+            "Receiver not ready (RNR) and its timer (min_rnr_timer)",
+            "接收未就绪（RNR）及其定时器（min_rnr_timer）",
+        ),
+        what: t(
+            "A message came and no receive was posted for it. The responder answers with an RNR NAK, which carries its min_rnr_timer: the requester waits at least that long and tries again.",
+            "消息到达时没有已投递的接收请求。响应方回复 RNR NAK，其中带有 min_rnr_timer：请求方至少等待这么久再重试。",
+        ),
+        causes: &[t("Receives are posted too late or too few.", "接收请求投递得太晚或太少。")],
+        remedies: &[
+            t(
+                "Post receives before the peer sends, once for each SEND or WRITE with immediate data.",
+                "在对端发送之前投递接收；每个 SEND 或带立即数的 WRITE 对应一个。",
+            ),
+            t(
+                "12 (0.64 ms) is usual. Code 0 is the longest time, 655.36 ms, not the shortest.",
+                "通常用 12（0.64 ms）。代码 0 是最长的 655.36 ms，而不是最短。",
+            ),
+        ],
+    },
+    Entry {
+        id: "syndrome",
+        names: &["aeth", "syndromes", "nak", "ack"],
+        phrases: &[],
+        title: t("AETH syndrome: ACK, RNR NAK and NAK", "AETH 的 syndrome：ACK、RNR NAK 与 NAK"),
+        what: t(
+            "The syndrome is the byte of an acknowledgement that says what it means: 0x00 to 0x1f ACK with credits, 0x20 to 0x3f RNR NAK with a timer code, 0x60 to 0x64 NAK with a code.",
+            "syndrome 是应答报文中说明其含义的字节：0x00–0x1f 为带信用值的 ACK，0x20–0x3f 为带定时器代码的 RNR NAK，0x60–0x64 为带代码的 NAK。",
+        ),
+        causes: &[],
+        remedies: &[t(
+            "`rxe explain syndrome 0x62` explains a byte; `rxe decode` shows them in a capture.",
+            "`rxe explain syndrome 0x62` 解释某个字节；`rxe decode` 显示抓包中的 syndrome。",
+        )],
+    },
+    Entry {
+        id: "psn",
+        names: &["sq_psn", "rq_psn"],
+        phrases: &[],
+        title: t("Packet sequence number (PSN)", "报文序列号（PSN）"),
+        what: t(
+            "Each packet of a connection has a number of 24 bits, which wraps. sq_psn is the first one that a side sends, rq_psn the first one that it expects.",
+            "连接中的每个报文都有 24 位序号，到头后回绕。sq_psn 是本端发送的第一个，rq_psn 是本端期望的第一个。",
+        ),
+        causes: &[t(
+            "If rq_psn is not the peer's sq_psn, requests end with RETRY_EXC_ERR (12).",
+            "rq_psn 与对端的 sq_psn 不同，请求会以 RETRY_EXC_ERR（12）结束。",
+        )],
+        remedies: &[t(
+            "Exchange the first PSNs with QP number and GID.",
+            "起始 PSN 与 QP 号、GID 一起交换。",
+        )],
+    },
+    Entry {
+        id: "qkey",
+        names: &["q_key", "q-key", "remote_qkey"],
+        phrases: &[],
+        title: t("Q_Key, the key of datagrams", "Q_Key：数据报的密钥"),
+        what: t(
+            "Each UD datagram carries a Q_Key of 32 bits. The receiving queue pair drops it, without an answer, if that is not its own qkey.",
+            "每个 UD 数据报带有 32 位 Q_Key；与接收方队列对的 qkey 不同则被丢弃，不会有应答。",
+        ),
+        causes: &[
+            t(
+                "remote_qkey of the request differs from the qkey of the receiving QP.",
+                "请求中的 remote_qkey 与接收方队列对的 qkey 不同。",
+            ),
+            t(
+                "remote_qkey has its highest bit set: the qkey of the sending QP is then sent instead.",
+                "remote_qkey 的最高位为 1：此时发送的是发送方队列对自己的 qkey。",
+            ),
+        ],
+        remedies: &[t(
+            "Agree on one value below 0x80000000. librdmacm uses 0x01234567.",
+            "两端约定同一个小于 0x80000000 的值。librdmacm 使用 0x01234567。",
+        )],
+    },
+    Entry {
+        id: "mr",
+        names: &["memory-region", "ibv_reg_mr", "registration"],
+        phrases: &[],
+        title: t("Memory region (MR)", "内存区域（MR）"),
+        what: t(
+            "Memory that ibv_reg_mr registered, so that the device may use it. It has an lkey for the program's own requests and an rkey for the peer's.",
+            "由 ibv_reg_mr 注册、允许设备访问的内存。lkey 供本端请求使用，rkey 供对端使用。",
+        ),
+        causes: &[],
+        remedies: &[t(
+            "Register with IBV_ACCESS_LOCAL_WRITE for receives, READs and atomics, and with IBV_ACCESS_REMOTE_* for what the peer may do. Keep it registered until the last completion.",
+            "用于接收、READ、原子操作结果时加 IBV_ACCESS_LOCAL_WRITE；允许对端访问时加 IBV_ACCESS_REMOTE_*。最后一个完成之前不要注销。",
+        )],
+    },
+    Entry {
+        id: "lkey",
+        names: &["l_key", "local-key"],
+        phrases: &[],
+        title: t("lkey, the local key of a memory region", "lkey：内存区域的本地密钥"),
+        what: t(
+            "Each sge of a request names its memory region by lkey.",
+            "请求中的每个 sge 用 lkey 指明内存区域。",
+        ),
+        causes: &[t(
+            "A wrong lkey, or a range beyond the region, gives LOC_PROT_ERR (4).",
+            "lkey 错误或范围超出区域，会得到 LOC_PROT_ERR（4）。",
+        )],
+        remedies: &[t(
+            "Use mr->lkey as it is: without htonl(), and not the rkey.",
+            "直接使用 mr->lkey：不要 htonl()，也不要用 rkey 代替。",
+        )],
+    },
+    Entry {
+        id: "rkey",
+        names: &["r_key", "remote-key"],
+        phrases: &[],
+        title: t("rkey, the remote key of a memory region", "rkey：内存区域的远端密钥"),
+        what: t(
+            "A peer names the memory that it READs or WRITEs by rkey and address. The program sends both to the peer in a message of its own.",
+            "对端做 READ、WRITE 时用 rkey 和地址指明内存。程序需要自己把这两者发给对端。",
+        ),
+        causes: &[t(
+            "A wrong rkey, range or right gives the peer REM_ACCESS_ERR (10).",
+            "rkey、范围或权限错误，对端会得到 REM_ACCESS_ERR（10）。",
+        )],
+        remedies: &[t(
+            "Send rkey and address in a fixed byte order, and register with IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC.",
+            "以固定字节序发送 rkey 和地址，注册时加上 IBV_ACCESS_REMOTE_READ、_WRITE 或 _ATOMIC。",
+        )],
+    },
+    Entry {
+        id: "rd-atomic",
+        names: &["max_rd_atomic", "max_dest_rd_atomic"],
+        phrases: &[],
+        title: t("max_rd_atomic and max_dest_rd_atomic", "max_rd_atomic 与 max_dest_rd_atomic"),
+        what: t(
+            "How many READs and atomics may be on the way at once: max_rd_atomic those that this side sends, max_dest_rd_atomic those that it answers.",
+            "同时在途的 READ 和原子操作数：max_rd_atomic 是本端发出的，max_dest_rd_atomic 是本端应答的。",
+        ),
+        causes: &[t(
+            "max_rd_atomic larger than the peer's max_dest_rd_atomic gives REM_INV_REQ_ERR (9). 0 gives LOC_QP_OP_ERR (2) for each READ.",
+            "max_rd_atomic 大于对端的 max_dest_rd_atomic 会得到 REM_INV_REQ_ERR（9）；为 0 时每个 READ 得到 LOC_QP_OP_ERR（2）。",
+        )],
+        remedies: &[t(
+            "Use min(own max_qp_init_rd_atom, peer's max_qp_rd_atom), as ibv_devinfo -v shows them.",
+            "取本端 max_qp_init_rd_atom 与对端 max_qp_rd_atom 中较小者（ibv_devinfo -v）。",
+        )],
+    },
+    Entry {
+        id: "cq",
+        names: &["completion-queue", "ibv_poll_cq"],
+        phrases: &["poll cq failed"],
+        title: t("Completion queue (CQ)", "完成队列（CQ）"),
+        what: t(
+            "Each finished request leaves a completion with wr_id and status in a completion queue. The program takes it with ibv_poll_cq.",
+            "每个结束的请求在完成队列中留下一个完成，含 wr_id 和状态；程序用 ibv_poll_cq 取出。",
+        ),
+        causes: &[],
+        remedies: &[t(
+            "Check the status of every completion. If it is not success, only wr_id, status, qp_num and vendor_err are valid.",
+            "检查每个完成的状态。若不是成功，只有 wr_id、status、qp_num、vendor_err 有效。",
+        )],
+    },
+];
