@@ -5,10 +5,12 @@
 //! - [`frame`]: a frame taken apart, from the link layer to the ICRC.
 //! - [`header`]: the fields of each header, as tables.
 //! - [`track`]: what is sent again, missing or late, by the PSNs of each queue pair.
+//! - [`check`]: what went wrong in each connection, and why.
 //! - [`ladder`]: a conversation as a sequence diagram.
 //! - [`words`]: a packet in words.
 
 pub mod capture;
+pub mod check;
 pub mod frame;
 pub mod header;
 pub mod ladder;

@@ -1,6 +1,7 @@
 //! The subcommands. The file of a command has a `struct Args`, whose doc comment is the command's help,
 //! and which has a method `fn run(self) -> Result<(), Error>`.
 
+mod check;
 mod completions;
 mod decode;
 mod demo;
@@ -54,6 +55,7 @@ commands! {
     Decode(decode::Args),
     Ladder(ladder::Args),
     Explain(explain::Args),
+    Check(check::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

@@ -1,9 +1,10 @@
-//! Files of captures. Any bytes are read or refused. Every frame that is read is taken apart, followed
-//! and described, and no header lies outside the captured bytes.
+//! Files of captures. Any bytes are read or refused. Every frame that is read is taken apart, followed,
+//! checked and described, and no header lies outside the captured bytes.
 
 use std::fmt::Write as _;
 
 use rxe_lab::capture::Reader;
+use rxe_lab::check::Checker;
 use rxe_lab::frame::{Content, decode};
 use rxe_lab::track::Tracker;
 use rxe_lab::words;
@@ -14,11 +15,12 @@ pub fn run(data: &[u8]) {
     const MAX_FRAMES: u64 = 500;
     let Ok(mut reader) = Reader::new(data) else { return };
     let mut tracker = Tracker::default();
+    let mut checker = Checker::default();
     let mut text = String::new();
     for number in 1..=MAX_FRAMES {
         let record = match reader.next() {
             Ok(Some(record)) => record,
-            Ok(None) => return,
+            Ok(None) => break,
             Err(e) => {
                 assert_eq!(e.frame, number);
                 assert!(!e.to_string().is_empty());
@@ -28,6 +30,7 @@ pub fn run(data: &[u8]) {
         assert_eq!(record.number, number);
         assert!(record.original_len >= record.bytes.len());
         let frame = decode(&record);
+        checker.add(number, record.interface, record.at.unwrap_or_default(), &frame);
         let mut layers = frame.layers.to_vec();
         if let Content::Rdma(packets) = &frame.content {
             assert!(!packets.is_empty());
@@ -47,6 +50,8 @@ pub fn run(data: &[u8]) {
         }
         text.clear();
     }
+    let report = checker.finish();
+    assert!(report.findings.iter().all(|f| !f.frames.is_empty() && !f.text.is_empty()));
     if let Ok(more) = reader.next() {
         // After an error there is nothing more.
         assert!(more.is_none_or(|record| record.number == MAX_FRAMES + 1));

@@ -200,7 +200,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "",
-        floors: &[&["ladder"], &["track", "words"], &["frame"], &["capture", "header"]],
+        floors: &[&["check", "ladder"], &["track", "words"], &["frame"], &["capture", "header"]],
     },
     Layers {
         name: "rxe-lab",
@@ -211,6 +211,11 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-lab",
         within: "frame",
         floors: &[&["ip", "link"], &["split"], &["transport"]],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "check",
+        floors: &[&["responses"], &["requests"], &["finding", "history", "summary"]],
     },
     Layers { name: "rxe-cli", within: "", floors: &[&["commands"], &["common"]] },
     Layers {

@@ -1,0 +1,78 @@
+//! What the analyst says, as JUnit XML: each file is a suite, each kind of finding a test case.
+
+use std::fmt::Write;
+
+use rxe_lab::check::{Kind, Severity};
+
+use super::Checked;
+
+/// The report.
+pub(super) fn xml(all: &[Checked], strict: bool) -> String {
+    let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n".to_owned();
+    for checked in all {
+        suite(&mut out, checked, strict);
+    }
+    out + "</testsuites>\n"
+}
+
+fn suite(out: &mut String, checked: &Checked, strict: bool) {
+    let least = if strict { Severity::Warning } else { Severity::Fault };
+    let findings = &checked.report.findings;
+    let fails = |kind: Kind| kind.severity() >= least && findings.iter().any(|f| f.kind == kind);
+    let name = escape(&checked.name);
+    let tests = Kind::ALL.len() + 1;
+    let failures = Kind::ALL.iter().filter(|kind| fails(**kind)).count();
+    let errors = usize::from(checked.error.is_some());
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\">"
+    );
+    case(out, &name, "readable", checked.error.as_ref().map(|e| ("error", e.to_string())));
+    for kind in Kind::ALL {
+        let texts: Vec<_> = (findings.iter().filter(|f| f.kind == *kind))
+            .map(|f| format!("frames {:?}, PSN 0x{:06x}: {}", f.frames, f.psn, f.text))
+            .collect();
+        let tag = if fails(*kind) { "failure" } else { "system-out" };
+        let said = (!texts.is_empty()).then(|| (tag, texts.join("\n")));
+        case(out, &name, kind.name(), said);
+    }
+    out.push_str("  </testsuite>\n");
+}
+
+/// A test case, with what is said of it under a tag.
+fn case(out: &mut String, class: &str, name: &str, said: Option<(&str, String)>) {
+    let _ = match said {
+        None => writeln!(out, "    <testcase classname=\"{class}\" name=\"{name}\"/>"),
+        Some((tag, text)) => writeln!(
+            out,
+            "    <testcase classname=\"{class}\" name=\"{name}\"><{tag}>{}</{tag}></testcase>",
+            escape(&text)
+        ),
+    };
+}
+
+/// Text without characters that XML gives a meaning, or does not have.
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(super::escape("a<b>&\"c\"\u{1}"), "a&lt;b&gt;&amp;&quot;c&quot;?");
+    }
+}

@@ -1,0 +1,145 @@
+//! What the analyst has found: a fault, a loss, or something to know about the capture.
+
+use std::fmt;
+
+use crate::frame::Address;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is.
+    pub kind: Kind,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// Where the packets that it is about come from and go to.
+    pub from: Address,
+    #[expect(missing_docs, reason = "with `from`")]
+    pub to: Address,
+    /// The queue pair that they go to.
+    pub dest_qp: u32,
+    /// The PSN that it is about.
+    pub psn: u32,
+    /// The frames that show it, in ascending order.
+    pub frames: Vec<u64>,
+    /// Packets that it cost: those that were sent again.
+    pub packets: u64,
+    /// What happened, and the likely cause.
+    pub text: String,
+}
+
+/// How much a finding weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something to know about the capture. No device did anything wrong.
+    Note,
+    /// The protocol repaired something: a loss, or a receiver that was not ready.
+    Warning,
+    /// A device broke a rule, or a request failed.
+    Fault,
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Confidence {
+    /// The capture fits this, and other causes.
+    Possible,
+    /// Other causes are unusual.
+    Likely,
+    /// The frames prove it.
+    Certain,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal, $severity:ident, $rule:literal;)*) => {
+        /// The kinds of findings.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            /// Its name in the output.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
+            /// How much it weighs.
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$kind => Severity::$severity,)* }
+            }
+
+            /// The section of the InfiniBand specification that has the rule.
+            pub fn rule(self) -> &'static str {
+                match self { $(Self::$kind => $rule,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Requests were sent again after a NAK for a PSN sequence error.
+    SequenceNak = "sequence-nak", Warning, "IBTA 9.7.5.2";
+    /// Requests were sent again because a later response has arrived.
+    ImpliedNak = "implied-nak", Warning, "IBTA 9.7.5.1.1";
+    /// Requests were sent again because no response came in time.
+    Timeout = "timeout", Warning, "IBTA 9.7.6";
+    /// Requests were sent again that had been answered.
+    AckLost = "ack-lost", Warning, "IBTA 9.7.5.1, C9-105";
+    /// The receiver had no receive request.
+    Rnr = "rnr-nak", Warning, "IBTA 9.7.5.2.8";
+    /// The network has delivered a packet twice.
+    Duplicate = "duplicated", Warning, "IBTA 9.7.4, C9-105";
+    /// The network has changed the order of packets.
+    Reordered = "reordered", Warning, "IBTA 9.7.4";
+    /// A packet of an unreliable connection is missing.
+    Lost = "lost", Warning, "IBTA 9.8.2";
+    /// A request was sent several times and never answered.
+    Unanswered = "unanswered", Fault, "IBTA 9.9.2";
+    /// The responder has refused the access.
+    RemoteAccess = "remote-access-error", Fault, "IBTA 9.7.5.2";
+    /// The responder calls the request invalid.
+    InvalidRequest = "invalid-request", Fault, "IBTA 9.7.5.2";
+    /// The responder cannot go on.
+    RemoteOperational = "remote-operational-error", Fault, "IBTA 9.7.5.2";
+    /// An opcode does not follow the one before.
+    OpcodeOrder = "opcode-order", Fault, "IBTA 9.7.4";
+    /// A length does not fit the path MTU or the request.
+    Length = "length", Fault, "IBTA 9.7.4";
+    /// A response is not one to the request with its PSN.
+    Response = "response", Fault, "IBTA 9.7.5.1";
+    /// The answer to a repeated atomic is another.
+    Atomic = "atomic-replay", Fault, "IBTA 9.4.5, C9-105";
+    /// Message sequence numbers do not fit the messages.
+    Msn = "msn", Fault, "IBTA 9.7.7";
+    /// An ICRC is wrong.
+    Icrc = "icrc", Fault, "IBTA 7.8.1";
+    /// A packet's structure is wrong.
+    Malformed = "malformed", Fault, "IBTA 9.6";
+    /// All packets of a sender have a wrong ICRC: they were captured before it was computed.
+    IcrcArtefact = "icrc-not-computed", Note, "IBTA 7.8.1";
+    /// Packets were answered that the capture does not have.
+    NotCaptured = "not-captured", Note, "IBTA 9.7.5.1";
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Fault => "fault",
+        })
+    }
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Possible => "possible",
+            Self::Likely => "likely",
+            Self::Certain => "certain",
+        })
+    }
+}

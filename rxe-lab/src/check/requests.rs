@@ -1,0 +1,557 @@
+//! Requests of one direction: their PSNs, opcodes and lengths, and why they are sent again.
+
+use std::time::Duration;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{OpInfo, OpKind, Position, Service};
+
+use super::finding::{Confidence, Kind};
+use super::history::{History, Sent};
+use super::{Found, Seen};
+
+/// A PSN this far from the one expected begins another connection.
+const RESTART: i32 = 1 << 18;
+
+/// The most gaps that are kept.
+const MAX_GAPS: usize = 64;
+
+/// A packet that comes again within this time comes from the network: no requester can know so soon.
+const AT_ONCE: Duration = Duration::from_micros(20);
+
+/// Requests of one direction.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) history: History,
+    /// The PSN of the next request.
+    pub(super) next: Option<Psn>,
+    message: Option<Message>,
+    pub(super) gaps: Vec<Gap>,
+    pub(super) refusal: Option<Refusal>,
+    episode: Option<Episode>,
+    /// Messages whose last packet was sent.
+    pub(super) ended: u32,
+    /// When the responder has answered something new.
+    pub(super) progress: Duration,
+    pub(super) min_rtt: Option<Duration>,
+    pub(super) mtu: Option<u32>,
+    /// Whether the place of the next request follows from a guess.
+    uncertain: bool,
+    /// Whether a READ's span was guessed at some time: then messages may be missing in the count.
+    pub(super) has_guessed: bool,
+    /// Whether a wrong path MTU was reported.
+    length_reported: bool,
+}
+
+/// A message of which more packets follow.
+#[derive(Debug)]
+struct Message {
+    kind: OpKind,
+    began: Duration,
+    frame: u64,
+    bytes: u64,
+    /// What its RETH says; `None` of a SEND, or if its beginning was not captured.
+    dma_len: Option<u32>,
+}
+
+/// PSNs that were left out.
+#[derive(Debug)]
+pub(super) struct Gap {
+    pub(super) first: Psn,
+    pub(super) count: u32,
+    pub(super) frame: u64,
+    at: Duration,
+}
+
+/// A reason to send again from a PSN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    pub(super) psn: Psn,
+    pub(super) frame: u64,
+    pub(super) kind: Kind,
+}
+
+/// A run of requests that are sent again for one reason.
+#[derive(Debug)]
+struct Episode {
+    kind: Kind,
+    confidence: Confidence,
+    first: Psn,
+    last: Psn,
+    /// The frame in which it began.
+    began: u64,
+    frames: Vec<u64>,
+    packets: u64,
+    text: String,
+    /// Whether a request that was not sent before has ended it.
+    is_over: bool,
+}
+
+impl Requests {
+    /// Looks at a request.
+    pub(super) fn take(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let Some(next) = self.next else { return self.add(seen, info, false, found) };
+        self.settle_read(psn);
+        let ahead = psn.diff(self.next.unwrap_or(next));
+        let reliable = info.service != Service::Uc;
+        if ahead.abs() > RESTART {
+            self.restart(found);
+            self.add(seen, info, false, found);
+        } else if ahead == 0 {
+            self.check_order(seen, info, found);
+            self.add(seen, info, false, found);
+        } else if ahead > 0 {
+            let (first, count) = (psn - ahead.unsigned_abs(), ahead.unsigned_abs());
+            if self.gaps.len() == MAX_GAPS {
+                self.gaps.remove(0);
+            }
+            let gap = Gap { first, count, frame: seen.number, at: seen.at };
+            if !reliable {
+                let text = format!(
+                    "{count} packets are missing before this one: lost in the network, or not \
+                     captured. Nothing repairs this on an unreliable connection."
+                );
+                found.add(seen, Kind::Lost, Confidence::Likely, vec![seen.number], text);
+            }
+            self.gaps.push(gap);
+            self.message = None;
+            self.add(seen, info, false, found);
+        } else if self.fills(psn) {
+            self.filled(seen, info, found);
+        } else {
+            self.again(seen, found);
+        }
+    }
+
+    /// A request that was left out comes after later ones.
+    fn filled(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let Some(at) = self.gap_at(psn) else { return };
+        let gap = &self.gaps[at];
+        let (gap_frame, waited) = (gap.frame, seen.at.saturating_sub(gap.at));
+        self.close_gap(at, psn);
+        let message = self.message.take();
+        self.add(seen, info, true, found);
+        self.message = message;
+        if let Some(sent) = self.history.get(psn) {
+            let span = if sent.span_known { sent.span } else { sent.dma_len.div_ceil(256) };
+            self.close_gaps(psn, span);
+        }
+        let refused = self.refusal.filter(|r| r.psn == psn);
+        if refused.is_none() && self.continues(psn, gap_frame) {
+            return self.prolong(seen);
+        }
+        if let Some(refusal) = refused {
+            self.refusal = None;
+            let (kind, text) = (refusal.kind, lost_before(refusal.kind));
+            return self.begin(
+                seen,
+                kind,
+                Confidence::Likely,
+                vec![gap_frame, refusal.frame],
+                text,
+                found,
+            );
+        }
+        let soon = waited < self.min_rtt.unwrap_or(Duration::from_millis(1));
+        let (kind, text) = if soon || info.service == Service::Uc {
+            (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
+        } else {
+            let text = format!(
+                "Its first transmission was lost before the place of the capture; the requester \
+                 sent it again after {}.{}",
+                time(waited),
+                timer(waited)
+            );
+            (Kind::Timeout, text)
+        };
+        self.begin(seen, kind, Confidence::Likely, vec![gap_frame], text, found);
+    }
+
+    /// A request whose PSN was there before.
+    fn again(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let answered = self.history.is_answered(psn);
+        let trimmed = self.history.trimmed;
+        let Some(sent) = self.history.get(psn) else {
+            // It is older than the capture, or the queue pair has begun anew.
+            if trimmed {
+                self.restart(found);
+            }
+            return;
+        };
+        let waited = seen.at.saturating_sub(sent.last_at.max(self.progress));
+        let since = seen.at.saturating_sub(sent.last_at);
+        let identical = sent.icrc == seen.icrc;
+        let (filled, last_frame, times) = (sent.filled, sent.last_frame, sent.times);
+        let is_read = sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic();
+        let responses = std::mem::replace(&mut sent.responses, psn.diff(sent.psn).unsigned_abs());
+        let (first, span) = (sent.psn, sent.span);
+        sent.times += 1;
+        sent.last_frame = seen.number;
+        sent.last_at = seen.at;
+        let first_frame = sent.frame;
+        found.stats.retransmitted += 1;
+        found.stats.retransmitted_bytes += seen.packet.payload_len as u64;
+        let pending = self.refusal.filter(|r| {
+            let own = u32::try_from(r.psn.diff(first)).is_ok_and(|at| at < span);
+            r.psn == psn || r.kind == Kind::ImpliedNak && own
+        });
+        if pending.is_none() {
+            if let Some(episode) = &mut self.episode
+                && filled
+                && times == 1
+                && episode.first == psn
+                && episode.kind != Kind::Reordered
+            {
+                // The first one was only late: here is the one that the NAK has asked for.
+                episode.kind = Kind::Reordered;
+                episode.text = "It came after packets with higher PSNs, and the responder's NAK \
+                                had it sent again."
+                    .to_owned();
+                episode.last = psn;
+                return self.prolong(seen);
+            }
+            if self.continues(psn, last_frame) {
+                return self.prolong(seen);
+            }
+        }
+        let frames = vec![first_frame, last_frame];
+        if let Some(refusal) = pending {
+            self.refusal = None;
+            let text = lost_after(refusal.kind);
+            let frames = vec![first_frame, refusal.frame];
+            self.begin(seen, refusal.kind, Confidence::Certain, frames, text, found);
+        } else if identical && times == 1 && since < AT_ONCE {
+            found.stats.retransmitted -= 1;
+            found.stats.retransmitted_bytes -= seen.packet.payload_len as u64;
+            if let Some(sent) = self.history.get(psn) {
+                sent.times -= 1;
+            }
+            let text = format!(
+                "The same packet came again after {}, too soon for a requester to send it again: \
+                 the network has duplicated it.",
+                time(since)
+            );
+            self.begin(seen, Kind::Duplicate, Confidence::Likely, frames, text, found);
+        } else if answered || (is_read && responses > 0) {
+            let what = if is_read { "its response" } else { "the acknowledgement" };
+            let text = format!(
+                "It was sent again although it was answered: {what} was lost after the place of the \
+                 capture, or came too late.{}",
+                timer(waited)
+            );
+            self.begin(seen, Kind::AckLost, Confidence::Likely, frames, text, found);
+        } else {
+            if let Some(sent) = self.history.get(psn) {
+                sent.timeouts += 1;
+            }
+            let text = format!(
+                "No answer came for {}: the request or its answer was lost.{}",
+                time(waited),
+                timer(waited)
+            );
+            self.begin(seen, Kind::Timeout, Confidence::Likely, frames, text, found);
+        }
+    }
+
+    /// Whether a packet that was sent in `last_frame` goes on with the run of packets that are sent
+    /// again.
+    fn continues(&self, psn: Psn, last_frame: u64) -> bool {
+        self.episode.as_ref().is_some_and(|e| {
+            !e.is_over
+                && !matches!(e.kind, Kind::Duplicate | Kind::Reordered)
+                && psn.after(e.last)
+                && (last_frame < e.began || psn == e.last.next())
+        })
+    }
+
+    fn prolong(&mut self, seen: &Seen<'_>) {
+        let psn = seen.packet.bth.psn;
+        if let Some(episode) = &mut self.episode {
+            episode.packets += 1;
+            episode.last = psn;
+            episode.frames.truncate(7);
+            episode.frames.push(seen.number);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        seen: &Seen<'_>,
+        kind: Kind,
+        confidence: Confidence,
+        mut frames: Vec<u64>,
+        text: String,
+        found: &mut Found,
+    ) {
+        self.close(found);
+        let psn = seen.packet.bth.psn;
+        frames.push(seen.number);
+        let (first, last, began) = (psn, psn, seen.number);
+        let (packets, is_over) = (1, false);
+        self.episode =
+            Some(Episode { kind, confidence, first, last, began, frames, packets, text, is_over });
+    }
+
+    /// The request that is sent again and again, up to the end of the capture.
+    pub(super) fn unanswered(&mut self) -> Option<Sent> {
+        let psn = self.episode.as_ref().filter(|e| !e.is_over)?.first;
+        self.history.get(psn).filter(|sent| sent.timeouts >= 3).cloned()
+    }
+
+    /// Reports the run of packets that were sent again.
+    pub(super) fn close(&mut self, found: &mut Found) {
+        // The RNR NAK was reported when it came.
+        if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr) {
+            found.push(e.kind, e.confidence, e.first, e.frames, e.packets, e.text);
+        }
+    }
+
+    pub(super) fn restart(&mut self, found: &mut Found) {
+        self.close(found);
+        *self = Self::default();
+        found.restarted = true;
+    }
+
+    /// Adds a request that was not there before.
+    fn add(&mut self, seen: &Seen<'_>, info: &'static OpInfo, filled: bool, found: &mut Found) {
+        let packet = seen.packet;
+        let psn = packet.bth.psn;
+        self.check_length(seen, info, found);
+        let dma_len = packet.ext.reth.map_or(0, |reth| reth.dma_len);
+        let reads = if info.kind == OpKind::ReadRequest { dma_len } else { 0 };
+        let (span, span_known) = match self.mtu {
+            _ if reads <= 256 => (1, true),
+            Some(mtu) => (reads.div_ceil(mtu), true),
+            None => (reads.div_ceil(4096).max(1), false),
+        };
+        let began = match &self.message {
+            Some(message) if !info.starts => message.began,
+            _ => seen.at,
+        };
+        self.follow(seen, info, found);
+        self.history.add(Sent {
+            psn,
+            span,
+            span_known,
+            guessed: false,
+            info,
+            frame: seen.number,
+            last_frame: seen.number,
+            last_at: seen.at,
+            times: 1,
+            timeouts: 0,
+            ack_req: packet.bth.ack_req,
+            began,
+            dma_len,
+            icrc: seen.icrc,
+            filled,
+            responses: 0,
+            value: None,
+        });
+        self.ended += u32::from(info.ends);
+        if info.ends {
+            found.stats.messages += 1;
+        }
+        found.stats.bytes += packet.payload_len as u64;
+        if !filled {
+            self.next = Some(psn + span);
+            if let Some(episode) = &mut self.episode {
+                episode.is_over = true;
+            }
+        }
+    }
+
+    /// Follows the message that the packet belongs to.
+    fn follow(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+        let len = seen.packet.payload_len as u64;
+        if info.starts {
+            let dma_len = seen.packet.ext.reth.map(|reth| reth.dma_len);
+            let (kind, began, frame) = (info.kind, seen.at, seen.number);
+            self.message = Some(Message { kind, began, frame, bytes: 0, dma_len });
+        }
+        let Some(message) = &mut self.message else { return };
+        message.bytes += len;
+        if !info.ends {
+            return;
+        }
+        let Some(message) = self.message.take() else { return };
+        if let Some(dma_len) = message.dma_len
+            && message.kind == OpKind::Write
+            && u64::from(dma_len) != message.bytes
+        {
+            let text = format!(
+                "The RETH of this WRITE announces {dma_len} bytes, and its packets have {}.",
+                message.bytes
+            );
+            let frames = vec![message.frame, seen.number];
+            found.add(seen, Kind::Length, Confidence::Certain, frames, text);
+        }
+    }
+
+    /// The opcode of a request that follows the one before it.
+    fn check_order(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+        if std::mem::take(&mut self.uncertain) {
+            return;
+        }
+        let Some(last) = self.history.last() else { return };
+        let fits = if last.info.ends { info.starts } else { !info.starts };
+        let fits = fits && (info.starts || last.info.kind == info.kind);
+        let known = !matches!(info.kind, OpKind::Reserved)
+            && last.psn.next().diff(seen.packet.bth.psn) <= 0;
+        if fits || !known {
+            return;
+        }
+        let text = format!(
+            "{} follows {}: the message before is not complete, or this one has no beginning.",
+            info.name, last.info.name
+        );
+        let frames = vec![last.frame, seen.number];
+        self.message = None;
+        found.add(seen, Kind::OpcodeOrder, Confidence::Certain, frames, text);
+    }
+
+    /// The length of a packet against the path MTU.
+    fn check_length(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+        if !matches!(info.kind, OpKind::Send | OpKind::Write) {
+            return;
+        }
+        let len = u32::try_from(seen.packet.payload_len).unwrap_or(u32::MAX);
+        let is_full = matches!(info.position, Position::First | Position::Middle);
+        let possible = len.is_power_of_two() && (256..=4096).contains(&len);
+        let wrong = match (self.mtu, is_full) {
+            (Some(mtu), true) => len != mtu,
+            (None, true) => !possible,
+            (Some(mtu), false) => len > mtu,
+            (None, false) => len > 4096,
+        } || info.position == Position::Last && len == 0;
+        if is_full && possible && self.mtu.is_none() {
+            self.mtu = Some(len);
+        }
+        if wrong && !self.length_reported {
+            self.length_reported = true;
+            let text = match (is_full, self.mtu) {
+                (true, Some(mtu)) => format!(
+                    "The payload of {} has {len} bytes; before it the path MTU was {mtu}.",
+                    info.name
+                ),
+                (true, None) => {
+                    format!("The payload of {} has {len} bytes, which is no path MTU.", info.name)
+                }
+                _ => format!("The payload of {} has {len} bytes.", info.name),
+            };
+            found.add(seen, Kind::Length, Confidence::Certain, vec![seen.number], text);
+        }
+    }
+
+    /// Finds out how many PSNs the last READ takes, from the request after it.
+    fn settle_read(&mut self, psn: Psn) {
+        let mtu = self.mtu;
+        let Some(last) = self.history.last().filter(|last| !last.span_known) else { return };
+        let (least, most) = match mtu {
+            Some(mtu) => (last.dma_len.div_ceil(mtu), last.dma_len.div_ceil(mtu)),
+            None => (last.dma_len.div_ceil(4096).max(1), last.dma_len.div_ceil(256)),
+        };
+        let ahead = psn.diff(last.psn);
+        let span = match u32::try_from(ahead) {
+            Ok(ahead) if least < most && (least..=most).contains(&ahead) => {
+                // Requests may be missing between the two.
+                self.uncertain = true;
+                self.has_guessed = true;
+                last.guessed = true;
+                ahead
+            }
+            _ if least == most => least,
+            Ok(ahead) if ahead > most => most,
+            _ => return,
+        };
+        last.span = span;
+        last.span_known = true;
+        self.next = Some(last.psn + span);
+    }
+
+    fn gap_at(&self, psn: Psn) -> Option<usize> {
+        let within = |g: &Gap| u32::try_from(psn.diff(g.first)).is_ok_and(|at| at < g.count);
+        self.gaps.iter().position(within)
+    }
+
+    /// Whether a request with this PSN was left out.
+    pub(super) fn is_missing(&self, psn: Psn) -> bool {
+        self.fills(psn)
+    }
+
+    fn fills(&self, psn: Psn) -> bool {
+        self.gap_at(psn).is_some()
+    }
+
+    /// Takes the PSNs of a READ's responses out of the gaps that they begin in.
+    fn close_gaps(&mut self, psn: Psn, span: u32) {
+        for gap in &mut self.gaps {
+            let Ok(at) = u32::try_from(gap.first.diff(psn)) else { continue };
+            let taken = span.saturating_sub(at).min(gap.count);
+            gap.first = gap.first + taken;
+            gap.count -= taken;
+        }
+        self.gaps.retain(|gap| gap.count > 0);
+    }
+
+    /// Takes a PSN out of a gap.
+    fn close_gap(&mut self, at: usize, psn: Psn) {
+        let Gap { first, count, frame, at: time } = self.gaps.swap_remove(at);
+        let before = psn.diff(first).unsigned_abs();
+        for (first, count) in [(first, before), (psn.next(), count - before - 1)] {
+            if count > 0 && self.gaps.len() < MAX_GAPS {
+                self.gaps.push(Gap { first, count, frame, at: time });
+            }
+        }
+    }
+}
+
+fn lost_before(kind: Kind) -> String {
+    match kind {
+        Kind::SequenceNak => {
+            "It was lost before the place of the capture: the responder missed it, \
+                              sent a NAK (PSN sequence error), and the requester sent it again."
+        }
+        _ => "It was lost before the place of the capture, and the requester sent it again.",
+    }
+    .to_owned()
+}
+
+fn lost_after(kind: Kind) -> String {
+    match kind {
+        Kind::SequenceNak => {
+            "The responder missed it and sent a NAK (PSN sequence error): it was lost \
+                              or overtaken after the place of the capture."
+        }
+        Kind::Rnr => {
+            "The receiver had no receive request posted (RNR NAK): it posts them too late, or \
+                      too few."
+        }
+        _ => {
+            "A later response came before its own: the response was lost, and the requester asks \
+              again."
+        }
+    }
+    .to_owned()
+}
+
+/// A timer as IBTA 9.7.6 counts them: it ends after one to four times its value.
+fn timer(waited: Duration) -> String {
+    let units = u64::try_from(waited.as_nanos() / 4096).unwrap_or(u64::MAX);
+    let Some(n) = units.checked_ilog2().filter(|n| (1..32).contains(n)) else {
+        return String::new();
+    };
+    format!(" The requester's timer is about {} (Local ACK Timeout {n} or less).", time(waited))
+}
+
+/// A time in the unit that suits it.
+pub(super) fn time(d: Duration) -> String {
+    match d.as_nanos() {
+        0..10_000 => format!("{:.1} us", d.as_secs_f64() * 1e6),
+        10_000..1_000_000 => format!("{:.0} us", d.as_secs_f64() * 1e6),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", d.as_secs_f64() * 1e3),
+        _ => format!("{:.2} s", d.as_secs_f64()),
+    }
+}

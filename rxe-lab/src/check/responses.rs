@@ -1,0 +1,332 @@
+//! Responses of one direction, held against the requests that they answer.
+
+use std::collections::VecDeque;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{NakCode, OpInfo, OpKind, Position, Syndrome};
+
+use super::finding::{Confidence, Kind};
+use super::history::History;
+use super::requests::{Refusal, Requests};
+use super::{Found, Seen};
+
+/// Response packets that are remembered to recognise a second one.
+const MAX_LAST: usize = 32;
+
+/// Responses of one direction.
+#[derive(Debug, Default)]
+pub(super) struct Responses {
+    /// The PSN after the newest that is answered.
+    answered: Option<Psn>,
+    /// The responder's MSN before the first request that was captured.
+    msn: Option<i64>,
+    /// The last NAK that was reported.
+    nak: Option<(Psn, NakCode)>,
+    /// The last RNR NAK.
+    rnr: Option<Psn>,
+    /// The last response packets of READs and atomics: PSN, frame, ICRC.
+    last: VecDeque<(Psn, u64, u32)>,
+}
+
+impl Responses {
+    /// Looks at a response to `requests`.
+    pub(super) fn take(
+        &mut self,
+        seen: &Seen<'_>,
+        info: &'static OpInfo,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) {
+        let psn = seen.packet.bth.psn;
+        let Some(next) = requests.next else { return };
+        let open_read = requests.history.last().is_some_and(|last| !last.span_known);
+        if psn.diff(next) >= 0 && !open_read {
+            // It answers what the capture does not have; or the capture's order is not that of the wire.
+            self.msn = None;
+            return;
+        }
+        match (info.kind, seen.packet.ext.aeth.map(|aeth| aeth.syndrome)) {
+            (OpKind::Acknowledge, Some(Syndrome::Nak(code))) => {
+                self.refused(seen, code, requests, found);
+            }
+            (OpKind::Acknowledge, Some(Syndrome::RnrNak { timer })) => {
+                self.progress(seen, psn, requests, found);
+                let again = self.rnr.replace(psn) == Some(psn);
+                requests.refusal = Some(Refusal { psn, frame: seen.number, kind: Kind::Rnr });
+                let text = format!(
+                    "The receiver had no receive request{}; it asks to try again after {}. It posts \
+                     receives too late, or too few.",
+                    if again { " once more" } else { "" },
+                    super::requests::time(timer.duration())
+                );
+                let frames = frames(&mut requests.history, psn, seen.number);
+                found.add(seen, Kind::Rnr, Confidence::Certain, frames, text);
+            }
+            (OpKind::Acknowledge, Some(Syndrome::Ack { .. })) => {
+                self.check_msn(seen, requests, found);
+                self.progress(seen, psn.next(), requests, found);
+            }
+            (OpKind::ReadResponse, _) => self.read(seen, info, requests, found),
+            (OpKind::AtomicAcknowledge, _) => self.atomic(seen, requests, found),
+            _ => {}
+        }
+    }
+
+    fn refused(
+        &mut self,
+        seen: &Seen<'_>,
+        code: NakCode,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) {
+        let psn = seen.packet.bth.psn;
+        self.progress(seen, psn, requests, found);
+        if code == NakCode::PsnSequenceError {
+            let kind = Kind::SequenceNak;
+            // Linux rxe also refuses what follows a request that it has answered with an RNR NAK.
+            let kind = if self.rnr == Some(psn) { Kind::Rnr } else { kind };
+            requests.refusal = Some(Refusal { psn, frame: seen.number, kind });
+            return;
+        }
+        if self.nak.replace((psn, code)) == Some((psn, code)) {
+            return;
+        }
+        let (kind, text) = match code {
+            NakCode::RemoteAccessError => (
+                Kind::RemoteAccess,
+                "The responder refuses the access: the R_Key is wrong or gone, the range lies \
+                 outside its region, or the region or queue pair does not permit this.",
+            ),
+            NakCode::RemoteOperationalError => (
+                Kind::RemoteOperational,
+                "The responder cannot go on: an error of its own (a receive whose memory is not \
+                 there; from Linux rxe also a message longer than its receive).",
+            ),
+            _ => (
+                Kind::InvalidRequest,
+                "The responder calls the request invalid: an opcode that it does not support, a \
+                 message longer than its receive, or more READs and atomics than it accepts.",
+            ),
+        };
+        let frames = frames(&mut requests.history, psn, seen.number);
+        found.add(seen, kind, Confidence::Certain, frames, text.to_owned());
+    }
+
+    fn read(
+        &mut self,
+        seen: &Seen<'_>,
+        info: &'static OpInfo,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) {
+        let psn = seen.packet.bth.psn;
+        let len = u32::try_from(seen.packet.payload_len).unwrap_or(u32::MAX);
+        let is_full = matches!(info.position, Position::First | Position::Middle);
+        let possible = len.is_power_of_two() && (256..=4096).contains(&len);
+        if is_full && possible && requests.mtu.is_none() {
+            requests.mtu = Some(len);
+        }
+        if let Some(mtu) = requests.mtu
+            && let Some(last) = requests.history.last().filter(|last| !last.span_known)
+        {
+            last.span = last.dma_len.div_ceil(mtu).max(1);
+            last.span_known = true;
+            requests.next = Some(last.psn + last.span);
+        }
+        let mtu = requests.mtu;
+        let Some(sent) = requests.history.get(psn) else { return };
+        let (at, kind) = (psn.diff(sent.psn).unsigned_abs(), sent.info.kind);
+        let mut wrong = None;
+        if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
+            wrong = Some(format!("{} answers {}.", info.name, sent.info.name));
+        } else if is_full && mtu.is_some_and(|mtu| mtu != len) {
+            wrong = Some(format!("{} has {len} bytes, not a path MTU.", info.name));
+        } else if kind == OpKind::ReadRequest && sent.span_known && sent.times == 1 {
+            let position = match (at, sent.span) {
+                (_, 1) => Position::Only,
+                (0, _) => Position::First,
+                (at, span) if at + 1 == span => Position::Last,
+                _ => Position::Middle,
+            };
+            let rest = mtu.map_or(0, |mtu| at.saturating_mul(mtu));
+            let expected = sent.dma_len.saturating_sub(rest);
+            if position != info.position {
+                wrong = Some(format!(
+                    "{} is packet {} of {} to a READ of {} bytes.",
+                    info.name,
+                    at + 1,
+                    sent.span,
+                    sent.dma_len
+                ));
+            } else if !is_full && (mtu.is_some() || at == 0) && len != expected {
+                wrong = Some(format!(
+                    "{} has {len} bytes; the READ of {} bytes has {expected} left.",
+                    info.name, sent.dma_len
+                ));
+            }
+        }
+        sent.responses += 1;
+        let (once, first_frame) = (sent.times == 1, sent.frame);
+        if let Some(text) = wrong.filter(|_| !sent.guessed) {
+            let frames = vec![first_frame, seen.number];
+            return found.add(seen, Kind::Response, Confidence::Certain, frames, text);
+        }
+        if self.came_twice(seen, once, found) {
+            if let Some(sent) = requests.history.get(psn) {
+                sent.responses -= 1;
+            }
+            return;
+        }
+        if self.answered.is_none_or(|answered| !psn.before(answered)) {
+            found.stats.bytes += u64::from(len);
+        }
+        self.progress(seen, psn.next(), requests, found);
+    }
+
+    fn atomic(&mut self, seen: &Seen<'_>, requests: &mut Requests, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let Some(sent) = requests.history.get(psn) else { return };
+        let frame = sent.frame;
+        if !sent.info.is_atomic() {
+            if sent.guessed {
+                return;
+            }
+            let text = format!("ATOMIC ACKNOWLEDGE answers {}.", sent.info.name);
+            let frames = vec![frame, seen.number];
+            return found.add(seen, Kind::Response, Confidence::Certain, frames, text);
+        }
+        sent.responses += 1;
+        let once = sent.times == 1;
+        if let Some(value) = seen.packet.ext.atomic_ack {
+            match sent.value {
+                Some((before, answer)) if before != value => {
+                    let text = format!(
+                        "The same atomic was answered with 0x{before:x}, then with 0x{value:x}: it \
+                         was carried out twice, or its result was not kept."
+                    );
+                    let frames = vec![frame, answer, seen.number];
+                    found.add(seen, Kind::Atomic, Confidence::Certain, frames, text);
+                }
+                Some(_) => {}
+                None => sent.value = Some((value, seen.number)),
+            }
+        }
+        if !self.came_twice(seen, once, found) {
+            self.progress(seen, psn.next(), requests, found);
+        }
+    }
+
+    /// Whether a response was there before, although its request was sent once.
+    fn came_twice(&mut self, seen: &Seen<'_>, once: bool, found: &mut Found) -> bool {
+        let psn = seen.packet.bth.psn;
+        let it = (psn, seen.icrc);
+        let before = self.last.iter().find(|(psn, _, icrc)| (*psn, *icrc) == it).copied();
+        if self.last.len() == MAX_LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back((psn, seen.number, seen.icrc));
+        match before {
+            Some((_, frame, _)) if once => {
+                let text = "The same response came again, although its request was sent once: the \
+                            network has duplicated it.";
+                let frames = vec![frame, seen.number];
+                found.add(seen, Kind::Duplicate, Confidence::Likely, frames, text.to_owned());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Everything before `until` is answered.
+    fn progress(
+        &mut self,
+        seen: &Seen<'_>,
+        until: Psn,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) {
+        if self.answered.is_some_and(|answered| until.diff(answered) <= 0) {
+            return;
+        }
+        // A READ or atomic before it must have been answered by its own responses.
+        let own = seen.packet.bth.psn;
+        let missing = requests.history.oldest().filter(|sent| {
+            let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
+            let is_before = (sent.psn + (sent.span - 1)).before(own);
+            reads && is_before && sent.responses < sent.span
+        });
+        let refusal = missing.map(|sent| (sent.psn + sent.responses, sent.psn));
+        // Within one READ too.
+        let within = requests.history.get(own).and_then(|sent| {
+            let at = own.diff(sent.psn).unsigned_abs();
+            let short = sent.info.kind == OpKind::ReadRequest && sent.times == 1;
+            (short && sent.responses > 0 && sent.responses <= at)
+                .then(|| (sent.psn + (sent.responses - 1), sent.psn))
+        });
+        if let Some((psn, first)) = refusal.or(within) {
+            let known = requests.refusal.is_some_and(|r| {
+                r.kind == Kind::ImpliedNak && !r.psn.before(first) && !r.psn.after(own)
+            });
+            if known {
+                return;
+            }
+            requests.refusal = Some(Refusal { psn, frame: seen.number, kind: Kind::ImpliedNak });
+            return;
+        }
+        self.answered = Some(until);
+        requests.progress = seen.at;
+        let stats = &mut found.stats;
+        let mut min_rtt = requests.min_rtt;
+        requests.history.answer(until, |sent| {
+            if sent.times > 1 {
+                return;
+            }
+            let asks = sent.ack_req || !matches!(sent.info.kind, OpKind::Send | OpKind::Write);
+            let is_it = sent.psn + (sent.span - 1) == own;
+            let trip = seen.at.saturating_sub(sent.last_at);
+            if asks && is_it && sent.span == 1 {
+                stats.round_trips.add(trip);
+                min_rtt = Some(min_rtt.map_or(trip, |min| min.min(trip)));
+            }
+            if sent.info.ends && is_it {
+                stats.latencies.add(seen.at.saturating_sub(sent.began));
+            }
+        });
+        requests.min_rtt = min_rtt;
+    }
+
+    /// The message sequence number of a positive acknowledgement.
+    fn check_msn(&mut self, seen: &Seen<'_>, requests: &mut Requests, found: &mut Found) {
+        const CIRCLE: i64 = 1 << 24;
+        let Some(aeth) = seen.packet.ext.aeth else { return };
+        let psn = seen.packet.bth.psn;
+        let newest = requests.next.is_some_and(|next| next == psn.next());
+        let exact = newest && requests.gaps.is_empty() && !requests.has_guessed;
+        if !exact || self.answered.is_some_and(|answered| psn.before(answered)) {
+            return;
+        }
+        // All messages that were sent are complete: the MSN counts them.
+        let base = (i64::from(aeth.msn) - i64::from(requests.ended)).rem_euclid(CIRCLE);
+        match self.msn {
+            None => self.msn = Some(base),
+            Some(known) if known == base => {}
+            Some(known) => {
+                let expected = (known + i64::from(requests.ended)).rem_euclid(CIRCLE);
+                let text = format!(
+                    "The MSN is {}; by the messages since the first acknowledgement it is \
+                     {expected}. The responder has counted a message twice, or not.",
+                    aeth.msn
+                );
+                self.msn = Some(base);
+                let frames = frames(&mut requests.history, psn, seen.number);
+                found.add(seen, Kind::Msn, Confidence::Likely, frames, text);
+            }
+        }
+    }
+}
+
+/// The frame of the request with this PSN, and this one.
+fn frames(history: &mut History, psn: Psn, frame: u64) -> Vec<u64> {
+    let request = history.get(psn).map(|sent| sent.last_frame);
+    request.into_iter().chain([frame]).collect()
+}
