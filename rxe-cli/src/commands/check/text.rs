@@ -6,8 +6,7 @@ use std::time::Duration;
 use rxe_lab::check::{Direction, Finding, Severity, Times};
 
 use super::Checked;
-
-const COLUMNS: usize = 80;
+use crate::common::{lines, paragraph};
 
 /// The text for a file.
 pub(super) fn text(checked: &Checked) -> String {
@@ -49,7 +48,7 @@ fn describe(out: &mut String, direction: &Direction) {
     let source = source_qp.map_or_else(|| "?".to_owned(), |qp| format!("0x{qp:06x}"));
     let mtu = mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
     let head = format!("{from} {source} > {to} 0x{dest_qp:06x}: {service}{mtu}");
-    wrap(out, "  ", "    ", &head);
+    paragraph(out, &head, lines("  ", "    "));
     let mut line = format!(
         "requests {}, responses {}, messages {} ({} B), sent again {} ({} B)",
         stats.requests,
@@ -68,7 +67,7 @@ fn describe(out: &mut String, direction: &Direction) {
     for (name, times) in [("round trip", &stats.round_trips), ("latency", &stats.latencies)] {
         let _ = write!(line, "{}", percentiles(name, times));
     }
-    wrap(out, "    ", "    ", &line);
+    paragraph(out, &line, lines("    ", "    "));
 }
 
 fn percentiles(name: &str, times: &Times) -> String {
@@ -89,42 +88,16 @@ fn find(out: &mut String, finding: &Finding) {
     let frames = if list.len() == 1 { "frame" } else { "frames" };
     let head =
         format!("{}: {}, {confidence}; {frames} {}", kind.severity(), kind.name(), list.join(", "));
-    wrap(out, "  ", "    ", &head);
-    wrap(out, "    ", "    ", &format!("{from} > {to} 0x{dest_qp:06x}, PSN 0x{psn:06x}"));
+    paragraph(out, &head, lines("  ", "    "));
+    paragraph(
+        out,
+        &format!("{from} > {to} 0x{dest_qp:06x}, PSN 0x{psn:06x}"),
+        lines("    ", "    "),
+    );
     let again = match packets {
         0 => String::new(),
         1 => " 1 packet.".to_owned(),
         n => format!(" {n} packets."),
     };
-    wrap(out, "    ", "    ", &format!("{text}{again} [{}]", kind.rule()));
-}
-
-/// Writes words, broken into lines.
-fn wrap(out: &mut String, first: &str, next: &str, words: &str) {
-    let mut line = first.to_owned();
-    let mut is_empty = true;
-    for word in words.split(' ') {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            let _ = writeln!(out, "{line}");
-            next.clone_into(&mut line);
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
-    }
-    let _ = writeln!(out, "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn lines_have_at_most_80_columns() {
-        let mut out = String::new();
-        super::wrap(&mut out, "  ", "    ", &"seven77 ".repeat(50));
-        assert!(out.lines().count() > 4);
-        assert!(out.lines().all(|line| line.len() <= 80 && line.starts_with("  ")), "{out}");
-    }
+    paragraph(out, &format!("{text}{again} [{}]", kind.rule()), lines("    ", "    "));
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::messages::Seen;
 use super::mistake::{self, BYTES, OUTSIDE};
-use crate::common::{Align, Error, Table, units};
+use crate::common::{Align, Error, Table, lines, paragraph, units};
 
 /// Without this, Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
 const NOT_NFS: &str = "--disable-heuristic rpcrdma_infiniband";
@@ -188,18 +188,14 @@ fn mistake_text(mistake: &Mistake) -> String {
     out
 }
 
-/// Breaks a text into lines of at most 96 columns; the first line begins with `head`.
+/// A text in lines of at most 96 columns; the first line begins with `head`.
 fn wrapped(head: &str, text: &str) -> String {
-    let mut lines = vec![format!("    {head}")];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().filter(|l| l.chars().count() + word.len() < 96);
-        match line {
-            Some(line) if line.ends_with(' ') => *line += word,
-            Some(line) => *line += &format!(" {word}"),
-            None => lines.push(format!("{:1$}{word}", "", 4 + head.len())),
-        }
-    }
-    lines.join("\n") + "\n"
+    let mut page = String::new();
+    let (first, behind) = (format!("    {head}"), " ".repeat(4 + head.len()));
+    let mut lines = lines(&first, &behind);
+    lines.width = 96;
+    paragraph(&mut page, text, lines);
+    page
 }
 
 /// A path quoted for a shell.

@@ -3,6 +3,10 @@
 use std::fmt::Display;
 
 use serde::Serialize;
+use textwrap::WordSeparator;
+use textwrap::core::Word;
+
+use crate::common::{WIDTH, lines, paragraph};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,8 +56,6 @@ impl Finding {
     }
 }
 
-/// The width of a terminal.
-const WIDTH: usize = 80;
 /// Where the text begins.
 const INDENT: usize = 25;
 
@@ -76,39 +78,30 @@ pub(super) fn text(findings: &[Finding]) -> String {
 
 /// Adds `text` after `head`. What does not fit begins a line below the text.
 fn wrap(out: &mut String, head: &str, text: &str) {
-    let indent = head.chars().count();
-    let mut line = head.to_owned();
-    let mut empty = true;
-    for word in words(text) {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            *out += &line;
-            out.push('\n');
-            line = " ".repeat(indent);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line += word;
-        empty = false;
+    if text.is_empty() {
+        out.push_str(head.trim_end());
+        out.push('\n');
+        return;
     }
-    *out += line.trim_end();
-    out.push('\n');
+    let behind = " ".repeat(head.chars().count());
+    let words = WordSeparator::Custom(|line| Box::new(words(line)));
+    paragraph(out, text.trim(), lines(head, &behind).word_separator(words));
 }
 
 /// What a line may end after: words, and commands in backticks that fit into a line.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text.trim_start();
+fn words(line: &str) -> impl Iterator<Item = Word<'_>> {
+    let mut rest = line;
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
         let command = rest.strip_prefix('`').and_then(|r| r.find('`')).map_or(0, |at| at + 2);
         let begin = if command + INDENT + 4 > WIDTH { 0 } else { command };
-        let end = rest[begin..].find(char::is_whitespace).map_or(rest.len(), |at| begin + at);
-        let (word, after) = rest.split_at(end);
-        rest = after.trim_start();
-        Some(word)
+        let end = rest[begin..].find(' ').map_or(rest.len(), |at| begin + at);
+        let spaces = rest[end..].len() - rest[end..].trim_start_matches(' ').len();
+        let (word, after) = rest.split_at(end + spaces);
+        rest = after;
+        Some(Word::from(word))
     })
 }
 

@@ -3,11 +3,10 @@
 use std::fmt::Write;
 
 use rxe_verbs::words::SECTIONS;
-use textwrap::{Options, WordSplitter};
+use textwrap::WordSeparator;
 
 use super::{Explanation, Lang, Step};
-
-const WIDTH: usize = 80;
+use crate::common::{self, lines};
 
 /// The labels of a page.
 struct Labels {
@@ -110,13 +109,8 @@ pub(super) fn list(lang: Lang) -> String {
     page
 }
 
+/// Chinese has no spaces, so lines also end where Unicode lets them.
 fn paragraph(page: &mut String, first: &str, behind: &str, text: &str) {
-    let options = Options::new(WIDTH)
-        .initial_indent(first)
-        .subsequent_indent(behind)
-        .word_splitter(WordSplitter::NoHyphenation);
-    for line in textwrap::wrap(text, options) {
-        page.push_str(&line);
-        page.push('\n');
-    }
+    let lines = lines(first, behind).word_separator(WordSeparator::UnicodeBreakProperties);
+    common::paragraph(page, text, lines.break_words(true));
 }

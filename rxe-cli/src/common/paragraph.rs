@@ -1,0 +1,25 @@
+//! Text in lines.
+
+use textwrap::{Options, WordSeparator, WordSplitter};
+
+/// The columns of a page.
+pub(crate) const WIDTH: usize = 80;
+
+/// How a paragraph is broken: into lines of [`WIDTH`] columns, between words. The first line begins with
+/// `first`, the others with `behind`. A word that is longer than a line stays in one piece.
+pub(crate) fn lines<'a>(first: &'a str, behind: &'a str) -> Options<'a> {
+    Options::new(WIDTH)
+        .initial_indent(first)
+        .subsequent_indent(behind)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .break_words(false)
+}
+
+/// Adds a paragraph to a page.
+pub(crate) fn paragraph(page: &mut String, text: &str, lines: Options<'_>) {
+    for line in textwrap::wrap(text, lines) {
+        page.push_str(&line);
+        page.push('\n');
+    }
+}
