@@ -155,16 +155,21 @@ fn the_packet_backend_talks_with_the_udp_one() {
 #[test]
 fn the_xdp_backend_talks_with_all_of_them() {
     let name = "the_xdp_backend_talks_with_all_of_them";
-    for (server, client) in [("xdp", "xdp"), ("xdp", "udp"), ("packet", "xdp")] {
+    for backends in [["xdp", "xdp:driver"], ["xdp:generic", "udp"], ["packet", "xdp:generic"]] {
         for options in ["", "-s 300000 -n 100", "-s 300000 -n 100 -m 256", "--transport ud"] {
-            let server = format!("pingpong -c {options} --backend {server} --json");
-            let client = format!("pingpong -c {options} --backend {client} --json 10.9.0.1");
+            let [server, client] =
+                backends.map(|backend| format!("pingpong -c {options} --backend {backend} --json"));
+            let client = format!("{client} 10.9.0.1");
             let Some(said) = both_as_root(name, VETH, &server, &client) else { return };
             if [&said.server, &said.client].iter().any(|end| end.err.contains("needs CAP_BPF")) {
                 return skipped(name, "BPF is not permitted here");
             }
-            for end in [&said.server, &said.client] {
-                assert_eq!(end.json()["checked"], true, "{said:?}");
+            for (end, asked) in [&said.server, &said.client].into_iter().zip(backends) {
+                let json = end.json();
+                assert_eq!(json["checked"], true, "{said:?}");
+                // Over veth the driver runs the program.
+                let name = if asked == "xdp" { "xdp:driver" } else { asked };
+                assert_eq!(json["backend"], name);
             }
         }
     }

@@ -120,7 +120,7 @@ pub enum SendStatus {
 /// The properties of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// `udp`, `packet`, …
+    /// `udp`, `packet`, `xdp:driver`, …
     pub name: &'static str,
     /// The privileges that the process needs, in words; empty if none.
     pub privileges: &'static str,

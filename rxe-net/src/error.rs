@@ -297,7 +297,8 @@ impl fmt::Display for NetError {
             Self::Xdp { netdev, reason } => reason.describe(netdev, f),
             Self::File { path, source } => write!(f, "the capture {path}: {source}"),
             Self::NoSuchBackend { name } => {
-                write!(f, "there is no backend {name}: choose udp, packet or xdp")
+                write!(f, "there is no backend {name}: choose udp, packet or xdp (or xdp:driver, \
+                     xdp:generic, xdp:zerocopy)")
             }
             Self::NoMulticast { backend } => {
                 write!(f, "the {backend} backend carries no multicast: use udp, packet or xdp")

@@ -68,4 +68,4 @@ pub use sys::thread::spawn_thread;
 pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};
-pub use xdp::{XdpBackend, XdpConfig};
+pub use xdp::{XdpBackend, XdpConfig, XdpMode};

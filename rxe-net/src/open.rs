@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::{
     Backend, NetError, PacketBackend, PacketConfig, UdpBackend, UdpConfig, XdpBackend, XdpConfig,
+    XdpMode,
 };
 
 /// The ways onto a real wire.
@@ -17,19 +18,26 @@ pub enum BackendKind {
     /// [`PacketBackend`]: needs CAP_NET_RAW.
     Packet,
     /// [`XdpBackend`]: needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
-    Xdp,
+    Xdp(XdpMode),
 }
 
 impl BackendKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
+    pub const ALL: [Self; 6] = [
+        Self::Udp,
+        Self::Packet,
+        Self::Xdp(XdpMode::Any),
+        Self::Xdp(XdpMode::Driver),
+        Self::Xdp(XdpMode::Generic),
+        Self::Xdp(XdpMode::ZeroCopy),
+    ];
 
     /// Its name, as on a command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
             Self::Packet => "packet",
-            Self::Xdp => "xdp",
+            Self::Xdp(mode) => mode.backend_name(),
         }
     }
 }
@@ -62,7 +70,10 @@ pub fn open(
         BackendKind::Packet => {
             Box::new(PacketBackend::open(&PacketConfig::new(netdev, addresses))?)
         }
-        BackendKind::Xdp => Box::new(XdpBackend::open(&XdpConfig::new(netdev, addresses))?),
+        BackendKind::Xdp(mode) => {
+            let config = XdpConfig { mode, ..XdpConfig::new(netdev, addresses) };
+            Box::new(XdpBackend::open(&config)?)
+        }
     })
 }
 
@@ -76,6 +87,9 @@ mod tests {
             assert_eq!(kind.to_string().parse::<BackendKind>().unwrap(), kind);
         }
         let error = "xdp2".parse::<BackendKind>().unwrap_err();
-        assert_eq!(error.to_string(), "there is no backend xdp2: choose udp, packet or xdp");
+        assert_eq!(
+            error.to_string(),
+            "there is no backend xdp2: choose udp, packet or xdp (or xdp:driver, xdp:generic, xdp:zerocopy)"
+        );
     }
 }

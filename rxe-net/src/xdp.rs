@@ -16,6 +16,7 @@
 //! program is attached by a link that ends with the process.
 
 mod load;
+mod mode;
 mod program;
 mod queues;
 mod ring;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, frame};
 
 use self::load::refusal;
+pub use self::mode::XdpMode;
 use self::queues::{Queues, RX_CHUNKS};
 use self::socket::Transmitted;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
@@ -57,14 +59,19 @@ pub struct XdpConfig {
     pub addresses: Vec<IpAddr>,
     /// Bytes of receive buffer to ask the system for, for each UDP socket.
     pub buffer: usize,
-    /// Use generic mode, in which the kernel runs the program itself, also if the driver can.
-    pub generic: bool,
+    /// How the kernel is to run the program and to exchange frames.
+    pub mode: XdpMode,
 }
 
 impl XdpConfig {
     /// The defaults for these addresses on an interface.
     pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
-        Self { netdev: netdev.into(), addresses: addresses.into(), buffer: 8 << 20, generic: false }
+        Self {
+            netdev: netdev.into(),
+            addresses: addresses.into(),
+            buffer: 8 << 20,
+            mode: XdpMode::default(),
+        }
     }
 }
 
@@ -122,13 +129,13 @@ impl XdpBackend {
         let raw = RawSockets::open(device.index)
             .map_err(|e| refusal(e, netdev, "open a raw IP socket"))?;
         // Before the address is shared: others would be asked in vain.
-        let mut queues = Queues::open(&device, netdev, config.generic)?;
+        let mut queues = Queues::open(&device, netdev, config.mode)?;
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
         let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
         let own: Vec<_> = endpoints.iter().map(|e| adopt(e, &device, config)).collect();
         let block = groups.block();
         let capabilities = Capabilities {
-            name: "xdp",
+            name: queues.mode().backend_name(),
             privileges: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
             link_mtu: queues.link_mtu(device.mtu),
             tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 256 << 10 },

@@ -153,7 +153,8 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
     for (variable, said) in [
         (
             "RXE_BACKEND=ethernet",
-            "RXE_BACKEND=ethernet means nothing: set it to udp or packet or xdp",
+            "RXE_BACKEND=ethernet means nothing: set it to udp or packet or xdp or \
+             xdp:driver or xdp:generic or xdp:zerocopy",
         ),
         ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
         ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),

@@ -12,6 +12,10 @@ pub enum XdpRefusal {
     NotInKernel,
     /// The kernel does not run XDP programs on this interface.
     NotOnInterface,
+    /// Its driver runs no XDP programs.
+    NotInDriver,
+    /// Its driver cannot exchange frames without a copy.
+    NoZeroCopy,
     /// It is loopback, or its frames have no Ethernet header.
     NotEthernet,
     /// It is down.
@@ -43,6 +47,15 @@ impl XdpRefusal {
                 f,
                 "the kernel runs no XDP program on interface {netdev}: choose another interface, \
                  or the packet or the udp backend"
+            ),
+            Self::NotInDriver => write!(
+                f,
+                "the driver of interface {netdev} runs no XDP program: choose the xdp:generic backend"
+            ),
+            Self::NoZeroCopy => write!(
+                f,
+                "the driver of interface {netdev} has no zero copy for AF_XDP: choose the xdp:driver \
+                 or the xdp backend"
             ),
             Self::NotEthernet => write!(
                 f,
@@ -82,6 +95,8 @@ mod tests {
             (XdpRefusal::NotPermitted, "setcap cap_bpf,cap_net_admin,cap_net_raw+ep"),
             (XdpRefusal::NotInKernel, "choose the packet"),
             (XdpRefusal::NotOnInterface, "choose another interface"),
+            (XdpRefusal::NotInDriver, "choose the xdp:generic"),
+            (XdpRefusal::NoZeroCopy, "choose the xdp:driver"),
             (XdpRefusal::NotEthernet, "choose the packet"),
             (XdpRefusal::Down, "ip link set eth7 up"),
             (XdpRefusal::Occupied, "ip -d link show eth7"),

@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use super::mode::XdpMode;
 use super::program::{Setup, Verdict, program};
 use super::umem::CHUNK;
 use crate::error::XdpRefusal;
@@ -54,21 +55,25 @@ struct Maps {
 }
 
 impl Attached {
-    /// Attaches the program to `device`: in the driver, or else in generic mode. `frags`: sockets
-    /// can take frames of several chunks.
+    /// Attaches the program to `device`, if any mode will do in the driver, or else in generic mode.
+    /// `frags`: sockets can take frames of several chunks.
     pub(super) fn new(
         device: &NetDev,
         netdev: &str,
-        generic_only: bool,
+        mode: XdpMode,
         frags: bool,
     ) -> Result<Self, NetError> {
         let maps = Maps::new().map_err(|e| refusal(e, netdev, "make BPF maps"))?;
         // A driver may have XDP and no frames in several chunks.
         let driver = [(DRIVER, frags), (DRIVER, false)];
         let generic = [(GENERIC, frags)];
-        let ways = if generic_only { &generic[..] } else { &driver[..] };
+        let ways = match mode {
+            XdpMode::Any => [&driver[..], &generic].concat(),
+            XdpMode::ZeroCopy | XdpMode::Driver => driver.into(),
+            XdpMode::Generic => generic.into(),
+        };
         let mut last = None;
-        for (flags, frags) in ways.iter().chain(&generic).copied() {
+        for (flags, frags) in ways {
             match maps.attach(device, flags, frags) {
                 Ok(link) => {
                     return Ok(Self {
@@ -87,6 +92,11 @@ impl Attached {
             }
         }
         let error = last.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
+        let in_driver = matches!(mode, XdpMode::ZeroCopy | XdpMode::Driver);
+        if in_driver && error.raw_os_error() == Some(libc::EOPNOTSUPP) {
+            let reason = XdpRefusal::NotInDriver;
+            return Err(NetError::Xdp { netdev: netdev.to_owned(), reason });
+        }
         Err(refusal(error, netdev, "attach an XDP program"))
     }
 

@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::load::{Attached, MAX_QUEUES, ONE_CHUNK, refusal};
+use super::mode::XdpMode;
 use super::socket::{Options, Socket};
 use crate::lease::Blocks;
 use crate::packet::headers::ETHERNET;
 use crate::sys::netdev::NetDev;
 use crate::sys::sockopt::kernel_version;
-use crate::{NetError, SharedFd};
+use crate::{NetError, SharedFd, XdpRefusal};
 
 /// Chunks to receive into on the first queue, and on each other one.
 pub(super) const RX_CHUNKS: u32 = 4096;
@@ -33,10 +34,10 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Attaches the program, and opens the sockets. `generic`: only in generic mode.
-    pub(super) fn open(device: &NetDev, netdev: &str, generic: bool) -> Result<Self, NetError> {
+    /// Attaches the program, and opens the sockets.
+    pub(super) fn open(device: &NetDev, netdev: &str, mode: XdpMode) -> Result<Self, NetError> {
         // Since Linux 6.6 an AF_XDP socket can have frames in several chunks.
-        let attached = Attached::new(device, netdev, generic, kernel_version() >= (6, 6))?;
+        let attached = Attached::new(device, netdev, mode, kernel_version() >= (6, 6))?;
         let mut sockets: Vec<Socket> = Vec::new();
         for queue in 0..MAX_QUEUES {
             let first = queue == 0;
@@ -45,7 +46,7 @@ impl Queues {
                 queue,
                 rx: if first { RX_CHUNKS } else { OTHER_RX_CHUNKS },
                 tx: if first { TX_CHUNKS } else { OTHER_TX_CHUNKS },
-                copy: attached.generic,
+                copy: copies(mode, attached.generic),
                 frags: sockets.first().map_or(attached.frags, |first| first.frags),
             };
             let opened = match open_when_free(&options) {
@@ -55,8 +56,13 @@ impl Queues {
                 }
                 other => other,
             };
-            let Some(socket) = opened.map_err(|e| refusal(e, netdev, "open an AF_XDP socket"))?
-            else {
+            let opened = opened.map_err(|e| match mode {
+                XdpMode::ZeroCopy if not_supported(&e) => {
+                    NetError::Xdp { netdev: netdev.to_owned(), reason: XdpRefusal::NoZeroCopy }
+                }
+                _ => refusal(e, netdev, "open an AF_XDP socket"),
+            });
+            let Some(socket) = opened? else {
                 break;
             };
             attached.steer(queue, socket.shared().intact()?)?;
@@ -72,6 +78,17 @@ impl Queues {
         blocks: Blocks,
     ) -> Result<(), NetError> {
         self.attached.listen_to(addresses, blocks)
+    }
+
+    /// The mode in use.
+    pub(super) fn mode(&self) -> XdpMode {
+        if self.attached.generic {
+            XdpMode::Generic
+        } else if self.sockets.iter().all(|socket| socket.zero_copy) {
+            XdpMode::ZeroCopy
+        } else {
+            XdpMode::Driver
+        }
     }
 
     /// The socket that sends.
@@ -114,6 +131,15 @@ impl Queues {
     /// Calls `f` with the descriptor of each socket.
     pub(super) fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         self.sockets.iter().for_each(|socket| f(socket.shared()));
+    }
+}
+
+/// Whether the kernel copies the frames of the first queue: `None` leaves it to the driver.
+fn copies(mode: XdpMode, generic: bool) -> Option<bool> {
+    match mode {
+        XdpMode::Any => generic.then_some(true),
+        XdpMode::ZeroCopy => Some(false),
+        XdpMode::Driver | XdpMode::Generic => Some(true),
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Socket {
     /// A frame of several chunks is put together here.
     whole: Vec<u8>,
     /// The driver reads and writes the UMEM itself.
-    zero_copy: bool,
+    pub(super) zero_copy: bool,
     /// Frames may have several chunks.
     pub(super) frags: bool,
 }
@@ -53,8 +53,9 @@ pub(super) struct Options {
     /// Chunks to receive into, and to send from: powers of two.
     pub(super) rx: u32,
     pub(super) tx: u32,
-    /// The kernel must copy: in generic mode.
-    pub(super) copy: bool,
+    /// Whether the kernel copies the frames, or the driver must read and write them in place. `None`:
+    /// in place if the driver can.
+    pub(super) copy: Option<bool>,
     /// Frames may have several chunks.
     pub(super) frags: bool,
 }
@@ -110,7 +111,8 @@ impl Socket {
         chunks(0..rx).for_each(|chunk| _ = fill.push(chunk));
         fill.publish();
         let mut how = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        how.set(SocketAddrXdpFlags::XDP_COPY, options.copy);
+        how.set(SocketAddrXdpFlags::XDP_COPY, options.copy == Some(true));
+        how.set(SocketAddrXdpFlags::XDP_ZEROCOPY, options.copy == Some(false));
         how.set(SocketAddrXdpFlags::XDP_USE_SG, options.frags);
         match rustix::net::bind(&fd, &SocketAddrXdp::new(how, interface, queue)) {
             Ok(()) => {}

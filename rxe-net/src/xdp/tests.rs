@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, sendto, socket, socket_with};
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
-use super::{XdpBackend, XdpConfig};
+use super::{XdpBackend, XdpConfig, XdpMode};
 use crate::sys::addr::RawAddr;
 use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
@@ -29,7 +29,7 @@ fn open(netdev: &str, addresses: &[&str]) -> XdpBackend {
 }
 
 fn open_generic(netdev: &str, addresses: &[&str]) -> XdpBackend {
-    let config = XdpConfig { generic: true, ..XdpConfig::new(netdev, ips(addresses)) };
+    let config = XdpConfig { mode: XdpMode::Generic, ..XdpConfig::new(netdev, ips(addresses)) };
     XdpBackend::open(&config).unwrap()
 }
 
@@ -42,7 +42,12 @@ fn open_packet(netdev: &str, addresses: &[&str]) -> PacketBackend {
 }
 
 fn refused(netdev: &str, address: &str) -> XdpRefusal {
-    match XdpBackend::open(&XdpConfig::new(netdev, ips(&[address]))).err() {
+    refused_in(XdpMode::Any, netdev, address)
+}
+
+fn refused_in(mode: XdpMode, netdev: &str, address: &str) -> XdpRefusal {
+    let config = XdpConfig { mode, ..XdpConfig::new(netdev, ips(&[address])) };
+    match XdpBackend::open(&config).err() {
         Some(NetError::Xdp { reason, .. }) => reason,
         other => panic!("{other:?}"),
     }
@@ -460,6 +465,36 @@ fn interfaces_that_cannot_be_used_are_refused() {
         assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Down);
         shell("ip link set near0 up; ip link set near0 mtu 300");
         assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::SmallMtu { mtu: 300 });
+    });
+}
+
+#[test]
+fn a_mode_is_used_and_named_or_refused() {
+    let setup = "
+        ip link add near0 type veth peer name far0
+        ip link add br0 type bridge
+        ip link set br0 up";
+    in_bpf_namespace(setup, || {
+        add_addresses("near0", &["10.9.0.1"]);
+        shell("ip addr add 10.9.1.1/24 dev br0");
+        let opened = |mode, netdev: &str, address| {
+            let config = XdpConfig { mode, ..XdpConfig::new(netdev, ips(&[address])) };
+            XdpBackend::open(&config).unwrap().capabilities().name
+        };
+        for (mode, name) in [
+            (XdpMode::Any, "xdp:driver"),
+            (XdpMode::Driver, "xdp:driver"),
+            (XdpMode::Generic, "xdp:generic"),
+        ] {
+            assert_eq!(opened(mode, "near0", "10.9.0.1"), name);
+        }
+        assert_eq!(refused_in(XdpMode::ZeroCopy, "near0", "10.9.0.1"), XdpRefusal::NoZeroCopy);
+        for mode in [XdpMode::Any, XdpMode::Generic] {
+            assert_eq!(opened(mode, "br0", "10.9.1.1"), "xdp:generic");
+        }
+        for mode in [XdpMode::Driver, XdpMode::ZeroCopy] {
+            assert_eq!(refused_in(mode, "br0", "10.9.1.1"), XdpRefusal::NotInDriver);
+        }
     });
 }
 

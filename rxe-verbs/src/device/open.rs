@@ -75,7 +75,7 @@ impl Device {
         PortAttr { max_msg_sz, ..PortAttr::of(&self.inner.port.interface()) }
     }
 
-    /// `udp`, `packet`, …
+    /// `udp`, `packet`, `xdp:driver`, …: the name of a backend, in the mode that it is in.
     pub fn backend_name(&self) -> &'static str {
         self.inner.backend
     }

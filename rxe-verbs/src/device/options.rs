@@ -326,8 +326,8 @@ impl OpenOptions {
                 config.segment = self.segmentation;
                 self.with_memory(PacketBackend::open(&config)?, &config.addresses)?
             }
-            BackendKind::Xdp => {
-                let mut config = XdpConfig::new(netdev, addresses);
+            BackendKind::Xdp(mode) => {
+                let mut config = XdpConfig { mode, ..XdpConfig::new(netdev, addresses) };
                 config.buffer = self.recv_buffer.unwrap_or(config.buffer);
                 self.with_memory(XdpBackend::open(&config)?, &config.addresses)?
             }

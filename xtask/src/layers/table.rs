@@ -88,7 +88,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-net",
         within: "xdp",
-        floors: &[&["queues"], &["load", "socket"], &["program", "ring", "umem"]],
+        floors: &[&["queues"], &["load", "socket"], &["mode", "program", "ring", "umem"]],
     },
     Layers {
         name: "rxe-verbs",

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// The device or interface that "open" opens when it names none
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// udp, packet or xdp
+    /// udp, packet, xdp or another name of a backend
     #[arg(long, default_value = "udp")]
     pub(crate) backend: BackendKind,
     /// Use only this address of the device; may be given several times
