@@ -1,6 +1,6 @@
 //! What a backend counts.
 
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 
 /// What has happened on a backend since it was opened. All fields count packets, except where they
 /// say bytes.
@@ -34,6 +34,42 @@ pub struct Counters {
     pub tx_other: u64,
     /// Dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
     pub injected: u64,
+}
+
+impl AddAssign<Self> for Counters {
+    fn add_assign(&mut self, other: Self) {
+        // Every field is named, so that none is forgotten.
+        let Self {
+            rx_packets,
+            rx_bytes,
+            rx_overflow,
+            rx_unusable,
+            tx_packets,
+            tx_bytes,
+            tx_no_buffer,
+            tx_unreachable,
+            tx_denied,
+            tx_down,
+            tx_too_big,
+            tx_bad_address,
+            tx_other,
+            injected,
+        } = other;
+        self.rx_packets += rx_packets;
+        self.rx_bytes += rx_bytes;
+        self.rx_overflow += rx_overflow;
+        self.rx_unusable += rx_unusable;
+        self.tx_packets += tx_packets;
+        self.tx_bytes += tx_bytes;
+        self.tx_no_buffer += tx_no_buffer;
+        self.tx_unreachable += tx_unreachable;
+        self.tx_denied += tx_denied;
+        self.tx_down += tx_down;
+        self.tx_too_big += tx_too_big;
+        self.tx_bad_address += tx_bad_address;
+        self.tx_other += tx_other;
+        self.injected += injected;
+    }
 }
 
 impl Counters {

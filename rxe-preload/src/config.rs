@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
-use rxe_verbs::{AckPolicy, FaultPlan};
+use rxe_verbs::{AckPolicy, FaultPlan, OpenOptions};
 
 use crate::stderr;
 
@@ -43,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) lids: bool,
     /// `RXE_ACK`: when acknowledgements are sent.
     pub(crate) acks: AckPolicy,
+    /// `RXE_SHARDS`: the shards that queue pairs are dealt out to; without it each thread has one.
+    pub(crate) shards: Option<u32>,
 }
 
 /// The settings of this process.
@@ -59,6 +61,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     devices: var("RXE_DEVICE").map(|names| names.split(',').map(str::to_owned).collect()),
     lids: chosen("RXE_LIDS", &[("off", false), ("on", true)]),
     acks: chosen("RXE_ACK", &[("adaptive", AckPolicy::Adaptive), ("prompt", AckPolicy::Prompt)]),
+    shards: var("RXE_SHARDS").and_then(|value| shards(&value)),
 });
 
 impl Config {
@@ -93,6 +96,18 @@ fn faults(text: &str, seed: Option<&str>) -> Option<(u64, FaultPlan)> {
         }
     };
     Some((seed, plan))
+}
+
+fn shards(value: &str) -> Option<u32> {
+    let count = value.parse().ok().filter(|count| OpenOptions::SHARDS.contains(count));
+    if count.is_none() {
+        let (least, most) = (OpenOptions::SHARDS.start(), OpenOptions::SHARDS.end());
+        stderr::line(&format!(
+            "RXE_SHARDS={value} means nothing: set it to a number from {least} to {most}; going on with a \
+             shard for each thread that makes queue pairs"
+        ));
+    }
+    count
 }
 
 /// The choice that a variable names; the first one if it is not set.

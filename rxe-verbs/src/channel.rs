@@ -54,7 +54,7 @@ impl CompletionChannel {
             return Ok(event);
         }
         let deadline = timeout.map_or(Time::MAX, |t| now() + t);
-        let shard = self.device.shard();
+        let shard = self.device.first_of(self.events.shards());
         shard.sleep(self.events.fd(), deadline, signals, || Ok(self.events.take()))
     }
 

@@ -11,11 +11,11 @@ use rxe_core::queue::{self, Arm, Completion, Notify};
 use rxe_core::types::Time;
 use rxe_net::EventFd;
 
-use crate::device::{Device, Permit};
+use crate::device::{Device, Permit, ShardSet};
 use crate::error::{Error, Result};
 use crate::faults::SlowCq;
 use crate::os::now;
-use crate::progress::{OnSignal, WakeAll, Waker};
+use crate::progress::{OnSignal, Shard, WakeAll, Waker};
 use crate::usage::{Counted, UseCounters, UseCounts, Used, closed};
 
 /// A completion queue.
@@ -31,6 +31,8 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 struct CqInner {
     device: Device,
+    /// Those of its queue pairs.
+    shards: ShardSet,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
     /// Holds completions back; rarely there.
@@ -47,7 +49,7 @@ impl Counted for CompletionQueue {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        self.device.shard().forget(self.queue.id());
+        self.device.shards().for_each(|shard| shard.forget(self.queue.id()));
     }
 }
 
@@ -74,7 +76,15 @@ impl CompletionQueue {
                 None => notifier.clone(),
             };
             let queue = Arc::new(queue::CompletionQueue::new(depth, Some(notify)));
-            CqInner { device, queue, notifier, slow, uses: UseCounters::default(), _permit: permit }
+            CqInner {
+                device,
+                shards: ShardSet::default(),
+                queue,
+                notifier,
+                slow,
+                uses: UseCounters::default(),
+                _permit: permit,
+            }
         });
         if let Some(wakes) = wakes {
             SlowCq::start(wakes, Arc::downgrade(&inner.notifier))?;
@@ -82,6 +92,61 @@ impl CompletionQueue {
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
         Ok(Self { inner })
+    }
+
+    /// The shards of its queue pairs, as bits by their numbers.
+    pub(crate) fn shard_bits(&self) -> u32 {
+        self.inner.shards.bits()
+    }
+
+    /// It has a queue pair of this shard.
+    pub(crate) fn add_shard(&self, number: usize) {
+        let inner = &*self.inner;
+        if !inner.shards.add(number) {
+            return;
+        }
+        let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
+        inner.device.shard_at(number).enroll(inner.queue.id(), &notifier);
+        if let Some(channel) = &inner.notifier.channel {
+            channel.shards.add(number);
+        }
+    }
+
+    /// The shard of its queue pairs, or the first of these.
+    #[inline]
+    fn shard(&self) -> &Shard {
+        self.inner.device.first_of(&self.inner.shards)
+    }
+
+    /// The other shards of its queue pairs. Their drivers work without being asked.
+    fn other_shards(&self) -> impl Iterator<Item = &Shard> {
+        let bits = self.inner.shards.bits();
+        let mut others = bits & bits.wrapping_sub(1);
+        std::iter::from_fn(move || {
+            let number = (others != 0).then(|| others.trailing_zeros())?;
+            others &= others - 1;
+            Some(&**self.inner.device.shard_at(number as usize))
+        })
+    }
+
+    /// Turns its shards, one after another, until it has a completion.
+    #[inline]
+    fn turn(&self) -> Result<()> {
+        self.shard().turn_if_free()?;
+        for other in self.other_shards() {
+            if !self.is_empty() {
+                break;
+            }
+            other.turn_if_free()?;
+        }
+        Ok(())
+    }
+
+    /// Returns when the acknowledgements of what it has given have left that must leave before.
+    #[inline]
+    fn acknowledge(&self) {
+        self.shard().acknowledge();
+        self.other_shards().for_each(Shard::acknowledge);
     }
 
     /// As the engine has it.
@@ -131,15 +196,14 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::CqOverflow`] and [`Error::DeviceFailed`], once what was there is taken.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
-        let shard = self.inner.device.shard();
-        shard.check_own()?;
+        self.shard().check_own()?;
         let mut completion = self.next();
         if completion.is_none() {
-            shard.turn_if_free()?;
+            self.turn()?;
             completion = self.next();
         }
         match completion {
-            Some(_) => shard.acknowledge(),
+            Some(_) => self.acknowledge(),
             None => self.check()?,
         }
         Ok(completion)
@@ -151,10 +215,10 @@ impl CompletionQueue {
     /// # Errors
     /// As [`CompletionQueue::poll_one`].
     pub fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
-        self.inner.device.shard().check_own()?;
+        self.shard().check_own()?;
         let mut taken = self.take(max, out);
         if taken == 0 && max > 0 {
-            self.inner.device.shard().turn_if_free()?;
+            self.turn()?;
             taken = self.take(max, out);
             if taken == 0 {
                 self.check()?;
@@ -169,18 +233,18 @@ impl CompletionQueue {
     /// # Errors
     /// As [`CompletionQueue::poll_one`].
     pub fn poll_each(&self, max: usize, mut each: impl FnMut(Completion)) -> Result<usize> {
-        self.inner.device.shard().check_own()?;
+        self.shard().check_own()?;
         let mut take = || std::iter::from_fn(|| self.next()).take(max).map(&mut each).count();
         let mut taken = take();
         if taken == 0 && max > 0 {
-            self.inner.device.shard().turn_if_free()?;
+            self.turn()?;
             taken = take();
             if taken == 0 {
                 self.check()?;
             }
         }
         if taken > 0 {
-            self.inner.device.shard().acknowledge();
+            self.acknowledge();
         }
         Ok(taken)
     }
@@ -201,7 +265,7 @@ impl CompletionQueue {
         out: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize> {
-        self.inner.device.shard().check_own()?;
+        self.shard().check_own()?;
         let found = |n| (n > 0 || max == 0).then_some(n);
         if let Some(n) = found(self.take(max, out)) {
             return Ok(n);
@@ -210,7 +274,7 @@ impl CompletionQueue {
         let inner = &*self.inner;
         let waker = Waker::current()?;
         let _waiting = inner.notifier.wait_with(Arc::clone(&waker));
-        let result = inner.device.shard().sleep(waker.event(), deadline, OnSignal::Sleep, || {
+        let result = self.shard().sleep(waker.event(), deadline, OnSignal::Sleep, || {
             if let Some(n) = found(self.take(max, out)) {
                 return Ok(Some(n));
             }
@@ -264,10 +328,11 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::DeviceFailed`].
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
-        self.inner.device.shard().check_own()?;
+        self.shard().check_own()?;
         self.inner.notifier.armed.store(true, Ordering::SeqCst);
         self.arm_queue(if solicited_only { Arm::Solicited } else { Arm::Any });
-        self.inner.device.shard().serve_sleeper()
+        self.shard().serve_sleeper()?;
+        self.other_shards().try_for_each(Shard::serve_sleeper)
     }
 
     /// Whether the next completion, or the next solicited one, will give an event on the channel.
@@ -314,7 +379,7 @@ impl CompletionQueue {
         out.extend(std::iter::from_fn(|| self.next()).take(max));
         let taken = out.len() - before;
         if taken > 0 {
-            self.inner.device.shard().acknowledge();
+            self.acknowledge();
         }
         taken
     }
@@ -323,7 +388,8 @@ impl CompletionQueue {
         if self.inner.queue.is_overflowed() {
             return Err(Error::CqOverflow { depth: self.depth() });
         }
-        self.inner.device.shard().check()
+        self.shard().check()?;
+        self.other_shards().try_for_each(Shard::check)
     }
 }
 
@@ -407,6 +473,8 @@ pub(crate) struct ChannelEvents {
     queue: Mutex<VecDeque<Weak<CqInner>>>,
     /// Readable while the queue is not empty.
     fd: EventFd,
+    /// Those of its completion queues.
+    shards: ShardSet,
     uses: UseCounters,
 }
 
@@ -418,7 +486,12 @@ impl Counted for Arc<ChannelEvents> {
 
 impl ChannelEvents {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: EventFd::new()?, uses: UseCounters::default() })
+        Ok(Self {
+            queue: Mutex::default(),
+            fd: EventFd::new()?,
+            shards: ShardSet::default(),
+            uses: UseCounters::default(),
+        })
     }
 
     fn push(&self, cq: Weak<CqInner>) {
@@ -435,6 +508,11 @@ impl ChannelEvents {
             self.fd.clear();
         }
         found.map(|inner| CompletionQueue { inner })
+    }
+
+    /// The shards of its completion queues.
+    pub(crate) fn shards(&self) -> &ShardSet {
+        &self.shards
     }
 
     /// Readable while there are events.

@@ -196,7 +196,7 @@ impl Observers {
     /// Only the oldest so many wait. An observer that is slower than events come misses some.
     const CAPACITY: usize = 4096;
 
-    fn new(observer: Observer) -> Self {
+    pub(crate) fn new(observer: Observer) -> Self {
         Self {
             events: Mutex::default(),
             any: AtomicBool::new(false),
@@ -253,9 +253,8 @@ impl Events {
     pub(crate) fn new(
         asyncs: Arc<AsyncEvents>,
         capture: Option<PcapHandle>,
-        observer: Option<Observer>,
+        observers: Option<Arc<Observers>>,
     ) -> Self {
-        let observers = observer.map(|observer| Arc::new(Observers::new(observer)));
         Self { log: Log::new(), asyncs, capture, observers, established: None }
     }
 

@@ -201,6 +201,8 @@ impl ProtectionDomain {
         device.owns(domain.device(), "the XRC domain")?;
         device.owns(cq.device(), "the completion queue")?;
         let permit = check_sizes(device, max_wr, max_sge)?;
+        // All targets are of the first shard.
+        cq.add_shard(0);
         for _ in 0..ATTEMPTS {
             let number = device.next_srq();
             let cq_queue = Arc::clone(cq.queue());

@@ -1,6 +1,8 @@
 //! Counters, made from events and packets. Names follow the hw_counters that kernel rxe shows
 //! where it has such a one.
 
+use std::ops::AddAssign;
+
 use super::{Event, RetryCause};
 use crate::wire::DropReason;
 
@@ -72,6 +74,54 @@ impl Default for Counters {
             cnp_received: 0,
             dropped: [0; DropReason::COUNT],
         }
+    }
+}
+
+impl AddAssign<&Self> for Counters {
+    fn add_assign(&mut self, other: &Self) {
+        // Every field is named, so that none is forgotten.
+        let Self {
+            sent_pkts,
+            sent_bytes,
+            rcvd_pkts,
+            rcvd_bytes,
+            rcvd_uc_msgs,
+            duplicate_request,
+            out_of_seq_request,
+            send_rnr_err,
+            rcvd_rnr_err,
+            naks_sent,
+            naks_received,
+            ack_timeout,
+            round_trip_timeout,
+            retry_sequence_nak,
+            retry_implied_nak,
+            retry_rnr,
+            request_failed,
+            cnp_sent,
+            cnp_received,
+            dropped,
+        } = other;
+        self.sent_pkts += sent_pkts;
+        self.sent_bytes += sent_bytes;
+        self.rcvd_pkts += rcvd_pkts;
+        self.rcvd_bytes += rcvd_bytes;
+        self.rcvd_uc_msgs += rcvd_uc_msgs;
+        self.duplicate_request += duplicate_request;
+        self.out_of_seq_request += out_of_seq_request;
+        self.send_rnr_err += send_rnr_err;
+        self.rcvd_rnr_err += rcvd_rnr_err;
+        self.naks_sent += naks_sent;
+        self.naks_received += naks_received;
+        self.ack_timeout += ack_timeout;
+        self.round_trip_timeout += round_trip_timeout;
+        self.retry_sequence_nak += retry_sequence_nak;
+        self.retry_implied_nak += retry_implied_nak;
+        self.retry_rnr += retry_rnr;
+        self.request_failed += request_failed;
+        self.cnp_sent += cnp_sent;
+        self.cnp_received += cnp_received;
+        self.dropped.iter_mut().zip(dropped).for_each(|(sum, n)| *sum += n);
     }
 }
 

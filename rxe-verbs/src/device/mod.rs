@@ -9,6 +9,7 @@ mod options;
 mod port_monitor;
 mod qpn_allocator;
 mod quota;
+mod shards;
 mod tentative;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
@@ -20,3 +21,4 @@ pub(crate) use open::WeakDevice;
 pub use options::OpenOptions;
 pub(crate) use qpn_allocator::QpnPermit;
 pub(crate) use quota::Permit;
+pub(crate) use shards::ShardSet;

@@ -16,11 +16,12 @@ use rxe_net::{PcapHandle, PortGroups};
 use super::port_monitor::PortData;
 use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
+use super::shards::{ShardSet, Shards};
 use super::{DeviceAttr, DeviceInfo, PortAttr};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::faults::InjectedFaults;
-use crate::progress::{Driver, Shard};
+use crate::progress::Shard;
 use crate::usage::{UseCounts, closed};
 
 /// An open device. Everything else is made from it, and keeps it open.
@@ -32,7 +33,6 @@ pub struct Device {
 pub(super) struct DeviceInner {
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
-    pub(super) qpns: QpnAllocator,
     /// What changes with the interface.
     pub(super) port: Arc<PortData>,
     pub(super) mtu: Mtu,
@@ -42,11 +42,9 @@ pub(super) struct DeviceInner {
     pub(super) asyncs: Arc<AsyncEvents>,
     pub(super) capture: Option<PcapHandle>,
     pub(super) faults: Option<InjectedFaults>,
-    pub(super) shard: Arc<Shard>,
+    pub(super) shards: Shards,
     pub(super) next_pd: AtomicU32,
     pub(super) next_srq: AtomicU32,
-    /// Ended when the device is.
-    pub(super) _driver: Driver,
 }
 
 impl Device {
@@ -80,16 +78,16 @@ impl Device {
         self.inner.backend
     }
 
-    /// The high 8 bits of the QPNs of this device, never 0: other processes on the same addresses
-    /// have others. (When it has 65,000 queue pairs of this block, it takes a further one.) `None`
-    /// where its way onto the wire is its own.
+    /// The high 8 bits of the QPNs of this device's first shard, never 0: other processes on the same
+    /// addresses, and other shards, have others. (When it has 65,000 queue pairs of this block, it takes a
+    /// further one.) `None` where its way onto the wire is its own.
     pub fn qpn_block(&self) -> Option<u8> {
-        self.inner.qpns.first_block()
+        self.inner.shards.first().qpns.first_block()
     }
 
     /// What it shares with other processes: its addresses, and the services that it listens to.
     pub(crate) fn port_groups(&self) -> Option<&PortGroups> {
-        self.inner.qpns.port_groups()
+        self.inner.shards.first().qpns.port_groups()
     }
 
     /// The own addresses by `sgid_index`, as of now: they follow those of the interface, unless the
@@ -138,14 +136,23 @@ impl Device {
         crate::os::now()
     }
 
-    /// What the engine has counted.
-    pub fn counters(&self) -> Counters {
-        self.inner.shard.counters().0
+    /// How many shards it has now ([`super::OpenOptions::shards`]).
+    pub fn shard_count(&self) -> usize {
+        self.inner.shards.iter().count()
     }
 
-    /// What the backend has counted.
+    /// What the engine has counted, of all shards together.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.inner.shards.iter().for_each(|member| sum += &member.shard.counters().0);
+        sum
+    }
+
+    /// What the backend has counted, of all shards together.
     pub fn net_counters(&self) -> rxe_net::Counters {
-        self.inner.shard.counters().1
+        let mut sum = rxe_net::Counters::default();
+        self.inner.shards.iter().for_each(|member| sum += member.shard.counters().1);
+        sum
     }
 
     /// The capture of its traffic, if there is one: it is written as the traffic goes, and whole when
@@ -160,9 +167,11 @@ impl Device {
     }
 
     /// What has happened since this was last asked, one line each, the oldest first: packets dropped
-    /// and why, NAKs, retries, failures. Only the newest 256 are kept.
+    /// and why, NAKs, retries, failures. Only the newest 256 of each shard are kept, one shard after the
+    /// other.
     pub fn explain(&self) -> Vec<String> {
-        self.inner.shard.take_log().iter().map(explain).collect()
+        let logs = self.inner.shards.iter().map(|member| member.shard.take_log());
+        logs.flat_map(|log| log.iter().map(explain).collect::<Vec<_>>()).collect()
     }
 
     /// The oldest asynchronous event not yet taken.
@@ -210,12 +219,38 @@ impl Device {
         self.inner.next_srq.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
     }
 
-    pub(crate) fn qpns(&self) -> &QpnAllocator {
-        &self.inner.qpns
+    /// Chooses the shard for a new queue pair, by its number. `used`: its completion queues are of these
+    /// already.
+    pub(crate) fn choose_shard(&self, used: u32) -> usize {
+        self.inner.shards.choose(used)
     }
 
+    /// Where the numbers of a shard's queue pairs come from.
+    pub(crate) fn qpns(&self, shard: usize) -> &QpnAllocator {
+        &self.inner.shards.get(shard).qpns
+    }
+
+    /// The first shard: it has the connection manager, and says whether the device works.
+    #[inline]
     pub(crate) fn shard(&self) -> &Shard {
-        &self.inner.shard
+        &self.inner.shards.first().shard
+    }
+
+    /// A shard by its number.
+    #[inline]
+    pub(crate) fn shard_at(&self, number: usize) -> &Arc<Shard> {
+        &self.inner.shards.get(number).shard
+    }
+
+    /// The first shard of a set; of an empty one the device's first.
+    #[inline]
+    pub(crate) fn first_of(&self, shards: &ShardSet) -> &Shard {
+        &self.inner.shards.get(shards.bits().trailing_zeros() as usize).shard
+    }
+
+    /// All shards that there are.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.inner.shards.iter().map(|member| &*member.shard)
     }
 
     pub(crate) fn memory(&self) -> &Memory {

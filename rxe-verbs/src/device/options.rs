@@ -2,30 +2,32 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use parking_lot::Mutex;
 use rxe_core::engine::{Config, Engine, Event, Limits, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, NetError,
-    PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, Sharing, Shm, SrcPort, UdpBackend,
-    UdpConfig, XdpBackend, XdpConfig,
+    PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, PortGroups, Sharing, Shm, SrcPort,
+    UdpBackend, UdpConfig, XdpBackend, XdpConfig,
 };
 
 use super::open::DeviceInner;
 use super::port_monitor::{PortData, PortMonitor};
-use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
+use super::shards::{MAX_SHARDS, Member, Ports, Shards, Spread};
 use super::tentative::wait_until_usable;
 use super::{Device, DeviceInfo};
 use crate::error::Result;
-use crate::event::{AsyncEvents, Events, Observer};
+use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
-use crate::progress::{AckPolicy, Driver, Monitor, Shard, ShardParts};
+use crate::progress::{AckPolicy, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
@@ -45,6 +47,7 @@ pub struct OpenOptions {
     observer: Option<Observer>,
     acks: AckPolicy,
     limits: Limits,
+    spread: Spread,
 }
 
 impl Device {
@@ -72,6 +75,9 @@ impl Device {
 }
 
 impl OpenOptions {
+    /// How many shards there may be ([`OpenOptions::shards`]).
+    pub const SHARDS: RangeInclusive<u32> = 1..=MAX_SHARDS;
+
     /// The device of this name or on the interface of this name; all its addresses; over UDP sockets.
     pub fn new(name: &str) -> Self {
         Self {
@@ -90,6 +96,7 @@ impl OpenOptions {
             observer: None,
             acks: AckPolicy::default(),
             limits: Limits::default(),
+            spread: Spread::Threads,
         }
     }
 
@@ -195,6 +202,18 @@ impl OpenOptions {
         self
     }
 
+    /// Spread queue pairs over so many shards ([`OpenOptions::SHARDS`]): engines that run side by side, on a CPU each. They
+    /// are dealt out in turn by their completion queues: queue pairs that complete in one queue are of one
+    /// shard.
+    ///
+    /// Without this, each thread that makes queue pairs has a shard for them, but there are no more shards
+    /// than CPUs, and at most 8. With captures, with faults, with [`OpenOptions::custom_backend`] and over
+    /// AF_XDP there is always one.
+    pub fn shards(mut self, count: u32) -> Self {
+        self.spread = Spread::Queues(count.clamp(1, MAX_SHARDS) as usize);
+        self
+    }
+
     /// Opens it. If all addresses of the interface are tentative, as for a second or two after it came
     /// up with IPv6 only, this waits for the first that can be used, a few seconds at most.
     ///
@@ -214,56 +233,48 @@ impl OpenOptions {
         } else {
             info.gids().usable()
         };
-        let (mut backend, wrappers) = self.open_backend(&info, &gids)?;
-        let Wrappers { capture, faults } = wrappers;
-        let capabilities = backend.capabilities().clone();
-
-        let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
-        let mtu = Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256);
-        let defaults = Config::default();
-        let window_packets = self.window_packets.unwrap_or(defaults.window_packets);
-        let config = Config {
-            gids: gids.clone(),
-            source_port: match capabilities.src_port {
-                SrcPort::Any => SourcePort::PerQp,
-                SrcPort::Fixed(port) => SourcePort::Fixed(port),
-            },
-            max_mtu: mtu,
-            window_packets,
-            congestion_control: self.congestion_control,
-            window_bytes: self.window_bytes.unwrap_or_else(|| window(&capabilities)),
-            shared_window_bytes: shared_window(&capabilities),
-            shared_window_packets: match capabilities.recv_buffer {
-                0 => u32::MAX,
-                _ => defaults.shared_window_packets.max(window_packets),
-            },
-            limits: self.limits,
-        };
-        let limits = config.limits;
-        let groups = backend.sharing().and_then(|sharing| sharing.port_groups());
-        let memory = Arc::new(Memory::new());
+        let single = self.custom.is_some()
+            || self.pcap.is_some()
+            || self.faults.is_some()
+            || !matches!(self.kind, BackendKind::Udp | BackendKind::Packet);
+        let (backend, Wrappers { capture, faults }) = self.open_backend(&info, &gids)?;
+        let name = backend.capabilities().name;
+        let config = self.engine_config(backend.capabilities(), &info, gids.clone());
+        let (mtu, limits) = (config.max_mtu, config.limits);
         let asyncs = Arc::new(AsyncEvents::new()?);
         if let Some(faults) = &faults {
             faults.verbs.start_events(&asyncs)?;
         }
-        let shard = Arc::new(Shard::new(ShardParts {
+        let common = Common {
             device: info.name().into(),
-            engine: Engine::new(config, Arc::clone(&memory)),
-            backend,
-            events: Events::new(Arc::clone(&asyncs), capture.clone(), self.observer.take()),
+            memory: Arc::new(Memory::new()),
             asyncs: Arc::clone(&asyncs),
+            observers: self.observer.take().map(|observer| Arc::new(Observers::new(observer))),
+            capture: capture.clone(),
             acks: self.acks,
-        })?);
+        };
+        let memory = Arc::clone(&common.memory);
         let table = (!named).then(|| info.gids().clone());
         let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
-        let qpns = QpnAllocator::new(groups.clone());
+        let ports = Arc::new(Ports::default());
+        let (shard, groups) = common.shard(config, backend)?;
+        ports.add(groups.clone(), Arc::clone(&shard));
         let port_monitor = monitor.map(|monitor| {
-            PortMonitor::new(monitor, groups, Arc::clone(&port), Arc::clone(&asyncs), shard.alarm())
+            let (port, ports) = (Arc::clone(&port), Arc::clone(&ports));
+            PortMonitor::new(monitor, ports, port, Arc::clone(&asyncs), shard.alarm())
         });
         let port_monitor = port_monitor.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
+        let first = Member::new(shard, groups, port_monitor)?;
+        let shards = if single {
+            Shards::one(first)
+        } else {
+            let (spread, options) = (self.spread, Mutex::new(self));
+            let (info, port) = (info.clone(), Arc::clone(&port));
+            let open = move || options.lock().open_further(&info, &port.gids(), &common);
+            Shards::growing(first, spread, ports, Box::new(open))
+        };
         Ok(Device::from_inner(DeviceInner {
-            backend: capabilities.name,
-            qpns,
+            backend: name,
             info,
             port,
             mtu,
@@ -273,11 +284,51 @@ impl OpenOptions {
             asyncs,
             capture,
             faults,
-            _driver: Driver::start(Arc::clone(&shard), port_monitor)?,
-            shard,
+            shards,
             next_pd: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),
         }))
+    }
+
+    /// A further shard, with a way onto the wire of its own.
+    fn open_further(
+        &self,
+        info: &DeviceInfo,
+        gids: &[Gid],
+        common: &Common,
+    ) -> Result<(Member, Option<Arc<PortGroups>>)> {
+        let backend = self.open_kind(info, gids)?;
+        let config = self.engine_config(backend.capabilities(), info, gids.to_vec());
+        let (shard, groups) = common.shard(config, backend)?;
+        Ok((Member::new(shard, groups.clone(), None)?, groups))
+    }
+
+    fn engine_config(
+        &self,
+        capabilities: &Capabilities,
+        info: &DeviceInfo,
+        gids: Vec<Gid>,
+    ) -> Config {
+        let link = u32::try_from(capabilities.link_mtu).unwrap_or(u32::MAX);
+        let defaults = Config::default();
+        let window_packets = self.window_packets.unwrap_or(defaults.window_packets);
+        Config {
+            gids,
+            source_port: match capabilities.src_port {
+                SrcPort::Any => SourcePort::PerQp,
+                SrcPort::Fixed(port) => SourcePort::Fixed(port),
+            },
+            max_mtu: Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256),
+            window_packets,
+            congestion_control: self.congestion_control,
+            window_bytes: self.window_bytes.unwrap_or_else(|| window(capabilities)),
+            shared_window_bytes: shared_window(capabilities),
+            shared_window_packets: match capabilities.recv_buffer {
+                0 => u32::MAX,
+                _ => defaults.shared_window_packets.max(window_packets),
+            },
+            limits: self.limits,
+        }
     }
 
     /// The way onto the wire, wrapped by what was asked for. The capture shows what the engine sees:
@@ -340,6 +391,37 @@ impl OpenOptions {
         addresses: &[IpAddr],
     ) -> Result<Box<dyn Backend>, NetError> {
         Ok(if self.shared_memory { Box::new(Shm::new(wire, addresses)?) } else { Box::new(wire) })
+    }
+}
+
+/// What all shards of a device have in common.
+struct Common {
+    device: String,
+    memory: Arc<Memory>,
+    asyncs: Arc<AsyncEvents>,
+    observers: Option<Arc<Observers>>,
+    capture: Option<PcapHandle>,
+    acks: AckPolicy,
+}
+
+impl Common {
+    /// A shard without queue pairs, and what it shares with other processes.
+    fn shard(
+        &self,
+        config: Config,
+        mut backend: Box<dyn Backend>,
+    ) -> Result<(Arc<Shard>, Option<Arc<PortGroups>>)> {
+        let groups = backend.sharing().and_then(|sharing| sharing.port_groups());
+        let (asyncs, observers) = (Arc::clone(&self.asyncs), self.observers.clone());
+        let shard = Shard::new(ShardParts {
+            device: self.device.clone(),
+            engine: Engine::new(config, Arc::clone(&self.memory)),
+            backend,
+            events: Events::new(Arc::clone(&asyncs), self.capture.clone(), observers),
+            asyncs,
+            acks: self.acks,
+        })?;
+        Ok((Arc::new(shard), groups))
     }
 }
 

@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use rxe_core::types::Gid;
-use rxe_net::{GidTable, Interface, InterfaceMonitor, PortGroups};
+use rxe_net::{GidTable, Interface, InterfaceMonitor};
 
+use super::shards::Ports;
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
@@ -63,7 +64,9 @@ impl PortData {
 #[derive(Debug)]
 pub(super) struct PortMonitor {
     monitor: InterfaceMonitor,
-    groups: Option<Arc<PortGroups>>,
+    ports: Arc<Ports>,
+    /// How many of these have the addresses of `port`.
+    known: usize,
     port: Arc<PortData>,
     asyncs: Arc<AsyncEvents>,
     /// The interface has changed since it was last looked at.
@@ -127,7 +130,7 @@ impl AddressSignals {
 impl PortMonitor {
     pub(super) fn new(
         monitor: InterfaceMonitor,
-        groups: Option<Arc<PortGroups>>,
+        ports: Arc<Ports>,
         port: Arc<PortData>,
         asyncs: Arc<AsyncEvents>,
         wake: Arc<Alarm>,
@@ -139,7 +142,8 @@ impl PortMonitor {
         });
         Self {
             monitor,
-            groups,
+            known: ports.len(),
+            ports,
             port,
             asyncs,
             stale: false,
@@ -164,6 +168,11 @@ impl PortMonitor {
             self.port.0.write().table = now.table;
             return Ok(());
         }
+        self.enter(shard, now)
+    }
+
+    /// These are to be the addresses, at once or when they have been entered.
+    fn enter(&mut self, shard: &Shard, now: State) -> Result<()> {
         if self.start_entering(&now.gids) {
             self.pending = Some(now);
             return Ok(());
@@ -195,16 +204,17 @@ impl PortMonitor {
 
     /// Whether a thread now enters those of these addresses that the device is not on.
     fn start_entering(&self, gids: &[Gid]) -> bool {
-        let Some(groups) = self.groups.clone() else { return false };
         let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
-        if !groups.lacks_any(&addresses) {
+        let mut lacking: Vec<_> = self.ports.all().into_iter().filter_map(|p| p.groups).collect();
+        lacking.retain(|groups| groups.lacks_any(&addresses));
+        if lacking.is_empty() {
             return false;
         }
         let signals = Arc::clone(&self.signals);
         let enter = {
-            let (groups, addresses) = (Arc::clone(&groups), addresses.clone());
+            let (lacking, addresses) = (lacking.clone(), addresses.clone());
             move || {
-                groups.enter(&addresses);
+                lacking.iter().for_each(|groups| groups.enter(&addresses));
                 signals.notify();
             }
         };
@@ -213,15 +223,22 @@ impl PortMonitor {
         }
         // There is no thread to be had: this one waits. It does not hold the shard's lock, so programs
         // that poll go on.
-        groups.enter(&addresses);
+        lacking.iter().for_each(|groups| groups.enter(&addresses));
         false
     }
 
     /// These are the addresses now.
     fn apply(&mut self, shard: &Shard, now: &State) -> Result<()> {
         let before = self.port.gids();
-        let failure = shard.with(|core| core.set_gids(&now.gids))?.err();
-        if let Some(groups) = &self.groups {
+        let mut failure = shard.with(|core| core.set_gids(&now.gids))?.err();
+        let ports = self.ports.all();
+        self.known = ports.len();
+        for port in &ports[1..] {
+            // One that has failed has told its queue pairs so.
+            let of_port = port.shard.with(|core| core.set_gids(&now.gids)).unwrap_or(Ok(()));
+            failure = failure.or(of_port.err());
+        }
+        for groups in ports.iter().filter_map(|port| port.groups.as_ref()) {
             groups.release_left();
         }
         {
@@ -289,6 +306,10 @@ impl Monitor for PortMonitor {
         }
         if std::mem::take(&mut self.stale) {
             self.refresh(shard)?;
+        }
+        if self.pending.is_none() && self.known != self.ports.len() {
+            let now = self.port.0.read().clone();
+            self.enter(shard, now)?;
         }
         if self.pending.is_none() && std::mem::take(&mut self.retry) && self.failure.is_some() {
             let now = self.port.0.read().clone();

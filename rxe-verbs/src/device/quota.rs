@@ -8,11 +8,12 @@ use rxe_core::engine::Limits;
 
 use crate::error::Result;
 
-/// The permits of a device, by kind. Queue pairs and groups the engine counts itself.
+/// The permits of a device, by kind. Groups the engine counts itself.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     pub(crate) pds: Quota,
     pub(crate) cqs: Quota,
+    pub(crate) qps: Quota,
     pub(crate) mrs: Quota,
     pub(crate) mws: Quota,
     pub(crate) srqs: Quota,
@@ -24,6 +25,7 @@ impl Quotas {
         Self {
             pds: Quota::new("protection domains", limits.max_pd),
             cqs: Quota::new("completion queues", limits.max_cq),
+            qps: Quota::new("queue pairs", limits.max_qp),
             mrs: Quota::new("memory regions", limits.max_mr),
             mws: Quota::new("memory windows", limits.max_mw),
             srqs: Quota::new("shared receive queues", limits.max_srq),

@@ -168,10 +168,13 @@ impl QpBuilder {
             xrcd: self.xrc.as_ref().map(|domain| Arc::clone(domain.queues())),
             sq_sig_all: self.sq_sig_all,
         };
+        let quota = device.quotas().qps.take()?;
+        let number = self.choose_shard();
+        let shard = Arc::clone(device.shard_at(number));
         let (permit, handle) = loop {
-            let permit = device.qpns().take(device.shard())?;
+            let permit = device.qpns(number).take(&shard)?;
             let init = init.clone();
-            match device.shard().with(|core| core.engine.create_qp(permit.qpn(), init))? {
+            match shard.with(|core| core.engine.create_qp(permit.qpn(), init))? {
                 Err(VerbsError::Busy { .. }) => {}
                 result => break (permit, result?),
             }
@@ -181,9 +184,12 @@ impl QpBuilder {
         }
         let faults = device.faults().and_then(|faults| RequestFaults::new(&faults.verbs));
         let Self { pd, send_cq, recv_cq, srq, xrc, qkey, .. } = self;
+        send_cq.add_shard(number);
+        recv_cq.add_shard(number);
         let one_cq = send_cq.id() == recv_cq.id();
         Ok(QueuePair {
             handle,
+            shard,
             pd: pd.used_as(Kind::QueuePair),
             send_cq: send_cq.used_as(Kind::QueuePair),
             recv_cq: (!one_cq).then(|| recv_cq.used_as(Kind::QueuePair)),
@@ -194,8 +200,22 @@ impl QpBuilder {
             qkey,
             faults,
             answers: Mutex::default(),
+            _quota: quota,
             _permit: permit,
         })
+    }
+
+    /// The number of the shard that it will be of.
+    fn choose_shard(&self) -> usize {
+        // The receives of a target complete in queues that are not known yet. They look at the first shard.
+        let used = match self.service {
+            QpType::XrcRecv => 1,
+            _ => match self.recv_cq.shard_bits() {
+                0 => self.send_cq.shard_bits(),
+                bits => bits,
+            },
+        };
+        self.pd.device().choose_shard(used)
     }
 
     fn check_xrc(&self) -> Result<()> {

@@ -20,7 +20,7 @@ pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, QpnPermit};
+use crate::device::{Device, Permit, QpnPermit};
 use crate::error::{Error, Result};
 use crate::faults::RequestFaults;
 use crate::pd::ProtectionDomain;
@@ -33,6 +33,7 @@ use crate::xrc::XrcDomain;
 /// complete is forgotten, as verbs have it, and so are its asynchronous events.
 pub struct QueuePair {
     handle: Arc<QpHandle>,
+    shard: Arc<Shard>,
     pd: Used<ProtectionDomain>,
     send_cq: Used<CompletionQueue>,
     /// If it is another than `send_cq`.
@@ -50,6 +51,7 @@ pub struct QueuePair {
     answers: Mutex<Answers>,
     /// Given back when the number is free again.
     _permit: QpnPermit,
+    _quota: Permit,
 }
 
 impl QueuePair {
@@ -272,8 +274,9 @@ impl QueuePair {
         }
     }
 
+    #[inline]
     fn shard(&self) -> &Shard {
-        self.pd.device().shard()
+        &self.shard
     }
 }
 

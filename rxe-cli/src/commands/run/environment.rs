@@ -6,9 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf, absolute};
 
 use clap::ValueEnum;
+use clap::builder::TypedValueParser;
 use rustix::fs::{Access, access};
 use rxe_net::BackendKind;
-use rxe_verbs::DeviceInfo;
+use rxe_verbs::{DeviceInfo, OpenOptions};
 
 use super::{library, sysfs};
 use crate::common::{Error, FaultArgs, print_error};
@@ -33,6 +34,11 @@ pub(super) struct Settings {
     /// or, in a ping-pong, together with its answer (adaptive) [default: adaptive]
     #[arg(long, value_enum)]
     ack: Option<Ack>,
+    /// Spread queue pairs over this many engines, each with a lock and a thread of its own, in turn by
+    /// their completion queues. Without it each thread that makes queue pairs has an engine, as long as
+    /// there are CPUs
+    #[arg(long, value_name = "NUMBER", value_parser = shard_count())]
+    shards: Option<u32>,
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
@@ -93,6 +99,9 @@ impl Settings {
         if let Some(ack) = self.ack.and_then(|ack| ack.to_possible_value()) {
             variables.push(("RXE_ACK", ack.get_name().into()));
         }
+        if let Some(count) = self.shards {
+            variables.push(("RXE_SHARDS", count.to_string().into()));
+        }
         let mut shown = DeviceInfo::offered()?;
         let devices = self.devices();
         if !devices.is_empty() {
@@ -140,6 +149,12 @@ impl Settings {
         let names = env::var("RXE_DEVICE").unwrap_or_default();
         names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
+}
+
+/// Reads the number of shards.
+fn shard_count() -> impl TypedValueParser<Value = u32> {
+    let (least, most) = OpenOptions::SHARDS.into_inner();
+    clap::value_parser!(u32).range(i64::from(least)..=i64::from(most))
 }
 
 /// The absolute path of a capture file. It fails if the file cannot be created: the program would

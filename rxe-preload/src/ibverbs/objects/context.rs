@@ -123,6 +123,9 @@ impl Context {
             .ack_policy(CONFIG.acks)
             .segmentation(CONFIG.segmentation)
             .on_event(Box::new(move |event| watch.event(event)));
+        if let Some(count) = CONFIG.shards {
+            options = options.shards(count);
+        }
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);
         }

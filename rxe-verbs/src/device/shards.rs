@@ -1,0 +1,239 @@
+//! The shards of a device: engines that run side by side, each with sockets, a lock and a driver thread
+//! of its own. A queue pair is of one shard all its life; memory, domains, completion queues and shared
+//! receive queues are of all. Decision 042.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+
+use parking_lot::{Mutex, RwLock};
+use rxe_net::PortGroups;
+
+use super::qpn_allocator::QpnAllocator;
+use crate::error::Result;
+use crate::progress::{Alarm, Driver, Monitor, Shard};
+
+/// The most shards of a device: a bit each in [`ShardSet`].
+pub(super) const MAX_SHARDS: u32 = u32::BITS;
+
+/// The most that a device takes without being asked: each leases a block of QPNs, and other processes on the
+/// address want some too.
+const MAX_UNASKED: usize = 8;
+
+/// How queue pairs are spread over shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// Each thread that makes queue pairs has a shard, as long as there are CPUs.
+    Threads,
+    /// Over so many shards in turn, by their completion queues.
+    Queues(usize),
+}
+
+/// A shard, and what is of it alone.
+pub(super) struct Member {
+    pub(super) shard: Arc<Shard>,
+    pub(super) qpns: QpnAllocator,
+    /// Ended when the device is.
+    _driver: Driver,
+}
+
+impl Member {
+    /// A shard, which runs from now on.
+    pub(super) fn new(
+        shard: Arc<Shard>,
+        groups: Option<Arc<PortGroups>>,
+        port_monitor: Option<Box<dyn Monitor>>,
+    ) -> Result<Self> {
+        let driver = Driver::start(Arc::clone(&shard), port_monitor)?;
+        Ok(Self { shard, qpns: QpnAllocator::new(groups), _driver: driver })
+    }
+}
+
+/// Makes a further shard.
+pub(super) type Open = Box<dyn Fn() -> Result<(Member, Option<Arc<PortGroups>>)> + Send>;
+
+/// See the module's opening.
+pub(super) struct Shards {
+    first: Member,
+    /// Opened one after another.
+    further: [OnceLock<Member>; MAX_SHARDS as usize - 1],
+    /// `None`: there is one shard only.
+    growth: Option<Mutex<Growth>>,
+}
+
+/// How a device comes to further shards.
+struct Growth {
+    open: Open,
+    spread: Spread,
+    /// Shards there may be.
+    limit: usize,
+    /// Shards there are.
+    count: usize,
+    /// Threads that make queue pairs, with their shards.
+    threads: Vec<(Weak<()>, usize)>,
+    /// The next completion queue's shard.
+    next: usize,
+    ports: Arc<Ports>,
+    /// Wakes the port monitor.
+    monitor: Arc<Alarm>,
+}
+
+thread_local! {
+    /// Its weak handles tell a thread from all others, and whether it has ended.
+    static THREAD: Arc<()> = Arc::default();
+}
+
+impl Shards {
+    /// One shard, and never another.
+    pub(super) fn one(first: Member) -> Self {
+        Self { first, further: [const { OnceLock::new() }; MAX_SHARDS as usize - 1], growth: None }
+    }
+
+    /// One shard, and further ones when they are wanted.
+    pub(super) fn growing(first: Member, spread: Spread, ports: Arc<Ports>, open: Open) -> Self {
+        let limit = match spread {
+            Spread::Threads => {
+                thread::available_parallelism().map_or(1, usize::from).min(MAX_UNASKED)
+            }
+            Spread::Queues(count) => count,
+        };
+        let monitor = first.shard.alarm();
+        let growth = (limit > 1).then(|| {
+            let (count, threads, next) = (1, Vec::new(), 0);
+            Mutex::new(Growth { open, spread, limit, count, threads, next, ports, monitor })
+        });
+        Self { growth, ..Self::one(first) }
+    }
+
+    /// The shard that is always there. The connection manager, and what is of no shard, use it.
+    #[inline]
+    pub(super) fn first(&self) -> &Member {
+        &self.first
+    }
+
+    /// The shard with this number; the first if there is none.
+    #[inline]
+    pub(super) fn get(&self, number: usize) -> &Member {
+        let further = number.checked_sub(1).and_then(|at| self.further.get(at)?.get());
+        further.unwrap_or(&self.first)
+    }
+
+    /// All that there are.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
+        let further = self.further.iter().map_while(OnceLock::get);
+        std::iter::once(&self.first).chain(further)
+    }
+
+    /// The number of the shard for a new queue pair. `used`: its completion queues are of these already.
+    pub(super) fn choose(&self, used: u32) -> usize {
+        if used != 0 {
+            return used.trailing_zeros() as usize;
+        }
+        let Some(growth) = &self.growth else { return 0 };
+        let mut growth = growth.lock();
+        let wanted = growth.wanted();
+        let number = if wanted == growth.count { self.grow(&mut growth) } else { wanted };
+        growth.chosen(number);
+        number
+    }
+
+    /// Opens a further shard. Where that cannot be, the device has as many as there are.
+    fn grow(&self, growth: &mut Growth) -> usize {
+        let Ok((member, groups)) = (growth.open)() else {
+            growth.limit = growth.count;
+            return 0;
+        };
+        let number = growth.count;
+        growth.ports.add(groups, Arc::clone(&member.shard));
+        if self.further[number - 1].set(member).is_ok() {
+            growth.count += 1;
+        }
+        // Addresses may have changed while it was opened.
+        growth.monitor.ring();
+        number
+    }
+}
+
+impl Growth {
+    /// The shard that the next queue pair is to be of; as many as there are, if of a further one.
+    fn wanted(&mut self) -> usize {
+        match self.spread {
+            Spread::Queues(_) => self.next % self.limit,
+            Spread::Threads => {
+                self.threads.retain(|(thread, _)| thread.strong_count() > 0);
+                let own = THREAD.try_with(Arc::downgrade).unwrap_or_default();
+                let known = self.threads.iter().find(|(thread, _)| thread.ptr_eq(&own));
+                known.map_or_else(|| self.least_used(), |&(_, number)| number)
+            }
+        }
+    }
+
+    /// The shard that the fewest threads have, a further one if each has some.
+    fn least_used(&self) -> usize {
+        let threads = |number| self.threads.iter().filter(|(_, of)| *of == number).count();
+        (0..self.limit.min(self.count + 1)).min_by_key(|&number| threads(number)).unwrap_or(0)
+    }
+
+    fn chosen(&mut self, number: usize) {
+        match self.spread {
+            Spread::Queues(_) => self.next = number + 1,
+            Spread::Threads => {
+                let own = THREAD.try_with(Arc::downgrade).unwrap_or_default();
+                if !self.threads.iter().any(|(thread, _)| thread.ptr_eq(&own)) {
+                    self.threads.push((own, number));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|member| &member.shard)).finish()
+    }
+}
+
+/// Shards of a device, as a set.
+#[derive(Debug, Default)]
+pub(crate) struct ShardSet(AtomicU32);
+
+impl ShardSet {
+    /// The set as bits, by the shards' numbers.
+    #[inline]
+    pub(crate) fn bits(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Adds a shard. Whether it was not in the set.
+    pub(crate) fn add(&self, number: usize) -> bool {
+        let bit = 1 << number;
+        self.0.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    }
+}
+
+/// The shards whose addresses follow those of the interface.
+#[derive(Debug, Default)]
+pub(super) struct Ports(RwLock<Vec<Port>>);
+
+/// A shard, and what it shares with other processes and shards.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    pub(super) groups: Option<Arc<PortGroups>>,
+    pub(super) shard: Arc<Shard>,
+}
+
+impl Ports {
+    pub(super) fn add(&self, groups: Option<Arc<PortGroups>>, shard: Arc<Shard>) {
+        self.0.write().push(Port { groups, shard });
+    }
+
+    /// All of them, as of now.
+    pub(super) fn all(&self) -> Vec<Port> {
+        self.0.read().clone()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.read().len()
+    }
+}

@@ -1,0 +1,253 @@
+//! A device with several shards behaves as one with one shard: what is of the device works with queue pairs
+//! of all shards.
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use rxe_verbs::*;
+
+/// A device with so many shards, and something on each of them.
+fn spread(count: u32) -> (Device, Vec<Side>) {
+    let device = Device::options("lo").address(address()).shards(count).open().unwrap();
+    let sides: Vec<_> = (0..count).map(|_| Side::new(device.clone())).collect();
+    assert_eq!((device.shard_count(), blocks(&sides)), (count as usize, count as usize));
+    (device, sides)
+}
+
+/// How many blocks of numbers their queue pairs have: one a shard.
+fn blocks(sides: &[Side]) -> usize {
+    sides.iter().map(|side| side.qp.qpn().block()).collect::<HashSet<_>>().len()
+}
+
+/// Sends a message from each side to each, its own among them, on new queue pairs.
+fn talk_all(sides: &[Side]) {
+    for from in sides {
+        for to in sides {
+            let [sender, receiver] = [from, to].map(|side| side.pd.qp(&side.cq).build().unwrap());
+            connect(&sender, &receiver);
+            let inbox = to.region(16);
+            receiver.recv(1, &[inbox.slice(..)]).unwrap();
+            sender.send_bytes(2, b"hello").post().unwrap();
+            let mut done = [from.ok().id, to.ok().id];
+            done.sort_unstable();
+            assert_eq!(done, [1, 2]);
+        }
+    }
+}
+
+#[test]
+fn queue_pairs_are_dealt_out_in_turn_and_reach_each_other() {
+    let (device, sides) = spread(3);
+    talk_all(&sides);
+    assert_eq!(device.shard_count(), 3);
+    // With one queue pair on a completion queue, the others on it are of the same shard.
+    for side in &sides {
+        let further = side.pd.qp(&side.cq).build().unwrap();
+        assert_eq!(further.qpn().block(), side.qp.qpn().block());
+    }
+    let counters = device.counters();
+    assert_eq!(counters.sent_pkts, counters.rcvd_pkts);
+    assert!(counters.sent_pkts >= 2 * 9, "{counters:?}");
+}
+
+#[test]
+fn each_thread_has_a_shard_while_it_lives() {
+    let device = open(address());
+    // One after the other.
+    for _ in 0..4 {
+        let device = device.clone();
+        thread::spawn(move || drop(Side::new(device))).join().unwrap();
+    }
+    assert_eq!(device.shard_count(), 1);
+    // All at once.
+    let cpus = thread::available_parallelism().unwrap().get();
+    let ready = Barrier::new(3);
+    let sides: Vec<_> = thread::scope(|scope| {
+        let side = || {
+            let sides = [(); 2].map(|()| Side::new(device.clone()));
+            assert_eq!(sides[0].qp.qpn().block(), sides[1].qp.qpn().block());
+            ready.wait();
+            sides
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(side)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!((device.shard_count(), blocks(&sides)), (cpus.min(3), cpus.min(3)));
+    talk_all(&sides);
+}
+
+#[test]
+fn a_completion_queue_may_be_of_two_shards() {
+    let (device, sides) = spread(2);
+    let channel = device.create_channel().unwrap();
+    let shared = device.create_cq_on(64, &channel).unwrap();
+    // It gets the shard of the first, and then that of the second too.
+    let qps: Vec<_> = sides
+        .iter()
+        .map(|side| {
+            let qp = side.pd.qp_with(&shared, &side.cq).build().unwrap();
+            assert_eq!(qp.qpn().block(), side.qp.qpn().block());
+            let peer = side.pd.qp(&side.cq).build().unwrap();
+            connect(&qp, &peer);
+            (qp, peer)
+        })
+        .collect();
+    let inbox = sides[0].region(64);
+    for (side, (qp, _)) in sides.iter().zip(&qps) {
+        let inbox = side.region(64);
+        // By polling,
+        qp.write_bytes(1, &[1; 8], inbox.remote(0)).post().unwrap();
+        assert_eq!(shared.spin_one(TIMEOUT).unwrap().id, 1);
+        // asleep,
+        qp.write_bytes(2, &[2; 8], inbox.remote(8)).post().unwrap();
+        assert_eq!(shared.wait_one(TIMEOUT).unwrap().id, 2);
+        // and by an event.
+        shared.arm(false).unwrap();
+        assert!(shared.poll_one().unwrap().is_none());
+        qp.write_bytes(3, &[3; 8], inbox.remote(16)).post().unwrap();
+        let event = channel.get_event(Some(TIMEOUT)).unwrap().expect("an event");
+        assert_eq!((event.id(), event.wait_one(TIMEOUT).unwrap().id), (shared.id(), 3));
+    }
+    // A thread that sleeps is woken by what completes on the other shard.
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| shared.wait_one(TIMEOUT).unwrap().id);
+        thread::sleep(Duration::from_millis(20));
+        let outsider = &qps[1].0;
+        let remote = sides[1].region(64);
+        outsider.write_bytes(4, &[4; 8], remote.remote(0)).post().unwrap();
+        assert_eq!(waiter.join().unwrap(), 4);
+    });
+    drop(inbox);
+}
+
+#[test]
+fn a_shared_receive_queue_serves_all_shards() {
+    let (_device, sides) = spread(3);
+    let client = Side::new(open(address()));
+    let srq = sides[0].pd.create_srq(64, 1).unwrap();
+    let inbox = sides[0].region(8);
+    const EACH: u32 = 500;
+    let connections: Vec<_> = sides
+        .iter()
+        .map(|side| {
+            let ours = side.pd.qp(&side.cq).srq(&srq).build().unwrap();
+            let theirs = client.pd.qp(&client.cq).build().unwrap();
+            connect(&ours, &theirs);
+            (ours, theirs)
+        })
+        .collect();
+    thread::scope(|scope| {
+        for side in &sides {
+            let (srq, inbox) = (&srq, &inbox);
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    let done = side.ok();
+                    assert_eq!(done.imm, Some(Immediate::Data(i)));
+                    srq.recv(done.id, &[inbox.slice(..)]).unwrap();
+                }
+            });
+        }
+        (0..32).for_each(|id| srq.recv(id, &[inbox.slice(..)]).unwrap());
+        for i in 0..EACH {
+            for (_, theirs) in &connections {
+                theirs.send_bytes(0, b"").imm(i).post().unwrap();
+            }
+            for _ in &connections {
+                client.ok();
+            }
+        }
+    });
+    assert_eq!(srq.len(), 32);
+}
+
+#[test]
+fn atomics_of_all_shards_on_one_word_are_atomic() {
+    let (_device, sides) = spread(3);
+    let word = sides[0].region(8);
+    const EACH: u64 = 3_000;
+    let client = open(address());
+    let connections: Vec<_> = sides
+        .iter()
+        .map(|side| {
+            let theirs = Side::new(client.clone());
+            let ours = sides[0].pd.qp(&side.cq).build().unwrap();
+            connect(&ours, &theirs.qp);
+            (ours, theirs)
+        })
+        .collect();
+    thread::scope(|scope| {
+        for (_, theirs) in &connections {
+            let word = word.remote(0);
+            scope.spawn(move || {
+                let result = theirs.region(8);
+                for i in 0..EACH {
+                    theirs.qp.fetch_add(i, result.slice(..), word, 1).post().unwrap();
+                    theirs.ok();
+                }
+            });
+        }
+    });
+    assert_eq!(word.load_u64(0).unwrap(), 3 * EACH);
+}
+
+const SETUP: &str = "ip link add veth0 type veth peer name veth1
+    ip address add 10.9.0.1/24 dev veth0
+    ip link set veth0 up
+    ip link set veth1 up";
+
+#[test]
+fn all_shards_follow_the_addresses_of_the_interface() {
+    in_namespace(SETUP, || {
+        let device = Device::options("veth0").shards(2).open().unwrap();
+        let sides = [(); 2].map(|()| Side::new(device.clone()));
+        sh("ip address add 10.9.2.2/24 dev veth0");
+        async_event(&device, AsyncKind::GidChange);
+        let gids = device.gids();
+        let new = gids.iter().position(|gid| gid.to_ip().to_string() == "10.9.2.2").unwrap();
+        let index = u16::try_from(new).unwrap();
+        for side in &sides {
+            let [sender, receiver] =
+                [(); 2].map(|()| side.pd.qp(&side.cq).gid_index(index).build().unwrap());
+            connect(&sender, &receiver);
+            let inbox = side.region(8);
+            sender.write_bytes(5, b"8 bytes.", inbox.remote(0)).post().unwrap();
+            assert_eq!(side.ok().id, 5);
+        }
+        talk_all(&sides);
+    });
+}
+
+#[test]
+fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
+    in_namespace("ulimit -n 48", || {
+        let device = Device::options("lo").address(address()).shards(8).open().unwrap();
+        let sides: Vec<_> = (0..8).map(|_| Side::new(device.clone())).collect();
+        let count = device.shard_count();
+        assert!((1..8).contains(&count), "{count} shards with 48 descriptors");
+        talk_all(&sides);
+        assert_eq!(device.shard_count(), count);
+    });
+}
+
+#[test]
+fn a_target_of_xrc_is_served_whatever_shard_its_initiator_has() {
+    let (device, sides) = spread(2);
+    let domain = device.create_xrc_domain().unwrap();
+    let cq = device.create_cq(16).unwrap();
+    let srq = sides[0].pd.create_xrc_srq(&domain, &cq, 8, 1).unwrap();
+    let inbox = sides[0].region(16);
+    for side in &sides {
+        let target = domain.qp().build().unwrap();
+        let initiator = side.pd.qp(&side.cq).service(QpType::XrcSend).build().unwrap();
+        connect(&initiator, &target);
+        srq.recv(1, &[inbox.slice(..)]).unwrap();
+        initiator.send_bytes(2, b"xrc").to_srq(srq.number()).post().unwrap();
+        assert_eq!(side.ok().id, 2);
+        assert_eq!(cq.wait_one(TIMEOUT).unwrap().byte_len, 3);
+    }
+}
