@@ -7,8 +7,10 @@ use std::net::IpAddr;
 
 use rxe_core::wire::UDP_PORT;
 
+mod l2;
 mod xdp;
 
+pub use l2::L2Failure;
 pub use xdp::XdpRefusal;
 
 /// A backend cannot be opened, or cannot be used any more.
@@ -123,6 +125,13 @@ pub enum NetError {
         netdev: String,
         /// Why.
         reason: XdpRefusal,
+    },
+    /// An endpoint of layer 2 cannot be opened, or has stopped working.
+    L2 {
+        /// What carries its frames, as in `qemu:PATH`.
+        link: String,
+        /// Why.
+        reason: L2Failure,
     },
     /// A capture file cannot be created or read.
     File {
@@ -295,6 +304,7 @@ impl fmt::Display for NetError {
                 capability.to_ascii_lowercase()
             ),
             Self::Xdp { netdev, reason } => reason.describe(netdev, f),
+            Self::L2 { link, reason } => reason.describe(link, f),
             Self::File { path, source } => write!(f, "the capture {path}: {source}"),
             Self::NoSuchBackend { name } => {
                 write!(f, "there is no backend {name}: choose udp, packet or xdp (or xdp:driver, \

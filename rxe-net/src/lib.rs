@@ -12,6 +12,7 @@ mod fabric;
 mod fault;
 mod interface;
 mod interval;
+mod l2;
 mod lease;
 mod loss;
 mod membership;
@@ -42,13 +43,14 @@ pub mod untrusted {
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
 pub use blocking::{NonBlocking, may_block};
 pub use counters::Counters;
-pub use error::{NetError, PortOwner, XdpRefusal};
+pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::{
     Fault, FaultAction, FaultAmount, FaultReport, FaultRule, FaultTally, OpcodeFilter,
     PacketFilter, PsnFilter, QpFilter,
 };
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
+pub use l2::{L2Backend, L2Config, L2ConfigError, L2Link};
 pub use lease::PortGroups;
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rxe_core::VerbsError;
-use rxe_net::NetError;
+use rxe_net::{L2Failure, NetError};
 
 use crate::device_error::DeviceError;
 
@@ -88,6 +88,13 @@ impl Error {
                 | NetError::ServiceTaken { .. },
             ) => libc::EADDRINUSE,
             Self::ListenedTo { .. } => libc::EADDRINUSE,
+            Self::Net(NetError::L2 { reason, .. }) => match reason {
+                L2Failure::InUse { .. } => libc::EBUSY,
+                L2Failure::AddressTaken { .. } => libc::EADDRINUSE,
+                L2Failure::NoSuchAddress { .. } | L2Failure::NoLease => libc::EADDRNOTAVAIL,
+                L2Failure::OtherBackend { .. } => libc::EINVAL,
+                _ => libc::EIO,
+            },
             Self::Net(NetError::NoBlock { .. }) => libc::ENOMEM,
             Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
             Self::Net(NetError::TooManyFiles) => libc::EMFILE,

@@ -1,6 +1,7 @@
 //! `rxe link`: what `rdma link` of iproute2 does for kernel devices, with its syntax and output.
 
 use clap::Subcommand;
+use rxe_net::L2Config;
 use rxe_verbs::DeviceInfo;
 use rxe_verbs::device::links;
 use serde::Serialize;
@@ -41,15 +42,21 @@ enum Command {
         #[arg(value_name = "DEV[/PORT]")]
         dev: Option<String>,
     },
-    /// Name a device: add NAME type rxe netdev NETDEV
+    /// Name a device, or make one: add NAME type rxe netdev NETDEV, or type rxe l2 LINK …
+    ///
+    /// `netdev NETDEV` names the device of an interface. `l2 LINK …` makes a device with an Ethernet
+    /// address and IP addresses of its own, beside the host's network stack. LINK is qemu:PATH, the unix
+    /// socket of QEMU's `-netdev stream`: connected to if somebody listens there, else listened on.
+    /// After it come `address ADDRESS/LENGTH` (several times), `dhcp`, `gateway ADDRESS`, `mac MAC`,
+    /// `mtu BYTES` and `nodad` (do not look for other hosts with its addresses).
     Add {
-        /// The name to give to the interface's device, as in rxe0
+        /// The name to give to the device, as in rxe0
         name: String,
-        /// `type rxe netdev NETDEV`
-        #[arg(required = true, value_name = "type rxe netdev NETDEV")]
+        /// `type rxe netdev NETDEV`, or `type rxe l2 LINK address ADDRESS/LENGTH …`
+        #[arg(required = true, value_name = "type rxe netdev NETDEV | l2 LINK …")]
         what: Vec<String>,
     },
-    /// Remove a name: the device is then named rxe_NETDEV again
+    /// Remove a name or an endpoint: the device of an interface is then named rxe_NETDEV again
     Delete {
         /// The name that was added
         name: String,
@@ -61,7 +68,13 @@ impl Args {
         match &self.command {
             None => self.show(None),
             Some(Command::Show { dev }) => self.show(dev.as_deref()),
-            Some(Command::Add { name, what }) => Ok(links::add(name, netdev_of(what)?)?),
+            Some(Command::Add { name, what }) => {
+                let added = match what_of(what)? {
+                    What::Netdev(netdev) => links::add(name, netdev),
+                    What::Endpoint(config) => links::add_endpoint(name, config),
+                };
+                Ok(added?)
+            }
             Some(Command::Delete { name }) => Ok(links::delete(name)?),
         }
     }
@@ -100,22 +113,40 @@ fn one(dev: &str) -> Result<Vec<DeviceInfo>, Error> {
     Ok(devices)
 }
 
-/// The interface in the words after a name.
-fn netdev_of(words: &[String]) -> Result<&str, Error> {
-    const FORM: &str = "the form is `rxe link add NAME type rxe netdev NETDEV`";
-    let (mut kind, mut netdev) = (None, None);
-    for pair in words.chunks(2) {
-        match pair {
-            [key, value] if key == "type" => kind = Some(value.as_str()),
-            [key, value] if key == "netdev" => netdev = Some(value.as_str()),
-            [key, _] => {
-                return Err(Error::new(format!("{key:?} is neither type nor netdev"), FORM));
-            }
-            _ => return Err(Error::new(format!("nothing stands after {:?}", pair[0]), FORM)),
+/// What a name is given to.
+enum What<'a> {
+    /// An interface's device.
+    Netdev(&'a str),
+    /// A new endpoint.
+    Endpoint(L2Config),
+}
+
+/// What the words after a name say.
+fn what_of(words: &[String]) -> Result<What<'_>, Error> {
+    const FORM: &str = "the form is `rxe link add NAME type rxe netdev NETDEV`, or `… type rxe l2 LINK \
+                        address ADDRESS/LENGTH`";
+    let (mut kind, mut what) = (None, None);
+    let mut rest = words;
+    while let [key, others @ ..] = rest {
+        if key == "l2" {
+            let config = L2Config::from_words(others.iter().map(String::as_str));
+            what = Some(What::Endpoint(config.map_err(|e| {
+                Error::new(e.what, format!("the words after l2 are `{}`", L2Config::FORM))
+            })?));
+            break;
         }
+        let [value, others @ ..] = others else {
+            return Err(Error::new(format!("nothing stands after {key:?}"), FORM));
+        };
+        match key.as_str() {
+            "type" => kind = Some(value.as_str()),
+            "netdev" => what = Some(What::Netdev(value)),
+            _ => return Err(Error::new(format!("{key:?} is neither type nor netdev"), FORM)),
+        }
+        rest = others;
     }
-    match (kind, netdev) {
-        (Some("rxe"), Some(netdev)) => Ok(netdev),
+    match (kind, what) {
+        (Some("rxe"), Some(what)) => Ok(what),
         (Some("rxe"), None) => Err(Error::new("no netdev is named", FORM)),
         (Some(other), _) => {
             Err(Error::new(format!("there are no links of type {other:?}"), "use `type rxe`"))
@@ -135,6 +166,9 @@ struct Row {
     physical_state: String,
     netdev: String,
     netdev_index: u32,
+    /// The configuration of an endpoint with addresses of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    l2: Option<String>,
 }
 
 impl Row {
@@ -148,13 +182,18 @@ impl Row {
             physical_state: port.phys_state.to_string(),
             netdev: interface.name.clone(),
             netdev_index: interface.index,
+            l2: device.endpoint().map(ToString::to_string),
         }
     }
 
     fn text(&self) -> String {
+        let leads = match &self.l2 {
+            Some(l2) => format!("l2 {l2}"),
+            None => format!("netdev {}", self.netdev),
+        };
         format!(
-            "link {}/{} state {} physical_state {} netdev {} \n",
-            self.ifname, self.port, self.state, self.physical_state, self.netdev
+            "link {}/{} state {} physical_state {} {leads} \n",
+            self.ifname, self.port, self.state, self.physical_state
         )
     }
 }
@@ -163,27 +202,43 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn netdev(words: &str) -> Result<String, String> {
+    fn what(words: &str) -> Result<String, String> {
         let words: Vec<_> = words.split(' ').map(String::from).collect();
-        netdev_of(&words).map(String::from).map_err(|e| e.to_string())
+        let what = what_of(&words).map_err(|e| e.to_string())?;
+        Ok(match what {
+            What::Netdev(netdev) => netdev.into(),
+            What::Endpoint(config) => config.to_string(),
+        })
     }
 
     #[test]
     fn the_words_of_add_come_in_any_order() {
-        assert_eq!(netdev("type rxe netdev eth0").unwrap(), "eth0");
-        assert_eq!(netdev("netdev eth0 type rxe").unwrap(), "eth0");
+        assert_eq!(what("type rxe netdev eth0").unwrap(), "eth0");
+        assert_eq!(what("netdev eth0 type rxe").unwrap(), "eth0");
+    }
+
+    #[test]
+    fn the_words_after_l2_are_an_endpoints() {
+        let words = "qemu:/tmp/x address 10.0.0.2/24 mac 02:00:00:00:00:01 mtu 1500";
+        assert_eq!(what(&format!("type rxe l2 {words}")).unwrap(), words);
+        let refused = what("type rxe l2 qemu:/tmp/x adress 10.0.0.2/24").unwrap_err();
+        assert!(
+            refused.starts_with("\"adress\" is no word of an endpoint: the words after l2 are")
+        );
+        assert!(what("l2 qemu:/tmp/x").unwrap_err().starts_with("no type is named"));
     }
 
     #[test]
     fn wrong_words_of_add_are_answered_with_the_right_ones() {
-        let form = "the form is `rxe link add NAME type rxe netdev NETDEV`";
-        assert_eq!(netdev("type rxe").unwrap_err(), format!("no netdev is named: {form}"));
-        assert_eq!(netdev("netdev eth0").unwrap_err(), format!("no type is named: {form}"));
+        let form = "the form is `rxe link add NAME type rxe netdev NETDEV`, or `… type rxe l2 LINK \
+                    address ADDRESS/LENGTH`";
+        assert_eq!(what("type rxe").unwrap_err(), format!("no netdev is named: {form}"));
+        assert_eq!(what("netdev eth0").unwrap_err(), format!("no type is named: {form}"));
         let alone = "nothing stands after \"netdev\"";
-        assert_eq!(netdev("type rxe netdev").unwrap_err(), format!("{alone}: {form}"));
+        assert_eq!(what("type rxe netdev").unwrap_err(), format!("{alone}: {form}"));
         let other = "\"dev\" is neither type nor netdev";
-        assert_eq!(netdev("type rxe dev eth0").unwrap_err(), format!("{other}: {form}"));
+        assert_eq!(what("type rxe dev eth0").unwrap_err(), format!("{other}: {form}"));
         let siw = "there are no links of type \"siw\": use `type rxe`";
-        assert_eq!(netdev("type siw netdev eth0").unwrap_err(), siw);
+        assert_eq!(what("type siw netdev eth0").unwrap_err(), siw);
     }
 }

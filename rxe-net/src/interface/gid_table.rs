@@ -10,7 +10,7 @@
 //! interface the kernel lists the IPv4 address of the other end; this table lists our own, from
 //! which we send.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use rxe_core::types::Gid;
 
@@ -166,9 +166,7 @@ impl Address {
 /// The link-local address made of an Ethernet interface's MAC.
 fn default_gid(interface: &Interface) -> Option<Gid> {
     let mac = interface.mac.filter(|_| !interface.loopback)?;
-    let mut bytes = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).octets();
-    bytes[8..].copy_from_slice(&mac.eui64());
-    Some(Gid::from_bytes(bytes))
+    Some(IpAddr::from(mac.link_local()).into())
 }
 
 #[cfg(test)]

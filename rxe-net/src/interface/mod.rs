@@ -10,7 +10,7 @@ mod rtnetlink;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
@@ -129,6 +129,13 @@ impl MacAddr {
     pub const fn eui64(self) -> [u8; 8] {
         let [a, b, c, d, e, f] = self.0;
         [a ^ 0x02, b, c, 0xff, 0xfe, d, e, f]
+    }
+
+    /// The link-local address made of it. RFC 4862, section 5.3.
+    pub fn link_local(self) -> Ipv6Addr {
+        let mut bytes = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).octets();
+        bytes[8..].copy_from_slice(&self.eui64());
+        bytes.into()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rxe_core::types::Gid;
-use rxe_net::PerProcess;
+use rxe_net::{PerProcess, Scope};
 
 use crate::device::{Device, DeviceInfo, WeakDevice};
 use crate::error::{Error, Result};
@@ -63,6 +63,25 @@ impl DeviceSource for Host {
         let gid = Gid::from(address);
         let info = DeviceInfo::list()?.into_iter().find(|info| info.gids().usable().contains(&gid));
         self.open(&info.ok_or_else(|| none(address))?)
+    }
+
+    /// The system knows nothing of endpoints with addresses of their own. So one that is on the peer's
+    /// network goes first, unless an interface of the host is too.
+    fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
+        let list = DeviceInfo::list()?;
+        let is_near = |info: &&DeviceInfo| {
+            let global = info.interface().addresses.iter().filter(|a| a.scope != Scope::Link);
+            global.clone().any(|a| a.is_near(peer.ip()))
+        };
+        let (endpoints, others): (Vec<_>, Vec<_>) =
+            list.iter().filter(is_near).partition(|info| info.endpoint().is_some());
+        if let (Some(info), true) = (endpoints.first(), others.is_empty()) {
+            let device = self.open(info)?;
+            let own = device.gid(device.gid_index_for(peer.ip().into()))?;
+            return Ok((device, own.to_ip()));
+        }
+        let own = source_for(peer).map_err(|e| Error::io("find a route to the peer", e))?;
+        Ok((self.with_address(own)?, own))
     }
 
     fn all(&self) -> Vec<Device> {

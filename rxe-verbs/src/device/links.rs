@@ -4,8 +4,11 @@
 //! They are kept in one small file for each user and network namespace, among the runtime files of
 //! the user, and are gone when these are: with the session, or when the system restarts.
 //!
+//! An endpoint with addresses of its own (`rxe link add NAME type rxe l2 LINK …`) is in the same file,
+//! with its configuration: it is a device only there.
+//!
 //! Invariants: a name stands for one interface, known by its number, so that it keeps the name when
-//! it is itself renamed; an interface has one name at most. The file is replaced whole, by one at a
+//! it is itself renamed, or for one endpoint; an interface has one name at most. The file is replaced whole, by one at a
 //! time.
 
 use std::collections::BTreeMap;
@@ -20,7 +23,9 @@ use std::{env, process};
 use crate::device_error::choice;
 use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;
-use rxe_net::Interface;
+use rxe_net::{Interface, L2Config};
+
+use super::endpoints::EndpointLink;
 
 /// Gives the device on the interface `netdev` the name `name`.
 ///
@@ -31,6 +36,18 @@ pub fn add(name: &str, netdev: &str) -> Result<(), LinkError> {
     change(|links| {
         links.forget_all_but(&interfaces);
         links.add(name, netdev, &interfaces)
+    })
+}
+
+/// Makes a device `name` of an endpoint with addresses of its own.
+///
+/// # Errors
+/// [`LinkError`], which says what to do instead.
+pub fn add_endpoint(name: &str, config: L2Config) -> Result<(), LinkError> {
+    let interfaces = Interface::list().map_err(LinkError::os("list the interfaces"))?;
+    change(|links| {
+        links.forget_all_but(&interfaces);
+        links.add_endpoint(name, config, &interfaces)
     })
 }
 
@@ -204,9 +221,13 @@ impl std::error::Error for LinkError {
     }
 }
 
-/// The names given in this network namespace, by the number of the interface.
+/// The names given in this network namespace.
 #[derive(Debug, Default)]
-pub(super) struct Links(BTreeMap<u32, String>);
+pub(super) struct Links {
+    /// By the number of the interface.
+    names: BTreeMap<u32, String>,
+    endpoints: Vec<EndpointLink>,
+}
 
 impl Links {
     /// As they are now. None where they cannot be read.
@@ -216,27 +237,42 @@ impl Links {
         // be that user's choice.
         let dir = runtime_paths(env::var_os("XDG_RUNTIME_DIR")).into_iter().find(|dir| is_own(dir));
         let path = dir.map(|dir| dir.join(file_name(number)));
-        path.filter(|path| is_own(path)).map_or_else(Self::default, |path| Self::read_from(&path))
+        let Some(path) = path.filter(|path| is_own(path)) else { return Self::default() };
+        let mut links = Self::read_from(&path);
+        links.endpoints.iter_mut().for_each(|endpoint| endpoint.lock_beside(&path));
+        links
     }
 
-    /// A line for each: the interface's number, and the name.
+    /// A line for each: the interface's number, and the name; or an endpoint.
     pub(super) fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (index, name) = line.split_once(' ')?;
             check_name(name).ok()?;
             Some((index.parse().ok()?, name.to_owned()))
         };
-        Self(text.lines().filter_map(line).collect())
+        let names = text.lines().filter_map(line).collect();
+        let endpoints = text.lines().filter_map(EndpointLink::parse);
+        let endpoints = endpoints.filter(|e| check_name(&e.name).is_ok()).collect();
+        Self { names, endpoints }
+    }
+
+    /// The endpoints with addresses of their own.
+    pub(super) fn endpoints(&self) -> &[EndpointLink] {
+        &self.endpoints
     }
 
     /// The name of the device on the interface of this number, if it was given one.
     pub(super) fn name_of(&self, index: u32) -> Option<&str> {
-        self.0.get(&index).map(String::as_str)
+        self.names.get(&index).map(String::as_str)
     }
 
     /// Whether this name was given.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.index_of(name).is_some()
+        self.index_of(name).is_some() || self.endpoint(name).is_some()
+    }
+
+    fn endpoint(&self, name: &str) -> Option<&EndpointLink> {
+        self.endpoints.iter().find(|e| e.name == name)
     }
 
     fn read_from(path: &Path) -> Self {
@@ -245,19 +281,23 @@ impl Links {
     }
 
     fn index_of(&self, name: &str) -> Option<u32> {
-        self.0.iter().find(|(_, n)| *n == name).map(|(index, _)| *index)
+        self.names.iter().find(|(_, n)| *n == name).map(|(index, _)| *index)
     }
 
     fn text(&self) -> String {
-        self.0.iter().fold(String::new(), |mut text, (index, name)| {
+        let mut text = String::new();
+        for (index, name) in &self.names {
             let _ = writeln!(text, "{index} {name}");
-            text
-        })
+        }
+        for endpoint in &self.endpoints {
+            let _ = writeln!(text, "{endpoint}");
+        }
+        text
     }
 
     /// Names of interfaces that are gone are free again.
     fn forget_all_but(&mut self, interfaces: &[Interface]) {
-        self.0.retain(|index, _| interfaces.iter().any(|i| i.index == *index));
+        self.names.retain(|index, _| interfaces.iter().any(|i| i.index == *index));
     }
 
     fn add(&mut self, name: &str, netdev: &str, all: &[Interface]) -> Result<(), LinkError> {
@@ -266,30 +306,60 @@ impl Links {
             let interfaces = all.iter().map(|i| i.name.clone()).collect();
             return Err(LinkError::NoInterface { netdev: netdev.into(), interfaces });
         };
-        let taken = |by: &str, given| LinkError::Taken { name: name.into(), by: by.into(), given };
-        if let Some(index) = self.index_of(name) {
-            let by = all.iter().find(|i| i.index == index).map_or("", |i| &i.name);
-            return Err(taken(by, true));
-        }
-        let others = all.iter().filter(|i| i.index != interface.index);
-        for other in others {
-            if other.name == name || default_name(&other.name) == name {
-                return Err(taken(&other.name, false));
-            }
-        }
+        self.check_free(name, all, Some(interface))?;
         if let Some(has) = self.name_of(interface.index) {
             return Err(LinkError::HasName { netdev: netdev.into(), name: has.into() });
         }
         if interface.addresses.is_empty() {
             return Err(LinkError::NoAddress { netdev: netdev.into() });
         }
-        self.0.insert(interface.index, name.into());
+        self.names.insert(interface.index, name.into());
+        Ok(())
+    }
+
+    fn add_endpoint(
+        &mut self,
+        name: &str,
+        config: L2Config,
+        all: &[Interface],
+    ) -> Result<(), LinkError> {
+        check_name(name).map_err(|why| LinkError::Name { name: name.into(), why })?;
+        self.check_free(name, all, None)?;
+        let index = EndpointLink::free_index(&self.endpoints);
+        self.endpoints.push(EndpointLink { name: name.into(), index, config });
+        Ok(())
+    }
+
+    /// Fails if a device has this name, unless it is that of the interface `except`.
+    fn check_free(
+        &self,
+        name: &str,
+        all: &[Interface],
+        except: Option<&Interface>,
+    ) -> Result<(), LinkError> {
+        let taken = |by: &str, given| LinkError::Taken { name: name.into(), by: by.into(), given };
+        if let Some(endpoint) = self.endpoint(name) {
+            return Err(taken(&endpoint.config.link.to_string(), true));
+        }
+        if let Some(index) = self.index_of(name) {
+            let by = all.iter().find(|i| i.index == index).map_or("", |i| &i.name);
+            return Err(taken(by, true));
+        }
+        for other in all.iter().filter(|i| except.is_none_or(|e| i.index != e.index)) {
+            if other.name == name || default_name(&other.name) == name {
+                return Err(taken(&other.name, false));
+            }
+        }
         Ok(())
     }
 
     fn delete(&mut self, name: &str, all: &[Interface]) -> Result<(), LinkError> {
         if let Some(index) = self.index_of(name) {
-            self.0.remove(&index);
+            self.names.remove(&index);
+            return Ok(());
+        }
+        if self.endpoint(name).is_some() {
+            self.endpoints.retain(|e| e.name != name);
             return Ok(());
         }
         match all.iter().find(|i| default_name(&i.name) == name && !i.addresses.is_empty()) {
@@ -298,7 +368,8 @@ impl Links {
                 Err(LinkError::NotGiven { name: name.into(), netdev })
             }
             _ => {
-                let links = self.0.values().cloned().collect();
+                let endpoints = self.endpoints.iter().map(|e| e.name.clone());
+                let links = self.names.values().cloned().chain(endpoints).collect();
                 Err(LinkError::NoSuch { name: name.into(), links })
             }
         }
@@ -425,6 +496,32 @@ mod tests {
         assert_eq!(links.name_of(2), Some("rxe0"));
         links.delete("rxe0", &host()).unwrap();
         assert_eq!(links.text(), "3 rxe_eth1\n");
+    }
+
+    #[test]
+    fn endpoints_are_kept_beside_names() {
+        let config = |text: &str| L2Config::from_words(text.split(' ')).unwrap();
+        let mut links = Links::parse("2 rxe0\n");
+        links.add_endpoint("vm0", config("qemu:/tmp/a address 10.0.0.2/24"), &host()).unwrap();
+        links.add_endpoint("vm1", config("qemu:/tmp/b dhcp"), &host()).unwrap();
+        let again = Links::parse(&links.text());
+        assert_eq!(again.endpoints(), links.endpoints());
+        let [a, b] = again.endpoints() else { panic!("two endpoints: {again:?}") };
+        assert!(a.name == "vm0" && b.name == "vm1" && a.index != b.index, "{again:?}");
+        let mut links = again;
+        let mut refused = |name: &str| {
+            links.add_endpoint(name, config("qemu:/tmp/c"), &host()).unwrap_err().to_string()
+        };
+        assert!(refused("vm0").starts_with("vm0 exists already, on qemu:/tmp/a: choose"));
+        assert!(refused("rxe0").starts_with("rxe0 exists already, on eth0: choose"));
+        assert!(refused("rxe_eth1").starts_with("rxe_eth1 is a name of eth1"));
+        assert!(refused("a/b").contains("cannot be a device's name"));
+        assert!(links.add("vm0", "eth1", &host()).is_err());
+        links.forget_all_but(&host());
+        links.delete("vm0", &host()).unwrap();
+        assert_eq!(links.endpoints().len(), 1);
+        links.delete("vm1", &host()).unwrap();
+        assert_eq!(links.text(), "2 rxe0\n");
     }
 
     #[test]

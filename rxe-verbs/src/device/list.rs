@@ -2,11 +2,13 @@
 //!
 //! Each interface with an address is a device `rxe_NETDEV`, the name that `rdma link add`'s users
 //! give to the kernel's, unless its user has given it another ([`super::links`]). Wherever a device
-//! is asked for, `rxe_NETDEV` and the interface's own name serve as well.
+//! is asked for, `rxe_NETDEV` and the interface's own name serve as well. Endpoints that a user has
+//! added are devices beside these; their interface has their name.
 
 use rxe_core::engine::Limits;
-use rxe_net::{GidTable, Interface};
+use rxe_net::{GidTable, Interface, L2Config};
 
+use super::endpoints::EndpointLink;
 use super::links::{Links, PREFIX, default_name};
 use super::{DeviceAttr, Guid, PortAttr};
 use crate::device_error::DeviceError;
@@ -17,6 +19,8 @@ pub struct DeviceInfo {
     name: String,
     interface: Interface,
     gids: GidTable,
+    /// What it is made of, where it is no interface of the host.
+    endpoint: Option<L2Config>,
 }
 
 impl DeviceInfo {
@@ -76,6 +80,23 @@ impl DeviceInfo {
         &self.interface
     }
 
+    /// The configuration of an endpoint of layer 2; `None` for an interface of the host.
+    pub fn endpoint(&self) -> Option<&L2Config> {
+        self.endpoint.as_ref()
+    }
+
+    /// The device of an endpoint.
+    fn of_endpoint(link: &EndpointLink) -> Self {
+        let EndpointLink { name, index, config } = link.clone();
+        let interface = config.interface(&name, index);
+        Self { gids: interface.gids(), name, interface, endpoint: Some(config) }
+    }
+
+    /// The same device, with its interface as it is now.
+    pub(super) fn with_interface(self, interface: Interface) -> Self {
+        Self { gids: interface.gids(), interface, ..self }
+    }
+
     /// Its GIDs, likewise.
     pub fn gids(&self) -> &GidTable {
         &self.gids
@@ -101,13 +122,15 @@ impl DeviceInfo {
 /// [`DeviceInfo::list`].)
 impl From<Interface> for DeviceInfo {
     fn from(interface: Interface) -> Self {
-        Self { name: default_name(&interface.name), gids: interface.gids(), interface }
+        let name = default_name(&interface.name);
+        Self { name, gids: interface.gids(), interface, endpoint: None }
     }
 }
 
 fn from_interfaces(interfaces: Vec<Interface>, links: &Links) -> Vec<DeviceInfo> {
     let with_address = interfaces.into_iter().filter(|i| !i.addresses.is_empty());
     let mut devices: Vec<_> = with_address.map(|i| named(i, links)).collect();
+    devices.extend(links.endpoints().iter().map(DeviceInfo::of_endpoint));
     devices.sort_by_key(|d| (d.interface.loopback, !d.interface.running, d.interface.index));
     devices
 }
@@ -242,6 +265,17 @@ mod tests {
         assert_eq!(find("rxe_lo", host(), &links).unwrap().interface().name, "eth0");
         assert_eq!(find("lo", host(), &links).unwrap().interface().name, "lo");
         assert!(matches!(find("rxe7", host(), &links), Err(DeviceError::NoAddress { .. })));
+    }
+
+    #[test]
+    fn an_endpoint_is_a_device_by_its_name() {
+        let links = Links::parse("l2 1073741824 vm0 qemu:/tmp/x address 10.0.0.9/24\n");
+        let names: Vec<_> = from_interfaces(host(), &links).into_iter().map(|d| d.name).collect();
+        assert_eq!(names, ["rxe_eth1", "vm0", "rxe_eth0", "rxe_lo"]);
+        let vm0 = find("vm0", host(), &links).unwrap();
+        let config = vm0.endpoint().unwrap();
+        assert_eq!(vm0.interface().mac, Some(config.mac));
+        assert_eq!(vm0.gids().len(), 2, "link-local and named");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! IBTA 11.2.1.
 
 mod attr;
+mod endpoints;
 pub mod links;
 mod list;
 mod open;

@@ -13,9 +13,9 @@ use rxe_core::engine::{Config, Engine, Event, Limits, SourcePort};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
-    Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, NetError,
-    PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, PortGroups, Sharing, Shm, SrcPort,
-    UdpBackend, UdpConfig, XdpBackend, XdpConfig,
+    Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, L2Backend, L2Config,
+    L2Failure, NetError, PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, PortGroups,
+    Sharing, Shm, SrcPort, UdpBackend, UdpConfig, XdpBackend, XdpConfig,
 };
 
 use super::open::DeviceInner;
@@ -225,7 +225,11 @@ impl OpenOptions {
         let mut monitor = InterfaceMonitor::open().ok();
         let mut info = DeviceInfo::find(&self.name)?;
         let named = !self.addresses.is_empty();
-        if !named && self.custom.is_none() {
+        if let Some(config) = info.endpoint().cloned().filter(|_| self.custom.is_none()) {
+            // The host's interfaces say nothing about it.
+            monitor = None;
+            info = self.open_endpoint(&config, info)?;
+        } else if !named && self.custom.is_none() {
             info = wait_until_usable(info, monitor.as_mut())?;
         }
         let gids: Vec<Gid> = if named {
@@ -359,6 +363,26 @@ impl OpenOptions {
             backend = Box::new(pcap);
         }
         Ok((backend, wrappers))
+    }
+
+    /// Opens an endpoint of layer 2, which is its own way onto the wire. The device as it is now.
+    fn open_endpoint(
+        &mut self,
+        config: &L2Config,
+        info: DeviceInfo,
+    ) -> Result<DeviceInfo, NetError> {
+        let failed = |reason| NetError::L2 { link: config.link.to_string(), reason };
+        if self.kind != BackendKind::default() {
+            return Err(failed(L2Failure::OtherBackend { backend: self.kind.name() }));
+        }
+        let backend = L2Backend::open(config)?;
+        let is_own = |ip: &IpAddr| backend.addresses().iter().any(|own| own.ip == *ip);
+        if let Some(address) = self.addresses.iter().find(|ip| !is_own(ip)) {
+            return Err(failed(L2Failure::NoSuchAddress { address: *address }));
+        }
+        let interface = backend.interface(&info.interface().name, info.interface().index);
+        self.custom = Some(Box::new(backend));
+        Ok(info.with_interface(interface))
     }
 
     fn open_kind(&self, info: &DeviceInfo, gids: &[Gid]) -> Result<Box<dyn Backend>, NetError> {

@@ -17,13 +17,13 @@ pub(crate) struct Args {
     /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
-    /// Only this backend of ours
+    /// Only this backend of ours: udp, packet, or l2, which needs neither namespaces nor taps
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
     /// Only between two kernels: a try of the harness itself
     #[arg(long, hide = true)]
     baseline: bool,
-    /// Only cells whose name contains this, or ends with it if a $ follows
+    /// Only cells whose name contains this, or ends with it if a $ follows; commas separate several
     #[arg(long)]
     filter: Option<String>,
     /// Say of each cell how it went and how long it took
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let bin = build()?;
     let options = Options {
-        backends: args.backend.map_or(Backend::ALL.into(), |b| vec![b]),
+        backends: args.backend.map_or(Backend::OF_HOST.into(), |b| vec![b]),
         asks: if args.baseline { vec![Asks::Baseline] } else { Asks::BOTH.into() },
         filter: args.filter.clone(),
         verbose: args.verbose,
@@ -118,5 +118,5 @@ pub(super) fn build() -> Result<PathBuf> {
 
 fn backend(name: &str) -> std::result::Result<Backend, String> {
     let found = Backend::ALL.into_iter().find(|b| b.name() == name);
-    found.ok_or_else(|| "udp or packet".into())
+    found.ok_or_else(|| "udp, packet or l2".into())
 }

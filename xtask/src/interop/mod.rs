@@ -35,7 +35,8 @@ pub struct Options {
     pub backends: Vec<Backend>,
     /// Which side is the requester: [`Asks::BOTH`], except to try the harness itself.
     pub asks: Vec<Asks>,
-    /// Only cells whose name contains this or, if it ends with `$`, whose name ends with it.
+    /// Only cells whose name contains one of these, which commas separate, or ends with it if a `$`
+    /// follows.
     pub filter: Option<String>,
     /// Whether to report each cell on standard error.
     pub verbose: bool,
@@ -54,17 +55,22 @@ pub enum Backend {
     Udp,
     /// Packet sockets.
     Packet,
+    /// An endpoint of layer 2, at the other end of QEMU's socket: without namespaces and taps.
+    L2,
 }
 
 impl Backend {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Udp, Self::Packet];
+    /// Those that share a link with the host's network stack.
+    pub const OF_HOST: [Self; 2] = [Self::Udp, Self::Packet];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Udp, Self::Packet, Self::L2];
 
     /// As it is named on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
             Self::Packet => "packet",
+            Self::L2 => "l2",
         }
     }
 }
@@ -120,17 +126,38 @@ const LINK_MTU: u32 = 4200;
 pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     let start = Instant::now();
     let found = Kernel::find(kernel)?;
-    let net = Net::tap(LINK_MTU)?;
-    let vm = Vm::boot(&net, &found, &Spec::default())?;
+    let (l2, of_host): (Vec<_>, Vec<_>) =
+        options.backends.iter().partition(|backend| **backend == Backend::L2);
+    let mut report = None;
+    for (backends, net) in [(of_host, Net::tap as fn(u32) -> _), (l2, Net::socket)] {
+        if !backends.is_empty() {
+            report = Some(run_on(&net(LINK_MTU)?, kernel, &found, options, &backends, report)?);
+        }
+    }
+    let mut report = report.ok_or_else(|| Error::Failed("no backend is chosen".into()))?;
+    report.took = start.elapsed();
+    Ok(report)
+}
+
+/// Runs these backends with a VM on this link, and adds to the report.
+fn run_on(
+    net: &Net,
+    kernel: &str,
+    found: &Kernel,
+    options: &Options,
+    backends: &[Backend],
+    report: Option<Report>,
+) -> Result<Report> {
+    let vm = Vm::boot(net, found, &Spec::default())?;
     let release = vm.run(["uname", "-r"])?.ok()?.trim().to_owned();
     let capture = match &options.capture {
         Some(file) => Some(net.capture(file, "udp port 4791")?),
         None => None,
     };
-    let report = Report::new(kernel, &found.name, &release);
+    let report = report.unwrap_or_else(|| Report::new(kernel, &found.name, &release));
     let mut run =
-        Run { world: World::new(kernel, &vm, &net, options), report, baselines: HashMap::new() };
-    for backend in &options.backends {
+        Run { world: World::new(kernel, &vm, net, options)?, report, baselines: HashMap::new() };
+    for backend in backends {
         for asks in &options.asks {
             run.all(Setting { asks: *asks, backend: *backend, v6: false, faulty: false });
         }
@@ -139,9 +166,7 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     if let Some(capture) = capture {
         capture.stop();
     }
-    let mut report = run.report;
-    report.took = start.elapsed();
-    Ok(report)
+    Ok(run.report)
 }
 
 struct Run<'a> {
@@ -184,7 +209,10 @@ impl Run<'_> {
             });
         }
         let quirks = self.world.quirks;
-        for feature in features::all().filter(|f| quirks.have(f.needs, setting.asks)) {
+        let l2 = setting.backend == Backend::L2;
+        // An endpoint of layer 2 joins no groups.
+        let features = features::all().filter(|f| !(l2 && f.name.starts_with("mcast/")));
+        for feature in features.filter(|f| quirks.have(f.needs, setting.asks)) {
             self.cell(setting, feature.name, |run| {
                 run.world.remark = None;
                 (feature.run)(&mut run.world, setting)?;
@@ -205,6 +233,10 @@ impl Run<'_> {
                 let seen = fault.play(&mut run.world, setting)?;
                 faults::compare(fault, setting.asks, &baseline, &seen)
             });
+        }
+        if l2 {
+            // The programs exchange their queue pair numbers over TCP, for which there is no way.
+            return;
         }
         for pingpong in pingpong::ALL {
             self.cell(setting, pingpong.name, |run| {
@@ -273,10 +305,10 @@ impl Options {
     fn chooses(&self, id: &str) -> bool {
         match self.filter.as_deref() {
             None => true,
-            Some(filter) => match filter.strip_suffix('$') {
+            Some(filters) => filters.split(',').any(|filter| match filter.strip_suffix('$') {
                 Some(end) => id.ends_with(end),
                 None => id.contains(filter),
-            },
+            }),
         }
     }
 }

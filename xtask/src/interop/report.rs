@@ -126,7 +126,7 @@ impl Report {
         out.push('\n');
         for op in ops {
             for asks in Asks::BOTH {
-                for backend in Backend::ALL {
+                for backend in Backend::OF_HOST {
                     let op = format!("{prefix}{}", op.name());
                     let _ = write!(out, "| {op} | {} | {} |", asks.name(), backend.name());
                     for size in sizes {
@@ -141,7 +141,7 @@ impl Report {
     }
 
     fn four(&self, out: &mut String, name: &str) {
-        for backend in Backend::ALL {
+        for backend in Backend::OF_HOST {
             for asks in Asks::BOTH {
                 let _ = write!(out, " {} |", self.mark(backend, asks, name));
             }

@@ -4,7 +4,9 @@ use super::end::{Conn, End, Link, Pair, failed};
 use super::{Asks, Backend, Options};
 use crate::peer::Peer;
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
+use std::fs;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 /// A feature that not every kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct World<'a> {
     pub(super) vm: &'a Vm,
     pub(super) net: &'a Net,
     pub(super) options: &'a Options,
+    /// The runtime directory in which our end's endpoint of layer 2 is configured, if it has one.
+    runtime: Option<PathBuf>,
     kernel: Option<End>,
     /// A second process in the VM, for two kernels to talk.
     second: Option<End>,
@@ -82,8 +86,16 @@ impl Quirks {
 type OurKind = (Backend, bool, bool);
 
 impl<'a> World<'a> {
-    pub(super) fn new(kernel: &str, vm: &'a Vm, net: &'a Net, options: &'a Options) -> Self {
-        Self {
+    pub(super) fn new(
+        kernel: &str,
+        vm: &'a Vm,
+        net: &'a Net,
+        options: &'a Options,
+    ) -> Result<Self> {
+        let runtime =
+            net.socket_path().map(|path| add_endpoint(&path, net, options)).transpose()?;
+        Ok(Self {
+            runtime,
             vm,
             net,
             options,
@@ -94,7 +106,7 @@ impl<'a> World<'a> {
             connections: 0,
             quirks: Quirks::of(kernel),
             remark: None,
-        }
+        })
     }
 
     /// The two ends of a setting.
@@ -206,11 +218,36 @@ impl<'a> World<'a> {
 
     fn start_ours(&self, (backend, _, faulty): OurKind, address: IpAddr) -> Result<End> {
         let mut cmd = self.net.command(&self.options.peer);
-        cmd.args(["--device", LINK, "--backend", backend.name()]);
+        match (backend, &self.runtime) {
+            (Backend::L2, Some(runtime)) => {
+                cmd.args(["--device", ENDPOINT]).env("XDG_RUNTIME_DIR", runtime);
+            }
+            _ => {
+                cmd.args(["--device", LINK, "--backend", backend.name()]);
+            }
+        }
         cmd.args(["--address", &address.to_string()]);
         if faulty {
             cmd.args(["--fault", "drop 2%; reorder 2% by 3", "--seed", "1"]);
         }
         End::open(Peer::on_host(cmd)?, "ours")
     }
+}
+
+/// Our end's name where it is an endpoint of layer 2.
+const ENDPOINT: &str = "rxe_l2";
+
+/// Adds the endpoint at the other end of a VM's socket, in a runtime directory beside it.
+fn add_endpoint(socket: &Path, net: &Net, options: &Options) -> Result<PathBuf> {
+    let runtime = socket.with_file_name("runtime");
+    fs::create_dir(&runtime).map_err(|e| failed(format!("{}: {e}", runtime.display())))?;
+    let mut cmd = net.command(&options.rxe);
+    cmd.args(["link", "add", ENDPOINT, "type", "rxe", "l2"]);
+    cmd.arg(format!("qemu:{}", socket.display()));
+    cmd.args(["address", &format!("{HOST_V4}/24"), "address", &format!("{HOST_V6}/64")]);
+    // Nobody else is on this link.
+    cmd.args(["mtu", &net.mtu().to_string(), "nodad"]).env("XDG_RUNTIME_DIR", &runtime);
+    let out = cmd.output().map_err(|e| failed(format!("{}: {e}", options.rxe.display())))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    if out.status.success() { Ok(runtime) } else { Err(failed(said.trim())) }
 }

@@ -52,7 +52,7 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["open"],
-            &["untrusted", "xdp"],
+            &["l2", "untrusted", "xdp"],
             &["fault", "packet", "probe"],
             &["fabric", "pcap", "shm", "trace", "udp"],
             &["backend"],
@@ -128,7 +128,9 @@ pub const LAYERS: &[Layers] = &[
             &["options"],
             &["open", "tentative"],
             &["list", "port_monitor"],
+            &["shards"],
             &["attr", "links", "qpn_allocator", "quota"],
+            &["endpoints"],
         ],
     },
     Layers {

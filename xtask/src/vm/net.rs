@@ -4,6 +4,9 @@
 //! however it ends. As root it is a network namespace; for an ordinary user a user namespace around
 //! one (`unshare -Urn`), in which the user is root. The link is called [`LINK`]: with one VM the
 //! tap itself, with more a bridge of taps. Nothing here touches an interface of the host.
+//!
+//! Where namespaces and taps are not permitted, the link of one VM can be a unix socket
+//! ([`Net::socket`]): its other end is whoever connects, with addresses of its own.
 
 use super::{Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -14,12 +17,13 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use tempfile::TempDir;
 
 /// The host's interface on the link.
 pub const LINK: &str = "link0";
@@ -34,10 +38,13 @@ pub const HOST_V6: Ipv6Addr = Ipv6Addr::new(0xfd47, 0x91, 0, 0, 0, 0, 0, 1);
 #[derive(Debug)]
 pub struct Net {
     user: Option<File>,
-    net: File,
+    /// `None` where there is no namespace.
+    net: Option<File>,
     mtu: u32,
     shape: Shape,
     vms: AtomicU8,
+    /// Where the link's socket is.
+    dir: Option<TempDir>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +52,7 @@ enum Shape {
     Tap,
     Bridge,
     Veth,
+    Socket,
 }
 
 impl Net {
@@ -71,7 +79,14 @@ impl Net {
     /// [`Error::Missing`] when this process may not make namespaces or veth pairs.
     pub fn pair(mtu: u32) -> Result<(Self, Self)> {
         let (user, net) = unshare()?;
-        let new = |user, net| Self { user, net, mtu, shape: Shape::Veth, vms: AtomicU8::new(0) };
+        let new = |user, net| Self {
+            user,
+            net: Some(net),
+            mtu,
+            shape: Shape::Veth,
+            vms: AtomicU8::new(0),
+            dir: None,
+        };
         let first = new(user, net);
         let clone = first.user.as_ref().map(File::try_clone).transpose();
         let user = clone.map_err(|e| Error::Failed(format!("a namespace's descriptor: {e}")))?;
@@ -100,10 +115,10 @@ impl Net {
 
     fn new(mtu: u32, shape: Shape) -> Result<Self> {
         let (user, net) = unshare()?;
-        let net = Self { user, net, mtu, shape, vms: AtomicU8::new(0) };
+        let net = Self { user, net: Some(net), mtu, shape, vms: AtomicU8::new(0), dir: None };
         net.ip("link set lo up")?;
         match shape {
-            Shape::Veth => {}
+            Shape::Veth | Shape::Socket => {}
             Shape::Tap => net.ip(&format!("tuntap add dev {LINK} mode tap"))?,
             Shape::Bridge => {
                 net.ip(&format!("link add {LINK} type bridge forward_delay 0 mcast_snooping 0"))?;
@@ -113,6 +128,23 @@ impl Net {
         net.ip(&format!("addr add {HOST_V4}/24 dev {LINK}"))?;
         net.ip(&format!("addr add {HOST_V6}/64 dev {LINK} nodad"))?;
         Ok(net)
+    }
+
+    /// A link for one VM without any privilege: the unix socket [`Net::socket_path`], on which QEMU
+    /// listens. Commands run where this process does.
+    ///
+    /// # Errors
+    /// There is no directory for the socket.
+    pub fn socket(mtu: u32) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("rxe-vm-").tempdir();
+        let dir = dir.map_err(|e| Error::Failed(format!("a directory for a socket: {e}")))?;
+        let shape = Shape::Socket;
+        Ok(Self { user: None, net: None, mtu, shape, vms: AtomicU8::new(0), dir: Some(dir) })
+    }
+
+    /// The socket of [`Net::socket`].
+    pub fn socket_path(&self) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.path().join("link"))
     }
 
     /// The link's MTU in bytes (of IP).
@@ -131,14 +163,14 @@ impl Net {
     /// Makes `cmd` run inside the namespace, as [`Net::command`] does.
     pub fn enter(&self, cmd: &mut Command) {
         let user = self.user.as_ref().map(AsRawFd::as_raw_fd);
-        let net = self.net.as_raw_fd();
+        let net = self.net.as_ref().map(AsRawFd::as_raw_fd);
         let me = rustix::process::getpid();
         let setup = move || {
             use std::os::fd::BorrowedFd;
             // SAFETY: the parent keeps both files open while `self` lives, and the child of a fork
             // has its own copies of the descriptors; close-on-exec acts after this closure.
-            let (user, net) =
-                unsafe { (user.map(|fd| BorrowedFd::borrow_raw(fd)), BorrowedFd::borrow_raw(net)) };
+            let [user, net] =
+                unsafe { [user, net].map(|fd| fd.map(|fd| BorrowedFd::borrow_raw(fd))) };
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(me) {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -146,7 +178,9 @@ impl Net {
             if let Some(user) = user {
                 move_into_link_name_space(user, Some(LinkNameSpaceType::User))?;
             }
-            move_into_link_name_space(net, Some(LinkNameSpaceType::Network))?;
+            if let Some(net) = net {
+                move_into_link_name_space(net, Some(LinkNameSpaceType::Network))?;
+            }
             Ok(())
         };
         // SAFETY: between fork and exec the closure makes system calls only (prctl, getppid, setns):
@@ -185,19 +219,24 @@ impl Net {
         Ok(Capture { child })
     }
 
-    /// Makes room for one more VM and names its tap.
+    /// Makes room for one more VM: its number, and the value of QEMU's `-netdev` without its `id`.
     pub(super) fn attach(&self) -> Result<(u8, String)> {
         let index = self.vms.fetch_add(1, Ordering::Relaxed) + 1;
+        let netdev = |tap: &str| format!("tap,ifname={tap},script=no,downscript=no");
+        if index > 1 && matches!(self.shape, Shape::Tap | Shape::Socket) {
+            return Err(Error::Failed("this link holds one VM; use a bridge".into()));
+        }
+        if let Some(path) = self.socket_path() {
+            let path = path.display();
+            return Ok((1, format!("stream,server=on,addr.type=unix,addr.path={path}")));
+        }
         if self.shape == Shape::Tap {
-            return match index {
-                1 => Ok((1, LINK.into())),
-                _ => Err(Error::Failed("a tap link holds one VM; use a bridge".into())),
-            };
+            return Ok((1, netdev(LINK)));
         }
         let tap = format!("tap{index}");
         self.ip(&format!("tuntap add dev {tap} mode tap"))?;
         self.ip(&format!("link set {tap} mtu {} master {LINK} up", self.mtu))?;
-        Ok((index, tap))
+        Ok((index, netdev(&tap)))
     }
 
     fn ip(&self, args: &str) -> Result<()> {

@@ -75,8 +75,8 @@ impl Vm {
         }
         let start = Instant::now();
         let initrd = initrd::build(kernel)?;
-        let (index, tap) = net.attach()?;
-        let start_vm = || Self::start(net, kernel, spec, &initrd, index, &tap);
+        let (index, netdev) = net.attach()?;
+        let start_vm = || Self::start(net, kernel, spec, &initrd, index, &netdev);
         let mut vm = again_if_late(start_vm, crate::say::say)?;
         vm.set_up(net.mtu(), spec)?;
         vm.boot = start.elapsed();
@@ -90,7 +90,7 @@ impl Vm {
         spec: &Spec,
         initrd: &Path,
         index: u8,
-        tap: &str,
+        netdev: &str,
     ) -> std::result::Result<Self, NoBoot> {
         let pair = || UnixStream::pair().map_err(|e| Error::Failed(format!("socketpair: {e}")));
         let ((ctl, ctl_qemu), (con, con_qemu)) = (pair()?, pair()?);
@@ -108,7 +108,7 @@ impl Vm {
         cmd.args(["-chardev", "socket,id=con,fd=1", "-serial", "chardev:con"]);
         cmd.args(["-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci"]);
         cmd.args(["-device", "virtserialport,chardev=ctl,name=rxe.ctl"]);
-        cmd.args(["-netdev", &format!("tap,id=net,ifname={tap},script=no,downscript=no")]);
+        cmd.args(["-netdev", &format!("{netdev},id=net")]);
         let mtu = net.mtu();
         let nic =
             format!("virtio-net-pci,netdev=net,mac=52:54:00:47:91:{index:02x},host_mtu={mtu}");

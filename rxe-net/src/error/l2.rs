@@ -1,0 +1,109 @@
+//! Why an endpoint of layer 2 cannot be opened or has stopped working.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use rxe_core::wire::Mac;
+
+use crate::PortOwner;
+
+/// Why an endpoint of layer 2 cannot be opened or has stopped working.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum L2Failure {
+    /// Another process has it open.
+    InUse {
+        /// The process, if that can be found out.
+        owner: Option<PortOwner>,
+    },
+    /// Its socket cannot be connected to.
+    Connect(io::Error),
+    /// Nobody listens on its socket, and it cannot listen there itself.
+    Listen(io::Error),
+    /// The other end has closed the connection.
+    PeerGone,
+    /// The other end has sent what is no Ethernet frame.
+    NoFrame {
+        /// The length that it has announced.
+        length: usize,
+    },
+    /// Another host has one of its addresses.
+    AddressTaken {
+        /// The address.
+        address: IpAddr,
+        /// The host, if it has said so.
+        mac: Option<Mac>,
+    },
+    /// No DHCP server has answered.
+    NoLease,
+    /// It has no such address.
+    NoSuchAddress {
+        /// The address asked for.
+        address: IpAddr,
+    },
+    /// Another way onto the wire was asked for.
+    OtherBackend {
+        /// Its name.
+        backend: &'static str,
+    },
+}
+
+impl L2Failure {
+    pub(super) fn describe(&self, link: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { owner } => {
+                write!(f, "the endpoint on {link} is in use by ")?;
+                match owner {
+                    Some(PortOwner::Process { pid, name }) => write!(f, "process {pid} ({name})")?,
+                    _ => f.write_str("another process")?,
+                }
+                f.write_str(
+                    ": only one process at a time can have an endpoint of layer 2; end it, or add a \
+                     link with another address",
+                )
+            }
+            Self::Connect(e) => write!(
+                f,
+                "cannot connect to {link}: {e}; the socket must be that of QEMU's `-netdev \
+                 stream,addr.type=unix`, and this user must be allowed to write to it"
+            ),
+            Self::Listen(e) => write!(
+                f,
+                "nobody listens on {link} (QEMU's `-netdev stream,server=on` does while it runs), and \
+                 this end cannot listen there: {e}"
+            ),
+            Self::PeerGone => write!(
+                f,
+                "the other end of {link} has closed the connection: QEMU has ended, or serves \
+                 another process; open the device again when it is back"
+            ),
+            Self::NoFrame { length } => write!(
+                f,
+                "the other end of {link} has announced a frame of {length} bytes, which is none: \
+                 the socket must be that of QEMU's `-netdev stream`"
+            ),
+            Self::AddressTaken { address, mac } => {
+                write!(f, "another host on {link} has the address {address}")?;
+                if let Some(mac) = mac {
+                    write!(f, " (its Ethernet address is {mac})")?;
+                }
+                f.write_str(": use another")
+            }
+            Self::NoLease => write!(
+                f,
+                "no DHCP server on {link} has given an address: name one (`address \
+                 ADDRESS/LENGTH`) or start a server"
+            ),
+            Self::NoSuchAddress { address } => write!(
+                f,
+                "the endpoint on {link} has no address {address}: choose one that `rxe gids` lists"
+            ),
+            Self::OtherBackend { backend } => write!(
+                f,
+                "the endpoint on {link} is its own way onto the wire: leave the {backend} backend \
+                 out"
+            ),
+        }
+    }
+}

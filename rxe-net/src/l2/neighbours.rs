@@ -1,0 +1,222 @@
+//! The Ethernet addresses of the hosts on the link that packets are sent to, and the frames that wait
+//! for one. RFC 826, RFC 4861 section 7.3.
+//!
+//! Invariants: only hosts that something is sent to have an entry, so strangers cannot fill the table;
+//! entries and waiting bytes are bounded; an address that is not confirmed any more is used while it is
+//! asked for again, and forgotten when nobody answers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rxe_core::types::Time;
+
+/// The hosts that packets are sent to.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    entries: HashMap<IpAddr, Entry>,
+    /// Bytes of all frames that wait.
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    mac: Option<[u8; 6]>,
+    /// When it was last heard of.
+    confirmed: Time,
+    /// When it was last used.
+    used: Time,
+    /// When it was last asked for, and how often since it was heard of.
+    asked: Time,
+    tries: u32,
+    /// Frames without their destination's Ethernet address.
+    frames: Vec<Vec<u8>>,
+}
+
+/// What is to be done with a frame to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// Send it to this Ethernet address.
+    Known([u8; 6]),
+    /// Ask for the address, and let the frame wait.
+    Ask,
+    /// Let it wait: somebody has asked.
+    Asked,
+}
+
+/// What is to be done when time has passed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    /// Ask for these.
+    pub(super) ask: Vec<IpAddr>,
+    /// So many frames were dropped, since nobody has answered.
+    pub(super) dropped: u64,
+}
+
+const MAX_ENTRIES: usize = 4096;
+const MAX_WAITING: usize = 1 << 20;
+/// How long an address is believed (RFC 4861: between half and one and a half of this).
+const REACHABLE: Duration = Duration::from_secs(30);
+/// How long to wait for an answer, and how often to ask.
+const RETRY: Duration = Duration::from_secs(1);
+const MAX_TRIES: u32 = 3;
+
+impl Neighbours {
+    /// The Ethernet address of a host on the link.
+    pub(super) fn lookup(&mut self, ip: IpAddr, now: Time) -> Lookup {
+        if let Some(entry) = self.entries.get_mut(&ip) {
+            entry.used = now;
+            return entry.mac.map_or(Lookup::Asked, Lookup::Known);
+        }
+        if self.entries.len() >= MAX_ENTRIES {
+            self.forget_oldest();
+        }
+        let frames = Vec::new();
+        let entry = Entry { mac: None, confirmed: now, used: now, asked: now, tries: 1, frames };
+        self.entries.insert(ip, entry);
+        Lookup::Ask
+    }
+
+    /// Keeps a frame until the address of `ip` is known. Its first 6 bytes are filled in then.
+    /// Whether there was room.
+    pub(super) fn wait(&mut self, ip: IpAddr, frame: Vec<u8>) -> bool {
+        let Some(entry) = self.entries.get_mut(&ip) else { return false };
+        if self.waiting + frame.len() > MAX_WAITING {
+            return false;
+        }
+        self.waiting += frame.len();
+        entry.frames.push(frame);
+        true
+    }
+
+    /// A host has this Ethernet address. Returns the frames that have waited for it.
+    pub(super) fn learn(&mut self, ip: IpAddr, mac: [u8; 6], now: Time) -> Vec<Vec<u8>> {
+        // A group's address is no host's.
+        if mac[0] & 1 != 0 || mac == [0; 6] {
+            return Vec::new();
+        }
+        let Some(entry) = self.entries.get_mut(&ip) else { return Vec::new() };
+        (entry.mac, entry.confirmed, entry.tries) = (Some(mac), now, 0);
+        let mut frames = std::mem::take(&mut entry.frames);
+        for frame in &mut frames {
+            self.waiting -= frame.len();
+            if let Some(dst) = frame.first_chunk_mut() {
+                *dst = mac;
+            }
+        }
+        frames
+    }
+
+    /// What is due now.
+    pub(super) fn due(&mut self, now: Time) -> Due {
+        let mut due = Due::default();
+        let waiting = &mut self.waiting;
+        self.entries.retain(|ip, entry| {
+            if entry.deadline().is_some_and(|at| at > now) {
+                return true;
+            }
+            let unused = now.since(entry.used) >= REACHABLE && entry.frames.is_empty();
+            if entry.tries >= MAX_TRIES || unused {
+                due.dropped += entry.frames.len() as u64;
+                *waiting -= entry.frames.iter().map(Vec::len).sum::<usize>();
+                return false;
+            }
+            (entry.asked, entry.tries) = (now, entry.tries + 1);
+            due.ask.push(*ip);
+            true
+        });
+        due
+    }
+
+    /// When something is due next.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.entries.values().filter_map(Entry::deadline).min()
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.entries.iter().min_by_key(|(_, e)| e.used).map(|(ip, _)| *ip);
+        if let Some(entry) = oldest.and_then(|ip| self.entries.remove(&ip)) {
+            self.waiting -= entry.frames.iter().map(Vec::len).sum::<usize>();
+        }
+    }
+}
+
+impl Entry {
+    fn deadline(&self) -> Option<Time> {
+        Some(if self.tries == 0 { self.confirmed + REACHABLE } else { self.asked + RETRY })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn ip(last: u16) -> IpAddr {
+        let [a, b] = last.to_be_bytes();
+        [10, 0, a, b].into()
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn frames_wait_until_the_host_is_heard_of() {
+        let mut hosts = Neighbours::default();
+        assert_eq!(hosts.lookup(ip(1), at(0)), Lookup::Ask);
+        assert_eq!(hosts.lookup(ip(1), at(0)), Lookup::Asked);
+        assert!(hosts.wait(ip(1), vec![0; 20]));
+        assert!(hosts.learn(ip(2), MAC, at(0)).is_empty(), "nobody has asked for it");
+        assert!(hosts.learn(ip(1), [0xff; 6], at(0)).is_empty(), "no host has it");
+        let frames = hosts.learn(ip(1), MAC, at(0));
+        assert_eq!((frames.len(), &frames[0][..6]), (1, &MAC[..]));
+        assert_eq!(hosts.lookup(ip(1), at(1)), Lookup::Known(MAC));
+        assert_eq!((hosts.entries.len(), hosts.waiting), (1, 0));
+    }
+
+    #[test]
+    fn a_host_that_does_not_answer_is_asked_three_times_and_given_up() {
+        let mut hosts = Neighbours::default();
+        hosts.lookup(ip(1), at(0));
+        hosts.wait(ip(1), vec![0; 20]);
+        assert_eq!(hosts.due(at(0)), Due::default());
+        for second in [1, 2] {
+            assert_eq!(hosts.deadline(), Some(at(second)));
+            assert_eq!(hosts.due(at(second)), Due { ask: vec![ip(1)], dropped: 0 });
+        }
+        assert_eq!(hosts.due(at(3)), Due { ask: vec![], dropped: 1 });
+        assert_eq!((hosts.deadline(), hosts.waiting), (None, 0));
+    }
+
+    #[test]
+    fn an_old_address_is_used_while_it_is_asked_for_again() {
+        let mut hosts = Neighbours::default();
+        hosts.lookup(ip(1), at(0));
+        hosts.learn(ip(1), MAC, at(0));
+        hosts.lookup(ip(1), at(29));
+        assert_eq!(hosts.due(at(30)).ask, [ip(1)]);
+        assert_eq!(hosts.lookup(ip(1), at(30)), Lookup::Known(MAC));
+        hosts.learn(ip(1), MAC, at(30));
+        assert_eq!(hosts.deadline(), Some(at(60)));
+        // Nobody uses it any more.
+        assert_eq!(hosts.due(at(60)), Due::default());
+        assert_eq!(hosts.deadline(), None);
+    }
+
+    #[test]
+    fn hosts_and_waiting_bytes_are_bounded() {
+        let mut hosts = Neighbours::default();
+        for n in 0..5000 {
+            hosts.lookup(ip(n), at(0));
+            hosts.wait(ip(n), vec![0; 1000]);
+        }
+        assert_eq!(hosts.entries.len(), MAX_ENTRIES);
+        assert!(hosts.waiting <= MAX_WAITING);
+        hosts.due(at(9));
+        hosts.due(at(19));
+        hosts.due(at(29));
+        assert_eq!((hosts.entries.len(), hosts.waiting), (0, 0));
+    }
+}
