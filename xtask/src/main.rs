@@ -22,6 +22,8 @@ enum Chore {
     Deps(cmd::deps::Args),
     /// Make the archive, the Debian package and the container image of this commit
     Dist(cmd::dist::Args),
+    /// Build the book, in English and Chinese, as web pages in target/book
+    Docs(cmd::docs::Args),
     /// Build rxe and install it for this user, or below another directory
     Install(cmd::install::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => cmd::bench::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Dist(args) => cmd::dist::run(&args),
+        Chore::Docs(args) => cmd::docs::run(&args),
         Chore::Install(args) => cmd::install::run(&args),
         Chore::Pcaps(args) => cmd::pcaps::run(&args),
         Chore::Interop(args) => cmd::interop::run(&args),

@@ -5,7 +5,7 @@ use super::{Entry, t};
 pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "qp",
-        names: &["queue-pair", "qp-states", "states", "qpn", "modify-qp"],
+        names: &["queue-pair", "qp-states", "states", "modify-qp"],
         phrases: &[],
         title: t("Queue pair (QP) and its states", "队列对（QP）及其状态"),
         what: t(

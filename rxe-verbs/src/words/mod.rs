@@ -7,6 +7,7 @@ mod errno;
 mod events;
 mod messages;
 mod naks;
+mod objects;
 mod states;
 mod status;
 
@@ -56,8 +57,9 @@ pub struct Section {
 }
 
 /// The whole catalogue.
-pub static SECTIONS: [Section; 7] = [
+pub static SECTIONS: [Section; 8] = [
     Section { title: t("Concepts", "概念"), entries: concepts::ENTRIES },
+    Section { title: t("Objects and packets", "对象与报文"), entries: objects::ENTRIES },
     Section { title: t("Queue pair states", "队列对状态"), entries: states::ENTRIES },
     Section { title: t("Completion statuses", "完成状态"), entries: status::ENTRIES },
     Section { title: t("NAK codes", "NAK 代码"), entries: naks::ENTRIES },

@@ -295,7 +295,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["test"],
             &["bench", "fresh", "pcaps", "programs", "quick", "sanitize"],
-            &["dist", "install", "interop", "kernel", "layers", "libs"],
+            &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
             &["checkout", "deps", "stages"],
         ],
     },

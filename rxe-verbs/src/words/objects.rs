@@ -1,0 +1,212 @@
+//! What a program of verbs makes and names, beside what [`concepts`](super::concepts) has.
+
+use super::{Entry, Text, t};
+
+/// An entry that only says what something is, and what to do with it.
+const fn entry(
+    id: &'static str,
+    names: &'static [&'static str],
+    title: Text,
+    what: Text,
+    remedies: &'static [Text],
+) -> Entry {
+    Entry { id, names, phrases: &[], title, what, causes: &[], remedies }
+}
+
+pub(super) static ENTRIES: &[Entry] = &[
+    entry(
+        "device",
+        &["context", "hca", "ibv_open_device"],
+        t("Device and context", "设备（device）与上下文（context）"),
+        t(
+            "A device is an adapter with RDMA, such as mlx5_0; here each network interface with an address is one, such as rxe_eth0. ibv_open_device gives a context, from which all other objects are made.",
+            "设备就是支持 RDMA 的网卡，如 mlx5_0；在这里，每个有地址的网络接口都是一个设备，如 rxe_eth0。ibv_open_device 返回上下文，其他对象都由它创建。",
+        ),
+        &[t(
+            "`rxe devices` lists them, as ibv_devices does.",
+            "用 `rxe devices` 列出，与 ibv_devices 相同。",
+        )],
+    ),
+    entry(
+        "pd",
+        &["protection-domain", "ibv_alloc_pd"],
+        t("Protection domain (PD)", "保护域（PD）"),
+        t(
+            "A protection domain says which objects may be used together: a queue pair uses only memory regions of its own domain, for local and for remote access.",
+            "保护域规定哪些对象可以一起使用：队列对只能使用同一保护域的内存区域，本地访问和远端访问都是如此。",
+        ),
+        &[t(
+            "One for each process is usual. A server that must keep clients apart has one for each.",
+            "通常每个进程一个；需要隔离客户端的服务端为每个客户端建一个。",
+        )],
+    ),
+    entry(
+        "qpn",
+        &["qp-number", "qp_num", "dest_qp_num"],
+        t("Queue pair number (QPN)", "队列对编号（QPN）"),
+        t(
+            "A QPN has 24 bits and identifies a queue pair at a port. Each packet carries that of its receiver. QPN 1 belongs to the communication manager.",
+            "QPN 有 24 位，在一个端口内标识队列对。每个报文都带有接收方的 QPN。QPN 1 由通信管理器（CM）使用。",
+        ),
+        &[t(
+            "Both ends exchange their QPNs, for example over TCP, before the step to RTR.",
+            "两端在转到 RTR 之前交换 QPN，例如通过 TCP。",
+        )],
+    ),
+    entry(
+        "wr",
+        &["work-request", "wqe", "ibv_post_send", "ibv_post_recv"],
+        t("Work request (WR)", "工作请求（WR）"),
+        t(
+            "A work request is what a program posts to a queue pair: a send request (SEND, WRITE, READ, an atomic) or a receive request, which gives memory for a message. In the queue it is a work queue element (WQE).",
+            "工作请求是程序投递到队列对的任务：发送请求（SEND、WRITE、READ、原子操作），或者为消息准备内存的接收请求。进入队列后称为工作队列元素（WQE）。",
+        ),
+        &[t(
+            "The memory belongs to the device until the completion comes. wr_id comes back in it.",
+            "在完成事件到来之前，这块内存归设备使用；wr_id 会在完成事件中返回。",
+        )],
+    ),
+    entry(
+        "wc",
+        &["completion", "work-completion", "cqe"],
+        t("Work completion (WC)", "完成事件（WC）"),
+        t(
+            "A work completion says that a request has ended, and how: wr_id, status, and for a receive also the length. If the status is not 0, only wr_id, status, qp_num and vendor_err are valid.",
+            "完成事件说明一个请求已经结束以及结果：wr_id、状态，接收还有长度。状态不为 0 时，只有 wr_id、status、qp_num 和 vendor_err 有效。",
+        ),
+        &[t(
+            "Look at the status of each. `rxe explain` lists the codes.",
+            "每个完成事件都要检查状态；`rxe explain` 列出所有代码。",
+        )],
+    ),
+    entry(
+        "sge",
+        &["sg_list", "ibv_sge", "scatter-gather"],
+        t("Scatter/gather element (SGE)", "分散/聚集元素（SGE）"),
+        t(
+            "An SGE names a part of registered memory: address, length and lkey. A request has a list of them, which are sent as one message or filled in order.",
+            "SGE 指出已注册内存的一段：地址、长度和 lkey。一个请求可以有多个 SGE，依次拼成一条消息，或依次填充。",
+        ),
+        &[t(
+            "Each must lie within one memory region of the same protection domain.",
+            "每个 SGE 必须位于同一保护域的某个内存区域之内。",
+        )],
+    ),
+    entry(
+        "imm",
+        &["immediate", "imm_data"],
+        t("Immediate data", "立即数（immediate data）"),
+        t(
+            "Four bytes that go along with a SEND or WRITE and come out in the receiver's completion. A WRITE with immediate uses up a receive of the peer.",
+            "随 SEND 或 WRITE 发送的 4 个字节，出现在接收端的完成事件中。带立即数的 WRITE 会消耗对端一个接收请求。",
+        ),
+        &[t(
+            "It is in network byte order: use htonl() and ntohl().",
+            "使用网络字节序：用 htonl() 和 ntohl() 转换。",
+        )],
+    ),
+    entry(
+        "srq",
+        &["shared-receive-queue", "ibv_create_srq"],
+        t("Shared receive queue (SRQ)", "共享接收队列（SRQ）"),
+        t(
+            "Several queue pairs take their receives from one SRQ, so a server with many clients needs fewer buffers. An event says when fewer are left than a limit.",
+            "多个队列对从同一个 SRQ 取接收请求，因此有大量客户端的服务端需要的缓冲区更少。剩余数量低于阈值时产生事件。",
+        ),
+        &[t(
+            "Give it as srq when the queue pair is created, and post receives to it.",
+            "创建队列对时用 srq 指定，然后向它投递接收请求。",
+        )],
+    ),
+    entry(
+        "xrc",
+        &["xrcd", "xrc_send", "xrc_recv"],
+        t("Extended reliable connection (XRC)", "扩展可靠连接（XRC）"),
+        t(
+            "A reliable connection whose requests name the shared receive queue at the other end. So one connection between two hosts serves all processes there.",
+            "一种可靠连接，请求中指明对端的共享接收队列，因此两台主机之间一条连接就能服务对端的所有进程。",
+        ),
+        &[t(
+            "Programs ask for it by name, such as ibv_xsrq_pingpong. Kernel rxe does not have it.",
+            "由程序指定使用，如 ibv_xsrq_pingpong。内核 rxe 不支持。",
+        )],
+    ),
+    entry(
+        "ah",
+        &["address-handle", "ibv_create_ah"],
+        t("Address handle (AH)", "地址句柄（AH）"),
+        t(
+            "An address handle holds the peer's GID and the own GID index. A datagram (UD) names one in each request, a connected queue pair has the same as ah_attr at the step to RTR.",
+            "地址句柄保存对端 GID 和本端 GID 索引。UD 的每个请求都要指定一个；面向连接的队列对在转到 RTR 时用 ah_attr 给出同样的内容。",
+        ),
+        &[t(
+            "ibv_create_ah makes one; ibv_create_ah_from_wc makes one for an answer.",
+            "用 ibv_create_ah 创建；回复时用 ibv_create_ah_from_wc。",
+        )],
+    ),
+    entry(
+        "grh",
+        &["is_global", "global-route-header"],
+        t("Global route header (GRH)", "全局路由头（GRH）"),
+        t(
+            "The header with both GIDs. With RoCEv2 it is the IP header. A datagram's receive has 40 bytes for it before the message.",
+            "带有双方 GID 的报头，在 RoCEv2 中就是 IP 报头。UD 的接收缓冲区开头要为它留 40 字节。",
+        ),
+        &[t(
+            "Set ah_attr.is_global to 1 and fill in grh.",
+            "把 ah_attr.is_global 设为 1，并填写 grh。",
+        )],
+    ),
+    entry(
+        "cnp",
+        &["congestion", "ecn", "dcqcn"],
+        t("Congestion notification packet (CNP)", "拥塞通知报文（CNP）"),
+        t(
+            "A switch marks packets when its queue grows (ECN). The receiver then sends a CNP to the sender, which slows down (DCQCN).",
+            "交换机队列变长时给报文打标记（ECN），接收端随即向发送端发送 CNP，发送端降低速率（DCQCN）。",
+        ),
+        &[t(
+            "Ask the network's people for ECN. `--fault 'ecn 5%'` marks packets for a test.",
+            "请网络管理员启用 ECN；测试时可用 `--fault 'ecn 5%'` 给报文打标记。",
+        )],
+    ),
+    entry(
+        "icrc",
+        &["invariant-crc"],
+        t("Invariant CRC (ICRC)", "不变 CRC（ICRC）"),
+        t(
+            "The last four bytes of each packet: a checksum over all that no router changes. A packet with a wrong one is dropped without an answer, and sent again.",
+            "每个报文的最后 4 字节，对路由途中不变的部分做校验。ICRC 错误的报文被丢弃，不作应答，之后由发送端重传。",
+        ),
+        &[t(
+            "`rxe decode` checks it. If it is wrong, something between the two ends changes packets.",
+            "`rxe decode` 会检查它；如果错误，说明两端之间有设备改动了报文。",
+        )],
+    ),
+    entry(
+        "mw",
+        &["memory-window", "ibv_alloc_mw"],
+        t("Memory window (MW)", "内存窗口（MW）"),
+        t(
+            "A memory window gives the peer a part of a memory region for some time, under an rkey of its own. It is quicker to bind and to invalidate than a region is to register.",
+            "内存窗口用单独的 rkey，把内存区域的一部分临时开放给对端。绑定和失效都比注册内存区域快。",
+        ),
+        &[t(
+            "Use type 2 windows and IBV_WR_BIND_MW. The region needs IBV_ACCESS_MW_BIND.",
+            "使用类型 2 的窗口和 IBV_WR_BIND_MW；内存区域需要 IBV_ACCESS_MW_BIND 权限。",
+        )],
+    ),
+    entry(
+        "cm",
+        &["rdma_cm", "librdmacm", "communication-manager"],
+        t("Communication manager (CM, rdma_cm)", "通信管理器（CM，rdma_cm）"),
+        t(
+            "A protocol on QPN 1 that exchanges QPNs, PSNs and addresses, so that programs connect by address and port as with TCP. librdmacm is its library.",
+            "运行在 QPN 1 上的协议，交换 QPN、PSN 和地址，使程序可以像 TCP 一样按地址和端口建立连接。对应的库是 librdmacm。",
+        ),
+        &[t(
+            "`rping` tries it: it needs only addresses, no GID index.",
+            "用 `rping` 试验：只需要地址，不需要 GID 索引。",
+        )],
+    ),
+];

@@ -1,0 +1,325 @@
+//! The book: the commands on its pages run and print what the pages show, excerpts are in the files
+//! that they are from, both languages have the same commands, and the glossary has the words of
+//! `rxe explain`.
+//!
+//! A block that starts with ```` ```sh run=NAME ```` is run, in the order of the page. `server` runs in
+//! the background until the page's next `client` has ended; all other names run at once. The word
+//! `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…` stands for
+//! any text, all numbers are equal, and lines may be broken anywhere.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use rxe_tests::skip;
+use rxe_verbs::words::{self, Entry, Text};
+
+mod common;
+use common::{in_namespace, installed};
+
+/// A fenced block of a page.
+struct Block {
+    /// The words after the fence: the language, then what the test does with it.
+    info: Vec<String>,
+    text: String,
+}
+
+impl Block {
+    fn language(&self) -> &str {
+        self.info.first().map_or("", String::as_str)
+    }
+
+    /// The value of `key=value` after the language.
+    fn value(&self, key: &str) -> Option<&str> {
+        self.info.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    fn fails(&self) -> bool {
+        self.info.iter().any(|word| word == "fails")
+    }
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut open = false;
+    for line in page.lines() {
+        if let Some(info) = line.strip_prefix("```") {
+            open = !open;
+            if open {
+                let info = info.split_whitespace().map(str::to_owned).collect();
+                found.push(Block { info, text: String::new() });
+            }
+        } else if open && let Some(block) = found.last_mut() {
+            block.text += line;
+            block.text.push('\n');
+        }
+    }
+    found
+}
+
+/// The pages of a language, below its directory.
+fn pages(language: &str) -> Vec<PathBuf> {
+    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).expect("a directory").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                below(&path, found);
+            } else if path.extension().is_some_and(|ext| ext == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let root = docs().join(language);
+    let mut found = Vec::new();
+    below(&root, &mut found);
+    found.sort();
+    found.iter().map(|path| path.strip_prefix(&root).expect("below").to_owned()).collect()
+}
+
+/// One spelling for all numbers, and one space for all white space.
+fn masked(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let hex = rest.strip_prefix("0x");
+        let length = match hex {
+            Some(digits) => 2 + digits.chars().take_while(char::is_ascii_hexdigit).count(),
+            None => {
+                let number = |c: &char| c.is_ascii_digit() || *c == '.';
+                if c.is_ascii_digit() { rest.chars().take_while(number).count() } else { 0 }
+            }
+        };
+        if length > 0 {
+            out.push('#');
+            rest = &rest[length..];
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The parts of a sample that are missing in what was printed.
+fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
+    let printed = masked(printed);
+    sample.split('…').filter(|part| !printed.contains(&masked(part))).collect()
+}
+
+/// A shell script that runs the blocks of a page and prints the exit code and the output of each.
+fn script(blocks: &[Block]) -> String {
+    let mut out = String::from(
+        "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8
+         ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
+         listeners() { ss -Htln | wc -l; }
+         end() { echo \"=== $1 $2\"; cat out.$1; echo; }\n",
+    );
+    let mut server = None;
+    for (i, block) in blocks.iter().enumerate() {
+        let Some(role) = block.value("run") else { continue };
+        let text = &block.text;
+        let _ = writeln!(out, "cat > block.{i} <<'END'\n{text}END");
+        if role == "server" {
+            let _ = writeln!(
+                out,
+                "before=$(listeners); timeout 20 sh -e block.{i} > out.{i} 2>&1 & server=$!; n=0
+                 until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
+                     n=$((n + 1)); sleep 0.05; done"
+            );
+            server = Some(i);
+        } else {
+            let _ = writeln!(out, "timeout 20 sh -e block.{i} > out.{i} 2>&1; end {i} $?");
+            if let (Some(server), "client") = (server, role) {
+                let _ = writeln!(out, "wait $server; end {server} $?");
+            }
+        }
+    }
+    out
+}
+
+/// Runs a page of the English book, or says what is wrong. The Chinese one has the same blocks.
+fn run(page: &Path) -> Result<(), String> {
+    let blocks = blocks(&read(&docs().join("en").join(page)));
+    let page = &*page.to_string_lossy();
+    for program in ["ibv_rc_pingpong", "ib_write_bw", "ucx_perftest", "cc", "ss", "tshark"] {
+        let used = |block: &Block| block.text.contains(program);
+        if (blocks.iter().any(used) || ["cc", "ss"].contains(&program)) && !installed(page, program)
+        {
+            return Ok(());
+        }
+    }
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        skip(page, "libibverbs-dev is not installed");
+        return Ok(());
+    }
+    // What an earlier page has told the reader to make.
+    let hello = env!("CARGO_BIN_EXE_hello");
+    let examples = docs().join("examples");
+    let prepare = format!(
+        "cp {}/hello.c .; mkdir -p target/debug; ln -s {hello} target/debug/hello
+         {}\n",
+        examples.display(),
+        if page.contains("4-") { "" } else { "cc -o hello hello.c -libverbs" },
+    );
+    let Some(out) = in_namespace(page, &(prepare + &script(&blocks))) else { return Ok(()) };
+    let printed = String::from_utf8_lossy(&out.stdout).into_owned();
+    let mut wrong = String::new();
+    let mut count = 0;
+    for part in printed.split("=== ").skip(1) {
+        let (head, said) = part.split_once('\n').unwrap_or((part, ""));
+        let (index, code) = head.split_once(' ').expect("an index and a code");
+        let index: usize = index.parse().expect("an index");
+        let block = &blocks[index];
+        count += 1;
+        if (code != "0") != block.fails() || code == "124" {
+            let _ = writeln!(wrong, "exit code {code} of\n{}it printed\n{said}", block.text);
+        }
+        if let Some(sample) = blocks.get(index + 1).filter(|next| next.language() == "text") {
+            for part in missing(&sample.text, said) {
+                let _ = writeln!(wrong, "{}does not print\n{part}\nbut\n{said}", block.text);
+            }
+        }
+    }
+    let errors = String::from_utf8_lossy(&out.stderr);
+    if wrong.is_empty() && count > 0 {
+        return Ok(());
+    }
+    Err(format!("{page}:\n{wrong}\n{printed}{errors}"))
+}
+
+#[test]
+fn what_a_page_shows_is_compared_with_what_is_printed() {
+    let printed = "QPN 0x1a, 12.5 MB\n  all  is well\n";
+    assert!(missing("QPN 0x02 , 7 MB all is\nwell", printed).len() == 1);
+    assert!(missing("QPN 0x02, 7 MB all is\nwell", printed).is_empty());
+    assert!(missing("QPN 0x02…well", printed).is_empty());
+    assert_eq!(missing("QPN…all is lost", printed), ["all is lost"]);
+}
+
+/// All pages with commands at once: most of the time they wait.
+#[test]
+fn the_commands_of_every_page_run_and_print_what_it_shows() {
+    let pages = pages("en").into_iter().filter(|page| {
+        let blocks = blocks(&read(&docs().join("en").join(page)));
+        blocks.iter().any(|block| block.value("run").is_some())
+    });
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let running: Vec<_> = pages.map(|page| scope.spawn(move || run(&page))).collect();
+        assert!(running.len() > 10, "{} pages", running.len());
+        running.into_iter().filter_map(|page| page.join().unwrap().err()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Both languages have the same pages, and on each page the same blocks. Only what is printed may
+/// differ, and the language that a command is told.
+#[test]
+fn both_languages_have_the_same_pages_and_commands() {
+    let (english, chinese) = (pages("en"), pages("zh"));
+    let mut wrong = String::new();
+    for page in &english {
+        if !chinese.contains(page) {
+            let _ = writeln!(wrong, "{} has no Chinese", page.display());
+            continue;
+        }
+        let [en, zh] = ["en", "zh"].map(|language| {
+            let blocks = blocks(&read(&docs().join(language).join(page))).into_iter();
+            blocks.map(|b| (b.info.join(" "), b)).collect::<Vec<_>>()
+        });
+        let plain = |text: &str| text.replace(" --lang zh", "");
+        let same = en.len() == zh.len()
+            && en.iter().zip(&zh).all(|((info, block), (other_info, other))| {
+                info == other_info
+                    && (block.language() == "text" || block.text == plain(&other.text))
+            });
+        if !same {
+            let _ = writeln!(wrong, "{}: blocks differ between languages", page.display());
+        }
+    }
+    let only =
+        chinese.iter().filter(|page| !english.contains(page) && !page.starts_with("reference"));
+    for page in only {
+        let _ = writeln!(wrong, "{} has no English", page.display());
+    }
+    assert!(wrong.is_empty() && english.len() > 10, "{wrong}");
+}
+
+/// Blocks marked `from=FILE` are lines of that file.
+#[test]
+fn excerpts_are_in_their_files() {
+    let mut count = 0;
+    for page in pages("en") {
+        for block in blocks(&read(&docs().join("en").join(&page))) {
+            let Some(file) = block.value("from") else { continue };
+            let source = read(&docs().join("examples").join(file));
+            for part in block.text.split("…\n") {
+                assert!(source.contains(part), "{}: not in {file}:\n{part}", page.display());
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 3, "{count}");
+}
+
+/// The glossary in one language: the entries of `rxe explain` that are concepts or states.
+fn glossary(pick: fn(&Text) -> &'static str) -> String {
+    let mut out = String::new();
+    for section in &words::SECTIONS[..3] {
+        let _ = writeln!(out, "\n## {}", pick(&section.title));
+        let mut entries: Vec<&Entry> = section.entries.iter().collect();
+        if section.title.en != words::SECTIONS[2].title.en {
+            entries.sort_by_key(|entry| pick(&entry.title).to_lowercase());
+        }
+        for entry in entries {
+            let _ = writeln!(out, "\n### {}\n\n{}", pick(&entry.title), pick(&entry.what));
+            let _ = writeln!(out, "\n`rxe explain {}`", entry.id);
+        }
+    }
+    out
+}
+
+/// `RXE_WRITE=1 cargo test -p rxe-tests --test book glossary` writes it.
+#[test]
+fn the_glossary_has_the_words_of_rxe_explain() {
+    const BEGIN: &str = "<!-- made from rxe_verbs::words by the test `book` -->\n";
+    const END: &str = "<!-- end -->";
+    for (language, pick) in
+        [("en", (|text| text.en) as fn(&Text) -> &'static str), ("zh", |text| text.zh)]
+    {
+        let path = docs().join(language).join("glossary.md");
+        let page = read(&path);
+        let (before, rest) = page.split_once(BEGIN).expect("the beginning of the words");
+        let (_, after) = rest.split_once(END).expect("the end of the words");
+        let new = format!("{before}{BEGIN}{}\n{END}{after}", glossary(pick));
+        if std::env::var_os("RXE_WRITE").is_some() {
+            fs::write(&path, &new).unwrap();
+        }
+        assert!(read(&path) == new, "{}: RXE_WRITE=1 writes it", path.display());
+    }
+}
+
+/// The programs of the book compile without a warning.
+#[test]
+fn the_program_in_c_compiles() {
+    let test = "the program in C";
+    if !installed(test, "cc") || !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        return skip(test, "no cc, or no libibverbs-dev");
+    }
+    let source = docs().join("examples/hello.c");
+    let out = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
+        .arg(source)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}

@@ -1,0 +1,304 @@
+//! `cargo xtask docs`: the book in English and in Chinese, as web pages in `target/book`.
+//!
+//! The pages are Markdown files whose links work where they lie, so a forge shows them too. For the
+//! book they are copied: those of a language to the top of its book, all others below `reference` of
+//! the English one. Links follow; those that leave `docs` become plain text.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use xtask::vm::{Error, Result};
+
+/// The version that is installed where there is none.
+const MDBOOK: &str = "0.5.4";
+
+/// Directory and title of each book.
+const BOOKS: [(&str, &str); 2] = [("en", "rxe, the book"), ("zh", "rxe 手册")];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to put the pages
+    #[arg(long, value_name = "DIRECTORY")]
+    to: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let mdbook = mdbook(top)?;
+    let to = args.to.clone().unwrap_or_else(|| top.join("target/book"));
+    let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
+    for (language, title) in BOOKS {
+        let book = staged.path().join(language);
+        stage(&top.join("docs"), language, &book.join("src"))?;
+        write(&book.join("book.toml"), &settings(language, title))?;
+        let to = to.join(language);
+        let to = std::path::absolute(&to).map_err(|e| failed(&to, &e))?;
+        let mut build = Command::new(&mdbook);
+        build.env("RUST_LOG", "warn").arg("build").arg(&book).arg("--dest-dir").arg(&to);
+        succeed(&mut build)?;
+    }
+    write(&to.join("index.html"), START)?;
+    let (pages, broken) = check(&to)?;
+    if !broken.is_empty() {
+        return Err(Error::Failed(format!("links that lead nowhere:\n{}", broken.join("\n"))));
+    }
+    println!("{pages} pages: {}", to.join("index.html").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first page: a choice of the language.
+const START: &str = "<!doctype html><meta charset=\"utf-8\"><title>rxe</title>
+<p><a href=\"en/index.html\">English</a></p><p><a href=\"zh/index.html\" lang=\"zh\">中文</a></p>\n";
+
+fn settings(language: &str, title: &str) -> String {
+    format!(
+        "[book]\ntitle = \"{title}\"\nlanguage = \"{language}\"\n\
+         [build]\ncreate-missing = false\n\
+         [output.html]\nno-section-label = true\n\
+         [output.html.fold]\nenable = true\nlevel = 0\n\
+         [output.html.print]\nenable = false\n"
+    )
+}
+
+/// The program: the one in `target/tools`, the one in PATH, or one that is installed now.
+fn mdbook(top: &Path) -> Result<PathBuf> {
+    let root = top.join("target/tools");
+    let own = root.join("bin/mdbook");
+    for program in [own.clone(), PathBuf::from("mdbook")] {
+        if Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()) {
+            return Ok(program);
+        }
+    }
+    println!("installing mdbook {MDBOOK} in target/tools; this takes some minutes");
+    let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    install.args(["install", "mdbook", "--version", MDBOOK, "--locked", "--quiet"]);
+    install.args(["--no-default-features", "--features", "search", "--root"]).arg(&root);
+    // It is built apart from the workspace, which has other settings.
+    succeed(install.current_dir(std::env::temp_dir()))?;
+    Ok(own)
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Error::Failed(format!("{command:?}: {status}"))),
+        Err(e) => Err(Error::Missing(format!("{command:?}: {e}"))),
+    }
+}
+
+/// Copies the files of one book to `to`.
+fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
+    let mut all = Vec::new();
+    files(docs, Path::new(""), &mut all)?;
+    for file in &all {
+        let Some(place) = place(file, language) else { continue };
+        let Ok(place) = place.strip_prefix(language) else { continue };
+        let (from, to) = (docs.join(file), to.join(place));
+        if file.extension().is_some_and(|ext| ext == "md") {
+            let mut text = rewritten(&read(&from)?, file, language);
+            if file.ends_with("SUMMARY.md") {
+                text = with_decisions(&text, docs, language)?;
+            }
+            write(&to, &text)?;
+        } else {
+            let bytes = fs::read(&from).map_err(|e| failed(&from, &e))?;
+            write(&to, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where a file of `docs` is among the pages of both books, for a reader of one language. `None` if
+/// it is not in `docs`.
+fn place(file: &Path, language: &str) -> Option<PathBuf> {
+    let mut parts = file.components();
+    let first = parts.next()?.as_os_str().to_str()?;
+    let mut place = match first {
+        ".." => return None,
+        "en" | "zh" => file.to_owned(),
+        "examples" => Path::new(language).join(file),
+        _ => Path::new("en/reference").join(file),
+    };
+    // The page that a web server shows for a directory.
+    if place.file_name().is_some_and(|name| name == "README.md") {
+        place.set_file_name("index.md");
+    }
+    Some(place)
+}
+
+/// The table of contents with the decisions below their index, which lists them.
+fn with_decisions(summary: &str, docs: &Path, language: &str) -> Result<String> {
+    const INDEX: &str = "(reference/decisions/index.md)";
+    let index = Path::new("decisions/README.md");
+    let list = rewritten(&read(&docs.join(index))?, index, language);
+    let mut out = String::new();
+    for line in summary.lines() {
+        out += line;
+        out.push('\n');
+        if line.ends_with(INDEX) {
+            for entry in list.lines().filter(|line| line.starts_with("- [")) {
+                out += &format!("  {}\n", entry.replace("](", "](reference/decisions/"));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// A page with its links as they are in the book.
+fn rewritten(text: &str, file: &Path, language: &str) -> String {
+    let mut fenced = false;
+    let mut out = String::new();
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        out += &if fenced || fence { line.to_owned() } else { relink(line, file, language) };
+        out.push('\n');
+    }
+    out
+}
+
+fn relink(line: &str, file: &Path, language: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(middle) = rest.find("](") {
+        let (before, after) = rest.split_at(middle);
+        let Some(end) = after.find(')') else { break };
+        let target = &after[2..end];
+        out += before;
+        let code = out.matches('`').count() % 2 == 1;
+        match if code { Some(target.to_owned()) } else { moved(target, file, language) } {
+            Some(target) => out += &format!("]({target})"),
+            // Only the text of the link stays.
+            None => {
+                if let Some(open) = out.rfind('[') {
+                    out.remove(open);
+                }
+            }
+        }
+        rest = &after[end + 1..];
+    }
+    out + rest
+}
+
+/// The target of a link in this file, as it is in the book. `None` if it is not in the book.
+fn moved(target: &str, file: &Path, language: &str) -> Option<String> {
+    if target.contains("://") || target.starts_with('#') {
+        return Some(target.to_owned());
+    }
+    let (path, anchor) = target.split_once('#').map_or((target, None), |(p, a)| (p, Some(a)));
+    let from = place(file, language)?;
+    let to = place(&normal(&file.parent()?.join(path)), language)?;
+    to.extension()?;
+    let mut link = relative(from.parent()?, &to).to_str()?.to_owned();
+    if let Some(anchor) = anchor {
+        link = format!("{link}#{anchor}");
+    }
+    Some(link)
+}
+
+/// The path without `..` in its middle.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if out.file_name().is_some() => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
+}
+
+/// The number of pages, and the links on them that lead to no file.
+fn check(pages: &Path) -> Result<(usize, Vec<String>)> {
+    let mut all = Vec::new();
+    files(pages, Path::new(""), &mut all)?;
+    let html = |file: &&PathBuf| {
+        file.extension().is_some_and(|ext| ext == "html") && !file.ends_with("404.html")
+    };
+    let mut broken = Vec::new();
+    let mut count = 0;
+    for file in all.iter().filter(html) {
+        count += 1;
+        let text = read(&pages.join(file))?;
+        for part in text.split(" href=\"").chain(text.split(" src=\"")).skip(1) {
+            let Some((target, _)) = part.split_once('"') else { continue };
+            let path = target.split(['#', '?']).next().unwrap_or_default();
+            let outside = ["://", "mailto:", "data:"].iter().any(|word| target.contains(word));
+            if outside || path.is_empty() || path.contains('<') {
+                continue;
+            }
+            let to = normal(&file.parent().unwrap_or(Path::new("")).join(path));
+            if !pages.join(&to).exists() {
+                broken.push(format!("{}: {target}", file.display()));
+            }
+        }
+    }
+    Ok((count, broken))
+}
+
+/// All files below `root`, relative to it.
+fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let dir = root.join(below);
+    let entries = fs::read_dir(&dir).map_err(|e| failed(&dir, &e))?;
+    for entry in entries.flatten() {
+        let path = below.join(entry.file_name());
+        if entry.path().is_dir() {
+            files(root, &path, found)?;
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| failed(path, &e))
+}
+
+fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(dir).and_then(|()| fs::write(path, bytes)).map_err(|e| failed(path, &e))
+}
+
+fn failed(path: &Path, e: &std::io::Error) -> Error {
+    Error::Failed(format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_follow_the_pages() {
+        let to = |target, file| moved(target, Path::new(file), "en");
+        assert_eq!(to("2-b.md", "en/learn/1-a.md").unwrap(), "2-b.md");
+        assert_eq!(to("../../faults.md#x", "en/learn/1-a.md").unwrap(), "../reference/faults.md#x");
+        assert_eq!(
+            to("../../zh/learn/1-a.md", "en/learn/1-a.md").unwrap(),
+            "../../zh/learn/1-a.md"
+        );
+        assert_eq!(to("en/README.md", "install.md").unwrap(), "../index.md");
+        assert_eq!(to("https://example.com/", "install.md").unwrap(), "https://example.com/");
+        assert_eq!(to("../README.md", "install.md"), None);
+        let chinese = moved("../../faults.md", Path::new("zh/do/a.md"), "zh").unwrap();
+        assert_eq!(chinese, "../../en/reference/faults.md");
+    }
+
+    #[test]
+    fn only_the_text_stays_of_a_link_out_of_the_book() {
+        let line = "See [the source](../README.md), [here](faults.md) and `[a](b)`.";
+        let new = relink(line, Path::new("install.md"), "en");
+        assert_eq!(new, "See the source, [here](faults.md) and `[a](b)`.");
+    }
+}
