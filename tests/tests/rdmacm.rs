@@ -33,6 +33,31 @@ fn a_loopback_address_leads_to_a_device_that_is_not_listed() {
     alone("rping on loopback", "rping", script);
 }
 
+/// The system knows no way there: an endpoint of layer 2 on the peer's network is found by its
+/// address. In another process, the endpoint is refused.
+#[test]
+fn an_endpoint_of_layer_2_leads_to_the_other_end_of_its_socket() {
+    let script = "
+        mkdir -m 700 near far
+        add() { XDG_RUNTIME_DIR=$PWD/$1 $RXE link add $1 type rxe l2 qemu:$PWD/link address $2 nodad; }
+        add near 10.77.0.1/24
+        add far 10.77.0.2/24
+        XDG_RUNTIME_DIR=$PWD/near timeout 60 $RXE run --device near -- \\
+            rping -s -a 10.77.0.1 -C 3 -V > server 2>&1 & server=$!
+        until [ -S link ]; do kill -0 $server; sleep 0.05; done
+        export XDG_RUNTIME_DIR=$PWD/far
+        timeout 60 $RXE run --device far -- rping -c -a 10.77.0.1 -C 3 -V
+        wait $server
+        rm -f link
+        $RXE pingpong -d far > first 2>&1 & first=$!
+        until [ -S link ]; do kill -0 $first; sleep 0.05; done
+        ! $RXE pingpong -d far 2> second
+        kill $first
+        grep \"is in use by process $first (rxe)\" second || { cat second; exit 1; }
+    ";
+    alone("rping between endpoints of layer 2", "rping", script);
+}
+
 #[test]
 fn ucmatose() {
     both("ucmatose", "-c 5 -C 10 -S 3000", "-s 10.9.0.1 -c 5 -C 10 -S 3000");

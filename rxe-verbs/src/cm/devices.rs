@@ -21,7 +21,7 @@ pub trait DeviceSource: Send + Sync {
     fn with_address(&self, address: IpAddr) -> Result<Device>;
 
     /// The device that leads to a peer, and its address to use towards it: the one from which the
-    /// system would send.
+    /// system would send, or that of an endpoint of layer 2 on the peer's network.
     ///
     /// # Errors
     /// The system knows no way, no device has that address, or it cannot be opened.
@@ -65,25 +65,6 @@ impl DeviceSource for Host {
         self.open(&info.ok_or_else(|| none(address))?)
     }
 
-    /// The system knows nothing of endpoints with addresses of their own. So one that is on the peer's
-    /// network goes first, unless an interface of the host is too.
-    fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
-        let list = DeviceInfo::list()?;
-        let is_near = |info: &&DeviceInfo| {
-            let global = info.interface().addresses.iter().filter(|a| a.scope != Scope::Link);
-            global.clone().any(|a| a.is_near(peer.ip()))
-        };
-        let (endpoints, others): (Vec<_>, Vec<_>) =
-            list.iter().filter(is_near).partition(|info| info.endpoint().is_some());
-        if let (Some(info), true) = (endpoints.first(), others.is_empty()) {
-            let device = self.open(info)?;
-            let own = device.gid(device.gid_index_for(peer.ip().into()))?;
-            return Ok((device, own.to_ip()));
-        }
-        let own = source_for(peer).map_err(|e| Error::io("find a route to the peer", e))?;
-        Ok((self.with_address(own)?, own))
-    }
-
     fn all(&self) -> Vec<Device> {
         let list = DeviceInfo::list().unwrap_or_default();
         list.iter().filter_map(|info| self.open(info).ok()).collect()
@@ -118,8 +99,26 @@ impl DeviceSource for Given {
     }
 }
 
-/// The own address from which the system would send to a peer.
+/// The own address to use towards a peer.
+///
+/// The system knows nothing of endpoints of layer 2. So one that is on the peer's network goes first,
+/// unless an interface of the host is too.
 fn source_for(peer: SocketAddr) -> io::Result<IpAddr> {
+    let near = |info: &DeviceInfo| {
+        let mut global = info.interface().addresses.iter().filter(|a| a.scope != Scope::Link);
+        global.find(|a| a.is_near(peer.ip())).map(|a| a.ip)
+    };
+    let list = DeviceInfo::list().unwrap_or_default();
+    let (endpoints, others): (Vec<_>, Vec<_>) =
+        list.iter().partition(|info| info.endpoint().is_some());
+    match endpoints.into_iter().find_map(near) {
+        Some(own) if others.into_iter().all(|info| near(info).is_none()) => Ok(own),
+        _ => system_source(peer),
+    }
+}
+
+/// The own address from which the system would send to a peer.
+fn system_source(peer: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
