@@ -14,5 +14,6 @@ pub mod check;
 pub mod frame;
 pub mod header;
 pub mod ladder;
+pub mod scenario;
 pub mod track;
 pub mod words;

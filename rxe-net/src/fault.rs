@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
+pub use path::FaultPath;
 pub use report::{FaultReport, FaultTally};
 pub use rules::{
     FaultAction, FaultAmount, FaultRule, OpcodeFilter, PacketFilter, PsnFilter, QpFilter,
 };
 
-use self::decide::Decider;
-use self::path::Path;
 use self::report::FaultCounts;
 use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus};
@@ -36,8 +35,8 @@ use crate::{NetError, SharedFd, Sharing};
 pub struct Fault<B> {
     inner: B,
     start: Instant,
-    inbound: Path,
-    outbound: Path,
+    inbound: FaultPath,
+    outbound: FaultPath,
     rules: Arc<[FaultRule]>,
     counts: Arc<FaultCounts>,
     /// Packets that are due and that `inner` has not taken yet.
@@ -65,7 +64,7 @@ impl<B: Backend> Fault<B> {
         let counts = Arc::new(FaultCounts::new(rules.len()));
         let path = |direction| {
             let (rules, counts) = (Arc::clone(&rules), Arc::clone(&counts));
-            Path::new(Decider::new(seed, rules, direction, Arc::clone(&counts)), counts)
+            FaultPath::with_counts(seed, rules, direction, counts)
         };
         Ok(Self {
             start: Instant::now(),
@@ -95,9 +94,8 @@ impl<B: Backend> Fault<B> {
     fn pass_out(&mut self, now: Time) -> Result<SendStatus, NetError> {
         loop {
             while !self.ready.is_full()
-                && let Some(packet) = self.outbound.pop(now)
+                && let Some((net, bytes)) = self.outbound.pop(now)
             {
-                let (net, bytes) = (packet.net, packet.bytes);
                 self.ready.push(net, bytes.len(), |_, buf| buf.extend_from_slice(&bytes));
             }
             if self.ready.is_empty() {
@@ -136,10 +134,10 @@ impl<B: Backend> Backend for Fault<B> {
         let now = self.now();
         let blocked = self.pass_out(now)? != SendStatus::Done;
         let mut packets = 0;
-        while let Some(packet) = self.inbound.pop(now) {
+        while let Some((net, bytes)) = self.inbound.pop(now) {
             packets += 1;
-            self.bytes_received += packet.bytes.len() as u64;
-            sink(&Frame::single(packet.net, &packet.bytes));
+            self.bytes_received += bytes.len() as u64;
+            sink(&Frame::single(net, &bytes));
         }
         self.packets_received += packets as u64;
         if blocked {

@@ -46,7 +46,7 @@ pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
 pub use fault::{
-    Fault, FaultAction, FaultAmount, FaultReport, FaultRule, FaultTally, OpcodeFilter,
+    Fault, FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,
     PacketFilter, PsnFilter, QpFilter,
 };
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
@@ -56,6 +56,7 @@ pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
 pub use pcap::{Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter};
+pub use rng::Rng;
 pub use sharing::Sharing;
 pub use shm::Shm;
 pub use sys::epoll::Epoll;

@@ -1,16 +1,19 @@
 //! Pseudo-random numbers: the same seed gives the same numbers on every system and in every version.
 //! The algorithm is splitmix64 (Steele, Lea and Flood 2014). Not for secrets.
 
-/// A generator.
+/// A generator of pseudo-random numbers, for faults and simulations. Not for secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A generator whose numbers follow from `seed`.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,20 +23,20 @@ impl Rng {
 
     /// A number below `bound`, or 0 if that is 0. The bias of at most `bound` in 2⁶⁴ does not
     /// matter here.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(bound);
         // The high half is below `bound`.
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
     /// [`Rng::below`] for indices.
-    pub(crate) fn index(&mut self, bound: usize) -> usize {
+    pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)
     }
 
     /// True with probability `p` (0 to 1). If `p` is 0, draws no number, so a fault that is off does
     /// not change what other faults do.
-    pub(crate) fn chance(&mut self, p: f64) -> bool {
+    pub fn chance(&mut self, p: f64) -> bool {
         if p <= 0.0 {
             return false;
         }

@@ -5,6 +5,7 @@ pub mod crowd;
 pub mod fuzz;
 pub mod lone;
 pub mod network;
+pub mod scenario;
 pub mod sim;
 pub mod stream;
 

@@ -9,6 +9,7 @@ mod devices;
 mod devinfo;
 mod doctor;
 mod explain;
+mod generate;
 mod gids;
 mod ladder;
 mod link;
@@ -56,6 +57,7 @@ commands! {
     Ladder(ladder::Args),
     Explain(explain::Args),
     Check(check::Args),
+    Gen(generate::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

@@ -1,4 +1,5 @@
-//! One direction of a link with faults: packets go in, and come out when they are due.
+//! One direction of a link with faults: packets go in, and come out when they are due. It has no clock:
+//! its user says what time it is.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,21 +11,22 @@ use rxe_core::wire::{Frame, NetHeader};
 
 use super::decide::Decider;
 use super::report::FaultCounts;
-use super::rules::FaultAction;
+use super::rules::{FaultAction, FaultRule};
+use crate::pcap::Direction;
 use crate::rng::Rng;
 
 /// A packet that is due, or will be.
 #[derive(Debug)]
-pub(super) struct Delivery {
+struct Delivery {
     at: Time,
     /// Packets that are due at the same time leave in this order.
     order: u64,
-    pub(super) net: NetHeader,
-    pub(super) bytes: Vec<u8>,
+    net: NetHeader,
+    bytes: Vec<u8>,
 }
 
-/// The packets on their way in one direction.
-pub(super) struct Path {
+/// One direction of a link with faults, without a device: the packets on their way.
+pub struct FaultPath {
     decider: Decider,
     counts: Arc<FaultCounts>,
     queue: BinaryHeap<Delivery>,
@@ -47,14 +49,26 @@ struct Held {
 /// Packets that may be on their way at the same time. Others are lost, as from a full queue.
 const MAX_PACKETS: usize = 1 << 16;
 
-impl Path {
-    pub(super) fn new(decider: Decider, counts: Arc<FaultCounts>) -> Self {
+impl FaultPath {
+    /// A path with these faults. The same seed and the same packets give the same faults.
+    pub fn new(seed: u64, rules: &[FaultRule], direction: Direction) -> Self {
+        let counts = Arc::new(FaultCounts::new(rules.len()));
+        Self::with_counts(seed, rules.into(), direction, counts)
+    }
+
+    pub(super) fn with_counts(
+        seed: u64,
+        rules: Arc<[FaultRule]>,
+        direction: Direction,
+        counts: Arc<FaultCounts>,
+    ) -> Self {
+        let decider = Decider::new(seed, rules, direction, Arc::clone(&counts));
         let (queue, latest, held) = (BinaryHeap::new(), Vec::new(), Vec::new());
         Self { decider, counts, queue, order: 0, latest, held }
     }
 
     /// Takes the packets of a frame.
-    pub(super) fn take(&mut self, now: Time, frame: &Frame<'_>) {
+    pub fn take(&mut self, now: Time, frame: &Frame<'_>) {
         for (net, bytes) in frame.packets() {
             self.take_packet(now, net, bytes);
         }
@@ -105,13 +119,13 @@ impl Path {
     }
 
     /// The time of the next delivery.
-    pub(super) fn next_delivery(&self) -> Option<Time> {
+    pub fn next_delivery(&self) -> Option<Time> {
         let held = self.held.iter().map(|held| held.until);
         held.chain(self.queue.peek().map(|next| next.at)).min()
     }
 
-    /// The next packet that is due at `now`.
-    pub(super) fn pop(&mut self, now: Time) -> Option<Delivery> {
+    /// The next packet that is due at `now`: its headers, and its bytes from BTH to ICRC.
+    pub fn pop(&mut self, now: Time) -> Option<(NetHeader, Vec<u8>)> {
         while let Some(at) = self.held.iter().position(|held| held.until <= now) {
             let Held { until, net, bytes, .. } = self.held.remove(at);
             self.push(until, net, bytes);
@@ -119,7 +133,7 @@ impl Path {
         if self.queue.peek()?.at > now {
             return None;
         }
-        self.queue.pop()
+        self.queue.pop().map(|due| (due.net, due.bytes))
     }
 
     /// A packet of this flow, due at `due`, passes those that are held back.

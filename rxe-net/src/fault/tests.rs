@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, OpKind, Opcode, Packet};
 
+use super::decide::Decider;
 use super::*;
 use crate::testing::{receive_packets, send_all, wait_readable};
 use crate::{FabricPort, Faults, Hub};
@@ -263,8 +264,7 @@ fn packets_beyond_a_bound_are_lost() {
     let delay = FaultAction::Delay { base: Duration::from_secs(9), jitter: Duration::ZERO };
     let rules: Arc<[FaultRule]> = [FaultRule::new(delay, ALL)].into();
     let counts = Arc::new(FaultCounts::new(1));
-    let decider = Decider::new(1, rules, Direction::Outbound, Arc::clone(&counts));
-    let mut path = Path::new(decider, Arc::clone(&counts));
+    let mut path = FaultPath::with_counts(1, rules, Direction::Outbound, Arc::clone(&counts));
     let bytes = send(9, 0);
     for _ in 0..70_000 {
         path.take(Time::ZERO, &Frame::single(net(), &bytes));

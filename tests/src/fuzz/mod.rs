@@ -13,13 +13,14 @@ mod ladder;
 pub mod lease;
 pub mod mad;
 pub mod ring;
+pub mod scenario;
 pub mod verbs;
 
 /// A fuzz target: its name, which is also the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("frame", frame::run),
     ("engine", engine::run),
     ("verbs", verbs::run),
@@ -29,4 +30,5 @@ pub const TARGETS: [Target; 9] = [
     ("lease", lease::run),
     ("capture", capture::run),
     ("faults", faults::run),
+    ("scenario", scenario::run),
 ];

@@ -202,7 +202,13 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "",
-        floors: &[&["check", "ladder"], &["track", "words"], &["frame"], &["capture", "header"]],
+        floors: &[
+            &["scenario"],
+            &["check", "ladder"],
+            &["track", "words"],
+            &["frame"],
+            &["capture", "header"],
+        ],
     },
     Layers {
         name: "rxe-lab",
@@ -218,6 +224,17 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-lab",
         within: "check",
         floors: &[&["responses"], &["requests"], &["finding", "history", "summary"]],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "scenario",
+        floors: &[
+            &["run"],
+            &["network", "packet"],
+            &["field", "host"],
+            &["description"],
+            &["error"],
+        ],
     },
     Layers { name: "rxe-cli", within: "", floors: &[&["commands"], &["common"]] },
     Layers {

@@ -1,0 +1,96 @@
+//! `rxe gen`: packets from a description.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rxe_lab::scenario::{self, Bounds, Generated};
+use rxe_net::FaultRule;
+use rxe_verbs::FaultPlan;
+
+use crate::common::{Error, NewFile, print_bytes, print_error};
+
+/// Make packets from a scenario: operations, or header by header, with faults on purpose
+///
+/// A scenario is a TOML file with hosts, queue pairs and steps. The engine makes the packets of
+/// operations (send, write, read, ...); a packet that is given header by header may break any rule.
+/// The same scenario gives the same file, byte for byte. docs/commands.md has the format, and
+/// pcaps/scenarios/ has a scenario for every opcode and every fault.
+///
+/// Example: rxe gen pcaps/scenarios/rnr_nak.toml -w rnr.pcap && rxe check rnr.pcap
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The scenario; - reads standard input
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+    /// Write the capture to this file (pcap with nanoseconds); - writes to standard output
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let generated = read(&self.scenario)?;
+        let file = generated.to_pcap();
+        if self.write.as_os_str() == "-" {
+            return print_bytes(&file);
+        }
+        let failed = |e: io::Error| {
+            let what = format!("cannot write {}: {e}", self.write.display());
+            Error::new(what, "name another file")
+        };
+        let new = NewFile::new(&self.write).map_err(failed)?;
+        fs::write(new.path(), &file).map_err(failed)?;
+        new.finish().map_err(failed)?;
+        print_error(&summary(&self.write, &generated));
+        Ok(())
+    }
+}
+
+/// What was made, and how the work requests ended.
+fn summary(path: &Path, generated: &Generated) -> String {
+    let frames = &generated.frames;
+    let time = match (frames.first(), frames.last()) {
+        (Some(first), Some(last)) => last.at.saturating_sub(first.at),
+        _ => std::time::Duration::ZERO,
+    };
+    let s = if frames.len() == 1 { "" } else { "s" };
+    let mut text = format!("{}: {} frame{s} in {time:?}", path.display(), frames.len());
+    for ((qp, status), count) in &generated.completions {
+        text += &format!("\n  {qp}: {count} x {status}");
+    }
+    text
+}
+
+/// Reads a scenario and makes its packets.
+fn read(path: &Path) -> Result<Generated, Error> {
+    let name = if path.as_os_str() == "-" { Path::new("standard input") } else { path };
+    let failed = |e: io::Error| {
+        let what = format!("cannot read {}: {e}", name.display());
+        Error::new(what, "name a scenario, such as those in pcaps/scenarios/")
+    };
+    let text = if path.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(path)
+    };
+    let text = text.map_err(failed)?;
+    scenario::generate(&text, faults, Bounds::default()).map_err(|e| {
+        let at = format!("{}:{}:{}", name.display(), e.line, e.column);
+        Error::new(at, e.text)
+    })
+}
+
+/// The faults of a host.
+fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
+    let plan: FaultPlan = text.parse().map_err(|e: rxe_verbs::FaultError| {
+        let (column, message) = (e.column(), e.to_string());
+        let (_, why) = message.split_once(": ").unwrap_or(("", &message));
+        (column, why.to_owned())
+    })?;
+    if plan.needs_seed() && plan.verbs().is_empty() {
+        return Ok(plan.rules().to_vec());
+    }
+    Err((1, "a host of a scenario has faults of packets only, such as \"drop 1%\"".to_owned()))
+}

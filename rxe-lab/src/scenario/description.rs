@@ -1,0 +1,295 @@
+//! The form of a description, as TOML.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::error::{Mistake, Result};
+
+/// A whole description.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Description {
+    /// Decides faults and random bytes.
+    #[serde(default = "one")]
+    pub(super) seed: u64,
+    /// The time of the beginning, in seconds since 1970.
+    #[serde(default = "start")]
+    pub(super) start: u32,
+    /// What `rxe check` finds in its packets, by name: all of it.
+    #[serde(default)]
+    pub(super) findings: Vec<Spanned<String>>,
+    /// How long it lasts at most after the last step.
+    pub(super) limit: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) network: Network,
+    #[serde(default)]
+    pub(super) hosts: BTreeMap<String, Host>,
+    #[serde(default)]
+    pub(super) qps: BTreeMap<String, Qp>,
+    #[serde(default)]
+    pub(super) steps: Vec<Spanned<Step>>,
+}
+
+/// The network between the hosts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Network {
+    /// The time from leaving a host to arriving at another.
+    pub(super) delay: Option<Spanned<String>>,
+    /// Bits a second that a host sends.
+    pub(super) rate: Option<Spanned<u64>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Host {
+    pub(super) address: IpAddr,
+    /// Whether an engine answers what arrives.
+    #[serde(default = "yes")]
+    pub(super) engine: bool,
+    /// Bytes of its memory region.
+    pub(super) memory: Option<Spanned<usize>>,
+    /// Where the region begins.
+    #[serde(default = "region_start")]
+    pub(super) va: u64,
+    pub(super) rkey: Option<u32>,
+    /// What peers may do with it.
+    pub(super) access: Option<Spanned<Vec<Right>>>,
+    pub(super) faults: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Right {
+    LocalWrite,
+    RemoteWrite,
+    RemoteRead,
+    RemoteAtomic,
+    FlushGlobal,
+    FlushPersistent,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Qp {
+    pub(super) host: Spanned<String>,
+    #[serde(default)]
+    pub(super) service: Service,
+    pub(super) qpn: Option<Spanned<u32>>,
+    pub(super) psn: Option<Spanned<u32>>,
+    /// The queue pair that it is connected with.
+    pub(super) peer: Option<Spanned<String>>,
+    pub(super) mtu: Option<Spanned<usize>>,
+    pub(super) timeout: Option<Spanned<u8>>,
+    pub(super) retry_cnt: Option<Spanned<u8>>,
+    pub(super) rnr_retry: Option<Spanned<u8>>,
+    pub(super) min_rnr_timer: Option<Spanned<u8>>,
+    pub(super) max_rd_atomic: Option<u8>,
+    pub(super) max_dest_rd_atomic: Option<u8>,
+    pub(super) traffic_class: Option<u8>,
+    #[serde(default)]
+    pub(super) qkey: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Service {
+    #[default]
+    Rc,
+    Uc,
+    Ud,
+    XrcSend,
+    XrcRecv,
+}
+
+/// One step: a table with one name.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Step {
+    /// Posts receives.
+    Receive(Receive),
+    Send(Operation),
+    SendInvalidate(Operation),
+    Write(Operation),
+    Read(Operation),
+    CompareSwap(Operation),
+    FetchAdd(Operation),
+    AtomicWrite(Operation),
+    Flush(Operation),
+    /// One packet, header by header.
+    Packet(Box<Packet>),
+    /// Lets time pass: so much, or, if empty, until nothing is on its way.
+    Wait(Spanned<String>),
+    Repeat(Repeat),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Repeat {
+    pub(super) times: u32,
+    pub(super) steps: Vec<Spanned<Step>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Receive {
+    pub(super) qp: Spanned<String>,
+    pub(super) bytes: Spanned<u32>,
+    #[serde(default)]
+    pub(super) offset: u64,
+    #[serde(default = "once")]
+    pub(super) count: u32,
+    pub(super) lkey: Option<u32>,
+}
+
+/// A work request. Which of the fields an operation uses is checked when it is posted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Operation {
+    pub(super) qp: Spanned<String>,
+    pub(super) bytes: Option<Spanned<u32>>,
+    /// Where the bytes are in the own region.
+    #[serde(default)]
+    pub(super) offset: u64,
+    #[serde(default = "once")]
+    pub(super) count: u32,
+    pub(super) imm: Option<Spanned<u32>>,
+    /// The place in the peer's region; or an address, whatever is there.
+    pub(super) remote_offset: Option<Spanned<u64>>,
+    pub(super) va: Option<Spanned<u64>>,
+    pub(super) rkey: Option<Spanned<u32>>,
+    pub(super) compare: Option<Spanned<u64>>,
+    pub(super) swap: Option<Spanned<u64>>,
+    pub(super) add: Option<Spanned<u64>>,
+    /// The queue pair that a datagram goes to.
+    pub(super) to: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) solicited: bool,
+    #[serde(default)]
+    pub(super) fence: bool,
+}
+
+/// Fields of a header by their names.
+pub(super) type Fields = BTreeMap<Spanned<String>, Spanned<Value>>;
+
+/// A packet, header by header.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Packet {
+    /// The queue pair that sends it; gives addresses and destination.
+    pub(super) qp: Option<Spanned<String>>,
+    pub(super) from: Option<Spanned<String>>,
+    pub(super) to: Option<Spanned<String>>,
+    #[serde(default = "once")]
+    pub(super) count: u32,
+    /// The time before it.
+    pub(super) after: Option<Spanned<String>>,
+    /// The headers after UDP, if they are not those of the opcode.
+    pub(super) headers: Option<Vec<Spanned<String>>>,
+    pub(super) bytes: Option<Spanned<usize>>,
+    pub(super) pattern: Option<Spanned<Pattern>>,
+    pub(super) data: Option<Spanned<String>>,
+    /// Bytes after the payload, if not as many as the length asks for.
+    pub(super) pad: Option<Spanned<usize>>,
+    /// `right`, `wrong`, `none`, or a number.
+    #[serde(rename = "ICRC")]
+    pub(super) icrc: Option<Spanned<Value>>,
+    /// Bytes cut off the end.
+    #[serde(default)]
+    pub(super) cut: usize,
+    #[serde(rename = "Ethernet", default)]
+    pub(super) ethernet: Fields,
+    #[serde(rename = "VLAN")]
+    pub(super) vlan: Option<Fields>,
+    #[serde(rename = "IPv4", default)]
+    pub(super) ipv4: Fields,
+    #[serde(rename = "IPv6", default)]
+    pub(super) ipv6: Fields,
+    #[serde(rename = "UDP", default)]
+    pub(super) udp: Fields,
+    #[serde(rename = "BTH", default)]
+    pub(super) bth: Fields,
+    #[serde(rename = "DETH")]
+    pub(super) deth: Option<Spanned<Fields>>,
+    #[serde(rename = "XRCETH")]
+    pub(super) xrceth: Option<Spanned<Fields>>,
+    #[serde(rename = "FETH")]
+    pub(super) feth: Option<Spanned<Fields>>,
+    #[serde(rename = "RETH")]
+    pub(super) reth: Option<Spanned<Fields>>,
+    #[serde(rename = "AtomicETH")]
+    pub(super) atomic_eth: Option<Spanned<Fields>>,
+    #[serde(rename = "AETH")]
+    pub(super) aeth: Option<Spanned<Fields>>,
+    #[serde(rename = "AtomicAckETH")]
+    pub(super) atomic_ack_eth: Option<Spanned<Fields>>,
+    #[serde(rename = "ImmDt")]
+    pub(super) imm_dt: Option<Spanned<Fields>>,
+    #[serde(rename = "IETH")]
+    pub(super) ieth: Option<Spanned<Fields>>,
+    #[serde(rename = "CNP")]
+    pub(super) cnp: Option<Spanned<Fields>>,
+}
+
+/// The bytes of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Pattern {
+    Zero,
+    /// 0, 1, 2, …
+    Count,
+    /// From the seed.
+    Random,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn once() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn start() -> u32 {
+    1_700_000_000
+}
+
+fn region_start() -> u64 {
+    0x10_0000
+}
+
+pub(super) fn read(text: &str) -> Result<Description> {
+    Ok(toml::from_str(text)?)
+}
+
+/// A time: `250ns`, `10us`, `1.5ms`, `2s`.
+pub(super) fn time(text: &Spanned<String>) -> Result<Duration> {
+    let wrong = || {
+        let said = text.get_ref();
+        Mistake::at(text, format!("{said:?} is no time: write it as 250ns, 10us, 1.5ms or 2s"))
+    };
+    let it = text.get_ref().trim();
+    let number = it.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
+    let unit = match &it[number.len()..] {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let nanos = (number * unit).round();
+    if !(0.0..=1e15).contains(&nanos) {
+        return Err(wrong());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range")]
+    Ok(Duration::from_nanos(nanos as u64))
+}

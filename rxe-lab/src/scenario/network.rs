@@ -1,0 +1,198 @@
+//! The network between the hosts, in virtual time.
+//!
+//! A packet leaves its host, with the outgoing faults of that host; the capture sees it; it travels, and
+//! meets the incoming faults of the host that it arrives at. So a packet that is lost before the capture
+//! is missing in it, and one that is lost behind the capture is in it and was not received.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rxe_core::qp::QpHandle;
+use rxe_core::types::Time;
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
+use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
+use rxe_net::{Fabric, FaultPath, Faults};
+
+use super::error::{Mistake, Result};
+use super::host::Device;
+use super::{Bounds, Generated, GeneratedFrame};
+
+/// A host's end of the network.
+pub(super) struct Port {
+    pub(super) device: Device,
+    pub(super) out: FaultPath,
+    pub(super) into: FaultPath,
+    pub(super) mac: Mac,
+    /// When its link is free again.
+    free: Time,
+}
+
+impl Port {
+    pub(super) fn new(index: u8, device: Device, out: FaultPath, into: FaultPath) -> Self {
+        let mac = Mac([2, 0, 0, 0, 0, index]);
+        Self { device, out, into, mac, free: Time::ZERO }
+    }
+}
+
+/// The hosts, and what is between them.
+pub(super) struct World {
+    pub(super) ports: Vec<Port>,
+    pub(super) now: Time,
+    /// Those with engines.
+    pub(super) queue_pairs: Vec<Arc<QpHandle>>,
+    fabric: Fabric,
+    /// Bits a second.
+    rate: u64,
+    batch: TxBatch,
+    start: Duration,
+    origin: Time,
+    bounds: Bounds,
+    bytes: usize,
+    pub(super) made: Generated,
+}
+
+impl World {
+    pub(super) fn new(
+        ports: Vec<Port>,
+        delay: Duration,
+        rate: u64,
+        start: Duration,
+        now: Time,
+        bounds: Bounds,
+    ) -> Self {
+        let faults = Faults { delay: delay..=delay, merge: false, ..Faults::default() };
+        Self {
+            ports,
+            now,
+            queue_pairs: Vec::new(),
+            fabric: Fabric::new(0, faults),
+            rate,
+            batch: TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() }),
+            start,
+            origin: now,
+            bounds,
+            bytes: 0,
+            made: Generated::default(),
+        }
+    }
+
+    /// Lets time pass until `until`, or, with `idle`, until nothing is on its way and no work request is
+    /// outstanding.
+    pub(super) fn run(&mut self, until: Time, idle: bool, step: &Range<usize>) -> Result<()> {
+        loop {
+            while self.turn(step)? {}
+            if idle && self.is_idle() {
+                return Ok(());
+            }
+            let engines = self.ports.iter().filter_map(|p| p.device.engine.poll_timeout());
+            let paths = self.ports.iter().flat_map(|p| [&p.out, &p.into]);
+            let paths = paths.filter_map(FaultPath::next_delivery);
+            let next = engines.chain(paths).chain(self.fabric.next_delivery()).min();
+            match next.filter(|next| *next <= until) {
+                Some(next) => self.now = self.now.max(next),
+                None => {
+                    self.now = until;
+                    return Ok(());
+                }
+            }
+            for port in &mut self.ports {
+                port.device.engine.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let paths = self.ports.iter().flat_map(|p| [&p.out, &p.into]);
+        let under_way =
+            paths.filter_map(FaultPath::next_delivery).chain(self.fabric.next_delivery());
+        under_way.count() == 0 && self.queue_pairs.iter().all(|qp| qp.sends_outstanding() == 0)
+    }
+
+    /// Does what is to be done at this moment. Returns whether there was anything.
+    fn turn(&mut self, step: &Range<usize>) -> Result<bool> {
+        let mut worked = false;
+        for at in 0..self.ports.len() {
+            let port = &mut self.ports[at];
+            port.device.engine.poll_transmit(self.now, &mut self.batch);
+            for frame in self.batch.frames() {
+                port.out.take(self.now, &frame);
+                worked = true;
+            }
+            self.batch.clear();
+            while let Some((net, bytes)) = self.ports[at].out.pop(self.now) {
+                worked = true;
+                self.leave(at, net, &bytes, None, step)?;
+            }
+        }
+        let ports = &mut self.ports;
+        let now = self.now;
+        self.fabric.deliver(now, |net, bytes| {
+            worked = true;
+            if let Some(port) = ports.iter_mut().find(|port| port.device.address == net.dst) {
+                port.into.take(now, &Frame::single(net, bytes));
+            }
+        });
+        for port in ports.iter_mut() {
+            while let Some((net, bytes)) = port.into.pop(now) {
+                worked = true;
+                if port.device.answers {
+                    port.device.engine.handle_frame(now, &Frame::single(net, &bytes));
+                }
+            }
+            while port.device.engine.poll_event().is_some() {}
+        }
+        Ok(worked)
+    }
+
+    /// A packet leaves its host: `whole` is its frame, if it is another than the usual one.
+    pub(super) fn leave(
+        &mut self,
+        at: usize,
+        net: NetHeader,
+        bytes: &[u8],
+        whole: Option<Vec<u8>>,
+        step: &Range<usize>,
+    ) -> Result<()> {
+        let frame = whole.unwrap_or_else(|| {
+            let mut frame = Vec::new();
+            let ethernet =
+                Ethernet { src: self.ports[at].mac, dst: self.mac(net.dst), ..Ethernet::default() };
+            emit_ethernet(&ethernet, &net, UDP_PORT, UdpChecksum::None, bytes, &mut frame);
+            frame
+        });
+        self.bytes += frame.len();
+        if self.made.frames.len() == self.bounds.frames || self.bytes > self.bounds.bytes {
+            let Bounds { frames, bytes, .. } = self.bounds;
+            let text =
+                format!("more than {frames} frames or {bytes} bytes: make the scenario smaller");
+            return Err(Mistake::new(step.clone(), text));
+        }
+        let port = &mut self.ports[at];
+        let left = self.now.max(port.free);
+        let nanos = frame.len() as u64 * 8 * 1_000_000_000 / self.rate;
+        port.free = left + Duration::from_nanos(nanos);
+        let at = self.start + left.since(self.origin);
+        self.made.frames.push(GeneratedFrame { at, bytes: frame });
+        self.fabric.send_frame(left, &Frame::single(net, bytes));
+        Ok(())
+    }
+
+    /// When the last packet of a host has left it.
+    pub(super) fn left(&self, at: usize) -> Time {
+        self.ports[at].free
+    }
+
+    /// The hardware address of a host.
+    pub(super) fn mac(&self, address: IpAddr) -> Mac {
+        let port = self.ports.iter().find(|port| port.device.address == address);
+        port.map_or(Mac([2, 0, 0, 0, 0, 0xff]), |port| port.mac)
+    }
+
+    /// What was made.
+    pub(super) fn finish(mut self) -> Generated {
+        self.made.frames.sort_by_key(|frame| frame.at);
+        self.made
+    }
+}

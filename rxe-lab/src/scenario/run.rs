@@ -1,0 +1,363 @@
+//! Carries out the steps of a description.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use rxe_core::queue::{
+    Datagram, Payload, Placement, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
+};
+use rxe_core::types::{AddressVector, Gid, Key, Qkey, Time};
+use rxe_net::{Direction, FaultPath, FaultRule, Rng};
+use toml::Spanned;
+
+use crate::check::Kind;
+
+use super::description::{Description, Operation, Packet, Receive, Service, Step, time};
+use super::error::{Mistake, Result};
+use super::field::Place;
+use super::host::{self, Made, PD, Pair};
+use super::network::{Port, World};
+use super::packet::{self, Ends};
+use super::{Bounds, Generated, ReadFaults};
+
+/// The deepest that repetitions can be nested.
+const MAX_DEPTH: usize = 8;
+
+/// The longest that a description lasts, in virtual time.
+const MAX_TIME: Duration = Duration::from_secs(3600);
+
+struct Run<'d> {
+    names: Vec<&'d String>,
+    world: World,
+    pairs: BTreeMap<String, Pair>,
+    rng: Rng,
+    /// How often each packet was made, by its place in the text.
+    counts: BTreeMap<usize, u64>,
+    /// How long to wait for what is on its way.
+    limit: Duration,
+    steps_left: usize,
+}
+
+pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Result<Generated> {
+    let names: Vec<_> = it.hosts.keys().collect();
+    if names.len() > 64 {
+        return Err(Mistake::new(0..0, "a scenario has at most 64 hosts"));
+    }
+    let origin = Time::from_nanos(1_000_000);
+    let mut memory = bounds.memory;
+    let mut devices = Vec::new();
+    for (index, host) in (0..).zip(it.hosts.values()) {
+        devices.push(host::device(index, host, &mut memory)?);
+    }
+    let pairs = host::pairs(it, &names, &mut devices, origin)?;
+    let mut rng = Rng::new(it.seed);
+    let mut ports = Vec::new();
+    for (index, (host, device)) in (1..).zip(it.hosts.values().zip(devices)) {
+        let rules = match &host.faults {
+            None => Vec::new(),
+            Some(text) => read_faults(text, faults)?,
+        };
+        let seed = rng.next();
+        let path = |direction| FaultPath::new(seed, &rules, direction);
+        let (out, into) = (path(Direction::Outbound), path(Direction::Inbound));
+        ports.push(Port::new(index, device, out, into));
+    }
+    let delay = it.network.delay.as_ref().map_or(Ok(Duration::from_micros(10)), time)?;
+    let rate = match &it.network.rate {
+        None => 10_000_000_000,
+        Some(rate) if *rate.get_ref() < 1000 => {
+            return Err(Mistake::at(rate, "a rate in bits a second: at least 1000"));
+        }
+        Some(rate) => *rate.get_ref(),
+    };
+    let limit = it.limit.as_ref().map_or(Ok(Duration::from_secs(10)), time)?;
+    let start = Duration::from_secs(it.start.into());
+    let mut world = World::new(ports, delay, rate, start, origin, bounds);
+    let made = pairs.values().filter_map(|pair| pair.made.as_ref());
+    world.queue_pairs = made.map(|made| made.handle.clone()).collect();
+    world.made.findings = findings(&it.findings)?;
+    let counts = BTreeMap::new();
+    let steps_left = bounds.frames;
+    let mut run = Run { names, world, pairs, rng, counts, limit, steps_left };
+    run.steps(&it.steps, 0)?;
+    let last = it.steps.last().map_or(0..0, Spanned::span);
+    let end = run.world.now + run.limit;
+    run.world.run(end, true, &last)?;
+    run.completions();
+    Ok(run.world.finish())
+}
+
+/// The findings that the description announces.
+fn findings(names: &[Spanned<String>]) -> Result<Vec<Kind>> {
+    let find = |name: &Spanned<String>| {
+        let found = Kind::ALL.iter().find(|kind| kind.name() == name.get_ref()).copied();
+        found.ok_or_else(|| {
+            let all: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            let text = format!("there is no finding {:?}: {}", name.get_ref(), all.join(", "));
+            Mistake::at(name, text)
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn read_faults(text: &Spanned<String>, faults: ReadFaults) -> Result<Vec<FaultRule>> {
+    // The string begins behind its quotation mark.
+    faults(text.get_ref()).map_err(|(column, why)| Mistake::at(text, why).beyond(column))
+}
+
+impl Run<'_> {
+    fn steps(&mut self, steps: &[Spanned<Step>], depth: usize) -> Result<()> {
+        for step in steps {
+            let span = step.span();
+            self.steps_left = self.steps_left.checked_sub(1).ok_or_else(|| {
+                Mistake::new(span.clone(), "there are too many steps: repeat fewer of them")
+            })?;
+            self.step(step.get_ref(), &span, depth)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, span: &Range<usize>, depth: usize) -> Result<()> {
+        match step {
+            Step::Receive(receive) => self.receive(receive, span),
+            Step::Packet(packet) => {
+                for _ in 0..packet.count {
+                    self.packet(packet, span)?;
+                }
+                Ok(())
+            }
+            Step::Wait(text) if text.get_ref().is_empty() => {
+                let end = self.world.now + self.limit;
+                self.world.run(end, true, span)?;
+                self.completions();
+                self.in_time(span)
+            }
+            Step::Wait(text) => {
+                let end = self.world.now + time(text)?;
+                self.world.run(end, false, span)?;
+                self.completions();
+                self.in_time(span)
+            }
+            Step::Repeat(repeat) => {
+                if depth == MAX_DEPTH {
+                    let text = format!("repetitions are nested at most {MAX_DEPTH} deep");
+                    return Err(Mistake::new(span.clone(), text));
+                }
+                if repeat.steps.is_empty() {
+                    return Ok(());
+                }
+                (0..repeat.times).try_for_each(|_| self.steps(&repeat.steps, depth + 1))
+            }
+            Step::Send(op)
+            | Step::SendInvalidate(op)
+            | Step::Write(op)
+            | Step::Read(op)
+            | Step::CompareSwap(op)
+            | Step::FetchAdd(op)
+            | Step::AtomicWrite(op)
+            | Step::Flush(op) => (0..op.count).try_for_each(|_| self.operation(step, op, span)),
+        }
+    }
+
+    fn in_time(&self, span: &Range<usize>) -> Result<()> {
+        if self.world.now.since(Time::ZERO) < MAX_TIME {
+            return Ok(());
+        }
+        Err(Mistake::new(span.clone(), "the scenario lasts longer than an hour: wait less"))
+    }
+
+    fn pair(&self, name: &Spanned<String>) -> Result<&Pair> {
+        let missing = || Mistake::at(name, format!("there is no [qps.{}]", name.get_ref()));
+        self.pairs.get(name.get_ref()).ok_or_else(missing)
+    }
+
+    /// The queue pair, which must have an engine.
+    fn made(&self, name: &Spanned<String>) -> Result<(&Pair, &Made)> {
+        let pair = self.pair(name)?;
+        let text = "its host has no engine (engine = false): only packets can be sent from it";
+        Ok((pair, pair.made.as_ref().ok_or_else(|| Mistake::at(name, text))?))
+    }
+
+    fn receive(&self, it: &Receive, span: &Range<usize>) -> Result<()> {
+        let (pair, made) = self.made(&it.qp)?;
+        let region = self.world.ports[pair.host].device.region;
+        for id in 0..it.count {
+            let sges = [region.sge(it.offset, *it.bytes.get_ref(), it.lkey)].into_iter().collect();
+            let request = RecvRequest { id: id.into(), sges };
+            let posted = match &made.srq {
+                Some(srq) => srq.post_recv(request),
+                None => made.handle.post_recv(request),
+            };
+            posted.map_err(|e| Mistake::new(span.clone(), format!("it cannot be posted: {e}")))?;
+        }
+        Ok(())
+    }
+
+    fn operation(&self, step: &Step, it: &Operation, span: &Range<usize>) -> Result<()> {
+        let (pair, made) = self.made(&it.qp)?;
+        let device = &self.world.ports[pair.host].device;
+        let peer_name = it.to.as_ref().map(|to| to.get_ref()).or(pair.peer.as_ref());
+        let peer = match (&it.to, peer_name) {
+            (Some(to), _) => Some(self.pair(to)?),
+            (None, Some(name)) => self.pairs.get(name),
+            (None, None) => None,
+        };
+        let region = peer.map(|peer| self.world.ports[peer.host].device.region);
+        let offset = it.remote_offset.as_ref().map_or(0, |offset| *offset.get_ref());
+        let start = region.map_or(0, |region| region.start);
+        let remote = Remote {
+            addr: it.va.as_ref().map_or(start.wrapping_add(offset), |va| *va.get_ref()),
+            rkey: match (&it.rkey, region) {
+                (Some(key), _) => Key::new(*key.get_ref()),
+                (None, Some(region)) => region.key,
+                (None, None) => Key::new(0),
+            },
+        };
+        let imm = it.imm.as_ref().map(|imm| *imm.get_ref());
+        let number = |value: &Option<Spanned<u64>>| value.as_ref().map_or(0, |n| *n.get_ref());
+        let bytes = it.bytes.as_ref().map_or(0, |bytes| *bytes.get_ref());
+        let (op, length, used) = match step {
+            Step::Send(_) => (SendOp::Send { imm }, bytes, "bytes imm to"),
+            Step::SendInvalidate(_) => {
+                (SendOp::SendInvalidate { rkey: remote.rkey }, bytes, "bytes rkey")
+            }
+            Step::Write(_) => (SendOp::Write { remote, imm }, bytes, "bytes imm remote"),
+            Step::Read(_) => (SendOp::Read { remote }, bytes, "bytes remote"),
+            Step::CompareSwap(_) => {
+                let (compare, swap) = (number(&it.compare), number(&it.swap));
+                (SendOp::CompareSwap { remote, compare, swap }, 8, "remote compare swap")
+            }
+            Step::FetchAdd(_) => {
+                (SendOp::FetchAdd { remote, add: number(&it.add) }, 8, "remote add")
+            }
+            Step::AtomicWrite(_) => (SendOp::AtomicWrite { remote }, 8, "remote"),
+            _ => {
+                let placement = Placement::GLOBAL;
+                let whole_region = false;
+                let op = SendOp::Flush { remote, length: bytes, placement, whole_region };
+                (op, 0, "bytes remote")
+            }
+        };
+        unused(it, used)?;
+        let sges = match length {
+            0 => Payload::Sges(std::iter::empty().collect()),
+            _ => Payload::Sges([device.region.sge(it.offset, length, None)].into_iter().collect()),
+        };
+        let mut flags = SendFlags::SIGNALED;
+        flags.set(SendFlags::SOLICITED, it.solicited);
+        flags.set(SendFlags::FENCE, it.fence);
+        let mut request = SendRequest { flags, ..SendRequest::new(0, op, sges) };
+        match (pair.service, peer) {
+            (Service::Ud, Some(to)) => {
+                let address = self.world.ports[to.host].device.address;
+                let av = AddressVector {
+                    sgid_index: 0,
+                    dgid: Gid::from(address),
+                    flow_label: 0,
+                    traffic_class: 0,
+                    hop_limit: 64,
+                };
+                let ah = device.engine.create_ah(PD, &av);
+                let ah = ah.map_err(|e| Mistake::at(&it.qp, e.to_string()))?;
+                request.to = Some(Datagram { ah, qpn: to.qpn, qkey: Qkey::new(to.qkey) });
+            }
+            (Service::Ud, None) => {
+                return Err(Mistake::at(&it.qp, "a datagram needs a destination: to = \"QP\""));
+            }
+            (Service::XrcSend, Some(to)) => request.xrc_srq = Some(to.qpn.value()),
+            _ => {}
+        }
+        let posted = made.handle.post_send(request);
+        posted.map_err(|e| Mistake::new(span.clone(), format!("it cannot be posted: {e}")))
+    }
+
+    fn packet(&mut self, it: &Packet, span: &Range<usize>) -> Result<()> {
+        if let Some(after) = &it.after {
+            let end = self.world.now + time(after)?;
+            self.world.run(end, false, span)?;
+            self.in_time(span)?;
+        }
+        let (from, ends) = self.ends(it, span)?;
+        let nth = self.counts.entry(span.start).or_default();
+        let mut place = Place { nth: *nth, psn: 0, rng: &mut self.rng };
+        *nth += 1;
+        let built = packet::build(it, &ends, &mut place)?;
+        self.world.leave(from, built.net, &built.bytes, Some(built.frame), span)?;
+        // The next step comes when it has left, so packets of several hosts keep their order.
+        let left = self.world.left(from);
+        self.world.run(left, false, span)
+    }
+
+    /// Where a packet comes from and goes to.
+    fn ends(&self, it: &Packet, span: &Range<usize>) -> Result<(usize, Ends)> {
+        let host = |name: &Spanned<String>| {
+            let found = self.names.iter().position(|host| *host == name.get_ref());
+            let text = format!("there is no [hosts.{}]", name.get_ref());
+            found.ok_or_else(|| Mistake::at(name, text))
+        };
+        let pair = it.qp.as_ref().map(|name| self.pair(name)).transpose()?;
+        let peer = pair.and_then(|pair| self.pairs.get(pair.peer.as_ref()?));
+        let from = it.from.as_ref().map(host).transpose()?.or(pair.map(|pair| pair.host));
+        let to = it.to.as_ref().map(host).transpose()?.or(peer.map(|peer| peer.host));
+        let (Some(from), Some(to)) = (from, to) else {
+            let text = "where is this packet from and to? Give qp = \"NAME\", or from and to";
+            return Err(Mistake::new(span.clone(), text));
+        };
+        let ports = &self.world.ports;
+        let (src, dst) = (ports[from].device.address, ports[to].device.address);
+        if src.is_ipv4() != dst.is_ipv4() {
+            let text = "its hosts have addresses of different versions";
+            return Err(Mistake::new(span.clone(), text));
+        }
+        let src_qp = pair.map_or(0, |pair| pair.qpn.value());
+        let [_, _, high, low] = src_qp.to_be_bytes();
+        let ends = Ends {
+            src,
+            dst,
+            macs: (ports[from].mac, ports[to].mac),
+            src_port: 0xc000 | u16::from_be_bytes([high, low]) & 0x3fff,
+            dest_qp: peer.map_or(0, |peer| peer.qpn.value()),
+            src_qp,
+            qkey: pair.map_or(0, |pair| pair.qkey),
+            psns: (pair.map_or(0, |p| p.psn.value()), peer.map_or(0, |p| p.psn.value())),
+        };
+        Ok((from, ends))
+    }
+
+    /// Counts what has completed.
+    fn completions(&mut self) {
+        for (name, pair) in &self.pairs {
+            let Some(made) = &pair.made else { continue };
+            while let Some(completion) = made.cq.poll() {
+                let key = (name.clone(), completion.status.verbs_str());
+                *self.world.made.completions.entry(key).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// Refuses fields that the operation does not have.
+fn unused(it: &Operation, used: &str) -> Result<()> {
+    let given: [(&str, &str, Option<Range<usize>>); 9] = [
+        ("bytes", "bytes", it.bytes.as_ref().map(Spanned::span)),
+        ("imm", "imm", it.imm.as_ref().map(Spanned::span)),
+        ("remote_offset", "remote", it.remote_offset.as_ref().map(Spanned::span)),
+        ("va", "remote", it.va.as_ref().map(Spanned::span)),
+        ("rkey", "rkey", it.rkey.as_ref().map(Spanned::span)),
+        ("compare", "compare", it.compare.as_ref().map(Spanned::span)),
+        ("swap", "swap", it.swap.as_ref().map(Spanned::span)),
+        ("add", "add", it.add.as_ref().map(Spanned::span)),
+        ("to", "to", it.to.as_ref().map(Spanned::span)),
+    ];
+    let has = |class: &str| {
+        used.split(' ').any(|word| word == class || class == "rkey" && word == "remote")
+    };
+    for (name, class, span) in given {
+        if let Some(span) = span.filter(|_| !has(class)) {
+            let text = format!("this operation has no `{name}`: leave it out");
+            return Err(Mistake::new(span, text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+use std::time::Duration;
+
+use super::*;
+use crate::frame::{Content, Icrc, decode_bytes};
+use crate::header::{self, Value};
+
+/// Two hosts, a connection, and these steps.
+fn with(steps: &str) -> String {
+    format!(
+        "steps = [ {steps} ]\n\
+         [hosts.a]\naddress = \"10.0.0.1\"\n[hosts.b]\naddress = \"10.0.0.2\"\nfaults = \"drop 1%\"\n\
+         [qps.a]\nhost = \"a\"\npeer = \"b\"\n[qps.b]\nhost = \"b\"\npeer = \"a\"\n"
+    )
+}
+
+/// Understands one word.
+fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
+    if text == "drop 1%" { Ok(Vec::new()) } else { Err((6, "no fault".into())) }
+}
+
+#[track_caller]
+fn made(text: &str) -> Generated {
+    generate(text, faults, Bounds::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[track_caller]
+fn wrong(text: &str) -> (usize, usize, String) {
+    let error = generate(text, faults, Bounds::default()).unwrap_err();
+    (error.line, error.column, error.text)
+}
+
+#[test]
+fn fields_are_written_where_they_are_read() {
+    let headers = [&header::BTH, &header::RETH, &header::AETH, &header::FETH, &header::IPV6];
+    for header in headers {
+        for field in header.fields.iter().filter(|field| field.width <= 64) {
+            for number in [u64::MAX, 0x5a5a_5a5a_5a5a_5a5a, 1] {
+                for background in [0, 0xff] {
+                    let mut bytes = vec![background; header.len];
+                    let number = number & u64::MAX >> (64 - field.width);
+                    field::put(field, &mut bytes, number);
+                    if let Some(Value::Number(read, _)) = field.value(&bytes) {
+                        assert_eq!(read, number, "{}.{}", header.name, field.name);
+                    }
+                    field::put(field, &mut bytes, u64::from(background) * 0x0101_0101_0101_0101);
+                    assert!(bytes.iter().all(|b| *b == background), "{}: others", field.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_has_the_fields_that_are_given_and_a_right_icrc() {
+    let text = with(
+        "{ packet = { qp = \"a\", bytes = 5, count = 2, after = \"1us\", \
+           IPv4 = { Identification = 7, TimeToLive = 3, ECN = 3 }, UDP = { SourcePort = 99 }, \
+           VLAN = { VID = 5, EtherType = 0x0800 }, \
+           RETH = { VA = \"0xffffffffffffffff\" }, \
+           BTH = { OpCode = \"rc-write-only\", A = true, PSN = { start = 0xffffff, step = 1 } } } }",
+    );
+    let frames = made(&text).frames;
+    // At 10 Gbit/s, the first takes 68 ns to leave.
+    assert_eq!(frames[1].at - frames[0].at, Duration::from_nanos(1068));
+    let psns = [0xff_ffff, 0];
+    for (frame, psn) in frames.iter().zip(psns) {
+        let decoded = decode_bytes(crate::capture::LinkType(1), &frame.bytes, frame.bytes.len());
+        let Content::Rdma(packets) = &decoded.content else { panic!("{decoded:?}") };
+        let packet = &packets[0];
+        assert_eq!((packet.icrc, packet.wrong), (Icrc::Right, None));
+        assert_eq!((packet.bth.psn.value(), packet.bth.pad, packet.bth.ack_req), (psn, 3, true));
+        assert_eq!((packet.ext.reth.unwrap().va, packet.ext.reth.unwrap().dma_len), (u64::MAX, 5));
+        assert!(decoded.congestion_experienced);
+    }
+}
+
+#[test]
+fn random_bytes_follow_from_the_seed() {
+    let text = |seed| {
+        let step = "{ packet = { qp = \"a\", bytes = 64, pattern = \"random\", \
+                     BTH = { OpCode = 4 } } }";
+        format!("seed = {seed}\n{}", with(step))
+    };
+    assert_eq!(made(&text(1)), made(&text(1)));
+    assert_ne!(made(&text(1)).frames, made(&text(2)).frames);
+}
+
+#[test]
+fn repetitions_and_waits_take_their_time() {
+    let step = "{ repeat = { times = 3, steps = [ \
+                 { send = { qp = \"a\", bytes = 4 } }, { wait = \"1ms\" } ] } }";
+    let text = with(&format!("{{ receive = {{ qp = \"b\", bytes = 4, count = 3 }} }}, {step}"));
+    let generated = made(&text);
+    assert_eq!(generated.frames.len(), 6, "three requests, three acknowledgements");
+    let took = generated.frames[4].at - generated.frames[0].at;
+    assert_eq!(took, Duration::from_millis(2));
+    let ended: Vec<_> =
+        generated.completions.iter().map(|((qp, how), n)| (&**qp, *how, *n)).collect();
+    assert_eq!(ended, [("a", "success", 3), ("b", "success", 3)]);
+}
+
+#[test]
+fn mistakes_are_said_with_line_and_column() {
+    for (step, column, said) in [
+        ("{ sned = { qp = \"a\" } }", 13, "unknown variant `sned`"),
+        ("{ send = { qp = \"c\" } }", 27, "there is no [qps.c]"),
+        ("{ send = { qp = \"a\", size = 3 } }", 32, "unknown field `size`"),
+        ("{ read = { qp = \"a\", imm = 3 } }", 38, "this operation has no `imm`"),
+        ("{ wait = \"5 days\" }", 20, "\"5 days\" is no time"),
+        ("{ packet = { qp = \"a\" } }", 29, "this packet has no opcode"),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = 4, PNS = 1 } } }",
+            54,
+            "BTH has no field `PNS`",
+        ),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = 4, PSN = 0x1000000 } } }",
+            60,
+            "PSN has 24 bits",
+        ),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = \"RC_SENT\" } } }",
+            51,
+            "no opcode has the name",
+        ),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = 4 }, AETH = { MSN = 1 } } }",
+            63,
+            "RC_SEND_ONLY has no AETH",
+        ),
+        ("{ packet = { BTH = { OpCode = 4 } } }", 11, "where is this packet from and to?"),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = 4 }, ICRC = \"bad\" } }",
+            63,
+            "ICRC is \"right\"",
+        ),
+        ("{ packet = { qp = \"a\", BTH = { OpCode = 4 }, data = \"123\" } }", 63, "pairs of hex"),
+        ("{ send = { qp = \"a\", bytes = 3000000000 } }", 11, "it cannot be posted"),
+    ] {
+        let (line, at, text) = wrong(&with(step));
+        assert!(text.contains(said), "{step}: {text}");
+        assert_eq!((line, at), (1, column), "{step}: {text}");
+    }
+    let fault = with("").replace("drop 1%", "drop dead");
+    assert_eq!(wrong(&fault), (6, 16, "no fault".into()));
+    let finding = format!("findings = [\"nothing\"]\n{}", with(""));
+    let (line, column, text) = wrong(&finding);
+    assert_eq!((line, column), (1, 13), "{text}");
+    assert_eq!(wrong("seed = 1\nsteps = [ }").0, 2);
+}
+
+#[test]
+fn bounds_are_kept() {
+    let endless = "{ packet = { qp = \"a\", count = 4000000000, BTH = { OpCode = 4 } } }";
+    let many = "{ repeat = { times = 4000000000, steps = [ { wait = \"0s\" } ] } }";
+    let bounds = Bounds { frames: 1000, ..Bounds::default() };
+    for (step, said) in [(endless, "more than 1000 frames"), (many, "too many steps")] {
+        let error = generate(&with(step), faults, bounds).unwrap_err();
+        assert!(error.text.contains(said), "{error}");
+    }
+    let memory = with("").replace("faults", "memory = 999999999\nfaults");
+    assert!(wrong(&memory).2.contains("too much memory"));
+}

@@ -1,0 +1,92 @@
+//! The scenarios in `pcaps/scenarios`: each gives the capture beside it, byte for byte, and the analyst
+//! finds in it what the scenario announces and nothing else. `RXE_SCENARIOS=write` writes the captures
+//! anew.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rxe_core::wire::Opcode;
+use rxe_lab::capture::Reader;
+use rxe_lab::check::{Checker, Kind};
+use rxe_lab::frame::{self, Content, Icrc};
+use rxe_lab::scenario::{Bounds, Generated};
+use rxe_tests::scenario::generate;
+
+/// Names and descriptions, in the order of the names.
+fn scenarios() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/scenarios");
+    let mut files: Vec<_> = fs::read_dir(root).unwrap().map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    assert!(files.len() >= 60, "{}", files.len());
+    files.into_iter().map(|file| (file.clone(), fs::read_to_string(file).unwrap())).collect()
+}
+
+#[track_caller]
+fn generated(file: &Path, text: &str) -> Generated {
+    generate(text, Bounds::default()).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// What the analyst finds in a capture, and the opcodes in it.
+fn seen(file: &[u8]) -> (BTreeSet<Kind>, BTreeSet<u8>) {
+    let mut checker = Checker::default();
+    let mut reader = Reader::new(file).unwrap();
+    let (mut first, mut opcodes) = (None, BTreeSet::new());
+    while let Some(record) = reader.next().unwrap() {
+        let at = record.at.unwrap();
+        let since = at.saturating_sub(*first.get_or_insert(at));
+        let frame = frame::decode(&record);
+        checker.add(record.number, 0, since, &frame);
+        let Content::Rdma(packets) = &frame.content else { continue };
+        let whole = packets.iter().filter(|p| p.wrong.is_none() && p.icrc == Icrc::Right);
+        opcodes.extend(whole.map(|packet| packet.bth.opcode.0));
+    }
+    (checker.finish().findings.iter().map(|finding| finding.kind).collect(), opcodes)
+}
+
+#[test]
+fn each_scenario_gives_the_capture_beside_it() {
+    let write = std::env::var_os("RXE_SCENARIOS").is_some_and(|how| how == "write");
+    for (file, text) in scenarios() {
+        let made = generated(&file, &text).to_pcap();
+        let kept = file.with_extension("pcap");
+        if write {
+            fs::write(&kept, &made).unwrap();
+        }
+        assert!(fs::read(&kept).unwrap() == made, "{}: other bytes", kept.display());
+    }
+}
+
+#[test]
+fn the_analyst_finds_what_each_scenario_announces_and_nothing_else() {
+    for (file, text) in scenarios() {
+        let generated = generated(&file, &text);
+        let announced: BTreeSet<_> = generated.findings.iter().copied().collect();
+        let (found, _) = seen(&generated.to_pcap());
+        assert_eq!(found, announced, "{}", file.display());
+    }
+}
+
+#[test]
+fn there_is_a_scenario_for_every_opcode_and_for_every_finding() {
+    let (mut kinds, mut opcodes) = (BTreeSet::new(), BTreeSet::new());
+    for (file, text) in scenarios() {
+        let (found, in_it) = seen(&generated(&file, &text).to_pcap());
+        kinds.extend(found);
+        opcodes.extend(in_it);
+    }
+    let without: Vec<_> = Opcode::all().filter(|info| !opcodes.contains(&info.opcode.0)).collect();
+    let without: Vec<_> = without.iter().map(|info| info.name).collect();
+    assert_eq!(without, [""; 0], "opcodes without a scenario");
+    let missing: Vec<_> = Kind::ALL.iter().filter(|kind| !kinds.contains(kind)).collect();
+    assert!(missing.is_empty(), "findings without a scenario: {missing:?}");
+}
+
+#[test]
+fn the_first_line_of_each_scenario_says_what_it_is() {
+    for (file, text) in scenarios() {
+        let first = text.lines().next().unwrap();
+        assert!(first.starts_with("# ") && first.len() > 20, "{}: {first}", file.display());
+    }
+}
