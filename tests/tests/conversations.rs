@@ -1,5 +1,6 @@
 //! Replays captures of other people's adapters, with this engine in the place of one end. It must send
-//! what the hardware sent.
+//! what the hardware sent. The captures are not part of the project; scenarios with their headers are
+//! (`pcaps/scenarios`), and are replayed in the same way.
 //!
 //! The fields that the specification determines are compared: opcode, PSN, destination QP, MSN, kind of
 //! syndrome, the value of an atomic, READ data, immediate data, payload and pad. Fields that it leaves
@@ -30,7 +31,12 @@ const HW_SENDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 70, 6)), 0x48);
 
 #[test]
 fn our_responder_answers_connectx_as_connectx_does() {
-    let Some(talk) = connectx("our_responder_answers_connectx_as_connectx_does") else { return };
+    for talk in connectx("our_responder_answers_connectx_as_connectx_does") {
+        answers_connectx(&talk);
+    }
+}
+
+fn answers_connectx(talk: &[Said]) {
     let start = talk[0].packet().psn();
     let mut end = End::new(CX_RESPONDER, CX_REQUESTER, Mtu::M1024, (Psn::ZERO, start));
     let locks = end.register(CX_LOCKS, 0, 64);
@@ -73,7 +79,12 @@ fn as_plain(request: &Said) -> Said {
 
 #[test]
 fn a_masked_atomic_itself_is_refused_as_a_request_that_does_not_exist() {
-    let Some(talk) = connectx("a_masked_atomic_itself_is_refused") else { return };
+    for talk in connectx("a_masked_atomic_itself_is_refused_as_a_request_that_does_not_exist") {
+        refuses_masked_atomic(&talk);
+    }
+}
+
+fn refuses_masked_atomic(talk: &[Said]) {
     let mut end =
         End::new(CX_RESPONDER, CX_REQUESTER, Mtu::M1024, (Psn::ZERO, talk[0].packet().psn()));
     let locks = end.register(CX_LOCKS, 0, 64);
@@ -88,9 +99,12 @@ fn a_masked_atomic_itself_is_refused_as_a_request_that_does_not_exist() {
 
 #[test]
 fn our_requester_asks_and_understands_as_connectx_does() {
-    let Some(talk) = connectx("our_requester_asks_and_understands_as_connectx_does") else {
-        return;
-    };
+    for talk in connectx("our_requester_asks_and_understands_as_connectx_does") {
+        asks_connectx(&talk);
+    }
+}
+
+fn asks_connectx(talk: &[Said]) {
     let first = talk.iter().find(|t| t.packet().info().kind == OpKind::ReadRequest).unwrap();
     let mut end =
         End::new(CX_REQUESTER, CX_RESPONDER, Mtu::M1024, (first.packet().psn(), Psn::ZERO));
@@ -132,7 +146,12 @@ fn our_requester_asks_and_understands_as_connectx_does() {
 
 #[test]
 fn our_responder_acknowledges_huawei_as_huawei_does() {
-    let Some(talk) = huawei("our_responder_acknowledges_huawei_as_huawei_does") else { return };
+    for talk in huawei("our_responder_acknowledges_huawei_as_huawei_does") {
+        acknowledges_huawei(&talk);
+    }
+}
+
+fn acknowledges_huawei(talk: &[Said]) {
     let mut end = End::new(HW_RECEIVER, HW_SENDER, Mtu::M1024, (Psn::new(1), Psn::ZERO));
     let key = Key::new(0x7700);
     let memory = end.register(key, 0, 32 * 2048);
@@ -163,8 +182,13 @@ fn our_responder_acknowledges_huawei_as_huawei_does() {
 
 #[test]
 fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() {
-    let test = "our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements";
-    let Some(talk) = huawei(test) else { return };
+    for talk in huawei("our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements")
+    {
+        sends_as_huawei(&talk);
+    }
+}
+
+fn sends_as_huawei(talk: &[Said]) {
     let mut end = End::new(HW_SENDER, HW_RECEIVER, Mtu::M1024, (Psn::ZERO, Psn::new(1)));
     let key = Key::new(0x7700);
     let memory = end.register(key, 0, 32 * 2048);
@@ -189,21 +213,31 @@ fn our_requester_sends_what_huawei_sends_and_understands_its_acknowledgements() 
     assert!(ended.iter().all(|c| c.status == Status::Success));
 }
 
-/// The packets of two ConnectX adapters over RC.
-fn connectx(test: &str) -> Option<Vec<Said>> {
-    let file = read_bytes(test, "mlx5-read-cas.pcap")?;
-    let talk = said(pcap_frames(&file).into_iter().map(<[u8]>::to_vec), |qpn| qpn > 1);
-    assert_eq!(talk.len(), 11);
-    Some(talk)
+/// The packets of two ConnectX adapters over RC: those captured, and those of the scenario that has their
+/// headers.
+fn connectx(test: &str) -> Vec<Vec<Said>> {
+    let is_connection = |qpn| qpn > 1;
+    let captured = read_bytes(test, "mlx5-read-cas.pcap")
+        .map(|file| said(pcap_frames(&file).into_iter().map(<[u8]>::to_vec), is_connection));
+    let talks: Vec<_> = captured.into_iter().chain([scenario("connectx_read_cas")]).collect();
+    assert!(talks.iter().all(|talk| talk.len() == 11));
+    talks
 }
 
-/// The packets of two Huawei adapters over RC.
-fn huawei(test: &str) -> Option<Vec<Said>> {
-    let text = read(test, "vectors.tsv")?;
-    let rows = rows_of(&text).filter(|row| row[0].starts_with("oferby"));
-    let talk = said(rows.map(|row| unhex(row[5])), |_| true);
-    assert_eq!(talk.len(), 40);
-    Some(talk)
+/// The packets of two Huawei adapters over RC, likewise.
+fn huawei(test: &str) -> Vec<Vec<Said>> {
+    let captured = read(test, "vectors.tsv").map(|text| {
+        let rows = rows_of(&text).filter(|row| row[0].starts_with("oferby"));
+        said(rows.map(|row| unhex(row[5])), |_| true)
+    });
+    let talks: Vec<_> = captured.into_iter().chain([scenario("huawei_send_imm")]).collect();
+    assert!(talks.iter().all(|talk| talk.len() == 40));
+    talks
+}
+
+/// The packets of a scenario. Its headers are those of a capture, its payloads zeros.
+fn scenario(name: &str) -> Vec<Said> {
+    said(rxe_tests::scenario::frames(name).into_iter(), |_| true)
 }
 
 fn said(frames: impl Iterator<Item = Vec<u8>>, of: impl Fn(u32) -> bool) -> Vec<Said> {

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rxe_core::wire::Opcode;
-use rxe_lab::capture::Reader;
+use rxe_core::wire::{Opcode, Service};
+use rxe_lab::capture::{LinkType, Reader};
 use rxe_lab::check::{Checker, Kind};
 use rxe_lab::frame::{self, Content, Icrc};
 use rxe_lab::scenario::{Bounds, Generated};
-use rxe_tests::scenario::generate;
+use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
+use rxe_tests::scenario::{frames, generate};
 
 /// Names and descriptions, in the order of the names.
 fn scenarios() -> Vec<(PathBuf, String)> {
@@ -81,6 +82,59 @@ fn there_is_a_scenario_for_every_opcode_and_for_every_finding() {
     assert_eq!(without, [""; 0], "opcodes without a scenario");
     let missing: Vec<_> = Kind::ALL.iter().filter(|kind| !kinds.contains(kind)).collect();
     assert!(missing.is_empty(), "findings without a scenario: {missing:?}");
+}
+
+/// The scenarios with the headers of other people's captures, and where these are: a file, or the rows
+/// of `vectors.tsv` whose source begins so. Only packets of connections and CNPs are compared; the last
+/// value says whether addresses are too.
+const CAPTURED: [(&str, &str, bool); 5] = [
+    ("connectx_read_cas", "mlx5-read-cas.pcap", true),
+    ("huawei_send_imm", "oferby", true),
+    ("connectx_vlan", "enjoy-digital__liteeth__test_rocev2-vlan", false),
+    ("connectx_uc_cnp", "secdev", false),
+    ("connectx_vf_ack_cnp", "Enizaksoy", false),
+];
+
+/// The fields of a frame that are compared, as text; `None` for datagrams.
+fn facts(bytes: &[u8], addresses: bool) -> Option<Vec<String>> {
+    const NOT_COMPARED: [&str; 5] = ["Destination", "Source", "HeaderChecksum", "Data", "ICRC"];
+    let frame = frame::decode_bytes(LinkType(1), bytes, bytes.len());
+    let Content::Rdma(packets) = &frame.content else { return None };
+    let [packet] = &packets[..] else { return None };
+    if packet.info.is_none_or(|info| info.service == Service::Ud) {
+        return None;
+    }
+    let mut facts = vec![format!("{} bytes of payload", packet.payload_len)];
+    for layer in frame.layers.iter().chain(&packet.layers) {
+        for (field, value) in layer.fields(bytes) {
+            if NOT_COMPARED.contains(&field.name) || !addresses && field.name.ends_with("Address") {
+                continue;
+            }
+            facts.push(format!("{}.{} {value:?}", layer.header.name, field.name));
+        }
+    }
+    Some(facts)
+}
+
+#[test]
+fn scenarios_of_hardware_have_the_headers_that_were_captured() {
+    let test = "scenarios_of_hardware_have_the_headers_that_were_captured";
+    for (name, source, addresses) in CAPTURED {
+        let captured: Vec<Vec<u8>> = if source.ends_with(".pcap") {
+            let Some(file) = read_bytes(test, source) else { return };
+            pcap_frames(&file).into_iter().map(<[u8]>::to_vec).collect()
+        } else {
+            let Some(text) = read(test, "vectors.tsv") else { return };
+            let rows = rows_of(&text).filter(|row| row[0].starts_with(source));
+            rows.map(|row| unhex(row[5])).collect()
+        };
+        let facts = |frames: Vec<Vec<u8>>| -> Vec<_> {
+            frames.iter().filter_map(|bytes| facts(bytes, addresses)).collect()
+        };
+        let (ours, theirs) = (facts(frames(name)), facts(captured));
+        assert!(ours.len() >= 2, "{name}");
+        assert_eq!(ours, theirs, "{name}");
+    }
 }
 
 #[test]
