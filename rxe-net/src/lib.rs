@@ -52,6 +52,7 @@ pub use fault::{
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
 pub use l2::{L2Backend, L2Config, L2ConfigError, L2Link};
 pub use lease::PortGroups;
+pub use lease::ask as report;
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};

@@ -50,6 +50,7 @@ impl Counted for CompletionQueue {
 impl Drop for CqInner {
     fn drop(&mut self) {
         self.device.shards().for_each(|shard| shard.forget(self.queue.id()));
+        self.device.resources().remove_cq(&self.queue);
     }
 }
 
@@ -91,6 +92,7 @@ impl CompletionQueue {
         }
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
+        inner.device.resources().add_cq(&inner.queue);
         Ok(Self { inner })
     }
 

@@ -69,6 +69,7 @@ mod os;
 mod pd;
 mod progress;
 mod qp;
+pub mod report;
 mod srq;
 mod usage;
 pub mod words;

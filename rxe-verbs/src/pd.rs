@@ -23,6 +23,12 @@ struct PdInner {
     _permit: Permit,
 }
 
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        self.device.resources().remove_pd(self.id.0);
+    }
+}
+
 impl Counted for ProtectionDomain {
     fn use_counters(&self) -> &UseCounters {
         &self.inner.uses
@@ -66,6 +72,7 @@ impl Device {
     pub fn create_pd(&self) -> Result<ProtectionDomain> {
         self.shard().check()?;
         let (device, id, permit) = (self.clone(), self.next_pd(), self.quotas().pds.take()?);
+        self.resources().add_pd(id.0);
         Ok(ProtectionDomain {
             inner: Arc::new(PdInner { device, id, uses: UseCounters::default(), _permit: permit }),
         })

@@ -50,6 +50,7 @@ impl SharedReceiveQueue {
         permit: Permit,
     ) -> Self {
         let uses = UseCounters::default();
+        pd.device().resources().add_srq(&queue);
         Self { inner: Arc::new(SrqInner { queue, pd, target, uses, _permit: permit }) }
     }
 
@@ -164,6 +165,7 @@ impl SharedReceiveQueue {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
+        self.pd.device().resources().remove_srq(&self.queue);
         if let Some(target) = &self.target {
             target.domain.queues().remove(self.queue.number());
         }

@@ -16,7 +16,9 @@ mod link;
 mod man;
 mod perf;
 mod pingpong;
+mod resource;
 mod run;
+mod stat;
 
 use std::process;
 
@@ -53,6 +55,8 @@ commands! {
     Perf(perf::Args),
     Run(run::Args),
     Env(run::EnvArgs),
+    Stat(stat::Args),
+    Resource(resource::Args),
     Decode(decode::Args),
     Ladder(ladder::Args),
     Explain(explain::Args),

@@ -6,6 +6,7 @@ mod new_file;
 mod output;
 mod paragraph;
 pub(crate) mod rendezvous;
+pub(crate) mod running;
 mod select;
 mod table;
 pub(crate) mod units;

@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod direct_tests;
 mod gsi;
+mod list;
 mod peers;
 mod rx;
 mod table;
@@ -26,8 +27,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use crate::config::{Config, Limits, SourcePort};
-pub use crate::event::{Counters, Event, FailedRequest, Fault, MemoryRange, RetryCause};
+pub use crate::event::{
+    Counters, Event, FailedRequest, Fault, MemoryRange, QpCounters, RetryCause,
+};
 pub use gsi::ReceivedMad;
+pub use list::{QpInfo, QpPage};
 
 use crate::error::VerbsError;
 use crate::event::EventSink;
@@ -181,6 +185,7 @@ impl Engine {
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         self.timers.disarm(&mut qp.scheduled.timer, qpn);
         self.peers.connect(&mut qp.scheduled, None);
+        self.events.forget(qpn);
         self.groups.retain(|_, members| {
             members.retain(|&member| member != qpn);
             !members.is_empty()

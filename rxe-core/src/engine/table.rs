@@ -59,6 +59,19 @@ impl QpTable {
         self.blocks.iter_mut().flatten().flatten()
     }
 
+    /// The queue pairs of at most `max` places from this one on, and the place after these, if there are
+    /// more.
+    pub(super) fn from(
+        &self,
+        first: usize,
+        max: usize,
+    ) -> (impl Iterator<Item = &Qp>, Option<usize>) {
+        let end = first.saturating_add(max);
+        let places = self.blocks.len() * BLOCK;
+        let at = |slot: usize| self.blocks[slot / BLOCK][slot % BLOCK].as_ref();
+        ((first..end.min(places)).filter_map(at), (end < places).then_some(end))
+    }
+
     /// Whether there are too many for the near caches.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {

@@ -4,7 +4,49 @@
 use std::ops::AddAssign;
 
 use super::{Event, RetryCause};
-use crate::wire::DropReason;
+use crate::types::Status;
+use crate::wire::{DropReason, NakCode};
+
+/// What has happened on one queue pair since it was made. A quiet connection has no such events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCounters {
+    /// Packets for it that were dropped.
+    pub dropped: u32,
+    /// Times that it went back and sent again.
+    pub retries: u32,
+    /// "Receiver not ready" sent.
+    pub send_rnr_err: u32,
+    /// "Receiver not ready" received.
+    pub rcvd_rnr_err: u32,
+    /// NAKs sent, without "receiver not ready".
+    pub naks_sent: u32,
+    /// NAKs received, without "receiver not ready".
+    pub naks_received: u32,
+    /// Congestion notifications sent.
+    pub cnp_sent: u32,
+    /// Congestion notifications received.
+    pub cnp_received: u32,
+}
+
+impl QpCounters {
+    /// The field that counts events of this kind, if one does. An event of a queue pair that does not
+    /// exist has none: a stranger chooses that number.
+    pub(super) fn field(event: &Event) -> Option<fn(&mut Self) -> &mut u32> {
+        use super::Fault;
+        Some(match event {
+            Event::Dropped { reason: DropReason::UnknownQp, .. } => return None,
+            Event::Dropped { qpn: Some(_), .. } => |all| &mut all.dropped,
+            Event::Retry { .. } => |all| &mut all.retries,
+            Event::NakSent { fault: Fault::ReceiverNotReady, .. } => |all| &mut all.send_rnr_err,
+            Event::NakSent { .. } => |all| &mut all.naks_sent,
+            Event::RnrNakReceived { .. } => |all| &mut all.rcvd_rnr_err,
+            Event::NakReceived { .. } => |all| &mut all.naks_received,
+            Event::CongestionSeen { .. } => |all| &mut all.cnp_sent,
+            Event::CongestionNotified { .. } => |all| &mut all.cnp_received,
+            _ => return None,
+        })
+    }
+}
 
 /// What an engine has counted since it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +85,16 @@ pub struct Counters {
     pub retry_rnr: u64,
     /// Requests that failed and took their QP into the error state.
     pub request_failed: u64,
+    /// Sequence NAKs received.
+    pub rcvd_seq_err: u64,
+    /// Requests that failed because no answer came for all retries.
+    pub retry_exceeded_err: u64,
+    /// Requests that failed because the peer never had a receive.
+    pub retry_rnr_exceeded_err: u64,
+    /// SENDs that completed without error.
+    pub rdma_sends: u64,
+    /// Receives that completed without error.
+    pub rdma_recvs: u64,
     /// Congestion notifications sent.
     pub cnp_sent: u64,
     /// Congestion notifications received.
@@ -70,6 +122,11 @@ impl Default for Counters {
             retry_implied_nak: 0,
             retry_rnr: 0,
             request_failed: 0,
+            rcvd_seq_err: 0,
+            retry_exceeded_err: 0,
+            retry_rnr_exceeded_err: 0,
+            rdma_sends: 0,
+            rdma_recvs: 0,
             cnp_sent: 0,
             cnp_received: 0,
             dropped: [0; DropReason::COUNT],
@@ -99,6 +156,11 @@ impl AddAssign<&Self> for Counters {
             retry_rnr,
             request_failed,
             cnp_sent,
+            rcvd_seq_err,
+            retry_exceeded_err,
+            retry_rnr_exceeded_err,
+            rdma_sends,
+            rdma_recvs,
             cnp_received,
             dropped,
         } = other;
@@ -119,6 +181,11 @@ impl AddAssign<&Self> for Counters {
         self.retry_implied_nak += retry_implied_nak;
         self.retry_rnr += retry_rnr;
         self.request_failed += request_failed;
+        self.rcvd_seq_err += rcvd_seq_err;
+        self.retry_exceeded_err += retry_exceeded_err;
+        self.retry_rnr_exceeded_err += retry_rnr_exceeded_err;
+        self.rdma_sends += rdma_sends;
+        self.rdma_recvs += rdma_recvs;
         self.cnp_sent += cnp_sent;
         self.cnp_received += cnp_received;
         self.dropped.iter_mut().zip(dropped).for_each(|(sum, n)| *sum += n);
@@ -137,6 +204,45 @@ impl Counters {
         all.filter(|&(_, n)| n > 0)
     }
 
+    /// The counters that kernel rxe has too, by their names in `hw_counters/`, in its order. What the
+    /// kernel counts and an engine does not know is left out: `send_err`, `link_downed`.
+    pub fn hw_counters(&self) -> [(&'static str, u64); 12] {
+        let retries = self.ack_timeout + self.retry_sequence_nak + self.retry_implied_nak;
+        [
+            ("sent_pkts", self.sent_pkts),
+            ("rcvd_pkts", self.rcvd_pkts),
+            ("duplicate_request", self.duplicate_request),
+            ("out_of_seq_request", self.out_of_seq_request),
+            ("rcvd_rnr_err", self.rcvd_rnr_err),
+            ("send_rnr_err", self.send_rnr_err),
+            ("rcvd_seq_err", self.rcvd_seq_err),
+            ("retry_exceeded_err", self.retry_exceeded_err),
+            ("retry_rnr_exceeded_err", self.retry_rnr_exceeded_err),
+            ("completer_retry_err", retries),
+            ("rdma_sends", self.rdma_sends),
+            ("rdma_recvs", self.rdma_recvs),
+        ]
+    }
+
+    /// The counters that kernel rxe does not have, without [`Counters::drops`].
+    pub fn own_counters(&self) -> [(&'static str, u64); 13] {
+        [
+            ("sent_bytes", self.sent_bytes),
+            ("rcvd_bytes", self.rcvd_bytes),
+            ("rcvd_uc_msgs", self.rcvd_uc_msgs),
+            ("naks_sent", self.naks_sent),
+            ("naks_received", self.naks_received),
+            ("ack_timeout", self.ack_timeout),
+            ("round_trip_timeout", self.round_trip_timeout),
+            ("retry_sequence_nak", self.retry_sequence_nak),
+            ("retry_implied_nak", self.retry_implied_nak),
+            ("retry_rnr", self.retry_rnr),
+            ("request_failed", self.request_failed),
+            ("cnp_sent", self.cnp_sent),
+            ("cnp_received", self.cnp_received),
+        ]
+    }
+
     pub(crate) fn count(&mut self, event: &Event) {
         use super::Fault;
         match event {
@@ -149,7 +255,10 @@ impl Counters {
                     _ => {}
                 }
             }
-            Event::NakReceived { .. } => self.naks_received += 1,
+            Event::NakReceived { code, .. } => {
+                self.naks_received += 1;
+                self.rcvd_seq_err += u64::from(*code == NakCode::PsnSequenceError);
+            }
             Event::RnrNakReceived { .. } => self.rcvd_rnr_err += 1,
             Event::Retry { cause, .. } => match cause {
                 RetryCause::Timeout => self.ack_timeout += 1,
@@ -158,7 +267,14 @@ impl Counters {
                 RetryCause::ImpliedNak => self.retry_implied_nak += 1,
                 RetryCause::ReceiverNotReady => self.retry_rnr += 1,
             },
-            Event::RequestFailed { .. } => self.request_failed += 1,
+            Event::RequestFailed { status, .. } => {
+                self.request_failed += 1;
+                match status {
+                    Status::RetryExceeded => self.retry_exceeded_err += 1,
+                    Status::RnrRetryExceeded => self.retry_rnr_exceeded_err += 1,
+                    _ => {}
+                }
+            }
             Event::CongestionSeen { .. } => self.cnp_sent += 1,
             Event::CongestionNotified { .. } => self.cnp_received += 1,
             Event::CommunicationEstablished { .. }

@@ -3,11 +3,11 @@
 
 mod counters;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 
-pub use counters::Counters;
+pub use counters::{Counters, QpCounters};
 
 use crate::bounds::{MAX_EVENT_BYTES, MAX_EVENTS};
 use crate::types::{AccessError, CompletionOp, Key, MemoryFault, Psn, Qpn, Status};
@@ -296,11 +296,19 @@ pub(crate) struct EventSink {
     /// A completion queue has overflowed.
     pub(crate) overflowed: bool,
     queue: VecDeque<Event>,
+    /// Of those queue pairs on which anything was counted.
+    of_qps: HashMap<Qpn, QpCounters>,
 }
 
 impl EventSink {
     pub(crate) fn emit(&mut self, event: Event) {
         self.counters.count(&event);
+        if let Some(qpn) = event.qpn()
+            && let Some(field) = QpCounters::field(&event)
+        {
+            let count = field(self.of_qps.entry(qpn).or_default());
+            *count = count.saturating_add(1);
+        }
         // A program that never takes events loses the oldest ones.
         if self.queue.len() == MAX_EVENTS {
             self.queue.pop_front();
@@ -310,5 +318,48 @@ impl EventSink {
 
     pub(crate) fn take(&mut self) -> Option<Event> {
         self.queue.pop_front()
+    }
+
+    /// What was counted on a queue pair.
+    pub(crate) fn of_qp(&self, qpn: Qpn) -> QpCounters {
+        self.of_qps.get(&qpn).copied().unwrap_or_default()
+    }
+
+    /// The queue pair is destroyed.
+    pub(crate) fn forget(&mut self, qpn: Qpn) {
+        self.of_qps.remove(&qpn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_is_counted_by_queue_pair_and_strangers_make_no_entries() {
+        let mut events = EventSink::default();
+        let (qpn, psn) = (Qpn::from_wire(0x12), Psn::new(7));
+        let dropped = |reason, qpn| Event::Dropped { reason, qpn: Some(qpn), psn: None };
+        for number in 0..1000 {
+            events.emit(dropped(DropReason::UnknownQp, Qpn::from_wire(number)));
+        }
+        assert!(events.of_qps.is_empty());
+        events.emit(dropped(DropReason::GhostAck, qpn));
+        events.emit(Event::RnrNakReceived { qpn, psn });
+        events.emit(Event::NakReceived { qpn, psn, code: NakCode::PsnSequenceError });
+        let fault = Fault::ReceiverNotReady;
+        (0..2).for_each(|_| events.emit(Event::NakSent { qpn, psn, fault }));
+        events.emit(Event::SqDrained { qpn });
+        let wanted = QpCounters {
+            dropped: 1,
+            rcvd_rnr_err: 1,
+            naks_received: 1,
+            send_rnr_err: 2,
+            ..QpCounters::default()
+        };
+        assert_eq!(events.of_qp(qpn), wanted);
+        assert_eq!(events.counters.rcvd_seq_err, 1);
+        events.forget(qpn);
+        assert!(events.of_qps.is_empty());
     }
 }

@@ -200,10 +200,39 @@ impl Memory {
         self.table.read().values().filter(belongs).count()
     }
 
+    /// Up to `max` regions, in no particular order. Fewer, if there are very many windows: the time that
+    /// this takes, while nothing can be deregistered, grows with `max` only.
+    pub fn list_regions(&self, max: usize) -> Vec<RegionInfo> {
+        let table = self.table.read();
+        let regions = table.values().take(max.saturating_mul(4)).filter_map(|entry| match entry {
+            Entry::Region(region) => Some(RegionInfo {
+                pd: region.pd,
+                access: region.access,
+                len: region.buffer.len() as u64,
+                windows: region.windows(),
+            }),
+            Entry::Window(_) => None,
+        });
+        regions.take(max).collect()
+    }
+
     /// Access for a batch of packets. Deregistration waits until the guard is dropped.
     pub fn guard(&self) -> MemoryGuard<'_> {
         MemoryGuard { table: self.table.read() }
     }
+}
+
+/// What may be known of a region without the right to use it: not its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Its protection domain.
+    pub pd: PdId,
+    /// What may be done to it.
+    pub access: Access,
+    /// Bytes.
+    pub len: u64,
+    /// How many windows are bound to it.
+    pub windows: usize,
 }
 
 /// The changes that [`Memory::reregister`] makes; `None` keeps the old value. `ibv_rereg_mr`.

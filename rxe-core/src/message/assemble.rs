@@ -235,6 +235,7 @@ pub(crate) fn complete_receive(
     ipv4: bool,
 ) {
     view.handle.rq.release();
+    ctx.events.counters.rdma_recvs += 1;
     let invalidated = packet.ieth().map(|key| Immediate::Invalidated(Key::new(key)));
     let completion = Completion {
         op,

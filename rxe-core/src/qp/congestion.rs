@@ -120,6 +120,11 @@ impl Congestion {
         self.pace.is_some()
     }
 
+    /// The rate limit in force, in bytes per second.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.pace.as_ref().map(|pace| pace.current)
+    }
+
     /// When sending may go on, if it was held up.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.pace.as_ref().and_then(|pace| pace.held.then_some(pace.next))

@@ -19,10 +19,11 @@ pub use state::{Transition, check_modify, transitions};
 use crate::event::Event;
 use crate::prefetch;
 use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
-use crate::types::Time;
+use crate::types::{Psn, Time};
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
 
 use congestion::Congestion;
+pub use sides::SendProgress;
 use sides::{RecvSide, SendFailure, SendSide};
 
 /// A queue pair as its engine holds it. Everything that a packet touches is in one block of few
@@ -112,6 +113,21 @@ impl Qp {
     /// The message sequence number, if the service is reliable.
     pub(crate) fn msn(&self) -> Option<u32> {
         self.recv.msn()
+    }
+
+    /// How far it has sent.
+    pub(crate) fn send_progress(&self) -> SendProgress {
+        self.send.progress()
+    }
+
+    /// The PSN of the next request, unless it is for datagrams.
+    pub(crate) fn expected_psn(&self) -> Option<Psn> {
+        self.recv.expected()
+    }
+
+    /// The rate that congestion control allows, in bytes per second, if it limits.
+    pub(crate) fn rate_limit(&self) -> Option<u64> {
+        self.congestion.rate()
     }
 
     pub(crate) fn attr(&self) -> &QpAttr {

@@ -22,6 +22,17 @@ pub(super) enum RecvSide {
     Ud,
 }
 
+/// How far a queue pair has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendProgress {
+    /// The PSN of its next packet.
+    pub psn: Psn,
+    /// Packets on the way: sent and not acknowledged. 0 without acknowledgements.
+    pub unacknowledged: u32,
+    /// How many may be on the way, by what was lost; 0 where nothing limits it.
+    pub window: u32,
+}
+
 /// What stops after a send side has failed.
 pub(super) enum SendFailure {
     /// Only sending has stopped: the QP goes to SQE.
@@ -102,6 +113,18 @@ impl SendSide {
     pub(super) fn prefetch(&self) {
         if let Self::Rc(requester) = self {
             requester.prefetch();
+        }
+    }
+
+    /// How far it has sent.
+    pub(super) fn progress(&self) -> SendProgress {
+        match self {
+            Self::Rc(requester) => {
+                let (unacknowledged, window) = requester.outstanding();
+                SendProgress { psn: requester.psn(), unacknowledged, window }
+            }
+            Self::Uc(requester) => SendProgress { psn: requester.psn(), ..Default::default() },
+            Self::Ud(requester) => SendProgress { psn: requester.psn(), ..Default::default() },
         }
     }
 
@@ -246,6 +269,15 @@ impl RecvSide {
 
     pub(super) fn can_wait(&self) -> bool {
         !matches!(self, Self::Rc(responder) if !responder.can_wait())
+    }
+
+    /// The PSN of the next request. Datagrams may have any.
+    pub(super) fn expected(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(responder) => Some(responder.expected()),
+            Self::Uc(responder) => Some(responder.expected()),
+            Self::Ud => None,
+        }
     }
 
     /// The message sequence number of RC.

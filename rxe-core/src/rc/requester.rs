@@ -60,6 +60,16 @@ impl Requester {
         }
     }
 
+    /// The PSN of the next packet.
+    pub(crate) fn psn(&self) -> Psn {
+        self.inflight.next_psn()
+    }
+
+    /// How many packets are unacknowledged, and how many may be.
+    pub(crate) fn outstanding(&self) -> (u32, u32) {
+        (self.inflight.unacknowledged(), self.window.limit())
+    }
+
     /// Sends up to about `budget` packets. Returns whether more may be sent.
     pub(crate) fn transmit(
         &mut self,

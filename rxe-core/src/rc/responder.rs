@@ -52,6 +52,11 @@ impl Responder {
         Self { expected: rq_psn, ..Self::default() }
     }
 
+    /// The PSN of the next request.
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
+    }
+
     /// The message sequence number: messages completed, 24 bits. IBTA 9.7.5.1.4.
     pub(crate) fn msn(&self) -> u32 {
         self.msn

@@ -54,6 +54,9 @@ pub(crate) fn complete_send(
     status: Status,
 ) {
     view.handle.sq.release();
+    if status == Status::Success && completion_op(&request.op) == CompletionOp::Send {
+        ctx.events.counters.rdma_sends += 1;
+    }
     let init = &view.handle.init;
     let wanted = init.sq_sig_all || request.flags.contains(SendFlags::SIGNALED);
     if status == Status::Success && !wanted {

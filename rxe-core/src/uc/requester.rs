@@ -31,6 +31,11 @@ impl Requester {
         Self { next: sq_psn, ..Self::default() }
     }
 
+    /// The PSN of the next message.
+    pub(crate) fn psn(&self) -> Psn {
+        self.next
+    }
+
     /// Sends up to `budget` packets. Returns whether more may be sent.
     pub(crate) fn transmit(
         &mut self,

@@ -23,6 +23,11 @@ impl Responder {
         Self { expected: rq_psn, ..Self::default() }
     }
 
+    /// The PSN of the next request.
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
+    }
+
     /// Takes a request. Requests are never answered.
     pub(crate) fn receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         let info = packet.info();

@@ -21,6 +21,11 @@ impl Requester {
         Self { next: sq_psn, ..Self::default() }
     }
 
+    /// The PSN of the next message.
+    pub(crate) fn psn(&self) -> Psn {
+        self.next
+    }
+
     /// Sends up to `budget` datagrams. Returns whether more may be sent.
     pub(crate) fn transmit(
         &mut self,

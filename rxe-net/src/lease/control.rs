@@ -3,8 +3,10 @@
 //! shared. A thread answers them, so that a newcomer waits for nothing that this process does. Without
 //! newcomers it sleeps.
 //!
+//! The thread also answers what a person asks of the device ([`super::report`]).
+//!
 //! Only processes of the same user are let in, by what the kernel says of them, before anything is
-//! received. Descriptors are never received. Each caller is good for one question; those that ask
+//! received; and root, which gets reports but no sockets. Descriptors are never received. Each caller is good for one question; those that ask
 //! nothing are turned away when [`CALLERS`] others have come. Should the thread be lost all the
 //! same, the device goes on and newcomers are told that it does not answer: nobody waits for it.
 //!
@@ -23,9 +25,10 @@ use rustix::event::epoll::EventFlags;
 
 use super::Group;
 use super::directory::ScopedAddr;
+use super::report::{MAX_REPORT, Question, Reporter};
 use crate::sys::addr::{narrow, wide};
 use crate::sys::thread::spawn_thread;
-use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct};
+use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
 use crate::{Epoll, EventFd, NetError, SharedFd};
 
 /// What is asked and answered. The first five bytes never change their meaning, so that versions can
@@ -50,6 +53,8 @@ pub enum ControlMessage {
     },
     /// "No: I speak this version."
     OtherVersion(u8),
+    /// "Report what your device does." The answer is text behind a header of its own.
+    Report(Question),
 }
 
 /// Of what [`ControlMessage`] says, of what the directory has in it, and of what a group is.
@@ -58,6 +63,9 @@ pub(super) const VERSION: u8 = 3;
 const LEN: usize = 24;
 const MAGIC: [u8; 3] = *b"rxe";
 
+/// What is in front of a report.
+pub(super) const REPORT_HEADER: [u8; 8] = [MAGIC[0], MAGIC[1], MAGIC[2], VERSION, 6, 0, 0, 0];
+
 impl ControlMessage {
     /// As it is sent.
     pub fn emit(self) -> [u8; LEN] {
@@ -65,6 +73,7 @@ impl ControlMessage {
             Self::Ask { address, from, to } => (1, from, to, wide(address)),
             Self::Give { count, last } => (2, count, last, [0; 16]),
             Self::OtherVersion(_) => (4, 0, 0, [0; 16]),
+            Self::Report(Question { subject, from }) => (5, subject, 0, wide_number(from)),
         };
         let mut bytes = [0; LEN];
         bytes[..3].copy_from_slice(&MAGIC);
@@ -83,9 +92,19 @@ impl ControlMessage {
             }
             [_, 2, count, last, ..] => Some(Self::Give { count, last }),
             [version, 4, ..] => Some(Self::OtherVersion(version)),
+            [_, 5, subject, _, _, a, b, c, d, ..] => {
+                let from = u32::from_le_bytes([a, b, c, d]);
+                Some(Self::Report(Question { subject, from }))
+            }
             _ => None,
         }
     }
+}
+
+fn wide_number(number: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&number.to_le_bytes());
+    bytes
 }
 
 /// The control socket of a device as that of one block on one address.
@@ -126,6 +145,15 @@ struct Shared {
     /// Watches listeners and callers.
     epoll: Epoll,
     state: Mutex<State>,
+    /// Held while it reports.
+    reporter: Mutex<Option<Box<dyn Reporter>>>,
+}
+
+/// Somebody who has connected.
+struct Caller {
+    socket: UnixSocket,
+    /// It is of this user, not root alone.
+    own: bool,
 }
 
 #[derive(Debug, Default)]
@@ -141,7 +169,11 @@ const REST: Duration = Duration::from_millis(100);
 
 impl ControlSockets {
     pub(super) fn new() -> Result<Self, NetError> {
-        let shared = Arc::new(Shared { epoll: Epoll::new()?, state: Mutex::default() });
+        let shared = Arc::new(Shared {
+            epoll: Epoll::new()?,
+            state: Mutex::default(),
+            reporter: Mutex::default(),
+        });
         let theirs = Arc::clone(&shared);
         let thread = spawn_thread("rxe-lease", move || theirs.serve())
             .map_err(|e| NetError::os("start a thread", e))?;
@@ -157,6 +189,12 @@ impl ControlSockets {
             let _ = self.0.epoll.add(listener, 0, EventFlags::IN);
         }
         state.sockets.push(socket);
+    }
+
+    /// From now on this reports on the device, or nobody does. Waits for a report that is being made.
+    pub(super) fn set_reporter(&self, reporter: Option<Box<dyn Reporter>>) {
+        let before = std::mem::replace(&mut *self.0.reporter.lock(), reporter);
+        drop(before);
     }
 
     /// Closes some. Their names are free at once, and their groups given up.
@@ -250,12 +288,12 @@ impl Shared {
     }
 
     /// Lets those in who have connected, so many at a time.
-    fn let_in(&self, listener: &UnixSocket, callers: &mut Vec<UnixSocket>) {
+    fn let_in(&self, listener: &UnixSocket, callers: &mut Vec<Caller>) {
         for _ in 0..CALLERS {
-            match listener.accept() {
-                Ok(connection) => {
-                    if self.epoll.add(&connection, 0, EventFlags::IN).is_ok() {
-                        callers.push(connection);
+            match listener.accept_also_root() {
+                Ok((socket, peer)) => {
+                    if self.epoll.add(&socket, 0, EventFlags::IN).is_ok() {
+                        callers.push(Caller { socket, own: peer.uid == own_uid() });
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
@@ -267,15 +305,26 @@ impl Shared {
     }
 
     /// Whether a caller is done with: it has asked and was answered, or is gone.
-    fn answer(&self, caller: &UnixSocket) -> bool {
+    fn answer(&self, caller: &Caller) -> bool {
         let mut buf = [0; 64];
-        let asked = match caller.receive(&mut buf) {
+        let asked = match caller.socket.receive(&mut buf) {
             Ok(None) => return false,
             Ok(Some(received)) => ControlMessage::parse(&buf[..received.len]),
             Err(_) => None,
         };
         let Some(question) = asked else { return true };
         let group = match question {
+            ControlMessage::Report(question) => {
+                let reporter = self.reporter.lock();
+                let report = reporter.as_ref().map(|reporter| reporter.report(question));
+                drop(reporter);
+                // Who has none has nothing to say: another of the process's sockets may.
+                let report = report.unwrap_or_default();
+                let report = &report[..report.len().min(MAX_REPORT)];
+                let _ = caller.socket.send(&[&REPORT_HEADER, report].concat(), &[]);
+                return true;
+            }
+            _ if !caller.own => return true,
             // It has left the address a moment ago.
             ControlMessage::Ask { address, .. } => match self.lock().group(address) {
                 Some(group) => group,
@@ -286,7 +335,7 @@ impl Shared {
         if let Some((message, sockets)) = reply(question, &group) {
             let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             // A caller that does not wait for the answer needs none.
-            let _ = caller.send(&message.emit(), &fds);
+            let _ = caller.socket.send(&message.emit(), &fds);
         }
         true
     }
@@ -307,7 +356,7 @@ pub(super) fn reply(
             let (count, last) = (byte(sockets.len()), byte(group.len().saturating_sub(1)));
             Some((ControlMessage::Give { count, last }, sockets))
         }
-        ControlMessage::Give { .. } => None,
+        ControlMessage::Give { .. } | ControlMessage::Report(_) => None,
     }
 }
 
@@ -322,6 +371,7 @@ mod tests {
             ControlMessage::Ask { address: "fe80::1".parse().unwrap(), from: 0, to: 255 },
             ControlMessage::Give { count: 7, last: 20 },
             ControlMessage::OtherVersion(VERSION),
+            ControlMessage::Report(Question { subject: 3, from: 0x0102_0304 }),
         ] {
             assert_eq!(ControlMessage::parse(&message.emit()), Some(message));
         }

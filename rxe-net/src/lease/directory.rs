@@ -99,12 +99,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Finds the user's directory, or makes it.
     pub(crate) fn open() -> Self {
-        let user = outer_uid(own_uid());
-        Self::first_of([
-            format!("/dev/shm/rxe-{user}").into(),
-            format!("/tmp/rxe-{user}").into(),
-            format!("/run/user/{user}/rxe").into(),
-        ])
+        Self::first_of(candidates())
     }
 
     /// The first of these that is the user's alone.
@@ -218,6 +213,16 @@ impl Directory {
     fn at(&self, addr: &ScopedAddr, name: &str) -> Option<PathBuf> {
         Some(self.path.as_ref()?.join(addr.to_string()).join(name))
     }
+}
+
+/// Where the directory of this process's user may be, the best place first.
+pub(super) fn candidates() -> [PathBuf; 3] {
+    let user = outer_uid(own_uid());
+    [
+        format!("/dev/shm/rxe-{user}").into(),
+        format!("/tmp/rxe-{user}").into(),
+        format!("/run/user/{user}/rxe").into(),
+    ]
 }
 
 /// The name of an address's lock.

@@ -21,6 +21,7 @@
 //! - A process that listens under a block's path holds the block's sockets, or the address's lock.
 //! - All have the same user: the kernel demands it of a group, and the directory lets nobody else in.
 
+pub mod ask;
 mod blocks;
 mod control;
 mod deadline;
@@ -31,6 +32,7 @@ mod group;
 mod mad;
 pub(crate) mod message;
 mod port_groups;
+pub(crate) mod report;
 mod services;
 mod sweep;
 #[cfg(test)]

@@ -23,6 +23,7 @@ use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
 use super::forwarder::Forwarder;
 use super::group::{self, GroupLocation};
+use super::report::Reporter;
 use super::services::Services;
 use super::sweep::sweep;
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
@@ -155,6 +156,12 @@ impl PortGroups {
     pub fn close_listener(&self, service: u64, address: Option<IpAddr>) {
         self.services.close(service, address);
         self.forwarder.expire();
+    }
+
+    /// From now on this reports on the device when a person asks, or nobody does. Waits for a report
+    /// that is being made. A reporter must not own the port groups.
+    pub fn set_reporter(&self, reporter: Option<Box<dyn Reporter>>) {
+        self.control.set_reporter(reporter);
     }
 
     /// Whether [`PortGroups::enter`] has something to do for these addresses.

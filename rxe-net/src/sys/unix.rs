@@ -202,26 +202,42 @@ impl UnixSocket {
     /// One connected to who listens on this path, who must be of this user
     /// ([`io::ErrorKind::PermissionDenied`]). Either end is told at once when the other is gone.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+        Self::connect_to(path, own_uid()).map(|(socket, _)| socket)
+    }
+
+    /// As [`UnixSocket::connect`], to a process of this user; and which process that is.
+    pub(crate) fn connect_to(path: &Path, uid: u32) -> io::Result<(Self, Peer)> {
         may_block_at("connecting to a path", path);
         let socket = Self::open(SocketType::SEQPACKET)?;
         rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?)?;
-        if socket.peer()?.uid != own_uid() {
+        let peer = socket.peer()?;
+        if peer.uid != uid {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(socket)
+        Ok((socket, peer))
     }
 
     /// The next that has connected, if it is of this user ([`io::ErrorKind::PermissionDenied`] if it
     /// is not). [`io::ErrorKind::WouldBlock`] if there is none.
     pub(crate) fn accept(&self) -> io::Result<Self> {
+        match self.accept_also_root()? {
+            (caller, peer) if peer.uid == own_uid() => Ok(caller),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    /// As [`UnixSocket::accept`], if it is of this user or of root; and who it is.
+    pub(crate) fn accept_also_root(&self) -> io::Result<(Self, Peer)> {
+        const ROOT: u32 = 0;
         self.ensure()?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = ForkGuarded::new(rustix::net::accept_with(&self.fd, flags)?);
         let caller = Self { fd };
-        if caller.peer()?.uid != own_uid() {
+        let peer = caller.peer()?;
+        if peer.uid != own_uid() && peer.uid != ROOT {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(caller)
+        Ok((caller, peer))
     }
 
     /// Who is at the other end of a connection.

@@ -19,7 +19,7 @@ use super::state::Mailbox;
 use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::os::random_u64;
-use crate::progress::{ConnectionManager, Timers};
+use crate::progress::{CmList, ConnectionManager, Timers};
 
 /// See the module's opening.
 pub(crate) struct Agent {
@@ -143,6 +143,14 @@ impl ConnectionManager for Agent {
 
     fn poll_timeout(&self) -> Option<Time> {
         self.manager.poll_timeout()
+    }
+
+    fn list(&self, max: usize) -> CmList {
+        CmList {
+            services: self.manager.services().take(max).collect(),
+            connections: self.manager.list(max),
+            total: self.manager.services().len() + self.manager.len(),
+        }
     }
 }
 

@@ -10,6 +10,8 @@ mod options;
 mod port_monitor;
 mod qpn_allocator;
 mod quota;
+mod reporter;
+mod resources;
 mod shards;
 mod tentative;
 
@@ -22,4 +24,5 @@ pub(crate) use open::WeakDevice;
 pub use options::OpenOptions;
 pub(crate) use qpn_allocator::QpnPermit;
 pub(crate) use quota::Permit;
+pub(crate) use resources::Resources;
 pub(crate) use shards::ShardSet;

@@ -16,8 +16,9 @@ use rxe_net::{PcapHandle, PortGroups};
 use super::port_monitor::PortData;
 use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
+use super::reporter::Reporting;
 use super::shards::{ShardSet, Shards};
-use super::{DeviceAttr, DeviceInfo, PortAttr};
+use super::{DeviceAttr, DeviceInfo, PortAttr, Resources};
 use crate::error::Result;
 use crate::event::{AsyncEvent, AsyncEvents, explain};
 use crate::faults::InjectedFaults;
@@ -31,13 +32,16 @@ pub struct Device {
 }
 
 pub(super) struct DeviceInner {
+    /// Ended first: what it reports on is there until then.
+    pub(super) _reporting: Option<Reporting>,
     pub(super) info: DeviceInfo,
     pub(super) backend: &'static str,
     /// What changes with the interface.
     pub(super) port: Arc<PortData>,
     pub(super) mtu: Mtu,
     pub(super) limits: Limits,
-    pub(super) quotas: Quotas,
+    pub(super) quotas: Arc<Quotas>,
+    pub(super) resources: Arc<Resources>,
     pub(super) memory: Arc<Memory>,
     pub(super) asyncs: Arc<AsyncEvents>,
     pub(super) capture: Option<PcapHandle>,
@@ -259,6 +263,10 @@ impl Device {
 
     pub(crate) fn quotas(&self) -> &Quotas {
         &self.inner.quotas
+    }
+
+    pub(crate) fn resources(&self) -> &Resources {
+        &self.inner.resources
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -21,9 +21,10 @@ use rxe_net::{
 use super::open::DeviceInner;
 use super::port_monitor::{PortData, PortMonitor};
 use super::quota::Quotas;
+use super::reporter::{DeviceReporter, Reporting};
 use super::shards::{MAX_SHARDS, Member, Ports, Shards, Spread};
 use super::tentative::wait_until_usable;
-use super::{Device, DeviceInfo};
+use super::{Device, DeviceInfo, Resources};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
@@ -263,6 +264,17 @@ impl OpenOptions {
         let ports = Arc::new(Ports::default());
         let (shard, groups) = common.shard(config, backend)?;
         ports.add(groups.clone(), Arc::clone(&shard));
+        let (quotas, resources) = (Arc::new(Quotas::new(&limits)), Arc::new(Resources::new()));
+        let reporter = DeviceReporter {
+            name: info.name().into(),
+            backend: name,
+            ports: Arc::downgrade(&ports),
+            memory: Arc::clone(&memory),
+            quotas: Arc::clone(&quotas),
+            resources: Arc::clone(&resources),
+            port: Arc::clone(&port),
+        };
+        let reporting = groups.clone().map(|groups| Reporting::start(groups, reporter));
         let port_monitor = monitor.map(|monitor| {
             let (port, ports) = (Arc::clone(&port), Arc::clone(&ports));
             PortMonitor::new(monitor, ports, port, Arc::clone(&asyncs), shard.alarm())
@@ -278,12 +290,14 @@ impl OpenOptions {
             Shards::growing(first, spread, ports, Box::new(open))
         };
         Ok(Device::from_inner(DeviceInner {
+            _reporting: reporting,
             backend: name,
             info,
             port,
             mtu,
             limits,
-            quotas: Quotas::new(&limits),
+            quotas,
+            resources,
             memory,
             asyncs,
             capture,

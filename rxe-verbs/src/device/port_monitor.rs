@@ -14,7 +14,7 @@
 //! device again.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,9 +29,10 @@ use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
 use crate::progress::{Alarm, Monitor, Shard};
 
-/// What changes about a device's port: the interface behind it, and its GID table.
+/// What changes about a device's port: the interface behind it, and its GID table; and how often it went
+/// down.
 #[derive(Debug)]
-pub(super) struct PortData(RwLock<State>);
+pub(super) struct PortData(RwLock<State>, AtomicU64);
 
 #[derive(Clone, Debug)]
 struct State {
@@ -44,11 +45,16 @@ struct State {
 
 impl PortData {
     pub(super) fn new(interface: Interface, table: Option<GidTable>, gids: Arc<[Gid]>) -> Self {
-        Self(RwLock::new(State { interface, table, gids }))
+        Self(RwLock::new(State { interface, table, gids }), AtomicU64::new(0))
     }
 
     pub(super) fn interface(&self) -> Interface {
         self.0.read().interface.clone()
+    }
+
+    /// How often the port went down.
+    pub(super) fn link_downed(&self) -> u64 {
+        self.1.load(Ordering::Relaxed)
     }
 
     pub(super) fn table(&self) -> Option<GidTable> {
@@ -197,6 +203,9 @@ impl PortMonitor {
         };
         self.port.0.write().interface = interface.clone();
         if let Some((kind, text)) = port_event(&before, &interface) {
+            if kind == AsyncKind::PortErr {
+                self.port.1.fetch_add(1, Ordering::Relaxed);
+            }
             self.asyncs.of_device(kind, text);
         }
         Some(interface)

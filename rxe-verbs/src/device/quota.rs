@@ -47,6 +47,11 @@ impl Quota {
         Self { what, limit, used: Arc::default() }
     }
 
+    /// How many there are.
+    pub(crate) fn used(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// A permit for one more.
     ///
     /// # Errors

@@ -331,6 +331,19 @@ impl Shard {
         Some(value)
     }
 
+    /// Does `look` with what the lock protects, if that becomes free within `timeout`; `None` also in a
+    /// forked child.
+    pub(crate) fn look<R>(&self, timeout: Duration, look: impl FnOnce(&Core) -> R) -> Option<R> {
+        if !self.is_own() {
+            return None;
+        }
+        let core = Locked::new(self, self.core.try_lock_for(timeout)?);
+        let value = look(&core);
+        drop(core);
+        self.answer_doorbells();
+        Some(value)
+    }
+
     /// Wakes the driver, which then looks also after the interface.
     pub(crate) fn alarm(&self) -> Arc<Alarm> {
         self.watch.alarm()

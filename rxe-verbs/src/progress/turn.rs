@@ -3,6 +3,7 @@
 
 use std::any::Any;
 
+use rxe_core::cm::ConnectionInfo;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::TxBatch;
@@ -65,6 +66,20 @@ pub(crate) trait ConnectionManager: Any + Send {
     /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
     /// what it has to send. `established`: queue pairs that have had their first packet.
     fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn], timers: Timers);
+
+    /// What there is, up to `max` of each kind.
+    fn list(&self, max: usize) -> CmList;
+}
+
+/// What a connection manager has.
+#[derive(Debug, Default)]
+pub(crate) struct CmList {
+    /// The service IDs that are listened to.
+    pub(crate) services: Vec<u64>,
+    /// Connections and queries.
+    pub(crate) connections: Vec<ConnectionInfo>,
+    /// How many there are of both.
+    pub(crate) total: usize,
 }
 
 impl Core {
@@ -199,6 +214,16 @@ impl Core {
     /// Whether there is a connection manager.
     pub(crate) fn has_cm(&self) -> bool {
         self.cm.is_some()
+    }
+
+    /// As [`ConnectionManager::list`].
+    pub(crate) fn list_cm(&self, max: usize) -> CmList {
+        self.cm.as_ref().map(|cm| cm.list(max)).unwrap_or_default()
+    }
+
+    /// What the backend has counted.
+    pub(crate) fn net_counters(&self) -> rxe_net::Counters {
+        self.backend.counters()
     }
 
     /// When [`Core::transmit`] must be called, if nothing else happens.

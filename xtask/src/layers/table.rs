@@ -70,9 +70,9 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["port_groups", "untrusted"],
             &["forward"],
-            &["forwarder", "group", "message"],
+            &["ask", "forwarder", "group", "message"],
             &["control", "services", "sweep"],
-            &["blocks", "deadline", "directory", "mad", "tx_queue"],
+            &["blocks", "deadline", "directory", "mad", "report", "tx_queue"],
         ],
     },
     Layers {
@@ -101,7 +101,7 @@ pub const LAYERS: &[Layers] = &[
             &["cq", "pd"],
             &["device"],
             &["faults", "progress"],
-            &["words"],
+            &["report", "words"],
             &["event", "os", "usage"],
             &["error"],
             &["device_error"],
@@ -127,9 +127,10 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["options"],
             &["open", "tentative"],
+            &["reporter"],
             &["list", "port_monitor"],
             &["shards"],
-            &["attr", "links", "qpn_allocator", "quota"],
+            &["attr", "links", "qpn_allocator", "quota", "resources"],
             &["endpoints"],
         ],
     },

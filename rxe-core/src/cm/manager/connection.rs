@@ -28,6 +28,33 @@ pub(super) struct Connection {
     pub(super) armed: Option<Time>,
 }
 
+/// A connection or a SIDR query at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// The local communication ID.
+    pub id: ConnId,
+    /// The own queue pair.
+    pub local_qpn: Qpn,
+    /// The peer's; 0 until it is known.
+    pub remote_qpn: Qpn,
+    /// The addresses.
+    pub route: Route,
+    /// The name of the state in the specification.
+    pub state: &'static str,
+}
+
+impl Connection {
+    pub(super) fn info(&self) -> ConnectionInfo {
+        ConnectionInfo {
+            id: self.id,
+            local_qpn: self.local_qpn,
+            remote_qpn: self.remote_qpn,
+            route: self.route,
+            state: self.state.name(),
+        }
+    }
+}
+
 /// The state of a connection or query.
 #[derive(Debug)]
 pub(super) enum State {
@@ -56,6 +83,23 @@ pub(super) enum State {
 }
 
 impl State {
+    /// As IBTA 12.9.7 and 12.11 call it.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::ReqSent(_) => "REQ_SENT",
+            Self::ReqRcvd { .. } => "REQ_RCVD",
+            Self::RepSent(_) => "REP_SENT",
+            Self::RepRcvd => "REP_RCVD",
+            Self::Established { .. } => "ESTABLISHED",
+            Self::DreqSent(_) => "DREQ_SENT",
+            Self::DreqRcvd { .. } => "DREQ_RCVD",
+            Self::TimeWait { .. } => "TIMEWAIT",
+            Self::SidrReqSent(_) => "SIDR_REQ_SENT",
+            Self::SidrReqRcvd { .. } => "SIDR_REQ_RCVD",
+            Self::SidrRepSent { .. } => "SIDR_REP_SENT",
+        }
+    }
+
     /// The retries of the message that waits for an answer, if any does.
     pub(super) fn retry(&mut self) -> Option<&mut Retry> {
         match self {

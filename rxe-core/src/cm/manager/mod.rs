@@ -38,6 +38,7 @@ pub use crate::bounds::{MAX_CONNECTIONS, MAX_OUTBOX};
 
 use super::mad::{self, Message, Mra, RejReason, Subject};
 use crate::types::{Gid, Time};
+pub use connection::ConnectionInfo;
 use connection::{Connection, State};
 use held::HeldRequests;
 use index::Index;
@@ -167,6 +168,16 @@ impl Manager {
     /// Whether there is such a connection or query.
     pub fn contains(&self, id: ConnId) -> bool {
         self.connections.contains_key(&id.0)
+    }
+
+    /// Up to `max` connections and queries, in no particular order.
+    pub fn list(&self, max: usize) -> Vec<ConnectionInfo> {
+        self.connections.values().take(max).map(Connection::info).collect()
+    }
+
+    /// The service IDs that are listened to.
+    pub fn services(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.services.keys().copied()
     }
 
     /// How many connections and queries there are, in all states.

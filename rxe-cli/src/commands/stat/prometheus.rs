@@ -1,0 +1,126 @@
+//! Counters for Prometheus: its text format, version 0.0.4, and the smallest HTTP server that hands it
+//! out. One request at a time, each for a bounded time: a scrape comes every few seconds.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rxe_verbs::report::Subject;
+
+use crate::common::running::{Running, Which};
+use crate::common::{Error, print_error};
+
+/// A request may take so long, and have so many bytes.
+const REQUEST_TIME: Duration = Duration::from_secs(2);
+const REQUEST_LEN: usize = 8 << 10;
+
+/// All counters of these devices.
+pub(super) fn text(running: &[Running]) -> String {
+    let mut metrics: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for device in running {
+        let labels = [
+            ("device", device.device()),
+            ("netdev", device.netdev()),
+            ("pid", &device.pid_text()),
+            ("comm", &device.comm),
+        ]
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .join(",");
+        for record in device.records() {
+            for (name, value) in record.fields().filter(|(_, value)| value.parse::<u64>().is_ok()) {
+                let (metric, extra) = match record.kind() {
+                    "dropped" => ("dropped".into(), format!(",reason=\"{}\"", escaped(name))),
+                    "net" => (format!("net_{}", plain(name)), String::new()),
+                    _ => (plain(name), String::new()),
+                };
+                let metric = format!("rxe_{metric}_total");
+                let sample = format!("{metric}{{{labels}{extra}}} {value}\n");
+                metrics.entry(metric).or_default().push(sample);
+            }
+        }
+    }
+    let families = metrics.iter();
+    families.map(|(name, samples)| format!("# TYPE {name} counter\n{}", samples.concat())).collect()
+}
+
+/// Answers requests at this address, until the process is ended.
+pub(super) fn serve(address: SocketAddr, which: &Which) -> Result<(), Error> {
+    let cannot = |e: io::Error| {
+        Error::new(format!("cannot listen on {address}: {e}"), "name another with --prometheus")
+    };
+    let listener = TcpListener::bind(address).map_err(cannot)?;
+    let bound = listener.local_addr().map_err(cannot)?;
+    print_error(&format!("http://{bound}/metrics answers until this is interrupted"));
+    for stream in listener.incoming() {
+        // A client that is gone, or too slow, misses this answer.
+        if let Ok(mut stream) = stream
+            && let Ok(path) = request(&mut stream)
+        {
+            let _ = stream.write_all(&answer(&path, which));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a request and returns its path.
+fn request(stream: &mut TcpStream) -> io::Result<String> {
+    let deadline = Instant::now() + REQUEST_TIME;
+    stream.set_write_timeout(Some(REQUEST_TIME))?;
+    let mut bytes = Vec::new();
+    let mut buf = [0; 1024];
+    while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || bytes.len() > REQUEST_LEN {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buf)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            len => bytes.extend_from_slice(&buf[..len]),
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut words = text.split_ascii_whitespace();
+    match (words.next(), words.next()) {
+        (Some("GET"), Some(path)) => Ok(path.to_owned()),
+        _ => Ok(String::new()),
+    }
+}
+
+fn answer(path: &str, which: &Which) -> Vec<u8> {
+    let (status, body) = match path {
+        "/metrics" | "/" => match which.ask(Subject::Counters) {
+            Ok(running) => ("200 OK", text(&running)),
+            Err(e) => ("503 Service Unavailable", format!("{e}\n")),
+        },
+        _ => ("404 Not Found", "the counters are at /metrics\n".into()),
+    };
+    let head = format!(
+        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+/// A label's value as the format writes it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+/// A metric's name has nothing else in it.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_names_are_as_the_format_wants_them() {
+        assert_eq!(escaped("a\"b\\c\nd"), r#"a\"b\\c\nd"#);
+        assert_eq!(plain("sent-pkts{"), "sent_pkts_");
+    }
+}

@@ -1,0 +1,237 @@
+//! `rxe stat` and `rxe resource`: what they say of a running program is what the program did; and
+//! programs that are stopped, or say what is not so, do no harm.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio, id};
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
+use rxe_verbs::{Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, QueuePair};
+use serde_json::Value;
+
+mod util;
+use util::{Dir, LOOPBACK, RXE, in_namespace};
+
+/// `rxe` with these words, and those that make it show this process only.
+fn rxe(words: &str) -> Output {
+    let of = id().to_string();
+    Command::new(RXE).args(words.split(' ')).args(["--of", &of]).output().unwrap()
+}
+
+fn text(words: &str) -> String {
+    let out = rxe(words);
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// What it says of the device at this address: of those of this process, the one with this queue pair.
+fn json(words: &str) -> Vec<Value> {
+    serde_json::from_str(&text(words)).unwrap()
+}
+
+/// Two queue pairs of a device, connected with each other.
+struct Program {
+    device: Device,
+    cq: CompletionQueue,
+    memory: MemoryRegion,
+    qps: [QueuePair; 2],
+}
+
+impl Program {
+    fn start() -> Self {
+        // Each device of this process is found by its queue pairs: an address for each is not needed.
+        let device = Device::options("lo").address([127, 6, 6, 6].into()).open().unwrap();
+        let pd = device.create_pd().unwrap();
+        let cq = device.create_cq(64).unwrap();
+        let qps = [(); 2].map(|()| pd.qp(&cq).build().unwrap());
+        let [a, b] = &qps;
+        a.connect(&b.endpoint(), &ConnectOptions::default()).unwrap();
+        b.connect(&a.endpoint(), &ConnectOptions::default()).unwrap();
+        let memory = pd.register(12_345, Access::LOCAL_WRITE).unwrap();
+        Self { device, cq, memory, qps }
+    }
+
+    fn exchange(&self, messages: u64) {
+        for n in 0..messages {
+            self.qps[1].recv(n, &[self.memory.slice(..)]).unwrap();
+            self.qps[0].send_bytes(n, b"hello").post().unwrap();
+            for _ in 0..2 {
+                self.cq.wait_one(Duration::from_secs(10)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_said_of_a_program_is_what_it_did() {
+    let program = Program::start();
+    program.exchange(10);
+    // The last acknowledgement is on its way when the completions are there.
+    let said = json("stat --json");
+    let [said] = said.as_slice() else { panic!("{said:?}") };
+    let counted = program.device.counters();
+    let names = ["device", "netdev", "backend", "comm"].map(|name| said[name].as_str().unwrap());
+    assert_eq!(names[..3], ["rxe_lo", "lo", "udp"]);
+    assert_eq!(said["pid"], id());
+    assert_eq!(said["hw_counters"]["rdma_sends"], 10);
+    assert_eq!(said["hw_counters"]["rdma_recvs"], 10);
+    assert_eq!(said["hw_counters"]["sent_pkts"], counted.sent_pkts);
+    assert_eq!(said["hw_counters"]["rcvd_pkts"], counted.rcvd_pkts);
+    assert_eq!(said["counters"]["sent_bytes"], counted.sent_bytes);
+    assert_eq!(said["dropped"], serde_json::json!({}));
+    for (name, value) in counted.hw_counters() {
+        assert_eq!(said["hw_counters"][name], value, "{name}");
+    }
+
+    let shown = text("stat");
+    assert!(shown.contains("rdma_sends") && shown.contains(&format!("pid {}", id())), "{shown}");
+    assert!(text("stat --prometheus").contains(&format!(
+        "rxe_rdma_sends_total{{device=\"rxe_lo\",netdev=\"lo\",pid=\"{}\",comm=\"{}\"}} 10\n",
+        id(),
+        names[3]
+    )));
+
+    let [all] = &json("resource show --json")[..] else { panic!() };
+    for (kind, count) in [("pd", 1), ("cq", 1), ("qp", 2), ("mr", 1), ("srq", 0), ("ctx", 1)] {
+        assert_eq!(all[kind], count, "{kind} {all}");
+    }
+    let [a, b] = &program.qps;
+    let qps = json("resource show qp --json");
+    assert_eq!(qps.len(), 2);
+    let of = |qp: &QueuePair| qps.iter().find(|said| said["lqpn"] == qp.qpn().to_string()).unwrap();
+    assert_eq!(of(a)["rqpn"], b.qpn().to_string());
+    assert_eq!(of(a)["sq-psn"], of(b)["rq-psn"], "nothing is on its way");
+    assert_eq!((&of(a)["type"], &of(a)["state"]), (&"RC".into(), &"RTS".into()));
+    assert_eq!(of(a)["peer"], "127.6.6.6");
+    let [cq] = &json("resource show cq --json")[..] else { panic!() };
+    assert_eq!((&cq["cqn"], &cq["cqe"]), (&program.cq.id().into(), &64.into()));
+
+    // Who may ask may not use the memory.
+    let [mr] = &json("resource show mr --json")[..] else { panic!() };
+    assert_eq!(mr["mrlen"], 12_345);
+    let key = format!("{:x}", program.memory.rkey().value());
+    assert!(!mr.to_string().contains(&key) && !text("resource show mr --details").contains(&key));
+
+    for kind in ["", " qp", " cq", " mr", " srq", " cm_id", " ctx", " pd", " qp --details"] {
+        let table = text(&format!("resource show{kind}"));
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{kind}: {table}");
+    }
+    for words in ["stat", "stat --qp"] {
+        let table = text(words);
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    }
+
+    http();
+    nonsense();
+    drop(program);
+    let gone = rxe("stat");
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("has no such device open"));
+}
+
+/// A scrape, after clients that say nothing of use.
+fn http() {
+    let of = id().to_string();
+    let mut server = Command::new(RXE)
+        .args(["stat", "--prometheus", "127.0.0.1:0", "--of", &of])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    drop(TcpStream::connect(address).unwrap());
+    let get = |request: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("\u{0}\u{1}\r\n\r\n").starts_with("HTTP/1.0 404"));
+    assert!(get("GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 404"));
+    let answer = get("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.starts_with("HTTP/1.0 200 OK") && body.contains("rxe_rdma_recvs_total{"),
+        "{answer}"
+    );
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+/// A socket of this user that is no device's, or is one that lies.
+fn nonsense() {
+    let good = b"rxe\x03\x06\0\0\0";
+    let cases: [(Vec<u8>, &str); 5] = [
+        ([&good[..], b"device name=\x1b[2Jx\n"].concat(), "gives an answer that is none"),
+        ([&good[..], b"qp lqpn=1\n"].concat(), "gives an answer that is none"),
+        ([&good[..], &[b'x'; 70_000]].concat(), "does not tell"),
+        (b"something else".to_vec(), "gives an answer that is none"),
+        (Vec::new(), "does not tell"),
+    ];
+    for (answer, what) in cases {
+        let directory = user_directory().join("stat-test").join("192.0.2.1");
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("7");
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = rustix::net::socket(family, kind, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 4).unwrap();
+        let liar = thread::spawn(move || {
+            let caller = rustix::net::accept(&listener).unwrap();
+            let mut buf = [0; 64];
+            rustix::net::recv(&caller, &mut buf, RecvFlags::empty()).unwrap();
+            if !answer.is_empty() {
+                rustix::net::send(&caller, &answer, SendFlags::NOSIGNAL).unwrap();
+            }
+        });
+        let out = rxe("stat");
+        liar.join().unwrap();
+        fs::remove_dir_all(directory.parent().unwrap()).unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(said.contains(what) && !said.contains('\u{1b}'), "{said:?}");
+        // The devices that tell the truth are shown all the same.
+        assert!(String::from_utf8(out.stdout).unwrap().starts_with("rxe_lo  pid"));
+    }
+}
+
+/// Where processes of this user meet: a device of this one is open.
+fn user_directory() -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    let found = ["/dev/shm", "/tmp"].map(|parent| PathBuf::from(parent).join(format!("rxe-{uid}")));
+    found.into_iter().find(|path| path.is_dir()).expect("a device is open")
+}
+
+#[test]
+fn a_stopped_program_is_named_and_not_waited_for() {
+    let script = r#"
+        "$RXE" pingpong -d lo > server.out 2>&1 & server=$!
+        until "$RXE" stat --of $server > running 2> errors; do sleep 0.05; done
+        timeout 1.5 "$RXE" stat --watch --of $server > watched || true
+        kill -STOP $server
+        timeout 5 "$RXE" stat --of $server > stopped.out 2> stopped.err
+        sed "s/$server/PID/" stopped.err
+        kill -CONT $server
+        "$RXE" resource show --of $server
+        grep '/s$' watched
+        kill $server
+    "#;
+    let dir = Dir::new();
+    let test = "a_stopped_program_is_named_and_not_waited_for";
+    let Some(out) = in_namespace(test, LOOPBACK, script, &dir.file("")) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    let lines: Vec<_> = said.lines().collect();
+    assert!(
+        lines[0].starts_with("rxe: process PID (rxe) does not answer, because it is stopped"),
+        "{out:?}"
+    );
+    assert!(lines[1].starts_with("dev") && lines[2].starts_with("rxe_lo"), "{said}");
+    assert!(lines[3].contains("sent_pkts") && lines[3].ends_with(" 0/s"), "{said}");
+    assert_eq!(fs::read(dir.file("stopped.out")).unwrap(), b"");
+}

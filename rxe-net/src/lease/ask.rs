@@ -1,0 +1,197 @@
+//! Asking the devices that are open on this host what they do: `rxe stat` and `rxe resource`.
+//!
+//! An asker trusts nobody: it looks into directories that belong to one user alone, connects only to a
+//! process of that user, waits for a bounded time, and takes an answer of bounded size. What the answer
+//! says is its reader's to check.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::control::{ControlMessage, REPORT_HEADER};
+use super::directory::candidates;
+pub use super::report::{MAX_REPORT, Question, Reporter};
+use crate::blocking::may_block;
+use crate::sys::unix::{UnixSocket, own_uid};
+
+/// The socket at which an open device is asked.
+#[derive(Clone, Debug)]
+pub struct ReportSocket {
+    path: PathBuf,
+    /// The only user that may be behind it.
+    uid: u32,
+}
+
+/// Who was asked, and the answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The process, if it has a number here.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub uid: u32,
+    /// What it said, or why it said nothing.
+    pub report: Result<Vec<u8>, NoReport>,
+}
+
+/// Why a process gave no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoReport {
+    /// None came in time: the process is stopped, or the host is busy.
+    Silent,
+    /// It hung up: it is of a version that does not report, or ends just now.
+    HungUp,
+    /// What came is no answer.
+    Nonsense,
+}
+
+/// Names looked at in the directories of a user at most, and sockets found there.
+const MAX_NAMES: usize = 16 << 10;
+const MAX_SOCKETS: usize = 1024;
+/// Sockets asked at once.
+const AT_ONCE: usize = 64;
+
+impl ReportSocket {
+    /// Those of all devices that processes of this user have open, in all networks; for root, of all
+    /// users. Of processes that have died too: nobody answers there.
+    pub fn all() -> Vec<Self> {
+        may_block("looking for devices");
+        let mut found = Vec::new();
+        let mut roots = candidates().to_vec();
+        if own_uid() == 0 {
+            roots.extend(of_all_users());
+            roots.sort_unstable();
+            roots.dedup();
+        }
+        for root in roots {
+            if let Some(uid) = owner(&root)
+                && (uid == own_uid() || own_uid() == 0)
+            {
+                found.extend(sockets(&root, uid));
+            }
+        }
+        found
+    }
+}
+
+/// Asks all of these at once, and waits for `timeout` at most for each 64 of them. The answers come with
+/// the place of the socket. Those behind which nobody listens are left out.
+pub fn ask(
+    sockets: &[ReportSocket],
+    question: Question,
+    timeout: Duration,
+) -> Vec<(usize, Answer)> {
+    may_block("asking other processes");
+    let places: Vec<_> = sockets.iter().enumerate().collect();
+    places.chunks(AT_ONCE).flat_map(|some| ask_some(some, question, timeout)).collect()
+}
+
+fn ask_some(
+    sockets: &[(usize, &ReportSocket)],
+    question: Question,
+    timeout: Duration,
+) -> Vec<(usize, Answer)> {
+    let deadline = Instant::now() + timeout;
+    let asked = sockets.iter().filter_map(|(at, to)| {
+        let (socket, peer) = UnixSocket::connect_to(&to.path, to.uid).ok()?;
+        let sent = socket.send(&ControlMessage::Report(question).emit(), &[]);
+        let report = sent.map_or(Err(NoReport::HungUp), |()| Err(NoReport::Silent));
+        Some((*at, socket, Answer { pid: peer.pid, uid: peer.uid, report }))
+    });
+    let mut asked: Vec<_> = asked.collect();
+    let mut buf = vec![0; REPORT_HEADER.len() + MAX_REPORT];
+    loop {
+        let silent = |answer: &Answer| matches!(answer.report, Err(NoReport::Silent));
+        let mut waiting: Vec<_> =
+            asked.iter_mut().filter(|(_, _, answer)| silent(answer)).collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if waiting.is_empty() || left.is_zero() {
+            return asked.into_iter().map(|(at, _, answer)| (at, answer)).collect();
+        }
+        let mut fds: Vec<_> = waiting
+            .iter()
+            .map(|(_, socket, _)| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN))
+            .collect();
+        let left = Timespec::try_from(left).ok();
+        let ready: Vec<_> = match poll(&mut fds, left.as_ref()) {
+            Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+            Err(_) => Vec::new(),
+        };
+        drop(fds);
+        for ((_, socket, answer), _) in waiting.iter_mut().zip(&ready).filter(|(_, ready)| **ready)
+        {
+            answer.report = match socket.receive(&mut buf) {
+                Ok(None) => continue,
+                Ok(Some(received)) if received.len == 0 => Err(NoReport::HungUp),
+                Ok(Some(received)) => match buf[..received.len].strip_prefix(&REPORT_HEADER) {
+                    Some(report) => Ok(report.to_vec()),
+                    None => Err(NoReport::Nonsense),
+                },
+                Err(_) => Err(NoReport::HungUp),
+            };
+        }
+    }
+}
+
+/// Where directories of other users may be.
+fn of_all_users() -> Vec<PathBuf> {
+    let named = ["/dev/shm", "/tmp"].into_iter().flat_map(|directory| {
+        let names = names(Path::new(directory), &mut MAX_NAMES.clone());
+        let users = names.into_iter().filter(|name| {
+            name.strip_prefix("rxe-").is_some_and(|user| user.parse::<u32>().is_ok())
+        });
+        users.map(|name| Path::new(directory).join(name)).collect::<Vec<_>>()
+    });
+    let run = Path::new("/run/user");
+    let at_run =
+        names(run, &mut MAX_NAMES.clone()).into_iter().map(|user| run.join(user).join("rxe"));
+    named.chain(at_run).collect()
+}
+
+/// The user that this directory belongs to, if nobody else can enter it.
+fn owner(directory: &Path) -> Option<u32> {
+    let found = fs::symlink_metadata(directory).ok()?;
+    (found.is_dir() && found.mode() & 0o077 == 0).then_some(found.uid())
+}
+
+/// The control sockets in a user's directory: each once, whatever the number of its paths.
+fn sockets(root: &Path, uid: u32) -> Vec<ReportSocket> {
+    let mut budget = MAX_NAMES;
+    let mut inodes = Vec::new();
+    let mut found = Vec::new();
+    for network in names(root, &mut budget) {
+        let network = root.join(network);
+        for address in names(&network, &mut budget) {
+            let address = network.join(address);
+            for block in names(&address, &mut budget) {
+                let path = address.join(&block);
+                let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+                let inode = (metadata.dev(), metadata.ino());
+                let is_control = block.parse::<u8>().is_ok() && metadata.file_type().is_socket();
+                if is_control && !inodes.contains(&inode) && found.len() < MAX_SOCKETS {
+                    inodes.push(inode);
+                    found.push(ReportSocket { path, uid });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The names in a directory that is no symbolic link, at most as many as there are left to look at.
+fn names(directory: &Path, budget: &mut usize) -> Vec<String> {
+    let is_directory = |found: fs::Metadata| found.is_dir();
+    if !fs::symlink_metadata(directory).is_ok_and(is_directory) {
+        return Vec::new();
+    }
+    let read = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let mut names: Vec<_> = entries.take(*budget).filter_map(read).collect();
+    *budget -= names.len();
+    names.sort_unstable();
+    names
+}

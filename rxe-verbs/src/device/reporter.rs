@@ -1,0 +1,311 @@
+//! A device's answers to a person: what it has counted, and what objects it has
+//! ([`crate::report`]). They are made on the thread of the device's control socket.
+//!
+//! What is under the shard's lock is copied out in one short look; text is made of it afterwards.
+
+use std::fmt::Display;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rxe_core::cm::service::PortSpace;
+use rxe_core::engine::{Counters, QpInfo};
+use rxe_core::mem::Memory;
+use rxe_core::qp::{QpState, QpType};
+use rxe_net::report::{MAX_REPORT, Question, Reporter};
+use rxe_net::{PortGroups, fork_generation};
+
+use super::Resources;
+use super::port_monitor::PortData;
+use super::quota::Quotas;
+use super::shards::Ports;
+use crate::progress::{CmList, Core, Shard};
+use crate::report::{BUSY, Record, Subject, TOTAL, records};
+
+/// Objects in an answer at most.
+const MAX_OBJECTS: usize = 256;
+/// How long an answer may wait for the shard's lock.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A place in the list of queue pairs is the shard's number and, in so many bits, the place there.
+const PLACE_BITS: u32 = 26;
+const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
+
+/// What the answers are made of. Nothing of it keeps the device open.
+pub(super) struct DeviceReporter {
+    pub(super) name: String,
+    pub(super) backend: &'static str,
+    pub(super) ports: Weak<Ports>,
+    pub(super) memory: Arc<Memory>,
+    pub(super) quotas: Arc<Quotas>,
+    pub(super) resources: Arc<Resources>,
+    pub(super) port: Arc<PortData>,
+}
+
+/// A device answers until this is dropped.
+pub(super) struct Reporting {
+    groups: Arc<PortGroups>,
+    /// Of the process that it is of.
+    generation: u64,
+}
+
+impl Reporting {
+    pub(super) fn start(groups: Arc<PortGroups>, reporter: DeviceReporter) -> Self {
+        groups.set_reporter(Some(Box::new(reporter)));
+        Self { groups, generation: fork_generation() }
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        // In a forked child its lock may be held for ever.
+        if self.generation == fork_generation() {
+            self.groups.set_reporter(None);
+        }
+    }
+}
+
+impl Reporter for DeviceReporter {
+    fn report(&self, question: Question) -> Vec<u8> {
+        let mut all = vec![self.device()];
+        let Some(subject) = Subject::from_number(question.subject) else { return records(&all) };
+        let of_subject = match subject {
+            Subject::Counters => self.counters(),
+            Subject::Summary => self.summary(),
+            Subject::Qp => self.qps(question.from),
+            Subject::Cq => Some(self.cqs()),
+            Subject::Mr => Some(self.mrs()),
+            Subject::Srq => Some(self.srqs()),
+            Subject::CmId => self.cm_ids(),
+            Subject::Pd => Some(self.pds()),
+        };
+        match of_subject {
+            Some(records) => all.extend(records),
+            None => all.push(Record::new(BUSY)),
+        }
+        let mut text = records(&all);
+        text.truncate(MAX_REPORT);
+        text
+    }
+}
+
+impl DeviceReporter {
+    /// Looks at what is under each shard's lock; `None` if one is not free in time.
+    fn look<R>(&self, look: impl Fn(&Core) -> R) -> Option<Vec<R>> {
+        self.shards().iter().map(|shard| shard.look(PATIENCE, &look)).collect()
+    }
+
+    /// All that there are. The device keeps them while it reports, so none ends on this thread.
+    fn shards(&self) -> Vec<Arc<Shard>> {
+        let ports = self.ports.upgrade().map(|ports| ports.all()).unwrap_or_default();
+        ports.into_iter().map(|port| port.shard).collect()
+    }
+
+    fn device(&self) -> Record {
+        let interface = self.port.interface();
+        Record::new("device")
+            .with("name", &self.name)
+            .with("netdev", &interface.name)
+            .with("backend", self.backend)
+    }
+
+    fn counters(&self) -> Option<Vec<Record>> {
+        let look = |core: &Core| (core.engine.counters().clone(), core.net_counters());
+        let (mut engine, mut net) = (Counters::default(), rxe_net::Counters::default());
+        for (of_engine, of_net) in self.look(look)? {
+            engine += &of_engine;
+            net += of_net;
+        }
+        let errors = net.tx_no_buffer + net.tx_unreachable + net.tx_denied + net.tx_down;
+        let errors = errors + net.tx_too_big + net.tx_bad_address + net.tx_other;
+        let hw = Record::new("hw_counters")
+            .with_all(engine.hw_counters())
+            .with("send_err", errors)
+            .with("link_downed", self.port.link_downed());
+        let dropped = engine.drops().map(|(reason, count)| (reason.name(), count));
+        Some(vec![
+            hw,
+            Record::new("counters").with_all(engine.own_counters()),
+            Record::new("dropped").with_all(dropped),
+            Record::new("net").with_all([
+                ("rx_packets", net.rx_packets),
+                ("rx_bytes", net.rx_bytes),
+                ("rx_overflow", net.rx_overflow),
+                ("rx_unusable", net.rx_unusable),
+                ("tx_packets", net.tx_packets),
+                ("tx_bytes", net.tx_bytes),
+                ("tx_no_buffer", net.tx_no_buffer),
+                ("tx_unreachable", net.tx_unreachable),
+                ("tx_denied", net.tx_denied),
+                ("tx_down", net.tx_down),
+                ("tx_too_big", net.tx_too_big),
+                ("tx_bad_address", net.tx_bad_address),
+                ("tx_other", net.tx_other),
+                ("injected", net.injected),
+            ]),
+        ])
+    }
+
+    fn summary(&self) -> Option<Vec<Record>> {
+        let cm_ids: usize = self.look(|core| core.list_cm(0).total)?.into_iter().sum();
+        let Quotas { pds, cqs, mrs, mws, srqs, ahs, qps } = &*self.quotas;
+        let record = Record::new("resource")
+            .with("pd", pds.used())
+            .with("cq", cqs.used())
+            .with("qp", qps.used())
+            .with("cm_id", cm_ids)
+            .with("mr", mrs.used())
+            .with("ctx", 1)
+            .with("srq", srqs.used())
+            .with("mw", mws.used())
+            .with("ah", ahs.used());
+        Some(vec![record])
+    }
+
+    fn qps(&self, from: u32) -> Option<Vec<Record>> {
+        let shards = self.shards();
+        let number = (from >> PLACE_BITS) as usize;
+        let place = (from & PLACE_MASK) as usize;
+        let total = self.quotas.qps.used();
+        let mut records = Vec::new();
+        let mut next = None;
+        if let Some(shard) = shards.get(number) {
+            let page = shard.look(PATIENCE, |core| core.engine.list_qps(place, MAX_OBJECTS))?;
+            records.extend(page.qps.iter().map(qp));
+            next = page.next.and_then(|place| u32::try_from(place).ok());
+            next = next.filter(|place| *place <= PLACE_MASK);
+            next = next.map(|place| from & !PLACE_MASK | place);
+            if page.next.is_none() && number + 1 < shards.len() {
+                next = Some((from & !PLACE_MASK) + PLACE_MASK + 1);
+            }
+        }
+        records.push(Record::new(TOTAL).with("objects", total).with("next", next.unwrap_or(0)));
+        Some(records)
+    }
+
+    fn cqs(&self) -> Vec<Record> {
+        let all = self.resources.cqs(MAX_OBJECTS);
+        let records = all.iter().map(|queue| {
+            let record = Record::new("cq").with("cqn", queue.id()).with("cqe", queue.depth());
+            record
+                .with("completions", queue.len())
+                .with("overflow", u8::from(queue.is_overflowed()))
+        });
+        with_total(records, self.quotas.cqs.used())
+    }
+
+    fn mrs(&self) -> Vec<Record> {
+        let regions = self.memory.list_regions(MAX_OBJECTS);
+        let records = regions.iter().map(|region| {
+            Record::new("mr")
+                .with("mrlen", region.len)
+                .with("pdn", region.pd.0)
+                .with("access", format!("{:#x}", region.access.bits()))
+                .with("windows", region.windows)
+        });
+        with_total(records, self.quotas.mrs.used())
+    }
+
+    fn srqs(&self) -> Vec<Record> {
+        let all = self.resources.srqs(MAX_OBJECTS);
+        let records = all.iter().map(|queue| {
+            Record::new("srq")
+                .with("srqn", queue.number())
+                .with("type", if queue.cq().is_some() { "XRC" } else { "BASIC" })
+                .with("pdn", queue.pd().0)
+                .with("depth", queue.depth())
+                .with("receives", queue.len())
+                .with("limit", queue.limit())
+        });
+        with_total(records, self.quotas.srqs.used())
+    }
+
+    fn pds(&self) -> Vec<Record> {
+        let all = self.resources.pds(MAX_OBJECTS);
+        let records = all.iter().map(|number| Record::new("pd").with("pdn", number));
+        with_total(records, self.quotas.pds.used())
+    }
+
+    fn cm_ids(&self) -> Option<Vec<Record>> {
+        // The first has the communication manager.
+        let first = self.shards().into_iter().next()?;
+        let CmList { services, connections, total } =
+            first.look(PATIENCE, |core| core.list_cm(MAX_OBJECTS / 2))?;
+        let listeners = services.iter().map(|service| {
+            let record = Record::new("cm_id").with("state", "LISTEN");
+            match PortSpace::of_service(*service) {
+                Some((space, port)) => {
+                    let space = if space == PortSpace::Udp { "UDP" } else { "TCP" };
+                    record.with("ps", space).with("port", port)
+                }
+                None => record.with("service", format!("{service:#018x}")),
+            }
+        });
+        let connections = connections.iter().map(|connection| {
+            Record::new("cm_id")
+                .with("state", connection.state)
+                .with("id", format!("{:#010x}", connection.id.0))
+                .with("lqpn", connection.local_qpn)
+                .with("rqpn", connection.remote_qpn)
+                .with("src", connection.route.local.to_ip())
+                .with("dst", connection.route.remote.to_ip())
+        });
+        Some(with_total(listeners.chain(connections), total))
+    }
+}
+
+fn with_total(records: impl Iterator<Item = Record>, total: impl Display) -> Vec<Record> {
+    records.chain([Record::new(TOTAL).with("objects", total).with("next", 0)]).collect()
+}
+
+/// As rdma(8) names it.
+fn state(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::Rtr => "RTR",
+        QpState::Rts => "RTS",
+        QpState::Sqd => "SQD",
+        QpState::Sqe => "SQE",
+        QpState::Err => "ERR",
+    }
+}
+
+fn qp(qp: &QpInfo) -> Record {
+    let service = match qp.service {
+        QpType::Rc => "RC",
+        QpType::Uc => "UC",
+        QpType::Ud => "UD",
+        QpType::XrcSend => "XRC_INI",
+        QpType::XrcRecv => "XRC_TGT",
+    };
+    let mut record = Record::new("qp").with("lqpn", qp.qpn);
+    if let Some((address, number)) = qp.peer {
+        record = record.with("rqpn", number).with("peer", address);
+    }
+    record = record
+        .with("type", service)
+        .with("state", state(qp.state))
+        .with("pdn", qp.pd.0)
+        .with("path-mtu", qp.path_mtu.bytes())
+        .with("sq-psn", qp.sent.psn);
+    if let Some(psn) = qp.rq_psn {
+        record = record.with("rq-psn", psn);
+    }
+    if let Some(rate) = qp.rate {
+        record = record.with("rate", rate);
+    }
+    let counters = &qp.counters;
+    record
+        .with("sends", qp.sends)
+        .with("receives", qp.receives)
+        .with("unacked", qp.sent.unacknowledged)
+        .with("window", qp.sent.window)
+        .with("dropped", counters.dropped)
+        .with("retries", counters.retries)
+        .with("send_rnr_err", counters.send_rnr_err)
+        .with("rcvd_rnr_err", counters.rcvd_rnr_err)
+        .with("naks_sent", counters.naks_sent)
+        .with("naks_received", counters.naks_received)
+        .with("cnp_sent", counters.cnp_sent)
+        .with("cnp_received", counters.cnp_received)
+}

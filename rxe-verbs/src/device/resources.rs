@@ -1,0 +1,98 @@
+//! The objects of an open device by number, for a person who asks what there is. Queue pairs, memory and
+//! connections are listed where they are kept.
+//!
+//! Nothing here keeps an object or the device open.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rxe_core::queue::{CompletionQueue, SharedReceiveQueue};
+use rxe_net::fork_generation;
+
+/// See the module's opening.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    pds: List<()>,
+    cqs: List<Weak<CompletionQueue>>,
+    srqs: List<Weak<SharedReceiveQueue>>,
+}
+
+impl Resources {
+    pub(super) fn new() -> Self {
+        Self { pds: List::new(), cqs: List::new(), srqs: List::new() }
+    }
+
+    pub(crate) fn add_pd(&self, number: u32) {
+        self.pds.add(number.into(), ());
+    }
+
+    pub(crate) fn remove_pd(&self, number: u32) {
+        self.pds.remove(number.into());
+    }
+
+    pub(crate) fn add_cq(&self, queue: &Arc<CompletionQueue>) {
+        self.cqs.add(queue.id(), Arc::downgrade(queue));
+    }
+
+    pub(crate) fn remove_cq(&self, queue: &CompletionQueue) {
+        self.cqs.remove(queue.id());
+    }
+
+    pub(crate) fn add_srq(&self, queue: &Arc<SharedReceiveQueue>) {
+        self.srqs.add(queue.number().into(), Arc::downgrade(queue));
+    }
+
+    pub(crate) fn remove_srq(&self, queue: &SharedReceiveQueue) {
+        self.srqs.remove(queue.number().into());
+    }
+
+    /// Up to `max` protection domains.
+    pub(super) fn pds(&self, max: usize) -> Vec<u64> {
+        self.pds.some(max).into_iter().map(|(number, ())| number).collect()
+    }
+
+    /// Up to `max` completion queues.
+    pub(super) fn cqs(&self, max: usize) -> Vec<Arc<CompletionQueue>> {
+        self.cqs.some(max).iter().filter_map(|(_, queue)| queue.upgrade()).collect()
+    }
+
+    /// Up to `max` shared receive queues.
+    pub(super) fn srqs(&self, max: usize) -> Vec<Arc<SharedReceiveQueue>> {
+        self.srqs.some(max).iter().filter_map(|(_, queue)| queue.upgrade()).collect()
+    }
+}
+
+/// Objects of a kind by number.
+#[derive(Debug)]
+struct List<T> {
+    /// Of the process that it is of. In a forked child the lock may be held for ever.
+    generation: u64,
+    all: Mutex<BTreeMap<u64, T>>,
+}
+
+impl<T: Clone> List<T> {
+    fn new() -> Self {
+        Self { generation: fork_generation(), all: Mutex::default() }
+    }
+
+    fn add(&self, number: u64, object: T) {
+        if self.is_own() {
+            self.all.lock().insert(number, object);
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        if self.is_own() {
+            self.all.lock().remove(&number);
+        }
+    }
+
+    fn some(&self, max: usize) -> Vec<(u64, T)> {
+        self.all.lock().iter().take(max).map(|(number, object)| (*number, object.clone())).collect()
+    }
+
+    fn is_own(&self) -> bool {
+        self.generation == fork_generation()
+    }
+}
