@@ -3,7 +3,7 @@
 //!
 //! `rxe run` writes such a tree for the present devices and names it in `RXE_SYSFS`. The functions by
 //! which programs use files are defined here, and redirect these paths to the tree. Every other path
-//! goes to the C library unchanged.
+//! goes to the C library unchanged. Counters get their present values first ([`counters`]).
 //!
 //! Invariant: any other path costs a comparison of a few bytes and no allocation, because memory
 //! allocators open files too.
@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use rustix::fs::FileType;
 
 use crate::ffi::set_errno;
-use crate::{config, stderr};
+use crate::{config, counters, stderr};
 
 /// The tree.
 static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
@@ -52,6 +52,9 @@ unsafe fn redirect(path: *const c_char) -> Option<CString> {
         return None;
     };
     let tree = TREE.as_ref()?;
+    if let Some(current) = counters::current(tree, below) {
+        return CString::new(current.into_os_string().into_encoded_bytes()).ok();
+    }
     CString::new([tree.as_slice(), below].concat()).ok()
 }
 

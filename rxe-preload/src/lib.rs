@@ -29,6 +29,7 @@
 #[cfg(test)]
 mod c_header;
 mod config;
+mod counters;
 #[cfg(target_arch = "x86_64")]
 mod exits;
 mod explain;

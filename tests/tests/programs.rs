@@ -229,6 +229,32 @@ fn two_programs_on_one_address() {
 }
 
 #[test]
+fn counters_in_sysfs_are_those_of_the_programs_that_run() {
+    let script = r#"
+        port=/sys/class/infiniband/rxe_lo/ports/1
+        read_counter() { $RXE run --device rxe_lo -- cat $port/$1; }
+        echo "before $(read_counter hw_counters/rdma_sends)"
+        $RXE perf send bw -D 20 > server 2>&1 & server=$!
+        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        $RXE perf send bw -D 20 127.0.0.1 > client 2>&1 & client=$!
+        until [ "$(read_counter hw_counters/rdma_recvs)" -gt 0 ]; do sleep 0.05; done
+        echo "sends $(read_counter hw_counters/rdma_sends)"
+        echo "data $(read_counter counters/port_xmit_data)"
+        echo "names $($RXE run --device rxe_lo -- ls $port/hw_counters | wc -l)"
+        kill $server $client
+        wait $server $client || true
+        echo "after $(read_counter hw_counters/rdma_sends)"
+    "#;
+    let Some(out) = alone("sysfs-counters", "cat", script) else { return };
+    let value = |name: &str| -> u64 {
+        let line = out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {out}"))
+    };
+    assert_eq!((value("before"), value("after"), value("names")), (0, 0, 15));
+    assert!(value("sends") > 0 && value("data") > value("sends"), "{out}");
+}
+
+#[test]
 fn what_programs_read_in_sysfs_is_there() {
     let script = "
         for file in node_guid ports/1/state ports/1/gids/1 ports/1/gid_attrs/types/1 \

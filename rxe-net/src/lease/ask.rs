@@ -17,6 +17,7 @@ use super::control::{ControlMessage, REPORT_HEADER};
 use super::directory::candidates;
 pub use super::report::{MAX_REPORT, Question, Reporter};
 use crate::blocking::may_block;
+pub use crate::sys::sockopt::network_namespace;
 use crate::sys::unix::{UnixSocket, own_uid};
 
 /// The socket at which an open device is asked.
@@ -75,6 +76,19 @@ impl ReportSocket {
             }
         }
         found
+    }
+}
+
+impl ReportSocket {
+    /// Those of [`ReportSocket::all`] that are in the network namespace of this thread.
+    pub fn of_this_network() -> Vec<Self> {
+        let network = network_namespace();
+        let mut all = Self::all();
+        all.retain(|socket| {
+            let of = socket.path.parent().and_then(Path::parent).and_then(Path::file_name);
+            of.is_some_and(|of| *of == *network)
+        });
+        all
     }
 }
 

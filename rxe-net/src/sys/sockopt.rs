@@ -56,7 +56,7 @@ pub(crate) fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
 }
 
 /// A name for the network namespace of this thread, the same for all processes in it.
-pub(crate) fn network_namespace() -> String {
+pub fn network_namespace() -> String {
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::DGRAM,

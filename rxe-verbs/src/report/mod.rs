@@ -4,12 +4,14 @@
 //! [`ask`] asks all processes of this user; those of root ask all users'. What comes back is text of
 //! another process, taken apart by [`Record`]: of bounded size, printable, and nothing more is known of it.
 
+mod port;
 mod record;
 
 use std::time::{Duration, Instant};
 
 use rxe_net::report::{self, NoReport, Question, ReportSocket};
 
+pub use port::{PORT_COUNTERS, port_counters};
 pub use record::Record;
 pub(crate) use record::records;
 
@@ -88,13 +90,16 @@ pub enum Silence {
     Nonsense,
 }
 
-/// Asks all devices that are open about this. A list that comes in pieces is asked for as long as all
-/// first answers may take, once more.
+/// Asks all devices that are open about this.
 pub fn ask(subject: Subject) -> Vec<DeviceReport> {
-    let sockets = ReportSocket::all();
+    ask_at(&ReportSocket::all(), subject, TIMEOUT)
+}
+
+/// Asks these. A list that comes in pieces is asked for as long as all first answers may take, once more.
+fn ask_at(sockets: &[ReportSocket], subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
     let question = |from| Question { subject: subject as u8, from };
-    let mut answers = report::ask(&sockets, question(0), TIMEOUT);
-    let deadline = Instant::now() + TIMEOUT;
+    let mut answers = report::ask(sockets, question(0), timeout);
+    let deadline = Instant::now() + timeout;
     // A device that is just being opened says nothing, nor does a further socket of one.
     answers.retain(|(_, answer)| !answer.report.as_ref().is_ok_and(Vec::is_empty));
     answers

@@ -156,7 +156,7 @@ pub const LAYERS: &[Layers] = &[
             &["ffi"],
             &["explain"],
             &["config", "fault_guard", "panics"],
-            &["exits", "next", "stderr"],
+            &["counters", "exits", "next", "stderr"],
         ],
     },
     Layers {

@@ -1,8 +1,8 @@
 //! Writes the files of a kernel device in sysfs and `/dev` as a tree, to which the preloaded library
 //! redirects programs.
 //!
-//! The name of a tree is a hash of its contents, and a tree is never changed. Programs that are started
-//! with the same devices share one.
+//! The name of a tree is a hash of its contents, and these are never changed. Programs that are started
+//! with the same devices share one. The library puts the present values of counters beside them.
 
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use rxe_verbs::DeviceInfo;
 use rxe_verbs::device::links::runtime_dir;
+use rxe_verbs::report::PORT_COUNTERS;
 
 use super::own_path;
 use crate::common::Error;
@@ -176,6 +177,11 @@ fn files(devices: &[DeviceInfo]) -> Files {
         file(format!("{base}/sm_lid"), format!("0x{:x}", port.sm_lid));
         file(format!("{base}/sm_sl"), port.sm_sl.to_string());
         file(format!("{base}/pkeys/0"), "0xffff".into());
+        // Programs that look at one get the present value from the library.
+        for (directory, counter) in PORT_COUNTERS {
+            file(format!("{base}/{directory}/{counter}"), "0".into());
+        }
+        file(format!("{base}/hw_counters/lifespan"), "10".into());
         for (index, entry) in device.gids().iter().enumerate().filter(|(_, e)| !e.gid.is_zero()) {
             file(format!("{base}/gids/{index}"), entry.gid.to_string());
             file(format!("{base}/gid_attrs/types/{index}"), "RoCE v2".into());
