@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for (language, title) in BOOKS {
         let book = staged.path().join(language);
         stage(&top.join("docs"), language, &book.join("src"))?;
-        write(&book.join("book.toml"), &settings(language, title))?;
+        write(&book.join("book.toml"), settings(language, title))?;
         let to = to.join(language);
         let to = std::path::absolute(&to).map_err(|e| failed(&to, &e))?;
         let mut build = Command::new(&mdbook);
