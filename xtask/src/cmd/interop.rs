@@ -37,7 +37,7 @@ pub(crate) struct Args {
     serial: bool,
 }
 
-/// The page that a whole run writes.
+/// The page that a run without a filter writes.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/interop.md");
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let bin = build()?;
     let options = Options {
         backends: args.backend.map_or(Backend::OF_HOST.into(), |b| vec![b]),
+        brief: Vec::new(),
         asks: if args.baseline { vec![Asks::Baseline] } else { Asks::BOTH.into() },
         filter: args.filter.clone(),
         verbose: args.verbose,
@@ -87,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let s = report.took.as_secs();
         println!("{}: {all} cells, {failed} failed, {s} s", report.package);
     }
-    if args.backend.is_none() && args.filter.is_none() && !args.baseline {
+    if args.filter.is_none() && !args.baseline && args.backend != Some(Backend::L2) {
         write(Path::new(PAGE), &reports)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -118,5 +119,5 @@ pub(super) fn build() -> Result<PathBuf> {
 
 fn backend(name: &str) -> std::result::Result<Backend, String> {
     let found = Backend::ALL.into_iter().find(|b| b.name() == name);
-    found.ok_or_else(|| "udp, packet or l2".into())
+    found.ok_or_else(|| "udp, packet, xdp or l2".into())
 }

@@ -19,7 +19,7 @@ mod unreliable;
 mod windows;
 mod world;
 
-use crate::vm::{Cmd, Error, Kernel, Net, Output, Result, Spec, Vm};
+use crate::vm::{Cmd, Error, Kernel, Net, Output, Result, Spec, Vm, bpf_is_permitted};
 use exchange::Op;
 use faults::Seen;
 pub use report::{Outcome, Report, Row, update_docs};
@@ -33,6 +33,8 @@ use world::{Setting, World};
 pub struct Options {
     /// The backends of our side.
     pub backends: Vec<Backend>,
+    /// Those of them for which only [`FEW`] are run.
+    pub brief: Vec<Backend>,
     /// Which side is the requester: [`Asks::BOTH`], except to try the harness itself.
     pub asks: Vec<Asks>,
     /// Only cells whose name contains one of these, which commas separate, or ends with it if a `$`
@@ -55,21 +57,24 @@ pub enum Backend {
     Udp,
     /// Packet sockets.
     Packet,
+    /// AF_XDP sockets.
+    Xdp,
     /// An endpoint of layer 2, at the other end of QEMU's socket: without namespaces and taps.
     L2,
 }
 
 impl Backend {
     /// Those that share a link with the host's network stack.
-    pub const OF_HOST: [Self; 2] = [Self::Udp, Self::Packet];
+    pub const OF_HOST: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Udp, Self::Packet, Self::L2];
+    pub const ALL: [Self; 4] = [Self::Udp, Self::Packet, Self::Xdp, Self::L2];
 
     /// As it is named on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
             Self::Packet => "packet",
+            Self::Xdp => "xdp",
             Self::L2 => "l2",
         }
     }
@@ -111,6 +116,18 @@ pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 
 /// Sizes over UD: a datagram is a packet.
 pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
+
+/// Cells that say in a few seconds whether a backend works with a kernel.
+pub const FEW: [&str; 8] = [
+    "SEND/1025",
+    "WRITE/65536",
+    "READ/65536",
+    "FETCH_ADD/8",
+    "uc/WRITE/65536",
+    "ud/SEND/1024",
+    "ipv6",
+    "pingpong/4096-mtu",
+];
 
 /// The remark in cells that work around the quirk [`world::Quirks::mute_atomics`].
 const MUTE_ATOMICS: &str = "over IPv6: over IPv4 this kernel's answers to atomics do not leave it, \
@@ -159,6 +176,10 @@ fn run_on(
         Run { world: World::new(kernel, &vm, net, options)?, report, baselines: HashMap::new() };
     for backend in backends {
         for asks in &options.asks {
+            if *backend == Backend::Xdp && !bpf_is_permitted() {
+                run.leave_out(*backend, *asks, "XDP needs CAP_BPF outside of any user namespace");
+                continue;
+            }
             run.all(Setting { asks: *asks, backend: *backend, v6: false, faulty: false });
         }
     }
@@ -268,6 +289,13 @@ impl Run<'_> {
         }
     }
 
+    /// Says why all cells of a backend and a role are skipped.
+    fn leave_out(&mut self, backend: Backend, asks: Asks, why: &str) {
+        let id = format!("{}/{}", backend.name(), asks.name());
+        let outcome = Outcome::Skipped(why.to_owned());
+        self.report.rows.push(Row { id, backend, asks, name: String::new(), outcome });
+    }
+
     /// Runs a cell if it is chosen. `f` returns a remark.
     fn cell(
         &mut self,
@@ -277,7 +305,9 @@ impl Run<'_> {
     ) {
         let (backend, asks) = (setting.backend, setting.asks);
         let id = format!("{}/{}/{name}", backend.name(), asks.name());
-        if !self.world.options.chooses(&id) {
+        let options = self.world.options;
+        let brief = options.brief.contains(&backend) && !FEW.contains(&name);
+        if brief || !options.chooses(&id) {
             return;
         }
         let start = Instant::now();

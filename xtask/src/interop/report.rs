@@ -3,6 +3,8 @@
 //! The page has a section for each kernel, between markers; a run replaces the sections of its own
 //! kernels and leaves the others. Nothing in it depends on when or where it was made.
 
+mod kept;
+
 use super::exchange::Op;
 use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, pingpong};
 use std::fmt::{self, Write as _};
@@ -140,7 +142,8 @@ impl Report {
         out.push('\n');
     }
 
-    fn four(&self, out: &mut String, name: &str) {
+    /// The cells of one name, in the columns of [`column_names`].
+    fn columns(&self, out: &mut String, name: &str) {
         for backend in Backend::OF_HOST {
             for asks in Asks::BOTH {
                 let _ = write!(out, " {} |", self.mark(backend, asks, name));
@@ -150,25 +153,22 @@ impl Report {
     }
 
     fn features(&self, out: &mut String) {
-        let _ = writeln!(out, "| name | what | {FOUR} |\n| --- | --- | --- | --- | --- | --- |");
+        let _ = writeln!(out, "| name | what |{}", column_names(2));
         let features = features::all().map(|f| (f.name, f.what));
         for (name, what) in features.chain(pingpong::ALL.iter().map(|p| (p.name, p.what))) {
             let _ = write!(out, "| `{name}` | {what} |");
-            self.four(out, name);
+            self.columns(out, name);
         }
         out.push('\n');
     }
 
     fn faults(&self, out: &mut String) {
-        let _ = writeln!(
-            out,
-            "| name | what | two kernels | {FOUR} |\n| --- | --- | --- | --- | --- | --- | --- |"
-        );
+        let _ = writeln!(out, "| name | what | two kernels |{}", column_names(3));
         for fault in faults::ALL {
             let seen = self.baselines.iter().find(|(name, _)| *name == fault.name);
             let seen = seen.map_or("", |(_, seen)| seen);
             let _ = write!(out, "| `{}` | {} | {seen} |", fault.name, fault.what);
-            self.four(out, fault.name);
+            self.columns(out, fault.name);
         }
         out.push('\n');
     }
@@ -183,13 +183,24 @@ impl Report {
     }
 }
 
-const FOUR: &str = "ours asks, udp | kernel asks, udp | ours asks, packet | kernel asks, packet";
+/// The names of the columns of backends and roles, and the line below, with so many columns in front.
+fn column_names(before: usize) -> String {
+    let mut out = String::new();
+    for backend in Backend::OF_HOST {
+        for asks in Asks::BOTH {
+            let _ = write!(out, " {} asks, {} |", asks.name(), backend.name());
+        }
+    }
+    let columns = before + Backend::OF_HOST.len() * Asks::BOTH.len();
+    out + "\n|" + &" --- |".repeat(columns)
+}
 
 fn size_name(size: u64) -> String {
     if size > 1 << 20 { format!("1 MiB + {}", size - (1 << 20)) } else { size.to_string() }
 }
 
-/// The page with the sections of these reports put in the place of what was there before.
+/// The page with the sections of these reports put in the place of what was there before. Of backends that
+/// a report has no cells of, what was there stays.
 pub fn update_docs(page: &str, reports: &[Report]) -> String {
     let mut sections: Vec<(String, String)> = Vec::new();
     let mut rest = page;
@@ -204,7 +215,10 @@ pub fn update_docs(page: &str, reports: &[Report]) -> String {
         rest = &rest[end..];
     }
     for report in reports {
-        sections.retain(|(kernel, _)| *kernel != report.kernel);
+        let old = sections.iter().position(|(kernel, _)| *kernel == report.kernel);
+        let old = old.map(|at| sections.remove(at).1).unwrap_or_default();
+        let mut report = report.clone();
+        kept::complete(&mut report, &old);
         sections.push((report.kernel.clone(), report.section()));
     }
     sections.sort_by_key(|(kernel, _)| version(kernel));
@@ -226,12 +240,13 @@ const INTRODUCTION: &str = "\
 # With a real kernel
 
 Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each asking \
-and each answering, over both backends. `cargo xtask test` runs the same against 6.1 and 7.2.
+and each answering, over the backends `udp`, `packet` and `xdp`. `cargo xtask test` runs the same \
+against 6.1 and 7.2, of `xdp` only a few cells against 7.2, and `cargo xtask test --all` all of it.
 
 ```
 cargo xtask interop                              # kernels 6.1 and 7.2, and rewrites their sections below
 cargo xtask interop --all                        # 5.10, 6.1, 6.12 and 7.2
-cargo xtask interop --kernel 6.1 --backend udp   # less of it
+cargo xtask interop --kernel 6.1 --backend udp   # less of it, and rewrites that
 cargo xtask interop --kernel 6.1 --filter udp/ours/SEND/1025 --verbose --capture cell.pcap
 ```
 
@@ -240,6 +255,11 @@ BACKEND/ASKS/NAME: the backend of our end, who asks (`ours`: our engine is the r
 kernel the responder; `kernel`: the other way round), and a name from the tables, for operations \
 OPERATION/SIZE in bytes. `--filter` runs the cells whose name contains it, with `$` at its end \
 those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
+
+`--backend l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
+([decision 045](decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `cargo \
+xtask test` runs a few cells of each kind so, with 6.1; the tables below are of the other two \
+backends.
 
 The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
 by `rxe-peer`, the same program on rxe-verbs. In every cell of the first table, the bytes of the \

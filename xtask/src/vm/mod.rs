@@ -31,7 +31,7 @@ pub(crate) use apt::{download, mirror};
 pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
 pub(crate) use kernel::cache;
 pub use kernel::{KNOWN, Kernel};
-pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, spawn};
+pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, bpf_is_permitted, spawn};
 pub use qemu::{Spec, Vm};
 
 use std::path::Path;

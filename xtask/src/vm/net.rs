@@ -10,7 +10,7 @@
 
 use super::{Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -248,6 +248,14 @@ impl Net {
         let why = String::from_utf8_lossy(&out.stderr).trim().to_owned();
         Err(Error::Missing(format!("ip {args}: {why}")))
     }
+}
+
+/// Whether commands in a [`Net`] may load BPF programs: no user namespace has that right.
+pub fn bpf_is_permitted() -> bool {
+    let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+    let has = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    has && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// A capture being written.

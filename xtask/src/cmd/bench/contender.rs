@@ -10,6 +10,8 @@ mod ucx;
 
 use std::process::{Command, Stdio};
 
+use xtask::vm::bpf_is_permitted;
+
 use super::link::{Link, Ran};
 use super::tests::{Kind, Place, Test};
 use super::versions::{Version, example};
@@ -25,7 +27,7 @@ pub(super) struct Contender {
 
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// `rxe perf` with this backend, or between two processes on one host.
+    /// `rxe perf` with this backend (and further options), or between two processes on one host.
     Rxe(&'static str),
     /// perftest, unmodified, under `rxe run`.
     Perftest,
@@ -69,6 +71,10 @@ impl Contender {
         let all = [
             How::Rxe("udp"),
             How::Rxe("packet"),
+            How::Rxe("xdp:driver"),
+            How::Rxe("xdp:generic"),
+            How::Rxe("udp --no-gso"),
+            How::Rxe("packet --no-gso"),
             How::Rxe("shm"),
             How::Perftest,
             How::Ucx("tcp"),
@@ -114,6 +120,7 @@ impl Contender {
     /// Whether its program is installed.
     pub(super) fn is_there(&self) -> bool {
         let program = match self.how {
+            How::Rxe(backend) if backend.starts_with("xdp") => return bpf_is_permitted(),
             How::Rxe(_) | How::Udp { .. } | How::Copies => return true,
             How::Perftest => "ib_write_bw",
             How::Ucx(_) => "ucx_perftest",
@@ -128,7 +135,8 @@ impl Contender {
     /// What to install.
     pub(super) fn lacks(&self) -> &'static str {
         match self.how {
-            How::Rxe(_) | How::Udp { .. } | How::Copies => "",
+            How::Rxe(_) => "run this as root, outside of any user namespace: it needs CAP_BPF",
+            How::Udp { .. } | How::Copies => "",
             How::Perftest => "install perftest",
             How::Ucx(_) => "install ucx-utils",
             How::Libfabric => "install libfabric-bin",
@@ -142,7 +150,12 @@ impl Contender {
         let single = test.qps == 1;
         match (self.how, test.kind) {
             (How::Rxe("shm"), _) => !on_link,
-            (How::Rxe(_), _) => on_link,
+            (How::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
+            // Where the system cannot segment.
+            (How::Rxe(_), Kind::Bandwidth) => {
+                on_link && single && test.op == "WRITE" && test.mtu == 1024
+            }
+            (How::Rxe(backend), _) => on_link && backend == "xdp:generic" && test.bytes == 8,
             (How::Perftest, _) => true,
             // Its READ has only one outstanding request, so its bandwidth is not comparable.
             (How::Ucx(_), Kind::Bandwidth) if test.op == "READ" => false,

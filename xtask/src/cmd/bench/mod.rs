@@ -136,8 +136,9 @@ fn groups(args: &Args) -> Result<(String, Vec<Vec<Contender>>)> {
     if !args.compare.is_empty() {
         let (before, after) = versions::programs(&args.compare)?;
         let groups =
-            ["udp", "packet", "shm"].map(|kind| Contender::versions(&before, &after, kind));
-        return Ok((after, groups.into()));
+            ["udp", "packet", "xdp", "shm"].map(|kind| Contender::versions(&before, &after, kind));
+        let there = |group: Vec<Contender>| group.into_iter().filter(Contender::is_there).collect();
+        return Ok((after, groups.into_iter().map(there).collect()));
     }
     let rxe = versions::build_own()?;
     let (there, missing): (Vec<_>, Vec<_>) =

@@ -1,0 +1,123 @@
+//! What earlier runs showed of the backends that a run leaves out, read from the section of the page.
+
+use super::{Asks, Backend, Outcome, Report, Row, SIZES, UC_SIZES, UD_SIZES, faults, size_name};
+
+/// Adds what the section `old` says of backends that the report has no cells of.
+pub(super) fn complete(report: &mut Report, old: &str) {
+    let ran = |backend| report.rows.iter().any(|r| r.backend == backend && !r.name.is_empty());
+    let absent: Vec<_> = Backend::OF_HOST.into_iter().filter(|backend| !ran(*backend)).collect();
+    let mut kept = cells(old);
+    kept.retain(|row| absent.contains(&row.backend));
+    report.rows.retain(|row| kept.iter().all(|kept| kept.backend != row.backend));
+    report.rows.append(&mut kept);
+    // As a run of all of them goes through them.
+    report.rows.sort_by_key(|row| {
+        let backend = Backend::OF_HOST.iter().position(|b| *b == row.backend);
+        (backend, Asks::BOTH.iter().position(|a| *a == row.asks))
+    });
+    for (name, seen) in baselines(old) {
+        if !report.baselines.iter().any(|(known, _)| *known == name) {
+            report.baselines.push((name, seen));
+        }
+    }
+}
+
+/// The cells of a section.
+fn cells(section: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    // The columns of the table that a line is in.
+    let mut header: Vec<&str> = Vec::new();
+    for line in section.lines() {
+        let Some(columns) = columns(line) else { continue };
+        match columns[..] {
+            ["operation" | "name", ..] => header = columns,
+            [op, asks, backend, ..] if header.first() == Some(&"operation") => {
+                let marks = header.iter().zip(&columns).skip(3);
+                for (size, mark) in marks {
+                    let size = size_of(size).map(|size| format!("{op}/{size}"));
+                    rows.extend(size.and_then(|name| cell(section, backend, asks, &name, mark)));
+                }
+            }
+            [name, ..] => {
+                for (column, mark) in header.iter().zip(&columns) {
+                    let Some((asks, backend)) = column.split_once(" asks, ") else { continue };
+                    rows.extend(cell(section, backend, asks, name.trim_matches('`'), mark));
+                }
+            }
+            [] => {}
+        }
+    }
+    rows
+}
+
+/// What two kernels saw of each fault.
+fn baselines(section: &str) -> impl Iterator<Item = (&'static str, String)> {
+    section.lines().filter_map(|line| {
+        let columns = columns(line)?;
+        let [name, _, seen, mark, ..] = columns[..] else { return None };
+        let fault = faults::ALL.iter().find(|f| f.name == name.trim_matches('`'))?;
+        (!mark.is_empty() && !seen.is_empty()).then(|| (fault.name, seen.to_owned()))
+    })
+}
+
+fn columns(line: &str) -> Option<Vec<&str>> {
+    let inner = line.strip_prefix("| ")?.strip_suffix('|')?;
+    Some(inner.split('|').map(str::trim).collect())
+}
+
+fn size_of(name: &str) -> Option<u64> {
+    let all = SIZES.into_iter().chain(UC_SIZES).chain(UD_SIZES).chain([8]);
+    all.into_iter().find(|size| size_name(*size) == name)
+}
+
+/// The cell of this mark. Those that were not good are not kept.
+fn cell(section: &str, backend: &str, asks: &str, name: &str, mark: &str) -> Option<Row> {
+    let backend = Backend::OF_HOST.into_iter().find(|b| b.name() == backend)?;
+    let asks = Asks::BOTH.into_iter().find(|a| a.name() == asks)?;
+    let id = format!("{}/{}/{name}", backend.name(), asks.name());
+    let remark = match mark {
+        "ok" => None,
+        "ok \\*" => {
+            let start = format!("- {id}: ok (");
+            let line = section.lines().find_map(|line| line.strip_prefix(&start));
+            Some(line?.strip_suffix(')')?.to_owned())
+        }
+        _ => return None,
+    };
+    Some(Row { id, backend, asks, name: name.to_owned(), outcome: Outcome::Good(remark) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_read_as_it_was_written() {
+        let mut whole = Report::new("6.1", "package", "6.1.1");
+        let mut add = |backend, asks, name: &str, remark: Option<&str>| {
+            let cell = (backend, asks, name.to_owned());
+            let id = format!("{}/{}/{name}", Backend::name(backend), Asks::name(asks));
+            let outcome = Outcome::Good(remark.map(str::to_owned));
+            let (backend, asks, name) = cell;
+            whole.rows.push(Row { id, backend, asks, name, outcome });
+        };
+        for backend in Backend::OF_HOST {
+            for asks in Asks::BOTH {
+                add(backend, asks, "SEND/1048579", None);
+                add(backend, asks, "uc/WRITE/1025", Some("a remark (with brackets)"));
+                add(backend, asks, "ipv6", None);
+                add(backend, asks, "long/SEND", Some("another"));
+            }
+        }
+        whole.baselines.push(("long/SEND", "requester ERR: #1 REM_OP_ERR".into()));
+        let page = whole.section();
+        for left_out in Backend::OF_HOST {
+            let mut part = whole.clone();
+            part.rows.retain(|row| row.backend != left_out);
+            part.baselines.clear();
+            assert_ne!(part.section(), page);
+            complete(&mut part, &page);
+            assert!(part.section() == page, "{}", part.section());
+        }
+    }
+}
