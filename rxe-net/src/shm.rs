@@ -69,6 +69,8 @@ pub struct Shm<B> {
     /// What this device sends to itself, as messages.
     own: VecDeque<Vec<u8>>,
     own_bytes: usize,
+    /// The backend inside was given packets at once, and wants to be called.
+    unflushed: bool,
     /// [`RECEIVER_TIMEOUT`].
     receiver_timeout: Duration,
     /// Readable while there is something to receive that the sender has not signalled, and when a
@@ -152,6 +154,7 @@ impl<B: Backend + Sharing> Shm<B> {
             touched: SmallVec::new(),
             own: VecDeque::new(),
             own_bytes: 0,
+            unflushed: false,
             receiver_timeout: RECEIVER_TIMEOUT,
             alarm: None,
             own_signalled: false,
@@ -288,7 +291,10 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let mut status = SendStatus::Done;
-        while !batch.is_empty() {
+        if std::mem::take(&mut self.unflushed) {
+            status = batch.with_first(0, |none| self.inner.send(none))?;
+        }
+        while status == SendStatus::Done && !batch.is_empty() {
             match self.send_here(batch) {
                 LocalSend::Done => continue,
                 LocalSend::Congested => {

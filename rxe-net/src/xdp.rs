@@ -9,12 +9,14 @@
 //! so a second process with this backend is refused.
 //!
 //! If the neighbour's Ethernet address is known and the route leads over the interface, frames leave
-//! through the socket on its first queue. Otherwise they leave through a raw IP socket, as with the
+//! through the socket on its first queue; the engine writes their packets straight into them ([`direct`]).
+//! Otherwise they leave through a raw IP socket, as with the
 //! `packet` backend.
 //!
 //! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. The
 //! program is attached by a link that ends with the process.
 
+mod direct;
 mod load;
 mod mode;
 mod program;
@@ -29,8 +31,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, frame};
+use rxe_core::wire::{Burst, Direct, Frame, TxBatch, TxLimits, frame};
 
+use self::direct::Recent;
 use self::load::refusal;
 pub use self::mode::XdpMode;
 use self::queues::{Queues, RX_CHUNKS};
@@ -81,6 +84,7 @@ pub struct XdpBackend {
     /// For packets that the kernel routes.
     raw: RawSockets,
     paths: Paths,
+    recent: Recent,
     /// What the program lets pass.
     sockets: Sockets,
     /// When to look at `sockets`.
@@ -154,6 +158,7 @@ impl XdpBackend {
             queues,
             raw,
             paths: Paths::default(),
+            recent: Recent::default(),
             sockets,
             look: Interval::new(LOOK_INTERVAL),
             groups,
@@ -332,6 +337,7 @@ impl Backend for XdpBackend {
     }
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        self.recent.forget_hop();
         if self.down {
             // Is it up again?
             self.flush()?;
@@ -348,6 +354,10 @@ impl Backend for XdpBackend {
             return Ok(SendStatus::Blocked);
         }
         Ok(status)
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        Some(self)
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {

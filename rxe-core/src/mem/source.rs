@@ -39,10 +39,24 @@ impl Source<'_> {
         if self.len() != N {
             return Ok(None);
         }
+        self.read_to(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Copies all bytes to `out`, which is as long.
+    ///
+    /// # Errors
+    /// Some of the memory is not mapped, or `out` has another length. Some of the bytes may have been
+    /// written.
+    #[inline]
+    pub fn read_to(&self, out: &mut [u8]) -> Result<(), AccessError> {
+        if out.len() != self.len() {
+            return Err(AccessError::OutOfBounds);
+        }
         match self {
-            Self::Bytes(all) => bytes.copy_from_slice(all),
+            Self::Bytes(all) => out.copy_from_slice(all),
             Self::Spans(spans) => {
-                let mut rest = &mut bytes[..];
+                let mut rest = out;
                 for span in *spans {
                     let (head, tail) = rest.split_at_mut(span.len());
                     span.read(head)?;
@@ -50,7 +64,7 @@ impl Source<'_> {
                 }
             }
         }
-        Ok(Some(bytes))
+        Ok(())
     }
 
     /// Appends all bytes to `out`.

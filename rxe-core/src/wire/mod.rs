@@ -35,7 +35,7 @@ pub use atomic::AtomicEth;
 pub use batch::{Burst, TxBatch, TxLimits};
 pub use bth::{Bth, BthView, QPN_BLOCK, qpn_block};
 pub use deth::Deth;
-pub use direct::{Direct, Placed};
+pub use direct::{Direct, Placed, whole_len, write_whole};
 pub use drop::DropReason;
 pub use eth::{Ethernet, Mac, VlanTag};
 pub use ext::Ext;

@@ -50,6 +50,11 @@ impl Headers {
         Self::routed(net, payload).on_ethernet(net, src, dst)
     }
 
+    /// Bytes of what [`Headers::plain`] makes of these headers.
+    pub(crate) fn plain_len(net: &NetHeader) -> usize {
+        ETHERNET + if net.dst.is_ipv4() { 20 } else { 40 } + UDP
+    }
+
     /// Headers of Ethernet packets of `segment` bytes (`None`: one packet), with a virtio header. If
     /// there must be a UDP checksum (for IPv6 and for segmented bursts), the kernel or the device
     /// completes it.
@@ -152,6 +157,7 @@ mod tests {
         for net in [net("10.0.0.1", "10.0.0.2"), net("fe80::1", "fe80::2")] {
             let plain = joined(&Headers::plain(&net, &payload, [2; 6], [4; 6]), &payload);
             assert_eq!(parse_ethernet(&plain).unwrap().1.net, net);
+            assert_eq!(plain.len(), Headers::plain_len(&net) + payload.len());
             let single = Headers::offloaded(&net, &payload, None, [2; 6], [4; 6]);
             let single = joined(&single, &payload);
             let (segment, frame) = parse_vnet(&single).unwrap();

@@ -75,6 +75,13 @@ impl Paths {
         Path::Kernel
     }
 
+    /// The path to `dst`, unless it must be requested ([`Paths::to`]). Never waits.
+    pub(crate) fn known(&mut self, dst: IpAddr) -> Option<Path> {
+        self.take_answers();
+        let known = self.known.get(&dst)?;
+        (known.asked || Instant::now() < known.until).then_some(known.path)
+    }
+
     /// Removes the path to `dst`: it did not work.
     pub(crate) fn forget(&mut self, dst: IpAddr) {
         self.known.remove(&dst);
@@ -318,12 +325,15 @@ mod tests {
                 thread::yield_now();
             }
         };
+        assert_eq!(paths.known(dst), None);
         assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (Path::Kernel, Path::Kernel));
         answer.send(direct(1)).unwrap();
         until(&mut paths, direct(1));
         // When the path is old, one burst goes through the kernel, and the others as before.
+        assert_eq!(paths.known(dst), Some(direct(1)));
         paths.known.get_mut(&dst).unwrap().until = Instant::now();
-        assert_eq!(paths.to(dst, 3), Path::Kernel);
+        assert_eq!((paths.known(dst), paths.to(dst, 3)), (None, Path::Kernel));
+        assert_eq!(paths.known(dst), Some(direct(1)), "it is used until there is an answer");
         assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (direct(1), direct(1)));
         answer.send(direct(2)).unwrap();
         until(&mut paths, direct(2));

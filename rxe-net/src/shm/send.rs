@@ -144,6 +144,23 @@ impl<B: Backend + Sharing> Shm<B> {
         }
     }
 
+    /// Sends a packet at once that leaves this host, if the backend inside has such a way.
+    fn send_on_wire(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+    ) -> Result<Placed, AccessError> {
+        let Some(wire) = self.inner.direct() else { return Ok(Placed::Elsewhere) };
+        // What a device sends to itself does not leave this host either.
+        if self.listeners.has((net.dst, qpn_block(head))) {
+            return Ok(Placed::Elsewhere);
+        }
+        let placed = wire.send(net, head, payload)?;
+        self.unflushed |= placed == Placed::Sent;
+        Ok(placed)
+    }
+
     fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
         if self.own_bytes + frame.payload.len() > OWN_CAPACITY {
             return Pushed::Lost;
@@ -176,7 +193,9 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError> {
         let to = (net.dst, qpn_block(head));
-        let Some(index) = self.ring_of(net.src, to) else { return Ok(Placed::Elsewhere) };
+        let Some(index) = self.ring_of(net.src, to) else {
+            return self.send_on_wire(net, head, payload);
+        };
         let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
         match link.send(net, head, payload) {
             Ok(true) => {

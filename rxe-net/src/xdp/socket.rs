@@ -258,6 +258,37 @@ impl Socket {
         Transmitted::Queued
     }
 
+    /// Has `fill` write a frame of `len` bytes, which then stands in the transmit ring as with
+    /// [`Socket::transmit`]. One of several chunks is too big here.
+    ///
+    /// # Errors
+    /// That of `fill`; there is no frame then.
+    pub(super) fn write<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Transmitted, E> {
+        let whole = len.max(SHORTEST);
+        if whole > CHUNK {
+            return Ok(Transmitted::TooBig);
+        }
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        let Some(addr) = self.free.last().copied() else { return Ok(Transmitted::NoRoom) };
+        if self.tx.room() == 0 {
+            return Ok(Transmitted::NoRoom);
+        }
+        let Some(chunk) = self.umem.chunk(addr) else { return Ok(Transmitted::NoRoom) };
+        let (frame, rest) = chunk.split_at_mut(len);
+        fill(frame)?;
+        rest[..whole - len].fill(0);
+        self.free.pop();
+        #[expect(clippy::cast_possible_truncation, reason = "at most a chunk")]
+        self.tx.push(XdpDesc { addr, len: whole as u32, options: XdpDescOptions::empty() });
+        Ok(Transmitted::Queued)
+    }
+
     /// Whether the kernel has taken all that was put into the transmit ring.
     pub(super) fn is_flushed(&self) -> bool {
         self.zero_copy || self.tx.pending() == 0

@@ -88,7 +88,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-net",
         within: "xdp",
-        floors: &[&["queues"], &["load", "socket"], &["mode", "program", "ring", "umem"]],
+        floors: &[
+            &["direct"],
+            &["queues"],
+            &["load", "socket"],
+            &["mode", "program", "ring", "umem"],
+        ],
     },
     Layers {
         name: "rxe-verbs",

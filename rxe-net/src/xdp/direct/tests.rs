@@ -1,0 +1,124 @@
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rxe_core::mem::{Buffer, Source};
+use rxe_core::wire::{NetHeader, Placed, TxBatch, UDP_PORT, icrc, whole_len};
+
+use crate::testing::link::{FAR, NEAR, batch, ip, ips, with_peer};
+use crate::testing::{in_bpf_namespace, receive_packets, send_all};
+use crate::xdp::{XdpBackend, XdpConfig, XdpMode};
+use crate::{Backend, Shm};
+
+/// Sizes of payloads: with and without pad, one in the shortest frame, and the longest.
+const SIZES: [u16; 6] = [0, 1, 2, 64, 1021, 1024];
+
+/// A BTH to the block that the first process on an address has, with the size as its PSN.
+fn head(size: u16) -> [u8; 12] {
+    let [high, low] = size.to_be_bytes();
+    [4, 0, 0xff, 0xff, 0, 1, 0, 2, 0, 0, high, low]
+}
+
+fn open(mode: XdpMode, netdev: &str, addresses: &[&str]) -> XdpBackend {
+    let config = XdpConfig { mode, ..XdpConfig::new(netdev, ips(addresses)) };
+    XdpBackend::open(&config).unwrap()
+}
+
+/// Tries until a packet is sent at once, which begins when the neighbour is known. Until then others are
+/// sent, with which the kernel finds it.
+fn send_at_once(backend: &mut impl Backend, net: &NetHeader, size: u16) {
+    let memory = Buffer::zeroed(size.into());
+    let all = memory.span(0, size.into()).unwrap();
+    all.write(&vec![0x5a; size.into()]).unwrap();
+    let payload = Source::Spans(&[*all]);
+    let limit = Instant::now() + Duration::from_secs(10);
+    let mut empty = TxBatch::new(backend.capabilities().tx);
+    loop {
+        match backend.direct().unwrap().send(net, &head(size), &payload).unwrap() {
+            Placed::Sent => return send_all(backend, &mut empty),
+            Placed::NoRoom => send_all(backend, &mut empty),
+            Placed::Elsewhere => {
+                let mut batch = batch(backend, &net.src.to_string(), &net.dst.to_string());
+                send_all(backend, &mut batch);
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert!(Instant::now() < limit, "the neighbour is not known");
+    }
+}
+
+fn whole_packets_cross_a_link<B: Backend>(
+    mode: XdpMode,
+    wrap: impl FnOnce(XdpBackend) -> B + Send + 'static,
+) {
+    let (opened, peer_open) = mpsc::channel();
+    with_peer(
+        move || {
+            let mut backend = open(mode, "far0", &FAR);
+            opened.send(()).unwrap();
+            let mut got = HashSet::new();
+            while got.len() < NEAR.len() * SIZES.len() {
+                for (net, bytes) in receive_packets(&mut backend, 1) {
+                    let size = u16::from_be_bytes([bytes[10], bytes[11]]);
+                    // The others have no ICRC.
+                    if bytes[..12] != head(size) {
+                        continue;
+                    }
+                    assert_eq!(icrc::check(&net, &bytes), Ok(()));
+                    assert_eq!(bytes.len(), whole_len(12, size.into()));
+                    assert!(bytes[12..][..size.into()].iter().all(|b| *b == 0x5a));
+                    assert!(got.insert((net.dst, size)), "each comes once");
+                }
+            }
+        },
+        move || {
+            let mut backend = wrap(open(mode, "near0", &NEAR));
+            peer_open.recv().unwrap();
+            for (from, to) in NEAR.into_iter().zip(FAR) {
+                let net = NetHeader::outgoing(ip(from), ip(to), UDP_PORT);
+                SIZES.into_iter().for_each(|size| send_at_once(&mut backend, &net, size));
+            }
+        },
+    );
+}
+
+#[test]
+fn whole_packets_cross_a_link_in_driver_mode() {
+    in_bpf_namespace("", || whole_packets_cross_a_link(XdpMode::Driver, |backend| backend));
+}
+
+#[test]
+fn whole_packets_cross_a_link_in_generic_mode() {
+    in_bpf_namespace("", || whole_packets_cross_a_link(XdpMode::Generic, |backend| backend));
+}
+
+#[test]
+fn whole_packets_go_past_shared_memory() {
+    in_bpf_namespace("", || {
+        let wrap = |backend| Shm::new(backend, &ips(&NEAR)).unwrap();
+        whole_packets_cross_a_link(XdpMode::Any, wrap);
+    });
+}
+
+#[test]
+fn frames_of_several_chunks_and_packets_to_this_host_go_another_way() {
+    in_bpf_namespace("", || {
+        with_peer(
+            || drop(open(XdpMode::Any, "far0", &FAR)),
+            || {
+                let mut backend = open(XdpMode::Any, "near0", &NEAR);
+                let net = NetHeader::outgoing(ip(NEAR[0]), ip(FAR[0]), UDP_PORT);
+                send_at_once(&mut backend, &net, 0);
+                let sent = backend.counters().tx_packets;
+                let own = NetHeader { dst: net.src, ..net };
+                for (net, size) in [(net, 4096), (own, 64)] {
+                    let payload = Source::Bytes(&[0; 4096][..size]);
+                    let placed = backend.direct().unwrap().send(&net, &head(0), &payload);
+                    assert_eq!(placed, Ok(Placed::Elsewhere));
+                }
+                assert_eq!(backend.counters().tx_packets, sent);
+            },
+        );
+    });
+}
