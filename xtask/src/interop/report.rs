@@ -258,7 +258,7 @@ those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
 
 `--backend l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
 ([decision 045](decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `cargo \
-xtask test` runs a few cells of each kind so, with 6.1; the tables below are of the other two \
+xtask test` runs a few cells of each kind so, with 6.1; the tables below are of the other \
 backends.
 
 The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
