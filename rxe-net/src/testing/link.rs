@@ -106,6 +106,15 @@ pub(crate) fn add_addresses(netdev: &str, addresses: &[&str]) {
 /// Runs `far` in a second namespace, joined to this one by a pair of interfaces `near0` and `far0`
 /// with the addresses above, while `near` runs here.
 pub(crate) fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOnce()) -> R {
+    with_peer_over("", far, near)
+}
+
+/// The same, with these further options of ip-link(8) for each of the two interfaces.
+pub(crate) fn with_peer_over<R: Send>(
+    options: &str,
+    far: impl FnOnce() -> R + Send,
+    near: impl FnOnce(),
+) -> R {
     let (tid_tx, tid_rx) = mpsc::channel();
     let (ready_tx, ready_rx) = mpsc::channel();
     thread::scope(|scope| {
@@ -120,7 +129,7 @@ pub(crate) fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOn
             far()
         });
         let tid = tid_rx.recv().unwrap().as_raw_nonzero();
-        shell("ip link add near0 type veth peer name far0");
+        shell(&format!("ip link add near0 {options} type veth peer name far0 {options}"));
         shell(&format!("ip link set far0 netns {tid}"));
         ready_tx.send(()).unwrap();
         add_addresses("near0", &NEAR);

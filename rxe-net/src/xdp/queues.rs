@@ -123,6 +123,12 @@ impl Queues {
         Ok(frames)
     }
 
+    /// Frames that came over each queue so far, in chunks.
+    #[cfg(test)]
+    pub(super) fn received(&self) -> Vec<u32> {
+        self.sockets.iter().map(Socket::received).collect()
+    }
+
     /// Frames that were lost so far because there was no room for them.
     pub(super) fn lost(&self) -> u64 {
         self.sockets.iter().map(Socket::lost).sum()

@@ -103,6 +103,12 @@ impl<T: Entry> Consumer<T> {
         produced.wrapping_sub(self.next).min(self.ring.size) as usize
     }
 
+    /// How many entries were given back so far.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> u32 {
+        self.next
+    }
+
     /// The entry `ahead` places from the next. Meaningless beyond [`Consumer::available`].
     #[expect(clippy::cast_possible_truncation, reason = "indexes wrap")]
     pub(super) fn peek(&self, ahead: usize) -> T {

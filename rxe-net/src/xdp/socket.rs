@@ -321,6 +321,12 @@ impl Socket {
         self.completion.release(sent);
     }
 
+    /// Chunks that frames came in so far.
+    #[cfg(test)]
+    pub(super) fn received(&self) -> u32 {
+        self.rx.taken()
+    }
+
     /// Clears an error that would keep the descriptor readable: the interface went down.
     pub(super) fn clear_error(&self) {
         let _ = rustix::net::sockopt::socket_error(&self.fd);

@@ -1,8 +1,6 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
@@ -17,7 +15,7 @@ use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
 use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
-    exchange_over_a_link, ip, ips, shell, snmp, unreachables_sent, with_peer,
+    exchange_over_a_link, ip, ips, shell, snmp, unreachables_sent, with_peer, with_peer_over,
 };
 use crate::testing::{in_bpf_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{
@@ -511,49 +509,43 @@ fn without_the_capability_it_says_what_to_do() {
     );
 }
 
-/// Whether the interface has an XDP program.
-fn has_program(netdev: &str) -> bool {
-    let shown = Command::new("ip").args(["link", "show", netdev]).output().unwrap();
-    String::from_utf8(shown.stdout).unwrap().contains("xdp")
-}
-
 #[test]
-fn a_process_that_is_killed_leaves_no_program() {
-    const HOLDER: &str = "RXE_TEST_XDP_HOLDER";
-    if std::env::var_os(HOLDER).is_some() {
-        let _backend = open("near0", &["10.9.0.1"]);
-        println!("OPEN");
-        loop {
-            thread::park();
-        }
-    }
-    in_bpf_namespace("ip link add near0 type veth peer name far0", || {
-        add_addresses("near0", &["10.9.0.1"]);
-        assert!(!has_program("near0"));
-        let mut holder = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "xdp::tests::a_process_that_is_killed_leaves_no_program"])
-            .arg("--nocapture")
-            .env(HOLDER, "1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = std::io::BufReader::new(holder.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("OPEN") {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0, "it ended");
-        }
-        assert!(has_program("near0"));
-        // SIGKILL.
-        holder.kill().unwrap();
-        assert_eq!(holder.wait().unwrap().signal(), Some(libc::SIGKILL));
-        // The kernel closes a link a little after its last descriptor.
-        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while has_program("near0") {
-            assert!(std::time::Instant::now() < limit, "the program is still there");
-            thread::yield_now();
-        }
-        drop(open("near0", &["10.9.0.1"]));
-        assert!(!has_program("near0"));
+fn all_queues_of_an_interface_receive() {
+    const PORTS: u16 = 64;
+    in_bpf_namespace("", || {
+        let (opened, peer_open) = mpsc::channel();
+        with_peer_over(
+            "numtxqueues 4 numrxqueues 4",
+            move || {
+                let mut backend = open("far0", &FAR);
+                assert_eq!(backend.queues.received(), [0; 4]);
+                opened.send(()).unwrap();
+                receive_packets(&mut backend, COUNT);
+                let before = datagrams();
+                receive_packets(&mut backend, PORTS.into());
+                assert_eq!(datagrams(), before, "a queue has no socket");
+                let received = backend.queues.received();
+                assert!(received.iter().filter(|count| **count > 0).count() > 1, "{received:?}");
+            },
+            move || {
+                // The kernel chooses the queue by addresses and ports.
+                let mut backend = open_packet("near0", &NEAR);
+                peer_open.recv().unwrap();
+                let mut found = batch(&backend, NEAR[0], FAR[0]);
+                send_all(&mut backend, &mut found);
+                thread::sleep(std::time::Duration::from_millis(50));
+                let mut batch = TxBatch::new(backend.capabilities().tx);
+                for port in 0..PORTS {
+                    let net = NetHeader::outgoing(ip(NEAR[0]), ip(FAR[0]), 0xc000 + port);
+                    batch.push(net, 64, |_, buf| {
+                        buf.extend([0, 0, 0, 0, 0, 1]);
+                        buf.resize(buf.len() + 58, 7);
+                    });
+                }
+                send_all(&mut backend, &mut batch);
+            },
+        );
     });
 }
+
+mod left;
