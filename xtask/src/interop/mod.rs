@@ -5,6 +5,7 @@
 //! [`pingpong`]. A *cell* is one of these things with one backend and one side that asks. It has a
 //! name such as `udp/ours/SEND/1025`, which `--filter` finds.
 
+mod brief;
 mod datagram;
 mod end;
 mod exchange;
@@ -20,6 +21,7 @@ mod windows;
 mod world;
 
 use crate::vm::{Cmd, Error, Kernel, Net, Output, Result, Spec, Vm, bpf_is_permitted};
+pub use brief::brief;
 use exchange::Op;
 use faults::Seen;
 pub use report::{Outcome, Report, Row, update_docs};
@@ -33,8 +35,8 @@ use world::{Setting, World};
 pub struct Options {
     /// The backends of our side.
     pub backends: Vec<Backend>,
-    /// Those of them for which only [`FEW`] are run.
-    pub brief: Vec<Backend>,
+    /// Backends and requesters of which only [`FEW`] are run together: [`brief()`], or none.
+    pub brief: Vec<(Backend, Asks)>,
     /// Which side is the requester: [`Asks::BOTH`], except to try the harness itself.
     pub asks: Vec<Asks>,
     /// Only cells whose name contains one of these, which commas separate, or ends with it if a `$`
@@ -304,10 +306,8 @@ impl Run<'_> {
         f: impl FnOnce(&mut Self) -> Result<Option<String>>,
     ) {
         let (backend, asks) = (setting.backend, setting.asks);
-        let id = format!("{}/{}/{name}", backend.name(), asks.name());
-        let options = self.world.options;
-        let brief = options.brief.contains(&backend) && !FEW.contains(&name);
-        if brief || !options.chooses(&id) {
+        let id = id(backend, asks, name);
+        if !self.world.options.chooses(backend, asks, name) {
             return;
         }
         let start = Instant::now();
@@ -331,8 +331,18 @@ impl Run<'_> {
     }
 }
 
+/// The name of a cell.
+fn id(backend: Backend, asks: Asks, name: &str) -> String {
+    format!("{}/{}/{name}", backend.name(), asks.name())
+}
+
 impl Options {
-    fn chooses(&self, id: &str) -> bool {
+    /// Whether this cell is to be run.
+    fn chooses(&self, backend: Backend, asks: Asks, name: &str) -> bool {
+        if self.brief.contains(&(backend, asks)) && !FEW.contains(&name) {
+            return false;
+        }
+        let id = id(backend, asks, name);
         match self.filter.as_deref() {
             None => true,
             Some(filters) => filters.split(',').any(|filter| match filter.strip_suffix('$') {

@@ -240,8 +240,9 @@ const INTRODUCTION: &str = "\
 # With a real kernel
 
 Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each asking \
-and each answering, over the backends `udp`, `packet` and `xdp`. `cargo xtask test` runs the same \
-against 6.1 and 7.2, of `xdp` only a few cells against 7.2, and `cargo xtask test --all` all of it.
+and each answering, over the backends `udp`, `packet` and `xdp`. `cargo xtask test` runs each \
+backend in each role whole with one of the kernels 6.1 and 7.2 and a few cells with the other; of \
+`xdp` it runs a few cells with 7.2. `cargo xtask test --all` runs all of it.
 
 ```
 cargo xtask interop                              # kernels 6.1 and 7.2, and rewrites their sections below

@@ -299,7 +299,7 @@ pub const LAYERS: &[Layers] = &[
             &["datagram", "placed", "shared", "unreliable", "windows"],
             &["faults", "feature", "pingpong"],
             &["exchange", "world"],
-            &["end"],
+            &["brief", "end"],
         ],
     },
     Layers {
