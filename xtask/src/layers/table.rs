@@ -262,7 +262,11 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "tests",
         within: "",
-        floors: &[&["captures", "crowd", "fuzz", "network", "stream"], &["lone"], &["sim"]],
+        floors: &[
+            &["captures", "crowd", "fuzz", "network", "stream"],
+            &["lone", "scenario"],
+            &["sim"],
+        ],
     },
     Layers {
         name: "tests",
