@@ -15,6 +15,7 @@ mod neighbours;
 mod qemu;
 mod stack;
 mod stream;
+mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ use self::link::Link;
 use self::neighbours::{Lookup, Neighbours};
 use self::qemu::QemuLink;
 use self::stack::{Lease, Stack};
+use self::tap::TapLink;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::blocking::may_block;
 use crate::counters::Counters;
@@ -97,6 +99,7 @@ impl L2Backend {
         let lock = lock(config).map_err(failed)?;
         let link: Box<dyn Link> = match &config.link {
             L2Link::Qemu(path) => Box::new(QemuLink::open(path)?),
+            L2Link::Tap(name) => Box::new(TapLink::open(name)?),
         };
         let start = Instant::now();
         let mtu = usize::try_from(config.mtu).unwrap_or(1500);

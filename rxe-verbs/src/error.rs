@@ -93,6 +93,9 @@ impl Error {
                 L2Failure::AddressTaken { .. } => libc::EADDRINUSE,
                 L2Failure::NoSuchAddress { .. } | L2Failure::NoLease => libc::EADDRNOTAVAIL,
                 L2Failure::OtherBackend { .. } => libc::EINVAL,
+                L2Failure::Tap { source, .. } | L2Failure::NoTun(source) => {
+                    source.raw_os_error().unwrap_or(libc::EIO)
+                }
                 _ => libc::EIO,
             },
             Self::Net(NetError::NoBlock { .. }) => libc::ENOMEM,

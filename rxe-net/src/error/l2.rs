@@ -21,6 +21,17 @@ pub enum L2Failure {
     Connect(io::Error),
     /// Nobody listens on its socket, and it cannot listen there itself.
     Listen(io::Error),
+    /// /dev/net/tun cannot be opened.
+    NoTun(io::Error),
+    /// A TAP interface cannot be used or made.
+    Tap {
+        /// Its name.
+        name: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Its interface cannot be used any more.
+    Gone(io::Error),
     /// The other end has closed the connection.
     PeerGone,
     /// The other end has sent what is no Ethernet frame.
@@ -72,6 +83,22 @@ impl L2Failure {
                 f,
                 "nobody listens on {link} (QEMU's `-netdev stream,server=on` does while it runs), and \
                  this end cannot listen there: {e}"
+            ),
+            Self::NoTun(e) => write!(
+                f,
+                "cannot open /dev/net/tun for {link}: {e}; load the module (`modprobe tun`), or give \
+                 the container this device"
+            ),
+            Self::Tap { name, source } => write!(
+                f,
+                "cannot use {link} as a TAP interface: {source}; this user must own it, or the process \
+                 needs CAP_NET_ADMIN. Whoever has that makes it so: `ip tuntap add dev {name} mode tap \
+                 user $USER`"
+            ),
+            Self::Gone(e) => write!(
+                f,
+                "the interface of {link} cannot be used any more: {e}; if it was removed, open the \
+                 device again when it is back"
             ),
             Self::PeerGone => write!(
                 f,

@@ -38,6 +38,8 @@ pub struct L2Config {
 pub enum L2Link {
     /// The unix socket of QEMU's `-netdev stream`.
     Qemu(PathBuf),
+    /// The TAP interface of this name.
+    Tap(String),
 }
 
 /// The words of an endpoint are wrong.
@@ -54,8 +56,8 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 impl L2Config {
     /// The form of its words.
-    pub const FORM: &str = "qemu:PATH address ADDRESS/LENGTH … [dhcp] [gateway ADDRESS] [mac MAC] \
-                            [mtu BYTES] [nodad]";
+    pub const FORM: &str = "qemu:PATH | tap:NAME  address ADDRESS/LENGTH … [dhcp] \
+                            [gateway ADDRESS] [mac MAC] [mtu BYTES] [nodad]";
 
     /// An endpoint on this link with a random Ethernet address and no IP address but the link-local
     /// one.
@@ -191,6 +193,7 @@ impl fmt::Display for L2Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Qemu(path) => write!(f, "qemu:{}", path.display()),
+            Self::Tap(name) => write!(f, "tap:{name}"),
         }
     }
 }
@@ -210,6 +213,8 @@ impl FromStr for L2Link {
                 })?;
                 Ok(Self::Qemu(whole))
             }
+            Some(("tap", name)) if is_interface_name(name) => Ok(Self::Tap(name.into())),
+            Some(("tap", name)) => Err(wrong(format!("{name:?} is no name of an interface"))),
             _ => Err(wrong(format!("{text:?} is no link of layer 2"))),
         }
     }
@@ -239,6 +244,12 @@ fn address(text: &str) -> Option<(IpAddr, u8)> {
 fn is_host(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast)
+}
+
+/// Whether an interface can have this name. The kernel would put a number for a `%d`.
+fn is_interface_name(name: &str) -> bool {
+    let bad = |c: char| c.is_whitespace() || c.is_control() || "/:%".contains(c);
+    (1..=15).contains(&name.len()) && !name.contains(bad) && !matches!(name, "." | "..")
 }
 
 fn mac(text: &str) -> Option<MacAddr> {
@@ -276,6 +287,9 @@ mod tests {
         let config = read(text).unwrap();
         assert_eq!(config.to_string(), text);
         assert_eq!(read(&config.to_string()).unwrap(), config);
+        let tap = read("tap:tap0 address 10.0.0.2/24").unwrap();
+        assert_eq!(tap.link, L2Link::Tap("tap0".into()));
+        assert_eq!(read(&tap.to_string()).unwrap(), tap);
     }
 
     #[test]
@@ -300,6 +314,10 @@ mod tests {
             "",
             "eth0",
             "qemu:",
+            "tap:",
+            "tap:tap%d",
+            "tap:a/b",
+            "tap:sixteen-letters-",
             "qemu:x address",
             "qemu:x address 10.0.0.1",
             "qemu:x address 10.0.0.1/33",

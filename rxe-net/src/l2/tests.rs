@@ -1,3 +1,5 @@
+mod tap;
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,11 @@ fn pair(dir: &tempfile::TempDir) -> (L2Backend, L2Backend) {
 }
 
 /// What both receive, until one of them has `count` packets.
-fn until(a: &mut L2Backend, b: &mut L2Backend, count: usize) -> [Vec<(NetHeader, Vec<u8>)>; 2] {
+fn until(
+    a: &mut (dyn Backend + 'static),
+    b: &mut (dyn Backend + 'static),
+    count: usize,
+) -> [Vec<(NetHeader, Vec<u8>)>; 2] {
     let mut got = [Vec::new(), Vec::new()];
     while got.iter().all(|got| got.len() < count) {
         let mut fds = Vec::new();

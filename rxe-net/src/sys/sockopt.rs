@@ -150,11 +150,35 @@ pub(crate) fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
+/// Makes a descriptor of /dev/net/tun that of a TAP interface, which is made if there is none. Frames go
+/// without any header, segmented and with their checksums.
+pub(crate) fn attach_tap(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<()> {
+    let mut request = named(netdev)?;
+    #[expect(clippy::cast_possible_truncation, reason = "two flags of 16 bits")]
+    let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags = flags;
+    // SAFETY: TUNSETIFF reads the flags and the name, which ends in a zero, and writes within the same
+    // ifreq.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    let none: libc::c_ulong = 0;
+    // SAFETY: TUNSETOFFLOAD takes a number. It takes back what a process before may have set.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, none) })
+}
+
 fn interface_request(
     fd: BorrowedFd<'_>,
     netdev: &str,
     what: libc::Ioctl,
 ) -> io::Result<libc::ifreq> {
+    let mut request = named(netdev)?;
+    // SAFETY: the requests passed here read the name in an ifreq, which ends in a zero, and write
+    // within the same ifreq.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what, &raw mut request) };
+    check(rc).map(|()| request)
+}
+
+/// A request for an interface, with nothing but its name in it.
+fn named(netdev: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an ifreq of zeros is a valid one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = netdev.as_bytes();
@@ -164,10 +188,7 @@ fn interface_request(
     for (to, from) in request.ifr_name.iter_mut().zip(name) {
         *to = libc::c_char::from_ne_bytes([*from]);
     }
-    // SAFETY: the requests passed here read the name in an ifreq, which ends in a zero, and write
-    // within the same ifreq.
-    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what, &raw mut request) };
-    check(rc).map(|()| request)
+    Ok(request)
 }
 
 /// Attaches a classic BPF program that decides how much of each packet is kept.
