@@ -80,12 +80,13 @@ fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
     file.extend(frame);
 }
 
-fn converse(seed: u64, fault: Fault) -> Conversation {
+/// A conversation between two hosts, or between two queue pairs of one address.
+fn converse(seed: u64, fault: Fault, one_address: bool) -> Conversation {
     let mut rng = Rng::new(seed);
     let mtu = rng.pick(&[Mtu::M256, Mtu::M1024, Mtu::M4096]);
     let psns = (Psn::new(rng.word()), Psn::new(rng.word()));
     let ip = |n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n));
-    let places: [Place; 2] = [(ip(1), 0x11), (ip(2), 0x12)];
+    let places: [Place; 2] = [(ip(1), 0x11), (ip(2 - u8::from(one_address)), 0x12)];
     let mut ends = [
         End::new(places[0], places[1], mtu, psns),
         End::new(places[1], places[0], mtu, (psns.1, psns.0)),
@@ -240,9 +241,10 @@ fn every_injected_fault_is_found_and_none_is_invented() {
     let mut table: BTreeMap<(Fault, usize), [u64; 5]> = BTreeMap::new();
     let mut wrong = Vec::new();
     let usual = 0..CONVERSATIONS[usize::from(xtask::everything())];
-    for seed in usual.chain(FALSE_ALARMS) {
+    let seeds = usual.chain(FALSE_ALARMS).flat_map(|seed| [(seed, false), (seed, true)]);
+    for (seed, one_address) in seeds {
         let fault = FAULTS[usize::try_from(seed).unwrap() % FAULTS.len()];
-        let run = converse(seed, fault);
+        let run = converse(seed, fault, one_address);
         for tap in 0..2 {
             let report = check(&run.taps[tap]);
             let kinds: BTreeSet<_> = report.findings.iter().map(|f| f.kind).collect();
@@ -257,7 +259,7 @@ fn every_injected_fault_is_found_and_none_is_invented() {
             row[4] += u64::from(invented);
             if invented || !must.is_empty() && !is_found {
                 wrong.push(format!(
-                    "seed {seed} {fault:?} tap {tap}: {:?}",
+                    "seed {seed} {fault:?} tap {tap} one address {one_address}: {:?}",
                     report
                         .findings
                         .iter()

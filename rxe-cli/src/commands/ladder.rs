@@ -11,7 +11,7 @@ use crate::common::{Error, print};
 
 /// Draw the conversations of a capture as sequence diagrams
 ///
-/// Each pair of hosts has one: requests, acknowledgements, what is missing, refused and sent again, in
+/// Each pair of hosts, or of connected queue pairs of one address, has one: requests, acknowledgements, what is missing, refused and sent again, in
 /// the order captured. Runs of packets, and messages that repeat themselves, are one row with a count.
 #[derive(clap::Args)]
 pub(crate) struct Args {

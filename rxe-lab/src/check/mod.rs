@@ -4,7 +4,7 @@
 //! A direction is told by its addresses and the destination QP. The two directions of a connection
 //! are paired by messages of the communication manager, or by responses that fit requests: at once if
 //! there is no other choice, after [`EVIDENCE`] responses if there is one. Without a pair, only
-//! requests are checked. A false alarm is worse than silence: what has an innocent explanation is not
+//! requests are checked. This also holds for two queue pairs of one address. A false alarm is worse than silence: what has an innocent explanation is not
 //! reported, or reported as [`Confidence::Possible`].
 //!
 //! Memory is bounded: [`MAX_DIRECTIONS`] directions, a few thousand requests of each and
@@ -97,8 +97,9 @@ pub struct Checker {
     /// Directions between two hosts, in this order.
     hosts: HashMap<(Address, Address), Vec<usize>>,
     flows: Vec<Flow>,
-    /// REQs: who asked with which communication ID, its queue pair.
-    reqs: HashMap<(Address, u32), u32>,
+    /// REQs: who asked with which communication ID, its queue pair; `None` if programs that share
+    /// an address have asked with one ID for several.
+    reqs: HashMap<(Address, u32), Option<u32>>,
     findings: Vec<Finding>,
     more_findings: u64,
     left_out: u64,
@@ -264,6 +265,12 @@ impl Checker {
         self.keep(peer);
     }
 
+    /// The queue pair that sends from `from` to this queue pair of `to`, as far as it is known.
+    pub fn source_qp(&self, from: Address, to: Address, dest_qp: u32) -> Option<u32> {
+        let peer = self.flows[*self.keys.get(&(from, to, dest_qp))?].peer?;
+        Some(self.flows[peer].found.dest_qp)
+    }
+
     /// The direction with this key. `None` if there are too many.
     fn flow(&mut self, key: (Address, Address, u32), service: Service) -> Option<usize> {
         if let Some(at) = self.keys.get(&key) {
@@ -309,7 +316,12 @@ impl Checker {
         if others.len() > MAX_CHOICE {
             return None;
         }
-        let alone = others.len() == 1 && self.hosts.get(&(from, to))?.len() == 1;
+        let alone = if from == to {
+            // Both directions are in one list. Those that have a peer are no choice.
+            others.iter().filter(|&&other| self.flows[other].peer.is_none()).count() == 2
+        } else {
+            others.len() == 1 && self.hosts.get(&(from, to))?.len() == 1
+        };
         let psn = seen.packet.bth.psn;
         let mut fitting = others.into_iter().filter(|&other| {
             let flow = &mut self.flows[other];
@@ -361,11 +373,16 @@ impl Checker {
             Message::Req(req) => {
                 let key = (src, req.local_comm_id);
                 if self.reqs.len() < MAX_REQS || self.reqs.contains_key(&key) {
-                    self.reqs.insert(key, req.local_qpn.value());
+                    let qp = Some(req.local_qpn.value());
+                    let before = self.reqs.insert(key, qp);
+                    if src == dst && before.is_some_and(|before| before != qp) {
+                        self.reqs.insert(key, None);
+                    }
                 }
             }
             Message::Rep(rep) => {
-                let Some(active) = self.reqs.remove(&(dst, rep.remote_comm_id)) else { return };
+                let active = self.reqs.remove(&(dst, rep.remote_comm_id)).flatten();
+                let Some(active) = active else { return };
                 let ends = [(src, dst, active), (dst, src, rep.local_qpn.value())];
                 let Some(a) = self.flow(ends[0], Service::Rc) else { return };
                 let Some(b) = self.flow(ends[1], Service::Rc) else { return };
@@ -489,3 +506,6 @@ impl Found {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@
 
 mod fold;
 mod html;
+mod split;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use rxe_core::types::Psn;
 use rxe_core::wire::{OpKind, Opcode, Syndrome};
 
+use crate::check::Checker;
 use crate::frame::{Address, Content, Frame, Icrc, Transport};
 use crate::track::{Mark, Tracker};
 use crate::words;
@@ -33,23 +35,27 @@ pub const MAX_PAIRS: usize = 1000;
 /// The most rows of all diagrams.
 pub const MAX_ROWS: usize = 200_000;
 
-/// The diagrams of a capture, one for each pair of hosts.
+/// The diagrams of a capture, one for each pair of hosts, or of connected queue pairs of one address.
 #[derive(Debug, Default)]
 pub struct Ladders {
     tracker: Tracker,
+    /// Learns which queue pairs of one address are connected.
+    connections: Checker,
     pairs: Vec<Ladder>,
     rows: usize,
     /// Packets that are in no diagram because there are too many rows or pairs.
     pub left_out: u64,
 }
 
-/// The diagram of two hosts.
+/// The diagram of two hosts, or of two queue pairs of one address.
 #[derive(Debug)]
 pub struct Ladder {
     /// The host on the left: the one that sent first.
     pub left: Address,
     /// The host on the right.
     pub right: Address,
+    /// The queue pairs on the left and on the right, if both have one address.
+    pub qps: Option<(u32, u32)>,
     /// What went between them.
     pub rows: Vec<Row>,
 }
@@ -127,6 +133,9 @@ impl Ladders {
         qps: &[u32],
     ) {
         let (Content::Rdma(packets), Some(ends)) = (&frame.content, frame.ends) else { return };
+        if ends.0 == ends.1 {
+            self.connections.add(number, interface, since, frame);
+        }
         for packet in packets {
             let mark = self.tracker.observe(interface, frame, packet);
             let dest_qp = packet.bth.dest_qp.value();
@@ -158,7 +167,12 @@ impl Ladders {
     /// The diagrams, with repetitions folded.
     pub fn finish(self) -> Vec<Ladder> {
         let fold = |ladder: Ladder| Ladder { rows: fold::repetitions(ladder.rows), ..ladder };
-        self.pairs.into_iter().map(fold).collect()
+        let Self { connections, pairs, .. } = self;
+        pairs
+            .into_iter()
+            .flat_map(|ladder| split::connections(ladder, &connections))
+            .map(fold)
+            .collect()
     }
 
     /// The diagram of two hosts; `None` if there are too many.
@@ -171,8 +185,19 @@ impl Ladders {
         if self.pairs.len() == MAX_PAIRS {
             return None;
         }
-        self.pairs.push(Ladder { left: src, right: dst, rows: Vec::new() });
+        self.pairs.push(Ladder { left: src, right: dst, qps: None, rows: Vec::new() });
         Some(self.pairs.len() - 1)
+    }
+}
+
+impl Ladder {
+    /// What stands above the two lines.
+    pub fn names(&self) -> [String; 2] {
+        let Some((left, right)) = self.qps else {
+            return [self.left, self.right].map(|address| address.to_string());
+        };
+        [(self.left, left), (self.right, right)]
+            .map(|(address, qp)| format!("{address} QP 0x{qp:06x}"))
     }
 }
 
@@ -237,8 +262,8 @@ impl Row {
             Label::Packets {
                 qp: next_qp,
                 kind: next_kind,
-                first,
-                psns: (psn, _),
+                last: next_last,
+                psns: (psn, next_psn),
                 words: next_words,
                 mark: next_mark,
                 ..
@@ -254,7 +279,7 @@ impl Row {
         if !runs {
             return false;
         }
-        (*last, psns.1) = (*first, *psn);
+        (*last, psns.1) = (*next_last, *next_psn);
         words.clone_from(next_words);
         self.packets += next.packets;
         self.bytes += next.bytes;

@@ -31,7 +31,7 @@ fn draw(out: &mut String, ladders: &[Ladder]) -> fmt::Result {
     writeln!(out, r#"<rect width="100%" height="100%" fill="white"/>"#)?;
     let mut top = 0;
     for ladder in ladders {
-        let (left, right) = (Escaped(ladder.left), Escaped(ladder.right));
+        let [left, right] = ladder.names().map(Escaped);
         let (name, first, end) = (top + 22, top + 32, top + height(ladder) - 12);
         writeln!(
             out,

@@ -17,10 +17,16 @@ struct Talk {
 impl Talk {
     /// A packet from the host on the left, or from the one on the right.
     fn packet(&mut self, from_left: bool, opcode: Opcode, psn: u32, syndrome: Syndrome) {
+        let ends = if from_left { (1, 2) } else { (2, 1) };
+        self.frame(ends, ends.1.into(), opcode, psn, syndrome);
+    }
+
+    /// A packet between two hosts to a queue pair.
+    fn frame(&mut self, ends: (u8, u8), qp: u32, opcode: Opcode, psn: u32, syndrome: Syndrome) {
         let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
-        let (src, dst) = if from_left { (1, 2) } else { (2, 1) };
+        let (src, dst) = ends;
         let net = NetHeader::outgoing(ip(src), ip(dst), UDP_PORT);
-        let bth = Bth::new(opcode, Qpn::from_wire(dst.into()), Psn::new(psn));
+        let bth = Bth::new(opcode, Qpn::from_wire(qp), Psn::new(psn));
         let info = opcode.info().unwrap();
         let aeth = info.has_aeth.then_some(Aeth { syndrome, msn: 1 });
         let payload: &[u8] = if info.has_payload { &[7; 64] } else { &[] };
@@ -85,6 +91,30 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
     assert!(
         rows[5].ends_with(" ACKNOWLEDGE PSN 0x002329 NAK: PSN sequence error (QP 0x000001) ─│")
     );
+}
+
+#[test]
+fn connections_of_one_address_have_a_diagram_each_with_their_qpns() {
+    let mut talk = Talk::default();
+    let nak = Syndrome::Nak(NakCode::RemoteAccessError);
+    for (to, opcode, psn, syndrome) in [
+        (0x11, Opcode::RC_SEND_ONLY, 7, Syndrome::ACK),
+        (0x12, Opcode::RC_ACKNOWLEDGE, 7, nak),
+        (0x21, Opcode::RC_SEND_ONLY, 9000, Syndrome::ACK),
+        (0x22, Opcode::RC_ACKNOWLEDGE, 9000, Syndrome::ACK),
+        (0x33, Opcode::RC_SEND_ONLY, 1, Syndrome::ACK),
+    ] {
+        talk.frame((1, 1), to, opcode, psn, syndrome);
+    }
+    let ladders = talk.ladders.finish();
+    let shape = |l: &Ladder| (l.qps, l.rows.iter().map(|row| row.to_right).collect::<Vec<_>>());
+    let both = vec![Some(true), Some(false)];
+    assert_eq!(
+        ladders.iter().map(shape).collect::<Vec<_>>(),
+        [(Some((0x12, 0x11)), both.clone()), (Some((0x22, 0x21)), both), (None, vec![Some(true)])]
+    );
+    assert_eq!(ladders[0].names(), ["10.0.0.1 QP 0x000012", "10.0.0.1 QP 0x000011"]);
+    assert!(text(&ladders[0], 100).lines().next().unwrap().ends_with("10.0.0.1 QP 0x000011"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ const LEAST_LANE: usize = 30;
 /// Draws a diagram in so many columns.
 pub fn text(ladder: &Ladder, width: usize) -> String {
     let lane = width.saturating_sub(TIME + 4).max(LEAST_LANE);
-    let (left, right) = (ladder.left.to_string(), ladder.right.to_string());
+    let [left, right] = ladder.names();
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(

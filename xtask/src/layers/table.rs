@@ -210,7 +210,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["scenario"],
-            &["check", "ladder"],
+            &["ladder"],
+            &["check"],
             &["track", "words"],
             &["frame"],
             &["capture", "header"],

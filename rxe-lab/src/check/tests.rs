@@ -1,0 +1,118 @@
+use std::net::IpAddr;
+
+use rxe_core::types::Qpn;
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
+use rxe_core::wire::{
+    Aeth, Bth, Ethernet, Ext, NakCode, NetHeader, Opcode, Syndrome, UDP_PORT, emit,
+};
+
+use super::*;
+use crate::capture::LinkType;
+use crate::frame::decode_bytes;
+
+const NAK: Syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+
+/// The queue pairs of the requester and of the responder.
+type Connection = (Option<u32>, u32);
+
+/// Queue pairs that all have one address.
+#[derive(Default)]
+struct OneAddress {
+    checker: Checker,
+    frames: u64,
+}
+
+impl OneAddress {
+    fn packet(&mut self, qp: u32, opcode: Opcode, psn: u32, aeth: Option<Aeth>) {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let net = NetHeader::outgoing(ip, ip, UDP_PORT);
+        let bth = Bth::new(opcode, Qpn::from_wire(qp), Psn::new(psn));
+        let payload: &[u8] = if aeth.is_none() { &[7; 64] } else { &[] };
+        let mut packet = Vec::new();
+        emit::packet_from(&net, &mut packet, &bth, &Ext { aeth, ..Ext::default() }, payload);
+        let mut frame = Vec::new();
+        let none = UdpChecksum::None;
+        emit_ethernet(&Ethernet::default(), &net, UDP_PORT, none, &packet, &mut frame);
+        self.frames += 1;
+        let frame = decode_bytes(LinkType(1), &frame, frame.len());
+        let at = Duration::from_micros(100 * self.frames);
+        self.checker.add(self.frames, 0, at, &frame);
+    }
+
+    fn send(&mut self, qp: u32, psn: u32) {
+        self.packet(qp, Opcode::RC_SEND_ONLY, psn, None);
+    }
+
+    fn answer(&mut self, qp: u32, psn: u32, msn: u32, syndrome: Syndrome) {
+        self.packet(qp, Opcode::RC_ACKNOWLEDGE, psn, Some(Aeth { syndrome, msn }));
+    }
+
+    /// The kinds of findings with the queue pairs whose requests they are about, and the connections.
+    fn finish(self) -> (Vec<(Kind, u32)>, Vec<Connection>) {
+        let report = self.checker.finish();
+        (
+            report.findings.iter().map(|f| (f.kind, f.dest_qp)).collect(),
+            report.directions.iter().map(|d| (d.source_qp, d.dest_qp)).collect(),
+        )
+    }
+}
+
+#[test]
+fn the_first_response_pairs_the_only_two_queue_pairs_of_one_address() {
+    let mut all = OneAddress::default();
+    all.send(0x11, 5);
+    all.answer(0x12, 5, 1, NAK);
+    assert_eq!(all.finish(), (vec![(Kind::RemoteAccess, 0x11)], vec![(Some(0x12), 0x11)]));
+}
+
+#[test]
+fn two_connections_of_one_address_are_told_apart_by_their_psns() {
+    let mut all = OneAddress::default();
+    // Both send before the first answer.
+    all.send(0x11, 500);
+    all.send(0x21, 9000);
+    for n in 0..EVIDENCE {
+        all.answer(0x12, 500 + n, n + 1, Syndrome::ACK);
+        all.answer(0x22, 9000 + n, n + 1, Syndrome::ACK);
+        all.send(0x11, 501 + n);
+        all.send(0x21, 9001 + n);
+    }
+    all.answer(0x12, 500 + EVIDENCE, EVIDENCE + 1, NAK);
+    all.answer(0x22, 9000 + EVIDENCE, EVIDENCE + 1, NAK);
+    // One that comes later has no other choice.
+    all.send(0x31, 500);
+    all.answer(0x32, 500, 1, NAK);
+    let (findings, directions) = all.finish();
+    assert_eq!(findings, [0x11, 0x21, 0x31].map(|qp| (Kind::RemoteAccess, qp)));
+    assert_eq!(directions, [0x11, 0x21, 0x31].map(|qp| (Some(qp + 1), qp)));
+}
+
+#[test]
+fn two_connections_of_one_address_with_the_same_psns_are_not_paired() {
+    let mut all = OneAddress::default();
+    for n in 0..2 * EVIDENCE {
+        all.send(0x11, n);
+        all.send(0x21, n);
+        all.answer(0x22, n, n + 1, if n == 3 { NAK } else { Syndrome::ACK });
+        all.answer(0x12, n, n + 1, Syndrome::ACK);
+    }
+    assert_eq!(all.finish(), (vec![], vec![(None, 0x11), (None, 0x21)]));
+}
+
+#[test]
+fn programs_of_one_address_that_use_one_communication_id_are_not_paired_by_it() {
+    use rxe_core::cm::mad::{Rep, Req};
+    let one = Address::Ip(IpAddr::from([127, 0, 0, 1]));
+    let req = |local_qpn| Req { local_comm_id: 1, local_qpn, ..Req::default() };
+    let rep = |local_qpn| Rep { remote_comm_id: 1, local_qpn, ..Rep::default() };
+    let pair = |qps: &[u32]| {
+        let mut checker = Checker::default();
+        for qp in qps {
+            checker.managed((one, one), &Message::Req(req(Qpn::from_wire(*qp))));
+        }
+        checker.managed((one, one), &Message::Rep(rep(Qpn::from_wire(0x11))));
+        checker.source_qp(one, one, 0x11)
+    };
+    assert_eq!(pair(&[0x12, 0x12]), Some(0x12), "the REQ was sent again");
+    assert_eq!(pair(&[0x12, 0x22]), None);
+}
