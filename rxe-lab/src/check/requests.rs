@@ -1,5 +1,6 @@
 //! Requests of one direction: their PSNs, opcodes and lengths, and why they are sent again.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rxe_core::types::Psn;
@@ -15,6 +16,9 @@ const RESTART: i32 = 1 << 18;
 /// The most gaps that are kept.
 const MAX_GAPS: usize = 64;
 
+/// The most refusals that are kept: so many may come before the first packet is sent again.
+const MAX_REFUSALS: usize = 4;
+
 /// A packet that comes again within this time comes from the network: no requester can know so soon.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
@@ -26,7 +30,8 @@ pub(super) struct Requests {
     pub(super) next: Option<Psn>,
     message: Option<Message>,
     pub(super) gaps: Vec<Gap>,
-    pub(super) refusal: Option<Refusal>,
+    /// Those that no request was sent again for yet, the oldest first.
+    refusals: VecDeque<Refusal>,
     episode: Option<Episode>,
     /// Messages whose last packet was sent.
     pub(super) ended: u32,
@@ -137,12 +142,11 @@ impl Requests {
             let span = if sent.span_known { sent.span } else { sent.dma_len.div_ceil(256) };
             self.close_gaps(psn, span);
         }
-        let refused = self.refusal.filter(|r| r.psn == psn);
+        let refused = self.refusals.iter().rposition(|r| r.psn == psn);
         if refused.is_none() && self.continues(psn, gap_frame) {
             return self.prolong(seen);
         }
-        if let Some(refusal) = refused {
-            self.refusal = None;
+        if let Some(refusal) = refused.and_then(|at| self.heed(at)) {
             let (kind, text) = (refusal.kind, lost_before(refusal.kind));
             return self.begin(
                 seen,
@@ -193,10 +197,17 @@ impl Requests {
         let first_frame = sent.frame;
         found.stats.retransmitted += 1;
         found.stats.retransmitted_bytes += seen.packet.payload_len as u64;
-        let pending = self.refusal.filter(|r| {
+        let pending = self.refusals.iter().rposition(|r| {
             let own = u32::try_from(r.psn.diff(first)).is_ok_and(|at| at < span);
             r.psn == psn || r.kind == Kind::ImpliedNak && own
         });
+        // The run that an earlier NAK began goes on over the place that a later one names. What that one
+        // has sent again begins there once more.
+        let passes = self.episode.as_ref().is_some_and(|e| psn == e.last.next())
+            && pending.is_some_and(|at| self.refusals[at].kind == Kind::SequenceNak);
+        if passes && self.continues(psn, last_frame) {
+            return self.prolong(seen);
+        }
         if pending.is_none() {
             if let Some(episode) = &mut self.episode
                 && filled
@@ -217,8 +228,7 @@ impl Requests {
             }
         }
         let frames = vec![first_frame, last_frame];
-        if let Some(refusal) = pending {
-            self.refusal = None;
+        if let Some(refusal) = pending.and_then(|at| self.heed(at)) {
             let text = lost_after(refusal.kind);
             let frames = vec![first_frame, refusal.frame];
             self.begin(seen, refusal.kind, Confidence::Certain, frames, text, found);
@@ -253,6 +263,26 @@ impl Requests {
             );
             self.begin(seen, Kind::Timeout, Confidence::Likely, frames, text, found);
         }
+    }
+
+    /// A response asks to send again from a PSN.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        let Refusal { psn, kind, .. } = refusal;
+        self.refusals.retain(|r| (r.psn, r.kind) != (psn, kind));
+        if self.refusals.len() == MAX_REFUSALS {
+            self.refusals.pop_front();
+        }
+        self.refusals.push_back(refusal);
+    }
+
+    /// The refusals that no request was sent again for yet.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.refusals.iter()
+    }
+
+    /// Takes a refusal that requests are now sent again for, and forgets those before it.
+    fn heed(&mut self, at: usize) -> Option<Refusal> {
+        self.refusals.drain(..=at).next_back()
     }
 
     /// Whether a packet that was sent in `last_frame` goes on with the run of packets that are sent

@@ -52,7 +52,7 @@ impl Responses {
             (OpKind::Acknowledge, Some(Syndrome::RnrNak { timer })) => {
                 self.progress(seen, psn, requests, found);
                 let again = self.rnr.replace(psn) == Some(psn);
-                requests.refusal = Some(Refusal { psn, frame: seen.number, kind: Kind::Rnr });
+                requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::Rnr });
                 let text = format!(
                     "The receiver had no receive request{}; it asks to try again after {}. It posts \
                      receives too late, or too few.",
@@ -85,7 +85,7 @@ impl Responses {
             let kind = Kind::SequenceNak;
             // Linux rxe also refuses what follows a request that it has answered with an RNR NAK.
             let kind = if self.rnr == Some(psn) { Kind::Rnr } else { kind };
-            requests.refusal = Some(Refusal { psn, frame: seen.number, kind });
+            requests.refuse(Refusal { psn, frame: seen.number, kind });
             return;
         }
         if self.nak.replace((psn, code)) == Some((psn, code)) {
@@ -264,13 +264,13 @@ impl Responses {
                 .then(|| (sent.psn + (sent.responses - 1), sent.psn))
         });
         if let Some((psn, first)) = refusal.or(within) {
-            let known = requests.refusal.is_some_and(|r| {
-                r.kind == Kind::ImpliedNak && !r.psn.before(first) && !r.psn.after(own)
-            });
+            let known = requests
+                .refusals()
+                .any(|r| r.kind == Kind::ImpliedNak && !r.psn.before(first) && !r.psn.after(own));
             if known {
                 return;
             }
-            requests.refusal = Some(Refusal { psn, frame: seen.number, kind: Kind::ImpliedNak });
+            requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::ImpliedNak });
             return;
         }
         self.answered = Some(until);

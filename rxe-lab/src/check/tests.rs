@@ -99,6 +99,24 @@ fn two_connections_of_one_address_with_the_same_psns_are_not_paired() {
     assert_eq!(all.finish(), (vec![], vec![(None, 0x11), (None, 0x21)]));
 }
 
+/// A request that is late gets the first NAK; what the responder then misses gets a second one, before
+/// the requester has heard of the first. It goes back twice.
+#[test]
+fn two_naks_before_the_first_request_is_sent_again_explain_both_runs() {
+    let nak = Syndrome::Nak(NakCode::PsnSequenceError);
+    let mut all = OneAddress::default();
+    all.send(0x11, 0);
+    all.answer(0x12, 0, 1, Syndrome::ACK);
+    (1..6).for_each(|psn| all.send(0x11, psn));
+    all.answer(0x12, 1, 1, nak);
+    all.answer(0x12, 2, 2, nak);
+    (1..6).for_each(|psn| all.send(0x11, psn));
+    (2..6).for_each(|psn| all.send(0x11, psn));
+    all.answer(0x12, 5, 6, Syndrome::ACK);
+    let (findings, _) = all.finish();
+    assert_eq!(findings, [(Kind::SequenceNak, 0x11), (Kind::SequenceNak, 0x11)]);
+}
+
 #[test]
 fn programs_of_one_address_that_use_one_communication_id_are_not_paired_by_it() {
     use rxe_core::cm::mad::{Rep, Req};
