@@ -149,6 +149,15 @@ fn a_capture_that_can_not_be_written() {
 }
 
 #[test]
+fn a_capture_that_can_not_be_read() {
+    for command in ["decode", "check", "ladder"] {
+        let out = rxe(&[command, "/nowhere/at.pcap"]);
+        refused(&out, &["/nowhere/at.pcap", "No such file"]);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "", "{command}");
+    }
+}
+
+#[test]
 fn a_backend_without_privilege() {
     // Root gives its privileges up; anybody else has none.
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");

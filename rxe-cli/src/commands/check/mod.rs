@@ -54,7 +54,8 @@ impl Args {
         let mut all = Vec::new();
         for file in &self.files {
             let checked = check(file);
-            if !self.json {
+            // Of a file that cannot be read at all there is nothing to say but why.
+            if !self.json && (checked.frames > 0 || checked.error.is_none()) {
                 print(&text::text(&checked))?;
             }
             all.push(checked);

@@ -54,10 +54,13 @@ impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut out = Output::new(self.file.as_os_str() == "-");
         let mut summary = Summary::default();
-        let read = self.show(&mut out, &mut summary);
-        if let Err(Failure::Write(e)) = read {
-            return written(Err(e));
-        }
+        let end = match self.show(&mut out, &mut summary) {
+            Err(Failure::Write(e)) => return written(Err(e)),
+            // Of a file that cannot be read at all there is nothing to count.
+            Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&self.file, &e)),
+            Err(Failure::Read(e)) => Err(failed(&self.file, &e)),
+            Ok(()) => Ok(()),
+        };
         let text = summary.text(self.select.is_some());
         if self.json {
             // Standard output has objects only. If standard error is closed, there is nobody to tell.
@@ -66,10 +69,7 @@ impl Args {
         } else {
             written(writeln!(out.0, "{text}").and_then(|()| out.0.flush()))?;
         }
-        match read {
-            Err(Failure::Read(e)) => Err(failed(&self.file, &e)),
-            _ => Ok(()),
-        }
+        end
     }
 
     fn show(&self, out: &mut Output, summary: &mut Summary) -> Result<(), Failure> {
