@@ -36,6 +36,7 @@ fn faults_are_read() {
     for (text, action, amount) in [
         ("drop 1%", FaultAction::Drop, share(10_000)),
         ("drop", FaultAction::Drop, FaultAmount::ALL),
+        ("drop 0", FaultAction::Drop, share(0)),
         ("  dup   0.1% ;", FaultAction::Duplicate, share(1_000)),
         ("reorder 3", FaultAction::Reorder { by: 1 }, FaultAmount::First(3)),
         ("reorder 2.5% by 4", FaultAction::Reorder { by: 4 }, share(25_000)),
@@ -138,7 +139,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
         ("in: only qp=1", 5, "only", "not a fault"),
         ("in:dorp", 4, "dorp", "not a fault"),
         ("drop 1.5", 6, "1.5", "not a count: write a whole number from 1"),
-        ("drop 0", 6, "0", "not a count"),
+        ("drop -1", 6, "-1", "not a count"),
         ("drop -1%", 6, "-1%", "not an amount: write a percentage"),
         ("drop 1.00001%", 6, "1.00001%", "up to four decimals"),
         ("drop 101%", 6, "101%", "more than 100 %"),

@@ -96,9 +96,12 @@ pub(super) fn begins_as_number(word: Word<'_>) -> bool {
     word.text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
 }
 
-/// A percentage, or a number of packets.
+/// A percentage, or a number of packets. 0 is for a run without faults beside others with some.
 pub(super) fn amount(word: Word<'_>) -> Result<FaultAmount> {
     let wrong = |why| Err(FaultError::new(word, why));
+    if word.text == "0" {
+        return Ok(FaultAmount::Share(0));
+    }
     let Some(percent) = word.text.strip_suffix('%') else {
         return Ok(FaultAmount::First(count(word)?));
     };
