@@ -71,6 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     all.stage("test", |count| {
         let mut cmd = cargo();
         cmd.args(["test", "--workspace", "--no-fail-fast"]).args(&args.filter);
+        // What the stage before has built need not be built again.
+        cmd.env("RXE_BUILT", "1");
         if args.all {
             cmd.env("RXE_TEST_ALL", "1");
         }
