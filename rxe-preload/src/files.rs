@@ -1,5 +1,5 @@
 //! The files of a kernel device that some programs read: those in `/sys/class/infiniband`,
-//! `/sys/class/infiniband_verbs` and `/dev/infiniband`.
+//! `/sys/class/infiniband_verbs` and `/dev/infiniband`, and `infiniband` below other devices in `/sys`.
 //!
 //! `rxe run` writes such a tree for the present devices and names it in `RXE_SYSFS`. The functions by
 //! which programs use files are defined here, and redirect these paths to the tree. Every other path
@@ -34,6 +34,16 @@ static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
     Some(tree.into_bytes())
 });
 
+/// The part of a path that is below the tree: the files of devices in `/dev` and `/sys`. Below a PCI or
+/// network device in `/sys`, these are of the host's devices, which the tree does not have.
+fn below(path: &[u8]) -> Option<&[u8]> {
+    if path.starts_with(b"/dev/infiniband") {
+        return Some(path);
+    }
+    let below = path.strip_prefix(b"/sys").filter(|below| below.starts_with(b"/"))?;
+    below.windows(b"/infiniband".len()).any(|part| part == b"/infiniband").then_some(below)
+}
+
 /// The path in the tree for `path`, if there is one.
 ///
 /// # Safety
@@ -44,13 +54,7 @@ unsafe fn redirect(path: *const c_char) -> Option<CString> {
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let below = if bytes.starts_with(b"/sys/class/infiniband") {
-        &bytes[b"/sys".len()..]
-    } else if bytes.starts_with(b"/dev/infiniband") {
-        bytes
-    } else {
-        return None;
-    };
+    let below = below(bytes)?;
     let tree = TREE.as_ref()?;
     if let Some(current) = counters::current(tree, below) {
         return CString::new(current.into_os_string().into_encoded_bytes()).ok();
@@ -131,4 +135,32 @@ hooks! {
     fn readlink(@path, out: *mut c_char, size: usize) -> isize = -1;
     fn realpath(@path, out: *mut c_char) -> *mut c_char = std::ptr::null_mut();
     fn __realpath_chk(@path, out: *mut c_char, size: usize) -> *mut c_char = std::ptr::null_mut();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    #[test]
+    fn paths_of_rdma_devices_lead_to_the_tree() {
+        for (path, expected) in [
+            ("/sys/class/infiniband", Some("/class/infiniband")),
+            ("/sys/class/infiniband_mad/abi_version", Some("/class/infiniband_mad/abi_version")),
+            (
+                "/sys/bus/pci/devices/0000:01:00.0/infiniband",
+                Some("/bus/pci/devices/0000:01:00.0/infiniband"),
+            ),
+            (
+                "/sys/class/net/eth0/device/infiniband/mlx5_0",
+                Some("/class/net/eth0/device/infiniband/mlx5_0"),
+            ),
+            ("/dev/infiniband/uverbs0", Some("/dev/infiniband/uverbs0")),
+            ("/sys/class/net/eth0/address", None),
+            ("/sys", None),
+            ("/system/infiniband", None),
+            ("/home/infiniband", None),
+        ] {
+            assert_eq!(below(path.as_bytes()), expected.map(str::as_bytes), "{path}");
+        }
+    }
 }

@@ -13,6 +13,7 @@
 //! - `faults`: what the faults that `rxe run --fault` asks for did.
 //! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
+//! - `netlink`: what a kernel answers over `NETLINK_RDMA`.
 //! - `liveness`: threads that wait in an object while another thread destroys it.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
 //!
@@ -40,6 +41,7 @@ mod files;
 mod ibverbs;
 mod liveness;
 mod load;
+mod netlink;
 mod next;
 mod panics;
 mod rdmacm;

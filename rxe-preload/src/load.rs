@@ -1,6 +1,6 @@
 //! What happens when this library is loaded.
 
-use crate::{fault_guard, files, panics};
+use crate::{fault_guard, files, netlink, panics};
 
 /// The loader calls this before the program starts.
 #[used]
@@ -10,6 +10,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     fault_guard::resolve();
     files::resolve();
+    netlink::resolve();
     if !cfg!(test) {
         panics::install();
     }

@@ -37,7 +37,7 @@ struct CqInner {
     notifier: Arc<Notifier>,
     /// Holds completions back; rarely there.
     slow: Option<Arc<SlowCq>>,
-    uses: UseCounters,
+    uses: Arc<UseCounters>,
     _permit: Permit,
 }
 
@@ -83,7 +83,7 @@ impl CompletionQueue {
                 queue,
                 notifier,
                 slow,
-                uses: UseCounters::default(),
+                uses: Arc::default(),
                 _permit: permit,
             }
         });
@@ -92,7 +92,7 @@ impl CompletionQueue {
         }
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard().enroll(inner.queue.id(), &notifier);
-        inner.device.resources().add_cq(&inner.queue);
+        inner.device.resources().add_cq(&inner.queue, &inner.uses);
         Ok(Self { inner })
     }
 

@@ -19,7 +19,7 @@ pub struct ProtectionDomain {
 struct PdInner {
     device: Device,
     id: PdId,
-    uses: UseCounters,
+    uses: Arc<UseCounters>,
     _permit: Permit,
 }
 
@@ -72,10 +72,9 @@ impl Device {
     pub fn create_pd(&self) -> Result<ProtectionDomain> {
         self.shard().check()?;
         let (device, id, permit) = (self.clone(), self.next_pd(), self.quotas().pds.take()?);
-        self.resources().add_pd(id.0);
-        Ok(ProtectionDomain {
-            inner: Arc::new(PdInner { device, id, uses: UseCounters::default(), _permit: permit }),
-        })
+        let uses = Arc::default();
+        self.resources().add_pd(id.0, &uses);
+        Ok(ProtectionDomain { inner: Arc::new(PdInner { device, id, uses, _permit: permit }) })
     }
 }
 

@@ -118,6 +118,23 @@ fn entries(which: Which) -> Vec<&'static DeviceEntry> {
         .collect()
 }
 
+/// A device as netlink tells of it.
+pub(crate) struct Present {
+    /// What `ibv_get_device_index` returns.
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) info: DeviceInfo,
+}
+
+/// The devices of `ibv_get_device_list`.
+pub(crate) fn present() -> Vec<Present> {
+    let present = |entry: &DeviceEntry| {
+        let index = u32::try_from(entry.index).unwrap_or(0);
+        Present { index, name: entry.name.clone(), info: entry.info() }
+    };
+    entries(Which::Offered).into_iter().map(present).collect()
+}
+
 /// The names of the present devices.
 pub(super) fn names() -> Vec<String> {
     entries(Which::Offered).iter().map(|entry| entry.name.clone()).collect()

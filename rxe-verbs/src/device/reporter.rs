@@ -184,9 +184,10 @@ impl DeviceReporter {
 
     fn cqs(&self) -> Vec<Record> {
         let all = self.resources.cqs(MAX_OBJECTS);
-        let records = all.iter().map(|queue| {
+        let records = all.iter().map(|(queue, users)| {
             let record = Record::new("cq").with("cqn", queue.id()).with("cqe", queue.depth());
             record
+                .with("users", users)
                 .with("completions", queue.len())
                 .with("overflow", u8::from(queue.is_overflowed()))
         });
@@ -221,7 +222,9 @@ impl DeviceReporter {
 
     fn pds(&self) -> Vec<Record> {
         let all = self.resources.pds(MAX_OBJECTS);
-        let records = all.iter().map(|number| Record::new("pd").with("pdn", number));
+        let records = all
+            .iter()
+            .map(|(number, users)| Record::new("pd").with("pdn", number).with("users", users));
         with_total(records, self.quotas.pds.used())
     }
 

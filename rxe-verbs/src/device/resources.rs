@@ -10,11 +10,13 @@ use parking_lot::Mutex;
 use rxe_core::queue::{CompletionQueue, SharedReceiveQueue};
 use rxe_net::fork_generation;
 
+use crate::usage::UseCounters;
+
 /// See the module's opening.
 #[derive(Debug)]
 pub(crate) struct Resources {
-    pds: List<()>,
-    cqs: List<Weak<CompletionQueue>>,
+    pds: List<Weak<UseCounters>>,
+    cqs: List<(Weak<CompletionQueue>, Weak<UseCounters>)>,
     srqs: List<Weak<SharedReceiveQueue>>,
 }
 
@@ -23,16 +25,16 @@ impl Resources {
         Self { pds: List::new(), cqs: List::new(), srqs: List::new() }
     }
 
-    pub(crate) fn add_pd(&self, number: u32) {
-        self.pds.add(number.into(), ());
+    pub(crate) fn add_pd(&self, number: u32, uses: &Arc<UseCounters>) {
+        self.pds.add(number.into(), Arc::downgrade(uses));
     }
 
     pub(crate) fn remove_pd(&self, number: u32) {
         self.pds.remove(number.into());
     }
 
-    pub(crate) fn add_cq(&self, queue: &Arc<CompletionQueue>) {
-        self.cqs.add(queue.id(), Arc::downgrade(queue));
+    pub(crate) fn add_cq(&self, queue: &Arc<CompletionQueue>, uses: &Arc<UseCounters>) {
+        self.cqs.add(queue.id(), (Arc::downgrade(queue), Arc::downgrade(uses)));
     }
 
     pub(crate) fn remove_cq(&self, queue: &CompletionQueue) {
@@ -47,20 +49,29 @@ impl Resources {
         self.srqs.remove(queue.number().into());
     }
 
-    /// Up to `max` protection domains.
-    pub(super) fn pds(&self, max: usize) -> Vec<u64> {
-        self.pds.some(max).into_iter().map(|(number, ())| number).collect()
+    /// Up to `max` protection domains, and how many objects use each.
+    pub(super) fn pds(&self, max: usize) -> Vec<(u64, u32)> {
+        let all = self.pds.some(max);
+        all.into_iter().map(|(number, uses)| (number, users(&uses))).collect()
     }
 
-    /// Up to `max` completion queues.
-    pub(super) fn cqs(&self, max: usize) -> Vec<Arc<CompletionQueue>> {
-        self.cqs.some(max).iter().filter_map(|(_, queue)| queue.upgrade()).collect()
+    /// Up to `max` completion queues, and how many objects use each.
+    pub(super) fn cqs(&self, max: usize) -> Vec<(Arc<CompletionQueue>, u32)> {
+        let all = self.cqs.some(max);
+        let present =
+            all.iter().filter_map(|(_, (queue, uses))| Some((queue.upgrade()?, users(uses))));
+        present.collect()
     }
 
     /// Up to `max` shared receive queues.
     pub(super) fn srqs(&self, max: usize) -> Vec<Arc<SharedReceiveQueue>> {
         self.srqs.some(max).iter().filter_map(|(_, queue)| queue.upgrade()).collect()
     }
+}
+
+/// How many objects are counted.
+fn users(uses: &Weak<UseCounters>) -> u32 {
+    uses.upgrade().map_or(0, |uses| uses.read().total())
 }
 
 /// Objects of a kind by number.

@@ -95,6 +95,11 @@ pub fn ask(subject: Subject) -> Vec<DeviceReport> {
     ask_at(&ReportSocket::all(), subject, TIMEOUT)
 }
 
+/// Asks the devices that are open in this network namespace.
+pub fn ask_in_this_network(subject: Subject) -> Vec<DeviceReport> {
+    ask_at(&ReportSocket::of_this_network(), subject, TIMEOUT)
+}
+
 /// Asks these. A list that comes in pieces is asked for as long as all first answers may take, once more.
 fn ask_at(sockets: &[ReportSocket], subject: Subject, timeout: Duration) -> Vec<DeviceReport> {
     let question = |from| Question { subject: subject as u8, from };

@@ -155,8 +155,9 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-preload",
         within: "",
         floors: &[
-            &["rdmacm"],
-            &["ibverbs", "load"],
+            &["load", "rdmacm"],
+            &["netlink"],
+            &["ibverbs"],
             &["faults", "files", "liveness"],
             &["ffi"],
             &["explain"],

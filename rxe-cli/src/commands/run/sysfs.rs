@@ -37,12 +37,16 @@ pub(super) fn programs(tree: &Path) -> PathBuf {
 /// The command that programs run to list links (`rdma link show -j`).
 const RDMA: &str = "bin/rdma";
 
-/// The text of `rdma`. It lists the links of the devices that programs see, and runs the system's `rdma`
-/// for everything else. Options may also come before `link`.
+/// The text of `rdma`. It runs the system's `rdma`, which asks the library over `NETLINK_RDMA`. On a system
+/// without one it lists links itself. Options may also come before `link`.
 fn rdma_wrapper(rxe: &Path) -> String {
     let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
     format!(
         r#"#!/bin/sh
+PATH=${{PATH#"${{0%/*}}":}}
+if command -v rdma > /dev/null; then
+    exec rdma "$@"
+fi
 object=
 for word do
     case $word in
@@ -53,8 +57,8 @@ done
 case $object in
     l | li | lin | link) ;;
     *)
-        PATH=${{PATH#"${{0%/*}}":}}
-        exec rdma "$@"
+        echo "rxe: the system has no rdma (iproute2); rxe itself has \`rdma link\`" >&2
+        exit 127
         ;;
 esac
 left=$#
