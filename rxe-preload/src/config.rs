@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
+use rxe_verbs::device::Identity;
 use rxe_verbs::{AckPolicy, FaultPlan, OpenOptions};
 
 use crate::stderr;
@@ -39,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) explain: Explain,
     /// `RXE_DEVICE`: the only devices to show, separated by commas.
     pub(crate) devices: Option<Vec<String>>,
+    /// `RXE_AS`: whose names the devices have.
+    pub(crate) identity: Option<Identity>,
     /// `RXE_LIDS`: whether LIDs may address peers.
     pub(crate) lids: bool,
     /// `RXE_ACK`: when acknowledgements are sent.
@@ -59,6 +62,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
         &[("errors", Explain::Errors), ("off", Explain::Off), ("all", Explain::All)],
     ),
     devices: var("RXE_DEVICE").map(|names| names.split(',').map(str::to_owned).collect()),
+    identity: chosen("RXE_AS", &[("rxe", None), ("mlx5", Some(Identity::Mlx5))]),
     lids: chosen("RXE_LIDS", &[("off", false), ("on", true)]),
     acks: chosen("RXE_ACK", &[("adaptive", AckPolicy::Adaptive), ("prompt", AckPolicy::Prompt)]),
     shards: var("RXE_SHARDS").and_then(|value| shards(&value)),

@@ -33,7 +33,10 @@ pub(crate) fn current(tree: &[u8], below: &[u8]) -> Option<PathBuf> {
     if let Some(mut last) = LAST.try_lock()
         && !last.as_ref().is_some_and(|(name, at)| name == device && at.elapsed() < LIFESPAN)
     {
-        write(&files, &port_counters(device, TIMEOUT)).ok()?;
+        // The device may have another name for programs.
+        let own = fs::read_to_string(tree.join("names").join(device)).ok();
+        let own = own.as_deref().map_or(device, str::trim_end);
+        write(&files, &port_counters(own, TIMEOUT)).ok()?;
         *last = Some((device.to_owned(), Instant::now()));
     }
     let file = files.join(counter);

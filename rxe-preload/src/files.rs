@@ -17,6 +17,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 
 use rustix::fs::FileType;
+use rxe_verbs::device::Identity;
 
 use crate::ffi::set_errno;
 use crate::{config, counters, stderr};
@@ -41,7 +42,12 @@ fn below(path: &[u8]) -> Option<&[u8]> {
         return Some(path);
     }
     let below = path.strip_prefix(b"/sys").filter(|below| below.starts_with(b"/"))?;
-    below.windows(b"/infiniband".len()).any(|part| part == b"/infiniband").then_some(below)
+    let has = |part: &[u8]| below.windows(part.len()).any(|at| at == part);
+    // Devices with a card's identity are also on a PCI bus of their own.
+    let pci = [b"/pci", b"/".as_slice()].iter().any(|before| {
+        below.contains(&b':') && has(&[before, Identity::PCI_DOMAIN.as_bytes(), b":"].concat())
+    });
+    (pci || has(b"/infiniband")).then_some(below)
 }
 
 /// The path in the tree for `path`, if there is one.
@@ -155,6 +161,12 @@ mod tests {
                 Some("/class/net/eth0/device/infiniband/mlx5_0"),
             ),
             ("/dev/infiniband/uverbs0", Some("/dev/infiniband/uverbs0")),
+            (
+                "/sys/bus/pci/devices/7278:01:00.0/numa_node",
+                Some("/bus/pci/devices/7278:01:00.0/numa_node"),
+            ),
+            ("/sys/devices/pci7278:00/7278:01:00.0", Some("/devices/pci7278:00/7278:01:00.0")),
+            ("/sys/bus/pci/devices/0000:01:00.0/numa_node", None),
             ("/sys/class/net/eth0/address", None),
             ("/sys", None),
             ("/system/infiniband", None),

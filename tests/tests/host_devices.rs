@@ -2,7 +2,7 @@
 //! and nothing of the host's own devices.
 
 mod common;
-use common::alone;
+use common::{Where, alone, both};
 
 #[test]
 fn rdma_of_iproute2_tells_of_devices_objects_and_counters() {
@@ -86,4 +86,66 @@ fn devices_of_the_host_are_hidden() {
         ours.contains("rxe_veth0       \t5054") && ours.contains(": rxe_veth0: node_type"),
         "{out}"
     );
+}
+
+#[test]
+fn devices_have_the_identity_of_a_card() {
+    let script = r#"
+        export XDG_RUNTIME_DIR="$PWD"
+        $RXE run --as mlx5 -- ibv_devices
+        $RXE run --as mlx5 -- ibv_devinfo -d mlx5_0
+        RXE_AS=mlx5 $RXE run -- ls /sys/class/infiniband
+        eval "$($RXE env --as mlx5)"
+        basename $(readlink /sys/class/infiniband/mlx5_0/device)
+        cat /sys/bus/pci/devices/7278:01:00.0/vendor /sys/class/infiniband/mlx5_0/device/numa_node
+        ls /sys/class/infiniband/mlx5_0/device/net
+        ls /sys/devices/pci7278:00/7278:01:00.0/infiniband
+        cat /sys/class/infiniband_verbs/uverbs0/ibdev
+        cat /sys/class/infiniband/mlx5_0/ports/1/hw_counters/sent_pkts
+        rdma link
+    "#;
+    let Some(out) = alone("as", "ibv_devinfo", script) else { return };
+    assert!(out.contains("    mlx5_0          \t505400fffe000001"), "{out}");
+    assert!(out.contains("hca_id:\tmlx5_0") && !out.contains("rxe_"), "{out}");
+    let files =
+        "mlx5_0\n7278:01:00.0\n0x15b3\n-1\nveth0\nmlx5_0\nmlx5_0\n0\nlink mlx5_0/1 state ACTIVE";
+    assert!(out.contains(files), "{out}");
+}
+
+#[test]
+fn programs_that_insist_on_a_card_s_name_run() {
+    let setup = "export RXE_AS=mlx5";
+    both(
+        "ibv_rc_pingpong",
+        18515,
+        setup,
+        "ibv_rc_pingpong -d mlx5_0 -g 1 -c",
+        "ibv_rc_pingpong -d mlx5_0 -g 1 -c 10.9.0.1",
+        Where::TwoHosts,
+    );
+    let setup = "export RXE_AS=mlx5 UCX_NET_DEVICES=mlx5_0:1 UCX_TLS=rc_verbs,ud_verbs:aux,self UCX_LOG_LEVEL=error";
+    let ucx = "ucx_perftest -t tag_bw -n 100 -s 5000";
+    both("ucx_perftest", 13337, setup, ucx, &format!("{ucx} 10.9.0.1"), Where::TwoHosts);
+}
+
+#[test]
+fn a_program_that_is_asked_for_a_missing_device_is_explained() {
+    let script = r#"
+        $RXE run -- ibv_rc_pingpong -d mlx5_0 2>&1 || true
+        NCCL_IB_HCA=rxe0:1 $RXE run -- ibv_devices 2>&1
+        $RXE run --as mlx5 -- ibv_rc_pingpong -d mlx5_7 2>&1 || true
+        $RXE run -- ibv_devinfo -d rxe_veth0 2>&1
+    "#;
+    let Some(out) = alone("wanted", "ibv_rc_pingpong", script) else { return };
+    let asked = |name: &str| {
+        format!("the program is asked for {name}, and there is no such device: ask for ")
+    };
+    for (name, present, other) in [
+        ("mlx5_0", "rxe_veth0", "`rxe run --as mlx5`"),
+        ("rxe0", "rxe_veth0", "`rxe link add rxe0 type rxe netdev NETDEV`"),
+        ("mlx5_7", "mlx5_0", "`rxe run --as mlx5`"),
+    ] {
+        assert!(out.contains(&(asked(name) + present + "; or " + other)), "{name}: {out}");
+    }
+    assert_eq!(out.matches("no such device").count(), 3, "{out}");
 }

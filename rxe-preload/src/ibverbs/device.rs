@@ -7,7 +7,7 @@ use rxe_net::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 
 use rxe_verbs::DeviceInfo;
 
@@ -20,6 +20,7 @@ use crate::ffi::{copy_text, set_errno};
 #[repr(C)]
 pub(crate) struct DeviceEntry {
     verbs: ibv_device,
+    /// As programs see it.
     name: String,
     index: c_int,
     /// Its properties when it was last listed.
@@ -42,7 +43,7 @@ impl DeviceEntry {
             dev_path: [0; 256],
             ibdev_path: [0; 256],
         };
-        let name = info.name().to_owned();
+        let name = CONFIG.identity.map_or_else(|| info.name().to_owned(), |id| id.device(number));
         copy_text(&name, &mut verbs.name);
         copy_text(&format!("uverbs{number}"), &mut verbs.dev_name);
         copy_text(&format!("/sys/class/infiniband_verbs/uverbs{number}"), &mut verbs.dev_path);
@@ -145,9 +146,21 @@ pub(crate) fn devices(which: Which) -> Vec<*mut ibv_device> {
     entries(which).iter().map(|entry| entry.as_ptr()).collect()
 }
 
+/// Explains it if the program is asked for a device that is not among these. Once, at the first list.
+fn explain_unknown(entries: &[&DeviceEntry]) {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.clone()).collect();
+        if !names.is_empty() {
+            explain::unknown_devices(|name| names.iter().any(|n| n == name), &names);
+        }
+    });
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     let entries = entries(Which::Offered);
+    explain_unknown(&entries);
     if entries.is_empty() {
         explain::once(
             "ibv_get_device_list",

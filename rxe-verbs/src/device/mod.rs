@@ -3,6 +3,7 @@
 
 mod attr;
 mod endpoints;
+mod identity;
 pub mod links;
 mod list;
 mod open;
@@ -16,6 +17,7 @@ mod shards;
 mod tentative;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
+pub use identity::Identity;
 pub use list::DeviceInfo;
 
 pub use crate::device_error::DeviceError;

@@ -135,7 +135,7 @@ pub const LAYERS: &[Layers] = &[
             &["reporter"],
             &["list", "port_monitor"],
             &["shards"],
-            &["attr", "links", "qpn_allocator", "quota", "resources"],
+            &["attr", "identity", "links", "qpn_allocator", "quota", "resources"],
             &["endpoints"],
         ],
     },
@@ -204,7 +204,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "explain",
-        floors: &[&["watch"], &["connect", "text"], &["once", "regions"]],
+        floors: &[&["watch"], &["connect", "text", "wanted"], &["once", "regions"]],
     },
     Layers {
         name: "rxe-lab",

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use clap::builder::TypedValueParser;
 use rustix::fs::{Access, access};
 use rxe_net::BackendKind;
+use rxe_verbs::device::Identity;
 use rxe_verbs::{DeviceInfo, OpenOptions};
 
 use super::{library, sysfs};
@@ -42,6 +43,10 @@ pub(super) struct Settings {
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
+    /// Name the devices as a card's driver does, for programs that insist on it: mlx5_0, mlx5_1 and so on,
+    /// each with a place on a PCI bus in /sys
+    #[arg(long = "as", value_name = "mlx5", value_parser = ["mlx5"])]
+    identity: Option<String>,
     /// Capture the program's packets to this file (pcapng); %p in it stands for the process ID
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -112,7 +117,13 @@ impl Settings {
             shown.retain(|device| chosen.iter().any(|name| name == device.name()));
             variables.push(("RXE_DEVICE", chosen.join(",").into()));
         }
-        match sysfs::tree(&shown) {
+        let identity =
+            self.identity.clone().or_else(|| env::var("RXE_AS").ok()).unwrap_or_default();
+        let identity = Identity::ALL.into_iter().find(|known| known.name() == identity);
+        if let Some(identity) = identity {
+            variables.push(("RXE_AS", identity.name().into()));
+        }
+        match sysfs::tree(&shown, identity) {
             Ok(tree) => {
                 // Without PATH, programs are searched in default directories; setting it would replace
                 // those.

@@ -13,6 +13,7 @@ use std::process;
 use std::time::{Duration, SystemTime};
 
 use rxe_verbs::DeviceInfo;
+use rxe_verbs::device::Identity;
 use rxe_verbs::device::links::runtime_dir;
 use rxe_verbs::report::PORT_COUNTERS;
 
@@ -20,9 +21,9 @@ use super::own_path;
 use crate::common::Error;
 
 /// The tree for these devices.
-pub(super) fn tree(devices: &[DeviceInfo]) -> Result<PathBuf, Error> {
+pub(super) fn tree(devices: &[DeviceInfo], identity: Option<Identity>) -> Result<PathBuf, Error> {
     let rdma = rdma_wrapper(&own_path()?);
-    let mut files = files(devices);
+    let mut files = files(devices, identity);
     files.push((RDMA.into(), rdma));
     runtime_dir()
         .and_then(|root| write(&root, &files))
@@ -83,6 +84,9 @@ type Files = Vec<(String, String)>;
 /// library reads or writes it.
 const CHARACTER_DEVICES: &str = "dev/infiniband/";
 
+/// The text of a symbolic link begins with this, and its target follows.
+const LINK: &str = "-> ";
+
 fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
@@ -102,6 +106,8 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         }
         if name.starts_with(CHARACTER_DEVICES) {
             symlink("/dev/null", path)?;
+        } else if let Some(target) = text.strip_prefix(LINK) {
+            symlink(target.trim_end(), path)?;
         } else {
             fs::write(&path, text)?;
             if name == RDMA {
@@ -139,26 +145,47 @@ fn remove_old(root: &Path) {
     }
 }
 
-fn files(devices: &[DeviceInfo]) -> Files {
+fn files(devices: &[DeviceInfo], identity: Option<Identity>) -> Files {
     let mut files = Files::new();
     let mut file = |path: String, text: String| files.push((path, text + "\n"));
     file("class/infiniband_verbs/abi_version".into(), "6".into());
     for (number, device) in devices.iter().enumerate() {
-        let (name, netdev) = (device.name(), &device.interface().name);
+        let (own, netdev) = (device.name(), &device.interface().name);
+        let name = &identity.map_or_else(|| own.to_owned(), |identity| identity.device(number));
         let (attr, port) = (device.attr(), device.port_attr());
         file(format!("{CHARACTER_DEVICES}uverbs{number}"), String::new());
         let verbs = format!("class/infiniband_verbs/uverbs{number}");
-        file(format!("{verbs}/ibdev"), name.into());
+        file(format!("{verbs}/ibdev"), name.clone());
         file(format!("{verbs}/abi_version"), "2".into());
         file(format!("{verbs}/dev"), format!("231:{}", 192 + number));
         let base = format!("class/infiniband/{name}");
         file(format!("{base}/node_type"), "1: CA".into());
         file(format!("{base}/node_guid"), attr.node_guid.to_string());
         file(format!("{base}/sys_image_guid"), attr.sys_image_guid.to_string());
-        file(format!("{base}/node_desc"), name.into());
+        file(format!("{base}/node_desc"), name.clone());
         file(format!("{base}/fw_ver"), attr.fw_ver.into());
         file(format!("{base}/parent"), netdev.clone());
-        let net = format!("{base}/device/net/{netdev}");
+        let mut place = format!("{base}/device");
+        if let Some(identity) = identity {
+            file(format!("names/{name}"), own.into());
+            let address = identity.pci_address(number);
+            let bus = format!("devices/pci{}:00", Identity::PCI_DOMAIN);
+            file(place, format!("{LINK}../../../{bus}/{address}"));
+            file(format!("bus/pci/devices/{address}"), format!("{LINK}../../../{bus}/{address}"));
+            place = format!("{bus}/{address}");
+            file(format!("{place}/infiniband/{name}"), format!("{LINK}../../../../{base}"));
+            let (vendor, id) = identity.pci_ids();
+            for (attribute, text) in [
+                ("vendor", format!("{vendor:#06x}")),
+                ("device", format!("{id:#06x}")),
+                ("class", "0x020000".into()),
+                ("numa_node", "-1".into()),
+                ("uevent", format!("DRIVER={}_core\nPCI_SLOT_NAME={address}", identity.name())),
+            ] {
+                file(format!("{place}/{attribute}"), text);
+            }
+        }
+        let net = format!("{place}/net/{netdev}");
         file(format!("{net}/ifindex"), device.interface().index.to_string());
         file(format!("{net}/dev_id"), "0x0".into());
         file(format!("{net}/dev_port"), "0".into());
