@@ -5,7 +5,9 @@
 //! Invariants: without a fault, packets between two addresses arrive in the order in which they
 //! were sent; no packet is delivered before the least delay has passed.
 
+mod egress;
 mod port;
+mod star;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +20,9 @@ use std::time::Duration;
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch};
 
+pub use egress::{Egress, EgressCounters, EgressQueue, Marking, Passage};
 pub use port::{FabricPort, Hub};
+pub use star::{LinkConfig, Star, StarCounters};
 
 use crate::rng::Rng;
 
@@ -142,7 +146,17 @@ impl Fabric {
         self.cuts.extend([(a, b), (b, a)]);
     }
 
-    /// Ends a [`Fabric::cut`].
+    /// As [`Fabric::cut`], for packets from `from` to `to` only.
+    pub fn cut_one_way(&mut self, from: IpAddr, to: IpAddr) {
+        self.cuts.insert((from, to));
+    }
+
+    /// Ends all cuts.
+    pub fn heal_all(&mut self) {
+        self.cuts.clear();
+    }
+
+    /// Ends the cuts between `a` and `b`.
     pub fn heal(&mut self, a: IpAddr, b: IpAddr) {
         self.cuts.remove(&(a, b));
         self.cuts.remove(&(b, a));

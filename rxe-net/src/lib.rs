@@ -44,7 +44,10 @@ pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
 pub use blocking::{NonBlocking, may_block};
 pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
-pub use fabric::{Delivery, Fabric, FabricCounters, FabricPort, Faults, Hub};
+pub use fabric::{
+    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, FabricPort, Faults, Hub,
+    LinkConfig, Marking, Passage, Star, StarCounters,
+};
 pub use fault::{
     Fault, FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,
     PacketFilter, PsnFilter, QpFilter,

@@ -9,7 +9,6 @@ use rxe_core::types::Time;
 use crate::cq::{ChannelEvents, CompletionQueue};
 use crate::device::Device;
 use crate::error::Result;
-use crate::os::now;
 use crate::progress::OnSignal;
 use crate::usage::{Counted, Kind, UseCounts, closed};
 
@@ -53,7 +52,7 @@ impl CompletionChannel {
         if event.is_some() || timeout == Some(Duration::ZERO) {
             return Ok(event);
         }
-        let deadline = timeout.map_or(Time::MAX, |t| now() + t);
+        let deadline = timeout.map_or(Time::MAX, |t| self.device.now() + t);
         let shard = self.device.first_of(self.events.shards());
         shard.sleep(self.events.fd(), deadline, signals, || Ok(self.events.take()))
     }

@@ -272,7 +272,7 @@ impl CompletionQueue {
         if let Some(n) = found(self.take(max, out)) {
             return Ok(n);
         }
-        let deadline = timeout.map_or(Time::MAX, |t| now() + t);
+        let deadline = timeout.map_or(Time::MAX, |t| self.device().now() + t);
         let inner = &*self.inner;
         let waker = Waker::current()?;
         let _waiting = inner.notifier.wait_with(Arc::clone(&waker));
@@ -299,13 +299,17 @@ impl CompletionQueue {
         one.pop().ok_or(Error::TimedOut { what: "completion", after: timeout })
     }
 
-    /// Waits, busy, for one completion: the lowest latency.
+    /// Waits, busy, for one completion: the lowest latency. (On a simulated host, as
+    /// [`CompletionQueue::wait_one`].)
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`CompletionQueue::poll_one`].
     pub fn spin_one(&self, timeout: Duration) -> Result<Completion> {
         /// About as many polls as a message takes to a peer on this host and back.
         const POLLS_BEFORE_YIELD: u32 = 64;
+        if self.shard().environment().is_simulated() {
+            return self.wait_one(timeout);
+        }
         let deadline = now() + timeout;
         for polls in 0u32.. {
             if let Some(completion) = self.poll_one()? {

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rxe_core::engine::{Engine, Event, Fault};
@@ -110,22 +110,34 @@ impl fmt::Display for AsyncEvent {
 #[derive(Debug)]
 pub(crate) struct AsyncEvents {
     queue: Mutex<VecDeque<AsyncEvent>>,
-    /// Readable while there is one.
-    fd: EventFd,
+    /// Readable while there is one; `None` on a simulated host, where nobody sleeps on it.
+    fd: Option<EventFd>,
 }
+
+/// What simulated hosts have in place of a descriptor of their own. It is never readable.
+static NEVER: OnceLock<EventFd> = OnceLock::new();
 
 impl AsyncEvents {
     const CAPACITY: usize = 1024;
 
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: EventFd::new()? })
+        Ok(Self { queue: Mutex::default(), fd: Some(EventFd::new()?) })
+    }
+
+    /// For a simulated host.
+    pub(crate) fn simulated() -> Result<Self> {
+        if NEVER.get().is_none() {
+            // Another thread may have been faster.
+            let _ = NEVER.set(EventFd::new()?);
+        }
+        Ok(Self { queue: Mutex::default(), fd: None })
     }
 
     pub(crate) fn take(&self) -> Option<AsyncEvent> {
         let mut queue = self.queue.lock();
         let event = queue.pop_front();
         if queue.is_empty() {
-            self.fd.clear();
+            self.clear();
         }
         event
     }
@@ -135,12 +147,13 @@ impl AsyncEvents {
         let mut queue = self.queue.lock();
         queue.retain(|event| event.qpn != Some(qpn) || event.cq.is_some());
         if queue.is_empty() {
-            self.fd.clear();
+            self.clear();
         }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        let own = self.fd.as_ref().or_else(|| NEVER.get());
+        own.expect("made with the events").as_fd()
     }
 
     /// Something happened to the device as a whole.
@@ -154,7 +167,15 @@ impl AsyncEvents {
             queue.pop_front();
         }
         queue.push_back(event);
-        self.fd.set();
+        if let Some(fd) = &self.fd {
+            fd.set();
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(fd) = &self.fd {
+            fd.clear();
+        }
     }
 }
 

@@ -56,6 +56,7 @@
 
 mod ah;
 mod channel;
+pub mod cluster;
 pub mod cm;
 mod cq;
 pub mod device;

@@ -392,8 +392,9 @@ impl ProtectionDomain {
         check_access(access)?;
         let permit = self.device().quotas().mrs.take()?;
         let memory = self.device().memory();
+        let environment = self.device().shard().environment();
         let key = memory
-            .register(self.id(), buffer.clone(), start, access, keys()?)
+            .register(self.id(), buffer.clone(), start, access, keys(environment)?)
             .map_err(VerbsError::Registration)?;
         Ok(MemoryRegion::new(self.used_as(Kind::MemoryRegion), buffer, start, key, access, permit))
     }

@@ -87,7 +87,11 @@ impl ProtectionDomain {
     pub fn create_window(&self, kind: WindowType) -> Result<MemoryWindow> {
         self.device().shard().check()?;
         let permit = self.device().quotas().mws.take()?;
-        let key = self.device().memory().create_window(self.id(), kind, keys()?);
+        let key = self.device().memory().create_window(
+            self.id(),
+            kind,
+            keys(self.device().shard().environment())?,
+        );
         Ok(MemoryWindow::new(self.used_as(Kind::MemoryWindow), kind, key, permit))
     }
 }

@@ -6,7 +6,7 @@ use rxe_core::mem::PdId;
 
 use crate::device::{Device, Permit};
 use crate::error::Result;
-use crate::os::random_u64;
+use crate::os::Environment;
 use crate::usage::{Counted, UseCounters, UseCounts, closed};
 
 /// A protection domain. Queue pairs reach the memory regions of their own domain, no others.
@@ -79,8 +79,8 @@ impl Device {
 }
 
 /// Keys that a stranger cannot guess.
-pub(crate) fn keys() -> Result<impl FnMut() -> u32> {
-    let mut random = random_u64()?;
+pub(crate) fn keys(environment: &Environment) -> Result<impl FnMut() -> u32> {
+    let mut random = environment.random_u64()?;
     Ok(move || {
         let [a, b, c, d, ..] = random.to_le_bytes();
         // Further ones only where a key is taken.

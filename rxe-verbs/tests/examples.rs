@@ -24,3 +24,29 @@ example!(shared_receive_queue, "../examples/shared_receive_queue.rs");
 example!(memory_window, "../examples/memory_window.rs");
 example!(xrc, "../examples/xrc.rs");
 example!(echo, "../examples/echo.rs");
+
+#[path = "../examples/cluster_lock.rs"]
+#[allow(dead_code, reason = "main is for the command line")]
+mod cluster_lock;
+
+#[path = "../examples/cluster_ring.rs"]
+#[allow(dead_code, reason = "main is for the command line")]
+mod cluster_ring;
+
+#[test]
+fn the_bug_of_cluster_lock_is_found_and_found_again_and_its_repair_holds() {
+    use cluster_lock::{Update, run};
+    let failure = (0..200).find_map(|seed| run(seed, Update::Write, None).unwrap().err());
+    let failure = failure.expect("some seed shows the bug");
+    for _ in 0..2 {
+        assert_eq!(run(failure.seed, Update::Write, None).unwrap().as_ref(), Err(&failure));
+    }
+    for seed in 0..200 {
+        assert_eq!(run(seed, Update::CompareAndSwap, None).unwrap(), Ok(()));
+    }
+}
+
+#[test]
+fn cluster_ring_carries_a_thousand_hosts() {
+    cluster_ring::run(7, 1000).unwrap();
+}

@@ -18,7 +18,6 @@ use super::queue::What;
 use super::state::Mailbox;
 use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
-use crate::os::random_u64;
 use crate::progress::{CmList, ConnectionManager, Timers};
 
 /// See the module's opening.
@@ -101,7 +100,7 @@ impl Device {
             let config = CmConfig {
                 block: self.qpn_block().unwrap_or(0),
                 guid: self.attr().node_guid.0,
-                seed: random_u64()?,
+                seed: self.shard().environment().random_u64()?,
             };
             Ok(Agent::new(config, self.downgrade()))
         };

@@ -16,7 +16,7 @@ use super::queue::EventQueue;
 use super::state::ChannelInner;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::os::{now, until};
+use crate::os::{Environment, until};
 
 /// One descriptor for the events of many identifiers, on any number of devices.
 #[derive(Clone, Debug)]
@@ -39,7 +39,9 @@ impl EventChannel {
     /// # Errors
     /// As [`EventChannel::new`].
     pub fn on(devices: &[Device]) -> Result<Self> {
-        Self::with_source(Arc::new(Given(devices.to_vec())))
+        let of_first = devices.first().map(|device| device.shard().environment().clone());
+        let environment = of_first.unwrap_or(Environment::System);
+        Self::make(Arc::new(Given(devices.to_vec())), environment)
     }
 
     /// A channel whose identifiers get their devices from `source`.
@@ -47,8 +49,12 @@ impl EventChannel {
     /// # Errors
     /// As [`EventChannel::new`].
     pub fn with_source(source: Arc<dyn DeviceSource>) -> Result<Self> {
+        Self::make(source, Environment::System)
+    }
+
+    fn make(devices: Arc<dyn DeviceSource>, environment: Environment) -> Result<Self> {
         let queue = EventQueue::new()?;
-        Ok(Self { inner: Arc::new(ChannelInner { queue, devices: source }) })
+        Ok(Self { inner: Arc::new(ChannelInner { queue, devices, environment }) })
     }
 
     /// Makes an identifier for connections ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]),
@@ -66,7 +72,8 @@ impl EventChannel {
     /// # Errors
     /// The system does not let it sleep, or the program has closed its descriptor.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
-        let deadline = timeout.map_or(Time::MAX, |t| now() + t);
+        let environment = &self.inner.environment;
+        let deadline = timeout.map_or(Time::MAX, |t| environment.now() + t);
         let queue = &self.inner.queue;
         loop {
             while let Some(raw) = queue.take() {
@@ -77,11 +84,17 @@ impl EventChannel {
             if timeout == Some(Duration::ZERO) {
                 return Ok(None);
             }
+            if let Some(host) = environment.simulation() {
+                if host.advance(deadline) {
+                    continue;
+                }
+                return Ok(None);
+            }
             queue.fd.ensure()?;
             rxe_net::may_block("waiting for an event");
             let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
             match poll(&mut fds, until(deadline).as_ref()) {
-                Ok(0) if now() >= deadline => return Ok(None),
+                Ok(0) if environment.now() >= deadline => return Ok(None),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }

@@ -83,7 +83,9 @@ impl DeviceSource for Given {
 
     /// Where the system would use a device that is not among these, one of the peer's family.
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
-        if let Ok(own) = source_for(peer)
+        let is_simulated = |device: &Device| device.shard().environment().is_simulated();
+        if !self.0.iter().any(is_simulated)
+            && let Ok(own) = source_for(peer)
             && let Ok(device) = self.with_address(own)
         {
             return Ok((device, own));

@@ -18,7 +18,6 @@ use super::queue::What;
 use super::state::{ChannelInner, IdInner, Mailbox, Options, Stage, State, Terms};
 use crate::device::Device;
 use crate::error::Result;
-use crate::os::{random_u32, random_u64};
 use crate::qp::{QpBuilder, QueuePair};
 use crate::usage::{UseCounts, closed};
 
@@ -53,7 +52,7 @@ impl CmId {
             listening: Vec::new(),
             qp: None,
             foreign_qpn: None,
-            psn: Psn::new(random_u32()?),
+            psn: Psn::new(channel.environment.random_u32()?),
             terms: Terms {
                 remote_qpn: Qpn::default(),
                 remote_psn: Psn::default(),
@@ -136,9 +135,11 @@ impl CmId {
                 && found.as_ref().is_err_and(|e| e.errno() == libc::ENODEV);
             device = if asks { None } else { Some(found?) };
         }
-        let (reuse, key) = (state.options.reuseaddr, random_u64()?);
+        let environment = &state.channel.environment;
+        let (reuse, key) = (state.options.reuseaddr, environment.random_u64()?);
         let afonly = state.options.afonly.unwrap_or_else(|| default_afonly(address.ip()));
-        let port = Port::take(self.inner.space, Wanted { address, reuse, afonly, key })?;
+        let wanted = Wanted { address, reuse, afonly, key };
+        let port = Port::take(environment, self.inner.space, wanted)?;
         state.options.afonly = Some(afonly);
         state.local = Some(port.address());
         state.port = Some(port);
@@ -197,9 +198,10 @@ impl CmId {
             _ => state.channel.devices.towards(peer)?,
         };
         if state.stage == Stage::Idle {
-            let (address, key) = (SocketAddr::new(ip, 0), random_u64()?);
+            let environment = &state.channel.environment;
+            let (address, key) = (SocketAddr::new(ip, 0), environment.random_u64()?);
             let wanted = Wanted { address, reuse: false, afonly: true, key };
-            state.port = Some(Port::take(self.inner.space, wanted)?);
+            state.port = Some(Port::take(environment, self.inner.space, wanted)?);
         }
         let port = state.port.as_ref().map_or(0, |port| port.address().port());
         state.local = Some(SocketAddr::new(ip, port));

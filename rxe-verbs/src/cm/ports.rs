@@ -10,11 +10,13 @@ use rxe_net::PerProcess;
 
 use super::error::os;
 use crate::error::Result;
-use crate::os::random_u32;
+use crate::os::Environment;
 
 /// A port that an identifier has, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Port {
+    /// [`Environment::id`].
+    host: u64,
     space: PortSpace,
     address: SocketAddr,
     key: u64,
@@ -33,7 +35,8 @@ pub(super) struct Wanted {
     pub(super) key: u64,
 }
 
-type Uses = HashMap<(PortSpace, u16), Vec<Wanted>>;
+/// Each simulated host has ports of its own.
+type Uses = HashMap<(u64, PortSpace, u16), Vec<Wanted>>;
 
 static USES: PerProcess<Mutex<Uses>> = PerProcess::new();
 
@@ -46,13 +49,18 @@ impl Port {
     /// # Errors
     /// Somebody has it on the same address (EADDRINUSE), or one of both addresses stands for the other
     /// too (EADDRNOTAVAIL, as kernels say); none is free (EADDRNOTAVAIL).
-    pub(super) fn take(space: PortSpace, wanted: Wanted) -> Result<Self> {
+    pub(super) fn take(
+        environment: &Environment,
+        space: PortSpace,
+        wanted: Wanted,
+    ) -> Result<Self> {
+        let host = environment.id();
         let mut uses = USES.get().lock();
         let mut free = |wanted: Wanted| -> Result<Self, i32> {
-            let users = uses.entry((space, wanted.address.port())).or_default();
+            let users = uses.entry((host, space, wanted.address.port())).or_default();
             users.iter().try_for_each(|other| wanted.beside(other))?;
             users.push(wanted);
-            Ok(Self { space, address: wanted.address, key: wanted.key })
+            Ok(Self { host, space, address: wanted.address, key: wanted.key })
         };
         if wanted.address.port() != 0 {
             let what = |errno| match errno {
@@ -66,7 +74,7 @@ impl Port {
         }
         for _ in 0..1000 {
             let span = u32::from(EPHEMERAL.end - EPHEMERAL.start);
-            let offset = u16::try_from(random_u32()? % span).unwrap_or(0);
+            let offset = u16::try_from(environment.random_u32()? % span).unwrap_or(0);
             let mut wanted = wanted;
             wanted.address.set_port(EPHEMERAL.start + offset);
             if let Ok(port) = free(wanted) {
@@ -79,7 +87,7 @@ impl Port {
     /// The identifier has changed its mind.
     pub(super) fn set_afonly(&self, afonly: bool) {
         let mut uses = USES.get().lock();
-        let users = uses.get_mut(&(self.space, self.address.port()));
+        let users = uses.get_mut(&(self.host, self.space, self.address.port()));
         for user in users.into_iter().flatten().filter(|user| user.key == self.key) {
             user.afonly = afonly;
         }
@@ -117,10 +125,10 @@ pub(super) fn default_afonly(ip: IpAddr) -> bool {
 impl Drop for Port {
     fn drop(&mut self) {
         let mut uses = USES.get().lock();
-        if let Some(users) = uses.get_mut(&(self.space, self.address.port())) {
+        if let Some(users) = uses.get_mut(&(self.host, self.space, self.address.port())) {
             users.retain(|user| user.key != self.key);
             if users.is_empty() {
-                uses.remove(&(self.space, self.address.port()));
+                uses.remove(&(self.host, self.space, self.address.port()));
             }
         }
     }
@@ -133,7 +141,8 @@ mod tests {
     fn take(address: &str, reuse: bool, afonly: bool, key: u64) -> Result<Port, i32> {
         let address: SocketAddr = address.parse().unwrap();
         let afonly = afonly || address.is_ipv4();
-        Port::take(PortSpace::Ib, Wanted { address, reuse, afonly, key }).map_err(|e| e.errno())
+        let wanted = Wanted { address, reuse, afonly, key };
+        Port::take(&Environment::System, PortSpace::Ib, wanted).map_err(|e| e.errno())
     }
 
     #[test]

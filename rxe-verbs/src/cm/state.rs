@@ -14,6 +14,7 @@ use super::devices::DeviceSource;
 use super::ports::Port;
 use super::queue::{self, EventQueue};
 use crate::device::Device;
+use crate::os::Environment;
 use crate::qp::QueuePair;
 
 /// Where the events of an identifier go.
@@ -26,6 +27,8 @@ pub(super) type Raw = queue::Raw<IdInner>;
 pub(super) struct ChannelInner {
     pub(super) queue: Arc<EventQueue<IdInner>>,
     pub(super) devices: Arc<dyn DeviceSource>,
+    /// Where its time comes from.
+    pub(super) environment: Environment,
 }
 
 /// An identifier.

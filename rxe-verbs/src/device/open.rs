@@ -135,9 +135,10 @@ impl Device {
         self.inner.mtu
     }
 
-    /// The clock that [`crate::Completion::timestamp`] is read from: CLOCK_MONOTONIC, in nanoseconds.
+    /// The clock that [`crate::Completion::timestamp`] is read from: CLOCK_MONOTONIC, in nanoseconds; on a
+    /// simulated host ([`crate::cluster`]) the time since its cluster was made.
     pub fn now(&self) -> Time {
-        crate::os::now()
+        self.shard().environment().now()
     }
 
     /// How many shards it has now ([`super::OpenOptions::shards`]).

@@ -28,6 +28,7 @@ use super::{Device, DeviceInfo, Resources};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
+use crate::os::Environment;
 use crate::progress::{AckPolicy, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
@@ -49,6 +50,7 @@ pub struct OpenOptions {
     acks: AckPolicy,
     limits: Limits,
     spread: Spread,
+    environment: Environment,
 }
 
 impl Device {
@@ -98,7 +100,13 @@ impl OpenOptions {
             acks: AckPolicy::default(),
             limits: Limits::default(),
             spread: Spread::Threads,
+            environment: Environment::System,
         }
+    }
+
+    /// A device on a simulated host, which is driven by its simulation.
+    pub(crate) fn simulated(environment: Environment, backend: Box<dyn Backend>) -> Self {
+        Self { custom: Some(backend), environment, ..Self::new("") }
     }
 
     /// Use only this address; called again, this one too. They need not be listed on the interface:
@@ -233,6 +241,16 @@ impl OpenOptions {
         } else if !named && self.custom.is_none() {
             info = wait_until_usable(info, monitor.as_mut())?;
         }
+        self.open_on(info, monitor)
+    }
+
+    /// Opens the device that is described so. `monitor` tells of changes.
+    pub(crate) fn open_on(
+        mut self,
+        info: DeviceInfo,
+        monitor: Option<InterfaceMonitor>,
+    ) -> Result<Device> {
+        let named = !self.addresses.is_empty();
         let gids: Vec<Gid> = if named {
             self.addresses.iter().map(|&ip| ip.into()).collect()
         } else {
@@ -246,7 +264,10 @@ impl OpenOptions {
         let name = backend.capabilities().name;
         let config = self.engine_config(backend.capabilities(), &info, gids.clone());
         let (mtu, limits) = (config.max_mtu, config.limits);
-        let asyncs = Arc::new(AsyncEvents::new()?);
+        let asyncs = Arc::new(match self.environment {
+            Environment::System => AsyncEvents::new()?,
+            Environment::Simulated(_) => AsyncEvents::simulated()?,
+        });
         if let Some(faults) = &faults {
             faults.verbs.start_events(&asyncs)?;
         }
@@ -257,6 +278,7 @@ impl OpenOptions {
             observers: self.observer.take().map(|observer| Arc::new(Observers::new(observer))),
             capture: capture.clone(),
             acks: self.acks,
+            environment: self.environment.clone(),
         };
         let memory = Arc::clone(&common.memory);
         let table = (!named).then(|| info.gids().clone());
@@ -440,6 +462,7 @@ struct Common {
     observers: Option<Arc<Observers>>,
     capture: Option<PcapHandle>,
     acks: AckPolicy,
+    environment: Environment,
 }
 
 impl Common {
@@ -458,6 +481,7 @@ impl Common {
             events: Events::new(Arc::clone(&asyncs), self.capture.clone(), observers),
             asyncs,
             acks: self.acks,
+            environment: self.environment.clone(),
         })?;
         Ok((Arc::new(shard), groups))
     }

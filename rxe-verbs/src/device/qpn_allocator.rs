@@ -10,7 +10,6 @@ use rxe_core::types::Qpn;
 use rxe_net::PortGroups;
 
 use crate::error::Result;
-use crate::os::random_u32;
 use crate::progress::Shard;
 
 /// See the module's opening.
@@ -113,15 +112,16 @@ impl QpnAllocator {
     /// All blocks are taken, or a process with which the address is shared does not answer.
     pub(crate) fn take(&self, shard: &Shard) -> Result<QpnPermit> {
         let Some(groups) = &self.groups else {
-            return Ok(QpnPermit { qpn: Qpn::from_wire(random_u32()?), blocks: None });
+            let qpn = Qpn::from_wire(shard.environment().random_u32()?);
+            return Ok(QpnPermit { qpn, blocks: None });
         };
         loop {
-            if let Some(permit) = self.take_leased()? {
+            if let Some(permit) = self.take_leased(shard)? {
                 return Ok(permit);
             }
             let _leasing = self.leasing.lock();
             // Another may have leased one meanwhile.
-            if let Some(permit) = self.take_leased()? {
+            if let Some(permit) = self.take_leased(shard)? {
                 return Ok(permit);
             }
             // This waits for other processes: without the shard, which serves peers meanwhile.
@@ -131,8 +131,8 @@ impl QpnAllocator {
         }
     }
 
-    fn take_leased(&self) -> Result<Option<QpnPermit>> {
-        let random = random_u32()?;
+    fn take_leased(&self, shard: &Shard) -> Result<Option<QpnPermit>> {
+        let random = shard.environment().random_u32()?;
         let taken = self.blocks.lock().iter_mut().find_map(|block| block.take(random));
         Ok(taken.map(|number| QpnPermit {
             qpn: Qpn::from_wire(number),
@@ -176,7 +176,7 @@ mod tests {
         for high in [1, 255] {
             let mut block = Block::new(high);
             let mut numbers: HashSet<_> = (0..MAX_QPS_PER_BLOCK)
-                .map(|_| block.take(random_u32().unwrap()).unwrap())
+                .map(|_| block.take(crate::os::random_u32().unwrap()).unwrap())
                 .collect();
             assert_eq!((numbers.len(), block.take(0)), (65_000, None));
             assert!(numbers.iter().all(|number| number >> 16 == u32::from(high)));

@@ -12,6 +12,7 @@ use rxe_net::PortGroups;
 
 use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
+use crate::os::Environment;
 use crate::progress::{Alarm, Driver, Monitor, Shard};
 
 /// The most shards of a device: a bit each in [`ShardSet`].
@@ -34,8 +35,8 @@ pub(super) enum Spread {
 pub(super) struct Member {
     pub(super) shard: Arc<Shard>,
     pub(super) qpns: QpnAllocator,
-    /// Ended when the device is.
-    _driver: Driver,
+    /// Ended when the device is; `None` where a simulation is the driver.
+    _driver: Option<Driver>,
 }
 
 impl Member {
@@ -45,7 +46,10 @@ impl Member {
         groups: Option<Arc<PortGroups>>,
         port_monitor: Option<Box<dyn Monitor>>,
     ) -> Result<Self> {
-        let driver = Driver::start(Arc::clone(&shard), port_monitor)?;
+        let driver = match shard.environment() {
+            Environment::System => Some(Driver::start(Arc::clone(&shard), port_monitor)?),
+            Environment::Simulated(_) => None,
+        };
         Ok(Self { shard, qpns: QpnAllocator::new(groups), _driver: driver })
     }
 }

@@ -7,7 +7,6 @@ use rxe_core::types::Qpn;
 
 use super::Shard;
 use super::policy::{Answers, Asked, MAX_ANSWER_WAIT, messages};
-use crate::os::now;
 
 /// About as many polls as a message takes to a peer on this host and back.
 const POLLS_BEFORE_YIELD: u32 = 64;
@@ -15,14 +14,17 @@ const POLLS_BEFORE_YIELD: u32 = 64;
 impl Shard {
     /// A post to this queue pair has left. Turns the engine until the answer has come, if `answers` says
     /// that the program waits for one; not longer than [`MAX_ANSWER_WAIT`], and the time for which other
-    /// threads have the CPU.
+    /// threads have the CPU. In a simulation there is nobody to answer meanwhile.
     pub(crate) fn await_answer(&self, qpn: Qpn, answers: &mut Answers) {
+        if self.environment().is_simulated() {
+            return;
+        }
         let Some((Some(msn), received)) =
             self.try_bare(|core| (core.engine.qp_msn(qpn), core.received))
         else {
             return;
         };
-        let began = now();
+        let began = self.environment().now();
         let asked = Asked { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = answers.posted(&asked) else { return };
         for polls in 0u32.. {
@@ -41,7 +43,9 @@ impl Shard {
                 Ok(Some(Some(false)) | None) => {}
             }
             let yields = polls > POLLS_BEFORE_YIELD || self.single_cpu;
-            if (yields || polls.is_multiple_of(16)) && now().since(began) >= MAX_ANSWER_WAIT {
+            if (yields || polls.is_multiple_of(16))
+                && self.environment().now().since(began) >= MAX_ANSWER_WAIT
+            {
                 answers.missed();
                 // The program looks at its memory from here on. If the device has failed, the next call
                 // says so.

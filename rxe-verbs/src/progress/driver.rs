@@ -101,6 +101,17 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
     Ok(())
 }
 
+impl Shard {
+    /// Does what its driver does when it wakes, for a simulation, which is the driver of its shards. `timer`:
+    /// the time that [`crate::os::Simulation::wake_at`] was asked for has come.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub(crate) fn drive(&self, timer: bool) -> Result<()> {
+        turn(self, timer).map(drop)
+    }
+}
+
 /// Does all there is to do. How many packets came, and whether it is the driver who watches.
 fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
     let turned = shard.with_turn(|core| {
@@ -114,11 +125,11 @@ fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
                 n => packets += n,
             }
             core.transmit()?;
-            if core.unfinished || !core.limit.goes_on(now()) {
+            if core.unfinished || !core.limit.goes_on(core.environment.now()) {
                 break;
             }
         }
-        let plan = core.watchers.look(core.blocked, now());
+        let plan = core.watchers.look(core.blocked, core.environment.now());
         shard.apply(core, plan);
         Ok((packets, plan.watches()))
     })?;

@@ -23,7 +23,7 @@ use super::unsent::{Claim, Unsent};
 use super::watch::{Alarm, Watch};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
-use crate::os::now;
+use crate::os::Environment;
 
 /// Packets that a caller takes in a turn: little enough to look at its completions soon.
 pub(super) const CALLER_BUDGET: usize = 64;
@@ -47,6 +47,7 @@ pub(crate) struct Shard {
     unsent: Claim,
     /// All threads of this process share a CPU.
     pub(super) single_cpu: bool,
+    environment: Environment,
     /// Told of events after the lock is released.
     observers: Option<Arc<Observers>>,
     /// Why nothing works any more.
@@ -71,6 +72,8 @@ pub(crate) struct ShardParts {
     pub(crate) asyncs: Arc<AsyncEvents>,
     /// When acknowledgements leave.
     pub(crate) acks: AckPolicy,
+    /// Where its time comes from.
+    pub(crate) environment: Environment,
 }
 
 /// Who is told when a shard fails.
@@ -81,12 +84,13 @@ pub(crate) trait WakeAll: std::fmt::Debug + Send + Sync {
 
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self> {
-        let ShardParts { device, engine, backend, events, asyncs, acks } = parts;
+        let ShardParts { device, engine, backend, events, asyncs, acks, environment } = parts;
         let unsent = Unsent::claim();
-        let watch = Watch::new(&*backend)?;
+        let watch = Watch::new(&*backend, &environment)?;
         let doorbells = Arc::clone(engine.doorbells());
         let observers = events.observers();
-        let mut core = Core::new(engine, backend, events, acks, unsent.record());
+        let mut core =
+            Core::new(engine, backend, events, acks, unsent.record(), environment.clone());
         core.set_interest(&watch, Interest::Receive);
         Ok(Self {
             device,
@@ -98,11 +102,18 @@ impl Shard {
             prompt: acks == AckPolicy::Prompt,
             unsent,
             single_cpu: thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
+            environment,
             observers,
             failed: OnceLock::new(),
             generation: fork_generation(),
             queues: Mutex::default(),
         })
+    }
+
+    /// Where its time and randomness come from.
+    #[inline]
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// Waits for the lock.
@@ -186,8 +197,11 @@ impl Shard {
     }
 
     /// Whether the acknowledgements of what this poll has received wait for company. On one host they
-    /// never do: putting them into a ring costs no call.
+    /// never do: putting them into a ring costs no call. Nor do they in a simulation.
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
+        if self.environment.is_simulated() {
+            return false;
+        }
         match received {
             Ok(0) => return core.acks.polled_in_vain() && core.waiting,
             Ok(1..=MAX_WAITING_ACKS) => {
@@ -196,7 +210,7 @@ impl Shard {
                 return may
                     && core.engine.can_wait()
                     && core.engine.has_transmit_work()
-                    && core.acks.wait(now());
+                    && core.acks.wait(self.environment.now());
             }
             _ => {}
         }
@@ -261,7 +275,7 @@ impl Shard {
     /// of the driver's. Returns whether it leaves at once.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
-        let may_wait = !post.goes_at_once();
+        let may_wait = !post.goes_at_once() && !self.environment.is_simulated();
         if may_wait && self.unsent.record().join_posts(post.packets) {
             return false;
         }
@@ -284,7 +298,7 @@ impl Shard {
         if later {
             core.waiting = true;
             core.events.take_all(&mut core.engine);
-            core.armed.set_timer(&self.watch, now() + TICK);
+            core.armed.set_timer(&self.watch, self.environment.now() + TICK);
         } else {
             sent = core.transmit();
         }
@@ -293,15 +307,18 @@ impl Shard {
         }
         if core.unfinished {
             // The driver goes on at once, if nobody else does.
-            core.armed.set_timer(&self.watch, now());
+            core.armed.set_timer(&self.watch, self.environment.now());
         } else if let Some(deadline) = core.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
         }
         self.fail_on(sent)
     }
 
-    /// Carries out what [`super::policy`] decided.
+    /// Carries out what [`super::policy`] decided. In a simulation nobody sleeps on sockets.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
+        if self.environment.is_simulated() {
+            return;
+        }
         core.set_interest(&self.watch, plan.interest);
         if let Some(tick) = plan.tick {
             core.armed.set_timer(&self.watch, tick);

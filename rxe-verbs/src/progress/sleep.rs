@@ -14,7 +14,7 @@ use super::Shard;
 use super::policy::Interest;
 use super::shard::CALLER_BUDGET;
 use crate::error::{Error, Result};
-use crate::os::{now, until};
+use crate::os::until;
 
 /// What a sleeper does when one of the program's signal handlers has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,16 @@ impl Shard {
             found => Ok(found),
         };
         self.turn(CALLER_BUDGET)?;
+        if let Some(host) = self.environment().simulation() {
+            loop {
+                if let Some(found) = look()? {
+                    return Ok(Some(found));
+                }
+                if !host.advance(deadline) {
+                    return look();
+                }
+            }
+        }
         loop {
             if let Some(found) = look()? {
                 return Ok(Some(found));
@@ -69,7 +79,7 @@ impl Shard {
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
-                Ok(0) if now() >= deadline => return look(),
+                Ok(0) if self.environment().now() >= deadline => return look(),
                 Err(Errno::INTR) if signals == OnSignal::Sleep => {}
                 Ok(_) => {}
                 Err(e) => return Err(Error::io("sleep in poll", e)),
@@ -108,7 +118,9 @@ impl<'s> Waiting<'s> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shard.bare(|core| {
-            if let Some(plan) = core.watchers.leave(self.leads, core.blocked, now()) {
+            if let Some(plan) =
+                core.watchers.leave(self.leads, core.blocked, core.environment.now())
+            {
                 self.shard.apply(core, plan);
             }
         });

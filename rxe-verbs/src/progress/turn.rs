@@ -15,7 +15,7 @@ use super::policy::{
 use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
 use crate::event::Events;
-use crate::os::{is_far, now};
+use crate::os::Environment;
 
 /// Handling so many packets takes next to no time.
 const FEW: usize = 2;
@@ -25,6 +25,7 @@ pub(crate) struct Core {
     /// The queue pairs.
     pub(crate) engine: Engine,
     pub(super) backend: Box<dyn Backend>,
+    pub(super) environment: Environment,
     batch: TxBatch,
     /// The rest of the batch waits for room in the socket.
     pub(super) blocked: bool,
@@ -89,11 +90,13 @@ impl Core {
         events: Events,
         acks: AckPolicy,
         unsent: &'static Unsent,
+        environment: Environment,
     ) -> Self {
         let batch = TxBatch::new(backend.capabilities().tx);
         Self {
             engine,
             backend,
+            environment,
             batch,
             blocked: false,
             congested: false,
@@ -208,7 +211,7 @@ impl Core {
             }
         };
         let cm = cm.downcast_mut().expect("there is one kind of connection manager");
-        Ok(f(cm, now()))
+        Ok(f(cm, self.environment.now()))
     }
 
     /// Whether there is a connection manager.
@@ -242,7 +245,7 @@ impl Core {
     pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
         let mut time = None;
         let mut source = None;
-        let Self { engine, backend, events, unsent, local, .. } = self;
+        let Self { engine, backend, events, unsent, local, environment, .. } = self;
         let packets = backend.receive(budget, &mut |frame| {
             // The frames of a batch mostly come from one address.
             if source != Some(frame.net.src) {
@@ -250,7 +253,7 @@ impl Core {
                 *local = engine.config().gids.contains(&frame.net.src.into());
             }
             unsent.note_packet(*local);
-            engine.handle_frame(*time.get_or_insert_with(now), frame);
+            engine.handle_frame(*time.get_or_insert_with(|| environment.now()), frame);
             events.take_all(engine);
         })?;
         if packets > 0 {
@@ -259,10 +262,10 @@ impl Core {
         self.received = time.unwrap_or(self.received);
         self.limit.note(time.filter(|_| packets <= FEW));
         let deadline = self.poll_timeout();
-        if deadline.is_none_or(is_far) {
+        if deadline.is_none_or(|deadline| self.environment.is_far(deadline)) {
             self.timers.none_due();
         } else {
-            let time = time.unwrap_or_else(now);
+            let time = time.unwrap_or_else(|| self.environment.now());
             let drained = || packets < budget && !watch.has_input();
             match self.timers.decide(deadline, time, drained) {
                 Timers::None | Timers::Wait => {}
@@ -286,7 +289,7 @@ impl Core {
     /// Whether a post may wait for the next one. If so the driver wakes in time, and
     /// [`Unsent::join_posts`] lets more wait.
     pub(super) fn posts_wait(&mut self, post: &Post, watch: &Watch) -> bool {
-        let time = now();
+        let time = self.environment.now();
         self.limit.note(Some(time));
         if self.unsent.has_posts() {
             self.posts.filled(time);
@@ -308,16 +311,16 @@ impl Core {
         self.unfinished = false;
         self.congested = false;
         if self.unsent.end_posts() {
-            self.posts.left(now());
+            self.posts.left(self.environment.now());
         }
         if let Some(cm) = &mut self.cm {
             let established = self.events.take_established();
             let timers = std::mem::take(&mut self.cm_timers);
-            cm.turn(now(), &mut self.engine, &established, timers);
+            cm.turn(self.environment.now(), &mut self.engine, &established, timers);
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.
-            let time = self.limit.noted().unwrap_or_else(now);
+            let time = self.limit.noted().unwrap_or_else(|| self.environment.now());
             self.limit.begin(time);
             if !self.engine.doorbells().is_empty() {
                 self.acks.posted(time);
@@ -346,7 +349,7 @@ impl Core {
             if limits != *self.batch.limits() && self.batch.is_empty() {
                 self.batch = TxBatch::new(limits);
             }
-            if self.has_work() && !self.limit.goes_on(now()) {
+            if self.has_work() && !self.limit.goes_on(self.environment.now()) {
                 self.unfinished = true;
                 break;
             }

@@ -2,6 +2,7 @@
 //! reasons, and the one that tells of changes of the interface.
 
 use std::array;
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +15,13 @@ use rxe_net::{Backend, Epoll, NetError, SharedFd, TimerFd};
 
 use super::policy::Interest;
 use crate::error::Result;
+use crate::os::{Environment, Simulation};
 
 /// See the module's opening. What changes of it is in [`Armed`].
 #[derive(Debug)]
 pub(super) struct Watch {
-    epoll: Epoll,
+    /// `None` in a simulation, where no thread sleeps.
+    epoll: Option<Epoll>,
     alarm: Arc<Alarm>,
     /// The backend's.
     sockets: Vec<SharedFd>,
@@ -27,10 +30,16 @@ pub(super) struct Watch {
 /// Wakes the driver: at a time, or now.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    timer: TimerFd,
+    timer: Timer,
     /// It goes off now, whatever time is set meanwhile. Written before the timer is set for that, read
     /// after it was set for another time.
     now: AtomicBool,
+}
+
+/// What an alarm sets.
+enum Timer {
+    Descriptor(TimerFd),
+    Simulated(Arc<dyn Simulation>),
 }
 
 /// How the descriptors are set; kept under the shard's lock.
@@ -66,27 +75,36 @@ pub(super) struct Woken {
 }
 
 impl Watch {
-    pub(super) fn new(backend: &dyn Backend) -> Result<Self> {
+    pub(super) fn new(backend: &dyn Backend, environment: &Environment) -> Result<Self> {
+        if let Environment::Simulated(host) = environment {
+            let alarm = Alarm::new(Timer::Simulated(Arc::clone(host)));
+            return Ok(Self { epoll: None, alarm: Arc::new(alarm), sockets: Vec::new() });
+        }
         let mut sockets = Vec::new();
         backend.for_each_fd(&mut |fd| sockets.push(fd.clone()));
         let epoll = Epoll::new()?;
-        let alarm = Alarm { timer: TimerFd::new()?, now: AtomicBool::new(false) };
-        epoll.add(&alarm.timer, ALARM, EventFlags::IN)?;
+        let timer = TimerFd::new()?;
+        epoll.add(&timer, ALARM, EventFlags::IN)?;
         for socket in &sockets {
             epoll.add(socket, SOCKET, EventFlags::empty())?;
         }
-        Ok(Self { epoll, alarm: Arc::new(alarm), sockets })
+        let alarm = Alarm::new(Timer::Descriptor(timer));
+        Ok(Self { epoll: Some(epoll), alarm: Arc::new(alarm), sockets })
     }
 
     /// Also sleeps on this descriptor, which tells of changes of the interface.
     pub(super) fn add_interface(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        Ok(self.epoll.add(fd, INTERFACE, EventFlags::IN)?)
+        match &self.epoll {
+            Some(epoll) => Ok(epoll.add(fd, INTERFACE, EventFlags::IN)?),
+            None => Ok(()),
+        }
     }
 
-    /// Sleeps, for [`Epoll::LONGEST_SLEEP`] at most.
+    /// Sleeps, for [`Epoll::LONGEST_SLEEP`] at most. Not for a simulation.
     pub(super) fn sleep(&self) -> Result<Woken> {
+        let Some(epoll) = &self.epoll else { return Ok(Woken::default()) };
         let mut events = [Epoll::NO_EVENT; 8];
-        let count = self.epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP))?;
+        let count = epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP))?;
         let events = &events[..count];
         let has = |what| events.iter().any(|e| { e.data }.u64() == what);
         let timer = has(ALARM);
@@ -96,7 +114,10 @@ impl Watch {
 
     /// Whether [`Watch::wake`] reaches who sleeps: the program may have closed the descriptors.
     pub(super) fn can_wake(&self) -> bool {
-        self.alarm.timer.is_intact()
+        match &self.alarm.timer {
+            Timer::Descriptor(timer) => timer.is_intact(),
+            Timer::Simulated(_) => true,
+        }
     }
 
     /// The backend's descriptors, to sleep on.
@@ -129,24 +150,52 @@ impl Watch {
 }
 
 impl Alarm {
+    fn new(timer: Timer) -> Self {
+        Self { timer, now: AtomicBool::new(false) }
+    }
+
     /// Goes off now.
     pub(crate) fn ring(&self) {
         self.now.store(true, Ordering::SeqCst);
-        self.timer.set_after(Some(Duration::ZERO));
+        self.timer.set_at_once();
     }
 
     /// Goes off at this time, if it does not go off now.
     fn set(&self, at: Time) {
         self.timer.set(at);
         if self.now.load(Ordering::SeqCst) {
-            self.timer.set_after(Some(Duration::ZERO));
+            self.timer.set_at_once();
         }
     }
 
     /// It has gone off. Whether that was for another reason than the time.
     fn clear(&self) -> bool {
-        self.timer.clear();
+        if let Timer::Descriptor(timer) = &self.timer {
+            timer.clear();
+        }
         self.now.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Timer {
+    fn set(&self, at: Time) {
+        match self {
+            Self::Descriptor(timer) => timer.set(at),
+            Self::Simulated(host) => host.wake_at(at),
+        }
+    }
+
+    fn set_at_once(&self) {
+        match self {
+            Self::Descriptor(timer) => timer.set_after(Some(Duration::ZERO)),
+            Self::Simulated(host) => host.wake_at(Time::ZERO),
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Timer")
     }
 }
 
@@ -164,7 +213,7 @@ impl Armed {
         };
         for socket in &watch.sockets {
             // It fails only where the program has closed them, which the next use notices.
-            let _ = watch.epoll.modify(socket, SOCKET, flags);
+            let _ = watch.epoll.as_ref().map(|epoll| epoll.modify(socket, SOCKET, flags));
         }
     }
 
@@ -234,10 +283,11 @@ mod tests {
 
     #[test]
     fn a_time_that_is_set_delays_no_ring() {
-        let alarm = Alarm { timer: TimerFd::new().unwrap(), now: AtomicBool::new(false) };
+        let alarm = Alarm::new(Timer::Descriptor(TimerFd::new().unwrap()));
         let gone_off = |seconds| {
+            let Timer::Descriptor(timer) = &alarm.timer else { unreachable!() };
             let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
-            poll(&mut [PollFd::new(&alarm.timer, PollFlags::IN)], Some(&limit)).unwrap() == 1
+            poll(&mut [PollFd::new(timer, PollFlags::IN)], Some(&limit)).unwrap() == 1
         };
         alarm.set(Time::MAX);
         assert!(!gone_off(0));

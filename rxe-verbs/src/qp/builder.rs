@@ -11,7 +11,6 @@ use super::{QueuePair, invalid};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::faults::RequestFaults;
-use crate::os::random_u32;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 use crate::usage::{Counted, Kind};
@@ -156,7 +155,7 @@ impl QpBuilder {
         device.gid(gid_index)?;
         let psn = match self.psn {
             Some(psn) => psn,
-            None => Psn::new(random_u32()?),
+            None => Psn::new(device.shard().environment().random_u32()?),
         };
         let init = QpInit {
             service: self.service,

@@ -132,7 +132,7 @@ impl QueuePair {
         if mask.contains(AttrMask::AV) {
             self.device().gid(attr.ah_attr.sgid_index)?;
         }
-        let now = crate::os::now();
+        let now = self.device().now();
         self.shard().with(|core| core.engine.modify_qp(now, self.qpn(), attr, mask))??;
         Ok(())
     }

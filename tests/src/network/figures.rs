@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::Settings;
 use super::host::{Connection, Host};
-use super::port::{Port, Seen};
 use super::topology::Topology;
+use rxe_net::Egress;
 
 /// What a run has shown. Unless something else is said, what happened before [`Settings::warm`] and
 /// after [`Settings::end`] is not counted.
@@ -142,15 +142,20 @@ impl Recorder {
     }
 
     /// From now on everything counts.
-    pub(super) fn begin(&mut self, ports: &mut [Port], hosts: &[Host], connections: &[Connection]) {
-        ports.iter_mut().for_each(|port| port.seen = Seen::default());
+    pub(super) fn begin(
+        &mut self,
+        ports: &mut [Egress],
+        hosts: &[Host],
+        connections: &[Connection],
+    ) {
+        ports.iter_mut().for_each(Egress::reset_counters);
         self.before = connections.iter().map(|connection| connection.delivered).collect();
         self.counted = Counted::of(hosts);
         self.is_counting = true;
     }
 
     /// From now on nothing counts.
-    pub(super) fn end(&mut self, ports: &[Port], hosts: &[Host], connections: &[Connection]) {
+    pub(super) fn end(&mut self, ports: &[Egress], hosts: &[Host], connections: &[Connection]) {
         let nanos = self.end - self.warm;
         self.is_counting = false;
         let figures = &mut self.figures;
@@ -167,11 +172,11 @@ impl Recorder {
         figures.fewest = messages.iter().copied().min().unwrap_or(0);
         figures.most = messages.iter().copied().max().unwrap_or(0);
         for port in &ports[self.topology.hosts() as usize..] {
-            figures.lost += port.seen.lost;
-            figures.marked += port.seen.marked;
-            figures.longest_queue = figures.longest_queue.max(port.seen.longest);
+            figures.lost += port.counters().lost;
+            figures.marked += port.counters().marked;
+            figures.longest_queue = figures.longest_queue.max(port.counters().longest);
         }
-        let queues: u64 = self.receivers.iter().map(|&at| ports[at].seen.mean(nanos)).sum();
+        let queues: u64 = self.receivers.iter().map(|&at| ports[at].counters().mean(nanos)).sum();
         figures.mean_queue = queues / self.receivers.len().max(1) as u64;
         let (now, before) = (Counted::of(hosts), self.counted);
         figures.ack_timeouts = now.ack_timeouts - before.ack_timeouts;
@@ -189,7 +194,7 @@ impl Recorder {
     }
 
     /// A packet enters the queue of a port.
-    pub(super) fn queue(&mut self, at: usize, now: u64, port: &Port) {
+    pub(super) fn queue(&mut self, at: usize, now: u64, port: &Egress) {
         if at == self.watched
             && let Some(sample) = self
                 .figures

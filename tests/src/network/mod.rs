@@ -10,16 +10,15 @@
 mod events;
 mod figures;
 mod host;
-mod port;
 mod topology;
 mod traffic;
 mod wire;
 mod world;
 
 use rxe_core::types::Mtu;
+use rxe_net::{EgressQueue, Marking};
 
 pub use figures::{Figures, Sample};
-pub use port::{Marking, Queue};
 pub use topology::Topology;
 pub use traffic::{MESSAGE, Posts, Traffic};
 
@@ -42,7 +41,7 @@ pub struct Settings {
     /// The time from the arrival of a packet to the turn in which its host handles it.
     pub turn: u64,
     /// The queues of the switches.
-    pub queue: Queue,
+    pub queue: EgressQueue,
     /// The path MTU.
     pub mtu: Mtu,
     /// What comes before this is not counted.
@@ -66,7 +65,7 @@ impl Settings {
             gigabits: 10,
             delay: 1,
             turn: 2,
-            queue: Queue {
+            queue: EgressQueue {
                 capacity: 300_000,
                 marking: Marking { kmin: 40_000, kmax: 160_000, pmax: 200 },
             },

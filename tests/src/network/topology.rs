@@ -1,6 +1,6 @@
 //! The switches of a network, and the way of a packet through them.
 
-use super::port::{Port, Queue};
+use rxe_net::{Egress, EgressQueue};
 
 /// The switches and how they are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,12 @@ impl Topology {
 
     /// All ports. In this order: from each host, to each host, from each leaf to each spine, from each
     /// spine to each leaf.
-    pub(super) fn ports(self, gigabits: u64, delay: u64, queue: Queue) -> Vec<Port> {
+    pub(super) fn ports(self, gigabits: u64, delay: u64, queue: EgressQueue) -> Vec<Egress> {
         let (leaves, _, spines, uplink) = self.sizes();
         let hosts = self.hosts() as usize;
-        let from_host = Port::new(gigabits, delay, None);
-        let to_host = Port::new(gigabits, delay, Some(queue));
-        let between = Port::new(uplink, delay, Some(queue));
+        let from_host = Egress::new(gigabits, delay, None);
+        let to_host = Egress::new(gigabits, delay, Some(queue));
+        let between = Egress::new(uplink, delay, Some(queue));
         let mut ports = vec![from_host; hosts];
         ports.resize(2 * hosts, to_host);
         ports.resize(2 * hosts + 2 * (leaves * spines) as usize, between);
@@ -103,13 +103,13 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::Marking;
+    use rxe_net::Marking;
     use std::collections::HashSet;
 
     #[test]
     fn every_host_reaches_every_other_and_flows_use_all_spines() {
         let topology = Topology::LeafSpine { leaves: 3, hosts: 4, spines: 2, uplink: 40 };
-        let queue = Queue { capacity: 1, marking: Marking { kmin: 1, kmax: 2, pmax: 1 } };
+        let queue = EgressQueue { capacity: 1, marking: Marking { kmin: 1, kmax: 2, pmax: 1 } };
         let ports = topology.ports(10, 500, queue).len();
         let mut used = HashSet::new();
         for (from, to) in (0..12).flat_map(|from| (0..12).map(move |to| (from, to))) {

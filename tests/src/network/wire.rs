@@ -1,14 +1,14 @@
 //! The packets on their way, and the ports that they pass.
 
 use rxe_core::wire::NetHeader;
+use rxe_net::{Egress, Passage, Rng};
 
 use super::Settings;
 use super::events::{Event, Events};
 use super::figures::Recorder;
 use super::host::of_address;
-use super::port::{AROUND, Fate, Port};
 use super::topology::{Node, Topology};
-use crate::sim::rng::Rng;
+use crate::sim::rng;
 
 /// A packet on its way.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Packet {
 #[derive(Debug)]
 pub(super) struct Wire {
     topology: Topology,
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<Egress>,
     packets: Vec<Packet>,
     /// Places in `packets` that are free.
     free: Vec<u32>,
@@ -41,7 +41,8 @@ impl Wire {
             ports: topology.ports(gigabits, delay * 1000, queue),
             packets: Vec::new(),
             free: Vec::new(),
-            rng: Rng::new(settings.seed),
+            // Neighbouring seeds must give unrelated numbers.
+            rng: Rng::new(Rng::new(settings.seed).next()),
         }
     }
 
@@ -72,12 +73,12 @@ impl Wire {
         let packet = &mut self.packets[number as usize];
         let (at, next) = self.topology.next(packet.at, packet.to, packet.hash);
         let port = &mut self.ports[at];
-        let bytes = packet.bytes.len() as u64 + AROUND;
+        let bytes = Egress::size_on_link(packet.bytes.len());
         let capable = packet.net.tos & 0b11 != 0;
         recorder.queue(at, now, port);
         match port.send(now, bytes, capable, &mut self.rng) {
-            Fate::Lost => self.free.push(number),
-            Fate::Sent { arrives, marked } => {
+            Passage::Lost => self.free.push(number),
+            Passage::Sent { arrives, marked } => {
                 if marked {
                     packet.net.tos |= 0b11;
                 }
@@ -115,5 +116,5 @@ impl Wire {
 /// A hash of what switches spread flows by.
 fn flow_hash(from: u32, to: u32, port: u16) -> u32 {
     let flow = u64::from(from) << 40 ^ u64::from(to) << 16 ^ u64::from(port);
-    Rng::new(flow).word()
+    rng::Rng::new(flow).word()
 }

@@ -54,7 +54,8 @@ pub const LAYERS: &[Layers] = &[
             &["open"],
             &["l2", "untrusted", "xdp"],
             &["fault", "packet", "probe"],
-            &["fabric", "pcap", "shm", "trace", "udp"],
+            &["fabric", "shm", "trace", "udp"],
+            &["pcap"],
             &["backend"],
             &["sharing"],
             &["lease", "membership"],
@@ -99,6 +100,7 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-verbs",
         within: "",
         floors: &[
+            &["cluster"],
             &["cm"],
             &["qp"],
             &["srq"],

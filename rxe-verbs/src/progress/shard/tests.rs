@@ -20,6 +20,7 @@ use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 use super::super::policy::{Answers, Asked};
 use super::super::{CmList, ConnectionManager, OnSignal, Timers, Waker};
 use super::*;
+use crate::os::now;
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -77,6 +78,7 @@ fn shard_over(backend: impl FnOnce(Capabilities) -> Box<dyn Backend>) -> Shard {
         events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
         acks: AckPolicy::Adaptive,
+        environment: Environment::System,
     })
     .unwrap()
 }

@@ -1,18 +1,18 @@
-//! A port: one direction of a link, and the queue in front of it.
+//! One direction of a simulated link, and the queue in front of it.
 //!
 //! The queue is first in, first out, and the rate is constant. So when a packet enters the queue, it is
 //! known when it will have left, and the length of the queue follows from the time that is left until
 //! everything in it has been sent. No packet is held here.
 
-use crate::sim::rng::Rng;
+use crate::rng::Rng;
 
 /// Bytes on the link beyond BTH to ICRC: preamble and gap (20), Ethernet header and FCS (18), IPv4 (20)
 /// and UDP (8).
-pub(super) const AROUND: u64 = 66;
+const AROUND: u64 = 66;
 
 /// The queue of a switch's port.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Queue {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EgressQueue {
     /// The bytes that it holds. A packet that does not fit is lost.
     pub capacity: u64,
     /// How it marks packets that are ECN capable.
@@ -21,13 +21,13 @@ pub struct Queue {
 
 /// Marking by the length of the queue, as RED does and DCQCN expects: none up to `kmin`, from there on
 /// with a probability that rises to `pmax` at `kmax`, and every packet above.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marking {
-    /// Bytes.
+    /// The longest queue at which nothing is marked, in bytes.
     pub kmin: u64,
-    /// Bytes.
+    /// The shortest queue at which everything is marked, in bytes.
     pub kmax: u64,
-    /// In 1,000ths.
+    /// The probability just below `kmax`, in 1,000ths.
     pub pmax: u64,
 }
 
@@ -44,9 +44,9 @@ impl Marking {
     }
 }
 
-/// What became of a packet at a port.
+/// What becomes of a packet at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub enum Passage {
     /// The queue is full.
     Lost,
     /// It arrives at the other end.
@@ -58,80 +58,98 @@ pub(super) enum Fate {
     },
 }
 
-/// A port.
+/// A port of a host or of a switch, in the direction out of it. Times are in nanoseconds.
 #[derive(Clone, Debug)]
-pub(super) struct Port {
+pub struct Egress {
     /// Picoseconds that a byte takes.
     byte: u64,
     /// Nanoseconds from one end of the link to the other.
     delay: u64,
     /// The queue; `None` at a host, which gives its link no more than it can send.
-    queue: Option<Queue>,
+    queue: Option<EgressQueue>,
     /// A packet starts up to so many picoseconds after the one before. Without this, hosts that send at the
     /// same rate would keep their order for ever, and a full queue always lose packets of the same ones.
     jitter: u64,
     /// When everything in the queue has been sent, in picoseconds.
     free_at: u64,
-    pub(super) seen: Seen,
+    counters: EgressCounters,
 }
 
-/// What a port has seen since its counters were last reset.
+/// What a port has counted since its counters were last reset.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) packets: u64,
-    pub(super) lost: u64,
-    pub(super) marked: u64,
+pub struct EgressCounters {
+    /// Packets that it has sent.
+    pub packets: u64,
+    /// Packets that the queue had no room for.
+    pub lost: u64,
+    /// Packets that it has marked.
+    pub marked: u64,
     /// The longest queue, in bytes.
-    pub(super) longest: u64,
+    pub longest: u64,
     /// The length of the queue summed over time: bytes times picoseconds.
     area: u128,
 }
 
-impl Seen {
+impl EgressCounters {
     /// The mean length of the queue over this time, in bytes.
-    pub(super) fn mean(&self, nanos: u64) -> u64 {
+    pub fn mean(&self, nanos: u64) -> u64 {
         u64::try_from(self.area / (u128::from(nanos) * 1000).max(1)).unwrap_or(u64::MAX)
     }
 }
 
-impl Port {
-    /// A port of `gigabits` per second and this delay in nanoseconds.
-    pub(super) fn new(gigabits: u64, delay: u64, queue: Option<Queue>) -> Self {
-        let byte = 8000 / gigabits;
+impl Egress {
+    /// A port of `gigabits` per second, at least 1 and at most 8,000, and this delay in nanoseconds.
+    pub fn new(gigabits: u64, delay: u64, queue: Option<EgressQueue>) -> Self {
+        let byte = 8000 / gigabits.clamp(1, 8000);
         // At a host, the time of 64 bytes.
         let jitter = if queue.is_none() { 64 * byte } else { 0 };
-        Self { byte, delay, queue, jitter, free_at: 0, seen: Seen::default() }
+        Self { byte, delay, queue, jitter, free_at: 0, counters: EgressCounters::default() }
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> &EgressCounters {
+        &self.counters
+    }
+
+    /// Counts from 0 again.
+    pub fn reset_counters(&mut self) {
+        self.counters = EgressCounters::default();
     }
 
     /// The length of the queue in bytes, with what is left of the packet that is being sent.
-    pub(super) fn length(&self, now: u64) -> u64 {
+    pub fn length(&self, now: u64) -> u64 {
         self.free_at.saturating_sub(now * 1000).div_ceil(self.byte)
     }
 
+    /// The bytes on the link of a packet of this many bytes from BTH to ICRC.
+    pub fn size_on_link(bytes: usize) -> u64 {
+        bytes as u64 + AROUND
+    }
+
     /// When the queue is empty, in nanoseconds.
-    pub(super) fn idle_at(&self) -> u64 {
+    pub fn idle_at(&self) -> u64 {
         self.free_at.div_ceil(1000)
     }
 
-    /// Takes a packet of this many bytes on the link. `capable`: it may be marked.
-    pub(super) fn send(&mut self, now: u64, bytes: u64, capable: bool, rng: &mut Rng) -> Fate {
+    /// Takes a packet of this many bytes on the link ([`Egress::size_on_link`]). `capable`: it may be marked.
+    pub fn send(&mut self, now: u64, bytes: u64, capable: bool, rng: &mut Rng) -> Passage {
         let length = self.length(now);
         let mut marked = false;
         if let Some(queue) = &self.queue {
             if length + bytes > queue.capacity {
-                self.seen.lost += 1;
-                return Fate::Lost;
+                self.counters.lost += 1;
+                return Passage::Lost;
             }
             let (n, of) = queue.marking.chance(length);
-            marked = capable && n > 0 && rng.chance(n, of);
+            marked = capable && n > 0 && rng.below(of) < n;
         }
         let start = now * 1000;
         self.free_at = self.free_at.max(start) + rng.below(self.jitter) + bytes * self.byte;
-        self.seen.packets += 1;
-        self.seen.marked += u64::from(marked);
-        self.seen.longest = self.seen.longest.max(length + bytes);
-        self.seen.area += u128::from(bytes) * u128::from(self.free_at - start);
-        Fate::Sent { arrives: self.free_at.div_ceil(1000) + self.delay, marked }
+        self.counters.packets += 1;
+        self.counters.marked += u64::from(marked);
+        self.counters.longest = self.counters.longest.max(length + bytes);
+        self.counters.area += u128::from(bytes) * u128::from(self.free_at - start);
+        Passage::Sent { arrives: self.free_at.div_ceil(1000) + self.delay, marked }
     }
 }
 
@@ -139,32 +157,35 @@ impl Port {
 mod tests {
     use super::*;
 
-    const QUEUE: Queue =
-        Queue { capacity: 10_000, marking: Marking { kmin: 2000, kmax: 6000, pmax: 100 } };
+    const QUEUE: EgressQueue =
+        EgressQueue { capacity: 10_000, marking: Marking { kmin: 2000, kmax: 6000, pmax: 100 } };
 
     #[test]
     fn packets_leave_one_after_the_other_at_the_rate_of_the_link() {
         // 10 Gbit/s are 0.8 ns a byte.
-        let mut port = Port::new(10, 500, Some(QUEUE));
+        let mut port = Egress::new(10, 500, Some(QUEUE));
         let mut rng = Rng::new(1);
-        let mut send = |port: &mut Port, now| port.send(now, 1000, false, &mut rng);
-        assert_eq!(send(&mut port, 100), Fate::Sent { arrives: 1400, marked: false });
-        assert_eq!(send(&mut port, 100), Fate::Sent { arrives: 2200, marked: false });
+        let mut send = |port: &mut Egress, now| port.send(now, 1000, false, &mut rng);
+        assert_eq!(send(&mut port, 100), Passage::Sent { arrives: 1400, marked: false });
+        assert_eq!(send(&mut port, 100), Passage::Sent { arrives: 2200, marked: false });
         assert_eq!(port.length(500), 1500);
         assert_eq!(port.idle_at(), 1700);
-        assert_eq!(send(&mut port, 2000), Fate::Sent { arrives: 3300, marked: false });
-        assert_eq!(port.seen.longest, 2000);
+        assert_eq!(send(&mut port, 2000), Passage::Sent { arrives: 3300, marked: false });
+        assert_eq!(port.counters.longest, 2000);
         // 1,000 bytes for 800 ns, twice; 1,000 bytes for 1,600 ns.
-        assert_eq!(port.seen.mean(3200), 1000);
+        assert_eq!(port.counters.mean(3200), 1000);
     }
 
     #[test]
     fn what_does_not_fit_is_lost() {
-        let mut port = Port::new(10, 500, Some(QUEUE));
+        let mut port = Egress::new(10, 500, Some(QUEUE));
         let mut rng = Rng::new(1);
         let fates: Vec<_> = (0..11).map(|_| port.send(0, 1000, false, &mut rng)).collect();
-        assert!(fates[..10].iter().all(|fate| *fate != Fate::Lost));
-        assert_eq!((fates[10], port.seen.lost, port.seen.longest), (Fate::Lost, 1, 10_000));
+        assert!(fates[..10].iter().all(|fate| *fate != Passage::Lost));
+        assert_eq!(
+            (fates[10], port.counters.lost, port.counters.longest),
+            (Passage::Lost, 1, 10_000)
+        );
     }
 
     #[test]
@@ -172,10 +193,10 @@ mod tests {
         let share = |length, capable| {
             let mut rng = Rng::new(1);
             let marked = (0..10_000).filter(|_| {
-                let mut port = Port::new(10, 500, Some(QUEUE));
+                let mut port = Egress::new(10, 500, Some(QUEUE));
                 port.send(0, length, false, &mut rng);
                 let fate = port.send(0, 10, capable, &mut rng);
-                matches!(fate, Fate::Sent { marked: true, .. })
+                matches!(fate, Passage::Sent { marked: true, .. })
             });
             marked.count()
         };

@@ -1,0 +1,309 @@
+//! Hosts at one switch, in virtual time: each has a link with a rate and a delay, and the switch has a
+//! queue for each link, which marks and drops. Faults happen between a host and the switch, as the
+//! [`Fabric`] decides them.
+//!
+//! Invariants: what happens depends on the seed and on the calls alone. No packet arrives before the
+//! delays of both links have passed.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rxe_core::types::Time;
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
+use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, UDP_PORT};
+
+use super::{Delivery, Egress, EgressQueue, Fabric, FabricCounters, Faults, Marking, Passage};
+use crate::backend::SendStatus;
+use crate::pcap::{Direction, PacketBlock, PcapWriter};
+use crate::rng::Rng;
+
+/// Bytes that a host gives its link before it waits until these have left.
+const AHEAD: u64 = 16 << 10;
+
+/// How a host is connected with the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// The rate in Gbit/s, each way: 1 to 8,000.
+    pub gigabits: u64,
+    /// The time from one end of the link to the other.
+    pub delay: Duration,
+    /// The queue of the switch in front of the link to the host.
+    pub queue: EgressQueue,
+}
+
+/// 10 Gbit/s, 1 µs, and a queue of 300 kB that marks between 40 and 160 kB, as in the paper on DCQCN.
+impl Default for LinkConfig {
+    fn default() -> Self {
+        let marking = Marking { kmin: 40_000, kmax: 160_000, pmax: 200 };
+        let queue = EgressQueue { capacity: 300_000, marking };
+        Self { gigabits: 10, delay: Duration::from_micros(1), queue }
+    }
+}
+
+/// Packets that a [`Star`] has handled, beside those of its [`Fabric`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StarCounters {
+    /// What the fabric has counted.
+    pub fabric: FabricCounters,
+    /// Lost because a queue of the switch was full.
+    pub overflowed: u64,
+    /// Marked by the switch.
+    pub marked: u64,
+    /// Lost because no host has their address, or because it is down.
+    pub unreachable: u64,
+}
+
+/// See the module's opening.
+pub struct Star {
+    fabric: Fabric,
+    faults: Faults,
+    /// Where they differ.
+    paths: HashMap<(IpAddr, IpAddr), Faults>,
+    rng: Rng,
+    hosts: Vec<Host>,
+    by_address: HashMap<IpAddr, usize>,
+    /// When packets arrive at hosts, in this order if at the same time.
+    arrivals: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    order: u64,
+    counters: StarCounters,
+    fingerprint: u64,
+    capture: Option<PcapWriter<Box<dyn Write + Send>>>,
+    capture_error: Option<io::Error>,
+}
+
+#[derive(Debug)]
+struct Host {
+    to_switch: Egress,
+    from_switch: Egress,
+    /// What has arrived, or will: the first is the next.
+    inbox: VecDeque<Delivery>,
+    up: bool,
+}
+
+impl Star {
+    /// A switch without hosts. All random decisions follow from `seed`.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let mut rng = Rng::new(seed);
+        let faults = Faults { merge: false, ..faults };
+        Self {
+            fabric: Fabric::new(rng.next(), faults.clone()),
+            faults,
+            paths: HashMap::new(),
+            rng,
+            hosts: Vec::new(),
+            by_address: HashMap::new(),
+            arrivals: BinaryHeap::new(),
+            order: 0,
+            counters: StarCounters::default(),
+            fingerprint: 0xcbf2_9ce4_8422_2325,
+            capture: None,
+            capture_error: None,
+        }
+    }
+
+    /// Connects a host, and returns its number: the first is 0. An address that another host has is this
+    /// one's from now on.
+    pub fn attach(&mut self, addresses: &[IpAddr], link: &LinkConfig) -> usize {
+        let delay = u64::try_from(link.delay.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
+        let number = self.hosts.len();
+        self.hosts.push(Host {
+            to_switch: Egress::new(link.gigabits, delay, None),
+            from_switch: Egress::new(link.gigabits, delay, Some(link.queue)),
+            inbox: VecDeque::new(),
+            up: true,
+        });
+        self.by_address.extend(addresses.iter().map(|&address| (address, number)));
+        number
+    }
+
+    /// Takes a host off the switch: what is on its way to it is lost, and what it sends.
+    pub fn detach(&mut self, host: usize) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.up = false;
+            host.inbox.clear();
+        }
+    }
+
+    /// Changes the faults of all paths for packets sent from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = Faults { merge: false, ..faults };
+        self.paths.clear();
+        self.fabric.set_faults(self.faults.clone());
+    }
+
+    /// Changes the faults for packets from `from` to `to`.
+    pub fn set_path_faults(&mut self, from: IpAddr, to: IpAddr, faults: Faults) {
+        self.paths.insert((from, to), Faults { merge: false, ..faults });
+    }
+
+    /// What cuts and heals paths.
+    pub fn fabric(&mut self) -> &mut Fabric {
+        &mut self.fabric
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> StarCounters {
+        StarCounters { fabric: self.fabric.counters(), ..self.counters }
+    }
+
+    /// A number that follows from all packets until now, with their times: two runs with the same one did
+    /// the same.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Writes each packet to `out` as it leaves its host, in pcapng, with the virtual time.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub fn capture(&mut self, out: Box<dyn Write + Send>) -> io::Result<()> {
+        self.capture = Some(PcapWriter::new(out, "cluster")?);
+        Ok(())
+    }
+
+    /// Writes out what is left of the capture, and ends it.
+    ///
+    /// # Errors
+    /// A packet could not be written.
+    pub fn end_capture(&mut self) -> io::Result<()> {
+        let Some(mut capture) = self.capture.take() else { return Ok(()) };
+        match self.capture_error.take() {
+            Some(e) => Err(e),
+            None => capture.flush(),
+        }
+    }
+
+    /// Takes packets of a host from the front of the batch. On [`SendStatus::Blocked`] its link has enough
+    /// for the moment, until [`Star::idle_at`].
+    pub fn send(&mut self, now: Time, from: usize, batch: &mut TxBatch) -> SendStatus {
+        let mut sent = 0;
+        for frame in batch.frames() {
+            let nanos = now.as_nanos();
+            if self.hosts.get(from).is_some_and(|host| host.to_switch.length(nanos) > AHEAD) {
+                break;
+            }
+            for (net, bytes) in frame.packets() {
+                self.leave(now, from, net, bytes);
+            }
+            sent += 1;
+        }
+        let all = sent == batch.pending().len();
+        batch.mark_sent(sent);
+        if all { SendStatus::Done } else { SendStatus::Blocked }
+    }
+
+    /// When the host's link has sent everything that it was given.
+    pub fn idle_at(&self, host: usize) -> Time {
+        let nanos = self.hosts.get(host).map_or(0, |host| host.to_switch.idle_at());
+        Time::from_nanos(nanos)
+    }
+
+    /// When something happens next: a packet reaches the switch, or a host.
+    pub fn next_event(&self) -> Option<Time> {
+        let arrival = self.arrivals.peek().map(|Reverse((at, ..))| *at);
+        [self.fabric.next_delivery(), arrival].into_iter().flatten().min()
+    }
+
+    /// Lets everything happen that happens until `now`, and returns the next host at which a packet has
+    /// arrived since.
+    pub fn advance(&mut self, now: Time) -> Option<usize> {
+        while let Some(delivery) = self.fabric.pop(now) {
+            self.forward(delivery);
+        }
+        while let Some(&Reverse((at, _, host))) = self.arrivals.peek()
+            && at <= now
+        {
+            self.arrivals.pop();
+            let waits = self.hosts.get(host).and_then(|host| host.inbox.front());
+            if waits.is_some_and(|delivery| delivery.at() <= now) {
+                return Some(host);
+            }
+        }
+        None
+    }
+
+    /// Takes the next packet that has arrived at a host until `now`.
+    pub fn receive(&mut self, now: Time, host: usize) -> Option<Delivery> {
+        let inbox = &mut self.hosts.get_mut(host)?.inbox;
+        if inbox.front()?.at() <= now { inbox.pop_front() } else { None }
+    }
+
+    /// A packet leaves its host.
+    fn leave(&mut self, now: Time, from: usize, net: NetHeader, bytes: &[u8]) {
+        let Some(host) = self.hosts.get_mut(from).filter(|host| host.up) else {
+            self.counters.unreachable += 1;
+            return;
+        };
+        let size = Egress::size_on_link(bytes.len());
+        let passage = host.to_switch.send(now.as_nanos(), size, false, &mut self.rng);
+        let Passage::Sent { arrives, .. } = passage else { return };
+        self.note(arrives, &net, bytes);
+        self.write(now, from, &net, bytes);
+        if !self.paths.is_empty() {
+            let faults = self.paths.get(&(net.src, net.dst)).unwrap_or(&self.faults);
+            self.fabric.set_faults(faults.clone());
+        }
+        self.fabric.send_frame(Time::from_nanos(arrives), &Frame::single(net, bytes));
+    }
+
+    /// The switch has a packet.
+    fn forward(&mut self, mut delivery: Delivery) {
+        let to = self.by_address.get(&delivery.net.dst).copied();
+        let Some((to, host)) = to.and_then(|to| Some((to, self.hosts.get_mut(to)?))) else {
+            self.counters.unreachable += 1;
+            return;
+        };
+        if !host.up {
+            self.counters.unreachable += 1;
+            return;
+        }
+        let size = Egress::size_on_link(delivery.bytes.len());
+        let capable = delivery.net.tos & 0b11 != 0;
+        match host.from_switch.send(delivery.at.as_nanos(), size, capable, &mut self.rng) {
+            Passage::Lost => self.counters.overflowed += 1,
+            Passage::Sent { arrives, marked } => {
+                if marked {
+                    self.counters.marked += 1;
+                    delivery.net.tos |= 0b11;
+                }
+                delivery.at = Time::from_nanos(arrives);
+                self.order += 1;
+                self.arrivals.push(Reverse((delivery.at, self.order, to)));
+                host.inbox.push_back(delivery);
+            }
+        }
+    }
+
+    /// Adds a packet to the fingerprint: its ICRC stands for its bytes.
+    fn note(&mut self, at: u64, net: &NetHeader, bytes: &[u8]) {
+        let icrc = bytes.last_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
+        let ports = u64::from(net.src_port) << 32 ^ u64::from(net.tos);
+        for word in [at, icrc, bytes.len() as u64, ports] {
+            self.fingerprint = Rng::new(self.fingerprint ^ word).next();
+        }
+    }
+
+    fn write(&mut self, now: Time, from: usize, net: &NetHeader, bytes: &[u8]) {
+        let Some(capture) = &mut self.capture else { return };
+        let mac = |host: usize| {
+            let [.., a, b, c] = host.to_be_bytes();
+            Mac([2, 0, 0, a, b, c])
+        };
+        let to = self.by_address.get(&net.dst).map_or(Mac([0xff; 6]), |&to| mac(to));
+        let ethernet = Ethernet { src: mac(from), dst: to, ..Ethernet::default() };
+        let mut frame = Vec::new();
+        emit_ethernet(&ethernet, net, UDP_PORT, UdpChecksum::None, bytes, &mut frame);
+        let at = now.since(Time::ZERO);
+        let block =
+            PacketBlock { at, direction: Direction::Outbound, frame: &frame, comments: &[] };
+        if let Err(e) = capture.write(&block) {
+            self.capture_error.get_or_insert(e);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

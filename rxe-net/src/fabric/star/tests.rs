@@ -1,0 +1,176 @@
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rxe_core::wire::TxLimits;
+
+use super::*;
+
+const GIGABITS: u64 = 10;
+
+fn address(host: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, u8::try_from(host).unwrap() + 1])
+}
+
+fn star(hosts: usize, faults: Faults) -> Star {
+    let mut star = Star::new(1, faults);
+    for host in 0..hosts {
+        assert_eq!(star.attach(&[address(host)], &LinkConfig::default()), host);
+    }
+    star
+}
+
+/// `count` packets of `size` bytes on the link, ECN capable, each with its number.
+fn batch(from: usize, to: usize, count: u32, size: usize) -> TxBatch {
+    let net = NetHeader { tos: 2, ..NetHeader::outgoing(address(from), address(to), UDP_PORT) };
+    let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
+    for number in 0..count {
+        let len = size - 66;
+        batch.push(net, len, |_, buf| {
+            buf.extend_from_slice(&number.to_be_bytes());
+            buf.resize(buf.len() + len - 4, 0);
+        });
+    }
+    batch
+}
+
+/// Everything that arrives, with its time in nanoseconds and its number.
+fn run(star: &mut Star) -> Vec<(u64, usize, u32)> {
+    let mut arrived = Vec::new();
+    while let Some(now) = star.next_event() {
+        while let Some(host) = star.advance(now) {
+            while let Some(delivery) = star.receive(now, host) {
+                let number = delivery.frame().payload.first_chunk().unwrap();
+                arrived.push((delivery.at().as_nanos(), host, u32::from_be_bytes(*number)));
+            }
+        }
+    }
+    arrived
+}
+
+#[test]
+fn packets_take_the_time_of_both_links() {
+    let mut star = star(2, Faults::default());
+    assert_eq!(star.send(Time::ZERO, 0, &mut batch(0, 1, 3, 1000)), SendStatus::Done);
+    let arrived = run(&mut star);
+    // 1,000 bytes take 800 ns on each link, and each link 1 µs; a host's packets start up to 51 ns late.
+    for (number, &(at, host, which)) in (0..).zip(&arrived) {
+        let earliest = 2 * 1800 + 800 * u64::from(which);
+        assert_eq!((host, which), (1, number));
+        assert!((earliest..earliest + 52 * 4).contains(&at), "packet {number} at {at}");
+    }
+    assert_eq!(arrived.len(), 3);
+}
+
+#[test]
+fn a_host_gives_its_link_no_more_than_some_packets_ahead() {
+    let mut star = star(2, Faults::default());
+    let mut batch = batch(0, 1, 100, 1000);
+    let mut now = Time::ZERO;
+    let mut rounds = 0;
+    while star.send(now, 0, &mut batch) == SendStatus::Blocked {
+        assert!(!batch.is_empty());
+        now = star.idle_at(0);
+        rounds += 1;
+    }
+    // 17 or 18 packets of 1,000 bytes are more than 16 KiB.
+    assert!((5..=6).contains(&rounds), "{rounds}");
+    let arrived = run(&mut star);
+    assert_eq!(arrived.len(), 100);
+    assert!(arrived.iter().map(|(.., number)| *number).eq(0..100), "in order");
+    assert!(arrived.last().unwrap().0 >= 100_000 * 8 / GIGABITS, "at the rate of the link");
+}
+
+#[test]
+fn the_queue_of_the_switch_marks_and_drops() {
+    // 30 hosts send 20 packets each to one: 600 kB into a queue of 300 kB.
+    let mut star = star(31, Faults::default());
+    for host in 1..31 {
+        let mut batch = batch(host, 0, 20, 1000);
+        while star.send(star.idle_at(host), host, &mut batch) == SendStatus::Blocked {}
+    }
+    let arrived = run(&mut star).len() as u64;
+    let counters = star.counters();
+    assert_eq!(arrived + counters.overflowed, 600);
+    assert!(counters.overflowed > 200 && counters.marked > 100, "{counters:?}");
+}
+
+#[test]
+fn faults_may_be_those_of_one_path() {
+    let mut star = star(3, Faults::default());
+    star.set_path_faults(address(0), address(1), Faults { loss: 1.0, ..Faults::default() });
+    for (from, to) in [(0, 1), (1, 0), (0, 2)] {
+        star.send(Time::ZERO, from, &mut batch(from, to, 1, 100));
+    }
+    let hosts: Vec<_> = run(&mut star).into_iter().map(|(_, host, _)| host).collect();
+    assert_eq!(hosts, [0, 2]);
+    star.fabric().cut_one_way(address(1), address(0));
+    for (from, to) in [(1, 0), (2, 0)] {
+        star.send(Time::ZERO, from, &mut batch(from, to, 1, 100));
+    }
+    assert_eq!((run(&mut star).len(), star.counters().fabric.cut), (1, 1));
+    star.fabric().heal_all();
+    star.set_faults(Faults::default());
+    for (from, to) in [(0, 1), (1, 0)] {
+        star.send(Time::ZERO, from, &mut batch(from, to, 1, 100));
+    }
+    assert_eq!(run(&mut star).len(), 2, "all is as it was");
+}
+
+#[test]
+fn who_is_detached_sends_and_receives_nothing() {
+    let mut star = star(2, Faults::default());
+    star.send(Time::ZERO, 0, &mut batch(0, 1, 1, 100));
+    star.detach(1);
+    star.send(Time::ZERO, 1, &mut batch(1, 0, 1, 100));
+    assert_eq!((run(&mut star).len(), star.counters().unreachable), (0, 2));
+}
+
+#[test]
+fn the_fingerprint_tells_runs_apart() {
+    let fingerprint = |size, at| {
+        let mut star = star(2, Faults::default());
+        star.send(Time::from_nanos(at), 0, &mut batch(0, 1, 2, size));
+        run(&mut star);
+        star.fingerprint()
+    };
+    assert_eq!(fingerprint(100, 0), fingerprint(100, 0));
+    assert_ne!(fingerprint(100, 0), fingerprint(101, 0));
+    assert_ne!(fingerprint(100, 0), fingerprint(100, 1));
+}
+
+/// A file that the test can look at, or a full disk.
+#[derive(Clone, Default)]
+struct Disk {
+    written: Arc<Mutex<Vec<u8>>>,
+    room: usize,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = self.written.lock();
+        if written.len() + bytes.len() > self.room {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_capture_has_each_packet_and_tells_when_the_disk_is_full() {
+    let capture = |room| {
+        let mut star = star(2, Faults { loss: 1.0, ..Faults::default() });
+        let disk = Disk { room, ..Disk::default() };
+        star.capture(Box::new(disk.clone())).unwrap();
+        star.send(Time::ZERO, 0, &mut batch(0, 1, 3, 500));
+        let ended = star.end_capture();
+        (ended.map_err(|e| e.kind()), disk.written.lock().len())
+    };
+    let (ended, len) = capture(10_000);
+    assert!(ended.is_ok() && len > 3 * 434, "{len}");
+    assert_eq!(capture(600).0, Err(io::ErrorKind::StorageFull));
+}

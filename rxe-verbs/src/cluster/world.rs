@@ -1,0 +1,371 @@
+//! The events of a cluster, and the virtual time.
+//!
+//! An event is the arrival of a packet at a host, a timer of a host's device, the moment for which a program
+//! asked to be called, or an action. Events of the same time happen in the order in which they were
+//! scheduled, actions first and packets next. So everything follows from the seed and from the program.
+//!
+//! Locks: a shard's before the world's. The world's is not held while a shard is turned or an action runs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
+use rxe_core::types::Time;
+use rxe_core::wire::{Frame, TxBatch, TxLimits};
+use rxe_net::{
+    Backend, Capabilities, Counters, Delivery, Faults, LinkConfig, NetError, Rng, SendStatus,
+    SharedFd, SrcPort, Star,
+};
+
+use crate::os::Simulation;
+use crate::progress::Shard;
+
+/// Something that is done to the network at a time.
+pub(super) type Action = Box<dyn FnOnce(&Arc<World>) + Send>;
+
+/// See the module's opening.
+pub(super) struct World {
+    /// Nanoseconds since the start.
+    now: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// What the world's lock protects.
+pub(super) struct State {
+    pub(super) star: Star,
+    seeds: Rng,
+    hosts: Vec<Host>,
+    alarms: BinaryHeap<Reverse<(Time, u64, Alarm)>>,
+    actions: BTreeMap<(Time, u64), Action>,
+    /// Alarms and actions scheduled so far.
+    order: u64,
+    /// Hosts whose programs are to be called.
+    ready: VecDeque<usize>,
+}
+
+/// A host, as the world sees it.
+struct Host {
+    /// Gone if it is down.
+    shard: Weak<Shard>,
+    rng: Rng,
+    /// When its device is to be turned; [`Time::MAX`] is never.
+    timer: Time,
+    /// It is in [`State::ready`].
+    is_ready: bool,
+    is_up: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// The device of a host is to be turned.
+    Device(usize),
+    /// The program of a host is to be called.
+    Program(usize),
+}
+
+/// What happens next.
+enum Event {
+    /// A packet has reached the switch, or an alarm was taken back.
+    Nothing,
+    Action(Action),
+    /// A host's device has something to do: its timer is due, or packets have come.
+    Turn {
+        host: usize,
+        shard: Weak<Shard>,
+        timer: bool,
+    },
+    Program(usize),
+}
+
+/// Numbers of hosts, over all clusters of this process.
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+impl World {
+    pub(super) fn new(seed: u64) -> Arc<Self> {
+        // Neighbouring seeds must give unrelated numbers.
+        let mut seeds = Rng::new(Rng::new(seed).next());
+        let state = State {
+            star: Star::new(seeds.next(), Faults::default()),
+            seeds,
+            hosts: Vec::new(),
+            alarms: BinaryHeap::new(),
+            actions: BTreeMap::new(),
+            order: 0,
+            ready: VecDeque::new(),
+        };
+        Arc::new(Self { now: AtomicU64::new(0), state: Mutex::new(state) })
+    }
+
+    pub(super) fn now(&self) -> Time {
+        Time::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Connects a host; its number.
+    pub(super) fn attach(&self, address: IpAddr, link: &LinkConfig) -> usize {
+        let mut state = self.state();
+        let rng = Rng::new(state.seeds.next());
+        let shard = Weak::new();
+        state.hosts.push(Host { shard, rng, timer: Time::MAX, is_ready: false, is_up: true });
+        state.star.attach(&[address], link)
+    }
+
+    /// The device of a host is open: it is turned from now on.
+    pub(super) fn opened(&self, host: usize, shard: &Arc<Shard>) {
+        self.state().hosts[host].shard = Arc::downgrade(shard);
+    }
+
+    /// A host stops working.
+    pub(super) fn crash(&self, host: usize) {
+        let mut state = self.state();
+        state.star.detach(host);
+        let host = &mut state.hosts[host];
+        (host.shard, host.timer, host.is_up) = (Weak::new(), Time::MAX, false);
+    }
+
+    /// All hosts that are up are to be called.
+    pub(super) fn call_all(&self) {
+        let mut state = self.state();
+        (0..state.hosts.len()).for_each(|host| state.call(host));
+    }
+
+    /// The next host whose program is to be called.
+    pub(super) fn take_ready(&self) -> Option<usize> {
+        let mut state = self.state();
+        let host = state.ready.pop_front()?;
+        state.hosts[host].is_ready = false;
+        Some(host)
+    }
+
+    /// The program of this host is to be called at `at`.
+    pub(super) fn call_at(&self, host: usize, at: Time) {
+        self.state().set(at, Alarm::Program(host));
+    }
+
+    /// `action` is to be done at `at`.
+    pub(super) fn act_at(&self, at: Time, action: Action) {
+        let mut state = self.state();
+        let order = state.next_order();
+        state.actions.insert((at, order), action);
+    }
+
+    /// As [`Simulation::advance`].
+    pub(super) fn advance(self: &Arc<Self>, until: Time) -> bool {
+        let event = {
+            let mut state = self.state();
+            let Some(at) = state.next_event().filter(|at| *at <= until) else {
+                if until != Time::MAX {
+                    self.go_to(until);
+                }
+                return false;
+            };
+            self.go_to(at);
+            state.take(self.now())
+        };
+        match event {
+            Event::Nothing => {}
+            Event::Action(action) => action(self),
+            Event::Program(host) => self.state().call(host),
+            Event::Turn { host, shard, timer } => {
+                let Some(shard) = shard.upgrade() else { return true };
+                // If the device has failed, the next verb says so.
+                let _ = shard.drive(timer);
+                self.state().call(host);
+            }
+        }
+        true
+    }
+
+    fn go_to(&self, at: Time) {
+        self.now.fetch_max(at.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn set(&mut self, at: Time, alarm: Alarm) {
+        let order = self.next_order();
+        self.alarms.push(Reverse((at, order, alarm)));
+    }
+
+    fn call(&mut self, host: usize) {
+        let Some(known) = self.hosts.get_mut(host).filter(|known| known.is_up) else { return };
+        if !std::mem::replace(&mut known.is_ready, true) {
+            self.ready.push_back(host);
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let action = self.actions.first_key_value().map(|((at, _), _)| *at);
+        let alarm = self.alarms.peek().map(|Reverse((at, ..))| *at);
+        [action, alarm, self.star.next_event()].into_iter().flatten().min()
+    }
+
+    /// What happens at `now`.
+    fn take(&mut self, now: Time) -> Event {
+        if let Some(entry) = self.actions.first_entry()
+            && entry.key().0 <= now
+        {
+            return Event::Action(entry.remove());
+        }
+        if let Some(host) = self.star.advance(now) {
+            return self.turn(host, now);
+        }
+        let Some(&Reverse((at, _, alarm))) = self.alarms.peek() else { return Event::Nothing };
+        if at > now {
+            return Event::Nothing;
+        }
+        self.alarms.pop();
+        match alarm {
+            Alarm::Program(host) => Event::Program(host),
+            Alarm::Device(host) if self.hosts[host].timer == at => self.turn(host, now),
+            Alarm::Device(_) => Event::Nothing,
+        }
+    }
+
+    fn turn(&mut self, host: usize, now: Time) -> Event {
+        let known = &mut self.hosts[host];
+        let timer = known.timer <= now;
+        if timer {
+            known.timer = Time::MAX;
+        }
+        Event::Turn { host, shard: Weak::clone(&known.shard), timer }
+    }
+}
+
+/// A host, as its device sees it.
+pub(super) struct SimulatedHost {
+    world: Arc<World>,
+    number: usize,
+    id: u64,
+}
+
+impl SimulatedHost {
+    pub(super) fn new(world: Arc<World>, number: usize) -> Self {
+        Self { world, number, id: IDS.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Simulation for SimulatedHost {
+    fn now(&self) -> Time {
+        self.world.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.world.state().hosts[self.number].rng.next()
+    }
+
+    fn wake_at(&self, at: Time) {
+        let mut state = self.world.state();
+        let host = &mut state.hosts[self.number];
+        if !host.is_up {
+            return;
+        }
+        let at = at.max(self.world.now());
+        if at < host.timer {
+            host.timer = at;
+            state.set(at, Alarm::Device(self.number));
+        }
+    }
+
+    fn advance(&self, until: Time) -> bool {
+        self.world.advance(until)
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+/// A host's way onto the network.
+pub(super) struct Port {
+    world: Arc<World>,
+    host: usize,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+impl Port {
+    pub(super) fn new(world: Arc<World>, host: usize, mtu: u32) -> Self {
+        let capabilities = Capabilities {
+            name: "cluster",
+            privileges: "",
+            link_mtu: mtu as usize,
+            // As little as a link takes ahead.
+            tx: TxLimits { burst_segments: 4, batch_bytes: 16 << 10, ..TxLimits::default() },
+            src_port: SrcPort::Any,
+            sees_ip_id: true,
+            recv_buffer: 0,
+            qpn_block: None,
+        };
+        Self { world, host, capabilities, counters: Counters::default() }
+    }
+}
+
+impl Backend for Port {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let now = self.world.now();
+        let next = || -> Option<Delivery> { self.world.state().star.receive(now, self.host) };
+        let mut packets = 0;
+        while packets < budget
+            && let Some(delivery) = next()
+        {
+            let frame = delivery.frame();
+            self.counters.rx_bytes += frame.payload.len() as u64;
+            sink(&frame);
+            packets += 1;
+        }
+        self.counters.rx_packets += packets as u64;
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let now = self.world.now();
+        let before = pending(batch);
+        let mut state = self.world.state();
+        let status = state.star.send(now, self.host, batch);
+        let after = pending(batch);
+        self.counters.tx_packets += before.0 - after.0;
+        self.counters.tx_bytes += before.1 - after.1;
+        if status == SendStatus::Blocked {
+            let idle_at = state.star.idle_at(self.host);
+            let host = &mut state.hosts[self.host];
+            if idle_at < host.timer {
+                host.timer = idle_at;
+                state.set(idle_at, Alarm::Device(self.host));
+            }
+        }
+        Ok(status)
+    }
+
+    fn for_each_fd(&self, _: &mut dyn FnMut(&SharedFd)) {}
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+/// Packets and bytes that wait in a batch.
+fn pending(batch: &TxBatch) -> (u64, u64) {
+    batch.pending().iter().fold((0, 0), |(packets, bytes), burst| {
+        (packets + burst.packets() as u64, bytes + burst.bytes.len() as u64)
+    })
+}
