@@ -238,6 +238,24 @@ static void built_requests(void)
 	CHECK(ibv_wr_complete(qp) == EINVAL);
 }
 
+/* Requests and their elements at odd addresses: libiscsi has them in packed structures. */
+static void packed_requests(void)
+{
+	static char odd[512];
+	struct ibv_sge sges[2] = { { address(0), 4, mr->lkey }, { address(1024), 4, mr->lkey } };
+	struct ibv_sge *list = memcpy(odd + 1, sges, sizeof(sges));
+	struct ibv_recv_wr receive = { .wr_id = 30, .sg_list = list, .num_sge = 1 }, *bad_receive;
+	struct ibv_send_wr send = { .wr_id = 31, .sg_list = list + 1, .num_sge = 1,
+		.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	memcpy(memory + 1024, "odd", 4);
+	CHECK(ibv_post_recv(b, memcpy(odd + 65, &receive, sizeof(receive)), &bad_receive) == 0);
+	CHECK(ibv_post_send(a, memcpy(odd + 129, &send, sizeof(send)), &bad) == 0);
+	expect(30, IBV_WC_RECV);
+	expect(31, IBV_WC_SEND);
+	CHECK(strcmp(memory, "odd") == 0);
+}
+
 static void lists_and_the_bad_one(void)
 {
 	struct ibv_sge sge = { .addr = address(1024), .length = 8, .lkey = mr->lkey };
@@ -685,6 +703,7 @@ int main(int count, char **arguments)
 	connect_to(a, b, gid_index);
 	connect_to(b, a, gid_index);
 	built_requests();
+	packed_requests();
 	lists_and_the_bad_one();
 	windows();
 	registering_anew();

@@ -49,9 +49,9 @@ pub(super) unsafe extern "C" fn post_send(
             return None;
         }
         // SAFETY: a request of the caller's list, which ends with null.
-        let wr = unsafe { &*at };
+        let wr = unsafe { at.read_unaligned() };
         // SAFETY: what the request names exists, as verbs demands.
-        match unsafe { send_request(this, wr) } {
+        match unsafe { send_request(this, &wr) } {
             Ok(request) => {
                 at = wr.next;
                 Some(request)
@@ -118,11 +118,9 @@ unsafe fn send_request(qp: &Qp, wr: &ibv_send_wr) -> Outcome<SendRequest> {
     let list = unsafe { elements(wr.sg_list, wr.num_sge) }?;
     let payload = if wr.send_flags & IBV_SEND_INLINE != 0 {
         // SAFETY: inline elements are memory of the program, registered or not.
-        unsafe {
-            inline(qp, list.iter().map(|e| (ptr::with_exposed_provenance(addr(e)), e.length)))
-        }?
+        unsafe { inline(qp, list.map(|e| (ptr::with_exposed_provenance(addr(&e)), e.length))) }?
     } else {
-        Payload::Sges(list.iter().map(sge).collect())
+        Payload::Sges(list.map(|element| sge(&element)).collect())
     };
     let mut request = SendRequest::new(wr.wr_id, op, payload);
     request.flags = SendFlags::from_bits_truncate(wr.send_flags);
@@ -153,20 +151,21 @@ pub(super) fn sge(element: &ibv_sge) -> Sge {
     Sge { addr: element.addr, length: element.length, lkey: Key(element.lkey) }
 }
 
+/// The elements of a request. Some programs have them in packed structures, at odd addresses: libiscsi.
+///
 /// # Safety
-/// `list` has `count` elements.
-unsafe fn elements<'e>(list: *const ibv_sge, count: c_int) -> Outcome<&'e [ibv_sge]> {
+/// `list` has `count` elements, which stay as they are until the iterator is dropped.
+unsafe fn elements(
+    list: *const ibv_sge,
+    count: c_int,
+) -> Outcome<impl ExactSizeIterator<Item = ibv_sge> + Clone> {
     let negative = || Failure::new(libc::EINVAL, format!("num_sge is {count}"));
     let count = usize::try_from(count).map_err(|_| negative())?;
-    if count == 0 || list.is_null() {
-        return if count == 0 {
-            Ok(&[])
-        } else {
-            Err(Failure::new(libc::EINVAL, "sg_list is null"))
-        };
+    if count > 0 && list.is_null() {
+        return Err(Failure::new(libc::EINVAL, "sg_list is null"));
     }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { slice::from_raw_parts(list, count) })
+    // SAFETY: the caller's promise: each is there.
+    Ok((0..count).map(move |at| unsafe { list.add(at).read_unaligned() }))
 }
 
 /// Copies the bytes of an inline request, which need not be registered.
@@ -236,13 +235,13 @@ unsafe fn post_receives(
     let mut at = first;
     while !at.is_null() {
         // SAFETY: a request of the list.
-        let wr = unsafe { &*at };
+        let wr = unsafe { at.read_unaligned() };
         // SAFETY: the request's list.
         let posted = unsafe { elements(wr.sg_list, wr.num_sge) }.and_then(|list| {
             if !own {
                 return Err(Failure::plain(libc::EIO));
             }
-            let sges: SgeList = list.iter().map(sge).collect();
+            let sges: SgeList = list.map(|element| sge(&element)).collect();
             post(RecvRequest { id: wr.wr_id, sges })
         });
         if let Err(failure) = posted {
