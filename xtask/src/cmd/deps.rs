@@ -22,6 +22,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ucx-utils", "ucx_perftest"),
     ("libfabric-bin", "fi_pingpong"),
     ("openmpi-bin", "mpirun"),
+    ("fio", "fio"),
+    ("iperf", "iperf"),
     // What C programs of the tests are made with.
     ("gcc", "gcc"),
     ("libc6-dev", "/usr/include/stdio.h"),

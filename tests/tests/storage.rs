@@ -1,0 +1,74 @@
+//! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts: fio, and
+//! iperf 2, which knows only TCP, over rsockets.
+
+use rxe_tests::skip;
+
+mod common;
+use common::{alone, installed};
+
+/// Waits until the server listens, lets the client run, and prints how both ended.
+const ENDS: &str = r#"
+    ends() {
+        until $RXE resource show cm_id 2> none | grep -q LISTEN; do
+            kill -0 $server
+            sleep 0.05
+        done
+        client=0
+        timeout -k 1 30 ip netns exec far $RXE run -- "$@" > client 2>&1 || client=$?
+        code=0
+        wait $server || code=$?
+        echo "exit codes: server $code, client $client"
+        cat server client
+    }
+"#;
+
+/// fio's sender and its receiver, which compares checksums if `verify` is set.
+#[track_caller]
+fn fio(verb: &str, verify: &str, expected: &[&str]) {
+    let options = "--ioengine=rdma --port=4711 --bs=64k --size=4m --iodepth=4";
+    let script = format!(
+        "{ENDS}
+        timeout -k 1 30 $RXE run -- fio --name=receiver {options} --rw=read --verb=recv {verify} \
+            > server 2>&1 & server=$!
+        ends fio --name=sender {options} --rw=write --verb={verb} --hostname=10.9.0.1 {verify} --do_verify=0"
+    );
+    let Some(out) = alone(&format!("fio {verb}"), "fio", &script) else { return };
+    for text in expected.iter().chain(&["exit codes: server 0, client 0"]) {
+        assert!(out.contains(text), "{text}: {out}");
+    }
+    assert!(!out.contains("verify: bad"), "{out}");
+}
+
+#[test]
+fn fio_sends_and_compares() {
+    fio("send", "--verify=crc32c", &["READ: bw=", "WRITE: bw=", "io=4096KiB"]);
+}
+
+#[test]
+fn fio_writes() {
+    fio("write", "", &["WRITE: bw=", "io=4096KiB"]);
+}
+
+#[test]
+fn a_tcp_program_over_rsockets() {
+    let test = "iperf over rsockets";
+    let found = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let found = found.map(|dir| format!("{dir}/rsocket/librspreload.so"));
+    let Some(library) = found.iter().find(|path| std::path::Path::new(path).exists()) else {
+        return skip(test, "librspreload.so is not installed");
+    };
+    if !installed(test, "iperf") {
+        return;
+    }
+    let script = format!(
+        "{ENDS}
+        over_rsockets='LD_PRELOAD={library}:$LD_PRELOAD exec iperf \"$@\"'
+        timeout -k 1 30 $RXE run -- sh -c \"$over_rsockets\" sh -s -B 10.9.0.1 -P 1 > server 2>&1 & server=$!
+        ends sh -c \"ss -Htln 'sport = :5001'; $over_rsockets\" sh -c 10.9.0.1 -n 4M"
+    );
+    let Some(out) = alone(test, "iperf", &script) else { return };
+    assert!(out.contains("exit codes: server 0, client 0"), "{out}");
+    // Both ends have counted all bytes, and no TCP socket listened.
+    assert_eq!(out.matches("sec  4.00 MBytes").count(), 2, "{out}");
+    assert!(!out.contains("*:5001") && !out.contains("10.9.0.1:5001 "), "{out}");
+}
