@@ -10,7 +10,7 @@ use rxe_verbs::device::links;
 use rxe_verbs::report::{PORT_COUNTERS, port_counters};
 
 use super::message::{Attributes, Request};
-use super::resources::{self, Kind};
+use super::resources::{self, Kind, PORT_INDEX};
 use crate::ibverbs::device::{Present, present};
 
 /// The service that knows of devices.
@@ -29,10 +29,9 @@ mod command {
 }
 
 /// Its attributes (`enum rdma_nldev_attr`).
-pub(super) mod attribute {
+mod attribute {
     pub(crate) const DEV_INDEX: u16 = 1;
     pub(crate) const DEV_NAME: u16 = 2;
-    pub(crate) const PORT_INDEX: u16 = 3;
     pub(crate) const CAP_FLAGS: u16 = 4;
     pub(crate) const FW_VERSION: u16 = 5;
     pub(crate) const NODE_GUID: u16 = 6;

@@ -7,7 +7,6 @@ use rxe_verbs::DeviceInfo;
 use rxe_verbs::report::{DeviceReport, Record, Subject, ask_in_this_network};
 
 use super::message::Attributes;
-use super::nldev::attribute::PORT_INDEX;
 use crate::ibverbs::device::Present;
 
 /// Attributes of objects (`enum rdma_nldev_attr`).
@@ -36,6 +35,8 @@ mod attribute {
     pub(super) const SRQN: u16 = 90;
 }
 use attribute::*;
+/// `RDMA_NLDEV_ATTR_PORT_INDEX`.
+pub(super) const PORT_INDEX: u16 = 3;
 
 /// Bytes of a list in one message. Programs read into buffers of 8 KiB.
 const PIECE: usize = 3500;
