@@ -54,12 +54,14 @@ pub use fault::{
 };
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
 pub use l2::{L2Backend, L2Config, L2ConfigError, L2Link};
-pub use lease::PortGroups;
 pub use lease::ask as report;
+pub use lease::{CaptureMessage, CaptureSource, CaptureStream, PortGroups};
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{PacketBackend, PacketConfig};
-pub use pcap::{Direction, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter};
+pub use pcap::{
+    Direction, LiveCapture, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter, Tap,
+};
 pub use rng::Rng;
 pub use sharing::Sharing;
 pub use shm::Shm;

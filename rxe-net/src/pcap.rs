@@ -14,27 +14,29 @@
 //! thread writes them ([`output`]). Packets that come faster than it writes are missing from the file,
 //! and the file says so.
 
+mod capture;
+mod live;
 mod output;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::Event;
 use rxe_core::types::Psn;
-use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
-use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, TxBatch, UDP_PORT, icrc};
+use rxe_core::wire::{Frame, TxBatch};
 
+use self::capture::Capture;
 use self::output::Output;
+pub use live::LiveCapture;
+pub use tap::Tap;
 pub use write::{Direction, PacketBlock, PcapWriter};
 
 use crate::backend::{Backend, Capabilities, SendStatus};
@@ -63,7 +65,7 @@ impl PcapOptions {
 /// A backend whose frames are captured.
 pub struct Pcap<B> {
     inner: B,
-    handle: PcapHandle,
+    tap: Tap,
 }
 
 /// A handle of a capture. It adds comments to packets, and flushes the file.
@@ -148,27 +150,18 @@ impl<B: Backend> Pcap<B> {
         capacity: usize,
         patient: bool,
     ) -> io::Result<Self> {
-        let output = Output::start(out, options.path.display().to_string(), capacity)?;
+        let output = Output::new(capacity);
+        output.start(out, Some(options.path.display().to_string()))?;
         let writer = PcapWriter::new(Vec::new(), inner.capabilities().name)?;
-        let mut capture = Capture {
-            writer: Some(writer),
-            output: Arc::new(output),
-            path: options.path.clone(),
-            max_bytes: options.max_bytes,
-            held: Vec::new(),
-            bytes: Vec::new(),
-            announced: VecDeque::new(),
-            dropped: 0,
-            patient,
-            status: PcapStatus::default(),
-        };
+        let (path, max_bytes) = (options.path.clone(), options.max_bytes);
+        let mut capture = Capture::of_file(writer, Arc::new(output), path, max_bytes, patient);
         capture.submit();
-        Ok(Self { inner, handle: PcapHandle(Arc::new(Mutex::new(capture))) })
+        Ok(Self { inner, tap: Tap::new(PcapHandle(Arc::new(Mutex::new(capture)))) })
     }
 
     /// A handle, for comments on packets.
     pub fn handle(&self) -> PcapHandle {
-        self.handle.clone()
+        self.tap.handle()
     }
 }
 
@@ -183,11 +176,7 @@ impl PcapHandle {
 
     /// Adds a comment to the next packet with this PSN that is sent.
     pub fn comment_sending(&self, psn: Psn, text: impl Into<String>) {
-        let mut capture = self.lock();
-        if capture.announced.len() == MAX_ANNOUNCED {
-            capture.announced.pop_front();
-        }
-        capture.announced.push_back((psn, text.into()));
+        self.lock().announce(psn, text.into());
     }
 
     /// Adds a comment to the packet of an engine's event: why it was dropped, why a NAK was sent, why it
@@ -248,40 +237,11 @@ impl<B: Backend> Backend for Pcap<B> {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        let handle = &self.handle;
-        handle.lock().write_held();
-        // What came through memory may change until it is copied: what is captured is what is handed on.
-        let mut whole = Vec::new();
-        let got = self.inner.receive(budget, &mut |frame| {
-            frame.for_each_whole(&mut whole, &mut |frame| {
-                handle.lock().hold(Direction::Inbound, 0, frame);
-                // The lock is released first: the sink may comment on the frame.
-                sink(frame);
-            });
-        })?;
-        if got == 0 {
-            let mut capture = handle.lock();
-            capture.write_held();
-            capture.submit();
-        }
-        Ok(got)
+        self.tap.receive(&mut self.inner, budget, sink)
     }
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
-        let before = batch.pending().len();
-        {
-            let mut capture = self.handle.lock();
-            capture.write_held();
-            for (burst, frame) in batch.frames().enumerate() {
-                capture.hold(Direction::Outbound, burst, &frame);
-            }
-        }
-        let result = self.inner.send(batch);
-        let mut capture = self.handle.lock();
-        // Bursts that were not sent will be passed to `send` again.
-        capture.keep_bursts(before - batch.pending().len());
-        capture.write_held();
-        result
+        self.tap.send(&mut self.inner, batch)
     }
 
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
@@ -303,214 +263,8 @@ impl<B: Backend> Backend for Pcap<B> {
 
 impl<B> Drop for Pcap<B> {
     fn drop(&mut self) {
-        self.handle.lock().finish();
-        self.handle.flush();
+        let handle = self.tap.handle();
+        handle.lock().finish();
+        handle.flush();
     }
-}
-
-/// The most comments kept for packets that are not sent yet. Some may never be sent.
-const MAX_ANNOUNCED: usize = 256;
-
-/// Bytes that are gathered before they go to the thread, unless traffic pauses earlier.
-const GATHERED: usize = 64 << 10;
-
-struct Capture {
-    /// Writes blocks into memory; `None` when the capture has ended.
-    writer: Option<PcapWriter<Vec<u8>>>,
-    output: Arc<Output>,
-    path: PathBuf,
-    max_bytes: u64,
-    /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
-    held: Vec<HeldFrame>,
-    bytes: Vec<u8>,
-    /// Comments on packets to be sent.
-    announced: VecDeque<(Psn, String)>,
-    /// Packets dropped since the last one that was written.
-    dropped: u64,
-    /// The file has content of before, which stays until there is a packet.
-    patient: bool,
-    status: PcapStatus,
-}
-
-struct HeldFrame {
-    at: Duration,
-    direction: Direction,
-    /// The frame's range in `Capture::bytes`.
-    from: usize,
-    to: usize,
-    /// The index of its burst in the batch.
-    burst: usize,
-    /// It is the first of its frame.
-    first: bool,
-    psn: Option<Psn>,
-    comments: Vec<String>,
-}
-
-impl Capture {
-    fn hold(&mut self, direction: Direction, burst: usize, frame: &Frame<'_>) {
-        if self.writer.is_none() {
-            return;
-        }
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        for (index, (net, packet)) in frame.packets().enumerate() {
-            let net = with_id(net, packet);
-            let from = self.bytes.len();
-            let ethernet = Ethernet { src: mac(net.src), dst: mac(net.dst), ..Ethernet::default() };
-            // As on the wire, there is a checksum over IPv6 only.
-            let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
-            emit_ethernet(&ethernet, &net, UDP_PORT, checksum, packet, &mut self.bytes);
-            let psn = Packet::parse(packet).ok().map(|p| p.psn());
-            self.held.push(HeldFrame {
-                at,
-                direction,
-                from,
-                to: self.bytes.len(),
-                burst,
-                first: index == 0,
-                psn,
-                comments: Vec::new(),
-            });
-        }
-    }
-
-    fn comment_received(&mut self, psn: Option<Psn>, text: String) {
-        let mut inbound =
-            self.held.iter_mut().rev().filter(|held| held.direction == Direction::Inbound);
-        let found = match psn {
-            Some(_) => inbound.find(|held| held.psn == psn),
-            None => inbound.find(|held| held.first),
-        };
-        if let Some(held) = found {
-            held.comments.push(text);
-        }
-    }
-
-    /// Removes held packets of burst `bursts` and later ones: they are not sent yet.
-    fn keep_bursts(&mut self, bursts: usize) {
-        self.held.retain(|held| held.direction == Direction::Inbound || held.burst < bursts);
-    }
-
-    fn write_held(&mut self) {
-        for mut held in std::mem::take(&mut self.held) {
-            if held.direction == Direction::Outbound
-                && let Some(psn) = held.psn
-            {
-                while let Some(at) = self.announced.iter().position(|(of, _)| *of == psn) {
-                    held.comments.extend(self.announced.remove(at).map(|(_, text)| text));
-                }
-            }
-            self.write(held);
-        }
-        self.bytes.clear();
-    }
-
-    fn write(&mut self, mut held: HeldFrame) {
-        let Some(writer) = &mut self.writer else { return };
-        if self.dropped > 0 {
-            held.comments.push(format!(
-                "{} packets before this one are missing: the capture was written more slowly than \
-                 they came",
-                self.dropped
-            ));
-        }
-        let frame = &self.bytes[held.from..held.to];
-        let comments: usize = held.comments.iter().map(|c| c.len() + 8).sum();
-        // The fixed parts of a block have at most 64 bytes.
-        let bytes = frame.len() + comments + 64;
-        if writer.written() + bytes as u64 > self.max_bytes {
-            let max = self.max_bytes;
-            return self.stop(format!("it has reached its limit of {max} bytes"));
-        }
-        if !self.output.has_room(writer.get_ref().len() + bytes) {
-            self.dropped += 1;
-            self.status.dropped += 1;
-            return;
-        }
-        let block =
-            PacketBlock { at: held.at, direction: held.direction, frame, comments: &held.comments };
-        match writer.write(&block) {
-            Ok(()) => {
-                self.dropped = 0;
-                self.status.packets += 1;
-                self.status.bytes = writer.written();
-            }
-            Err(e) => self.stop(e.to_string()),
-        }
-        if self.writer.as_ref().is_some_and(|writer| writer.get_ref().len() >= GATHERED) {
-            self.submit();
-        }
-    }
-
-    /// Hands the gathered bytes to the thread.
-    fn submit(&mut self) {
-        if self.patient && self.status.packets == 0 {
-            return;
-        }
-        if let Some(writer) = &mut self.writer {
-            let bytes = std::mem::take(writer.get_mut());
-            self.status.bytes = writer.written();
-            if !bytes.is_empty() {
-                self.output.push(bytes);
-                self.look_at_output();
-            }
-        }
-    }
-
-    /// Ends the capture if the file could not be written.
-    fn look_at_output(&mut self) {
-        if self.writer.is_some()
-            && let Some(why) = self.output.failed()
-        {
-            self.writer = None;
-            self.status.stopped = Some(why);
-        }
-    }
-
-    /// Ends the capture when its backend is dropped.
-    fn finish(&mut self) {
-        self.write_held();
-        if let Some(writer) = &mut self.writer
-            && self.status.dropped > 0
-        {
-            // Writing into memory does not fail.
-            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let _ = writer.write_statistics(at, self.status.dropped);
-        }
-        self.submit();
-        self.writer = None;
-        self.output.close();
-    }
-
-    /// Ends the capture with an error, and reports it once.
-    fn stop(&mut self, why: String) {
-        self.submit();
-        if self.writer.take().is_some() {
-            self.output.say(format!("rxe: the capture {} ends: {why}\n", self.path.display()));
-            self.status.stopped = Some(why);
-        }
-    }
-}
-
-/// The headers, with the ID that the ICRC was made for if it can be recovered.
-fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
-    match net.id {
-        IpId::Hidden => match icrc::recover_id(&net, packet) {
-            Some((id, flags)) => NetHeader { id: IpId::Known { id, flags }, ..net },
-            None => net,
-        },
-        _ => net,
-    }
-}
-
-/// A locally administered Ethernet address made from an IP address, different for different
-/// addresses.
-fn mac(ip: IpAddr) -> Mac {
-    let [a, b, c, d] = match ip {
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(ip) => {
-            let [.., a, b, c, d] = ip.octets();
-            [a, b, c, d]
-        }
-    };
-    Mac([0x02, 0x00, a, b, c, d])
 }

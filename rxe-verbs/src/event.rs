@@ -187,6 +187,8 @@ pub(crate) struct Events {
     log: Log,
     asyncs: Arc<AsyncEvents>,
     capture: Option<PcapHandle>,
+    /// That of another process, which comes and goes.
+    live: Option<PcapHandle>,
     observers: Option<Arc<Observers>>,
     /// Queue pairs that got their first packet, where the connection manager wants to know.
     established: Option<Vec<Qpn>>,
@@ -276,7 +278,12 @@ impl Events {
         capture: Option<PcapHandle>,
         observers: Option<Arc<Observers>>,
     ) -> Self {
-        Self { log: Log::new(), asyncs, capture, observers, established: None }
+        Self { log: Log::new(), asyncs, capture, live: None, observers, established: None }
+    }
+
+    /// Another process captures the traffic, or none does any more.
+    pub(crate) fn set_live_capture(&mut self, capture: Option<PcapHandle>) {
+        self.live = capture;
     }
 
     /// To be told when the shard's lock is released.
@@ -289,7 +296,7 @@ impl Events {
     /// cannot displace an event that the program must learn of.
     pub(crate) fn take_all(&mut self, engine: &mut Engine) {
         while let Some(event) = engine.poll_event() {
-            if let Some(capture) = &self.capture {
+            for capture in [&self.capture, &self.live].into_iter().flatten() {
                 capture.event(&event);
             }
             if let Some(observers) = &self.observers {

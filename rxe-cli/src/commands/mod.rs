@@ -1,6 +1,7 @@
 //! The subcommands. The file of a command has a `struct Args`, whose doc comment is the command's help,
 //! and which has a method `fn run(self) -> Result<(), Error>`.
 
+mod capture;
 mod check;
 mod completions;
 mod decode;
@@ -57,6 +58,7 @@ commands! {
     Env(run::EnvArgs),
     Stat(stat::Args),
     Resource(resource::Args),
+    Capture(capture::Args),
     Decode(decode::Args),
     Ladder(ladder::Args),
     Explain(explain::Args),

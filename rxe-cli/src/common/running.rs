@@ -171,7 +171,7 @@ pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
 }
 
 /// The name of a process's program, without anything that a terminal acts on.
-fn comm(pid: u32) -> String {
+pub(crate) fn comm(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -5,6 +5,7 @@
 //! Memory is bounded whatever the file's length: the largest frame is [`MAX_FRAME`] bytes, and at most
 //! [`MAX_INTERFACES`] interfaces of a section are kept. No length in the file is trusted.
 
+mod blocks;
 mod compressed;
 mod error;
 mod order;
@@ -20,6 +21,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
+pub use blocks::Blocks;
 pub use error::{CaptureError, Problem};
 use source::Source;
 pub use whole::{Capture, Kept};

@@ -9,6 +9,10 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// That of this machine.
+    pub(super) const NATIVE: Self =
+        if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
+
     /// The number at `at`; 0 beyond the end.
     pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let word = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();

@@ -14,7 +14,7 @@ const INTERFACE: u32 = 1;
 /// The Packet Block, which the Enhanced Packet Block has replaced.
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
+pub(super) const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
@@ -25,9 +25,9 @@ const OPT_IF_TSRESOL: u16 = 9;
 const OPT_IF_TSOFFSET: u16 = 14;
 
 /// Type and length.
-const BLOCK_HEADER: usize = 8;
+pub(super) const BLOCK_HEADER: usize = 8;
 /// A block's header and the length at its end.
-const LEAST_BLOCK: u32 = 12;
+pub(super) const LEAST_BLOCK: u32 = 12;
 /// The options of a packet have at most so many bytes here.
 const MAX_OPTIONS: usize = 1 << 20;
 
@@ -49,6 +49,13 @@ struct Interface {
 }
 
 impl Section {
+    /// One of an Ethernet interface, with times in nanoseconds, in this machine's byte order.
+    pub(super) fn ethernet() -> Self {
+        let (link, ticks_per_second) = (LinkType(1), 1_000_000_000);
+        let interface = Interface { link, snaplen: 0, ticks_per_second, offset: 0 };
+        Self { order: Order::NATIVE, interfaces: vec![interface] }
+    }
+
     pub(super) fn next(&mut self, source: &mut Source<'_>) -> Result<Option<Found>, Problem> {
         loop {
             if source.fill(1)? == 0 {
@@ -101,7 +108,7 @@ impl Section {
         }
     }
 
-    fn packet(&self, kind: u32, body: &[u8], whole: usize) -> Result<Found, Problem> {
+    pub(super) fn packet(&self, kind: u32, body: &[u8], whole: usize) -> Result<Found, Problem> {
         let order = self.order;
         let interface = match kind {
             SIMPLE_PACKET => 0,

@@ -231,3 +231,49 @@ proptest! {
         }
     }
 }
+
+/// An Enhanced Packet Block of this machine's byte order.
+fn packet_block(interface: u32, ticks: u32, frame: &[u8]) -> Vec<u8> {
+    let big = cfg!(target_endian = "big");
+    let len = u32::try_from(frame.len()).unwrap();
+    let mut body = words(big, &[interface, 0, ticks, len, len]);
+    body.extend_from_slice(frame);
+    body.resize(body.len().next_multiple_of(4), 0);
+    block(6, big, &body)
+}
+
+#[test]
+fn blocks_without_a_section_are_read_until_one_is_wrong() {
+    let statistics = block(5, cfg!(target_endian = "big"), &[0; 12]);
+    let good = [packet_block(0, 7, b"first"), statistics, packet_block(0, 8, b"second")].concat();
+    let mut blocks = Blocks::new(&good);
+    let first = blocks.next(1).unwrap().unwrap();
+    assert_eq!((first.bytes, first.number, first.link), (&b"first"[..], 1, LinkType(1)));
+    assert_eq!(first.at, Some(Duration::from_nanos(7)));
+    assert_eq!(blocks.next(2).unwrap().unwrap().bytes, b"second");
+    assert!(blocks.next(3).unwrap().is_none());
+    // Another interface, and a block that breaks off.
+    for bad in [packet_block(1, 0, b"x"), good[..good.len() - 1].to_vec(), vec![0; 12]] {
+        let mut blocks = Blocks::new(&bad);
+        let read = |_| blocks.next(1).map(|found| found.is_some());
+        let all: Vec<_> = (0..4).map(read).collect();
+        assert_eq!(all.iter().filter(|read| read.is_err()).count(), 1, "{all:?}");
+        assert!(matches!(all[3], Ok(false)), "nothing comes after an error");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_blocks_or_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        kind in 0u32..8,
+        len in 0u32..220,
+    ) {
+        let bytes = [&kind.to_ne_bytes()[..], &len.to_ne_bytes(), &bytes, &len.to_ne_bytes()].concat();
+        let mut blocks = Blocks::new(&bytes);
+        while let Ok(Some(record)) = blocks.next(1) {
+            prop_assert!(record.bytes.len() <= bytes.len());
+        }
+        prop_assert!(matches!(blocks.next(1), Ok(None)));
+    }
+}

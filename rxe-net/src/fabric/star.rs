@@ -297,8 +297,13 @@ impl Star {
         let mut frame = Vec::new();
         emit_ethernet(&ethernet, net, UDP_PORT, UdpChecksum::None, bytes, &mut frame);
         let at = now.since(Time::ZERO);
-        let block =
-            PacketBlock { at, direction: Direction::Outbound, frame: &frame, comments: &[] };
+        let block = PacketBlock {
+            at,
+            interface: 0,
+            direction: Direction::Outbound,
+            frame: &frame,
+            comments: &[],
+        };
         if let Err(e) = capture.write(&block) {
             self.capture_error.get_or_insert(e);
         }

@@ -21,11 +21,11 @@ pub use crate::sys::sockopt::network_namespace;
 use crate::sys::unix::{UnixSocket, own_uid};
 
 /// The socket at which an open device is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportSocket {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The only user that may be behind it.
-    uid: u32,
+    pub(super) uid: u32,
 }
 
 /// Who was asked, and the answer.

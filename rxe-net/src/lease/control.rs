@@ -3,7 +3,8 @@
 //! shared. A thread answers them, so that a newcomer waits for nothing that this process does. Without
 //! newcomers it sleeps.
 //!
-//! The thread also answers what a person asks of the device ([`super::report`]).
+//! The thread also answers what a person asks of the device ([`super::report`]). Who asks for its packets
+//! keeps the connection, on which another thread sends them; when it hangs up, this thread sees it.
 //!
 //! Only processes of the same user are let in, by what the kernel says of them, before anything is
 //! received; and root, which gets reports but no sockets. Descriptors are never received. Each caller is good for one question; those that ask
@@ -26,6 +27,7 @@ use rustix::event::epoll::EventFlags;
 use super::Group;
 use super::directory::ScopedAddr;
 use super::report::{MAX_REPORT, Question, Reporter};
+use super::stream::CaptureStream;
 use crate::sys::addr::{narrow, wide};
 use crate::sys::thread::spawn_thread;
 use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
@@ -55,6 +57,9 @@ pub enum ControlMessage {
     OtherVersion(u8),
     /// "Report what your device does." The answer is text behind a header of its own.
     Report(Question),
+    /// "Send me your packets, until I say no more." The answer is such a text, blocks of a pcapng file
+    /// without section header and interface, and such a text again.
+    Capture,
 }
 
 /// Of what [`ControlMessage`] says, of what the directory has in it, and of what a group is.
@@ -74,6 +79,7 @@ impl ControlMessage {
             Self::Give { count, last } => (2, count, last, [0; 16]),
             Self::OtherVersion(_) => (4, 0, 0, [0; 16]),
             Self::Report(Question { subject, from }) => (5, subject, 0, wide_number(from)),
+            Self::Capture => (7, 0, 0, [0; 16]),
         };
         let mut bytes = [0; LEN];
         bytes[..3].copy_from_slice(&MAGIC);
@@ -96,6 +102,7 @@ impl ControlMessage {
                 let from = u32::from_le_bytes([a, b, c, d]);
                 Some(Self::Report(Question { subject, from }))
             }
+            [_, 7, ..] => Some(Self::Capture),
             _ => None,
         }
     }
@@ -151,9 +158,20 @@ struct Shared {
 
 /// Somebody who has connected.
 struct Caller {
-    socket: UnixSocket,
+    socket: Arc<UnixSocket>,
     /// It is of this user, not root alone.
     own: bool,
+}
+
+/// What comes next of a caller.
+#[derive(PartialEq, Eq)]
+enum Next {
+    /// It has not asked yet.
+    Waits,
+    /// It was answered, or is gone.
+    Done,
+    /// It gets packets from now on.
+    Captures,
 }
 
 #[derive(Debug, Default)]
@@ -264,6 +282,7 @@ impl Shared {
 
     fn serve(&self) {
         let mut callers = Vec::new();
+        let mut capturing: Option<Arc<UnixSocket>> = None;
         let mut events = [Epoll::NO_EVENT; 1];
         loop {
             let listeners = {
@@ -276,7 +295,17 @@ impl Shared {
             for listener in &listeners {
                 self.let_in(listener, &mut callers);
             }
-            callers.retain(|caller| !self.answer(caller));
+            if capturing.as_ref().is_some_and(|caller| self.is_gone(caller)) {
+                capturing = None;
+            }
+            callers.retain(|caller: &Caller| match self.answer(caller) {
+                Next::Waits => true,
+                Next::Done => false,
+                Next::Captures => {
+                    capturing = Some(Arc::clone(&caller.socket));
+                    false
+                }
+            });
             let surplus = callers.len().saturating_sub(CALLERS);
             callers.drain(..surplus);
             drop(listeners);
@@ -293,6 +322,7 @@ impl Shared {
             match listener.accept_also_root() {
                 Ok((socket, peer)) => {
                     if self.epoll.add(&socket, 0, EventFlags::IN).is_ok() {
+                        let socket = Arc::new(socket);
                         callers.push(Caller { socket, own: peer.uid == own_uid() });
                     }
                 }
@@ -304,15 +334,28 @@ impl Shared {
         }
     }
 
-    /// Whether a caller is done with: it has asked and was answered, or is gone.
-    fn answer(&self, caller: &Caller) -> bool {
+    /// Whether a caller that gets packets is gone, or wants no more; then it gets none.
+    fn is_gone(&self, caller: &UnixSocket) -> bool {
+        if matches!(caller.receive(&mut [0; 64]), Ok(None)) {
+            return false;
+        }
+        // The capture may keep it for the rest, and it would wake this thread for ever.
+        self.epoll.delete(caller);
+        if let Some(reporter) = &*self.reporter.lock() {
+            reporter.end_capture();
+        }
+        true
+    }
+
+    /// Answers a caller that has asked.
+    fn answer(&self, caller: &Caller) -> Next {
         let mut buf = [0; 64];
         let asked = match caller.socket.receive(&mut buf) {
-            Ok(None) => return false,
+            Ok(None) => return Next::Waits,
             Ok(Some(received)) => ControlMessage::parse(&buf[..received.len]),
             Err(_) => None,
         };
-        let Some(question) = asked else { return true };
+        let Some(question) = asked else { return Next::Done };
         let group = match question {
             ControlMessage::Report(question) => {
                 let reporter = self.reporter.lock();
@@ -322,13 +365,20 @@ impl Shared {
                 let report = report.unwrap_or_default();
                 let report = &report[..report.len().min(MAX_REPORT)];
                 let _ = caller.socket.send(&[&REPORT_HEADER, report].concat(), &[]);
-                return true;
+                return Next::Done;
             }
-            _ if !caller.own => return true,
+            ControlMessage::Capture => {
+                let stream = CaptureStream::new(Arc::clone(&caller.socket), REPORT_HEADER);
+                return match &*self.reporter.lock() {
+                    Some(reporter) if reporter.capture(stream) => Next::Captures,
+                    _ => Next::Done,
+                };
+            }
+            _ if !caller.own => return Next::Done,
             // It has left the address a moment ago.
             ControlMessage::Ask { address, .. } => match self.lock().group(address) {
                 Some(group) => group,
-                None => return true,
+                None => return Next::Done,
             },
             _ => Arc::from([]),
         };
@@ -337,7 +387,7 @@ impl Shared {
             // A caller that does not wait for the answer needs none.
             let _ = caller.socket.send(&message.emit(), &fds);
         }
-        true
+        Next::Done
     }
 }
 
@@ -356,7 +406,7 @@ pub(super) fn reply(
             let (count, last) = (byte(sockets.len()), byte(group.len().saturating_sub(1)));
             Some((ControlMessage::Give { count, last }, sockets))
         }
-        ControlMessage::Give { .. } | ControlMessage::Report(_) => None,
+        ControlMessage::Give { .. } | ControlMessage::Report(_) | ControlMessage::Capture => None,
     }
 }
 
@@ -372,6 +422,7 @@ mod tests {
             ControlMessage::Give { count: 7, last: 20 },
             ControlMessage::OtherVersion(VERSION),
             ControlMessage::Report(Question { subject: 3, from: 0x0102_0304 }),
+            ControlMessage::Capture,
         ] {
             assert_eq!(ControlMessage::parse(&message.emit()), Some(message));
         }

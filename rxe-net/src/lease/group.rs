@@ -198,7 +198,12 @@ fn ask_over(
                     let newer = version > VERSION;
                     Err(NetError::OtherVersion { address, owner: owner_of(line), newer })
                 }
-                Some(ControlMessage::Ask { .. } | ControlMessage::Report(_)) | None => Ok(None),
+                Some(
+                    ControlMessage::Ask { .. }
+                    | ControlMessage::Report(_)
+                    | ControlMessage::Capture,
+                )
+                | None => Ok(None),
             };
         }
         if deadline.is_over() {

@@ -34,6 +34,8 @@ pub(crate) mod message;
 mod port_groups;
 pub(crate) mod report;
 mod services;
+mod source;
+mod stream;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,8 @@ use self::directory::ScopedAddr;
 pub(crate) use self::forward::Forwarding;
 pub(crate) use self::port_groups::Handle;
 pub use self::port_groups::PortGroups;
+pub use self::source::{CaptureMessage, CaptureSource};
+pub use self::stream::CaptureStream;
 
 use crate::SharedFd;
 use crate::sys::unix::UnixSocket;

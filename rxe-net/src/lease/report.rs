@@ -1,4 +1,4 @@
-//! What a device is asked by a person, and who answers.
+//! What a device is asked by a person, and who answers; also for its packets ([`super::stream`]).
 //!
 //! The question goes to the device's control socket ([`super::control`]), which is there already: who
 //! may connect, who is behind it, and what a dead process leaves, are as for leases. Its thread
@@ -6,6 +6,8 @@
 //! for a bounded time.
 
 use std::fmt;
+
+use super::stream::CaptureStream;
 
 /// A question: what about, and from which place of a list on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,13 @@ pub struct Question {
 pub trait Reporter: Send {
     /// The answer: at most [`MAX_REPORT`] bytes. It may wait for some tens of milliseconds.
     fn report(&self, question: Question) -> Vec<u8>;
+
+    /// Starts to send packets to whoever has asked for them, until [`Reporter::end_capture`] or
+    /// [`CaptureStream`] fails. Returns whether it has started. If not, nothing may keep the stream.
+    fn capture(&self, to: CaptureStream) -> bool;
+
+    /// The capture that has started ends: who asked is gone, or wants no more.
+    fn end_capture(&self);
 }
 
 impl fmt::Debug for dyn Reporter {

@@ -1,4 +1,5 @@
-//! The thread that writes a capture's file, so that traffic never waits for a disk.
+//! The thread that writes a capture's file, so that traffic never waits for a disk, or for the process
+//! that reads a live capture.
 //!
 //! Invariants: the queue is bounded, and its users ask for room before they queue bytes; bytes reach
 //! the file in the order in which they were queued.
@@ -6,9 +7,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::blocking::may_block;
-use crate::sys::thread::spawn_thread;
+use crate::sys::thread::{lower_priority, spawn_thread};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How many bytes may wait to be written.
@@ -25,6 +28,12 @@ struct Shared {
     idle: Condvar,
     /// How many bytes may wait.
     capacity: usize,
+    /// Bytes in the queue and bytes being written.
+    bytes: AtomicUsize,
+    /// Packets for which there was no room.
+    dropped: AtomicU64,
+    /// It is closed, or has failed.
+    over: AtomicBool,
     /// The process that the thread is in: a forked child has none.
     process: u32,
 }
@@ -32,13 +41,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Piece>,
-    /// Bytes in the queue and bytes being written.
-    bytes: usize,
     /// The thread is writing.
     writing: bool,
     /// The capture has ended; the thread ends when everything is written.
     closed: bool,
-    /// The thread has ended.
+    /// There is no thread: it has ended, or was not started yet.
     ended: bool,
     failed: Option<String>,
 }
@@ -50,37 +57,48 @@ enum Piece {
 }
 
 impl Output {
-    /// Starts the thread. `name` is the capture, for messages; `capacity` is how many bytes may
-    /// wait.
-    pub(super) fn start(
-        out: Box<dyn Write + Send>,
-        name: String,
-        capacity: usize,
-    ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
+    /// A queue without a thread. `capacity` is how many bytes may wait.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self(Arc::new(Shared {
+            state: Mutex::new(State { ended: true, ..State::default() }),
             queued: Condvar::new(),
             idle: Condvar::new(),
             capacity,
+            bytes: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            over: AtomicBool::new(false),
             process: std::process::id(),
-        });
-        let theirs = Arc::clone(&shared);
+        }))
+    }
+
+    /// Starts the thread. `name` is the capture, for messages; one without a name ends without a word,
+    /// and its thread leaves the CPU to the program's.
+    pub(super) fn start(&self, out: Box<dyn Write + Send>, name: Option<String>) -> io::Result<()> {
+        let theirs = Arc::clone(&self.0);
+        self.0.lock().ended = false;
         // Nobody joins the thread; `flush` waits until it has written everything.
-        let _ = spawn_thread("rxe-pcap", move || theirs.run(out, &name))?;
-        Ok(Self(shared))
+        let run = move || {
+            if name.is_none() {
+                lower_priority();
+            }
+            theirs.run(out, name.as_deref());
+        };
+        let started = spawn_thread("rxe-pcap", run);
+        if started.is_err() {
+            self.0.lock().ended = true;
+        }
+        started.map(drop)
     }
 
     /// Whether `bytes` more bytes fit into the queue.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.0.lock().bytes + bytes <= self.0.capacity
+        self.0.bytes.load(Ordering::Relaxed) + bytes <= self.0.capacity
     }
 
     /// Queues bytes.
     pub(super) fn push(&self, bytes: Vec<u8>) {
-        let mut state = self.0.lock();
-        state.bytes += bytes.len();
-        state.queue.push_back(Piece::Bytes(bytes));
-        drop(state);
+        self.0.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.0.lock().queue.push_back(Piece::Bytes(bytes));
         self.0.queued.notify_one();
     }
 
@@ -88,6 +106,21 @@ impl Output {
     pub(super) fn say(&self, line: String) {
         self.0.lock().queue.push_back(Piece::Say(line));
         self.0.queued.notify_one();
+    }
+
+    /// So many packets found no room.
+    pub(super) fn add_dropped(&self, packets: usize) {
+        self.0.dropped.fetch_add(packets as u64, Ordering::Relaxed);
+    }
+
+    /// Packets that found no room, of all that write here.
+    pub(super) fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing more is written than what is queued.
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.over.load(Ordering::Relaxed)
     }
 
     /// The error if the file could not be written.
@@ -101,8 +134,18 @@ impl Output {
             return;
         }
         may_block("writing a capture");
-        let busy = |state: &mut State| !state.ended && (state.writing || !state.queue.is_empty());
-        self.0.idle.wait_while(&mut self.0.lock(), busy);
+        self.0.idle.wait_while(&mut self.0.lock(), |state| state.is_busy());
+    }
+
+    /// As [`Output::flush`], but waits for `timeout` at most.
+    pub(super) fn flush_within(&self, timeout: Duration) {
+        if std::process::id() != self.0.process {
+            return;
+        }
+        may_block("writing a capture");
+        let until = Instant::now() + timeout;
+        let mut state = self.0.lock();
+        while state.is_busy() && !self.0.idle.wait_until(&mut state, until).timed_out() {}
     }
 
     /// Ends the thread when everything queued is in the file.
@@ -110,8 +153,15 @@ impl Output {
         // In a forked child the lock may be held by a thread that does not exist there.
         if std::process::id() == self.0.process {
             self.0.lock().closed = true;
+            self.0.over.store(true, Ordering::Relaxed);
             self.0.queued.notify_one();
         }
+    }
+}
+
+impl State {
+    fn is_busy(&self) -> bool {
+        !self.ended && (self.writing || !self.queue.is_empty())
     }
 }
 
@@ -131,12 +181,13 @@ impl Drop for End<'_> {
         if !state.closed {
             state.failed.get_or_insert_with(|| "the thread that writes it has ended".into());
         }
+        self.0.over.store(true, Ordering::Relaxed);
         self.0.idle.notify_all();
     }
 }
 
 impl Shared {
-    fn run(&self, mut out: Box<dyn Write + Send>, name: &str) {
+    fn run(&self, mut out: Box<dyn Write + Send>, name: Option<&str>) {
         let _end = End(self);
         let mut state = self.lock();
         loop {
@@ -154,11 +205,14 @@ impl Shared {
                     }
                 };
                 state = self.lock();
-                state.bytes -= bytes;
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 if let Err(e) = result {
-                    let line = format!("rxe: the capture {name} ends: {e}\n");
                     state.failed = Some(e.to_string());
-                    state.queue.push_back(Piece::Say(line));
+                    self.over.store(true, Ordering::Relaxed);
+                    if let Some(name) = name {
+                        let line = format!("rxe: the capture {name} ends: {e}\n");
+                        state.queue.push_back(Piece::Say(line));
+                    }
                 }
                 continue;
             }

@@ -377,7 +377,15 @@ fn two_packets() -> Vec<u8> {
     {
         let at = Duration::new(seconds, 123_456_789);
         let direction = Direction::Outbound;
-        writer.write(&PacketBlock { at, direction, frame: &[7; 61], comments: &comments }).unwrap();
+        writer
+            .write(&PacketBlock {
+                at,
+                interface: 0,
+                direction,
+                frame: &[7; 61],
+                comments: &comments,
+            })
+            .unwrap();
     }
     let written = writer.written();
     let bytes = writer.into_inner();

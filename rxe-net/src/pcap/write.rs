@@ -16,7 +16,11 @@ const OPT_EPB_FLAGS: u16 = 2;
 const OPT_IF_TSRESOL: u16 = 9;
 const OPT_SHB_USERAPPL: u16 = 4;
 const OPT_IF_NAME: u16 = 2;
+const OPT_IF_DESCRIPTION: u16 = 3;
 const OPT_ISB_OSDROP: u16 = 7;
+
+/// Room that is made in advance for the blocks of the next call of [`PcapWriter::take`], at most.
+const MAX_ROOM: usize = 80 << 10;
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
@@ -35,6 +39,8 @@ pub enum Direction {
 pub struct PacketBlock<'a> {
     /// The time since 1970.
     pub at: Duration,
+    /// The interface, counted from 0 in the order of [`PcapWriter::add_interface`].
+    pub interface: u32,
     /// Its direction.
     pub direction: Direction,
     /// The whole Ethernet frame.
@@ -43,7 +49,7 @@ pub struct PacketBlock<'a> {
     pub comments: &'a [String],
 }
 
-/// Writes a capture of one Ethernet interface, block by block.
+/// Writes a capture of Ethernet interfaces, block by block.
 #[derive(Debug)]
 pub struct PcapWriter<W> {
     out: W,
@@ -53,8 +59,26 @@ pub struct PcapWriter<W> {
 
 impl<W: Write> PcapWriter<W> {
     /// Starts a capture of the interface `name`.
+    ///
+    /// # Errors
+    /// Those of `out`.
     pub fn new(out: W, name: &str) -> io::Result<Self> {
-        let mut writer = Self { out, block: Vec::new(), written: 0 };
+        let mut writer = Self::without_interfaces(out)?;
+        writer.add_interface(name, "")?;
+        Ok(writer)
+    }
+
+    /// Goes on with a capture whose first blocks are elsewhere.
+    pub(super) fn continued(out: W) -> Self {
+        Self { out, block: Vec::new(), written: 0 }
+    }
+
+    /// Starts a capture. Each interface is added before its first packet.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn without_interfaces(out: W) -> io::Result<Self> {
+        let mut writer = Self::continued(out);
         writer.write_block(SECTION_HEADER, |b| {
             b.extend(BYTE_ORDER.to_ne_bytes());
             b.extend(1u16.to_ne_bytes());
@@ -64,45 +88,53 @@ impl<W: Write> PcapWriter<W> {
             option(b, OPT_SHB_USERAPPL, concat!("rxe ", env!("CARGO_PKG_VERSION")).as_bytes());
             option(b, OPT_END, &[]);
         })?;
-        writer.write_block(INTERFACE, |b| {
+        Ok(writer)
+    }
+
+    /// Adds an interface. The description may be empty.
+    ///
+    /// # Errors
+    /// Those of the writer beneath.
+    pub fn add_interface(&mut self, name: &str, description: &str) -> io::Result<()> {
+        self.write_block(INTERFACE, |b| {
             b.extend(ETHERNET.to_ne_bytes());
             b.extend(0u16.to_ne_bytes());
             // Packets are whole.
             b.extend(0u32.to_ne_bytes());
             option(b, OPT_IF_NAME, name.as_bytes());
-            option(b, OPT_IF_TSRESOL, &[9]);
-            option(b, OPT_END, &[]);
-        })?;
-        Ok(writer)
-    }
-
-    /// Appends a packet.
-    pub fn write(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
-        let len = u32::try_from(packet.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        self.write_block(ENHANCED_PACKET, |b| {
-            b.extend(0u32.to_ne_bytes());
-            time(b, packet.at);
-            b.extend(len.to_ne_bytes());
-            b.extend(len.to_ne_bytes());
-            b.extend(packet.frame);
-            pad(b);
-            for comment in packet.comments {
-                option(b, OPT_COMMENT, comment.as_bytes());
+            if !description.is_empty() {
+                option(b, OPT_IF_DESCRIPTION, description.as_bytes());
             }
-            let flags: u32 = match packet.direction {
-                Direction::Inbound => 1,
-                Direction::Outbound => 2,
-            };
-            option(b, OPT_EPB_FLAGS, &flags.to_ne_bytes());
+            option(b, OPT_IF_TSRESOL, &[9]);
             option(b, OPT_END, &[]);
         })
     }
 
-    /// Appends the number of packets that are missing because they came too fast. `at` is the time
-    /// since 1970.
-    pub(super) fn write_statistics(&mut self, at: Duration, dropped: u64) -> io::Result<()> {
+    /// Appends a packet.
+    ///
+    /// # Errors
+    /// Those of the writer beneath, or the frame is too long.
+    pub fn write(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
+        self.block.clear();
+        let len = packet.append_to(&mut self.block)?;
+        self.out.write_all(&self.block)?;
+        self.written += u64::from(len);
+        Ok(())
+    }
+
+    /// Appends the number of an interface's packets that are missing because they came too fast. `at` is
+    /// the time since 1970.
+    ///
+    /// # Errors
+    /// Those of the writer beneath.
+    pub fn write_statistics(
+        &mut self,
+        interface: u32,
+        at: Duration,
+        dropped: u64,
+    ) -> io::Result<()> {
         self.write_block(INTERFACE_STATISTICS, |b| {
-            b.extend(0u32.to_ne_bytes());
+            b.extend(interface.to_ne_bytes());
             time(b, at);
             option(b, OPT_ISB_OSDROP, &dropped.to_ne_bytes());
             option(b, OPT_END, &[]);
@@ -125,28 +157,67 @@ impl<W: Write> PcapWriter<W> {
     }
 
     /// The writer beneath.
-    pub(super) fn get_mut(&mut self) -> &mut W {
-        &mut self.out
-    }
-
-    /// The writer beneath.
     pub fn into_inner(self) -> W {
         self.out
     }
 
     fn write_block(&mut self, kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        let b = &mut self.block;
-        b.clear();
-        b.extend(kind.to_ne_bytes());
-        b.extend([0; 4]);
-        body(b);
-        let len = u32::try_from(b.len() + 4).map_err(|_| io::ErrorKind::InvalidInput)?;
-        b[4..8].copy_from_slice(&len.to_ne_bytes());
-        b.extend(len.to_ne_bytes());
-        self.out.write_all(b)?;
+        self.block.clear();
+        let len = append_block(&mut self.block, kind, body)?;
+        self.out.write_all(&self.block)?;
         self.written += u64::from(len);
         Ok(())
     }
+}
+
+impl PcapWriter<Vec<u8>> {
+    /// As [`PcapWriter::write`], with one copy less.
+    pub(super) fn append(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
+        self.written += u64::from(packet.append_to(&mut self.out)?);
+        Ok(())
+    }
+
+    /// Takes the blocks written since the last call.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let room = self.out.capacity().min(MAX_ROOM);
+        std::mem::replace(&mut self.out, Vec::with_capacity(room))
+    }
+}
+
+impl PacketBlock<'_> {
+    /// Appends the block, and returns its length.
+    fn append_to(&self, b: &mut Vec<u8>) -> io::Result<u32> {
+        let len = u32::try_from(self.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        append_block(b, ENHANCED_PACKET, |b| {
+            b.extend(self.interface.to_ne_bytes());
+            time(b, self.at);
+            b.extend(len.to_ne_bytes());
+            b.extend(len.to_ne_bytes());
+            b.extend(self.frame);
+            pad(b);
+            for comment in self.comments {
+                option(b, OPT_COMMENT, comment.as_bytes());
+            }
+            let flags: u32 = match self.direction {
+                Direction::Inbound => 1,
+                Direction::Outbound => 2,
+            };
+            option(b, OPT_EPB_FLAGS, &flags.to_ne_bytes());
+            option(b, OPT_END, &[]);
+        })
+    }
+}
+
+/// Appends a block, which begins at a multiple of 4 bytes, and returns its length.
+fn append_block(b: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<u32> {
+    let start = b.len();
+    b.extend(kind.to_ne_bytes());
+    b.extend([0; 4]);
+    body(b);
+    let len = u32::try_from(b.len() - start + 4).map_err(|_| io::ErrorKind::InvalidInput)?;
+    b[start + 4..start + 8].copy_from_slice(&len.to_ne_bytes());
+    b.extend(len.to_ne_bytes());
+    Ok(len)
 }
 
 /// Appends a time in nanoseconds, its upper half first.

@@ -29,6 +29,13 @@ pub fn spawn_thread<T: Send + 'static>(
     spawned
 }
 
+/// Lets the calling thread run only when others leave it a CPU, or little. nice(1).
+pub(crate) fn lower_priority() {
+    const NICE: i32 = 10;
+    // Of a thread of its own process, a number is allowed to become less important.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
+
 /// Blocks all but the synchronous signals for the calling thread; the mask before that.
 fn block_signals() -> libc::sigset_t {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();

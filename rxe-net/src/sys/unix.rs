@@ -252,6 +252,13 @@ impl UnixSocket {
         }
     }
 
+    /// The other end of a connection is told that nothing more comes; it may go on sending.
+    pub(crate) fn end_sending(&self) {
+        if self.ensure().is_ok() {
+            let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Write);
+        }
+    }
+
     /// Refuses to use a number that is not its own any more.
     fn ensure(&self) -> io::Result<()> {
         self.fd.ensure().map_err(|_| Errno::BADF.into())

@@ -2,6 +2,7 @@
 //! IBTA 11.2.1.
 
 mod attr;
+mod captured;
 mod endpoints;
 mod identity;
 pub mod links;

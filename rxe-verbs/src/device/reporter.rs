@@ -12,14 +12,14 @@ use rxe_core::engine::{Counters, QpInfo};
 use rxe_core::mem::Memory;
 use rxe_core::qp::{QpState, QpType};
 use rxe_net::report::{MAX_REPORT, Question, Reporter};
-use rxe_net::{PortGroups, fork_generation};
+use rxe_net::{CaptureStream, PortGroups, fork_generation};
 
 use super::Resources;
 use super::port_monitor::PortData;
 use super::quota::Quotas;
 use super::shards::Ports;
 use crate::progress::{CmList, Core, Shard};
-use crate::report::{BUSY, Record, Subject, TOTAL, records};
+use crate::report::{BUSY, DROPPED, Record, Subject, TOTAL, records};
 
 /// Objects in an answer at most.
 const MAX_OBJECTS: usize = 256;
@@ -44,14 +44,16 @@ pub(super) struct DeviceReporter {
 /// A device answers until this is dropped.
 pub(super) struct Reporting {
     groups: Arc<PortGroups>,
+    ports: Weak<Ports>,
     /// Of the process that it is of.
     generation: u64,
 }
 
 impl Reporting {
     pub(super) fn start(groups: Arc<PortGroups>, reporter: DeviceReporter) -> Self {
+        let ports = Weak::clone(&reporter.ports);
         groups.set_reporter(Some(Box::new(reporter)));
-        Self { groups, generation: fork_generation() }
+        Self { groups, ports, generation: fork_generation() }
     }
 }
 
@@ -60,6 +62,9 @@ impl Drop for Reporting {
         // In a forked child its lock may be held for ever.
         if self.generation == fork_generation() {
             self.groups.set_reporter(None);
+            if let Some(ports) = self.ports.upgrade() {
+                ports.end_capture();
+            }
         }
     }
 }
@@ -85,6 +90,18 @@ impl Reporter for DeviceReporter {
         let mut text = records(&all);
         text.truncate(MAX_REPORT);
         text
+    }
+
+    fn capture(&self, to: CaptureStream) -> bool {
+        let last = |dropped| records(&[Record::new(DROPPED).with("packets", dropped)]);
+        let Some(ports) = self.ports.upgrade() else { return false };
+        ports.capture(to, &records(&[self.device()]), last)
+    }
+
+    fn end_capture(&self) {
+        if let Some(ports) = self.ports.upgrade() {
+            ports.end_capture();
+        }
     }
 }
 

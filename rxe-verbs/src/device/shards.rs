@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use parking_lot::{Mutex, RwLock};
-use rxe_net::PortGroups;
+use rxe_net::{CaptureStream, PortGroups};
 
+use super::captured::Captured;
 use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
 use crate::os::Environment;
@@ -216,9 +217,12 @@ impl ShardSet {
     }
 }
 
-/// The shards whose addresses follow those of the interface.
+/// The shards whose addresses follow those of the interface, and whose packets a live capture has.
 #[derive(Debug, Default)]
-pub(super) struct Ports(RwLock<Vec<Port>>);
+pub(super) struct Ports {
+    list: RwLock<Vec<Port>>,
+    captured: Captured,
+}
 
 /// A shard, and what it shares with other processes and shards.
 #[derive(Clone, Debug)]
@@ -229,15 +233,32 @@ pub(super) struct Port {
 
 impl Ports {
     pub(super) fn add(&self, groups: Option<Arc<PortGroups>>, shard: Arc<Shard>) {
-        self.0.write().push(Port { groups, shard });
+        self.captured
+            .add(&shard, || self.list.write().push(Port { groups, shard: Arc::clone(&shard) }));
     }
 
     /// All of them, as of now.
     pub(super) fn all(&self) -> Vec<Port> {
-        self.0.read().clone()
+        self.list.read().clone()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.read().len()
+        self.list.read().len()
+    }
+
+    /// Starts a live capture of the packets of all of them, and of those to come.
+    pub(super) fn capture(
+        &self,
+        to: CaptureStream,
+        first: &[u8],
+        last: fn(u64) -> Vec<u8>,
+    ) -> bool {
+        self.captured
+            .start(to, first, last, || self.all().into_iter().map(|port| port.shard).collect())
+    }
+
+    /// Ends it.
+    pub(super) fn end_capture(&self) {
+        self.captured.end();
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::qp::Doorbells;
-use rxe_net::{Backend, NetError, NonBlocking, fork_generation};
+use rxe_net::{Backend, NetError, NonBlocking, Tap, fork_generation};
 
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
 use super::turn::Core;
@@ -359,6 +359,17 @@ impl Shard {
         drop(core);
         self.answer_doorbells();
         Some(value)
+    }
+
+    /// From now on, this captures its packets. Returns whether the lock became free within `timeout`.
+    pub(crate) fn attach(&self, tap: Tap, timeout: Duration) -> bool {
+        if !self.is_own() {
+            return false;
+        }
+        let Some(core) = self.core.try_lock_for(timeout) else { return false };
+        Locked::new(self, core).set_tap(tap);
+        self.answer_doorbells();
+        true
     }
 
     /// Wakes the driver, which then looks also after the interface.

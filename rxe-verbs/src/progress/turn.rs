@@ -6,8 +6,8 @@ use std::any::Any;
 use rxe_core::cm::ConnectionInfo;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
-use rxe_core::wire::TxBatch;
-use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus};
+use rxe_core::wire::{Frame, TxBatch};
+use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Tap};
 
 use super::policy::{
     AckPolicy, Acks, Interest, MAX_POST_WAIT, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
@@ -26,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) engine: Engine,
     pub(super) backend: Box<dyn Backend>,
     pub(super) environment: Environment,
+    /// Another process captures what passes the backend.
+    tap: Option<Box<Tap>>,
     batch: TxBatch,
     /// The rest of the batch waits for room in the socket.
     pub(super) blocked: bool,
@@ -97,6 +99,7 @@ impl Core {
             engine,
             backend,
             environment,
+            tap: None,
             batch,
             blocked: false,
             congested: false,
@@ -117,6 +120,18 @@ impl Core {
             watched: false,
             joined: Vec::new(),
         }
+    }
+
+    /// From now on, this captures what passes the backend, until it has ended.
+    pub(super) fn set_tap(&mut self, tap: Tap) {
+        self.events.set_live_capture(Some(tap.handle()));
+        self.tap = Some(Box::new(tap));
+    }
+
+    #[cold]
+    fn remove_tap(&mut self) {
+        self.events.set_live_capture(None);
+        self.tap = None;
     }
 
     /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
@@ -245,8 +260,11 @@ impl Core {
     pub(super) fn receive(&mut self, budget: usize, watch: &Watch) -> Result<usize, NetError> {
         let mut time = None;
         let mut source = None;
-        let Self { engine, backend, events, unsent, local, environment, .. } = self;
-        let packets = backend.receive(budget, &mut |frame| {
+        if self.tap.as_ref().is_some_and(|tap| tap.has_ended()) {
+            self.remove_tap();
+        }
+        let Self { engine, backend, tap, events, unsent, local, environment, .. } = self;
+        let mut sink = |frame: &Frame<'_>| {
             // The frames of a batch mostly come from one address.
             if source != Some(frame.net.src) {
                 source = Some(frame.net.src);
@@ -255,7 +273,11 @@ impl Core {
             unsent.note_packet(*local);
             engine.handle_frame(*time.get_or_insert_with(|| environment.now()), frame);
             events.take_all(engine);
-        })?;
+        };
+        let packets = match tap {
+            None => backend.receive(budget, &mut sink)?,
+            Some(tap) => tap.receive(&mut **backend, budget, &mut sink)?,
+        };
         if packets > 0 {
             self.posts.received();
         }
@@ -327,13 +349,22 @@ impl Core {
             } else if waited {
                 self.acks.not_answered();
             }
-            let direct = self.backend.direct();
-            self.engine.poll_transmit_with(time, &mut self.batch, direct);
+            let Self { engine, backend, tap, batch, .. } = self;
+            match tap {
+                None => engine.poll_transmit_with(time, batch, backend.direct()),
+                Some(tap) => tap.with_direct(&mut **backend, |direct| {
+                    engine.poll_transmit_with(time, batch, direct);
+                }),
+            }
             self.events.take_all(&mut self.engine);
             if self.batch.is_empty() && !self.batch.take_direct() {
                 break;
             }
-            match self.backend.send(&mut self.batch)? {
+            let sent = match &mut self.tap {
+                None => self.backend.send(&mut self.batch)?,
+                Some(tap) => tap.send(&mut *self.backend, &mut self.batch)?,
+            };
+            match sent {
                 SendStatus::Done => {}
                 SendStatus::Blocked => {
                     self.blocked = true;

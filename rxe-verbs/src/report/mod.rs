@@ -4,6 +4,7 @@
 //! [`ask`] asks all processes of this user; those of root ask all users'. What comes back is text of
 //! another process, taken apart by [`Record`]: of bounded size, printable, and nothing more is known of it.
 
+mod capture;
 mod port;
 mod record;
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rxe_net::report::{self, NoReport, Question, ReportSocket};
 
+pub use capture::{CapturePiece, DeviceCapture};
 pub use port::{PORT_COUNTERS, port_counters};
 pub use record::Record;
 pub(crate) use record::records;
@@ -19,6 +21,11 @@ pub(crate) use record::records;
 pub(crate) const BUSY: &str = "busy";
 /// The kind of record that says how many objects there are, and where to go on.
 pub(crate) const TOTAL: &str = "total";
+
+/// The kind of record that says that a device's packets are captured by another process.
+pub(crate) const TAKEN: &str = "taken";
+/// The kind of record that says how many packets a capture lacks.
+pub(crate) const DROPPED: &str = "dropped";
 
 /// How long a process may take to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(1);

@@ -69,11 +69,12 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-net",
         within: "lease",
         floors: &[
-            &["port_groups", "untrusted"],
+            &["port_groups", "source", "untrusted"],
             &["forward"],
             &["ask", "forwarder", "group", "message"],
             &["control", "services", "sweep"],
             &["blocks", "deadline", "directory", "mad", "report", "tx_queue"],
+            &["stream"],
         ],
     },
     Layers {
@@ -137,7 +138,7 @@ pub const LAYERS: &[Layers] = &[
             &["reporter"],
             &["list", "port_monitor"],
             &["shards"],
-            &["attr", "identity", "links", "qpn_allocator", "quota", "resources"],
+            &["attr", "captured", "identity", "links", "qpn_allocator", "quota", "resources"],
             &["endpoints"],
         ],
     },
@@ -223,7 +224,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "capture",
-        floors: &[&["compressed", "pcap", "pcapng", "whole"], &["source"], &["error", "order"]],
+        floors: &[
+            &["blocks", "compressed", "pcap", "whole"],
+            &["pcapng"],
+            &["source"],
+            &["error", "order"],
+        ],
     },
     Layers {
         name: "rxe-lab",

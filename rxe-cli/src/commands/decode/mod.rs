@@ -13,8 +13,7 @@ use rxe_lab::capture::{CaptureError, Problem, Reader, Record};
 use rxe_lab::frame::{self, Content, Frame, Transport};
 use rxe_lab::track::{Mark, Tracker};
 
-use self::select::Select;
-pub(super) use self::select::number;
+pub(super) use self::select::{Select, number};
 use self::summary::Summary;
 use self::text::Text;
 use crate::common::Error;
@@ -52,63 +51,101 @@ struct Shown<'a> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let mut out = Output::new(self.file.as_os_str() == "-");
-        let mut summary = Summary::default();
-        let end = match self.show(&mut out, &mut summary) {
+        let live = self.file.as_os_str() == "-";
+        let mut lines = Lines::new(self.json, self.verbose, self.select, live);
+        let end = match read(&self.file, &mut lines) {
             Err(Failure::Write(e)) => return written(Err(e)),
             // Of a file that cannot be read at all there is nothing to count.
             Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&self.file, &e)),
             Err(Failure::Read(e)) => Err(failed(&self.file, &e)),
             Ok(()) => Ok(()),
         };
-        let text = summary.text(self.select.is_some());
+        let text = lines.summary();
         if self.json {
             // Standard output has objects only. If standard error is closed, there is nobody to tell.
-            written(out.0.flush())?;
+            written(lines.flush())?;
             let _ = writeln!(io::stderr(), "{text}");
         } else {
-            written(writeln!(out.0, "{text}").and_then(|()| out.0.flush()))?;
+            written(writeln!(lines.out.0, "{text}").and_then(|()| lines.flush()))?;
         }
         end
     }
+}
 
-    fn show(&self, out: &mut Output, summary: &mut Summary) -> Result<(), Failure> {
-        let mut reader = open(&self.file)?;
-        let mut tracker = Tracker::default();
-        let mut text = Text::new(self.verbose);
-        let mut first = None;
-        while let Some(record) = reader.next()? {
-            let at = record.at.unwrap_or_default();
-            let since = at.saturating_sub(*first.get_or_insert(at));
-            let frame = frame::decode(&record);
-            summary.count(&record, &frame, since);
-            let mut show = |packet, mark| {
-                let shown = Shown { record: &record, frame: &frame, packet, mark, since };
-                if !self.select.takes(&shown) {
-                    return Ok(());
-                }
-                summary.shown();
-                out.line(|out| {
-                    if self.json {
-                        json::write(out, &shown, self.verbose)
-                    } else {
-                        text.write(out, &shown)
-                    }
-                })
-            };
-            match &frame.content {
-                Content::Rdma(packets) => {
-                    for packet in packets {
-                        let mark = tracker.observe(record.interface, &frame, packet);
-                        show(Some(packet), mark)?;
-                    }
-                }
-                Content::Malformed(_) => show(None, None)?,
-                _ => {}
-            }
+fn read(file: &Path, lines: &mut Lines) -> Result<(), Failure> {
+    let mut reader = open(file)?;
+    while let Some(record) = reader.next()? {
+        lines.frame(&record).map_err(Failure::Write)?;
+    }
+    Ok(())
+}
+
+/// Prints packets, one a line, as they come.
+pub(super) struct Lines {
+    json: bool,
+    verbose: bool,
+    select: Select,
+    out: Output,
+    text: Text,
+    tracker: Tracker,
+    summary: Summary,
+    /// The time of the first frame.
+    first: Option<Duration>,
+}
+
+impl Lines {
+    /// `live`: somebody waits for each line.
+    pub(super) fn new(json: bool, verbose: bool, select: Select, live: bool) -> Self {
+        Self {
+            json,
+            verbose,
+            select,
+            out: Output::new(live),
+            text: Text::new(verbose),
+            tracker: Tracker::default(),
+            summary: Summary::default(),
+            first: None,
         }
-        summary.full = tracker.is_full();
+    }
+
+    /// Prints the packets of the next frame.
+    pub(super) fn frame(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let Self { json, verbose, select, out, text, tracker, summary, first } = self;
+        let at = record.at.unwrap_or_default();
+        let since = at.saturating_sub(*first.get_or_insert(at));
+        let frame = frame::decode(record);
+        summary.count(record, &frame, since);
+        let mut show = |packet, mark| {
+            let shown = Shown { record, frame: &frame, packet, mark, since };
+            if !select.takes(&shown) {
+                return Ok(());
+            }
+            summary.shown();
+            out.line(|out| {
+                if *json { json::write(out, &shown, *verbose) } else { text.write(out, &shown) }
+            })
+        };
+        match &frame.content {
+            Content::Rdma(packets) => {
+                for packet in packets {
+                    let mark = tracker.observe(record.interface, &frame, packet);
+                    show(Some(packet), mark)?;
+                }
+            }
+            Content::Malformed(_) => show(None, None)?,
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// What the frames were, without the end of the line.
+    fn summary(&mut self) -> String {
+        self.summary.full = self.tracker.is_full();
+        self.summary.text(self.select.is_some())
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.0.flush()
     }
 }
 
@@ -145,7 +182,7 @@ impl From<CaptureError> for Failure {
 }
 
 /// It is no error if the reader of the output has ended (`rxe decode FILE | head`).
-fn written(result: io::Result<()>) -> Result<(), Error> {
+pub(super) fn written(result: io::Result<()>) -> Result<(), Error> {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::new("cannot write the output", e))
@@ -167,9 +204,7 @@ impl Output {
     fn line(
         &mut self,
         write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
-    ) -> Result<(), Failure> {
-        write(&mut self.0)
-            .and_then(|()| if self.1 { self.0.flush() } else { Ok(()) })
-            .map_err(Failure::Write)
+    ) -> io::Result<()> {
+        write(&mut self.0).and_then(|()| if self.1 { self.0.flush() } else { Ok(()) })
     }
 }

@@ -11,7 +11,7 @@ use super::Shown;
 
 /// Filters. A packet is shown if each of them takes it.
 #[derive(clap::Args, Default)]
-pub(super) struct Select {
+pub(in crate::commands) struct Select {
     /// Only packets to or from this queue pair; several: --qp 0x11 --qp 0x12. Only datagrams name the
     /// one they are from
     #[arg(long, value_name = "QPN", value_parser = number, value_delimiter = ',')]

@@ -1,0 +1,153 @@
+//! The file of a capture, or the files of a ring.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rxe_net::{PacketBlock, PcapWriter};
+
+use crate::common::Error;
+use crate::common::units::parse_size;
+
+/// The size of each file, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ring {
+    size: u64,
+    files: u32,
+}
+
+impl FromStr for Ring {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (size, files) = text.split_once(['x', '×']).ok_or("as in 100Mx5")?;
+        let (size, files) = (parse_size(size)?, files.parse().map_err(|_| "as in 100Mx5")?);
+        if size < MIN_SIZE || files < 2 {
+            return Err("at least 64K, and at least 2 files".into());
+        }
+        Ok(Self { size, files })
+    }
+}
+
+/// The least size of a file: some packets fit.
+const MIN_SIZE: u64 = 64 << 10;
+
+/// An interface of the capture: its name and description.
+#[derive(Clone, Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) description: String,
+    /// Packets that the capture lacks.
+    pub(super) dropped: u64,
+}
+
+/// Where packets are written.
+pub(super) struct Writer {
+    path: PathBuf,
+    ring: Option<Ring>,
+    /// The number of the present file of a ring, from 0.
+    number: u32,
+    out: PcapWriter<Box<dyn Write>>,
+}
+
+impl Writer {
+    pub(super) fn open(path: &Path, ring: Option<Ring>) -> Result<Self, Error> {
+        if ring.is_some() && path.as_os_str() == "-" {
+            return Err(Error::new("standard output is no ring of files", "name a file with -w"));
+        }
+        let path = path.to_owned();
+        let first = if ring.is_some() { numbered(&path, 0) } else { path.clone() };
+        let out = start(&first).map_err(|e| cannot_write(&first, &e))?;
+        Ok(Self { path, ring, number: 0, out })
+    }
+
+    pub(super) fn add_interface(&mut self, interface: &Interface) -> io::Result<()> {
+        self.out.add_interface(&interface.name, &interface.description)
+    }
+
+    /// Writes a packet, in the next file if this one is full.
+    pub(super) fn write(
+        &mut self,
+        packet: &PacketBlock<'_>,
+        interfaces: &[Interface],
+    ) -> io::Result<()> {
+        if let Some(ring) = self.ring
+            && self.out.written() + packet.frame.len() as u64 > ring.size
+        {
+            self.out.flush()?;
+            self.number = (self.number + 1) % ring.files;
+            self.out = start(&numbered(&self.path, self.number))?;
+            for interface in interfaces {
+                self.out.add_interface(&interface.name, &interface.description)?;
+            }
+        }
+        self.out.write(packet)
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Ends the file. `at` is the time since 1970.
+    pub(super) fn finish(mut self, at: Duration, interfaces: &[Interface]) -> io::Result<()> {
+        for (number, interface) in (0..).zip(interfaces) {
+            self.out.write_statistics(number, at, interface.dropped)?;
+        }
+        self.out.flush()
+    }
+
+    /// The error for what could not be written.
+    pub(super) fn failed(&self, e: &io::Error) -> Error {
+        cannot_write(&self.path, e)
+    }
+}
+
+/// Opens a file. Only its owner may read a new one, and a symbolic link, which may be somebody else's, is
+/// refused.
+fn start(path: &Path) -> io::Result<PcapWriter<Box<dyn Write>>> {
+    let out: Box<dyn Write> =
+        if path.as_os_str() == "-" { Box::new(io::stdout()) } else { Box::new(create(path)?) };
+    PcapWriter::without_interfaces(Box::new(BufWriter::with_capacity(256 << 10, out)))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags);
+    options.open(path).map_err(|e| match e.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+            io::Error::other("it is a symbolic link, which is not followed")
+        }
+        _ => e,
+    })
+}
+
+/// The name of a file of a ring, whose files are counted from 1: `a.pcapng.1`.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", number + 1));
+    name.into()
+}
+
+fn cannot_write(path: &Path, e: &io::Error) -> Error {
+    Error::new(format_args!("cannot write {}: {e}", path.display()), "name another file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_a_size_and_a_number() {
+        for text in ["1Mx5", "1MiB×5", "1048576x5"] {
+            assert_eq!(text.parse(), Ok(Ring { size: 1 << 20, files: 5 }), "{text}");
+        }
+        for bad in ["", "1M", "x5", "1Mx", "1Mx1", "1Kx5", "ax5", "1Mx-1"] {
+            assert!(bad.parse::<Ring>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `rxe capture`: packets while they pass.
+
+mod file;
+mod processes;
+mod sink;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use self::file::Ring;
+use self::sink::{Sink, Wanted};
+use crate::common::{Error, print_error};
+
+/// Capture the packets of running programs while they run, without privileges
+///
+/// The programs are those that run under `rxe run`, and rxe itself (pingpong, perf, ...). They go on as
+/// they are: nothing is restarted, and no packet of theirs is lost. What they exchange through shared
+/// memory is captured too, as it would be on a wire. Packets that come faster than they are taken are
+/// missing from the capture, and counted.
+///
+/// Without -w, each packet is a line, as in `rxe decode`. Ends with Ctrl-C, or as --count and --seconds
+/// say.
+///
+/// Example: rxe run -- ib_write_bw -d rxe_lo & rxe capture --of all -c 20
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Capture what this process sends and receives; or what all processes of this user do, also those
+    /// that start later
+    #[arg(long, value_name = "PID|all")]
+    of: Of,
+    /// Write the packets to this file (pcapng); - writes to standard output, as in
+    /// `rxe capture --of all -w - | wireshark -k -i -`
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// End after so many packets
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Write N files of SIZE in turn, FILE.1 to FILE.N, of which the oldest is overwritten: 100Mx5
+    #[arg(long, value_name = "SIZExN", requires = "write")]
+    ring: Option<Ring>,
+    /// Draw the conversations at the end, as `rxe ladder` does
+    #[arg(long)]
+    ladder: bool,
+}
+
+/// Whose packets.
+#[derive(Clone, Copy)]
+enum Of {
+    All,
+    Process(u32),
+}
+
+impl FromStr for Of {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "all" => Ok(Self::All),
+            number => number.parse().map(Self::Process).map_err(|_| "a process's number, or all"),
+        }
+    }
+}
+
+/// When a capture ends.
+pub(super) struct Until {
+    time: Option<Instant>,
+    /// Set by Ctrl-C.
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Until {
+    fn new(seconds: Option<Duration>) -> Result<Self, Error> {
+        let interrupted = Arc::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))
+                .map_err(|e| Error::new("cannot wait for Ctrl-C", e))?;
+        }
+        let time = seconds.and_then(|seconds| Instant::now().checked_add(seconds));
+        Ok(Self { time, interrupted })
+    }
+
+    /// The time that is left, at most `most`; `None` if it is over.
+    fn left(&self, most: Duration) -> Option<Duration> {
+        let now = Instant::now();
+        match self.time {
+            _ if self.interrupted.load(Ordering::Relaxed) => None,
+            Some(time) if time <= now => None,
+            Some(time) => Some(most.min(time - now)),
+            None => Some(most),
+        }
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        // The programs that are captured come first.
+        let _ = rustix::process::nice(19);
+        let until = Until::new(self.seconds)?;
+        let wanted = Wanted {
+            lines: self.write.is_none() && !self.ladder,
+            file: self.write,
+            ring: self.ring,
+            ladder: self.ladder,
+            count: self.count,
+        };
+        let mut sink = Sink::new(wanted)?;
+        let captured = processes::capture(self.of, &mut sink, &until);
+        let summary = sink.summary();
+        sink.finish()?;
+        captured?;
+        print_error(&summary);
+        Ok(())
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or("a number above 0 is expected, as in 10 or 0.5")
+}

@@ -1,0 +1,234 @@
+//! The packets of running processes.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxe_lab::capture::Blocks;
+use rxe_verbs::report::{CapturePiece, DeviceCapture, Silence};
+
+use super::sink::Sink;
+use super::{Of, Until};
+use crate::common::running::comm;
+use crate::common::{Error, print_error};
+
+/// How often it is looked for processes that have started.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long processes have to answer, and to send what is left at the end.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Messages that are taken of one device before the others have their turn.
+const MESSAGES: usize = 16;
+
+/// A device that is captured.
+struct Source {
+    capture: DeviceCapture,
+    comm: String,
+    asked: Instant,
+    /// Its number in the capture, once it has begun.
+    interface: Option<u32>,
+    ended: bool,
+}
+
+/// Captures until `until`, until the sink is full, or until the one process has ended.
+pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Error> {
+    let mut sources = Sources { of, all: Vec::new(), said: Vec::new() };
+    let mut looked: Option<Instant> = None;
+    while let Some(left) = until.left(LOOK).filter(|_| !sink.is_full()) {
+        if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            sources.look();
+            if sources.all.is_empty() {
+                match of {
+                    Of::Process(pid) if looked.is_none() => {
+                        return Err(Error::new(
+                            format_args!("process {pid} has no device open"),
+                            "`rxe stat` lists the processes that have",
+                        ));
+                    }
+                    Of::Process(pid) if !sink.has_device() => {
+                        let why = reason(NoCapture::Silent(Silence::HungUp));
+                        return Err(Error::new(format_args!("process {pid}"), why));
+                    }
+                    Of::Process(_) => break,
+                    Of::All if looked.is_none() => {
+                        print_error(&"no process has a device open: waiting for one");
+                    }
+                    Of::All => {}
+                }
+            }
+            looked = Some(Instant::now());
+        }
+        sources.wait(left);
+        sources.take_all(sink)?;
+        sink.flush()?;
+        if let Of::Process(pid) = of
+            && let Some(&(_, why)) = sources.said.iter().find(|(of, _)| *of == Some(pid))
+            && sources.all.is_empty()
+        {
+            let comm = comm(pid);
+            return Err(Error::new(format_args!("process {pid} ({comm})"), reason(why)));
+        }
+    }
+    sources.end(sink)
+}
+
+/// Why a device is not captured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NoCapture {
+    Taken,
+    Silent(Silence),
+}
+
+fn reason(why: NoCapture) -> &'static str {
+    match why {
+        NoCapture::Taken => "is captured by another command: end that first",
+        NoCapture::Silent(Silence::Late | Silence::Busy) => "does not answer in time: try again",
+        NoCapture::Silent(Silence::HungUp) => "hangs up: start it again, with this version of rxe",
+        NoCapture::Silent(Silence::Nonsense) => "gives an answer that is none: start it again",
+    }
+}
+
+struct Sources {
+    of: Of,
+    all: Vec<Source>,
+    /// Processes that are not captured, and why.
+    said: Vec<(Option<u32>, NoCapture)>,
+}
+
+impl Sources {
+    /// Asks the processes that are not known yet.
+    fn look(&mut self) {
+        let known: Vec<_> = self.all.iter().map(|source| &source.capture).collect();
+        let of = match self.of {
+            Of::All => None,
+            Of::Process(pid) => Some(pid),
+        };
+        let new = DeviceCapture::begin(of, &known);
+        self.all.extend(new.into_iter().map(|capture| Source {
+            comm: capture.pid().map(comm).unwrap_or_default(),
+            capture,
+            asked: Instant::now(),
+            interface: None,
+            ended: false,
+        }));
+    }
+
+    /// Waits until something comes.
+    fn wait(&self, timeout: Duration) {
+        let fds = self.all.iter().map(|source| source.capture.as_fd());
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // A signal ends it early.
+        let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
+    }
+
+    /// Takes what has come.
+    fn take_all(&mut self, sink: &mut Sink) -> Result<(), Error> {
+        let mut failed = Vec::new();
+        for source in &mut self.all {
+            if let Some(why) = source.take(sink)? {
+                source.ended = true;
+                failed.push((source.capture.pid(), why));
+            }
+        }
+        for (pid, why) in failed {
+            self.say(pid, why);
+        }
+        self.all.retain(|source| !source.ended);
+        Ok(())
+    }
+
+    /// Says why a device is not captured, once for each process; and nothing of a process of which a device
+    /// is: this command may have found the same device by another of its names.
+    fn say(&mut self, pid: Option<u32>, why: NoCapture) {
+        let is_captured =
+            |source: &Source| source.capture.pid() == pid && source.interface.is_some();
+        if self.all.iter().any(is_captured) || self.said.contains(&(pid, why)) {
+            return;
+        }
+        self.said.push((pid, why));
+        if let (Of::All, Some(pid)) = (self.of, pid) {
+            print_error(&format!("process {pid} ({}) {}", comm(pid), reason(why)));
+        }
+    }
+
+    /// Asks all for what is left, and takes that.
+    fn end(&mut self, sink: &mut Sink) -> Result<(), Error> {
+        self.all.retain(|source| source.interface.is_some());
+        self.all.iter().for_each(|source| source.capture.end());
+        let deadline = Instant::now() + PATIENCE;
+        while !self.all.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.wait(left);
+            self.take_all(sink)?;
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    /// Takes what has come; or why there is nothing.
+    fn take(&mut self, sink: &mut Sink) -> Result<Option<NoCapture>, Error> {
+        for _ in 0..MESSAGES {
+            let Some(piece) = self.capture.receive() else {
+                let is_late = self.interface.is_none() && self.asked.elapsed() >= PATIENCE;
+                return Ok(is_late.then_some(NoCapture::Silent(Silence::Late)));
+            };
+            match piece {
+                CapturePiece::Begun => {}
+                CapturePiece::Blocks(bytes) => {
+                    if let Some(interface) = self.interface
+                        && !packets(bytes, interface, sink)?
+                    {
+                        return Ok(Some(NoCapture::Silent(Silence::Nonsense)));
+                    }
+                    continue;
+                }
+                CapturePiece::Ended(dropped) => {
+                    self.ended = true;
+                    if let Some(interface) = self.interface {
+                        sink.dropped(interface, dropped);
+                    }
+                    return Ok(None);
+                }
+                CapturePiece::Taken => return Ok(Some(NoCapture::Taken)),
+                CapturePiece::Broken(Silence::HungUp) => {
+                    // The process has ended; or the socket was a further one of a device.
+                    self.ended = true;
+                    return Ok(None);
+                }
+                CapturePiece::Broken(silence) => return Ok(Some(NoCapture::Silent(silence))),
+            }
+            self.begin(sink)?;
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, sink: &mut Sink) -> Result<(), Error> {
+        let of = |key| self.capture.device(key).unwrap_or("?");
+        let who = match self.capture.pid() {
+            Some(pid) => format!("process {pid} ({})", self.comm),
+            None => "a process in another container".into(),
+        };
+        let name = of("name");
+        print_error(&format!("capturing {name} of {who}"));
+        self.interface = Some(sink.add_interface(name, format!("{who}, on {}", of("netdev")))?);
+        Ok(())
+    }
+}
+
+/// Hands on the packets of a message. Returns whether it was one.
+fn packets(bytes: &[u8], interface: u32, sink: &mut Sink) -> Result<bool, Error> {
+    let mut blocks = Blocks::new(bytes);
+    loop {
+        match blocks.next(sink.next()) {
+            Ok(Some(mut record)) => {
+                record.interface = interface;
+                sink.packet(&record)?;
+            }
+            Ok(None) => return Ok(true),
+            Err(_) => return Ok(false),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What becomes of captured packets: lines, files, a diagram at the end.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rxe_lab::capture::{Direction, Record};
+use rxe_lab::frame;
+use rxe_lab::ladder::{self, Ladders};
+use rxe_net::PacketBlock;
+
+use super::file::{Interface, Ring, Writer};
+use crate::commands::decode::{Lines, Select, written};
+use crate::common::{Error, print, print_error};
+
+/// What is asked for.
+pub(super) struct Wanted {
+    pub(super) lines: bool,
+    pub(super) file: Option<PathBuf>,
+    pub(super) ring: Option<Ring>,
+    pub(super) ladder: bool,
+    pub(super) count: Option<u64>,
+}
+
+/// See the module's opening.
+pub(super) struct Sink {
+    lines: Option<Lines>,
+    file: Option<Writer>,
+    ladders: Option<Ladders>,
+    count: Option<u64>,
+    interfaces: Vec<Interface>,
+    packets: u64,
+    /// The time of the first packet.
+    first: Option<Duration>,
+    began: Instant,
+    /// The reader of the output is gone, which ends the capture.
+    unread: bool,
+}
+
+impl Sink {
+    pub(super) fn new(wanted: Wanted) -> Result<Self, Error> {
+        let Wanted { lines, file, ring, ladder, count } = wanted;
+        Ok(Self {
+            lines: lines.then(|| Lines::new(false, false, Select::default(), false)),
+            file: file.map(|file| Writer::open(&file, ring)).transpose()?,
+            ladders: ladder.then(Ladders::default),
+            count,
+            interfaces: Vec::new(),
+            packets: 0,
+            first: None,
+            began: Instant::now(),
+            unread: false,
+        })
+    }
+
+    /// Adds an interface and returns its number.
+    pub(super) fn add_interface(&mut self, name: &str, description: String) -> Result<u32, Error> {
+        let interface = Interface { name: name.into(), description, dropped: 0 };
+        let added = self.file.as_mut().map_or(Ok(()), |file| file.add_interface(&interface));
+        self.check(added)?;
+        self.interfaces.push(interface);
+        Ok(u32::try_from(self.interfaces.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// So many packets of an interface are missing.
+    pub(super) fn dropped(&mut self, interface: u32, packets: u64) {
+        if let Some(interface) = self.interfaces.get_mut(interface as usize) {
+            interface.dropped += packets;
+        }
+    }
+
+    /// Whether no more packets are wanted.
+    pub(super) fn is_full(&self) -> bool {
+        self.unread || self.count.is_some_and(|count| self.packets >= count)
+    }
+
+    /// Whether a device is or was captured.
+    pub(super) fn has_device(&self) -> bool {
+        !self.interfaces.is_empty()
+    }
+
+    /// The number of the next packet.
+    pub(super) fn next(&self) -> u64 {
+        self.packets + 1
+    }
+
+    /// Takes a packet, unless no more are wanted.
+    pub(super) fn packet(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        if self.is_full() {
+            return Ok(());
+        }
+        self.packets += 1;
+        let at = record.at.unwrap_or_default();
+        let since = at.saturating_sub(*self.first.get_or_insert(at));
+        if let Some(lines) = &mut self.lines {
+            let printed = lines.frame(record);
+            self.check(printed)?;
+        }
+        if let Some(ladders) = &mut self.ladders {
+            let frame = frame::decode(record);
+            ladders.add(record.number, record.interface, since, &frame, &[]);
+        }
+        if let Some(file) = &mut self.file {
+            let direction = match record.direction {
+                Some(Direction::Outbound) => rxe_net::Direction::Outbound,
+                _ => rxe_net::Direction::Inbound,
+            };
+            let (interface, comments) = (record.interface, &record.comments[..]);
+            let block = PacketBlock { at, interface, direction, frame: record.bytes, comments };
+            let wrote = file.write(&block, &self.interfaces);
+            self.check(wrote)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing more is there for the moment: whoever reads the output sees all of it.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        let lines = self.lines.as_mut().map_or(Ok(()), Lines::flush);
+        let file = self.file.as_mut().map_or(Ok(()), Writer::flush);
+        self.check(lines.and(file))
+    }
+
+    /// What was captured, in a line.
+    pub(super) fn summary(&self) -> String {
+        let count = |n: u64, what: &str| match n {
+            1 => format!("1 {what}"),
+            n => format!("{n} {what}s"),
+        };
+        let dropped: u64 = self.interfaces.iter().map(|interface| interface.dropped).sum();
+        let devices = count(self.interfaces.len() as u64, "device");
+        let (packets, time) = (count(self.packets, "packet"), self.began.elapsed().as_secs_f64());
+        let dropped = match dropped {
+            0 => "none dropped".into(),
+            n => format!("{n} dropped, which came faster than they were taken"),
+        };
+        format!("{packets} of {devices} in {time:.1} s, {dropped}")
+    }
+
+    /// Ends all outputs.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        self.flush()?;
+        if let Some(file) = self.file.take().filter(|_| !self.unread) {
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let result = file.finish(at, &self.interfaces);
+            written(result)?;
+        }
+        let Some(ladders) = self.ladders else { return Ok(()) };
+        let left_out = ladders.left_out;
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        let width = size.map_or(120, |size| usize::from(size.ws_col)).max(60);
+        let texts: Vec<_> = ladders.finish().iter().map(|one| ladder::text(one, width)).collect();
+        print(&texts.join("\n"))?;
+        if left_out > 0 {
+            print_error(&format!("{left_out} packets are not drawn: there are too many rows"));
+        }
+        Ok(())
+    }
+
+    /// It is no error if the reader of the output has ended; but it ends the capture.
+    fn check(&mut self, result: io::Result<()>) -> Result<(), Error> {
+        match (result, &self.file) {
+            (Err(e), _) if e.kind() == io::ErrorKind::BrokenPipe => {
+                self.unread = true;
+                Ok(())
+            }
+            (Err(e), Some(file)) => Err(file.failed(&e)),
+            (result, _) => written(result),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The packets of a part of a pcapng file: whole blocks without section header and interface, as a live
+//! capture has them.
+
+use super::order::Order;
+use super::pcapng::{BLOCK_HEADER, ENHANCED_PACKET, LEAST_BLOCK, Section};
+use super::{Found, Problem, Record};
+
+/// Reads Enhanced Packet Blocks of one Ethernet interface, with times in nanoseconds and in this machine's
+/// byte order. Other blocks are passed over.
+pub struct Blocks<'b> {
+    section: Section,
+    rest: &'b [u8],
+}
+
+impl<'b> Blocks<'b> {
+    /// The packets of these bytes.
+    pub fn new(bytes: &'b [u8]) -> Self {
+        Self { section: Section::ethernet(), rest: bytes }
+    }
+
+    fn read(&mut self, number: u64) -> Result<Option<Record<'b>>, Problem> {
+        let order = Order::NATIVE;
+        loop {
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let (kind, len) = (order.u32(self.rest, 0), order.u32(self.rest, 4));
+            let whole = len as usize;
+            if len < LEAST_BLOCK || !len.is_multiple_of(4) {
+                return Err(Problem::BlockLength(len));
+            }
+            let there = self.rest.len();
+            let Some((block, rest)) = self.rest.split_at_checked(whole) else {
+                return Err(Problem::Ends { there, of: whole });
+            };
+            let end = order.u32(block, whole - 4);
+            if end != len {
+                return Err(Problem::BlockEnd { start: len, end });
+            }
+            self.rest = rest;
+            if kind != ENHANCED_PACKET {
+                continue;
+            }
+            let found = self.section.packet(kind, &block[BLOCK_HEADER..whole - 4], whole)?;
+            let Found { from, to, at, interface, link, original_len, direction, comments, .. } =
+                found;
+            let bytes = block.get(from..to).unwrap_or_default();
+            let original_len = original_len.max(bytes.len());
+            let record =
+                Record { number, at, interface, link, bytes, original_len, direction, comments };
+            return Ok(Some(record));
+        }
+    }
+
+    /// The next packet, which gets this number; `None` at the end.
+    ///
+    /// # Errors
+    /// The bytes are no such blocks. All packets before were returned, and nothing comes after.
+    pub fn next(&mut self, number: u64) -> Result<Option<Record<'b>>, Problem> {
+        let read = self.read(number);
+        if read.is_err() {
+            self.rest = &[];
+        }
+        read
+    }
+}

@@ -1,0 +1,289 @@
+//! What a capture keeps between a packet and its file: packets that may still get comments, and blocks
+//! that wait for the thread.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rxe_core::types::Psn;
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
+use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, UDP_PORT, icrc};
+
+use super::PcapStatus;
+use super::output::Output;
+use super::write::{Direction, PacketBlock, PcapWriter};
+
+/// The most comments kept for packets that are not sent yet. Some may never be sent.
+const MAX_ANNOUNCED: usize = 256;
+
+/// Bytes that are gathered before they go to the thread, unless traffic pauses earlier.
+const GATHERED: usize = 64 << 10;
+
+/// Packets that one call of a backend may bring or take, in bytes, at most about.
+const CALL: usize = 1 << 20;
+
+pub(super) struct Capture {
+    /// Writes blocks into memory; `None` when the capture has ended.
+    writer: Option<PcapWriter<Vec<u8>>>,
+    pub(super) output: Arc<Output>,
+    pub(super) path: PathBuf,
+    max_bytes: u64,
+    /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
+    held: Vec<HeldFrame>,
+    bytes: Vec<u8>,
+    /// Comments on packets to be sent.
+    announced: VecDeque<(Psn, String)>,
+    /// Packets dropped since the last one that was written.
+    dropped: u64,
+    /// The file has content of before, which stays until there is a packet.
+    patient: bool,
+    /// Another process reads it: what it does not take in time is not even looked at.
+    live: bool,
+    pub(super) status: PcapStatus,
+}
+
+struct HeldFrame {
+    at: Duration,
+    direction: Direction,
+    /// The frame's range in `Capture::bytes`.
+    from: usize,
+    to: usize,
+    /// The index of its burst in the batch, if it is to leave with one.
+    burst: Option<usize>,
+    /// It is the first of its frame.
+    first: bool,
+    psn: Option<Psn>,
+    comments: Vec<String>,
+}
+
+impl Capture {
+    /// A capture into a file. `patient`: nothing is written before there is a packet.
+    pub(super) fn of_file(
+        writer: PcapWriter<Vec<u8>>,
+        output: Arc<Output>,
+        path: PathBuf,
+        max_bytes: u64,
+        patient: bool,
+    ) -> Self {
+        Self {
+            writer: Some(writer),
+            output,
+            path,
+            max_bytes,
+            held: Vec::new(),
+            bytes: Vec::new(),
+            announced: VecDeque::new(),
+            dropped: 0,
+            patient,
+            live: false,
+            status: PcapStatus::default(),
+        }
+    }
+
+    /// A capture that another process reads. It has packets only: who reads it knows the rest.
+    pub(super) fn live(output: Arc<Output>) -> Self {
+        let writer = PcapWriter::continued(Vec::new());
+        Self { live: true, ..Self::of_file(writer, output, PathBuf::new(), u64::MAX, false) }
+    }
+
+    /// Whether packets are to be looked at: there is room for those of a call.
+    pub(super) fn takes(&self) -> bool {
+        !self.live || self.writer.is_some() && self.output.has_room(CALL)
+    }
+
+    /// So many packets passed that were not looked at.
+    pub(super) fn miss(&mut self, packets: usize) {
+        self.dropped += packets as u64;
+        self.status.dropped += packets as u64;
+        self.output.add_dropped(packets);
+    }
+
+    /// A packet has arrived or, `burst` being its burst's place in the batch, is to leave. Without a burst,
+    /// it has left already.
+    pub(super) fn hold(&mut self, direction: Direction, burst: Option<usize>, frame: &Frame<'_>) {
+        if self.writer.is_none() {
+            return;
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for (index, (net, packet)) in frame.packets().enumerate() {
+            let net = with_id(net, packet);
+            let from = self.bytes.len();
+            let ethernet = Ethernet { src: mac(net.src), dst: mac(net.dst), ..Ethernet::default() };
+            // As on the wire, there is a checksum over IPv6 only.
+            let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
+            emit_ethernet(&ethernet, &net, UDP_PORT, checksum, packet, &mut self.bytes);
+            let psn = Packet::parse(packet).ok().map(|p| p.psn());
+            self.held.push(HeldFrame {
+                at,
+                direction,
+                from,
+                to: self.bytes.len(),
+                burst,
+                first: index == 0,
+                psn,
+                comments: Vec::new(),
+            });
+        }
+    }
+
+    pub(super) fn comment_received(&mut self, psn: Option<Psn>, text: String) {
+        let mut inbound =
+            self.held.iter_mut().rev().filter(|held| held.direction == Direction::Inbound);
+        let found = match psn {
+            Some(_) => inbound.find(|held| held.psn == psn),
+            None => inbound.find(|held| held.first),
+        };
+        if let Some(held) = found {
+            held.comments.push(text);
+        }
+    }
+
+    /// The next packet with this PSN that is sent gets a comment.
+    pub(super) fn announce(&mut self, psn: Psn, text: String) {
+        if self.announced.len() == MAX_ANNOUNCED {
+            self.announced.pop_front();
+        }
+        self.announced.push_back((psn, text));
+    }
+
+    /// Removes held packets of burst `bursts` and later ones: they are not sent yet.
+    pub(super) fn keep_bursts(&mut self, bursts: usize) {
+        self.held.retain(|held| held.burst.is_none_or(|burst| burst < bursts));
+    }
+
+    /// Writes what is held: it gets no more comments.
+    pub(super) fn write_held(&mut self) {
+        for mut held in std::mem::take(&mut self.held) {
+            if held.direction == Direction::Outbound
+                && let Some(psn) = held.psn
+            {
+                while let Some(at) = self.announced.iter().position(|(of, _)| *of == psn) {
+                    held.comments.extend(self.announced.remove(at).map(|(_, text)| text));
+                }
+            }
+            self.write(held);
+        }
+        self.bytes.clear();
+    }
+
+    fn write(&mut self, mut held: HeldFrame) {
+        let Some(writer) = &mut self.writer else { return };
+        if self.dropped > 0 {
+            held.comments.push(format!(
+                "{} packets before this one are missing: the capture was written more slowly than \
+                 they came",
+                self.dropped
+            ));
+        }
+        let frame = &self.bytes[held.from..held.to];
+        let comments: usize = held.comments.iter().map(|c| c.len() + 8).sum();
+        // The fixed parts of a block have at most 64 bytes.
+        let bytes = frame.len() + comments + 64;
+        if writer.written() + bytes as u64 > self.max_bytes {
+            let max = self.max_bytes;
+            return self.stop(format!("it has reached its limit of {max} bytes"));
+        }
+        if !self.output.has_room(writer.get_ref().len() + bytes) {
+            return self.miss(1);
+        }
+        let block = PacketBlock {
+            at: held.at,
+            interface: 0,
+            direction: held.direction,
+            frame,
+            comments: &held.comments,
+        };
+        match writer.append(&block) {
+            Ok(()) => {
+                self.dropped = 0;
+                self.status.packets += 1;
+                self.status.bytes = writer.written();
+            }
+            Err(e) => self.stop(e.to_string()),
+        }
+        if self.writer.as_ref().is_some_and(|writer| writer.get_ref().len() >= GATHERED) {
+            self.submit();
+        }
+    }
+
+    /// Hands the gathered bytes to the thread.
+    pub(super) fn submit(&mut self) {
+        if self.patient && self.status.packets == 0 {
+            return;
+        }
+        if let Some(writer) = &mut self.writer {
+            let bytes = writer.take();
+            self.status.bytes = writer.written();
+            if !bytes.is_empty() {
+                self.output.push(bytes);
+                self.look_at_output();
+            }
+        }
+    }
+
+    /// Ends the capture if the file could not be written.
+    pub(super) fn look_at_output(&mut self) {
+        if self.writer.is_some()
+            && let Some(why) = self.output.failed()
+        {
+            self.writer = None;
+            self.status.stopped = Some(why);
+        }
+    }
+
+    /// Ends the capture when its backend is dropped.
+    pub(super) fn finish(&mut self) {
+        self.write_held();
+        if let Some(writer) = &mut self.writer
+            && self.status.dropped > 0
+        {
+            // Writing into memory does not fail.
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let _ = writer.write_statistics(0, at, self.status.dropped);
+        }
+        self.end();
+        self.output.close();
+    }
+
+    /// Hands over what there is, and takes no more.
+    pub(super) fn end(&mut self) {
+        self.write_held();
+        self.submit();
+        self.writer = None;
+    }
+
+    /// Ends the capture with an error, and reports it once.
+    fn stop(&mut self, why: String) {
+        self.submit();
+        if self.writer.take().is_some() {
+            self.output.say(format!("rxe: the capture {} ends: {why}\n", self.path.display()));
+            self.status.stopped = Some(why);
+        }
+    }
+}
+
+/// The headers, with the ID that the ICRC was made for if it can be recovered.
+fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
+    match net.id {
+        IpId::Hidden => match icrc::recover_id(&net, packet) {
+            Some((id, flags)) => NetHeader { id: IpId::Known { id, flags }, ..net },
+            None => net,
+        },
+        _ => net,
+    }
+}
+
+/// A locally administered Ethernet address made from an IP address, different for different
+/// addresses.
+fn mac(ip: IpAddr) -> Mac {
+    let [a, b, c, d] = match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            [a, b, c, d]
+        }
+    };
+    Mac([0x02, 0x00, a, b, c, d])
+}

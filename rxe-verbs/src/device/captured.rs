@@ -1,0 +1,69 @@
+//! The live capture of a device's packets, if there is one: of all its shards, also of those that are
+//! opened while it goes on.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rxe_net::{CaptureStream, LiveCapture};
+
+use crate::progress::Shard;
+use crate::report::TAKEN;
+
+/// How long a capture may wait for a shard's lock.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// See the module's opening.
+#[derive(Default)]
+pub(super) struct Captured(Mutex<Option<LiveCapture>>);
+
+impl Captured {
+    /// Starts it, unless there is one. Returns whether it has started.
+    pub(super) fn start(
+        &self,
+        mut to: CaptureStream,
+        first: &[u8],
+        last: fn(u64) -> Vec<u8>,
+        shards: impl FnOnce() -> Vec<Arc<Shard>>,
+    ) -> bool {
+        let mut now = self.0.lock();
+        if now.as_ref().is_some_and(|capture| !capture.has_ended()) {
+            to.give_up();
+            let _ = to.write(&to.text(format!("{TAKEN}\n").as_bytes()));
+            return false;
+        }
+        let capture = LiveCapture::new(to, first, last);
+        let attached = shards().iter().all(|shard| shard.attach(capture.tap(), PATIENCE));
+        // Who reads the first message knows that from then on nothing passes unseen.
+        if !attached || capture.start().is_err() {
+            capture.end();
+            return false;
+        }
+        *now = Some(capture);
+        true
+    }
+
+    /// Calls `add`, which adds a shard to the device. Its packets are captured too.
+    pub(super) fn add(&self, shard: &Shard, add: impl FnOnce()) {
+        let now = self.0.lock();
+        add();
+        if let Some(capture) = now.as_ref().filter(|capture| !capture.has_ended()) {
+            shard.attach(capture.tap(), PATIENCE);
+        }
+    }
+
+    /// Ends it, if there is one.
+    pub(super) fn end(&self) {
+        if let Some(capture) = self.0.lock().take() {
+            capture.end();
+        }
+    }
+}
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Captured")
+    }
+}
