@@ -18,21 +18,25 @@ fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into()),
-        ["server", port] if let Ok(port) = port.parse() => {
+        ["server", port] => {
+            let port = port.parse().unwrap_or_else(|_| usage());
             let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             let (channel, listener) = listen(EventChannel::new()?, address)?;
             loop {
                 serve(&channel, &listener, None)?;
             }
         }
-        ["client", address] if let Ok(address) = address.parse() => {
+        ["client", address] => {
+            let address = address.parse().unwrap_or_else(|_| usage());
             client(EventChannel::new()?, address)
         }
-        _ => {
-            eprintln!("usage: echo [server PORT | client ADDRESS:PORT]");
-            std::process::exit(2)
-        }
+        _ => usage(),
     }
+}
+
+fn usage() -> ! {
+    eprintln!("usage: echo [server PORT | client ADDRESS:PORT]");
+    std::process::exit(2)
 }
 
 /// The whole example, between these two addresses.

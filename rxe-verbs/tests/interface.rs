@@ -298,7 +298,8 @@ fn an_address_whose_holder_is_stopped_stalls_nothing() {
         rustix::net::listen(&holder, 1).unwrap();
         let asked = || {
             let lock = std::fs::File::open(directory.join("lock"));
-            lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
+            let shared = rustix::fs::FlockOperation::NonBlockingLockShared;
+            lock.is_ok_and(|lock| rustix::fs::flock(&lock, shared).is_err())
         };
         sh("ip address add 127.0.0.5/8 dev lo");
         while !asked() {

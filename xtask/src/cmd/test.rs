@@ -1,9 +1,9 @@
 //! `cargo xtask test`: everything, in one command, with one line at the end.
 
 use super::bench::instructions;
-use super::stages::{Run, cargo};
+use super::stages::{Count, Run, cargo};
 use super::{deps, fresh, quick, sanitize};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use xtask::vm::{Error, KNOWN, Kernel, Result};
 
 /// What to test.
@@ -88,10 +88,35 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Err(why) => count.check("instruction counts", Err(why)),
         });
     }
+    if args.all {
+        all.stage("msrv", oldest_rust);
+    }
     if args.sanitize || args.all {
         sanitize::stages(&mut all);
     }
     Ok(all.report())
+}
+
+/// Checks everything with the oldest Rust that `rust-version` promises.
+fn oldest_rust(count: &mut Count) {
+    let version = concat!(env!("CARGO_PKG_RUST_VERSION"), ".0");
+    let rustup = |args: &[&str]| {
+        let mut cmd = Command::new("rustup");
+        cmd.args(["run", version]).args(args);
+        cmd
+    };
+    let found = rustup(&["rustc", "--version"]).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return count.skip(&format!(
+            "Rust {version}: it is not installed (rustup toolchain install {version})"
+        ));
+    }
+    let mut cmd = rustup(&["cargo", "check", "--workspace", "--all-targets", "--quiet"]);
+    cmd.args(["--target-dir", "target/msrv"]);
+    // Otherwise it would start the compiler that runs this.
+    cmd.env_remove("RUSTC").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    let checked = count.watch(&mut cmd);
+    count.check(&format!("Rust {version}"), checked);
 }
 
 /// Compares instruction counts. Their program is built for release, which takes longer than they do.

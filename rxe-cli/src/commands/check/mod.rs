@@ -65,7 +65,7 @@ impl Args {
         }
         if let Some(path) = &self.junit {
             std::fs::write(path, junit::xml(&all, self.strict)).map_err(|e| {
-                let what = format_args!("cannot write {}: {e}", path.display());
+                let what = format!("cannot write {}: {e}", path.display());
                 Error::new(what, "name another file")
             })?;
         }

@@ -31,7 +31,8 @@ fn send_at_once(backend: &mut impl Backend, net: &NetHeader, size: u16) {
     let memory = Buffer::zeroed(size.into());
     let all = memory.span(0, size.into()).unwrap();
     all.write(&vec![0x5a; size.into()]).unwrap();
-    let payload = Source::Spans(&[*all]);
+    let spans = [*all];
+    let payload = Source::Spans(&spans);
     let limit = Instant::now() + Duration::from_secs(10);
     let mut empty = TxBatch::new(backend.capabilities().tx);
     loop {
