@@ -162,7 +162,7 @@ impl Requests {
             (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
         } else {
             let text = format!(
-                "Its first transmission was lost before the place of the capture; the requester \
+                "Its first transmission was lost before the capture point; the requester \
                  sent it again after {}.{}",
                 time(waited),
                 timer(waited)
@@ -541,10 +541,10 @@ impl Requests {
 fn lost_before(kind: Kind) -> String {
     match kind {
         Kind::SequenceNak => {
-            "It was lost before the place of the capture: the responder missed it, \
+            "It was lost before the capture point: the responder missed it, \
                               sent a NAK (PSN sequence error), and the requester sent it again."
         }
-        _ => "It was lost before the place of the capture, and the requester sent it again.",
+        _ => "It was lost before the capture point, and the requester sent it again.",
     }
     .to_owned()
 }
@@ -553,7 +553,7 @@ fn lost_after(kind: Kind) -> String {
     match kind {
         Kind::SequenceNak => {
             "The responder missed it and sent a NAK (PSN sequence error): it was lost \
-                              or overtaken after the place of the capture."
+                              or overtaken after the capture point."
         }
         Kind::Rnr => {
             "The receiver had no receive request posted (RNR NAK): it posts them too late, or \
