@@ -123,15 +123,16 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
     };
     let mut damaged = good.clone();
     damaged[24 + 8..24 + 12].fill(0xff);
-    let cases: [(&str, &[u8], usize, &str); 6] = [
-        ("empty", b"", 0, "the file is empty"),
-        ("garbage", &[7; 1000], 0, "this is no capture"),
-        ("cut", &good[..good.len() - 3], 1, "frame 15, at byte "),
-        ("damaged", &damaged, 0, "frame 1, at byte 24: the file is damaged here"),
-        ("header", &good[..20], 0, "the file ends here: 20 of 24 bytes are left"),
-        ("zipped", &gzip, 1, "the compressed file ends here"),
+    // With the lines that are printed: the frames before the fault, and one that counts them.
+    let cases: [(&str, &[u8], std::ops::RangeInclusive<usize>, &str); 6] = [
+        ("empty", b"", 0..=0, "the file is empty"),
+        ("garbage", &[7; 1000], 0..=0, "this is no capture"),
+        ("cut", &good[..good.len() - 3], 15..=15, "frame 15, at byte "),
+        ("damaged", &damaged, 1..=1, "frame 1, at byte 24: the file is damaged here"),
+        ("header", &good[..20], 0..=0, "the file ends here: 20 of 24 bytes are left"),
+        ("zipped", &gzip, 2..=15, "the compressed file ends here"),
     ];
-    for (name, bytes, least, said) in cases {
+    for (name, bytes, printed, said) in cases {
         let path = dir.path().join(name);
         fs::write(&path, bytes).unwrap();
         for json in [&[][..], &["--json"]] {
@@ -141,7 +142,7 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
             assert_eq!(out.status.code(), Some(1), "{name}: {out:?}");
             assert!(err.len() == 1 && err[0].contains(said), "{name}: {err:?}");
             let lines = String::from_utf8_lossy(&out.stdout).lines().count();
-            assert!(lines > least || !json.is_empty(), "{name}: {lines} lines");
+            assert!(printed.contains(&lines) || !json.is_empty(), "{name}: {lines} lines");
         }
     }
     let out = run(&["decode", "/nonexistent/x.pcap"]);
