@@ -23,14 +23,18 @@ const ENDS: &str = r#"
 "#;
 
 /// fio's sender and its receiver, which compares checksums if `verify` is set.
+///
+/// The receiver has receives for all 64 messages: fio does not retry after an RNR NAK (it sets
+/// `rnr_retry_count` to 0), and says in its source that the receiving side should be deeper.
 #[track_caller]
 fn fio(verb: &str, verify: &str, expected: &[&str]) {
-    let options = "--ioengine=rdma --port=4711 --bs=64k --size=4m --iodepth=4";
+    let options = "--ioengine=rdma --port=4711 --bs=64k --size=4m";
     let script = format!(
         "{ENDS}
-        timeout -k 1 30 $RXE run -- fio --name=receiver {options} --rw=read --verb=recv {verify} \
+        timeout -k 1 30 $RXE run -- fio --name=receiver {options} --rw=read --verb=recv --iodepth=64 {verify} \
             > server 2>&1 & server=$!
-        ends fio --name=sender {options} --rw=write --verb={verb} --hostname=10.9.0.1 {verify} --do_verify=0"
+        ends fio --name=sender {options} --rw=write --verb={verb} --iodepth=4 --hostname=10.9.0.1 \
+            {verify} --do_verify=0"
     );
     let Some(out) = alone(&format!("fio {verb}"), "fio", &script) else { return };
     for text in expected.iter().chain(&["exit codes: server 0, client 0"]) {
@@ -47,6 +51,12 @@ fn fio_sends_and_compares() {
 #[test]
 fn fio_writes() {
     fio("write", "", &["WRITE: bw=", "io=4096KiB"]);
+}
+
+#[test]
+fn fio_reads() {
+    // The sender of `--verb=read` is the side that asks: fio's client always has `--rw=write`.
+    fio("read", "", &["WRITE: bw=", "io=4096KiB"]);
 }
 
 #[test]
