@@ -1,15 +1,16 @@
 //! `rxe capture`: joins programs while they run, and they do not notice.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rxe_lab::capture::Reader;
+use rxe_lab::capture::{Direction, Reader};
 use rxe_lab::frame::{self, Content, Icrc};
 use serde_json::Value;
 
 mod util;
-use util::{Dir, LOOPBACK, RXE, in_namespace, skipped};
+use util::{Dir, LOOPBACK, RXE, VETH, in_namespace, skipped};
 
 /// Starts `$program` as a server and as a client, which exchange packets for long enough; then captures.
 /// Other programs of this host are not seen.
@@ -140,6 +141,8 @@ fn what_cannot_be_is_refused_in_a_line() {
     std::os::unix::fs::symlink(dir.file("file"), &link).unwrap();
     for (args, part) in [
         (&["capture"][..], "--of <PID|all>"),
+        (&["capture", "-i", "no-such"], "no-such"),
+        (&["capture", "-i", "lo", "--of", "all"], "cannot be used with"),
         (&["capture", "--of", "me"], "a process's number, or all"),
         (&["capture", "--of", "all", "-s", "0"], "a number above 0"),
         (&["capture", "--of", "all", "-c", "0"], "0 is not in 1.."),
@@ -155,4 +158,113 @@ fn what_cannot_be_is_refused_in_a_line() {
         assert!(said.lines().count() == 1 && said.contains(part), "{args:?}: {said}");
     }
     assert!(!dir.file("file").exists());
+}
+
+/// Captures what passes a link: packets over IPv4 and IPv6; more than fits into the kernel's buffer. Then
+/// tries interfaces that are down, vanish, or may not be captured.
+const LINK: &str = r#"
+    "$RXE" capture -i veth0 -w link.pcapng 2> link.err & capture=$!
+    until grep -q capturing link.err; do sleep 0.05; done
+    for address in 10.9.0.1 fd09::1; do
+        "$RXE" pingpong --address $address -n 20 > server.out 2>&1 & server=$!
+        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        ip netns exec far "$RXE" pingpong -n 20 $address > client.out 2>&1
+        wait $server
+    done
+    kill -INT $capture
+    wait $capture
+
+    "$RXE" capture -i veth0 -w dropped.pcapng 2> dropped.err & capture=$!
+    until grep -q capturing dropped.err; do sleep 0.05; done
+    kill -STOP $capture
+    "$RXE" perf write bw -s 1M -n 100 > server.out 2>&1 & server=$!
+    until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+    ip netns exec far "$RXE" perf write bw -s 1M -n 100 10.9.0.1 > client.out 2>&1
+    wait $server
+    kill -INT $capture
+    kill -CONT $capture
+    wait $capture
+
+    ip link add down0 type veth peer name down1
+    "$RXE" capture -i down0 2> down.err || echo refused >> down.err
+    ip link add gone0 type veth peer name gone1
+    ip link set gone0 up
+    "$RXE" capture -i gone0 2> gone.err & capture=$!
+    until grep -q capturing gone.err; do sleep 0.05; done
+    ip link delete gone0
+    wait $capture || echo refused >> gone.err
+    if ip tuntap add dev tun0 mode tun 2> tun.err; then
+        "$RXE" capture -i tun0 2> tun.err || echo refused >> tun.err
+    fi
+    setpriv --bounding-set=-all --inh-caps=-all "$RXE" capture -i lo 2> refused.err \
+        || echo refused >> refused.err
+"#;
+
+#[test]
+fn the_rdma_packets_of_an_interface_are_captured() {
+    let dir = Dir::new();
+    let test = "the_rdma_packets_of_an_interface_are_captured";
+    let Some(out) = in_namespace(test, VETH, LINK, &dir.file("")) else { return };
+    let read = |name: &str| fs::read_to_string(dir.file(name)).unwrap_or_default();
+    assert!(out.status.success(), "{out:?} {}{}", read("server.out"), read("client.out"));
+    // Also that all are packets of RDMA, and whole.
+    let count = whole(&dir.file("link.pcapng"));
+    let said = read("link.err");
+    assert!(said.contains(&format!("\nrxe: {count} packets of 1 device in ")), "{said}");
+    assert!(said.ends_with("none dropped\n"), "{said}");
+    let mut reader = Reader::open(dir.file("link.pcapng")).unwrap();
+    let mut kinds = BTreeMap::new();
+    while let Some(record) = reader.next().unwrap() {
+        let kind = [record.bytes[12], record.bytes[13]];
+        *kinds.entry((kind, record.direction.unwrap() == Direction::Inbound)).or_insert(0) += 1;
+        assert!(record.at.is_some_and(|at| !at.is_zero()));
+    }
+    for kind in [[0x08, 0x00], [0x86, 0xdd]] {
+        for inbound in [false, true] {
+            assert!(
+                kinds.remove(&(kind, inbound)).is_some_and(|n| n >= 20),
+                "{kind:x?}: {kinds:x?}"
+            );
+        }
+    }
+    assert!(kinds.is_empty(), "{kinds:x?}");
+    let said = read("refused.err");
+    assert!(said.starts_with("rxe: capturing on lo needs CAP_NET_RAW: run it as root"), "{said}");
+    assert!(said.lines().count() == 2 && said.ends_with("refused\n"), "{said}");
+
+    // What had come before the end is there.
+    assert!(whole(&dir.file("dropped.pcapng")) > 0);
+    let said = read("dropped.err");
+    let dropped = dropped(&fs::read(dir.file("dropped.pcapng")).unwrap());
+    assert!(dropped > 0 && said.contains(&format!(" s, {dropped} dropped, which came ")), "{said}");
+    let said = read("down.err");
+    assert_eq!(said, "rxe: interface down0 is down: `ip link set down0 up`\nrefused\n");
+    let said = read("gone.err");
+    assert!(
+        said.ends_with("there is no network interface gone0: see `ip link`\nrefused\n"),
+        "{said}"
+    );
+    assert!(said.contains("\nrxe: 0 packets of 1 device in "), "{said}");
+    let said = read("tun.err");
+    if said.ends_with("refused\n") {
+        assert!(said.starts_with("rxe: interface tun0 carries no Ethernet frames: "), "{said}");
+    } else {
+        skipped(test, &format!("tun0: {said}"));
+    }
+}
+
+/// How many packets the statistics of a pcapng file say the system has dropped.
+fn dropped(mut file: &[u8]) -> u64 {
+    let word = |at: &[u8]| u32::from_ne_bytes(at[..4].try_into().unwrap());
+    let mut dropped = 0;
+    while !file.is_empty() {
+        let (block, rest) = file.split_at(word(&file[4..]) as usize);
+        // An interface statistics block. Its first option is isb_osdrop.
+        if word(block) == 5 {
+            assert_eq!(block[20..24], [7u16.to_ne_bytes(), 8u16.to_ne_bytes()].concat());
+            dropped += u64::from_ne_bytes(block[24..32].try_into().unwrap());
+        }
+        file = rest;
+    }
+    dropped
 }

@@ -98,6 +98,16 @@ pub enum NetError {
         /// The name asked for.
         netdev: String,
     },
+    /// The network interface is down.
+    DeviceDown {
+        /// The interface.
+        netdev: String,
+    },
+    /// The network interface carries no Ethernet frames.
+    NotEthernet {
+        /// The interface.
+        netdev: String,
+    },
     /// A backend was asked for without any address to use.
     NoAddress {
         /// The interface.
@@ -282,6 +292,14 @@ impl fmt::Display for NetError {
             Self::NoSuchDevice { netdev } => {
                 write!(f, "there is no network interface {netdev}: see `ip link`")
             }
+            Self::DeviceDown { netdev } => {
+                write!(f, "interface {netdev} is down: `ip link set {netdev} up`")
+            }
+            Self::NotEthernet { netdev } => write!(
+                f,
+                "interface {netdev} carries no Ethernet frames: only an interface that does can be \
+                 captured on"
+            ),
             Self::NoAddress { netdev } => write!(
                 f,
                 "interface {netdev} has no address: give it one with `ip address add`, or use \

@@ -58,7 +58,7 @@ pub use lease::ask as report;
 pub use lease::{CaptureMessage, CaptureSource, CaptureStream, PortGroups};
 pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
-pub use packet::{PacketBackend, PacketConfig};
+pub use packet::{LinkCapture, LinkFrame, PacketBackend, PacketConfig};
 pub use pcap::{
     Direction, LiveCapture, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter, Tap,
 };

@@ -13,6 +13,7 @@
 mod filter;
 pub(crate) mod headers;
 mod link;
+mod link_capture;
 pub(crate) mod raw;
 pub(crate) mod route;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use smallvec::SmallVec;
 
 use self::headers::Headers;
 use self::link::{Link, privilege};
+pub use self::link_capture::{LinkCapture, LinkFrame};
 use self::raw::{RawSockets, outgoing, singles};
 use self::route::{Path, Paths};
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};

@@ -36,6 +36,11 @@ pub const MAX_INTERFACES: usize = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
+impl LinkType {
+    /// Ethernet.
+    pub const ETHERNET: Self = Self(1);
+}
+
 /// The direction of a frame, as seen by the host that captured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {

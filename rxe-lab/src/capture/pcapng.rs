@@ -51,7 +51,7 @@ struct Interface {
 impl Section {
     /// One of an Ethernet interface, with times in nanoseconds, in this machine's byte order.
     pub(super) fn ethernet() -> Self {
-        let (link, ticks_per_second) = (LinkType(1), 1_000_000_000);
+        let (link, ticks_per_second) = (LinkType::ETHERNET, 1_000_000_000);
         let interface = Interface { link, snaplen: 0, ticks_per_second, offset: 0 };
         Self { order: Order::NATIVE, interfaces: vec![interface] }
     }

@@ -9,7 +9,7 @@ use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
 use crate::lease::Blocks;
 
 const LD_W_ABS: u16 = 0x20;
-const LD_H_ABS: u16 = 0x28;
+pub(super) const LD_H_ABS: u16 = 0x28;
 const LD_B_ABS: u16 = 0x30;
 const LD_H_IND: u16 = 0x48;
 const LD_B_IND: u16 = 0x50;
@@ -17,12 +17,13 @@ const AND_K: u16 = 0x54;
 const LSH_K: u16 = 0x64;
 const TAX: u16 = 0x07;
 const JEQ_K: u16 = 0x15;
-const JA: u16 = 0x05;
-const RET_K: u16 = 0x06;
+pub(super) const JSET_K: u16 = 0x45;
+pub(super) const JA: u16 = 0x05;
+pub(super) const RET_K: u16 = 0x06;
 
 /// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, wherever it is in the frame.
 const PROTOCOL: u32 = 0xffff_f000;
-const WHOLE: u32 = u32::MAX;
+pub(super) const WHOLE: u32 = u32::MAX;
 
 /// The offset of the destination QPN's high 8 bits behind the IP header: UDP, then BTH.
 #[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
@@ -40,7 +41,7 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
 }
 
 /// Runs `part` only if the accumulator is `value`.
-fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
+pub(super) fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
     let over = u32::try_from(part.len()).unwrap_or(u32::MAX);
     let mut p = vec![jump(value, 1, 0), op(JA, over)];
     p.extend_from_slice(part);
@@ -48,12 +49,7 @@ fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
 }
 
 fn match_v4(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
-    let mut p = vec![op(LD_B_ABS, ip + 9)];
-    p.extend(or_drop(17));
-    // The length of the header, options included, goes to X.
-    p.extend([op(LD_B_ABS, ip), op(AND_K, 0xf), op(LSH_K, 2), op(TAX, 0)]);
-    p.push(op(LD_H_IND, ip + 2));
-    p.extend(or_drop(UDP_PORT.into()));
+    let mut p = roce_v4(ip);
     p.push(op(LD_B_IND, ip + BLOCK));
     p.extend(one_or_drop(blocks));
     p.push(op(LD_W_ABS, ip + 16));
@@ -67,10 +63,7 @@ fn match_v4(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
 }
 
 fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
-    let mut p = vec![op(LD_B_ABS, ip + 6)];
-    p.extend(or_drop(17));
-    p.push(op(LD_H_ABS, ip + 42));
-    p.extend(or_drop(UDP_PORT.into()));
+    let mut p = roce_v6(ip);
     p.push(op(LD_B_ABS, ip + 40 + BLOCK));
     p.extend(one_or_drop(blocks));
     for address in addresses {
@@ -85,6 +78,26 @@ fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
         }
     }
     p.push(op(RET_K, 0));
+    p
+}
+
+/// Goes on with UDP to RoCEv2's port over the IPv4 header at `ip`, and drops the rest. The length of that
+/// header, options included, is in X then.
+pub(super) fn roce_v4(ip: u32) -> Vec<sock_filter> {
+    let mut p = vec![op(LD_B_ABS, ip + 9)];
+    p.extend(or_drop(17));
+    p.extend([op(LD_B_ABS, ip), op(AND_K, 0xf), op(LSH_K, 2), op(TAX, 0)]);
+    p.push(op(LD_H_IND, ip + 2));
+    p.extend(or_drop(UDP_PORT.into()));
+    p
+}
+
+/// The same over the IPv6 header at `ip`.
+pub(super) fn roce_v6(ip: u32) -> Vec<sock_filter> {
+    let mut p = vec![op(LD_B_ABS, ip + 6)];
+    p.extend(or_drop(17));
+    p.push(op(LD_H_ABS, ip + 42));
+    p.extend(or_drop(UDP_PORT.into()));
     p
 }
 
@@ -103,24 +116,28 @@ fn one_or_drop(blocks: Blocks) -> Vec<sock_filter> {
     p
 }
 
-fn op(code: u16, k: u32) -> sock_filter {
+pub(super) fn op(code: u16, k: u32) -> sock_filter {
     sock_filter { code, jt: 0, jf: 0, k }
 }
 
 /// Skips `jt` instructions if the accumulator is `k`, else `jf`.
-fn jump(k: u32, jt: u8, jf: u8) -> sock_filter {
+pub(super) fn jump(k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code: JEQ_K, jt, jf, k }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::packet::headers::ethertype;
     use rxe_core::wire::NetHeader;
     use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 
     /// Runs a program as the kernel would; `None` for a load outside the packet, which drops it.
-    fn run(program: &[sock_filter], ethertype: u16, packet: &[u8]) -> Option<u32> {
+    pub(in crate::packet) fn run(
+        program: &[sock_filter],
+        ethertype: u16,
+        packet: &[u8],
+    ) -> Option<u32> {
         let (mut a, mut x, mut pc) = (0u32, 0u32, 0usize);
         let load = |at: u32, n: usize| -> Option<u32> {
             let bytes = packet.get(at as usize..at as usize + n)?;
@@ -140,6 +157,7 @@ mod tests {
                 LSH_K => a <<= i.k,
                 TAX => x = a,
                 JEQ_K => pc += usize::from(if a == i.k { i.jt } else { i.jf }),
+                JSET_K => pc += usize::from(if a & i.k != 0 { i.jt } else { i.jf }),
                 JA => pc += i.k as usize,
                 RET_K => return Some(i.k),
                 other => panic!("instruction {other:#x}"),

@@ -18,8 +18,8 @@ use crate::sys::sockopt;
 use crate::{NetError, SharedFd};
 
 const PACKET_VNET_HDR: libc::c_int = 15;
-const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-const ETH_P_ALL: u16 = 3;
+pub(super) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+pub(super) const ETH_P_ALL: u16 = 3;
 
 /// A packet socket.
 #[derive(Debug)]

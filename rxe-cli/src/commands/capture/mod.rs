@@ -1,6 +1,7 @@
 //! `rxe capture`: packets while they pass.
 
 mod file;
+mod interface;
 mod processes;
 mod sink;
 
@@ -16,12 +17,15 @@ use self::file::Ring;
 use self::sink::{Sink, Wanted};
 use crate::common::{Error, print_error};
 
-/// Capture the packets of running programs while they run, without privileges
+/// Capture the packets of running programs, or of an interface, while they pass
 ///
-/// The programs are those that run under `rxe run`, and rxe itself (pingpong, perf, ...). They go on as
-/// they are: nothing is restarted, and no packet of theirs is lost. What they exchange through shared
-/// memory is captured too, as it would be on a wire. Packets that come faster than they are taken are
-/// missing from the capture, and counted.
+/// --of takes the packets of programs that run under `rxe run`, and of rxe itself (pingpong, perf, ...).
+/// It needs no privileges. The programs go on as they are: nothing is restarted, and no packet of theirs
+/// is lost. What they exchange through shared memory is captured too, as it would be on a wire.
+///
+/// -i takes the RDMA packets of an interface, whoever sends them. It needs CAP_NET_RAW.
+///
+/// Packets that come faster than they are taken are missing from the capture, and counted.
 ///
 /// Without -w, each packet is a line, as in `rxe decode`. Ends with Ctrl-C, or as --count and --seconds
 /// say.
@@ -31,8 +35,11 @@ use crate::common::{Error, print_error};
 pub(crate) struct Args {
     /// Capture what this process sends and receives; or what all processes of this user do, also those
     /// that start later
-    #[arg(long, value_name = "PID|all")]
-    of: Of,
+    #[arg(long, value_name = "PID|all", required_unless_present = "interface")]
+    of: Option<Of>,
+    /// Capture what passes this interface: RoCEv2, with VLAN tags, and RoCEv1
+    #[arg(short, long, value_name = "NETDEV", conflicts_with = "of")]
+    interface: Option<String>,
     /// Write the packets to this file (pcapng); - writes to standard output, as in
     /// `rxe capture --of all -w - | wireshark -k -i -`
     #[arg(short, long, value_name = "FILE")]
@@ -112,12 +119,17 @@ impl Args {
             count: self.count,
         };
         let mut sink = Sink::new(wanted)?;
-        let captured = processes::capture(self.of, &mut sink, &until);
-        let summary = sink.summary();
+        let captured = match (&self.interface, self.of) {
+            (Some(netdev), _) => interface::capture(netdev, &mut sink, &until),
+            (None, of) => processes::capture(of.unwrap_or(Of::All), &mut sink, &until),
+        };
+        // What was captured before an error is kept.
+        let summary = (captured.is_ok() || sink.has_device()).then(|| sink.summary());
         sink.finish()?;
-        captured?;
-        print_error(&summary);
-        Ok(())
+        if let Some(summary) = summary {
+            print_error(&summary);
+        }
+        captured
     }
 }
 

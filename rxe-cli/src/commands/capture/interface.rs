@@ -1,0 +1,93 @@
+//! The packets of an interface.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxe_lab::capture::{Direction, LinkType, Record};
+use rxe_net::{LinkCapture, LinkFrame, NetError};
+
+use super::Until;
+use super::sink::Sink;
+use crate::common::{Error, print_error};
+
+/// Bytes of packets that may wait in the kernel, if it allows that.
+const BUFFER: u32 = 64 << 20;
+/// How long a wait is at most.
+const WAIT: Duration = Duration::from_millis(500);
+/// Calls that take packets before what was taken is shown.
+const CALLS: usize = 64;
+
+/// Captures until `until`, or until the sink is full.
+pub(super) fn capture(netdev: &str, sink: &mut Sink, until: &Until) -> Result<(), Error> {
+    let capture = LinkCapture::open(netdev, BUFFER).map_err(|e| refused(netdev, e))?;
+    let interface = sink.add_interface(netdev, String::new())?;
+    print_error(&format!("capturing on {netdev}"));
+    let mut source = Source { capture, interface };
+    let captured = source.take_until(sink, until);
+    sink.dropped(interface, source.capture.dropped());
+    captured
+}
+
+struct Source {
+    capture: LinkCapture,
+    /// Its number in the sink.
+    interface: u32,
+}
+
+impl Source {
+    fn take_until(&mut self, sink: &mut Sink, until: &Until) -> Result<(), Error> {
+        while let Some(left) = until.left(WAIT).filter(|_| !sink.is_full()) {
+            let mut fds = [PollFd::from_borrowed_fd(self.capture.as_fd(), PollFlags::IN)];
+            // A signal ends it early.
+            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            for _ in 0..CALLS {
+                if !self.take(sink)? {
+                    break;
+                }
+            }
+            sink.flush()?;
+        }
+        self.capture.stop()?;
+        while self.take(sink)? {}
+        Ok(())
+    }
+
+    /// Takes packets. Returns whether more may be there, and are wanted.
+    fn take(&mut self, sink: &mut Sink) -> Result<bool, Error> {
+        let mut taken = Ok(());
+        let got = self.capture.receive(&mut |frame| {
+            if taken.is_ok() {
+                taken = sink.packet(&record(frame, sink.next(), self.interface));
+            }
+        })?;
+        taken.map(|()| got > 0 && !sink.is_full())
+    }
+}
+
+fn record<'f>(frame: &LinkFrame<'f>, number: u64, interface: u32) -> Record<'f> {
+    let direction = match frame.direction {
+        rxe_net::Direction::Inbound => Direction::Inbound,
+        rxe_net::Direction::Outbound => Direction::Outbound,
+    };
+    Record {
+        number,
+        at: Some(frame.at),
+        interface,
+        link: LinkType::ETHERNET,
+        bytes: frame.bytes,
+        original_len: frame.bytes.len(),
+        direction: Some(direction),
+        comments: Vec::new(),
+    }
+}
+
+fn refused(netdev: &str, e: NetError) -> Error {
+    match e {
+        NetError::NoPrivilege { capability, .. } => Error::new(
+            format_args!("capturing on {netdev} needs {capability}"),
+            "run it as root, or `sudo setcap cap_net_raw+ep` the program; --of needs no privileges",
+        ),
+        e => e.into(),
+    }
+}
