@@ -18,6 +18,7 @@
 //! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
 //!   [`words`]: what statuses, codes and messages mean, in English and Chinese.
+//! - `task` (feature `tokio`): completions and events as futures.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
 //! while the program does something else.
@@ -72,6 +73,8 @@ mod progress;
 mod qp;
 pub mod report;
 mod srq;
+#[cfg(feature = "tokio")]
+pub mod task;
 mod usage;
 pub mod words;
 mod xrc;

@@ -24,6 +24,7 @@ example!(shared_receive_queue, "../examples/shared_receive_queue.rs");
 example!(memory_window, "../examples/memory_window.rs");
 example!(xrc, "../examples/xrc.rs");
 example!(echo, "../examples/echo.rs");
+example!(tokio_echo, "../examples/tokio_echo.rs");
 
 #[path = "../examples/cluster_lock.rs"]
 #[allow(dead_code, reason = "main is for the command line")]

@@ -101,6 +101,12 @@ impl EventChannel {
         }
     }
 
+    /// Whether its devices are those of a [`crate::cluster`].
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.inner.environment.is_simulated()
+    }
+
     /// Waits for the next event.
     ///
     /// # Errors

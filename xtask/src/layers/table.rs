@@ -101,7 +101,7 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-verbs",
         within: "",
         floors: &[
-            &["cluster"],
+            &["cluster", "task"],
             &["cm"],
             &["qp"],
             &["srq"],
