@@ -52,6 +52,7 @@ fn an_installed_copy_works_without_the_checkout() {
     for path in [
         "bin/rxe",
         "lib/rxe/librxe_preload.so",
+        "lib/wireshark/extcap/rxe-extcap",
         "share/bash-completion/completions/rxe",
         "share/man/man1/rxe-run.1.gz",
         "share/zsh/site-functions/_rxe",
@@ -71,6 +72,10 @@ fn an_installed_copy_works_without_the_checkout() {
     let text = said(&out);
     assert!(text.contains("every byte verified"), "{text}");
     assert!(prefix.0.join("rxe-demo.pcapng").exists());
+
+    let extcap = prefix.0.join("lib/wireshark/extcap/rxe-extcap");
+    let out = Command::new(extcap).arg("--extcap-interfaces").output().unwrap();
+    assert!(said(&out).contains("interface {value=rxe}"));
 
     if installed(test, "ibv_devices") {
         let text = said(&run(test, &prefix.0, "run -- ibv_devices").unwrap());

@@ -21,10 +21,12 @@ mod resource;
 mod run;
 mod stat;
 
-use std::process;
+use std::path::Path;
+use std::{env, process};
 
 use clap::{Parser, Subcommand};
 
+use self::capture::extcap;
 use crate::common::{Error, print_error};
 
 /// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.
@@ -78,14 +80,22 @@ struct Cli {
 
 /// Runs the command line. If it is wrong, or asks for help, the process ends here.
 pub(crate) fn run() -> Result<(), Error> {
-    match Cli::try_parse() {
-        Ok(cli) => cli.command.run(),
-        Err(e) if wants_help(&e) => e.exit(),
-        Err(e) => {
-            print_error(&one_line(&e));
-            process::exit(WRONG_USAGE)
-        }
+    let name = env::args_os().next().unwrap_or_default();
+    if Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME) {
+        return parsed::<extcap::Args>().run();
     }
+    parsed::<Cli>().command.run()
+}
+
+/// The command line, if it is right and asks for no help.
+fn parsed<P: Parser>() -> P {
+    P::try_parse().unwrap_or_else(|e| {
+        if wants_help(&e) {
+            e.exit()
+        }
+        print_error(&one_line(&e));
+        process::exit(WRONG_USAGE)
+    })
 }
 
 /// The exit code for a wrong command line, as in clap and most programs.

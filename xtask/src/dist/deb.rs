@@ -1,5 +1,6 @@
 //! The Debian package: an `ar` archive of a version and two tar archives.
 
+use super::files::EXTCAP;
 use super::tree::gzip;
 use super::{Tree, VERSION};
 use crate::vm::{Error, Result};
@@ -32,17 +33,26 @@ pub const DEBUG: Package = Package {
         Debuggers find them by the build IDs of the programs.",
 };
 
+/// The first of [`EXTCAP`] in Debian, and what it links to.
+const DEBIAN_EXTCAP: (&str, &str) =
+    ("usr/lib/x86_64-linux-gnu/wireshark/extcap/rxe-extcap", "../../../../bin/rxe");
+
 /// Makes a package of a prefix's files. Programs in it need this `glibc`; entries have the time
 /// `epoch`.
 ///
 /// # Errors
 /// A path that tar cannot hold.
 pub fn package(what: &Package, prefix: Tree, glibc: (u32, u32), epoch: u64) -> Result<Vec<u8>> {
-    let tree = prefix.moved(|path| match path.strip_prefix("share/zsh/site-functions/") {
+    let has_programs = prefix.paths().any(|path| path == EXTCAP[0].0);
+    let mut tree = prefix.moved(|path| match path.strip_prefix("share/zsh/site-functions/") {
         // Debian keeps that directory for zsh's own.
         Some(file) => format!("usr/share/zsh/vendor-completions/{file}"),
+        None if path == EXTCAP[0].0 => DEBIAN_EXTCAP.0.to_owned(),
         None => format!("usr/{path}"),
     });
+    if has_programs {
+        tree.link(DEBIAN_EXTCAP.0, DEBIAN_EXTCAP.1);
+    }
     let mut control = Tree::default();
     control.file("control", fill(what, tree.size(), glibc));
     let parts = [
@@ -91,6 +101,7 @@ mod tests {
         let mut tree = Tree::default();
         tree.program("bin/rxe", vec![0; 1025]);
         tree.file("share/zsh/site-functions/_rxe", "");
+        EXTCAP.iter().for_each(|(path, program)| tree.link(path, program));
         let bytes = package(&RXE, tree.clone(), (2, 30), 7).unwrap();
         assert_eq!(bytes, package(&RXE, tree, (2, 30), 7).unwrap());
 
@@ -112,6 +123,9 @@ mod tests {
                 let mut entry = entry.unwrap();
                 let mut text = String::new();
                 let _ = entry.read_to_string(&mut text);
+                if let Some(target) = entry.link_name().unwrap() {
+                    text = target.display().to_string();
+                }
                 (entry.path().unwrap().display().to_string(), text)
             });
             entries.collect::<Vec<_>>()
@@ -125,5 +139,20 @@ mod tests {
         for path in ["usr/bin/rxe", "usr/share/zsh/vendor-completions/_rxe"] {
             assert!(data.iter().any(|(found, _)| found == path), "{data:?}");
         }
+        let links = data.iter().filter(|(path, _)| path.ends_with("/rxe-extcap"));
+        for (path, target) in links.clone() {
+            // From the directory of the link to usr/bin.
+            let mut at: Vec<_> = path.split('/').collect();
+            at.pop();
+            for part in target.split('/') {
+                match part {
+                    ".." => drop(at.pop()),
+                    part => at.push(part),
+                }
+            }
+            assert_eq!(at.join("/"), "usr/bin/rxe", "{path}");
+        }
+        let paths: Vec<_> = links.map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, [DEBIAN_EXTCAP.0, "usr/libexec/wireshark/extcap/rxe-extcap"]);
     }
 }

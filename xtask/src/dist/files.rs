@@ -15,6 +15,13 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/rxe.fish"),
 ];
 
+/// Where Wireshark looks for programs to capture with: before version 4.6, and from it on. A user's own
+/// directory is the first of them below `~/.local`. The command is `rxe` itself.
+pub(super) const EXTCAP: [(&str, &str); 2] = [
+    ("lib/wireshark/extcap/rxe-extcap", "../../../bin/rxe"),
+    ("libexec/wireshark/extcap/rxe-extcap", "../../../bin/rxe"),
+];
+
 /// Documents beside `docs/`.
 const DOCUMENTS: [&str; 2] = ["README.md", "README.zh-CN.md"];
 
@@ -32,6 +39,9 @@ pub fn files(bin: &Path, source: &Path) -> Result<Tree> {
         if versioned.exists() {
             tree.file(&format!("lib/rxe/{}/{library}", libs::DIRECTORY), read(&versioned)?);
         }
+    }
+    for (path, program) in EXTCAP {
+        tree.link(path, program);
     }
     for (shell, path) in COMPLETIONS {
         tree.file(path, rxe(bin, &["completions", shell])?);

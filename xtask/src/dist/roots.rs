@@ -59,7 +59,13 @@ assert "/usr/lib/rxe/rxe-libs/libibverbs.so.1" in open("/proc/self/maps").read()
     test -s /usr/share/fish/vendor_completions.d/rxe.fish
     test -s /usr/share/doc/rxe/copyright
 
+    # As Wireshark runs it.
+    for extcap in /usr/lib/x86_64-linux-gnu/wireshark/extcap /usr/libexec/wireshark/extcap; do
+        $extcap/rxe-extcap --extcap-interfaces | grep -F 'interface {value=rxe}'
+    done
+
     dpkg --remove rxe > said
+    test -z "$(find /usr -name rxe-extcap)"
     test ! -e /usr/bin/rxe
     test ! -e /usr/lib/rxe
 "#;

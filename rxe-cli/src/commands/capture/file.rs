@@ -1,7 +1,8 @@
 //! The file of a capture, or the files of a ring.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -51,8 +52,12 @@ pub(super) struct Writer {
     ring: Option<Ring>,
     /// The number of the present file of a ring, from 0.
     number: u32,
-    out: PcapWriter<Box<dyn Write>>,
+    out: Output,
+    /// The same file.
+    file: File,
 }
+
+type Output = PcapWriter<BufWriter<File>>;
 
 impl Writer {
     pub(super) fn open(path: &Path, ring: Option<Ring>) -> Result<Self, Error> {
@@ -61,8 +66,13 @@ impl Writer {
         }
         let path = path.to_owned();
         let first = if ring.is_some() { numbered(&path, 0) } else { path.clone() };
-        let out = start(&first).map_err(|e| cannot_write(&first, &e))?;
-        Ok(Self { path, ring, number: 0, out })
+        let (out, file) = start(&first).map_err(|e| cannot_write(&first, &e))?;
+        Ok(Self { path, ring, number: 0, out, file })
+    }
+
+    /// What is written to.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     pub(super) fn add_interface(&mut self, interface: &Interface) -> io::Result<()> {
@@ -80,7 +90,7 @@ impl Writer {
         {
             self.out.flush()?;
             self.number = (self.number + 1) % ring.files;
-            self.out = start(&numbered(&self.path, self.number))?;
+            (self.out, self.file) = start(&numbered(&self.path, self.number))?;
             for interface in interfaces {
                 self.out.add_interface(&interface.name, &interface.description)?;
             }
@@ -108,10 +118,13 @@ impl Writer {
 
 /// Opens a file. Only its owner may read a new one, and a symbolic link, which may be somebody else's, is
 /// refused.
-fn start(path: &Path) -> io::Result<PcapWriter<Box<dyn Write>>> {
-    let out: Box<dyn Write> =
-        if path.as_os_str() == "-" { Box::new(io::stdout()) } else { Box::new(create(path)?) };
-    PcapWriter::without_interfaces(Box::new(BufWriter::with_capacity(256 << 10, out)))
+fn start(path: &Path) -> io::Result<(Output, File)> {
+    let file = match path.as_os_str() == "-" {
+        true => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        false => create(path)?,
+    };
+    let out = BufWriter::with_capacity(256 << 10, file.try_clone()?);
+    Ok((PcapWriter::without_interfaces(out)?, file))
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -9,7 +9,7 @@ use rxe_net::{LinkCapture, LinkFrame, NetError};
 
 use super::Until;
 use super::sink::Sink;
-use crate::common::{Error, print_error};
+use crate::common::Error;
 
 /// Bytes of packets that may wait in the kernel, if it allows that.
 const BUFFER: u32 = 64 << 20;
@@ -22,7 +22,7 @@ const CALLS: usize = 64;
 pub(super) fn capture(netdev: &str, sink: &mut Sink, until: &Until) -> Result<(), Error> {
     let capture = LinkCapture::open(netdev, BUFFER).map_err(|e| refused(netdev, e))?;
     let interface = sink.add_interface(netdev, String::new())?;
-    print_error(&format!("capturing on {netdev}"));
+    sink.notice(&format!("capturing on {netdev}"));
     let mut source = Source { capture, interface };
     let captured = source.take_until(sink, until);
     sink.dropped(interface, source.capture.dropped());

@@ -1,5 +1,6 @@
 //! `rxe capture`: packets while they pass.
 
+pub(crate) mod extcap;
 mod file;
 mod interface;
 mod processes;
@@ -15,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::file::Ring;
 use self::sink::{Sink, Wanted};
-use crate::common::{Error, print_error};
+use crate::common::Error;
 
 /// Capture the packets of running programs, or of an interface, while they pass
 ///
@@ -108,29 +109,39 @@ impl Until {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
-        // The programs that are captured come first.
-        let _ = rustix::process::nice(19);
-        let until = Until::new(self.seconds)?;
         let wanted = Wanted {
             lines: self.write.is_none() && !self.ladder,
             file: self.write,
             ring: self.ring,
             ladder: self.ladder,
             count: self.count,
+            notices: true,
         };
-        let mut sink = Sink::new(wanted)?;
-        let captured = match (&self.interface, self.of) {
-            (Some(netdev), _) => interface::capture(netdev, &mut sink, &until),
-            (None, of) => processes::capture(of.unwrap_or(Of::All), &mut sink, &until),
-        };
-        // What was captured before an error is kept.
-        let summary = (captured.is_ok() || sink.has_device()).then(|| sink.summary());
-        sink.finish()?;
-        if let Some(summary) = summary {
-            print_error(&summary);
-        }
-        captured
+        capture(wanted, self.seconds, |sink, until| match (&self.interface, self.of) {
+            (Some(netdev), _) => interface::capture(netdev, sink, until),
+            (None, of) => processes::capture(of.unwrap_or(Of::All), sink, until),
+        })
     }
+}
+
+/// Captures for so long, or until Ctrl-C.
+fn capture(
+    wanted: Wanted,
+    seconds: Option<Duration>,
+    run: impl FnOnce(&mut Sink, &Until) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // The programs that are captured come first.
+    let _ = rustix::process::nice(19);
+    // Waits for a reader, if it is a named pipe, so signals still end the process.
+    let mut sink = Sink::new(wanted)?;
+    let until = Until::new(seconds)?;
+    let captured = run(&mut sink, &until);
+    // What was captured before an error is kept.
+    if captured.is_ok() || sink.has_device() {
+        sink.notice(&sink.summary());
+    }
+    sink.finish()?;
+    captured
 }
 
 fn seconds(text: &str) -> Result<Duration, &'static str> {

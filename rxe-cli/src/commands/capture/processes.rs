@@ -50,7 +50,7 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
                     }
                     Of::Process(_) => break,
                     Of::All if looked.is_none() => {
-                        print_error(&"no process has a device open: waiting for one");
+                        sink.notice("no process has a device open: waiting for one");
                     }
                     Of::All => {}
                 }
@@ -212,7 +212,7 @@ impl Source {
             None => "a process in another container".into(),
         };
         let name = of("name");
-        print_error(&format!("capturing {name} of {who}"));
+        sink.notice(&format!("capturing {name} of {who}"));
         self.interface = Some(sink.add_interface(name, format!("{who}, on {}", of("netdev")))?);
         Ok(())
     }

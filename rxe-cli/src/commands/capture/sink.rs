@@ -1,9 +1,11 @@
 //! What becomes of captured packets: lines, files, a diagram at the end.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::{Direction, Record};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
@@ -20,6 +22,8 @@ pub(super) struct Wanted {
     pub(super) ring: Option<Ring>,
     pub(super) ladder: bool,
     pub(super) count: Option<u64>,
+    /// Say on standard error what is captured.
+    pub(super) notices: bool,
 }
 
 /// See the module's opening.
@@ -28,6 +32,7 @@ pub(super) struct Sink {
     file: Option<Writer>,
     ladders: Option<Ladders>,
     count: Option<u64>,
+    notices: bool,
     interfaces: Vec<Interface>,
     packets: u64,
     /// The time of the first packet.
@@ -39,12 +44,13 @@ pub(super) struct Sink {
 
 impl Sink {
     pub(super) fn new(wanted: Wanted) -> Result<Self, Error> {
-        let Wanted { lines, file, ring, ladder, count } = wanted;
+        let Wanted { lines, file, ring, ladder, count, notices } = wanted;
         Ok(Self {
             lines: lines.then(|| Lines::new(false, false, Select::default(), false)),
             file: file.map(|file| Writer::open(&file, ring)).transpose()?,
             ladders: ladder.then(Ladders::default),
             count,
+            notices,
             interfaces: Vec::new(),
             packets: 0,
             first: None,
@@ -60,6 +66,13 @@ impl Sink {
         self.check(added)?;
         self.interfaces.push(interface);
         Ok(u32::try_from(self.interfaces.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Says what is captured, if that is wanted.
+    pub(super) fn notice(&self, text: &str) {
+        if self.notices {
+            print_error(&text);
+        }
     }
 
     /// So many packets of an interface are missing.
@@ -113,8 +126,14 @@ impl Sink {
         Ok(())
     }
 
-    /// Nothing more is there for the moment: whoever reads the output sees all of it.
+    /// Nothing more is there for the moment: whoever reads the output sees all of it. If nobody reads it any
+    /// more, the capture ends.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
+        self.unread |= match (&self.lines, &self.file) {
+            (Some(_), _) => is_unread(io::stdout().as_fd()),
+            (None, Some(file)) => is_unread(file.as_fd()),
+            (None, None) => false,
+        };
         let lines = self.lines.as_mut().map_or(Ok(()), Lines::flush);
         let file = self.file.as_mut().map_or(Ok(()), Writer::flush);
         self.check(lines.and(file))
@@ -167,4 +186,11 @@ impl Sink {
             (result, _) => written(result),
         }
     }
+}
+
+/// Whether this is a pipe whose reader has ended.
+fn is_unread(output: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
