@@ -98,7 +98,7 @@ const DIFFERENT: &[(&str, Beside)] = &[
     ("fw_ver", Other("this project's version")),
     ("max_qp", Other("as many as one process has numbers for, where several share an address")),
     ("device_cap_flags", Other("XRC is there; path migration, which no rxe has, is not claimed")),
-    ("device_cap_flags_ex", Other("as above, and without on-demand paging")),
+    ("device_cap_flags_ex", Other("as above, and memory is not persistent")),
     ("max_pkeys", Other("RoCE uses one partition")),
     ("max_cqe", AtLeast),
     ("max_mr", AtLeast),

@@ -102,12 +102,17 @@ pub enum VerbsError {
     },
     /// Memory cannot be registered like this.
     Registration(AccessError),
+    /// Memory cannot be prefetched.
+    Prefetch(AccessError),
 }
 
 impl VerbsError {
     /// The errno that rdma-core would report.
     pub const fn errno(&self) -> i32 {
         const ENOMEM: i32 = 12;
+        const EPERM: i32 = 1;
+        const ENOENT: i32 = 2;
+        const EFAULT: i32 = 14;
         const EBUSY: i32 = 16;
         const EINVAL: i32 = 22;
         const EOPNOTSUPP: i32 = 95;
@@ -124,6 +129,9 @@ impl VerbsError {
             | Self::Registration(_) => EINVAL,
             Self::QueueFull { .. } | Self::TooMany { .. } | Self::NoMemory { .. } => ENOMEM,
             Self::Busy { .. } => EBUSY,
+            Self::Prefetch(AccessError::UnknownKey) => ENOENT,
+            Self::Prefetch(AccessError::OtherPd | AccessError::NotPermitted) => EPERM,
+            Self::Prefetch(_) => EFAULT,
             Self::Unsupported { .. } => EOPNOTSUPP,
         }
     }
@@ -193,6 +201,13 @@ impl fmt::Display for VerbsError {
             Self::Unsupported { what } => write!(f, "this device cannot do {what}"),
             Self::Registration(why) => {
                 write!(f, "the memory cannot be registered: {}", registration(*why))
+            }
+            Self::Prefetch(why) => {
+                write!(f, "the memory cannot be prefetched: {}", why.explain())?;
+                match why {
+                    AccessError::Faulted(fault) => write!(f, " (at or behind {:#x})", fault.addr),
+                    _ => Ok(()),
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Handles memory faults: those in copies of the program's memory, and the program's own.
 //!
 //! The engine copies registered memory with routines that can return an error if the memory is not
-//! mapped ([`rxe_core::mem::recovery`]). The handler of SIGSEGV and SIGBUS here makes them do so. Every
+//! mapped ([`rxe_verbs::recover_from_fault`]). The handler of SIGSEGV and SIGBUS here makes them do so. Every
 //! other fault is the program's: it goes to the handler that the program installed, or ends the process
 //! as it would without this library.
 //!
@@ -20,7 +20,6 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t, siginfo_t};
-use rxe_core::mem::{FaultCause, recovery};
 
 use crate::next::Next;
 
@@ -137,31 +136,14 @@ fn unpack(word: u64) -> (sighandler_t, c_int) {
 }
 
 unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's arguments.
+    if unsafe { rxe_verbs::recover_from_fault(signal, info, context) } {
+        return;
+    }
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid pointer.
     let code = unsafe { (*info).si_code };
-    // With other codes a process has sent the signal: there was no memory access.
-    if code > 0 {
-        // SAFETY: SIGSEGV and SIGBUS from the kernel have an address; and as above.
-        let (addr, context) = unsafe { ((*info).si_addr().addr(), &mut *context.cast()) };
-        if registers::recover(context, cause(signal, code), addr) {
-            return;
-        }
-    }
     // SAFETY: the kernel's arguments.
     unsafe { chain(signal, code, info, context) };
-}
-
-fn cause(signal: c_int, code: c_int) -> FaultCause {
-    const SEGV_MAPERR: c_int = 1;
-    const SEGV_ACCERR: c_int = 2;
-    const SEGV_PKUERR: c_int = 4;
-    const SI_KERNEL: c_int = 0x80;
-    match (signal, code) {
-        (libc::SIGSEGV, SEGV_MAPERR | SI_KERNEL) => FaultCause::Unmapped,
-        (libc::SIGSEGV, SEGV_ACCERR | SEGV_PKUERR) => FaultCause::Protected,
-        (libc::SIGBUS, libc::BUS_ADRERR) => FaultCause::BeyondFile,
-        _ => FaultCause::Other,
-    }
 }
 
 /// Handles a fault that is not ours as it would be handled without this library.
@@ -274,50 +256,6 @@ signals! {
     __sysv_signal: libc::SA_RESETHAND | libc::SA_NODEFER, REAL_SYSV_SIGNAL;
 }
 
-#[cfg(target_arch = "x86_64")]
-mod registers {
-    use super::{FaultCause, recovery};
-
-    const PC: usize = libc::REG_RIP as usize;
-    const RESULT: usize = libc::REG_RAX as usize;
-    const SECOND: usize = libc::REG_RDX as usize;
-
-    /// If the fault was in a copy, makes the copy return an error. Returns whether it was.
-    pub(super) fn recover(context: &mut libc::ucontext_t, cause: FaultCause, addr: usize) -> bool {
-        let registers = &mut context.uc_mcontext.gregs;
-        let Some(to) = usize::try_from(registers[PC]).ok().and_then(recovery) else { return false };
-        registers[PC] = (to as u64).cast_signed();
-        registers[RESULT] = (cause as usize as u64).cast_signed();
-        registers[SECOND] = (addr as u64).cast_signed();
-        true
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-mod registers {
-    use super::{FaultCause, recovery};
-
-    /// If the fault was in a copy, makes the copy return an error. Returns whether it was.
-    pub(super) fn recover(context: &mut libc::ucontext_t, cause: FaultCause, addr: usize) -> bool {
-        let registers = &mut context.uc_mcontext;
-        let Some(to) = usize::try_from(registers.pc).ok().and_then(recovery) else { return false };
-        registers.pc = to as u64;
-        registers.regs[0] = cause as usize as u64;
-        registers.regs[1] = addr as u64;
-        true
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod registers {
-    use super::FaultCause;
-
-    /// Copies are plain on this architecture.
-    pub(super) fn recover(_: &mut libc::ucontext_t, _: FaultCause, _: usize) -> bool {
-        false
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,13 +268,5 @@ mod tests {
         action.sa_sigaction = 0x7fff_1234_5678;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESETHAND;
         assert_eq!(unpack(pack(&action)), (action.sa_sigaction, action.sa_flags));
-    }
-
-    #[test]
-    fn each_cause_is_told_from_the_others() {
-        assert_eq!(cause(libc::SIGSEGV, 1), FaultCause::Unmapped);
-        assert_eq!(cause(libc::SIGSEGV, 2), FaultCause::Protected);
-        assert_eq!(cause(libc::SIGBUS, libc::BUS_ADRERR), FaultCause::BeyondFile);
-        assert_eq!(cause(libc::SIGBUS, libc::BUS_MCEERR_AR), FaultCause::Other);
     }
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rxe_core::VerbsError;
+use rxe_core::mem::AccessError;
 use rxe_net::{L2Failure, NetError};
 
 use crate::device_error::DeviceError;
@@ -72,6 +73,11 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io { what, source: source.into() }
+    }
+
+    /// Whether memory of the program was not there, or was protected.
+    pub fn faulted(&self) -> bool {
+        matches!(self, Self::Verbs(VerbsError::Prefetch(AccessError::Faulted(_))))
     }
 
     /// The errno that rdma-core would report.

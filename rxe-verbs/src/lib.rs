@@ -6,7 +6,9 @@
 //!
 //! - [`devices`], [`Device`]: one for each network interface with an address; loopback too.
 //! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name;
-//!   [`MemoryWindow`]: a peer's right to part of it, given and taken back by requests.
+//!   [`MemoryWindow`]: a peer's right to part of it, given and taken back by requests;
+//!   [`Access::ON_DEMAND`], [`ProtectionDomain::prefetch`], [`handle_memory_faults`]: memory that comes
+//!   and goes while it is registered.
 //! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
 //! - [`QueuePair`]: where requests are posted ([`QueuePair::send`], [`QueuePair::write`],
 //!   [`QueuePair::read`], [`QueuePair::compare_swap`], [`QueuePair::fetch_add`],
@@ -67,6 +69,7 @@ mod event;
 mod faults;
 mod mr;
 mod mw;
+mod on_demand;
 mod os;
 mod pd;
 mod progress;
@@ -88,6 +91,8 @@ pub use event::{AsyncEvent, AsyncKind};
 pub use faults::{FaultError, FaultPlan, InjectedFaults, VerbsFault};
 pub use mr::{MemoryRegion, Reregistration};
 pub use mw::MemoryWindow;
+pub use on_demand::Prefetch;
+pub use os::{handle_memory_faults, recover_from_fault};
 pub use pd::ProtectionDomain;
 pub use progress::{AckPolicy, flush_before_exit};
 pub use qp::{ConnectOptions, Endpoint, QpBuilder, QueuePair, Request};

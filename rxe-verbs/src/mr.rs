@@ -374,7 +374,8 @@ impl ProtectionDomain {
     /// # Safety
     /// `ptr..ptr + len` must stay valid for reads, and with a right to write for writes, until the
     /// region is dropped, and the program must not hold Rust references to it while it or a peer may
-    /// change it.
+    /// change it. With [`Access::ON_DEMAND`] it may also be unmapped or protected, if memory faults are
+    /// handled ([`handle_memory_faults`](crate::handle_memory_faults)).
     pub unsafe fn register_raw(
         &self,
         ptr: NonNull<u8>,
@@ -387,7 +388,12 @@ impl ProtectionDomain {
         self.register_buffer(buffer.promised_for(access), iova, access)
     }
 
-    fn register_buffer(&self, buffer: Buffer, start: u64, access: Access) -> Result<MemoryRegion> {
+    pub(crate) fn register_buffer(
+        &self,
+        buffer: Buffer,
+        start: u64,
+        access: Access,
+    ) -> Result<MemoryRegion> {
         self.device().shard().check()?;
         check_access(access)?;
         let permit = self.device().quotas().mrs.take()?;

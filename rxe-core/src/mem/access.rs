@@ -19,7 +19,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use super::{Access, AccessError, guarded};
 
@@ -63,11 +63,29 @@ impl Buffer {
     /// From when the buffer, or a clone of it, is registered until the last region made of them is
     /// deregistered (or reregistered with other memory), `ptr..ptr + len` must be valid for reads
     /// and, if the region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for writes.
+    /// Pages of a region that is registered with [`ON_DEMAND`](super::Access::ON_DEMAND) may also
+    /// fault, if a signal handler makes the copies of this crate return
+    /// ([`recovery`](super::recovery)).
     /// The program must not hold Rust references to it that the engine's copies would violate.
     /// A region that is registered without that right gets it only with another promise
     /// ([`Buffer::promised_writable`]).
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
         Self { ptr, len, owner: None, writable: true }
+    }
+
+    /// All memory of the process, for a region of implicit on-demand paging. Its first byte has the
+    /// address 1, because nothing can be at 0. It ends where the addresses of processes do at the
+    /// latest.
+    ///
+    /// # Safety
+    /// As for [`Buffer::from_raw`] with [`ON_DEMAND`](super::Access::ON_DEMAND): all memory that the
+    /// program, or a peer that knows the key, names in a request must be valid, or fault, and must not
+    /// be what Rust references lead to.
+    pub unsafe fn address_space() -> Self {
+        const LEN: usize = isize::MAX.unsigned_abs();
+        // SAFETY: 1 is not 0.
+        let ptr = unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(1)) };
+        Self { ptr, len: LEN, owner: None, writable: true }
     }
 
     /// The same memory for a region with these rights. A range that the buffer does not own was promised
@@ -130,8 +148,11 @@ impl Buffer {
             return None;
         }
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-        // SAFETY: offset <= self.len, so the result stays within the buffer or one past its end.
-        let ptr = unsafe { self.ptr.add(offset) };
+        // On-demand memory need not be an allocation, so this is not `add`.
+        let ptr = self.ptr.as_ptr().wrapping_add(offset);
+        // SAFETY: offset <= self.len, so the result stays within the buffer or one past its end: it
+        // does not wrap around to 0.
+        let ptr = unsafe { NonNull::new_unchecked(ptr) };
         Some(Unchecked(Span { ptr, len, buffer: PhantomData }))
     }
 }
@@ -181,8 +202,10 @@ impl<'b> Span<'b> {
         if offset.checked_add(len)? > self.len {
             return None;
         }
+        // As in `Buffer::registered`.
+        let ptr = self.ptr.as_ptr().wrapping_add(offset);
         // SAFETY: offset + len <= self.len, so the result stays within the span.
-        let ptr = unsafe { self.ptr.add(offset) };
+        let ptr = unsafe { NonNull::new_unchecked(ptr) };
         Some(Self { ptr, len, buffer: PhantomData })
     }
 
@@ -194,6 +217,11 @@ impl<'b> Span<'b> {
     /// Whether it holds no byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Where it begins.
+    pub(super) fn as_ptr(&self) -> NonNull<u8> {
+        self.ptr
     }
 
     /// Fills `out` from the span's start.

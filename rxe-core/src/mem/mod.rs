@@ -26,6 +26,7 @@ mod window;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub use crate::types::{Access, AccessError, FaultCause, MemoryFault};
@@ -379,6 +380,22 @@ impl MemoryGuard<'_> {
     /// The key is unknown, or the region has another protection domain or lacks a right.
     pub fn remote_region(&self, pd: PdId, rkey: Key, need: Access) -> Result<(), AccessError> {
         self.local(pd, rkey, need).map(|_| ())
+    }
+
+    /// Where bytes of an on-demand region are in this process; `None` if the region is not one. IBTA has
+    /// no such verb: `ibv_advise_mr`.
+    ///
+    /// # Errors
+    /// As for [`MemoryGuard::span`].
+    pub fn on_demand(
+        &self,
+        pd: PdId,
+        sge: Sge,
+        need: Access,
+    ) -> Result<Option<NonNull<u8>>, AccessError> {
+        let region = self.local(pd, sge.lkey, need)?;
+        let span = region.readable(sge.addr, sge.length.into())?;
+        Ok(region.access.contains(Access::ON_DEMAND).then_some(span.as_ptr()))
     }
 
     /// Binds a window for a request on QP `qpn`. `window` is any key that it has had; the low 8 bits of

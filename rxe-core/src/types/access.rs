@@ -19,6 +19,9 @@ bitflags! {
         const MW_BIND = 1 << 4;
         /// Addresses count from 0 at the region's start.
         const ZERO_BASED = 1 << 5;
+        /// On-demand paging: pages of the region may be mapped, unmapped and protected while it is
+        /// registered. A page is needed only while it is used.
+        const ON_DEMAND = 1 << 6;
         /// Peers may FLUSH to global visibility.
         const FLUSH_GLOBAL = 1 << 8;
         /// Peers may FLUSH to persistence.
@@ -62,8 +65,10 @@ impl AccessError {
             Self::NotPermitted => "the memory region was not registered with this access right",
             Self::Misaligned => "the address of an atomic must be a multiple of 8",
             Self::Faulted(fault) => match fault.cause {
-                FaultCause::Unmapped => "the registered memory is not mapped any more",
-                FaultCause::Protected => "the protection of the registered memory has changed",
+                FaultCause::Unmapped => "the registered memory is not mapped",
+                FaultCause::Protected => {
+                    "the protection of the registered memory forbids the access"
+                }
                 FaultCause::BeyondFile => "the file that is mapped as registered memory was cut",
                 FaultCause::Other => "the registered memory cannot be accessed",
             },

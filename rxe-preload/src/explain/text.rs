@@ -150,7 +150,9 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
         let offset = addr.checked_sub(region.at as u64);
         offset.is_some_and(|offset| offset < region.len)
     };
-    let of = regions.values().find(inside).map_or(String::new(), |region| {
+    // A smaller region says more than the one of all memory.
+    let region = regions.values().filter(inside).min_by_key(|region| region.len);
+    let of = region.map_or(String::new(), |region| {
         format!(
             ", byte {} of the {} that were registered at {:#x},",
             addr - region.at as u64,
@@ -160,11 +162,11 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
     });
     let (what, todo) = match cause {
         FaultCause::Unmapped => (
-            "is not mapped any more (munmap, free, the end of a thread)",
+            "is not mapped (munmap, free, the end of a thread)",
             "call ibv_dereg_mr before the memory is given back",
         ),
         FaultCause::Protected => (
-            "does not allow the access any more (mprotect)",
+            "does not allow the access (mprotect)",
             "call ibv_dereg_mr before its protection is changed",
         ),
         FaultCause::BeyondFile => (
@@ -173,6 +175,12 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
         ),
         FaultCause::Other => ("cannot be accessed", "see the kernel's log for memory errors"),
     };
+    if region.is_some_and(|region| region.access.contains(Access::ON_DEMAND)) {
+        return format!(
+            "QP {qpn}: the memory at {addr:#x}{of} {what}: on-demand paging needs it while a request \
+             uses it. The queue pair goes into the error state"
+        );
+    }
     format!(
         "QP {qpn}: the memory at {addr:#x}{of} {what}: {todo}. An adapter would keep using the \
          old pages; here the queue pair goes into the error state"

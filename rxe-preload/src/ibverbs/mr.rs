@@ -3,18 +3,16 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
-use rxe_verbs::{Access, Reregistration};
+use rxe_verbs::{Access, Key, MemoryRegion, Prefetch, Reregistration, Sge};
 
-use super::abi::{ibv_context, ibv_mr, ibv_pd};
+use super::abi::{ibv_context, ibv_mr, ibv_pd, ibv_sge};
 use super::objects::{Context, Handle, Mr, Pd};
 use super::pages;
 use crate::fault_guard;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
-/// Flags of `ibv_access_flags`: pages come on demand; pages are huge; and flags that a provider may
-/// ignore.
-const ON_DEMAND: c_uint = 1 << 6;
+/// Flags of `ibv_access_flags`: pages are huge, and flags that a provider may ignore.
 const HUGETLB: c_uint = 1 << 7;
 const OPTIONAL: c_uint = 0x3ff0_0000;
 
@@ -36,17 +34,42 @@ pub(super) unsafe fn register(
     // SAFETY: its context is open.
     unsafe { Context::of(context) }.check()?;
     let access = access(flags)?;
+    let on_demand = access.contains(Access::ON_DEMAND);
+    if addr.is_null() && length == usize::MAX && on_demand {
+        if iova != 0 {
+            let why = "all memory (address NULL, length SIZE_MAX) is named by its own addresses: iova is 0";
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        fault_guard::install();
+        // SAFETY: `ibv_reg_mr`'s own contract: what requests name is theirs to use. Faults are handled.
+        let region = unsafe { owner.domain.register_address_space(access) }?;
+        return Ok(into_ptr(pd, addr, length, region));
+    }
     let start = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
     let first = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
     if addr.is_null() && length > 0 {
         return Err(Failure::new(libc::EFAULT, "memory at address 0 cannot be registered"));
     }
-    pages::check(addr, length, access)?;
+    if !on_demand {
+        pages::check(addr, length, access)?;
+    }
     // The program may have installed a signal handler since the device was opened.
     fault_guard::install();
     // SAFETY: `ibv_reg_mr`'s own contract: the memory stays until the region is deregistered. No
-    // Rust reference to a program's memory exists.
+    // Rust reference to a program's memory exists. Faults are handled.
     let region = unsafe { owner.domain.register_raw(first, length, start, access) }?;
+    Ok(into_ptr(pd, addr, length, region))
+}
+
+/// Makes a region for the program, which gives it up in `ibv_dereg_mr`.
+fn into_ptr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    region: MemoryRegion,
+) -> *mut ibv_mr {
+    // SAFETY: a protection domain.
+    let context = unsafe { (*pd).context };
     let made = Handle::new(context);
     let verbs = ibv_mr {
         context,
@@ -59,16 +82,13 @@ pub(super) unsafe fn register(
     };
     // SAFETY: its context is open.
     let watch = unsafe { &Context::of(context).watch };
-    watch.registered(verbs.rkey, start, length as u64, addr.addr(), access);
-    Ok(Box::into_raw(Box::new(Mr { verbs, made, region })).cast())
+    let at = addr.addr().max(1);
+    watch.registered(verbs.rkey, region.addr(), region.len() as u64, at, region.access());
+    Box::into_raw(Box::new(Mr { verbs, made, region })).cast()
 }
 
 fn access(flags: c_uint) -> Outcome<Access> {
     let without_effect = HUGETLB | OPTIONAL;
-    if flags & ON_DEMAND != 0 {
-        let why = "on-demand paging (IBV_ACCESS_ON_DEMAND) is not supported";
-        return Err(Failure::new(libc::EOPNOTSUPP, why));
-    }
     Access::from_bits(flags & !without_effect).ok_or_else(|| {
         Failure::new(libc::EINVAL, format!("access flags {flags:#x}: there are no such flags"))
     })
@@ -221,7 +241,9 @@ unsafe fn reregister(
     if flags & (ACCESS | TRANSLATION) != 0 {
         let memory = (flags & TRANSLATION != 0).then_some((addr, length));
         let (addr, length) = memory.unwrap_or((mr.verbs.addr, mr.verbs.length));
-        pages::check(addr, length, rights)?;
+        if !rights.contains(Access::ON_DEMAND) {
+            pages::check(addr, length, rights)?;
+        }
     }
     let old = mr.verbs.rkey;
     mr.region.reregister(change)?;
@@ -238,6 +260,63 @@ unsafe fn reregister(
     let (start, len) = (mr.region.addr(), mr.region.len() as u64);
     watch.registered(mr.verbs.rkey, start, len, mr.verbs.addr.addr(), rights);
     Ok(())
+}
+
+/// Prefetches memory of on-demand regions. The pages are present when it returns, with or without
+/// IBV_ADVISE_MR_FLAG_FLUSH; without it, memory that cannot be made present is no error.
+pub(super) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_uint,
+    flags: u32,
+    list: *const ibv_sge,
+    count: u32,
+) -> c_int {
+    // SAFETY: the caller's.
+    errno_of("ibv_advise_mr", unsafe { advise(pd, advice, flags, list, count) })
+}
+
+unsafe fn advise(
+    pd: *mut ibv_pd,
+    advice: c_uint,
+    flags: u32,
+    list: *const ibv_sge,
+    count: u32,
+) -> Outcome {
+    const FLUSH: u32 = 1;
+    let how = match advice {
+        0 => Prefetch::Read,
+        1 => Prefetch::Write,
+        2 => Prefetch::NoFault,
+        _ => {
+            let why = format!("advice {advice}: 0, 1 and 2 (IBV_ADVISE_MR_ADVICE_) have a meaning");
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+    };
+    if flags & !FLUSH != 0 || count == 0 || list.is_null() {
+        let why = format!(
+            "flags {flags:#x} and {count} elements: IBV_ADVISE_MR_FLAG_FLUSH is the only flag, and at \
+             least one element is needed"
+        );
+        return Err(Failure::new(libc::EINVAL, why));
+    }
+    if pd.is_null() {
+        return Err(Failure::null("the protection domain"));
+    }
+    // SAFETY: a protection domain, and its context is open.
+    let owner = unsafe {
+        Context::of((*pd).context).check()?;
+        Pd::known(pd)?
+    };
+    // SAFETY: the caller's list has so many elements.
+    let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
+    let list: Vec<_> = list
+        .iter()
+        .map(|sge| Sge { addr: sge.addr, length: sge.length, lkey: Key::new(sge.lkey) })
+        .collect();
+    match owner.domain.prefetch(&list, how) {
+        Err(e) if e.faulted() && flags & FLUSH == 0 => Ok(()),
+        done => Ok(done?),
+    }
 }
 
 #[unsafe(no_mangle)]

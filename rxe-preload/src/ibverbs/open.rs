@@ -6,7 +6,7 @@ use std::ptr;
 use super::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use super::device::{self, DeviceEntry};
 use super::objects::Context;
-use super::{cq, mw, pd, post, qp, query, srq, xrcd};
+use super::{cq, mr, mw, pd, post, qp, query, srq, xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, errno_of, pointer_of};
 
@@ -33,7 +33,7 @@ fn ops() -> ibv_context_ops {
 fn table(context: ibv_context) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
-        advise_mr: ptr::null(),
+        advise_mr: Some(mr::advise_mr),
         alloc_null_mr: ptr::null(),
         read_counters: ptr::null(),
         attach_counters_point_flow: ptr::null(),

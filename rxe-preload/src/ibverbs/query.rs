@@ -9,7 +9,7 @@ use rxe_verbs::device::{DeviceAttr, DeviceInfo, PortAttr};
 
 use super::abi::{
     IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_values_ex,
+    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr, ibv_values_ex,
 };
 use super::lid;
 use super::objects::Context;
@@ -128,6 +128,13 @@ pub(super) unsafe extern "C" fn query_device_ex(
     all.hca_core_clock = 1_000_000;
     all.device_cap_flags_ex = own.device_cap_flags.bits();
     all.phys_port_cnt_ex = own.phys_port_cnt.into();
+    all.odp_caps = ibv_odp_caps {
+        general_caps: own.odp_caps.general,
+        rc_odp_caps: own.odp_caps.rc.bits(),
+        uc_odp_caps: own.odp_caps.uc.bits(),
+        ud_odp_caps: own.odp_caps.ud.bits(),
+    };
+    all.xrc_odp_caps = own.odp_caps.xrc.bits();
     // SAFETY: the caller has `size` bytes; with a newer header they may be more than this structure.
     unsafe {
         ptr::write_bytes(attr.cast::<u8>(), 0, size);

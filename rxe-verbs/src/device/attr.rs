@@ -10,6 +10,8 @@ use rxe_core::engine::Limits;
 use rxe_core::types::Mtu;
 use rxe_net::{GidTable, Interface};
 
+use super::OdpCaps;
+
 /// What a device can do. Numbers are the most there can be of a thing, where nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
@@ -79,6 +81,8 @@ pub struct DeviceAttr {
     pub local_ca_ack_delay: u8,
     /// Ports.
     pub phys_port_cnt: u8,
+    /// On-demand paging: which operations may use such regions.
+    pub odp_caps: OdpCaps,
 }
 
 impl DeviceAttr {
@@ -123,6 +127,7 @@ impl DeviceAttr {
             max_pkeys: 1,
             local_ca_ack_delay: 15,
             phys_port_cnt: 1,
+            odp_caps: OdpCaps::OURS,
         }
     }
 }

@@ -7,6 +7,7 @@ mod endpoints;
 mod identity;
 pub mod links;
 mod list;
+mod odp;
 mod open;
 mod options;
 mod port_monitor;
@@ -20,6 +21,7 @@ mod tentative;
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
 pub use identity::Identity;
 pub use list::DeviceInfo;
+pub use odp::{OdpCaps, OdpTransportCaps};
 
 pub use crate::device_error::DeviceError;
 pub use open::Device;

@@ -104,7 +104,7 @@ pub const LAYERS: &[Layers] = &[
             &["cluster", "task"],
             &["cm"],
             &["qp"],
-            &["srq"],
+            &["on_demand", "srq"],
             &["ah", "channel", "mr", "mw", "xrc"],
             &["cq", "pd"],
             &["device"],
@@ -139,7 +139,7 @@ pub const LAYERS: &[Layers] = &[
             &["list", "port_monitor"],
             &["shards"],
             &["attr", "captured", "identity", "links", "qpn_allocator", "quota", "resources"],
-            &["endpoints"],
+            &["endpoints", "odp"],
         ],
     },
     Layers {

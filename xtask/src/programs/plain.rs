@@ -9,22 +9,50 @@ use std::time::Duration;
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) options: &'static str,
-    /// Runs between two of ours only, mostly because kernel rxe cannot do it.
-    ours_only: bool,
+    peer: Peer,
+}
+
+/// The kernels with whose devices a program is run.
+#[derive(Clone, Copy)]
+enum Peer {
+    /// All.
+    Any,
+    /// Those that have on-demand paging in rxe.
+    OnDemand,
+    /// None, mostly because kernel rxe cannot do it.
+    Ours,
+}
+
+impl Peer {
+    fn may_be(self, kernel: &str) -> bool {
+        let major = kernel.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        match self {
+            Self::Any => true,
+            Self::OnDemand => major.is_some_and(|major| major >= 7),
+            Self::Ours => false,
+        }
+    }
 }
 
 const fn with(name: &'static str, options: &'static str) -> Program {
-    Program { name, options, ours_only: false }
+    Program { name, options, peer: Peer::Any }
+}
+
+const fn on_demand(name: &'static str, options: &'static str) -> Program {
+    Program { name, options, peer: Peer::OnDemand }
 }
 
 const fn ours(name: &'static str, options: &'static str) -> Program {
-    Program { name, options, ours_only: true }
+    Program { name, options, peer: Peer::Ours }
 }
 
 pub(super) const ALL: &[Program] = &[
     with("ibv_rc_pingpong", "-n 200 -c"),
     with("ibv_rc_pingpong", "-n 200 -c -e"),
     ours("ibv_rc_pingpong", "-n 200 -c -t"),
+    on_demand("ibv_rc_pingpong", "-n 200 -c -o -P"),
+    // Kernel rxe has no implicit regions.
+    ours("ibv_rc_pingpong", "-n 200 -c -O -P"),
     with("ibv_uc_pingpong", "-n 200"),
     with("ibv_uc_pingpong", "-n 200 -e"),
     with("ibv_ud_pingpong", "-n 200 -s 1024"),
@@ -40,6 +68,7 @@ pub(super) const ALL: &[Program] = &[
     with("ib_send_bw", "-n 100 --use-srq"),
     with("ib_send_bw", "-n 100 -q 8"),
     with("ib_send_bw", "-D 2"),
+    on_demand("ib_send_bw", "-n 100 --odp"),
     with("ib_send_lat", "-n 100"),
     // It hangs with a 7.2 kernel, and also between two 7.2 kernels.
     ours("ib_send_lat", "-n 100 -e"),
@@ -54,6 +83,7 @@ pub(super) const ALL: &[Program] = &[
     with("ib_write_bw", "-n 10 -s 1048576"),
     with("ib_write_bw", "-n 5 -a"),
     with("ib_write_bw", "-D 2"),
+    on_demand("ib_write_bw", "-n 100 --odp"),
     with("ib_write_lat", "-n 100"),
     with("ib_write_lat", "-n 100 -c UC"),
     with("ib_write_lat", "-n 100 -I 64 -s 64"),
@@ -62,6 +92,7 @@ pub(super) const ALL: &[Program] = &[
     with("ib_read_bw", "-n 100 -e"),
     with("ib_read_bw", "-n 100 -q 8"),
     with("ib_read_bw", "-D 2"),
+    on_demand("ib_read_bw", "-n 100 --odp"),
     with("ib_read_lat", "-n 100"),
     with("ib_atomic_bw", "-n 100"),
     with("ib_atomic_bw", "-n 100 -b"),
@@ -75,7 +106,7 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {
         for sides in Sides::ALL {
             let what = format!("{} {}", program.name, program.options);
-            if !program.ours_only || sides == Sides::OursOurs {
+            if sides == Sides::OursOurs || program.peer.may_be(world.kernel) {
                 world.row(what, sides, || world.play(program, sides), rows);
             }
         }

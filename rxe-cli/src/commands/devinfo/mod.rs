@@ -3,7 +3,7 @@
 mod fields;
 mod text;
 
-use rxe_verbs::device::{DeviceCap, DeviceInfo};
+use rxe_verbs::device::{DeviceCap, DeviceInfo, OdpCaps};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::common::{Error, check_port, chosen_devices, print, print_json};
@@ -56,6 +56,7 @@ struct Report {
     device: Vec<Field>,
     port: Vec<Field>,
     cap_flags: DeviceCap,
+    odp_caps: OdpCaps,
     /// Index and address.
     gids: Vec<(usize, String)>,
 }
@@ -66,6 +67,7 @@ impl Report {
         Self {
             device: device_fields(device),
             cap_flags: device.attr().device_cap_flags,
+            odp_caps: device.attr().odp_caps,
             port: port_fields(&device.port_attr()),
             gids: gids.map(|(i, e)| (i, text::gid(&e.gid))).collect(),
         }
@@ -77,6 +79,11 @@ impl Serialize for Report {
         let mut map = serializer.serialize_map(None)?;
         for field in &self.device {
             map.serialize_entry(field.name, &field.json)?;
+        }
+        let odp = self.odp_caps;
+        map.serialize_entry("general_odp_caps", &odp.names().collect::<Vec<_>>())?;
+        for (name, caps) in text::of_transports(odp) {
+            map.serialize_entry(name, &caps.names().collect::<Vec<_>>())?;
         }
         map.serialize_entry("ports", &[Port(self)])?;
         map.end()

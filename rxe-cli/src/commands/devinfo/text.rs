@@ -4,7 +4,7 @@
 use std::thread;
 
 use rxe_core::types::Gid;
-use rxe_verbs::device::DeviceCap;
+use rxe_verbs::device::{DeviceCap, OdpCaps, OdpTransportCaps};
 
 use super::{Field, Report};
 use crate::common::tab_to;
@@ -31,6 +31,7 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
     }
     if verbose {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
+        out += &odp_caps(report.odp_caps);
         out += &EXTENDED
             .replace("{CAPS}", &cap_flags(report.cap_flags))
             .replace("{CPUS}", &cpus.to_string());
@@ -54,6 +55,25 @@ fn cap_flags(flags: DeviceCap) -> String {
     flags.extended().names().fold(value, |out, name| out + "\n\t\t\t\t\t" + name)
 }
 
+/// The transports, in the order of `ibv_devinfo`.
+pub(super) fn of_transports(caps: OdpCaps) -> [(&'static str, OdpTransportCaps); 4] {
+    let OdpCaps { rc, uc, ud, xrc, .. } = caps;
+    [("rc_odp_caps", rc), ("uc_odp_caps", uc), ("ud_odp_caps", ud), ("xrc_odp_caps", xrc)]
+}
+
+/// What on-demand paging can be used for, a line each.
+fn odp_caps(caps: OdpCaps) -> String {
+    let lines = |name: &str, words: Vec<&str>| {
+        let words = words.iter().map(|word| format!("\t\t\t\t\t{word}\n")).collect::<String>();
+        format!("\t{name}:\n{words}")
+    };
+    let general = lines("general_odp_caps", caps.names().collect());
+    of_transports(caps).iter().fold(general, |out, (name, of)| {
+        let words: Vec<_> = of.names().collect();
+        out + &lines(name, if words.is_empty() { vec!["NO SUPPORT"] } else { words })
+    })
+}
+
 /// A GID as `ibv_devinfo` writes it for RoCE v2: as an IPv6 address, with IPv4 mapped.
 pub(super) fn gid(gid: &Gid) -> String {
     std::net::Ipv6Addr::from(*gid.as_bytes()).to_string()
@@ -70,15 +90,6 @@ fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) 
 /// What `ibv_devinfo -v` prints for a device without hardware extensions, except for timestamps, which
 /// count nanoseconds, and a completion vector for each CPU. It repeats the capability flags in 64 bits.
 const EXTENDED: &str = "\
-\tgeneral_odp_caps:
-\trc_odp_caps:
-\t\t\t\t\tNO SUPPORT
-\tuc_odp_caps:
-\t\t\t\t\tNO SUPPORT
-\tud_odp_caps:
-\t\t\t\t\tNO SUPPORT
-\txrc_odp_caps:
-\t\t\t\t\tNO SUPPORT
 \tcompletion timestamp_mask:\t\t\t0xffffffffffffffff
 \thca_core_clock:\t\t\t1000000kHZ
 \tdevice_cap_flags_ex:\t\t{CAPS}

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use super::{
     PollCq, PostRecv, PostSend, PostSrqRecv, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
     ibv_device_attr_ex, ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd, ibv_port_attr,
-    ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_srq, ibv_srq_init_attr_ex, ibv_td,
+    ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td,
     ibv_td_init_attr, ibv_values_ex, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
@@ -62,7 +62,8 @@ unsafe impl Sync for ibv_context {}
 pub(crate) struct verbs_context {
     pub(crate) query_port:
         Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
-    pub(crate) advise_mr: Empty,
+    pub(crate) advise_mr:
+        Option<unsafe extern "C" fn(*mut ibv_pd, c_uint, u32, *const ibv_sge, u32) -> c_int>,
     pub(crate) alloc_null_mr: Empty,
     pub(crate) read_counters: Empty,
     pub(crate) attach_counters_point_flow: Empty,

@@ -1,0 +1,51 @@
+//! On-demand paging in unmodified programs (`tests/c/odp.c`).
+
+use xtask::c::Compiled;
+use xtask::or_skip;
+use xtask::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
+
+mod common;
+use common::alone;
+
+const PROGRAM: &str = "tests/c/odp.c";
+
+fn compiled() -> Option<(Compiled, String)> {
+    let c = or_skip(Compiled::linked(&[PROGRAM], &["-libverbs"]))?;
+    let path = c.path(PROGRAM).display().to_string();
+    Some((c, path))
+}
+
+const TESTS: [&str; 9] =
+    ["caps", "pages", "moves", "protection", "forks", "prefetch", "errors", "implicit", "changes"];
+
+#[test]
+fn memory_comes_and_goes_while_it_is_registered() {
+    let Some((_c, program)) = compiled() else { return };
+    // Shared memory between the two ends, and packets.
+    for way in ["", "--no-shm"] {
+        let script = TESTS
+            .map(|test| format!("timeout 120 $RXE run {way} -- {program} rxe_veth0 {test} 2>&1\n"));
+        let Some(said) = alone("on-demand paging", "cc", &script.concat()) else { return };
+        for test in TESTS {
+            assert!(said.contains(&format!("{test}: done")), "{way}: {test}: {said}");
+        }
+        let why = "on-demand paging needs it while a request uses it";
+        assert!(said.contains(why), "{way}: {said}");
+    }
+}
+
+/// Kernel rxe as the referee of what it has too: its abilities, and a page that may only be read.
+#[test]
+fn a_kernel_that_has_it_does_the_same() {
+    let Some((_c, program)) = compiled() else { return };
+    let vm = Net::tap(1500).and_then(|net| {
+        let vm = Vm::boot(&net, &Kernel::find("7.2")?, &Spec::default())?;
+        Ok((net, vm))
+    });
+    let Some((_net, vm)) = or_skip(vm) else { return };
+    for test in ["caps", "protection"] {
+        let script = format!("timeout 60 {program} rxe0 {test}");
+        let said = vm.run(Cmd::sh(script)).and_then(Output::ok).unwrap();
+        assert!(said.contains(&format!("{test}: done")), "{said}");
+    }
+}
