@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 mod decode_util;
+mod util;
 use decode_util::{Pcapng, frames_of, run};
 
 /// A capture of the project.
@@ -225,4 +226,40 @@ fn standard_input_is_read_as_it_comes_and_a_closed_output_is_no_error() {
     drop(input);
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+}
+
+#[test]
+fn a_bar_on_the_terminal_shows_how_far_a_large_capture_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let large = dir.path().join("large.pcap");
+    // Empty frames behind the header of the file.
+    let mut record = [0; 16 + 60_000];
+    record[8..16].copy_from_slice(&[60_000u32.to_le_bytes(); 2].concat());
+    let header = &fs::read(pcap("kernel-6.1/rnr_late.pcap")).unwrap()[..24];
+    fs::write(&large, [header, &record.repeat(600)].concat()).unwrap();
+    // What a terminal gets of a command of the shell.
+    let terminal = |command: &str| {
+        let command = command.replace("rxe", util::RXE);
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").current_dir(&dir);
+        let out = script.stdin(Stdio::null()).output().ok()?;
+        assert!(out.status.success(), "{command}: {out:?}");
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let Some(said) = terminal("rxe check large.pcap") else {
+        return util::skipped("a_bar_on_the_terminal", "script is not installed");
+    };
+    let (bar, rest) = said.rsplit_once(" left").expect("a bar");
+    assert!(bar.contains(" of 34.34 MiB [") && bar.contains(" %, "), "{said:?}");
+    assert!(rest.contains("large.pcap"), "the report comes behind the bar: {said:?}");
+    assert!(terminal("rxe decode large.pcap > lines").unwrap().contains(" left"));
+    for without in [
+        "rxe decode large.pcap",
+        "rxe decode large.pcap | cat > lines",
+        "rxe check large.pcap | cat > lines",
+        "rxe check large.pcap 2> errors",
+    ] {
+        let said = terminal(without).unwrap();
+        assert!(!said.contains(" left"), "{without}: {said:?}");
+    }
 }

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
-use super::decode::{failed, number, open};
+use super::decode::{Printed, failed, number, open};
 use crate::common::{Error, print};
 
 /// Draw the conversations of a capture as sequence diagrams
 ///
-/// Each pair of hosts, or of connected queue pairs of one address, has one: requests, acknowledgements, what is missing, refused and sent again, in
-/// the order captured. Runs of packets, and messages that repeat themselves, are one row with a count.
+/// Each pair of hosts, or of connected queue pairs of one address, has one: requests, acknowledgements,
+/// what is missing, refused and sent again, in the order captured. Runs of packets, and messages that
+/// repeat themselves, are one row with a count.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The capture, as in `rxe decode`; - reads standard input
@@ -67,7 +68,7 @@ impl Args {
 
     fn read(&self, ladders: &mut Ladders) -> Result<(), Error> {
         let failed = |e| failed(&self.file, &e);
-        let mut reader = open(&self.file).map_err(failed)?;
+        let mut reader = open(&self.file, Printed::AtTheEnd).map_err(failed)?;
         let mut first = None;
         while let Some(record) = reader.next().map_err(failed)? {
             let at = record.at.unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Repetitions: rows of the same kinds in the same order, again and again.
 
-use super::{Kind, Label, Row};
+use super::label::{Label, Part};
+use super::{Kind, Row};
 
 /// The most rows that are repeated together.
 const MAX_PERIOD: usize = 4;
@@ -59,8 +60,7 @@ fn repeated(rows: &[Row], period: usize, times: usize) -> Row {
     let packets = rows.iter().map(|row| row.packets).sum();
     let bytes: u64 = rows.iter().map(|row| row.bytes).sum();
     let one_way = rows[..period].iter().all(|row| row.to_right == first.to_right);
-    let parts: Vec<_> = (0..period).map(|nth| part(rows, period, nth)).collect();
-    let text = format!("{times} × ({packets} packets, {bytes} B): {}", parts.join("; "));
+    let parts = (0..period).filter_map(|nth| part(rows, period, nth)).collect();
     Row {
         at: first.at,
         until: last.until,
@@ -69,23 +69,19 @@ fn repeated(rows: &[Row], period: usize, times: usize) -> Row {
         bytes,
         to_right: first.to_right.filter(|_| one_way),
         kind: first.kind,
-        label: Label::Repeated(text),
+        label: Label::Repeated(parts),
         times: times as u64,
     }
 }
 
-/// What the `nth` row of each repetition says together: its operation, and from which PSN to which.
-fn part(rows: &[Row], period: usize, nth: usize) -> String {
+/// The opcodes of the `nth` row of each repetition, and from which PSN to which they go together.
+fn part(rows: &[Row], period: usize, nth: usize) -> Option<Part> {
     let all: Vec<_> = rows.iter().skip(nth).step_by(period).collect();
-    match (all.first().map(|row| &row.label), all.last().map(|row| &row.label)) {
+    match (&all.first()?.label, &all.last()?.label) {
         (
-            Some(Label::Packets { first, last, psns: (from, _), .. }),
-            Some(Label::Packets { psns: (_, to), .. }),
-        ) => {
-            let more =
-                if first == last { String::new() } else { format!(" … {}", super::short(*last)) };
-            format!("{}{more} PSN {from}–{to}", super::short(*first))
-        }
-        _ => String::new(),
+            Label::Packets { first, last, psns: (from, _), .. },
+            Label::Packets { psns: (_, to), .. },
+        ) => Some(Part { opcodes: (*first, *last), psns: (*from, *to) }),
+        _ => None,
     }
 }

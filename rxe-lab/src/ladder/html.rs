@@ -11,13 +11,19 @@ const HEAD: &str = r#"<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>rxe ladder</title>
 <style>
 body{margin:0;font-family:sans-serif}
-header{position:sticky;top:0;background:#eee;padding:8px;z-index:1}
-input{width:30em}
+header{position:sticky;top:0;background:#eee;padding:8px;z-index:1;font-size:13px}
+input{width:26em}
+.legend{margin-left:2em}
+.legend span{margin-right:1em}
+.legend span::before{content:"→ ";font-weight:bold}
 </style></head><body>
 <header>
 <input id="search" type="search" placeholder="search: an opcode, PSN, QP, retransmitted, NAK …" autofocus>
 <button id="previous">previous</button> <button id="next">next</button> <span id="count"></span>
 <button id="out">−</button> <button id="in">+</button>
+<span class="legend"><span class="request">request</span><span class="response">response</span><span
+class="again">sent again</span><span class="nak">refused, missing or damaged</span><span
+class="control">CM, CNP</span></span>
 </header>
 <main>
 "#;

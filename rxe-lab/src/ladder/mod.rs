@@ -9,23 +9,23 @@
 
 mod fold;
 mod html;
+mod label;
 mod split;
 mod svg;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::fmt::Write;
 use std::time::Duration;
 
-use rxe_core::types::Psn;
-use rxe_core::wire::{OpKind, Opcode, Syndrome};
+use rxe_core::wire::{OpKind, Syndrome};
 
 use crate::check::Checker;
 use crate::frame::{Address, Content, Frame, Icrc, Transport};
 use crate::track::{Mark, Tracker};
 use crate::words;
 pub use html::html;
+use label::Label;
 pub use svg::svg;
 pub use text::text;
 
@@ -100,26 +100,6 @@ pub enum Kind {
     Missing,
     /// A packet that the receiver drops: damaged or malformed.
     Bad,
-}
-
-/// What a row says, in parts that runs extend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Label {
-    Packets {
-        qp: u32,
-        kind: Option<OpKind>,
-        first: Opcode,
-        last: Opcode,
-        psns: (Psn, Psn),
-        /// What else is said of its last packet.
-        words: String,
-        mark: Option<Mark>,
-    },
-    Missing {
-        qp: u32,
-        count: u32,
-    },
-    Repeated(String),
 }
 
 impl Ladders {
@@ -287,43 +267,6 @@ impl Row {
         self.frames.1 = next.frames.1;
         true
     }
-
-    /// What it says, in words.
-    pub fn label(&self) -> String {
-        match &self.label {
-            Label::Missing { qp, count: 1 } => format!("1 packet to QP 0x{qp:06x} missing"),
-            Label::Missing { qp, count } => format!("{count} packets to QP 0x{qp:06x} missing"),
-            Label::Repeated(text) => text.clone(),
-            Label::Packets { qp, first, last, psns, words, mark, .. } => {
-                let mut text = short(*first).to_owned();
-                if self.packets > 1 {
-                    if first != last {
-                        let _ = write!(text, " … {}", short(*last));
-                    }
-                    let _ = write!(text, " PSN {}–{} ×{}", psns.0, psns.1, self.packets);
-                } else {
-                    let _ = write!(text, " PSN {}", psns.0);
-                }
-                if self.bytes > 0 {
-                    let _ = write!(text, " {} B", self.bytes);
-                }
-                if !words.is_empty() {
-                    let _ = write!(text, " {words}");
-                }
-                if let Some(mark) = mark {
-                    let _ = write!(text, ", {mark}");
-                }
-                let _ = write!(text, " (QP 0x{qp:06x})");
-                text
-            }
-        }
-    }
-}
-
-/// The name of an opcode without its service.
-fn short(opcode: Opcode) -> &'static str {
-    let name = opcode.name();
-    ["RC_", "UC_", "UD_", "XRC_"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
 }
 
 /// What is said of a packet beside opcode, PSN and length.

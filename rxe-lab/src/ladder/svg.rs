@@ -70,8 +70,7 @@ fn draw_row(out: &mut String, row: &Row, y: usize) -> fmt::Result {
     };
     let thick = if row.packets > 1 { " run" } else { "" };
     let (at, frames) = (row.at.as_secs_f64(), row.frames);
-    let label = row.label();
-    let (whole, label) = (Escaped(&label), Escaped(super::text::cut(&label, MAX_LABEL)));
+    let (whole, label) = (Escaped(row.label()), Escaped(row.label_within(MAX_LABEL)));
     writeln!(
         out,
         r#"<g class="row {class}{thick}"><title>{whole}: frames {} to {}, {at:.6} s to {:.6} s</title>"#,

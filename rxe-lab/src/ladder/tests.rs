@@ -1,8 +1,8 @@
 use std::net::IpAddr;
 
-use rxe_core::types::Qpn;
+use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
-use rxe_core::wire::{Aeth, Bth, Ethernet, Ext, NakCode, NetHeader, UDP_PORT, emit};
+use rxe_core::wire::{Aeth, Bth, Ethernet, Ext, NakCode, NetHeader, Opcode, UDP_PORT, emit};
 
 use super::*;
 use crate::capture::LinkType;
@@ -74,7 +74,7 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
     let expected = [
         "              10.0.0.1                                                                   \
          10.0.0.2",
-        "    0.001000 │< 1000 × (10000 packets, 576000 B): SEND_ONLY PSN 0x000000–0x002327; ",
+        "    0.001000 │< 1000 × (10000 packets, 576000 B): SEND_ONLY; ACKNOWLEDGE ═",
         "   10.001000 │─ SEND_ONLY PSN 0x002328 64 B (QP 0x000002) ",
         "   10.002000 │─ 2 packets to QP 0x000002 missing ✗",
         "   10.002000 │─ SEND_ONLY PSN 0x00232b 64 B (QP 0x000002) ",
@@ -91,6 +91,38 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
     assert!(
         rows[5].ends_with(" ACKNOWLEDGE PSN 0x002329 NAK: PSN sequence error (QP 0x000001) ─│")
     );
+}
+
+#[test]
+fn with_little_room_details_are_left_out_before_the_end_is_cut() {
+    let mut talk = Talk::default();
+    for (psn, opcode) in [
+        (5, Opcode::RC_SEND_FIRST),
+        (6, Opcode::RC_SEND_MIDDLE),
+        (7, Opcode::RC_SEND_LAST),
+        (5, Opcode::RC_SEND_FIRST),
+        (6, Opcode::RC_SEND_MIDDLE),
+        (7, Opcode::RC_SEND_LAST),
+    ] {
+        talk.packet(true, opcode, psn, Syndrome::ACK);
+    }
+    let ladders = talk.ladders.finish();
+    let [_, again] = &ladders[0].rows[..] else { panic!("{ladders:?}") };
+    let psns = "PSN 0x000005–0x000007 ×3";
+    let mut room = usize::MAX;
+    for expected in [
+        format!("SEND_FIRST … SEND_LAST {psns} 192 B, retransmitted (QP 0x000002)"),
+        format!("SEND_FIRST … SEND_LAST {psns} 192 B, retransmitted"),
+        format!("SEND_FIRST … LAST {psns} 192 B, retransmitted"),
+        format!("SEND_FIRST … LAST {psns}, retransmitted"),
+        format!("SEND {psns}, retransmitted"),
+        format!("SEND {psns}, retransmitt…"),
+    ] {
+        // One column less than the label before needs.
+        let label = again.label_within(room);
+        assert_eq!(label, expected);
+        room = label.chars().count() - 1;
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub fn text(ladder: &Ladder, width: usize) -> String {
 
 fn line(row: &Row, lane: usize) -> String {
     // A line, a space, the label, a space, and the arrow's head.
-    let label = cut(&row.label(), lane - 6);
+    let label = row.label_within(lane - 6);
     let room = lane - label.chars().count();
     let rest = |n: usize, with: &str| with.repeat(n);
     match (row.to_right, row.kind) {
@@ -43,12 +43,4 @@ fn line(row: &Row, lane: usize) -> String {
         (Some(false), _) => format!("│<{} {label} ─│", rest(room - 4, "─")),
         (None, _) => format!("│< {label} {}>│", rest(room - 4, "═")),
     }
-}
-
-/// The label, if need be without its end.
-pub(super) fn cut(label: &str, room: usize) -> String {
-    if label.chars().count() <= room {
-        return label.into();
-    }
-    label.chars().take(room - 1).chain(['…']).collect()
 }

@@ -10,7 +10,7 @@ use std::process;
 use rxe_lab::check::{Checker, Report, Severity};
 use rxe_lab::frame;
 
-use super::decode::{failed, open};
+use super::decode::{Printed, failed, open};
 use crate::common::{Error, print, print_error, print_json};
 
 /// Check the connections of captures: what went wrong, where, and why
@@ -93,7 +93,7 @@ fn check(file: &Path) -> Checked {
     let mut checker = Checker::default();
     let mut frames = 0;
     let read = (|| {
-        let mut reader = open(file)?;
+        let mut reader = open(file, Printed::AtTheEnd)?;
         let mut first = None;
         while let Some(record) = reader.next()? {
             frames = record.number;

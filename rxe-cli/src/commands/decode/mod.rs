@@ -1,6 +1,7 @@
 //! `rxe decode`: the packets of a capture, one a line.
 
 mod json;
+mod open;
 mod select;
 mod summary;
 mod text;
@@ -9,10 +10,11 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rxe_lab::capture::{CaptureError, Problem, Reader, Record};
+use rxe_lab::capture::{CaptureError, Problem, Record};
 use rxe_lab::frame::{self, Content, Frame, Transport};
 use rxe_lab::track::{Mark, Tracker};
 
+pub(super) use self::open::{Output as Printed, open};
 pub(super) use self::select::{Select, number};
 use self::summary::Summary;
 use self::text::Text;
@@ -73,7 +75,7 @@ impl Args {
 }
 
 fn read(file: &Path, lines: &mut Lines) -> Result<(), Failure> {
-    let mut reader = open(file)?;
+    let mut reader = open(file, Printed::Meanwhile)?;
     while let Some(record) = reader.next()? {
         lines.frame(&record).map_err(Failure::Write)?;
     }
@@ -147,11 +149,6 @@ impl Lines {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.0.flush()
     }
-}
-
-/// Opens a capture; `-` is standard input.
-pub(super) fn open(file: &Path) -> Result<Reader<'static>, CaptureError> {
-    if file.as_os_str() == "-" { Reader::new(io::stdin()) } else { Reader::open(file) }
 }
 
 /// The error for a capture that cannot be read, or not any further.

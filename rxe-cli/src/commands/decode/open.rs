@@ -1,0 +1,51 @@
+//! Opens captures. While a large one is read, a bar on the terminal shows how far.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use rustix::fs::{FileType, fstat};
+use rxe_lab::capture::{CaptureError, Problem, Reader};
+
+/// Shorter files have been read before a bar is of use.
+const LARGE: u64 = 32 << 20;
+
+/// When the command prints what it finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Output {
+    /// While it reads.
+    Meanwhile,
+    /// When all is read.
+    AtTheEnd,
+}
+
+/// Opens a capture; `-` is standard input.
+pub(in crate::commands) fn open(
+    file: &Path,
+    output: Output,
+) -> Result<Reader<'static>, CaptureError> {
+    if file.as_os_str() == "-" {
+        return Reader::new(io::stdin());
+    }
+    let failed = |e| CaptureError { frame: 0, offset: 0, problem: Problem::Io(e) };
+    let file = File::open(file).map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() || about.len() < LARGE || !has_room(output) {
+        return Reader::new(file);
+    }
+    // The bar is drawn on standard error, and is hidden if that is no terminal.
+    let template = " {bytes} of {total_bytes} [{bar:40}] {percent:>3} %, {eta} left";
+    let style = ProgressStyle::with_template(template).expect("the template is right");
+    let bar = ProgressBar::new(about.len()).with_style(style.progress_chars("=> "));
+    Reader::new(bar.with_finish(ProgressFinish::AndClear).wrap_read(file))
+}
+
+/// Whether a bar on the terminal disturbs nobody: no lines there, and no pager that reads the output.
+fn has_room(output: Output) -> bool {
+    let stdout = io::stdout();
+    let is_pipe = fstat(&stdout).is_ok_and(|about| {
+        matches!(FileType::from_raw_mode(about.st_mode), FileType::Fifo | FileType::Socket)
+    });
+    !is_pipe && (output == Output::AtTheEnd || !stdout.is_terminal())
+}

@@ -1,0 +1,149 @@
+//! What a row says, in as many words as there is room for.
+
+use std::fmt::Write;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{OpKind, Opcode};
+
+use super::Row;
+use crate::track::Mark;
+
+/// What a row says, in parts that runs extend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    Packets {
+        qp: u32,
+        kind: Option<OpKind>,
+        first: Opcode,
+        last: Opcode,
+        psns: (Psn, Psn),
+        /// What else is said of its last packet.
+        words: String,
+        mark: Option<Mark>,
+    },
+    Missing {
+        qp: u32,
+        count: u32,
+    },
+    Repeated(Vec<Part>),
+}
+
+/// What one row of a repetition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The first and the last opcode of the row.
+    pub(super) opcodes: (Opcode, Opcode),
+    /// From the first repetition to the last.
+    pub(super) psns: (Psn, Psn),
+}
+
+/// What is said. Each of these says less than the one before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Detail {
+    Everything,
+    NoQp,
+    /// `SEND_FIRST … LAST`.
+    ShortNames,
+    /// Of runs neither bytes nor what the last packet says.
+    NoLengths,
+    /// `SEND` for a run of several opcodes, and repetitions without PSNs.
+    Operation,
+}
+
+impl Detail {
+    const ALL: [Self; 5] =
+        [Self::Everything, Self::NoQp, Self::ShortNames, Self::NoLengths, Self::Operation];
+}
+
+impl Row {
+    /// What it says, in words.
+    pub fn label(&self) -> String {
+        self.words(Detail::Everything)
+    }
+
+    /// What it says in at most so many characters: with less detail, and if that is not enough, cut.
+    pub fn label_within(&self, room: usize) -> String {
+        let fits = |label: &String| label.chars().count() <= room;
+        let mut labels = Detail::ALL.iter().map(|detail| self.words(*detail));
+        labels.find(fits).unwrap_or_else(|| cut(&self.words(Detail::Operation), room))
+    }
+
+    fn words(&self, detail: Detail) -> String {
+        match &self.label {
+            Label::Missing { qp, count } => {
+                let packets = if *count == 1 { "packet" } else { "packets" };
+                match detail {
+                    Detail::Everything => format!("{count} {packets} to QP 0x{qp:06x} missing"),
+                    _ => format!("{count} {packets} missing"),
+                }
+            }
+            Label::Repeated(parts) => {
+                let Self { times, packets, bytes, .. } = self;
+                let parts: Vec<_> = parts.iter().map(|part| part.words(detail)).collect();
+                format!("{times} × ({packets} packets, {bytes} B): {}", parts.join("; "))
+            }
+            Label::Packets { qp, first, last, psns, words, mark, .. } => {
+                let is_run = self.packets > 1;
+                let mut text = names(*first, *last, detail);
+                if is_run {
+                    let _ = write!(text, " PSN {}–{} ×{}", psns.0, psns.1, self.packets);
+                } else {
+                    let _ = write!(text, " PSN {}", psns.0);
+                }
+                if !is_run || detail < Detail::NoLengths {
+                    if self.bytes > 0 {
+                        let _ = write!(text, " {} B", self.bytes);
+                    }
+                    if !words.is_empty() {
+                        let _ = write!(text, " {words}");
+                    }
+                }
+                if let Some(mark) = mark {
+                    let _ = write!(text, ", {mark}");
+                }
+                if detail < Detail::NoQp {
+                    let _ = write!(text, " (QP 0x{qp:06x})");
+                }
+                text
+            }
+        }
+    }
+}
+
+impl Part {
+    fn words(&self, detail: Detail) -> String {
+        let name = names(self.opcodes.0, self.opcodes.1, detail);
+        match detail {
+            Detail::Operation => name,
+            _ => format!("{name} PSN {}–{}", self.psns.0, self.psns.1),
+        }
+    }
+}
+
+/// The opcodes of a run.
+fn names(first: Opcode, last: Opcode, detail: Detail) -> String {
+    let (first_name, last_name) = (short(first), short(last));
+    // Of SEND_FIRST: SEND, and FIRST.
+    let (operation, _) = first_name.rsplit_once('_').unwrap_or((first_name, ""));
+    let rest = last_name.strip_prefix(operation).and_then(|rest| rest.strip_prefix('_'));
+    match rest {
+        _ if first == last => first_name.into(),
+        Some(_) if detail >= Detail::Operation => operation.into(),
+        Some(rest) if detail >= Detail::ShortNames => format!("{first_name} … {rest}"),
+        _ => format!("{first_name} … {last_name}"),
+    }
+}
+
+/// The name of an opcode without its service.
+fn short(opcode: Opcode) -> &'static str {
+    let name = opcode.name();
+    ["RC_", "UC_", "UD_", "XRC_"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
+}
+
+/// The label, if need be without its end.
+fn cut(label: &str, room: usize) -> String {
+    if label.chars().count() <= room {
+        return label.into();
+    }
+    label.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
