@@ -4,7 +4,6 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,13 +58,9 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
              without that bit",
         ));
     }
-    let mut begin = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut begin));
-    if read.is_err() {
-        // A file that may be executed but not read cannot be checked.
-        return Ok(());
-    }
-    match judge(&begin) {
+    // A file that may be executed but not read cannot be checked.
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    match judge(&ReadCache::new(file)) {
         Verdict::Fine => Ok(()),
         Verdict::Script(interpreter) => check_interpreter(path, &interpreter),
         Verdict::Bad(what, todo) => Err(Error::new(format!("{shown} {what}"), todo)),
@@ -76,8 +71,8 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
 type Native = elf::FileHeader64<Endianness>;
 const NATIVE: u16 = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
 
-/// Enough for the headers of any ELF file.
-const HEAD: u64 = 64 << 10;
+/// Enough for the first line of any script.
+const LINE: u64 = 4096;
 
 fn check_interpreter(script: &Path, interpreter: &Path) -> Result<(), Error> {
     let shown = script.display();
@@ -88,9 +83,7 @@ fn check_interpreter(script: &Path, interpreter: &Path) -> Result<(), Error> {
             "which does not exist: install it, or correct the first line",
         ));
     }
-    let mut begin = Vec::new();
-    let read = File::open(interpreter).and_then(|file| file.take(HEAD).read_to_end(&mut begin));
-    match read.map(|_| judge(&begin)) {
+    match File::open(interpreter).map(|file| judge(&ReadCache::new(file))) {
         Ok(Verdict::Bad(what, todo)) => Err(Error::new(
             format!("{shown} is a script for {}, which {what}", interpreter.display()),
             todo,
@@ -108,9 +101,11 @@ enum Verdict {
     Bad(String, &'static str),
 }
 
-/// Decides by the beginning of a program's file.
-fn judge(file: &[u8]) -> Verdict {
-    if let Some(rest) = file.strip_prefix(b"#!") {
+/// Decides by a program's file. What it names may be anywhere in it: patchelf moves the loader's name to
+/// the end, as in wheels of Python.
+fn judge<'f, R: ReadRef<'f>>(file: R) -> Verdict {
+    let begin = file.len().and_then(|len| file.read_bytes_at(0, len.min(LINE))).unwrap_or_default();
+    if let Some(rest) = begin.strip_prefix(b"#!") {
         let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line);
         return match line.split_whitespace().next() {
@@ -237,9 +232,24 @@ mod tests {
 
     #[test]
     fn a_dynamic_program_of_this_machine_is_fine() {
-        assert_eq!(judge(&program(OWN, 2, Some("/lib/ld-linux.so.2"))), Verdict::Fine);
+        assert_eq!(judge(&*program(OWN, 2, Some("/lib/ld-linux.so.2"))), Verdict::Fine);
         let own = fs::read(env::current_exe().unwrap()).unwrap();
-        assert_eq!(judge(&own), Verdict::Fine);
+        assert_eq!(judge(&*own), Verdict::Fine);
+    }
+
+    #[test]
+    fn the_loader_s_name_may_be_far_behind() {
+        let mut moved = program(OWN, 2, Some("/lib/ld-linux.so.2"));
+        let name = moved.split_off(120);
+        moved.resize(40 << 20, 0);
+        let at = u64::try_from(moved.len()).unwrap();
+        moved[72..80].copy_from_slice(&at.to_le_bytes());
+        moved.extend(name);
+        assert_eq!(judge(&*moved), Verdict::Fine);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moved");
+        fs::write(&path, moved).unwrap();
+        check(&path).unwrap();
     }
 
     #[test]
@@ -262,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_script_s_interpreter_is_looked_at() {
-        assert_eq!(judge(b"#! /bin/sh -e\n"), Verdict::Script("/bin/sh".into()));
+        assert_eq!(judge(&b"#! /bin/sh -e\n"[..]), Verdict::Script("/bin/sh".into()));
         let error = check_interpreter(Path::new("x.py"), Path::new("/nonexistent/python"));
         assert!(error.unwrap_err().to_string().contains("/nonexistent/python"));
     }
