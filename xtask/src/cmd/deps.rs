@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("openmpi-bin", "mpirun"),
     ("fio", "fio"),
     ("iperf", "iperf"),
+    ("python3-pip", "pip3"),
     // What C programs of the tests are made with.
     ("gcc", "gcc"),
     ("libc6-dev", "/usr/include/stdio.h"),
