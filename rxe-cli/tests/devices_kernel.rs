@@ -142,11 +142,13 @@ fn number(value: &str) -> u64 {
 }
 
 /// The lines without what may differ: values, names of capabilities, and what is left out where
-/// there is none of it: the limits of shared receive queues, timestamps and their clock.
+/// there is none of it: the limits of shared receive queues, timestamps and their clock, device memory.
 fn layout(text: &str) -> Vec<&str> {
-    let other = ["max_srq_", "timestamp_mask", "core clock", "core_clock"];
+    let other = ["max_srq_", "timestamp_mask", "core clock", "core_clock", "device memory"];
     let same = |line: &&str| {
-        !line.starts_with("\t\t\t\t\t") && !other.iter().any(|part| line.contains(part))
+        !line.is_empty()
+            && !line.starts_with("\t\t\t\t\t")
+            && !other.iter().any(|part| line.contains(part))
     };
     let cut = |line| {
         if ["GID[", "guid"].iter().any(|keep| str::contains(line, keep)) {

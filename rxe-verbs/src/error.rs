@@ -75,6 +75,17 @@ impl Error {
         Self::Io { what, source: source.into() }
     }
 
+    /// Why bytes that are inside a region, at this offset, could not be used.
+    pub(crate) fn unusable(offset: usize, why: AccessError) -> Self {
+        let why = match why {
+            AccessError::Misaligned => {
+                format!("{offset}: an atomic word must be at a multiple of 8")
+            }
+            other => format!("{offset}: {}", other.explain()),
+        };
+        VerbsError::InvalidAttribute { name: "offset", why }.into()
+    }
+
     /// Whether memory of the program was not there, or was protected.
     pub fn faulted(&self) -> bool {
         matches!(self, Self::Verbs(VerbsError::Prefetch(AccessError::Faulted(_))))

@@ -8,7 +8,7 @@
 //! - [`ProtectionDomain`], [`MemoryRegion`]: memory that requests and peers may name;
 //!   [`MemoryWindow`]: a peer's right to part of it, given and taken back by requests;
 //!   [`Access::ON_DEMAND`], [`ProtectionDomain::prefetch`], [`handle_memory_faults`]: memory that comes
-//!   and goes while it is registered.
+//!   and goes while it is registered; [`DeviceMemory`]: memory of the device.
 //! - [`CompletionQueue`], [`CompletionChannel`]: where finished requests are told, and how to wait.
 //! - [`QueuePair`]: where requests are posted ([`QueuePair::send`], [`QueuePair::write`],
 //!   [`QueuePair::read`], [`QueuePair::compare_swap`], [`QueuePair::fetch_add`],
@@ -64,6 +64,7 @@ pub mod cm;
 mod cq;
 pub mod device;
 mod device_error;
+mod dm;
 mod error;
 mod event;
 mod faults;
@@ -86,6 +87,7 @@ pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
 pub use device::{Device, DeviceInfo, OpenOptions};
+pub use dm::DeviceMemory;
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};
 pub use faults::{FaultError, FaultPlan, InjectedFaults, VerbsFault};

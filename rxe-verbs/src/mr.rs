@@ -10,11 +10,12 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 
 use rxe_core::VerbsError;
-use rxe_core::mem::{Access, AccessError, Buffer, RegionChange, Span, WritableSpan};
+use rxe_core::mem::{Access, Buffer, RegionChange, Span, WritableSpan};
 use rxe_core::queue::{Remote, Sge};
 use rxe_core::types::Key;
 
 use crate::device::Permit;
+use crate::dm::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::pd::{ProtectionDomain, keys};
 use crate::usage::{Counted, Kind, UseCounts, Used, closed};
@@ -27,10 +28,17 @@ pub struct MemoryRegion {
     start: u64,
     key: Key,
     access: Access,
+    /// The device memory that it was made of.
+    device_memory: Option<DeviceMemory>,
     _permit: Permit,
 }
 
 impl MemoryRegion {
+    /// Whether it was made of device memory.
+    pub fn is_device_memory(&self) -> bool {
+        self.device_memory.is_some()
+    }
+
     fn new(
         pd: Used<ProtectionDomain>,
         buffer: Buffer,
@@ -39,7 +47,7 @@ impl MemoryRegion {
         access: Access,
         permit: Permit,
     ) -> Self {
-        Self { pd, buffer, start, key, access, _permit: permit }
+        Self { pd, buffer, start, key, access, device_memory: None, _permit: permit }
     }
 
     /// Bytes.
@@ -83,7 +91,7 @@ impl MemoryRegion {
     /// They do not fit; or the memory is the program's own, registered to be read only.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let written = self.writable(offset, bytes.len(), |span| span.write(bytes))?;
-        written.map_err(|why| unusable(offset, why))
+        written.map_err(|why| Error::unusable(offset, why))
     }
 
     /// Copies bytes out, as many as `out` has room for.
@@ -92,7 +100,7 @@ impl MemoryRegion {
     /// There are not as many.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let read = self.readable(offset, out.len(), |span| span.read(out))?;
-        read.map_err(|why| unusable(offset, why))
+        read.map_err(|why| Error::unusable(offset, why))
     }
 
     /// Copies bytes out.
@@ -104,7 +112,7 @@ impl MemoryRegion {
         let mut bytes = Vec::new();
         // Checked before anything is allocated.
         let read = self.readable(offset, len, |span| span.append_to(&mut bytes))?;
-        read.map_err(|why| unusable(offset, why))?;
+        read.map_err(|why| Error::unusable(offset, why))?;
         Ok(bytes)
     }
 
@@ -113,7 +121,7 @@ impl MemoryRegion {
     /// # Errors
     /// They are not inside the region or not at a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> Result<u64> {
-        self.readable(offset, 8, |span| span.load())?.map_err(|why| unusable(offset, why))
+        self.readable(offset, 8, |span| span.load())?.map_err(|why| Error::unusable(offset, why))
     }
 
     /// Writes 8 bytes at once, in the machine's byte order.
@@ -123,7 +131,7 @@ impl MemoryRegion {
     /// registered to be read only.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<()> {
         let stored = self.writable(offset, 8, |span| span.store(value.to_ne_bytes()))?;
-        stored.map_err(|why| unusable(offset, why))
+        stored.map_err(|why| Error::unusable(offset, why))
     }
 
     /// Names some of its bytes for a work request. What is not inside the region shows when the
@@ -155,7 +163,11 @@ impl MemoryRegion {
         if let Some(pd) = &change.pd {
             device.owns(pd.device(), "the protection domain")?;
         }
-        let access = change.access.unwrap_or(self.access);
+        let mut access = change.access.unwrap_or(self.access);
+        let stays = change.memory.is_none();
+        if stays && self.is_device_memory() {
+            access |= Access::ZERO_BASED;
+        }
         check_access(access)?;
         let (buffer, start) = match change.memory {
             Some(NewMemory::Allocate(len)) => {
@@ -190,6 +202,7 @@ impl MemoryRegion {
         };
         device.memory().reregister(self.key, all)?;
         (self.pd, self.access, self.buffer, self.start) = (pd, access, buffer, start);
+        self.device_memory = self.device_memory.take().filter(|_| stays);
         Ok(())
     }
 
@@ -388,6 +401,30 @@ impl ProtectionDomain {
         self.register_buffer(buffer.promised_for(access), iova, access)
     }
 
+    /// Registers `len` bytes of device memory from `offset` on. Their addresses count from 0
+    /// ([`Access::ZERO_BASED`], which need not be named). `ibv_reg_dm_mr`.
+    ///
+    /// # Errors
+    /// The bytes are not inside the device memory, or that belongs to another device;
+    /// [`Access::ON_DEMAND`] is asked for; or as for [`ProtectionDomain::register`].
+    pub fn register_dm(
+        &self,
+        memory: &DeviceMemory,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion> {
+        self.device().owns(memory.device(), "the device memory")?;
+        if access.contains(Access::ON_DEMAND) {
+            let why = "ON_DEMAND: device memory is always there".into();
+            return Err(VerbsError::InvalidAttribute { name: "access", why }.into());
+        }
+        let part = memory.part(offset, len)?;
+        let mut region = self.register_buffer(part, 0, access | Access::ZERO_BASED)?;
+        region.device_memory = Some(memory.clone());
+        Ok(region)
+    }
+
     pub(crate) fn register_buffer(
         &self,
         buffer: Buffer,
@@ -434,13 +471,4 @@ fn check_access(access: Access) -> Result<()> {
         return Err(VerbsError::InvalidAttribute { name: "access", why }.into());
     }
     Ok(())
-}
-
-/// Why bytes that are inside the region could not be used.
-fn unusable(offset: usize, why: AccessError) -> Error {
-    let why = match why {
-        AccessError::Misaligned => format!("{offset}: an atomic word must be at a multiple of 8"),
-        other => format!("{offset}: {}", other.explain()),
-    };
-    VerbsError::InvalidAttribute { name: "offset", why }.into()
 }

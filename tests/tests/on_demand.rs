@@ -1,4 +1,4 @@
-//! On-demand paging in unmodified programs (`tests/c/odp.c`).
+//! On-demand paging and device memory in unmodified programs (`tests/c/odp.c`, `tests/c/dm.c`).
 
 use xtask::c::Compiled;
 use xtask::or_skip;
@@ -31,6 +31,17 @@ fn memory_comes_and_goes_while_it_is_registered() {
         }
         let why = "on-demand paging needs it while a request uses it";
         assert!(said.contains(why), "{way}: {said}");
+    }
+}
+
+#[test]
+fn device_memory_is_allocated_copied_and_used_by_requests() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/dm.c"], &["-libverbs"])) else { return };
+    let program = c.path("tests/c/dm.c").display().to_string();
+    for way in ["", "--no-shm"] {
+        let script = format!("timeout 120 $RXE run {way} -- {program} rxe_veth0 2>&1");
+        let Some(said) = alone("device memory", "cc", &script) else { return };
+        assert!(said.contains("device memory: done"), "{way}: {said}");
     }
 }
 

@@ -57,6 +57,14 @@ impl Buffer {
         Some(Self { ptr, len, owner, writable: true })
     }
 
+    /// `len` of its bytes, from `offset` on, which keep all of its memory; `None` if there are not as
+    /// many, or if the buffer does not own its memory.
+    #[must_use]
+    pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
+        let ptr = self.span(offset as u64, len as u64)?.as_ptr();
+        Some(Self { ptr, len, ..self.clone() })
+    }
+
     /// A range of memory that the buffer does not own.
     ///
     /// # Safety

@@ -1,5 +1,5 @@
 //! Calls of newer versions of rdma-core for features that this device does not have: DMA handles,
-//! device memory, completion counters. They fail with EOPNOTSUPP, as with any provider that lacks
+//! device memory as a DMA buffer, completion counters. They fail with EOPNOTSUPP, as with any provider that lacks
 //! them.
 
 use std::ffi::{c_int, c_void};

@@ -12,6 +12,7 @@ mod completion;
 mod cq;
 mod cq_ex;
 pub(crate) mod device;
+mod dm;
 mod lid;
 mod mr;
 mod mw;

@@ -62,7 +62,7 @@ pub(super) unsafe fn register(
 }
 
 /// Makes a region for the program, which gives it up in `ibv_dereg_mr`.
-fn into_ptr(
+pub(super) fn into_ptr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -87,7 +87,7 @@ fn into_ptr(
     Box::into_raw(Box::new(Mr { verbs, made, region })).cast()
 }
 
-fn access(flags: c_uint) -> Outcome<Access> {
+pub(super) fn access(flags: c_uint) -> Outcome<Access> {
     let without_effect = HUGETLB | OPTIONAL;
     Access::from_bits(flags & !without_effect).ok_or_else(|| {
         Failure::new(libc::EINVAL, format!("access flags {flags:#x}: there are no such flags"))
@@ -241,7 +241,8 @@ unsafe fn reregister(
     if flags & (ACCESS | TRANSLATION) != 0 {
         let memory = (flags & TRANSLATION != 0).then_some((addr, length));
         let (addr, length) = memory.unwrap_or((mr.verbs.addr, mr.verbs.length));
-        if !rights.contains(Access::ON_DEMAND) {
+        let own = memory.is_none() && mr.region.is_device_memory();
+        if !own && !rights.contains(Access::ON_DEMAND) {
             pages::check(addr, length, rights)?;
         }
     }

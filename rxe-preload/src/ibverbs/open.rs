@@ -6,7 +6,7 @@ use std::ptr;
 use super::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use super::device::{self, DeviceEntry};
 use super::objects::Context;
-use super::{cq, mr, mw, pd, post, qp, query, srq, xrcd};
+use super::{cq, dm, mr, mw, pd, post, qp, query, srq, xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, errno_of, pointer_of};
 
@@ -39,9 +39,9 @@ fn table(context: ibv_context) -> verbs_context {
         attach_counters_point_flow: ptr::null(),
         create_counters: ptr::null(),
         destroy_counters: ptr::null(),
-        reg_dm_mr: ptr::null(),
-        alloc_dm: ptr::null(),
-        free_dm: ptr::null(),
+        reg_dm_mr: Some(dm::reg_dm_mr),
+        alloc_dm: Some(dm::alloc_dm),
+        free_dm: Some(dm::free_dm),
         modify_flow_action_esp: ptr::null(),
         destroy_flow_action: ptr::null(),
         create_flow_action_esp: ptr::null(),

@@ -134,6 +134,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
         uc_odp_caps: own.odp_caps.uc.bits(),
         ud_odp_caps: own.odp_caps.ud.bits(),
     };
+    all.max_dm_size = own.max_dm_size;
     all.xrc_odp_caps = own.odp_caps.xrc.bits();
     // SAFETY: the caller has `size` bytes; with a newer header they may be more than this structure.
     unsafe {

@@ -83,9 +83,14 @@ pub struct DeviceAttr {
     pub phys_port_cnt: u8,
     /// On-demand paging: which operations may use such regions.
     pub odp_caps: OdpCaps,
+    /// Bytes of device memory, over all that is allocated.
+    pub max_dm_size: u64,
 }
 
 impl DeviceAttr {
+    /// Adapters have between 100 KiB and a few MiB.
+    pub(super) const MAX_DM_SIZE: u32 = 1 << 20;
+
     /// The device on this interface, with these limits.
     pub fn of(interface: &Interface, limits: &Limits) -> Self {
         let guid = Guid(u64::from_be_bytes(interface.eui64()));
@@ -128,6 +133,7 @@ impl DeviceAttr {
             local_ca_ack_delay: 15,
             phys_port_cnt: 1,
             odp_caps: OdpCaps::OURS,
+            max_dm_size: Self::MAX_DM_SIZE.into(),
         }
     }
 }

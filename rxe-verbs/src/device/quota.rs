@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rxe_core::VerbsError;
 use rxe_core::engine::Limits;
 
+use super::DeviceAttr;
 use crate::error::Result;
 
 /// The permits of a device, by kind. Groups the engine counts itself.
@@ -18,6 +19,8 @@ pub(crate) struct Quotas {
     pub(crate) mws: Quota,
     pub(crate) srqs: Quota,
     pub(crate) ahs: Quota,
+    /// Bytes of device memory.
+    pub(crate) dm_bytes: Quota,
 }
 
 impl Quotas {
@@ -30,6 +33,7 @@ impl Quotas {
             mws: Quota::new("memory windows", limits.max_mw),
             srqs: Quota::new("shared receive queues", limits.max_srq),
             ahs: Quota::new("address handles", limits.max_ah),
+            dm_bytes: Quota::new("bytes of device memory", DeviceAttr::MAX_DM_SIZE),
         }
     }
 }
@@ -57,21 +61,30 @@ impl Quota {
     /// # Errors
     /// There is none left.
     pub(crate) fn take(&self) -> Result<Permit> {
-        let more = |used: u32| (used < self.limit).then_some(used + 1);
+        self.take_many(1)
+    }
+
+    /// A permit for so many more.
+    ///
+    /// # Errors
+    /// There are not as many left.
+    pub(crate) fn take_many(&self, count: u32) -> Result<Permit> {
+        let more = |used: u32| used.checked_add(count).filter(|&sum| sum <= self.limit);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let full = VerbsError::TooMany { what: self.what, limit: self.limit };
-        taken.map(|_| Permit { used: Arc::clone(&self.used) }).map_err(|_| full.into())
+        taken.map(|_| Permit { used: Arc::clone(&self.used), count }).map_err(|_| full.into())
     }
 }
 
-/// One object's permit, until it is dropped.
+/// One object's permit, or one for several, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     used: Arc<AtomicU32>,
+    count: u32,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.used.fetch_sub(1, Ordering::Relaxed);
+        self.used.fetch_sub(self.count, Ordering::Relaxed);
     }
 }

@@ -57,6 +57,7 @@ struct Report {
     port: Vec<Field>,
     cap_flags: DeviceCap,
     odp_caps: OdpCaps,
+    max_dm_size: u64,
     /// Index and address.
     gids: Vec<(usize, String)>,
 }
@@ -68,6 +69,7 @@ impl Report {
             device: device_fields(device),
             cap_flags: device.attr().device_cap_flags,
             odp_caps: device.attr().odp_caps,
+            max_dm_size: device.attr().max_dm_size,
             port: port_fields(&device.port_attr()),
             gids: gids.map(|(i, e)| (i, text::gid(&e.gid))).collect(),
         }
@@ -85,6 +87,7 @@ impl Serialize for Report {
         for (name, caps) in text::of_transports(odp) {
             map.serialize_entry(name, &caps.names().collect::<Vec<_>>())?;
         }
+        map.serialize_entry("max_dm_size", &self.max_dm_size)?;
         map.serialize_entry("ports", &[Port(self)])?;
         map.end()
     }

@@ -34,6 +34,7 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
         out += &odp_caps(report.odp_caps);
         out += &EXTENDED
             .replace("{CAPS}", &cap_flags(report.cap_flags))
+            .replace("{DM}", &report.max_dm_size.to_string())
             .replace("{CPUS}", &cpus.to_string());
     }
     out += "\t\tport:\t1\n";
@@ -105,6 +106,8 @@ const EXTENDED: &str = "\
 \t\tqp_rate_limit_min:\t0kbps
 \t\tqp_rate_limit_max:\t0kbps
 \ttag matching not supported
+\tmaximum available device memory:\t{DM}Bytes
+
 \tnum_comp_vectors:\t\t{CPUS}
 ";
 

@@ -3,10 +3,11 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::{
-    PollCq, PostRecv, PostSend, PostSrqRecv, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
-    ibv_device_attr_ex, ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd, ibv_port_attr,
-    ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td,
-    ibv_td_init_attr, ibv_values_ex, ibv_xrcd, ibv_xrcd_init_attr,
+    PollCq, PostRecv, PostSend, PostSrqRecv, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm, ibv_mr, ibv_mw, ibv_mw_bind,
+    ibv_parent_domain_init_attr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_qp_open_attr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr,
+    ibv_values_ex, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
 #[repr(C)]
@@ -69,9 +70,11 @@ pub(crate) struct verbs_context {
     pub(crate) attach_counters_point_flow: Empty,
     pub(crate) create_counters: Empty,
     pub(crate) destroy_counters: Empty,
-    pub(crate) reg_dm_mr: Empty,
-    pub(crate) alloc_dm: Empty,
-    pub(crate) free_dm: Empty,
+    pub(crate) reg_dm_mr:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
+    pub(crate) alloc_dm:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
+    pub(crate) free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub(crate) modify_flow_action_esp: Empty,
     pub(crate) destroy_flow_action: Empty,
     pub(crate) create_flow_action_esp: Empty,

@@ -48,6 +48,8 @@ fn ours() -> Vec<Line> {
             max_fmr, max_map_per_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys,
             local_ca_ack_delay, phys_port_cnt,
         }
+        "struct" ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask, handle }
+        "struct" ibv_alloc_dm_attr { length, log_align_req, comp_mask }
         "struct" ibv_device_attr_ex {
             orig_attr, comp_mask, odp_caps, completion_timestamp_mask, hca_core_clock,
             device_cap_flags_ex, tso_caps, rss_caps, max_wq_type_rq, packet_pacing_caps,

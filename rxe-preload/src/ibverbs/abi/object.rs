@@ -45,6 +45,27 @@ pub(crate) struct ibv_mr {
     pub(crate) rkey: u32,
 }
 
+/// `ibv_dm::memcpy_to_dm`.
+pub(crate) type MemcpyToDm = unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int;
+/// `ibv_dm::memcpy_from_dm`.
+pub(crate) type MemcpyFromDm = unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int;
+
+#[repr(C)]
+pub(crate) struct ibv_dm {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) memcpy_to_dm: MemcpyToDm,
+    pub(crate) memcpy_from_dm: MemcpyFromDm,
+    pub(crate) comp_mask: u32,
+    pub(crate) handle: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_alloc_dm_attr {
+    pub(crate) length: usize,
+    pub(crate) log_align_req: u32,
+    pub(crate) comp_mask: u32,
+}
+
 #[repr(C)]
 pub(crate) struct ibv_mw {
     pub(crate) context: *mut ibv_context,

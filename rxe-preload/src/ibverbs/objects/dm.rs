@@ -1,0 +1,32 @@
+//! What a `struct ibv_dm` of a program is.
+
+use rxe_verbs::DeviceMemory;
+
+use super::Handle;
+use crate::ibverbs::abi::{MemcpyFromDm, MemcpyToDm, ibv_context, ibv_dm};
+
+/// Device memory as programs hold it.
+#[repr(C)]
+pub(crate) struct Dm {
+    pub(crate) verbs: ibv_dm,
+    made: Handle,
+    pub(crate) memory: DeviceMemory,
+}
+
+found_by_pointer!(Dm, ibv_dm);
+known_by_handle!(Dm, ibv_dm, "the device memory");
+
+impl Dm {
+    /// Makes one for the program, which gives it up in `ibv_free_dm`.
+    pub(crate) fn into_ptr(
+        context: *mut ibv_context,
+        memory: DeviceMemory,
+        memcpy_to_dm: MemcpyToDm,
+        memcpy_from_dm: MemcpyFromDm,
+    ) -> *mut ibv_dm {
+        let made = Handle::new(context);
+        let handle = made.number();
+        let verbs = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
+        Box::into_raw(Box::new(Self { verbs, made, memory })).cast()
+    }
+}

@@ -1,0 +1,162 @@
+/*
+ * Two ends of a connection, which are two contexts of this process, and requests of the first with memory
+ * of the second.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { PAGE = 4096, SIZE = 8 * PAGE, REMOTE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+
+/* One end of a connection. */
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+};
+
+static int gid_index = -1;
+static union ibv_gid gid;
+static struct end a, b;
+
+static void open_end(struct end *e, const char *device)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	CHECK(list);
+	for (int i = 0; list[i]; i++)
+		if (strcmp(ibv_get_device_name(list[i]), device) == 0)
+			e->context = ibv_open_device(list[i]);
+	CHECK(e->context);
+	ibv_free_device_list(list);
+	for (int i = 0; gid_index < 0 && ibv_query_gid(e->context, 1, i, &gid) == 0; i++)
+		if (gid.raw[10] == 0xff && gid.raw[11] == 0xff && gid.raw[0] == 0)
+			gid_index = i;
+	CHECK(gid_index >= 0);
+	CHECK(e->pd = ibv_alloc_pd(e->context));
+	CHECK(e->cq = ibv_create_cq(e->context, 16, NULL, NULL, 0));
+}
+
+static void make(struct end *e)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .send_cq = e->cq, .recv_cq = e->cq,
+					 .cap = { .max_send_wr = 4, .max_recv_wr = 4,
+						  .max_send_sge = 1, .max_recv_sge = 1 } };
+
+	CHECK(e->qp = ibv_create_qp(e->pd, &attr));
+}
+
+static void connect_to(struct end *e, struct end *peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = REMOTE };
+
+	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						  IBV_QP_ACCESS_FLAGS) == 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
+				     .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 1,
+				     .min_rnr_timer = 1,
+				     .ah_attr = { .is_global = 1, .port_num = 1,
+						  .grh = { .dgid = gid, .sgid_index = gid_index,
+							   .hop_limit = 64 } } };
+	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						  IBV_QP_MAX_DEST_RD_ATOMIC |
+						  IBV_QP_MIN_RNR_TIMER) == 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7,
+				     .rnr_retry = 7, .max_rd_atomic = 1 };
+	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+						  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+						  IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static enum ibv_wc_status wait_for(struct end *e)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while ((n = ibv_poll_cq(e->cq, 1, &wc)) == 0)
+		usleep(1000);
+	CHECK(n == 1);
+	return wc.status;
+}
+
+/* How a request of a ends, on new queue pairs. For SEND, b receives into `to`. */
+static enum ibv_wc_status request(enum ibv_wr_opcode opcode, void *from, struct ibv_mr *from_mr, void *to,
+				  struct ibv_mr *to_mr, uint32_t length)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)from, .length = length, .lkey = from_mr->lkey };
+	struct ibv_sge into = { .addr = (uintptr_t)to, .length = length, .lkey = to_mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = opcode,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_recv_wr receive = { .wr_id = 2, .sg_list = &into, .num_sge = 1 }, *bad_receive;
+	enum ibv_wc_status status;
+
+	make(&a);
+	make(&b);
+	connect_to(&a, &b);
+	connect_to(&b, &a);
+	if (opcode == IBV_WR_SEND)
+		CHECK(ibv_post_recv(b.qp, &receive, &bad_receive) == 0);
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = (uintptr_t)to;
+		wr.wr.atomic.rkey = to_mr->rkey;
+		wr.wr.atomic.compare_add = 1;
+	} else {
+		wr.wr.rdma.remote_addr = (uintptr_t)to;
+		wr.wr.rdma.rkey = to_mr->rkey;
+	}
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	status = wait_for(&a);
+	CHECK(ibv_destroy_qp(a.qp) == 0 && ibv_destroy_qp(b.qp) == 0);
+	CHECK(ibv_resize_cq(b.cq, 16) == 0);
+	return status;
+}
+
+/* Addresses far below those that the system chooses, where nothing is mapped. */
+static char *nowhere(void)
+{
+	static uintptr_t last = 0x300000000000;
+
+	last += 1 << 24;
+	return (char *)last;
+}
+
+static char *map_at(char *at, size_t length, int value)
+{
+	CHECK(mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+		   0) == at);
+	memset(at, value, length);
+	return at;
+}
+
+/* Ordinary memory of an end, and its region. */
+static char *ordinary(struct end *e, struct ibv_mr **mr)
+{
+	char *at = map_at(nowhere(), SIZE, 'o');
+
+	CHECK(*mr = ibv_reg_mr(e->pd, at, SIZE, REMOTE));
+	return at;
+}
+
+static void open_both(const char *device)
+{
+	open_end(&a, device);
+	open_end(&b, device);
+}
+
+static void is(enum ibv_wc_status got, enum ibv_wc_status want, int operation, const char *where)
+{
+	if (got != want)
+		printf("operation %d, %s: %s, not %s\n", operation, where, ibv_wc_status_str(got),
+		       ibv_wc_status_str(want));
+	CHECK(got == want);
+}
