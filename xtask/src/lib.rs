@@ -2,6 +2,7 @@
 //! and the peers that tests script.
 
 pub mod c;
+pub mod conform;
 pub mod dist;
 pub mod interop;
 pub mod layers;

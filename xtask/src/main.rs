@@ -18,6 +18,8 @@ enum Chore {
     Kernel(cmd::kernel::Args),
     /// Measure bandwidth, latency and message rate beside others, and write docs/performance.md
     Bench(cmd::bench::Args),
+    /// Play the cases of `rxe conform` with real kernels, and write docs/conformance-report.md
+    Conform(cmd::conform::Args),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
     /// Make the archive, the Debian package and the container image of this commit
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
         Chore::Bench(args) => cmd::bench::run(&args),
+        Chore::Conform(args) => cmd::conform::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Dist(args) => cmd::dist::run(&args),
         Chore::Docs(args) => cmd::docs::run(&args),

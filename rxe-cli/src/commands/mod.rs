@@ -4,6 +4,7 @@
 mod capture;
 mod check;
 mod completions;
+mod conform;
 mod decode;
 mod demo;
 mod devices;
@@ -65,6 +66,7 @@ commands! {
     Ladder(ladder::Args),
     Explain(explain::Args),
     Check(check::Args),
+    Conform(conform::Args),
     Gen(generate::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -11,6 +11,7 @@ mod select;
 mod table;
 pub(crate) mod units;
 mod wire;
+mod xml;
 
 pub(crate) use error::Error;
 pub(crate) use faults::FaultArgs;
@@ -20,3 +21,4 @@ pub(crate) use paragraph::{WIDTH, lines, paragraph};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};
 pub(crate) use table::{Align, TabTable, Table, tab_to};
 pub(crate) use wire::{Opened, WireArgs, check_mtu, check_peer};
+pub(crate) use xml::escape;

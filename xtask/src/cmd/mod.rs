@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 mod checkout;
+pub(crate) mod conform;
 pub(crate) mod deps;
 pub(crate) mod dist;
 pub(crate) mod docs;

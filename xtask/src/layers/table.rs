@@ -255,6 +255,17 @@ pub const LAYERS: &[Layers] = &[
     Layers { name: "rxe-cli", within: "", floors: &[&["commands"], &["common"]] },
     Layers {
         name: "rxe-cli",
+        within: "commands::conform",
+        floors: &[
+            &["cases", "report"],
+            &["case"],
+            &["bench"],
+            &["judge", "peer", "wire"],
+            &["given", "packet", "verdict"],
+        ],
+    },
+    Layers {
+        name: "rxe-cli",
         within: "commands::perf",
         floors: &[
             &["lossy"],
@@ -297,7 +308,7 @@ pub const LAYERS: &[Layers] = &[
         name: "xtask",
         within: "",
         floors: &[
-            &["interop", "programs", "scenario"],
+            &["conform", "interop", "programs", "scenario"],
             &["c", "dist", "peer", "skip"],
             &["libs"],
             &["vm"],
@@ -331,7 +342,7 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         floors: &[
             &["test"],
-            &["bench", "fresh", "pcaps", "programs", "quick", "sanitize"],
+            &["bench", "conform", "fresh", "pcaps", "programs", "quick", "sanitize"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
             &["checkout", "deps", "stages"],
         ],

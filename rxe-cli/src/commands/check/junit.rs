@@ -5,6 +5,7 @@ use std::fmt::Write;
 use rxe_lab::check::{Kind, Severity};
 
 use super::Checked;
+use crate::common::escape;
 
 /// The report.
 pub(super) fn xml(all: &[Checked], strict: bool) -> String {
@@ -50,29 +51,4 @@ fn case(out: &mut String, class: &str, name: &str, said: Option<(&str, String)>)
             escape(&text)
         ),
     };
-}
-
-/// Text without characters that XML gives a meaning, or does not have.
-fn escape(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.push('?'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn text_is_escaped() {
-        assert_eq!(super::escape("a<b>&\"c\"\u{1}"), "a&lt;b&gt;&amp;&quot;c&quot;?");
-    }
 }

@@ -1,0 +1,53 @@
+//! The cases. Rules and allowed answers are those of `docs/conformance.md`, the catalogue that the engine
+//! is tested with, as far as they can be seen from outside. Where the specification leaves room, each
+//! answer that it allows is accepted.
+
+mod duplicates;
+mod memory;
+mod messages;
+mod order;
+mod psn;
+mod receives;
+mod requester;
+mod retries;
+mod structure;
+mod unreliable;
+
+use super::case::Group;
+
+/// All, in the order in which they are played. In all groups but `requester` and `retries` the peer is the
+/// responder.
+pub(super) const ALL: &[Group] = &[
+    Group { name: "messages", cases: messages::CASES },
+    Group { name: "psn", cases: psn::CASES },
+    Group { name: "duplicates", cases: duplicates::CASES },
+    Group { name: "order", cases: order::CASES },
+    Group { name: "memory", cases: memory::CASES },
+    Group { name: "receives", cases: receives::CASES },
+    Group { name: "structure", cases: structure::CASES },
+    Group { name: "unreliable", cases: unreliable::CASES },
+    Group { name: "requester", cases: requester::CASES },
+    Group { name: "retries", cases: retries::CASES },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::ALL;
+
+    #[test]
+    fn each_case_has_a_name_of_its_own_a_section_and_words() {
+        let mut names = BTreeSet::new();
+        for case in ALL.iter().flat_map(|group| group.cases) {
+            let name = case.name;
+            assert!(names.insert(name), "{name} twice");
+            assert!(name.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'_')), "{name}");
+            assert!(case.rule.starts_with(|c: char| c.is_ascii_digit() || c == 'A'), "{name}");
+            assert!(!case.sends.is_empty() && !case.allows.is_empty(), "{name}");
+        }
+        for group in ALL {
+            assert!(names.insert(group.name), "{} is a case as well", group.name);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The peer is the requester, and something is missing: what it sends again, when, and when it gives up.
+
+use std::time::{Duration, Instant};
+
+use rxe_core::queue::Status;
+use rxe_core::types::{AckTimeout, RnrTimer};
+use rxe_core::wire::{NakCode, Opcode, Position};
+
+use super::super::bench::{Bench, MTU, SINK, done, failed, flushed};
+use super::super::case::Case;
+use super::super::given::{Given, RC};
+use super::super::judge::Said;
+use super::super::packet::{ack, nak, pattern, response, rnr};
+use super::super::verdict::{Outcome, Stop};
+
+const IMPLIED: &str = "9.7.5.2 (implied NAK)";
+const SEQUENCE: &str = "9.7.5.2.8 (PSN sequence error)";
+const RETRY: &str = "9.9.2 (retry counter)";
+const RNR: &str = "9.7.5.2.8 (RNR NAK), table 45";
+
+/// The code of a timeout of 67 ms.
+const TIMEOUT: u8 = 14;
+/// The code of an RNR timer of 20.48 ms.
+const RNR_TIMER: u8 = 22;
+
+/// Asks again after 268 ms at the latest: a requester may wait for its timeout instead of seeing a gap.
+const PATIENT: Given = Given { timeout: 16, ..RC };
+
+/// Gives up after two retries.
+const TWO_RETRIES: Given = Given { timeout: TIMEOUT, retry_cnt: 2, rnr_retry: 2, ..RC };
+
+fn send_only(psn: i32) -> Said {
+    Said::Request(Opcode::RC_SEND_ONLY, psn, 8)
+}
+
+fn read_request(psn: i32) -> Said {
+    Said::Request(Opcode::RC_READ_REQUEST, psn, 0)
+}
+
+/// What comes again must not have come before this much time.
+fn not_before(least: Duration, passed: Duration) -> Outcome {
+    if passed >= least {
+        return Ok(());
+    }
+    let [passed, least] = [passed, least].map(|t| t.as_secs_f64() * 1e3);
+    Err(Stop::Deviates(format!("it was sent again after {passed:.2} ms, before {least:.2} ms")))
+}
+
+/// A READ of three packets of whose data one is missing must be asked for again from `from` or from the
+/// start; then it completes with the right bytes.
+fn asked_again(b: &mut Bench<'_>, from: i32) -> Outcome {
+    let data = pattern(600);
+    let whole = read_request(0);
+    let again = b.expect_any(&[read_request(from), whole.clone()])?;
+    let parts = [(0, 256), (256, 512), (512, 600)];
+    let first = if again == whole { 0 } else { usize::try_from(from).unwrap_or(0) };
+    for (i, psn) in (first..3).zip(i32::try_from(first).unwrap_or(0)..) {
+        let position = match (i == first, i == 2) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        };
+        let (start, end) = parts[i];
+        b.send(response(position, psn, end - start).with(data[start..end].to_vec()))?;
+    }
+    b.completes([done(1)])?;
+    b.memory_is(SINK, &data)
+}
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "implied_nak",
+        rule: IMPLIED,
+        sends: "the peer posts a READ and a SEND; only the SEND is acknowledged",
+        allows: "the READ is asked for again; nothing completes before it is answered",
+        given: PATIENT,
+        run: |b| {
+            b.post_read(1, 8)?;
+            b.post_send(2, 8)?;
+            b.expect_all([read_request(0), send_only(1)])?;
+            b.send(ack(1))?;
+            b.expect(read_request(0))?;
+            b.completes([])?;
+            b.send(response(Position::Only, 0, 8))?;
+            b.listen(Duration::from_millis(20))?;
+            b.send(ack(1))?;
+            b.completes([done(1), done(2)])
+        },
+    },
+    Case {
+        name: "read_data_out_of_order",
+        rule: IMPLIED,
+        sends: "the peer posts a READ of three packets; FIRST and LAST come without the MIDDLE",
+        allows: "the READ is asked for again from the MIDDLE or as a whole; then it completes",
+        given: PATIENT,
+        run: |b| {
+            b.post_read(1, 600)?;
+            b.expect(read_request(0))?;
+            let data = pattern(600);
+            b.send(response(Position::First, 0, MTU).with(data[..256].to_vec()))?;
+            b.send(response(Position::Last, 2, 88).with(data[512..].to_vec()))?;
+            asked_again(b, 1)
+        },
+    },
+    Case {
+        name: "nak_sequence",
+        rule: SEQUENCE,
+        sends: "the peer posts three SENDs; NAK PSN sequence error of the second",
+        allows: "the first completes; the second and the third are sent again, in order",
+        given: RC,
+        run: |b| {
+            for id in 1..=3 {
+                b.post_send(id, 8)?;
+            }
+            b.expect_all([send_only(0), send_only(1), send_only(2)])?;
+            b.send(nak(NakCode::PsnSequenceError, 1))?;
+            b.expect_all([send_only(1), send_only(2)])?;
+            b.send(ack(2))?;
+            b.completes([done(1), done(2), done(3)])
+        },
+    },
+    Case {
+        name: "nak_sequence_in_message",
+        rule: SEQUENCE,
+        sends: "the peer posts a SEND of three packets; NAK PSN sequence error of the second",
+        allows: "MIDDLE and LAST are sent again",
+        given: RC,
+        run: |b| {
+            b.post_send(1, 600)?;
+            let [middle, last] = [(Opcode::RC_SEND_MIDDLE, 1, MTU), (Opcode::RC_SEND_LAST, 2, 88)]
+                .map(|(opcode, psn, len)| Said::Request(opcode, psn, len));
+            b.expect(Said::Request(Opcode::RC_SEND_FIRST, 0, MTU))?;
+            b.expect_all([middle.clone(), last.clone()])?;
+            b.send(nak(NakCode::PsnSequenceError, 1))?;
+            b.expect_all([middle, last])?;
+            b.send(ack(2))?;
+            b.completes([done(1)])
+        },
+    },
+    Case {
+        name: "timeout",
+        rule: "9.9.2.1.1 (transport timer)",
+        sends: "the peer posts a SEND; its timeout is 67 ms; the second time it is acknowledged",
+        allows: "it is sent again, not before 67 ms; it completes",
+        given: TWO_RETRIES,
+        run: |b| {
+            let posted = Instant::now();
+            b.post_send(1, 8)?;
+            b.expect(send_only(0))?;
+            let (again, _) = b.expect_at(&send_only(0))?;
+            // The first packet left after `posted`, so this is never less than the time between the two.
+            let least = AckTimeout::new(TIMEOUT).and_then(AckTimeout::duration);
+            not_before(least.unwrap_or_default(), again.duration_since(posted))?;
+            b.send(ack(0))?;
+            b.completes([done(1)])
+        },
+    },
+    Case {
+        name: "retry_exhausted",
+        rule: RETRY,
+        sends: "the peer posts two SENDs; its retry_cnt is 2; nothing is acknowledged",
+        allows: "the first is sent three times in all; it completes with \"transport retry counter \
+                 exceeded\", the other is flushed; ERR",
+        given: TWO_RETRIES,
+        run: |b| {
+            b.post_send(1, 8)?;
+            b.post_send(2, 8)?;
+            b.completes_within(
+                Duration::from_secs(15),
+                &[failed(1, Status::RetryExceeded), flushed(2)],
+            )?;
+            times(b, &send_only(0), 3)?;
+            b.in_error()
+        },
+    },
+    Case {
+        name: "rnr_wait",
+        rule: RNR,
+        sends: "the peer posts a SEND; RNR NAK with timer 20.48 ms, then an ACK",
+        allows: "it is sent again, not before 20.48 ms; it completes",
+        given: RC,
+        run: |b| {
+            b.post_send(1, 8)?;
+            b.expect(send_only(0))?;
+            let before = Instant::now();
+            b.send(rnr(0, RNR_TIMER))?;
+            let (again, _) = b.expect_at(&send_only(0))?;
+            let least = RnrTimer::from_wire(RNR_TIMER).duration();
+            not_before(least, again.duration_since(before))?;
+            b.send(ack(0))?;
+            b.completes([done(1)])
+        },
+    },
+    Case {
+        name: "rnr_retry_exhausted",
+        rule: RNR,
+        sends: "the peer posts a SEND; its rnr_retry is 2; RNR NAK each time",
+        allows: "it is sent three times in all; it completes with \"RNR retry counter exceeded\"; ERR",
+        given: Given { timeout: RC.timeout, ..TWO_RETRIES },
+        run: |b| {
+            b.post_send(1, 8)?;
+            for _ in 0..3 {
+                b.expect(send_only(0))?;
+                b.send(rnr(0, 1))?;
+            }
+            b.completes([failed(1, Status::RnrRetryExceeded)])?;
+            b.in_error()
+        },
+    },
+    Case {
+        name: "rnr_retry_without_end",
+        rule: RNR,
+        sends: "the peer posts a SEND; its rnr_retry is 7, which has no end; twelve RNR NAKs, then an ACK",
+        allows: "it is sent again each time, and completes",
+        given: RC,
+        run: |b| {
+            b.post_send(1, 8)?;
+            for _ in 0..12 {
+                b.expect(send_only(0))?;
+                b.send(rnr(0, 1))?;
+            }
+            b.expect(send_only(0))?;
+            b.send(ack(0))?;
+            b.completes([done(1)])
+        },
+    },
+    Case {
+        name: "rnr_is_no_other_retry",
+        rule: RNR,
+        sends: "the peer posts a SEND; its retry_cnt is 0; an RNR NAK, then an ACK",
+        allows: "it is sent again and completes: the two counters are separate",
+        given: Given { retry_cnt: 0, ..RC },
+        run: |b| {
+            b.post_send(1, 8)?;
+            b.expect(send_only(0))?;
+            b.send(rnr(0, 1))?;
+            b.expect(send_only(0))?;
+            b.send(ack(0))?;
+            b.completes([done(1)])
+        },
+    },
+    Case {
+        name: "sequence_nak_without_retry",
+        rule: RETRY,
+        sends: "the peer posts a SEND; its retry_cnt is 0; NAK PSN sequence error",
+        allows: "it completes with \"transport retry counter exceeded\"; ERR",
+        given: Given { retry_cnt: 0, ..RC },
+        run: |b| {
+            b.post_send(1, 8)?;
+            b.expect(send_only(0))?;
+            b.send(nak(NakCode::PsnSequenceError, 0))?;
+            b.completes([failed(1, Status::RetryExceeded)])?;
+            b.in_error()
+        },
+    },
+];
+
+/// The peer has sent this request so many times.
+fn times(b: &mut Bench<'_>, request: &Said, wanted: usize) -> Outcome {
+    let all = b.listen(Duration::ZERO)?;
+    let found = all.iter().filter(|said| *said == request).count();
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Stop::Deviates(format!("{request} was sent {found} times, not {wanted} times")))
+}

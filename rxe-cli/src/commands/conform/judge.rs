@@ -1,0 +1,272 @@
+//! What came from the peer, and whether it is what the rule allows.
+
+use std::fmt;
+
+use rxe_core::types::RnrTimer;
+use rxe_core::wire::{Ext, OpKind};
+use rxe_core::wire::{NakCode, NetHeader, Opcode, Packet, Position, Syndrome, icrc};
+
+use super::packet::{Target, opcode_words};
+
+/// A packet of the peer, as far as a rule is about it. PSNs of answers count from the first PSN that the
+/// peer expects, those of requests from the first that it sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Ack(i32),
+    Nak(NakCode, i32),
+    /// "Receiver not ready", with its timer code.
+    Rnr(i32, u8),
+    /// READ data, with its length.
+    Read(Position, i32, usize),
+    /// The answer to an atomic, with the value that it found.
+    Atomic(i32, u64),
+    /// A request, with the length of its payload.
+    Request(Opcode, i32, usize),
+    /// An ACKNOWLEDGE with a syndrome that is reserved, or another packet that is no request.
+    Other(Opcode, i32),
+}
+
+/// The whole packet.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) said: Said,
+    pub(super) ext: Ext,
+    pub(super) ack_req: bool,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Seen {
+    /// Reads a packet. The error says what no device may send.
+    pub(super) fn read(net: &NetHeader, bytes: &[u8], target: &Target) -> Result<Self, String> {
+        let packet = Packet::parse(bytes).map_err(|why| {
+            format!("a packet of {} B is malformed: {}", bytes.len(), why.explain())
+        })?;
+        let name = opcode_words(packet.opcode());
+        if icrc::check(net, bytes).is_err() {
+            return Err(format!("the ICRC of its {name} is wrong"));
+        }
+        if !packet.pkey().matches(rxe_core::types::Pkey::DEFAULT) {
+            let pkey = packet.pkey().value();
+            return Err(format!("the P_Key of its {name} is 0x{pkey:04x}, not that of its QP"));
+        }
+        let info = packet.info();
+        let base = if info.is_request { target.sq_psn } else { target.rq_psn };
+        let psn = packet.psn().diff(base);
+        let ext = packet.ext();
+        let len = packet.payload().len();
+        let said = match (info.kind, ext.aeth.map(|aeth| aeth.syndrome)) {
+            (OpKind::ReadResponse, _) => Said::Read(info.position, psn, len),
+            (OpKind::AtomicAcknowledge, _) => Said::Atomic(psn, ext.atomic_ack.unwrap_or(0)),
+            (OpKind::Acknowledge, Some(Syndrome::Ack { .. })) => Said::Ack(psn),
+            (OpKind::Acknowledge, Some(Syndrome::Nak(code))) => Said::Nak(code, psn),
+            (OpKind::Acknowledge, Some(Syndrome::RnrNak { timer })) => Said::Rnr(psn, timer.code()),
+            _ if info.is_request => Said::Request(info.opcode, psn, len),
+            _ => Said::Other(info.opcode, psn),
+        };
+        let payload = packet.payload().to_vec();
+        Ok(Self { said, ext, ack_req: packet.ack_req(), payload })
+    }
+
+    /// The MSN of its AETH.
+    pub(super) fn msn(&self) -> Option<u32> {
+        self.ext.aeth.map(|aeth| aeth.msn)
+    }
+}
+
+impl Said {
+    /// The PSN of the request that this answers; `None` of what is no answer.
+    pub(super) fn answered(&self) -> Option<i32> {
+        match self {
+            Self::Ack(psn) | Self::Nak(_, psn) | Self::Rnr(psn, _) => Some(*psn),
+            Self::Read(_, psn, _) | Self::Atomic(psn, _) => Some(*psn),
+            Self::Request(..) | Self::Other(..) => None,
+        }
+    }
+}
+
+/// How what came differs from what was expected, in words.
+pub(super) fn difference(wanted: &Said, got: Option<&Said>, wait: &str) -> Option<String> {
+    match got {
+        Some(got) if got == wanted => None,
+        Some(got) => Some(format!("{wanted} was expected, {got} came")),
+        None => Some(format!("{wanted} was expected, nothing came within {wait}")),
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ack(psn) => write!(f, "ACK {psn:+}"),
+            Self::Nak(code, psn) => {
+                let words = rxe_lab::words::syndrome(Syndrome::Nak(*code));
+                write!(f, "{} {psn:+}", words.replace("NAK:", "NAK"))
+            }
+            Self::Rnr(psn, code) => {
+                let wait = RnrTimer::from_wire(*code).duration();
+                write!(f, "RNR NAK {psn:+} (timer {code}: {} ms)", wait.as_secs_f64() * 1e3)
+            }
+            Self::Read(position, psn, len) => {
+                let name = opcode_words(Opcode::read_response(*position));
+                write!(f, "{name} {psn:+}, {len} B")
+            }
+            Self::Atomic(psn, value) => write!(f, "ATOMIC ACKNOWLEDGE {psn:+}, value 0x{value:x}"),
+            Self::Request(opcode, psn, len) => {
+                write!(f, "{} {psn:+}, {len} B", opcode_words(*opcode))
+            }
+            Self::Other(opcode, psn) => write!(f, "{} {psn:+}", opcode_words(*opcode)),
+        }
+    }
+}
+
+/// How a request of the peer's program completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) id: u64,
+    /// The number of `ibv_wc_status`.
+    pub(super) status: u8,
+    /// The length of a message that arrived; not compared if it is `None` on either side.
+    pub(super) len: Option<u32>,
+}
+
+impl Done {
+    /// Reads `ID:STATUS:OPCODE:LENGTH`.
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        let mut parts = word.split(':');
+        let mut next = || parts.next();
+        let (id, status) = (next()?.parse().ok()?, next()?.parse().ok()?);
+        let (_, len) = (next()?, next()?.parse().ok()?);
+        // The length says something of messages that arrived without fault only.
+        Some(Self { id, status, len: (status == 0).then_some(len) })
+    }
+
+    /// Whether it is what was expected.
+    pub(super) fn fits(&self, wanted: &Self) -> bool {
+        let lens = [self.len, wanted.len];
+        self.id == wanted.id
+            && self.status == wanted.status
+            && (lens.contains(&None) || self.len == wanted.len)
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.id)?;
+        match rxe_core::queue::Status::ALL.iter().find(|s| s.code() == self.status) {
+            Some(status) => write!(f, "{status}")?,
+            None => write!(f, "status {}", self.status)?,
+        }
+        match self.len {
+            Some(len) => write!(f, ", {len} B"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How the completions differ from those that were expected, in words.
+pub(super) fn completions_differ(wanted: &[Done], got: &[Done]) -> Option<String> {
+    let same = wanted.len() == got.len() && got.iter().zip(wanted).all(|(g, w)| g.fits(w));
+    (!same)
+        .then(|| format!("the completions should be [{}], but are [{}]", list(wanted), list(got)))
+}
+
+/// With semicolons between them.
+pub(super) fn list<T: fmt::Display>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_core::types::{Psn, Qpn};
+    use rxe_core::wire::{Aeth, Bth, PacketRepr, UDP_PORT, emit};
+
+    const TARGET: Target = Target {
+        qpn: Qpn::from_wire(0x12),
+        own_qpn: Qpn::from_wire(0x34),
+        rq_psn: Psn::new(0x1000),
+        sq_psn: Psn::new(0x2000),
+        addr: 0,
+        rkey: 0,
+    };
+
+    fn net() -> NetHeader {
+        let [own, peer] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+        NetHeader::outgoing(peer, own, UDP_PORT)
+    }
+
+    fn from_peer(opcode: Opcode, psn: u32, ext: Ext, change: fn(&mut Bth)) -> Vec<u8> {
+        let mut bth = Bth::new(opcode, TARGET.own_qpn, Psn::new(psn));
+        change(&mut bth);
+        let repr = PacketRepr { bth, ext, payload: &[], pad_bytes: [0; 3] };
+        let mut bytes = Vec::new();
+        emit::repr(&net(), &mut bytes, &repr);
+        bytes
+    }
+
+    fn acknowledge(syndrome: Syndrome, psn: u32) -> Vec<u8> {
+        let ext = Ext { aeth: Some(Aeth { syndrome, msn: 3 }), ..Ext::default() };
+        from_peer(Opcode::RC_ACKNOWLEDGE, psn, ext, |_| {})
+    }
+
+    #[test]
+    fn answers_and_requests_are_told_apart_and_counted_from_their_first_psn() {
+        let read = |bytes: &[u8]| Seen::read(&net(), bytes, &TARGET).unwrap().said;
+        assert_eq!(read(&acknowledge(Syndrome::ACK, 0x1002)), Said::Ack(2));
+        let nak = Syndrome::Nak(NakCode::InvalidRequest);
+        assert_eq!(read(&acknowledge(nak, 0xfff)), Said::Nak(NakCode::InvalidRequest, -1));
+        let rnr = Syndrome::RnrNak { timer: RnrTimer::from_wire(14) };
+        assert_eq!(read(&acknowledge(rnr, 0x1000)), Said::Rnr(0, 14));
+        let send = from_peer(Opcode::RC_SEND_ONLY, 0x2001, Ext::default(), |_| {});
+        assert_eq!(read(&send), Said::Request(Opcode::RC_SEND_ONLY, 1, 0));
+    }
+
+    #[test]
+    fn a_packet_that_no_device_may_send_is_a_deviation() {
+        let why = |bytes: &[u8]| Seen::read(&net(), bytes, &TARGET).unwrap_err();
+        let mut damaged = acknowledge(Syndrome::ACK, 0x1000);
+        damaged[13] ^= 1;
+        assert_eq!(why(&damaged), "the ICRC of its ACKNOWLEDGE is wrong");
+        assert!(why(&damaged[..11]).starts_with("a packet of 11 B is malformed"));
+        let pkey = |bth: &mut Bth| bth.pkey = rxe_core::types::Pkey::new(0x8001);
+        let other = from_peer(Opcode::RC_SEND_ONLY, 0x2000, Ext::default(), pkey);
+        assert!(why(&other).contains("P_Key of its SEND ONLY is 0x8001"));
+    }
+
+    #[test]
+    fn every_difference_is_one() {
+        let ack = Said::Ack(0);
+        let differs = |got: Option<&Said>| difference(&ack, got, "2 s");
+        assert_eq!(differs(Some(&Said::Ack(0))), None);
+        let nak = Said::Nak(NakCode::PsnSequenceError, 0);
+        assert_eq!(
+            differs(Some(&nak)).unwrap(),
+            "ACK +0 was expected, NAK PSN sequence error +0 came"
+        );
+        assert_eq!(differs(None).unwrap(), "ACK +0 was expected, nothing came within 2 s");
+        for other in [
+            Said::Ack(1),
+            Said::Rnr(0, 14),
+            Said::Read(Position::Only, 0, 8),
+            Said::Atomic(0, 1),
+            Said::Other(Opcode::RC_ACKNOWLEDGE, 0),
+        ] {
+            assert!(differs(Some(&other)).is_some(), "{other}");
+        }
+        assert!(difference(&Said::Rnr(0, 14), Some(&Said::Rnr(0, 13)), "").is_some());
+    }
+
+    #[test]
+    fn completions_differ_by_status_order_number_and_length() {
+        let done = |id, status| Done { id, status, len: None };
+        let good = [done(1, 0), done(2, 5)];
+        assert_eq!(completions_differ(&good, &good), None);
+        for bad in [vec![done(1, 0)], vec![done(2, 5), done(1, 0)], vec![done(1, 0), done(2, 12)]] {
+            assert!(completions_differ(&good, &bad).is_some());
+        }
+        let got = Done::parse("7:0:128:100").unwrap();
+        assert!(got.fits(&Done { id: 7, status: 0, len: Some(100) }) && got.fits(&done(7, 0)));
+        assert!(!got.fits(&Done { id: 7, status: 0, len: Some(99) }));
+        assert_eq!(Done::parse("7:0:128"), None);
+        assert_eq!(Done::parse("7:10:0:55").unwrap().to_string(), "7: remote access error");
+    }
+}

@@ -1,0 +1,249 @@
+//! `rxe conform`: how somebody else's RoCEv2 device answers packets made for the purpose.
+//!
+//! The peer program (`peer.c`) gives its device a queue pair and says what its program sees. The other end
+//! of that queue pair is this process, which has no engine: it makes each packet itself, and so can send
+//! what no device sends.
+
+mod bench;
+mod case;
+mod cases;
+mod given;
+mod judge;
+mod packet;
+mod peer;
+mod report;
+mod verdict;
+mod wire;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{Duration, Instant};
+
+use rxe_net::Interface;
+
+use self::bench::Bench;
+use self::case::{Case, Group};
+use self::peer::Peer;
+use self::report::{Played, Report};
+use self::verdict::{Stop, Verdict};
+use self::wire::Wire;
+use crate::common::{Error, print, print_error};
+
+/// Test how another RoCEv2 device follows the specification
+///
+/// The peer's host runs a small C program that needs nothing but libibverbs: `rxe conform --print-peer >
+/// peer.c; cc peer.c -o peer -libverbs; ./peer`. Its device may be an adapter, the kernel's rxe, or this
+/// engine under `rxe run`. Each case sends it packets, or answers its own, and compares what it does with
+/// what the InfiniBand specification allows. Exit code 0: all cases conform, or are not testable; 1: the
+/// peer deviates in some; 2: the run could not be made.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The host where the peer runs
+    #[arg(long, value_name = "HOST[:PORT]", required_unless_present_any = ["list", "print_peer"])]
+    peer: Option<String>,
+    /// Send from this address of this host; without it, from the one that leads to the peer
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// Play only these cases or groups, which --list names
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// How long the peer may take for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=15))]
+    timeout: u64,
+    /// List the cases, with the sections of the specification
+    #[arg(long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a report for CI systems (JUnit XML) to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Also write a page for a browser to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a capture of each case into this directory
+    #[arg(short = 'w', long, value_name = "DIR")]
+    captures: Option<PathBuf>,
+    /// Print the C program for the peer's host
+    #[arg(long, exclusive = true)]
+    print_peer: bool,
+}
+
+/// The exit code if the peer deviates.
+const DEVIATES: i32 = 1;
+/// The exit code if the run could not be made.
+const NO_RUN: i32 = 2;
+
+/// The longest that a run may take.
+const LONGEST: Duration = Duration::from_secs(600);
+
+impl Args {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        if self.print_peer {
+            return print(peer::SOURCE);
+        }
+        match self.play() {
+            Ok(true) => Ok(()),
+            Ok(false) => process::exit(DEVIATES),
+            Err(e) => {
+                print_error(&e);
+                process::exit(NO_RUN)
+            }
+        }
+    }
+
+    /// Returns whether the peer deviates in no case.
+    fn play(&self) -> Result<bool, Error> {
+        let chosen = choose(&self.only)?;
+        let Some(host) = self.peer.as_deref().filter(|_| !self.list) else {
+            print(&if self.json {
+                report::json::list(&chosen)
+            } else {
+                report::text::list(&chosen)
+            })?;
+            return Ok(true);
+        };
+        if let Some(dir) = &self.captures {
+            std::fs::create_dir_all(dir).map_err(|e| {
+                let what = format!("cannot make the directory {}: {e}", dir.display());
+                Error::new(what, "name another one with -w")
+            })?;
+        }
+        let mut peer = Peer::connect(host)?;
+        let own = self.address.unwrap_or(peer.own);
+        let mut run = Run {
+            netdev: interface_of(own)?,
+            own,
+            wait: Duration::from_secs(self.timeout),
+            captures: self.captures.as_deref(),
+            number: rxe_net::Rng::new(seed()?),
+        };
+        run.check_path(&peer)?;
+        let mut report = Report::new(&peer, own);
+        if !self.json {
+            print(&report::text::head(&report))?;
+        }
+        let started = Instant::now();
+        for (group, case) in &chosen {
+            if started.elapsed() > LONGEST {
+                let what = format!("the run takes longer than {} s", LONGEST.as_secs());
+                return Err(Error::new(what, "choose fewer cases with --only"));
+            }
+            let played = run.play(&mut peer, group, case)?;
+            if !self.json {
+                print(&report::text::row(&report, &played))?;
+            }
+            report.played.push(played);
+        }
+        self.write(&report)?;
+        Ok(report.count("deviates") == 0)
+    }
+
+    fn write(&self, report: &Report) -> Result<(), Error> {
+        print(&if self.json { report::json::report(report) } else { report::text::sum(report) })?;
+        for (path, text) in [
+            (&self.junit, report::junit::xml as fn(&Report) -> String),
+            (&self.html, report::html::page),
+        ] {
+            let Some(path) = path else { continue };
+            std::fs::write(path, text(report)).map_err(|e| {
+                let what = format!("cannot write {}: {e}", path.display());
+                Error::new(what, "name another file")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// What all cases of a run share.
+struct Run<'a> {
+    netdev: String,
+    own: IpAddr,
+    wait: Duration,
+    captures: Option<&'a Path>,
+    /// The own queue pair numbers: a late packet of one case must not be taken for one of the next.
+    number: rxe_net::Rng,
+}
+
+impl Run<'_> {
+    /// Fails if the two addresses cannot talk to each other.
+    fn check_path(&self, peer: &Peer) -> Result<(), Error> {
+        let (own, other) = (self.own, peer.address);
+        if own.is_ipv4() != other.is_ipv4() {
+            let what = format!("own address {own} and the peer's GID {other} are of two families");
+            return Err(Error::new(
+                what,
+                "start the peer with -g INDEX, or name --address IP here",
+            ));
+        }
+        if peer.active_mtu < 256 {
+            let what = format!("the port of {} is not active", peer.device);
+            return Err(Error::new(what, "bring its link up on the peer's host"));
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, peer: &mut Peer, group: &str, case: &'static Case) -> Result<Played, Error> {
+        let path = self.captures.map(|dir| dir.join(format!("{}.pcapng", case.name)));
+        let wire = Wire::open(&self.netdev, self.own, peer.address, path.as_deref())?;
+        // Numbers from 0x100 to 0xffff.
+        let low = u16::try_from(0x100 + self.number.below(0xff00)).unwrap_or(0x100);
+        let mut log = Vec::new();
+        let outcome = Bench::new(peer, wire, &case.given, low, self.wait).and_then(|mut bench| {
+            let outcome = (case.run)(&mut bench);
+            bench.finish();
+            log = std::mem::take(&mut bench.log);
+            outcome
+        });
+        let verdict = match outcome {
+            Ok(()) => Verdict::Conforms,
+            Err(Stop::Deviates(why)) => Verdict::Deviates(why),
+            Err(Stop::NotTestable(why)) => Verdict::NotTestable(why),
+            Err(Stop::Broken(e)) => {
+                return Err(Error::new(format!("case {} could not be played", case.name), e));
+            }
+        };
+        let capture = path.filter(|path| path.exists());
+        Ok(Played { group: group.into(), case, verdict, log, capture })
+    }
+}
+
+fn seed() -> Result<u64, Error> {
+    let mut seed = [0; 8];
+    let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+    got.map_err(|e| Error::new(format!("the system gives no random numbers: {e}"), "try again"))?;
+    Ok(u64::from_ne_bytes(seed))
+}
+
+/// The cases that were asked for; all if none were.
+fn choose(only: &[String]) -> Result<Vec<(&'static str, &'static Case)>, Error> {
+    let all = || {
+        let cases = |group: &'static Group| group.cases.iter().map(move |case| (group.name, case));
+        cases::ALL.iter().flat_map(cases)
+    };
+    for name in only {
+        if !all().any(|(group, case)| name == group || name == case.name) {
+            let what = format!("there is no case or group \"{name}\"");
+            return Err(Error::new(what, "see `rxe conform --list`"));
+        }
+    }
+    let wanted = |group: &str, case: &Case| {
+        only.is_empty() || only.iter().any(|name| name == group || name == case.name)
+    };
+    Ok(all().filter(|(group, case)| wanted(group, case)).collect())
+}
+
+/// The interface that has this address.
+fn interface_of(ip: IpAddr) -> Result<String, Error> {
+    let all = Interface::list()
+        .map_err(|e| Error::new(format!("cannot list the interfaces: {e}"), "try again"))?;
+    let has = |i: &&Interface| {
+        i.addresses.iter().any(|a| a.ip == ip) || i.loopback && ip.is_ipv4() && ip.is_loopback()
+    };
+    all.iter().find(has).map(|i| i.name.clone()).ok_or_else(|| {
+        let what = format!("no interface of this host has the address {ip}");
+        Error::new(what, "choose one that `rxe gids` lists with --address")
+    })
+}

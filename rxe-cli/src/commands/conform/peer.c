@@ -1,0 +1,605 @@
+/*
+ * The peer of `rxe conform`: does with an RDMA device what it is told over TCP.
+ *
+ *     cc peer.c -o peer -libverbs && ./peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]
+ *
+ * Without -g it uses the RoCEv2 GID that is the address which the client has reached. It serves one
+ * client after the other; with -1 it ends after the first. Anybody who reaches the port may use it: run
+ * it on a test network only. A client reaches nothing but one queue pair and 64 KiB of memory that
+ * belong to its connection.
+ *
+ * A request is a line of words, an answer is a line "ok ..." or "err TEXT". Numbers are decimal, or
+ * hexadecimal with 0x.
+ *
+ *   open TYPE ACCESS      a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
+ *                         queue pair: rc, uc or ud. Answer: QPN ADDRESS RKEY LENGTH
+ *   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS TIMEOUT RETRY RNR_RETRY MIN_RNR MAX_DEST_RD MAX_RD
+ *                         the queue pair to RTS
+ *   ready QKEY            a queue pair of UD to RTS
+ *   recv ID OFFSET LENGTH LKEY_DIFFERENCE
+ *   post OP ID OFFSET LENGTH REMOTE_ADDRESS RKEY OPERAND COMPARE
+ *                         OP: send, write, read, add or swap
+ *   poll COUNT MILLISECONDS
+ *                         waits for so many completions. Answer: their number, and ID:STATUS:OPCODE:LENGTH
+ *                         of each
+ *   state                 the state of the queue pair
+ *   fill OFFSET LENGTH BYTE
+ *   read OFFSET LENGTH    bytes in hexadecimal
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+#define PROTOCOL 1
+#define MEMORY 65536u
+#define MAX_WORDS 16
+#define MAX_LINE 256
+#define MAX_POLL 32u
+#define MAX_WAIT_MS 20000u
+#define MAX_READ 2048u
+#define DEPTH 32u
+
+/* What belongs to a connection. */
+struct peer {
+	struct ibv_context *context;
+	uint8_t port;
+	int gid_index;
+	union ibv_gid gid;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	unsigned char *memory;
+	FILE *out;
+};
+
+static int fail(struct peer *p, const char *what, int error)
+{
+	fprintf(p->out, "err %s: %s\n", what, strerror(error));
+	return 0;
+}
+
+static int refuse(struct peer *p, const char *what)
+{
+	fprintf(p->out, "err %s\n", what);
+	return 0;
+}
+
+/* Reads a number that is at most `max`. */
+static int number(const char *word, uint64_t max, uint64_t *value)
+{
+	char *end;
+
+	if (*word < '0' || *word > '9')
+		return 0;
+	errno = 0;
+	*value = strtoull(word, &end, 0);
+	return !errno && !*end && *value <= max;
+}
+
+/* Reads `count` numbers with these bounds. */
+static int numbers(char **words, int count, const uint64_t *max, uint64_t *values)
+{
+	for (int i = 0; i < count; i++)
+		if (!number(words[i], max[i], &values[i]))
+			return 0;
+	return 1;
+}
+
+static int inside(uint64_t offset, uint64_t length)
+{
+	return offset <= MEMORY && length <= MEMORY - offset;
+}
+
+static void release(struct peer *p)
+{
+	if (p->qp)
+		ibv_destroy_qp(p->qp);
+	if (p->mr)
+		ibv_dereg_mr(p->mr);
+	if (p->cq)
+		ibv_destroy_cq(p->cq);
+	p->qp = NULL;
+	p->mr = NULL;
+	p->cq = NULL;
+}
+
+static int do_open(struct peer *p, char **words, int count)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
+		.sq_sig_all = 1,
+	};
+	uint64_t access;
+
+	if (count != 3 || !number(words[2], 0xff, &access))
+		return refuse(p, "open TYPE ACCESS is expected");
+	if (!strcmp(words[1], "rc"))
+		init.qp_type = IBV_QPT_RC;
+	else if (!strcmp(words[1], "uc"))
+		init.qp_type = IBV_QPT_UC;
+	else if (!strcmp(words[1], "ud"))
+		init.qp_type = IBV_QPT_UD;
+	else
+		return refuse(p, "the type is none of rc, uc, ud");
+	release(p);
+	memset(p->memory, 0x11, MEMORY);
+	p->cq = ibv_create_cq(p->context, 2 * DEPTH, NULL, NULL, 0);
+	if (!p->cq)
+		return fail(p, "ibv_create_cq", errno);
+	p->mr = ibv_reg_mr(p->pd, p->memory, MEMORY, (int)access);
+	if (!p->mr)
+		return fail(p, "ibv_reg_mr", errno);
+	init.send_cq = p->cq;
+	init.recv_cq = p->cq;
+	p->qp = ibv_create_qp(p->pd, &init);
+	if (!p->qp)
+		return fail(p, "ibv_create_qp", errno);
+	fprintf(p->out, "ok 0x%x 0x%" PRIxPTR " 0x%x %u\n", p->qp->qp_num, (uintptr_t)p->memory,
+		p->mr->rkey, MEMORY);
+	return 0;
+}
+
+/* RESET to INIT. `key` is the rights of RC and UC, the Q_Key of UD. */
+static int to_init(struct peer *p, uint32_t key)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = p->port};
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+
+	if (p->qp->qp_type == IBV_QPT_UD) {
+		attr.qkey = key;
+		mask |= IBV_QP_QKEY;
+	} else {
+		attr.qp_access_flags = (int)key;
+		mask |= IBV_QP_ACCESS_FLAGS;
+	}
+	return ibv_modify_qp(p->qp, &attr, mask);
+}
+
+static int do_connect(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {0xffffff, 0xffffff, 0xffffff, 4096, 0xff, 31, 7, 7, 31, 255, 255};
+	uint64_t v[11];
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	int rc, error, mtu;
+
+	if (count != 13 || !numbers(words + 2, 11, max, v) ||
+	    inet_pton(AF_INET6, words[1], attr.ah_attr.grh.dgid.raw) != 1)
+		return refuse(p, "connect has wrong arguments");
+	if (!p->qp || p->qp->qp_type == IBV_QPT_UD)
+		return refuse(p, "there is no queue pair to connect");
+	rc = p->qp->qp_type == IBV_QPT_RC;
+	for (mtu = IBV_MTU_256; mtu < IBV_MTU_4096 && 128u << mtu < v[3]; mtu++)
+		;
+	error = to_init(p, (uint32_t)v[4]);
+	if (error)
+		return fail(p, "ibv_modify_qp to INIT", error);
+	attr.dest_qp_num = (uint32_t)v[0];
+	attr.rq_psn = (uint32_t)v[1];
+	attr.path_mtu = mtu;
+	attr.ah_attr.is_global = 1;
+	attr.ah_attr.port_num = p->port;
+	attr.ah_attr.grh.sgid_index = (uint8_t)p->gid_index;
+	attr.ah_attr.grh.hop_limit = 64;
+	if (rc) {
+		attr.min_rnr_timer = (uint8_t)v[8];
+		attr.max_dest_rd_atomic = (uint8_t)v[9];
+		mask |= IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC;
+	}
+	error = ibv_modify_qp(p->qp, &attr, mask);
+	if (error)
+		return fail(p, "ibv_modify_qp to RTR", error);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = (uint32_t)v[2];
+	mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	if (rc) {
+		attr.timeout = (uint8_t)v[5];
+		attr.retry_cnt = (uint8_t)v[6];
+		attr.rnr_retry = (uint8_t)v[7];
+		attr.max_rd_atomic = (uint8_t)v[10];
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	}
+	error = ibv_modify_qp(p->qp, &attr, mask);
+	if (error)
+		return fail(p, "ibv_modify_qp to RTS", error);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static int do_ready(struct peer *p, char **words, int count)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	uint64_t qkey;
+	int error;
+
+	if (count != 2 || !number(words[1], 0xffffffff, &qkey))
+		return refuse(p, "ready QKEY is expected");
+	if (!p->qp || p->qp->qp_type != IBV_QPT_UD)
+		return refuse(p, "there is no queue pair of UD");
+	error = to_init(p, (uint32_t)qkey);
+	if (error)
+		return fail(p, "ibv_modify_qp to INIT", error);
+	error = ibv_modify_qp(p->qp, &attr, IBV_QP_STATE);
+	if (error)
+		return fail(p, "ibv_modify_qp to RTR", error);
+	attr.qp_state = IBV_QPS_RTS;
+	error = ibv_modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	if (error)
+		return fail(p, "ibv_modify_qp to RTS", error);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static int do_recv(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {UINT64_MAX, MEMORY, MEMORY, 0xffffffff};
+	uint64_t v[4];
+	struct ibv_sge sge;
+	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+	int error;
+
+	if (count != 5 || !numbers(words + 1, 4, max, v) || !inside(v[1], v[2]))
+		return refuse(p, "recv has wrong arguments");
+	if (!p->qp)
+		return refuse(p, "there is no queue pair");
+	sge.addr = (uintptr_t)p->memory + v[1];
+	sge.length = (uint32_t)v[2];
+	sge.lkey = p->mr->lkey ^ (uint32_t)v[3];
+	wr.wr_id = v[0];
+	error = ibv_post_recv(p->qp, &wr, &bad);
+	if (error)
+		return fail(p, "ibv_post_recv", error);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static int do_post(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {UINT64_MAX, MEMORY, MEMORY, UINT64_MAX,
+				       0xffffffff, UINT64_MAX, UINT64_MAX};
+	uint64_t v[7];
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+	int error;
+
+	if (count != 9 || !numbers(words + 2, 7, max, v) || !inside(v[1], v[2]))
+		return refuse(p, "post has wrong arguments");
+	if (!p->qp)
+		return refuse(p, "there is no queue pair");
+	wr.wr_id = v[0];
+	wr.send_flags = IBV_SEND_SIGNALED;
+	sge.addr = (uintptr_t)p->memory + v[1];
+	sge.length = (uint32_t)v[2];
+	sge.lkey = p->mr->lkey;
+	wr.wr.rdma.remote_addr = v[3];
+	wr.wr.rdma.rkey = (uint32_t)v[4];
+	if (!strcmp(words[1], "send")) {
+		wr.opcode = IBV_WR_SEND;
+	} else if (!strcmp(words[1], "write")) {
+		wr.opcode = IBV_WR_RDMA_WRITE;
+	} else if (!strcmp(words[1], "read")) {
+		wr.opcode = IBV_WR_RDMA_READ;
+	} else if (!strcmp(words[1], "add") || !strcmp(words[1], "swap")) {
+		wr.opcode = words[1][0] == 'a' ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
+		wr.wr.atomic.remote_addr = v[3];
+		wr.wr.atomic.rkey = (uint32_t)v[4];
+		wr.wr.atomic.swap = v[5];
+		wr.wr.atomic.compare_add = words[1][0] == 'a' ? v[5] : v[6];
+	} else {
+		return refuse(p, "the operation is none of send, write, read, add, swap");
+	}
+	error = ibv_post_send(p->qp, &wr, &bad);
+	if (error)
+		return fail(p, "ibv_post_send", error);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static int do_poll(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {MAX_POLL, MAX_WAIT_MS};
+	uint64_t v[2], end;
+	struct ibv_wc wc[MAX_POLL];
+	uint64_t found = 0;
+
+	if (count != 3 || !numbers(words + 1, 2, max, v))
+		return refuse(p, "poll has wrong arguments");
+	if (!p->cq)
+		return refuse(p, "there is no queue pair");
+	end = now_ms() + v[1];
+	while (found < v[0]) {
+		int n = ibv_poll_cq(p->cq, (int)(v[0] - found), wc + found);
+
+		if (n < 0)
+			return refuse(p, "ibv_poll_cq failed");
+		found += (uint64_t)n;
+		if (!n) {
+			if (now_ms() >= end)
+				break;
+			usleep(200);
+		}
+	}
+	fprintf(p->out, "ok %" PRIu64, found);
+	for (uint64_t i = 0; i < found; i++)
+		fprintf(p->out, " %" PRIu64 ":%d:%d:%u", wc[i].wr_id, wc[i].status, wc[i].opcode,
+			wc[i].byte_len);
+	fprintf(p->out, "\n");
+	return 0;
+}
+
+static int do_state(struct peer *p)
+{
+	static const char *const names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	int error;
+
+	if (!p->qp)
+		return refuse(p, "there is no queue pair");
+	error = ibv_query_qp(p->qp, &attr, IBV_QP_STATE, &init);
+	if (error)
+		return fail(p, "ibv_query_qp", error);
+	fprintf(p->out, "ok %s\n", (unsigned)attr.qp_state < 7 ? names[attr.qp_state] : "unknown");
+	return 0;
+}
+
+static int do_fill(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {MEMORY, MEMORY, 0xff};
+	uint64_t v[3];
+
+	if (count != 4 || !numbers(words + 1, 3, max, v) || !inside(v[0], v[1]))
+		return refuse(p, "fill has wrong arguments");
+	memset(p->memory + v[0], (int)v[2], v[1]);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static int do_read(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {MEMORY, MAX_READ};
+	uint64_t v[2];
+
+	if (count != 3 || !numbers(words + 1, 2, max, v) || !inside(v[0], v[1]))
+		return refuse(p, "read has wrong arguments");
+	fprintf(p->out, "ok ");
+	for (uint64_t i = 0; i < v[1]; i++)
+		fprintf(p->out, "%02x", ((volatile unsigned char *)p->memory)[v[0] + i]);
+	fprintf(p->out, "\n");
+	return 0;
+}
+
+static int request(struct peer *p, char **words, int count)
+{
+	if (!strcmp(words[0], "open"))
+		return do_open(p, words, count);
+	if (!strcmp(words[0], "connect"))
+		return do_connect(p, words, count);
+	if (!strcmp(words[0], "ready"))
+		return do_ready(p, words, count);
+	if (!strcmp(words[0], "recv"))
+		return do_recv(p, words, count);
+	if (!strcmp(words[0], "post"))
+		return do_post(p, words, count);
+	if (!strcmp(words[0], "poll"))
+		return do_poll(p, words, count);
+	if (!strcmp(words[0], "state"))
+		return do_state(p);
+	if (!strcmp(words[0], "fill"))
+		return do_fill(p, words, count);
+	if (!strcmp(words[0], "read"))
+		return do_read(p, words, count);
+	return refuse(p, "there is no such request");
+}
+
+/* Finds the RoCEv2 GID `wanted` on a port of an open device. */
+static int find_gid(struct peer *p, const struct in6_addr *wanted)
+{
+	struct ibv_device_attr device;
+
+	if (ibv_query_device(p->context, &device))
+		return 0;
+	for (uint8_t port = 1; port <= device.phys_port_cnt; port++) {
+		struct ibv_port_attr attr;
+
+		if (ibv_query_port(p->context, port, &attr))
+			continue;
+		for (int i = 0; i < attr.gid_tbl_len; i++) {
+			struct ibv_gid_entry entry;
+
+			if (ibv_query_gid_ex(p->context, port, (uint32_t)i, &entry, 0) ||
+			    entry.gid_type != IBV_GID_TYPE_ROCE_V2 ||
+			    memcmp(entry.gid.raw, wanted, sizeof(*wanted)))
+				continue;
+			p->port = port;
+			p->gid_index = i;
+			p->gid = entry.gid;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* Opens the device `name`, or the first that has the GID `wanted`. With `index` >= 0 that GID is used. */
+static int open_device(struct peer *p, const char *name, int index, const struct in6_addr *wanted)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	for (int i = 0; list && list[i]; i++) {
+		if (name && strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		p->context = ibv_open_device(list[i]);
+		if (!p->context)
+			continue;
+		p->port = 1;
+		p->gid_index = index;
+		if (index >= 0 ? !ibv_query_gid(p->context, 1, index, &p->gid) : find_gid(p, wanted))
+			break;
+		ibv_close_device(p->context);
+		p->context = NULL;
+	}
+	if (list)
+		ibv_free_device_list(list);
+	return p->context != NULL;
+}
+
+static void greet(struct peer *p)
+{
+	char text[INET6_ADDRSTRLEN] = "";
+	struct ibv_port_attr port = {0};
+	struct ibv_device_attr device = {0};
+
+	inet_ntop(AF_INET6, p->gid.raw, text, sizeof(text));
+	ibv_query_port(p->context, p->port, &port);
+	ibv_query_device(p->context, &device);
+	fprintf(p->out, "ok %d %s %d %s %u %d %d\n", PROTOCOL, ibv_get_device_name(p->context->device),
+		p->gid_index, text, 128u << port.active_mtu, device.max_qp_rd_atom,
+		device.atomic_cap != IBV_ATOMIC_NONE);
+}
+
+/* Serves a client until it ends, is silent for a minute, or sends something that is no line. */
+static void serve(int fd, const char *name, int index)
+{
+	struct timeval idle = {.tv_sec = 60};
+	struct sockaddr_in6 own = {0};
+	socklen_t length = sizeof(own);
+	struct peer p = {0};
+	char line[MAX_LINE];
+	int one = 1;
+	FILE *in;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &idle, sizeof(idle));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	in = fdopen(fd, "r");
+	p.out = fdopen(dup(fd), "w");
+	if (!in || !p.out || getsockname(fd, (struct sockaddr *)&own, &length)) {
+		perror("peer: a connection");
+		exit(1);
+	}
+	if (!open_device(&p, name, index, &own.sin6_addr)) {
+		char text[INET6_ADDRSTRLEN] = "";
+
+		inet_ntop(AF_INET6, &own.sin6_addr, text, sizeof(text));
+		fprintf(p.out, "err no device has %s as a RoCEv2 GID: start the peer with -d DEVICE "
+			"-g INDEX (ibv_devinfo -v shows them)\n", text);
+		goto out;
+	}
+	p.pd = ibv_alloc_pd(p.context);
+	p.memory = aligned_alloc(4096, MEMORY);
+	if (!p.pd || !p.memory) {
+		refuse(&p, "the device has no protection domain left, or the host no memory");
+		goto out;
+	}
+	greet(&p);
+	for (;;) {
+		char *words[MAX_WORDS], *rest = NULL;
+		int count = 0;
+
+		if (fflush(p.out) || !fgets(line, sizeof(line), in))
+			break;
+		if (!strchr(line, '\n')) {
+			refuse(&p, "a request has at most 254 bytes");
+			break;
+		}
+		for (char *word = strtok_r(line, " \r\n", &rest); word && count < MAX_WORDS;
+		     word = strtok_r(NULL, " \r\n", &rest))
+			words[count++] = word;
+		if (!count)
+			refuse(&p, "an empty line is no request");
+		else
+			request(&p, words, count);
+	}
+out:
+	release(&p);
+	if (p.pd)
+		ibv_dealloc_pd(p.pd);
+	if (p.context)
+		ibv_close_device(p.context);
+	free(p.memory);
+	fclose(p.out);
+	fclose(in);
+}
+
+/* A socket that listens on all addresses, of IPv6 and of IPv4. */
+static int listen_on(uint16_t port)
+{
+	struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	int fd = socket(AF_INET6, SOCK_STREAM, 0), on = 1, off = 0;
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 1)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"device", required_argument, NULL, 'd'}, {"gid", required_argument, NULL, 'g'},
+		{"port", required_argument, NULL, 'p'},   {"once", no_argument, NULL, '1'},
+		{"help", no_argument, NULL, 'h'},         {0},
+	};
+	const char *device = NULL;
+	uint64_t value, port = 18520;
+	int option, index = -1, once = 0, listener;
+
+	while ((option = getopt_long(argc, argv, "d:g:p:1h", options, NULL)) != -1) {
+		if (option == 'd') {
+			device = optarg;
+		} else if (option == 'g' && number(optarg, 255, &value)) {
+			index = (int)value;
+		} else if (option == 'p' && number(optarg, 65535, &value) && value) {
+			port = value;
+		} else if (option == '1') {
+			once = 1;
+		} else {
+			fprintf(stderr, "usage: peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]\n");
+			return option == 'h' ? 0 : 2;
+		}
+	}
+	signal(SIGPIPE, SIG_IGN);
+	listener = listen_on((uint16_t)port);
+	if (listener < 0) {
+		fprintf(stderr, "peer: cannot listen on TCP port %u: %s: name another with -p\n",
+			(unsigned)port, strerror(errno));
+		return 1;
+	}
+	printf("peer: listens on TCP port %u\n", (unsigned)port);
+	fflush(stdout);
+	do {
+		int fd = accept(listener, NULL, NULL);
+
+		if (fd >= 0)
+			serve(fd, device, index);
+	} while (!once);
+	return 0;
+}

@@ -1,0 +1,86 @@
+//! `rxe conform` on the command line, and with peers that are none. `tests/tests/conform.rs` has the cases.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::thread;
+
+fn conform(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rxe")).arg("conform").args(options).output().unwrap()
+}
+
+/// The one line of an error.
+fn error(options: &[&str]) -> String {
+    let out = conform(options);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    assert!(out.stdout.is_empty() || options.contains(&"--only"), "{out:?}");
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+/// Somebody who greets whoever connects, gives these answers to requests, and ends the connection.
+fn somebody(greeting: &'static str, answers: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(greeting.as_bytes()).unwrap();
+        let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
+        for answer in answers {
+            requests.next();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+const GREETING: &str = "ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n";
+
+#[test]
+fn mistakes_are_one_line_and_say_what_to_do() {
+    assert!(error(&[]).contains("--peer"));
+    let unknown = error(&["--peer", "127.0.0.1", "--only", "sendd"]);
+    assert!(unknown.contains("no case or group \"sendd\": see `rxe conform --list`"), "{unknown}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let nobody = error(&["--peer", &closed]);
+    assert!(nobody.contains("nobody listens there: start `./peer` there first"), "{nobody}");
+    assert!(error(&["--peer", "[::1"]).contains("names no peer: write HOST, HOST:PORT"));
+    assert!(error(&["--peer", "127.0.0.1", "--timeout", "0"]).contains("1..=15"));
+}
+
+#[test]
+fn a_peer_that_is_none_or_ends_is_said() {
+    for (greeting, answers, what) in [
+        ("SSH-2.0-OpenSSH\n", &[][..], "it answers in a way that no peer does"),
+        ("ok 2 dev0 1 ::1 1024 16 1\n", &[], "speaks another version, or is no peer: compile what"),
+        ("ok 1 dev0 1 nowhere 1024 16 1\n", &[], "says things that are no numbers"),
+        ("err no device has it: start the peer with -d\n", &[], "no device has it: start the peer"),
+        ("", &[], "it has closed the connection"),
+        (GREETING, &[], "case send could not be played: the peer is gone"),
+        (GREETING, &["ok 0x11 0x1000 0x77 65536\n", "gibberish\n"], "in a way that no peer does"),
+        ("ok 1 dev0 1 fd00::1 1024 16 1\n", &[], "are of two families: start the peer with -g"),
+        ("ok 1 dev0 1 ::ffff:127.0.0.1 128 16 1\n", &[], "the port of dev0 is not active"),
+    ] {
+        let somebody = somebody(greeting, answers);
+        let said = error(&["--peer", &somebody, "--only", "send"]);
+        assert!(said.contains(what), "{greeting}{answers:?}: {said}");
+    }
+}
+
+#[test]
+fn the_list_has_each_case_with_its_rule() {
+    let list = String::from_utf8(conform(&["--list", "--only", "psn"]).stdout).unwrap();
+    assert!(list.starts_with("psn\n  psn_wrap [9.7.1]\n"), "{list}");
+    let json = conform(&["--list", "--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let first = &json[0];
+    assert_eq!((first["name"].as_str(), first["group"].as_str()), (Some("send"), Some("messages")));
+    assert!(first["rule"].is_string() && first["allows"].is_string(), "{first}");
+}
+
+#[test]
+fn the_peer_program_is_printed() {
+    let source = String::from_utf8(conform(&["--print-peer"]).stdout).unwrap();
+    assert!(source.contains("int main(") && source.contains("infiniband/verbs.h"), "{source}");
+}

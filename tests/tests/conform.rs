@@ -1,0 +1,181 @@
+//! `rxe conform` against our own engine: the peer program runs under `rxe run`, as it would against an
+//! adapter. `docs/conformance-report.md` has the same cases with real kernels.
+
+mod common;
+
+use common::alone;
+use serde_json::Value;
+use xtask::c::Compiled;
+use xtask::vm::KNOWN;
+use xtask::{everything, or_skip, skipped};
+
+const PEER: &str = "rxe-cli/src/commands/conform/peer.c";
+
+/// Where our engine deviates, with the decision that says why.
+const EXPLAINED: [&str; 1] = [
+    "retry_exhausted", // 038: within a try, the oldest packet is sent again earlier.
+];
+
+/// Runs the peer with `rxe run RUN`, then `rxe conform OPTIONS`, then the commands `after` where its
+/// files are. Returns the JSON, the exit code and what `after` has printed.
+#[track_caller]
+fn conform(test: &str, run: &str, options: &str, after: &str) -> Option<(Value, i32, String)> {
+    let c = or_skip(Compiled::linked(&[PEER], &["-libverbs"]))?;
+    let peer = c.path(PEER).display().to_string();
+    let script = format!(
+        r#"
+        set +e
+        ip netns exec far $RXE run --explain off {run} -- {peer} > peer.log 2>&1 & peer=$!
+        tries=0
+        until grep -q listens peer.log || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.05
+        done
+        timeout 100 $RXE conform --peer 10.9.0.2 --json {options} > out 2> err
+        code=$?
+        kill $peer
+        cat out err
+        echo "--$code--"
+        {after}
+        exit 0
+        "#
+    );
+    let said = alone(test, "cc", &script)?;
+    let (json, rest) = said.split_once("\n--").expect("a line with the exit code");
+    let (code, after) = rest.split_once("--").expect("the exit code");
+    let json = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {said}"));
+    Some((json, code.parse().unwrap(), after.to_owned()))
+}
+
+fn cases(json: &Value) -> impl Iterator<Item = (&str, &str, &Value)> {
+    let all = json["cases"].as_array().unwrap().iter();
+    all.map(|case| (case["name"].as_str().unwrap(), case["verdict"].as_str().unwrap(), case))
+}
+
+#[test]
+fn our_engine_conforms_and_each_report_has_all_cases() {
+    let options = "-w captures --junit report.xml --html report.html";
+    let after = r#"
+        grep -c '<testcase' report.xml
+        grep -c '<details' report.html
+        ls captures | wc -l
+        for file in captures/*; do $RXE decode $file > decoded || echo "$file: no capture"; done
+        $RXE decode captures/duplicate_send.pcapng | grep -c SEND_ONLY"#;
+    let Some((json, code, after)) = conform("conform", "", options, after) else { return };
+    let mut count = 0;
+    for (name, verdict, case) in cases(&json) {
+        let explained = EXPLAINED.contains(&name);
+        assert!(verdict == "conforms" || verdict == "deviates" && explained, "{case:#}");
+        count += 1;
+    }
+    assert!(count > 120, "{count} cases");
+    let any = cases(&json).any(|(_, verdict, _)| verdict == "deviates");
+    assert_eq!(code, i32::from(any));
+    let after: Vec<_> = after.split_whitespace().collect();
+    let count = count.to_string();
+    assert_eq!(after, [&count, &count, &count, "2"], "JUnit, HTML, captures, SENDs in one of them");
+}
+
+#[test]
+fn a_peer_that_does_something_else_deviates() {
+    for (fault, name, found) in [
+        // An answer that is missing, one too many, and one in the wrong order.
+        ("out: drop only opcode=ack", "send", "ACK +0 was expected, nothing came within 1 s"),
+        ("out: dup only opcode=ack", "one_nak_for_a_gap", "NAK PSN sequence error +0 came, which"),
+        ("out: dup only opcode=atomic_ack", "fetch_add", "value 0x1111111111111111 came"),
+        // A request too many.
+        (
+            "out: dup only opcode=RC_SEND_ONLY",
+            "coalesced_ack",
+            "+1, 8 B was expected, SEND ONLY +0",
+        ),
+        // A request too few.
+        ("wc=REM_OP@msg 1", "nak_remote_access", "SEND ONLY +0, 8 B was expected, nothing came"),
+        // Its program is not told, and its memory is not written.
+        (
+            "in: drop only opcode=UC_SEND_LAST",
+            "uc_send",
+            "should be [1: success, 264 B], but are []",
+        ),
+        ("in: drop only opcode=UC_WRITE_ONLY", "uc_write", "memory is 0x11, not 0x80"),
+    ] {
+        let options = format!("--timeout 1 --only {name}");
+        let run = format!("--fault '{fault}'");
+        let Some((json, code, _)) = conform(fault, &run, &options, "") else { return };
+        let (_, verdict, case) = cases(&json).next().unwrap();
+        assert_eq!((verdict, code), ("deviates", 1), "{fault}: {case:#}");
+        let text = case["found"].as_str().unwrap();
+        assert!(text.contains(found), "{fault}: {text}");
+    }
+}
+
+#[test]
+fn what_the_device_refuses_is_not_testable() {
+    let fault = "--fault 'errno=ENOMEM@ibv_create_qp'";
+    let Some((json, code, _)) = conform("refused", fault, "--only send", "") else { return };
+    let (_, verdict, case) = cases(&json).next().unwrap();
+    assert_eq!((verdict, code), ("not testable", 0), "{case:#}");
+    assert_eq!(case["found"], "ibv_create_qp: Cannot allocate memory");
+}
+
+#[test]
+fn the_peer_refuses_bad_requests_and_goes_on() {
+    let Some(c) = or_skip(Compiled::linked(&[PEER], &["-libverbs"])) else { return };
+    let peer = c.path(PEER).display().to_string();
+    let script = format!(
+        r#"
+        $RXE conform --print-peer > peer.c
+        cc -Wall -Wextra -Werror peer.c -o peer -libverbs
+        ip netns exec far $RXE run --explain off -- {peer} > peer.log 2>&1 & peer=$!
+        until grep -q listens peer.log; do sleep 0.05; done
+        cat > talk <<'END'
+        exec 3<> /dev/tcp/10.9.0.2/18520
+        read -u 3 line
+        ask() {{ echo "$1" >&3; read -t 5 -u 3 line || line="no answer"; echo "$line"; }}
+        ask ""
+        ask "poll 1 1"
+        ask "open xx 15"
+        ask "open rc 99999999999999999999"
+        ask "open rc 15" | cut -c 1-4
+        ask "read 65536 1"
+        ask "read 65000 1000"
+        ask "read -1 1"
+        ask "recv 1 65535 2 0"
+        ask "poll 33 0"
+        ask "poll 1 20001"
+        ask "connect x 1 2 3 4 5 6 7 8 9 10 11"
+        ask "post jump 1 0 8 0 0 0 0"
+        ask "fill 0 65537 1"
+        ask "a b c d e f g h i j k l m n o p q r s t"
+        ask "state"
+        ask "$(printf '%0300d' 0)"
+        ask "state"
+END
+        bash talk
+        # The connection is closed; the next is served.
+        bash -c 'exec 3<> /dev/tcp/10.9.0.2/18520; read -u 3 line; echo "$line"' | cut -c 1-4
+        kill $peer"#
+    );
+    let Some(said) = alone("bad requests", "cc", &script) else { return };
+    let lines: Vec<_> = said.lines().map(str::trim_end).collect();
+    let refused = |line: &&str| line.starts_with("err ");
+    let [first @ .., state, too_long, gone, again] = &lines[..] else { panic!("{said}") };
+    assert_eq!((*state, *gone, *again), ("ok RESET", "no answer", "ok 1"), "{said}");
+    assert!(too_long.contains("at most 254 bytes"), "{said}");
+    assert_eq!(first.iter().filter(|line| !refused(line)).collect::<Vec<_>>(), [&"ok 0"], "{said}");
+    assert_eq!(first.len(), 15, "{said}");
+}
+
+/// `cargo xtask conform` writes the page.
+#[test]
+fn kernels_do_what_the_report_says() {
+    if !everything() {
+        return skipped("kernels_do_what_the_report_says", "only with --all");
+    }
+    let page = include_str!("../../docs/conformance-report.md");
+    for kernel in KNOWN {
+        let Some(run) = or_skip(xtask::conform::kernel(kernel, common::rxe())) else { continue };
+        let differences = xtask::conform::differences(page, &run);
+        assert!(differences.is_empty(), "{kernel}:\n{}", differences.join("\n"));
+    }
+}

@@ -1,0 +1,48 @@
+//! `cargo xtask conform`: `rxe conform` with real kernels and with our own engine.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use xtask::conform::{self, Run};
+use xtask::vm::{Error, KNOWN, Result};
+
+use super::interop::build;
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only with this kernel (again: and this), without writing the page
+    #[arg(long, value_name = "V")]
+    kernel: Vec<String>,
+}
+
+/// The page that a run with all kernels writes.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance-report.md");
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let rxe = build()?.join("rxe");
+    let kernels: Vec<String> =
+        if args.kernel.is_empty() { KNOWN.map(str::to_owned).into() } else { args.kernel.clone() };
+    let mut runs = Vec::new();
+    for kernel in &kernels {
+        let run = conform::kernel(kernel, &rxe)?;
+        show(&run);
+        runs.push(run);
+    }
+    if args.kernel.is_empty() {
+        let run = conform::ours(&rxe)?;
+        show(&run);
+        runs.push(run);
+        let failed = |e| Error::Failed(format!("{PAGE}: {e}"));
+        fs::write(Path::new(PAGE), conform::page(&runs)).map_err(failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(run: &Run) {
+    println!("{} ({}): {} cases", run.name, run.version, run.cases.len());
+    for case in run.cases.iter().filter(|case| case.verdict != "conforms") {
+        println!("  {} {}: {}", case.verdict, case.name, case.found.as_deref().unwrap_or(""));
+    }
+}

@@ -1,0 +1,235 @@
+//! `docs/conformance-report.md`. Nothing in it depends on when or where it was made.
+
+use std::fmt::Write;
+
+use super::{Case, Run};
+
+/// Why a peer deviates, as far as its sources say it: who (the beginning of the name), which cases, and
+/// why.
+const WHY: &[(&str, &[&str], &str)] = &[
+    (
+        "Linux 5.10",
+        &[
+            "fetch_add",
+            "compare_swap",
+            "duplicate_fetch_add",
+            "duplicate_compare_swap",
+            "duplicate_older_atomic",
+        ],
+        "Answers to atomics over IPv4 do not leave this kernel.",
+    ),
+    (
+        "Linux 5.10",
+        &["length_no_multiple_of_4"],
+        "It does not check; the length then contradicts the RETH, which ends the queue pair.",
+    ),
+    ("Linux 5.10", &["msn"], "It counts only messages that complete a receive."),
+    (
+        "Linux",
+        &["duplicate_read_from_middle"],
+        "The data are right, but begin with MIDDLE, as if the first answer went on.",
+    ),
+    ("Linux", &["psn_before_connection"], "The PSN is 0xffffff, which the peer never had."),
+    ("Linux", &["reserved_opcode"], "It takes the packet for a response."),
+    (
+        "Linux",
+        &["payload_beyond_mtu", "short_first", "empty_last"],
+        "Its check of lengths compares the opcode with bits of another field, and misses SENDs.",
+    ),
+    ("Linux", &["read_of_more_than_2_gib"], "Only the region's bounds count."),
+    (
+        "Linux",
+        &["receive_too_small", "receive_under_wrong_lkey"],
+        "It takes the receive for malformed.",
+    ),
+    ("Linux", &["invalidate_unknown_key"], "It acknowledges the SEND and ends its own side alone."),
+    ("Linux", &["silence_after_rnr_nak"], "The packet after the refused one gets a NAK as well."),
+    (
+        "Linux",
+        &["length_no_multiple_of_4"],
+        "It does not check; the length then contradicts the RETH.",
+    ),
+    (
+        "Linux",
+        &["uc_message_without_middle"],
+        "The message that follows the broken one is dropped with it.",
+    ),
+    (
+        "Linux",
+        &["ghost_ack", "ghost_nak"],
+        "It completes every request before that PSN, acknowledged or not.",
+    ),
+    (
+        "Linux",
+        &["short_read_data", "read_data_of_wrong_opcode"],
+        "It leaves the request incomplete.",
+    ),
+    (
+        "rxe",
+        &["retry_exhausted"],
+        "There are three tries, as the attributes say, and they take as long; within each, the \
+         oldest packet is sent again earlier ([decision 038](decisions/038-round-trip-timeout.md)).",
+    ),
+];
+
+/// For each case in which Linux 5.10 sends no NAK.
+const NO_NAK: &str = "This kernel sends no NAK for a fault of a request that takes no receive.";
+
+/// Why these did that.
+fn why(names: &[&str], case: &str, found: &str) -> Option<&'static str> {
+    let is = |who: &str| names.iter().all(|name| name.starts_with(who));
+    let known = WHY.iter().find(|(who, cases, _)| is(who) && cases.contains(&case));
+    let no_nak = is("Linux 5.10") && found.starts_with("NAK") && found.contains("nothing came");
+    known.map(|(_, _, why)| *why).or(no_nak.then_some(NO_NAK))
+}
+
+/// The page.
+pub fn page(runs: &[Run]) -> String {
+    let mut out = HEAD.to_owned();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "\n| peer | version | conforms | deviates | not testable |\n| --- | --- | --- | --- | --- |"
+    );
+    for run in runs {
+        let count = |verdict: &str| run.cases.iter().filter(|c| c.verdict == verdict).count();
+        let [conforms, deviates, untested] = ["conforms", "deviates", "not testable"].map(count);
+        let Run { name, version, .. } = run;
+        let _ = writeln!(out, "| {name} | {version} | {conforms} | {deviates} | {untested} |");
+    }
+    out.push_str(EXPLAINED);
+    deviations(&mut out, runs);
+    table(&mut out, runs);
+    out
+}
+
+/// The cases in which a run does not find what the page says.
+pub fn differences(page: &str, run: &Run) -> Vec<String> {
+    let header = page.lines().find(|line| line.starts_with("| case |")).unwrap_or_default();
+    let column = header.split(" | ").position(|name| name.trim_end_matches(" |") == run.name);
+    let said = |case: &Case| {
+        let start = format!("| {} |", case.name);
+        let line = page.lines().find(|line| line.starts_with(&start))?;
+        line.split(" | ").nth(column?).map(|cell| cell.trim_end_matches(" |").replace('*', ""))
+    };
+    let differs = |case: &Case| {
+        let (said, found) = (said(case).unwrap_or_default(), &case.verdict);
+        let why = case.found.as_deref().unwrap_or_default();
+        (said != *found)
+            .then(|| format!("{}: \"{said}\" on the page, now {found}: {why}", case.name))
+    };
+    run.cases.iter().filter_map(differs).collect()
+}
+
+/// Each case in which somebody deviates, with what was found instead.
+fn deviations(out: &mut String, runs: &[Run]) {
+    let Some(first) = runs.first() else { return };
+    for case in &first.cases {
+        let named =
+            |run: &Run| find(run, case).and_then(|c| Some((run.name.clone(), c.found.clone()?)));
+        let found: Vec<_> = runs.iter().filter_map(named).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "\n**{}** [{}]: {}.", case.name, case.rule, case.sends);
+        let _ = writeln!(out, "Allowed: {}.\n", case.allows);
+        for all in grouped(&found) {
+            let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+            let text = all.first().map_or("", |(_, text)| text.as_str());
+            let _ = write!(out, "- {}: {text}.", names.join(", "));
+            if let Some(why) = why(&names, &case.name, text) {
+                let _ = write!(out, " {why}");
+            }
+            out.push('\n');
+        }
+    }
+}
+
+/// Those who did the same, together, in the order of the first of them.
+fn grouped(found: &[(String, String)]) -> Vec<Vec<&(String, String)>> {
+    let mut all: Vec<Vec<&(String, String)>> = Vec::new();
+    for one in found {
+        match all.iter_mut().find(|same| same.first().is_some_and(|first| first.1 == one.1)) {
+            Some(same) => same.push(one),
+            None => all.push(vec![one]),
+        }
+    }
+    all
+}
+
+fn table(out: &mut String, runs: &[Run]) {
+    let Some(first) = runs.first() else { return };
+    out.push_str("\n## All cases\n");
+    let names: Vec<_> = runs.iter().map(|run| run.name.as_str()).collect();
+    for group in first.cases.chunk_by(|a, b| a.group == b.group) {
+        let name = group.first().map_or("", |case| case.group.as_str());
+        let _ = writeln!(out, "\n### {name}\n\n| case | rule | {} |", names.join(" | "));
+        let _ = writeln!(out, "| --- | --- |{}", " --- |".repeat(runs.len()));
+        for case in group {
+            let verdict = |run: &Run| match find(run, case).map(|c| c.verdict.as_str()) {
+                Some("conforms") => "conforms",
+                Some("deviates") => "**deviates**",
+                Some(_) => "not testable",
+                None => "–",
+            };
+            let verdicts: Vec<_> = runs.iter().map(verdict).collect();
+            let _ = writeln!(out, "| {} | {} | {} |", case.name, case.rule, verdicts.join(" | "));
+        }
+    }
+}
+
+fn find<'a>(run: &'a Run, case: &Case) -> Option<&'a Case> {
+    run.cases.iter().find(|c| c.name == case.name)
+}
+
+const HEAD: &str = "# Conformance report
+
+Made by `cargo xtask conform`, which plays every case of [`rxe conform`](commands.md#conform) with each peer: the device `rxe0` of stock Debian kernels in QEMU, and this engine under `rxe run`. The peer program is the same everywhere. `rxe conform --list` says what each case sends, and what it allows.
+
+[Conformance](conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
+";
+
+const EXPLAINED: &str = "
+## Deviations
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(name: &str, verdicts: [(&str, Option<&str>); 2]) -> Run {
+        let case = |(i, (verdict, found)): (usize, (&str, Option<&str>))| Case {
+            group: "psn".into(),
+            name: format!("case_{i}"),
+            rule: "9.7.1".into(),
+            sends: "a packet".into(),
+            allows: "an answer".into(),
+            verdict: verdict.into(),
+            found: found.map(str::to_owned),
+        };
+        let cases = verdicts.into_iter().enumerate().map(case).collect();
+        Run { name: name.into(), version: "1".into(), cases }
+    }
+
+    #[test]
+    fn peers_that_deviate_alike_are_named_together() {
+        let good = ("conforms", None);
+        let bad = ("deviates", Some("nothing came"));
+        let page = page(&[
+            run("Linux 1", [good, bad]),
+            run("Linux 2", [good, bad]),
+            run("rxe", [good; 2]),
+        ]);
+        assert!(page.contains("| Linux 1 | 1 | 1 | 1 | 0 |"), "{page}");
+        assert!(page.contains("- Linux 1, Linux 2: nothing came."), "{page}");
+        assert!(
+            page.contains("| case_1 | 9.7.1 | **deviates** | **deviates** | conforms |"),
+            "{page}"
+        );
+        assert!(!page.contains("**case_0**"), "{page}");
+        let other = run("Linux 2", [bad, bad]);
+        assert_eq!(differences(&page, &run("Linux 2", [good, bad])), [""; 0]);
+        let found = "case_0: \"conforms\" on the page, now deviates: nothing came";
+        assert_eq!(differences(&page, &other), [found]);
+    }
+}
