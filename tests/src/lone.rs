@@ -21,7 +21,7 @@ use crate::sim::world::bring_to_rts;
 /// The address and the number of a queue pair.
 pub type Place = (IpAddr, u32);
 
-/// One engine with one queue pair in RTS, of RC or XRC, without a peer.
+/// One engine with one queue pair in RTS, of RC, UC or XRC, without a peer.
 #[derive(Debug)]
 pub struct End {
     /// The engine.
@@ -44,6 +44,11 @@ impl End {
     /// An RC queue pair. `psns`: the first PSNs that it sends and expects.
     pub fn new(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
         Self::of(QpType::Rc, None, own, peer, mtu, psns)
+    }
+
+    /// A UC queue pair.
+    pub fn unreliable(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
+        Self::of(QpType::Uc, None, own, peer, mtu, psns)
     }
 
     /// An initiator of XRC.
@@ -213,18 +218,20 @@ fn init(
 
 /// Brings a queue pair from RESET to RTS, with the attributes that its service needs.
 fn bring_up(engine: &mut Engine, now: Time, service: QpType, qpn: Qpn, mut attr: QpAttr) {
-    let awaits = AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+    let awaits =
+        AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
     let answers = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
     let (answers, awaits) = match service {
         QpType::XrcSend => (AttrMask::empty(), awaits),
-        QpType::XrcRecv => (answers, AttrMask::empty()),
+        QpType::XrcRecv => (answers, AttrMask::TIMEOUT),
+        QpType::Uc => (AttrMask::empty(), AttrMask::empty()),
         _ => return bring_to_rts(engine, now, qpn, attr),
     };
     let to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
     for (state, mask) in [
         (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
         (QpState::Rtr, to_rtr | answers),
-        (QpState::Rts, AttrMask::TIMEOUT | AttrMask::SQ_PSN | awaits),
+        (QpState::Rts, AttrMask::SQ_PSN | awaits),
     ] {
         attr.qp_state = state;
         let done = engine.modify_qp(now, qpn, &attr, mask | AttrMask::STATE);

@@ -35,8 +35,8 @@ pub(super) struct Sent {
     pub(super) began: Duration,
     pub(super) dma_len: u32,
     pub(super) icrc: u32,
-    /// Whether it came after packets with higher PSNs.
-    pub(super) filled: bool,
+    /// How long its PSN was missing, if it came after packets with higher PSNs.
+    pub(super) filled: Option<Duration>,
     /// Response packets that were captured.
     pub(super) responses: u32,
     /// What an atomic found, and the frame that says so.

@@ -450,6 +450,7 @@ impl Checker {
             let (psn, frames) = (sent.psn, vec![sent.frame, sent.last_frame]);
             found.push(Kind::Unanswered, Confidence::Likely, psn, frames, 0, text);
         }
+        flow.requests.report_lost(found);
         if flow.peer.is_none() {
             return;
         }

@@ -59,12 +59,14 @@ struct Message {
 }
 
 /// PSNs that were left out.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     pub(super) first: Psn,
     pub(super) count: u32,
     pub(super) frame: u64,
     at: Duration,
+    /// Nobody sends the packets again: they are lost, if they do not come late.
+    unreliable: bool,
 }
 
 /// A reason to send again from a PSN.
@@ -95,32 +97,25 @@ impl Requests {
     /// Looks at a request.
     pub(super) fn take(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let psn = seen.packet.bth.psn;
-        let Some(next) = self.next else { return self.add(seen, info, false, found) };
+        let Some(next) = self.next else { return self.add(seen, info, None, found) };
         self.settle_read(psn);
         let ahead = psn.diff(self.next.unwrap_or(next));
-        let reliable = info.service != Service::Uc;
         if ahead.abs() > RESTART {
             self.restart(found);
-            self.add(seen, info, false, found);
+            self.add(seen, info, None, found);
         } else if ahead == 0 {
             self.check_order(seen, info, found);
-            self.add(seen, info, false, found);
+            self.add(seen, info, None, found);
         } else if ahead > 0 {
             let (first, count) = (psn - ahead.unsigned_abs(), ahead.unsigned_abs());
             if self.gaps.len() == MAX_GAPS {
-                self.gaps.remove(0);
+                self.gaps.remove(0).report_lost(found);
             }
-            let gap = Gap { first, count, frame: seen.number, at: seen.at };
-            if !reliable {
-                let text = format!(
-                    "{count} packets are missing before this one: lost in the network, or not \
-                     captured. Nothing repairs this on an unreliable connection."
-                );
-                found.add(seen, Kind::Lost, Confidence::Likely, vec![seen.number], text);
-            }
+            let unreliable = info.service == Service::Uc;
+            let gap = Gap { first, count, frame: seen.number, at: seen.at, unreliable };
             self.gaps.push(gap);
             self.message = None;
-            self.add(seen, info, false, found);
+            self.add(seen, info, None, found);
         } else if self.fills(psn) {
             self.filled(seen, info, found);
         } else {
@@ -136,11 +131,11 @@ impl Requests {
         let (gap_frame, waited) = (gap.frame, seen.at.saturating_sub(gap.at));
         self.close_gap(at, psn);
         let message = self.message.take();
-        self.add(seen, info, true, found);
+        self.add(seen, info, Some(waited), found);
         self.message = message;
         if let Some(sent) = self.history.get(psn) {
             let span = if sent.span_known { sent.span } else { sent.dma_len.div_ceil(256) };
-            self.close_gaps(psn, span);
+            self.creport_lost(psn, span);
         }
         let refused = self.refusals.iter().rposition(|r| r.psn == psn);
         if refused.is_none() && self.continues(psn, gap_frame) {
@@ -210,12 +205,13 @@ impl Requests {
         }
         if pending.is_none() {
             if let Some(episode) = &mut self.episode
-                && filled
+                && filled.is_some_and(|gap| gap < since)
                 && times == 1
-                && episode.first == psn
+                && (episode.first, episode.packets) == (psn, 1)
                 && episode.kind != Kind::Reordered
             {
-                // The first one was only late: here is the one that the NAK has asked for.
+                // The first one was only late: here is the one that the NAK has asked for, after the time
+                // that a NAK takes.
                 episode.kind = Kind::Reordered;
                 episode.text = "It came after packets with higher PSNs, and the responder's NAK \
                                 had it sent again."
@@ -340,12 +336,24 @@ impl Requests {
 
     pub(super) fn restart(&mut self, found: &mut Found) {
         self.close(found);
+        self.report_lost(found);
         *self = Self::default();
         found.restarted = true;
     }
 
-    /// Adds a request that was not there before.
-    fn add(&mut self, seen: &Seen<'_>, info: &'static OpInfo, filled: bool, found: &mut Found) {
+    /// Reports the packets of an unreliable connection that have not come late either.
+    pub(super) fn report_lost(&self, found: &mut Found) {
+        self.gaps.iter().for_each(|gap| gap.report_lost(found));
+    }
+
+    /// Adds a request that was not there before. `filled`: the gap that it fills was there for so long.
+    fn add(
+        &mut self,
+        seen: &Seen<'_>,
+        info: &'static OpInfo,
+        filled: Option<Duration>,
+        found: &mut Found,
+    ) {
         let packet = seen.packet;
         let psn = packet.bth.psn;
         self.check_length(seen, info, found);
@@ -385,7 +393,7 @@ impl Requests {
             found.stats.messages += 1;
         }
         found.stats.bytes += packet.payload_len as u64;
-        if !filled {
+        if filled.is_none() {
             self.next = Some(psn + span);
             if let Some(episode) = &mut self.episode {
                 episode.is_over = true;
@@ -516,7 +524,7 @@ impl Requests {
     }
 
     /// Takes the PSNs of a READ's responses out of the gaps that they begin in.
-    fn close_gaps(&mut self, psn: Psn, span: u32) {
+    fn creport_lost(&mut self, psn: Psn, span: u32) {
         for gap in &mut self.gaps {
             let Ok(at) = u32::try_from(gap.first.diff(psn)) else { continue };
             let taken = span.saturating_sub(at).min(gap.count);
@@ -528,13 +536,32 @@ impl Requests {
 
     /// Takes a PSN out of a gap.
     fn close_gap(&mut self, at: usize, psn: Psn) {
-        let Gap { first, count, frame, at: time } = self.gaps.swap_remove(at);
+        let gap = self.gaps.swap_remove(at);
+        let Gap { first, count, .. } = gap;
         let before = psn.diff(first).unsigned_abs();
         for (first, count) in [(first, before), (psn.next(), count - before - 1)] {
             if count > 0 && self.gaps.len() < MAX_GAPS {
-                self.gaps.push(Gap { first, count, frame, at: time });
+                self.gaps.push(Gap { first, count, ..gap });
             }
         }
+    }
+}
+
+impl Gap {
+    /// Reports the packets as lost, if nobody sends them again.
+    fn report_lost(&self, found: &mut Found) {
+        if !self.unreliable {
+            return;
+        }
+        let packets = match self.count {
+            1 => "A packet is".to_owned(),
+            n => format!("{n} packets are"),
+        };
+        let text = format!(
+            "{packets} missing before this one: lost in the network, or not captured. Nothing \
+             repairs this on an unreliable connection."
+        );
+        found.push(Kind::Lost, Confidence::Likely, self.first, vec![self.frame], 0, text);
     }
 }
 

@@ -133,6 +133,14 @@ impl Responses {
             last.span_known = true;
             requests.next = Some(last.psn + last.span);
         }
+        // An answer in one packet tells the span too, if not the path MTU.
+        if info.position == Position::Only
+            && let Some(last) = requests.history.last().filter(|last| !last.span_known)
+            && (last.psn, last.dma_len) == (psn, len)
+        {
+            (last.span, last.span_known) = (1, true);
+            requests.next = Some(psn.next());
+        }
         let mtu = requests.mtu;
         let Some(sent) = requests.history.get(psn) else { return };
         let (at, kind) = (psn.diff(sent.psn).unsigned_abs(), sent.info.kind);
