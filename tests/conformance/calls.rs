@@ -61,6 +61,6 @@ pub(crate) const CALLS: &[Call] = &[
         call: "`cmd_fd` of a context, and `ibv_import_device`",
         specification: "not in the specification",
         providers: "the descriptor for commands to the kernel; rxe's provider cannot import one (EOPNOTSUPP)",
-        here: "an open descriptor, to be duplicated or given flags but without commands; importing it is EOPNOTSUPP",
+        here: "an open descriptor, to be duplicated or given flags but without commands; importing it works in the process that has opened the device, and is EOPNOTSUPP in others",
     },
 ];

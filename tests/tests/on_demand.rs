@@ -1,4 +1,5 @@
-//! On-demand paging and device memory in unmodified programs (`tests/c/odp.c`, `tests/c/dm.c`).
+//! On-demand paging and device memory in unmodified programs, and importing them (`odp.c`, `dm.c` and `import.c` in
+//! `tests/c`).
 
 use xtask::c::Compiled;
 use xtask::or_skip;
@@ -32,6 +33,16 @@ fn memory_comes_and_goes_while_it_is_registered() {
         let why = "on-demand paging needs it while a request uses it";
         assert!(said.contains(why), "{way}: {said}");
     }
+}
+
+#[test]
+fn a_device_and_its_objects_are_imported_in_their_own_process_only() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/import.c"], &["-libverbs"])) else { return };
+    let program = c.path("tests/c/import.c").display().to_string();
+    let script = format!("timeout 120 $RXE run --explain all -- {program} rxe_veth0 2>&1");
+    let Some(said) = alone("imports", "cc", &script) else { return };
+    assert!(said.contains("imports: done"), "{said}");
+    assert!(said.contains("cannot be shared with another: open it"), "{said}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 use super::checked_fd::CheckedFd;
 use crate::NetError;
@@ -53,6 +55,22 @@ impl ProgramEpoll {
     /// [`NetError::DescriptorsClosed`].
     pub fn ensure(&self) -> Result<(), NetError> {
         self.fd.ensure()
+    }
+
+    /// Whether `other` is a duplicate of this descriptor: what one watches, the other cannot be told to
+    /// watch.
+    pub fn is(&self, other: BorrowedFd<'_>) -> bool {
+        let Ok(probe) = eventfd(0, EventfdFlags::CLOEXEC) else { return false };
+        let watch = |fd| epoll::add(fd, &probe, EventData::new_u64(0), EventFlags::empty());
+        if self.ensure().is_err() || watch(self.fd.as_fd()).is_err() {
+            return false;
+        }
+        let added = watch(other);
+        if added.is_ok() {
+            let _ = epoll::delete(other, &probe);
+        }
+        let _ = epoll::delete(&self.fd, &probe);
+        added == Err(Errno::EXIST)
     }
 
     /// Whether it watches what it was told to, as far as the system tells.
@@ -135,5 +153,18 @@ mod tests {
         let number = own.as_raw_fd();
         drop(own);
         assert!(fs::read_link(format!("/proc/self/fd/{number}")).is_err());
+    }
+
+    #[test]
+    fn a_duplicate_is_told_from_another() {
+        let (one, other) = (ProgramEpoll::new().unwrap(), ProgramEpoll::new().unwrap());
+        let duplicate = rustix::io::dup(&one).unwrap();
+        let file = fs::File::open("/dev/null").unwrap();
+        assert!(one.is(duplicate.as_fd()) && one.is(one.as_fd()));
+        assert!(!other.is(duplicate.as_fd()) && !one.is(file.as_fd()));
+        // Nothing is left in them, so that each still watches its own.
+        let watched = EventFd::new().unwrap();
+        one.watch(&watched).unwrap();
+        assert!(one.is(duplicate.as_fd()) && one.watches_its_own() && other.watches_its_own());
     }
 }

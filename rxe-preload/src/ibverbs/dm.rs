@@ -35,15 +35,18 @@ pub(super) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         Err(failure) => return errno_of(VERB, Err(failure)),
     };
     // SAFETY: its context is open.
-    if unsafe { Context::of(this.verbs.context) }.is_own() {
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if owner.is_own() {
         let regions = this.memory.users();
         if regions > 0 {
             let why =
                 format!("{regions} memory regions made of it still exist: deregister them first");
             return errno_of(VERB, Err(Failure::new(libc::EBUSY, why)));
         }
-        // SAFETY: from `into_ptr`.
-        drop(unsafe { Box::from_raw(dm.cast::<Dm>()) });
+        if owner.imports.destroyed(this.verbs.handle) {
+            // SAFETY: from `into_ptr`, and no other user has it imported.
+            drop(unsafe { Box::from_raw(dm.cast::<Dm>()) });
+        }
     }
     0
 }

@@ -13,6 +13,7 @@ mod cq;
 mod cq_ex;
 pub(crate) mod device;
 mod dm;
+mod import;
 mod lid;
 mod mr;
 mod mw;

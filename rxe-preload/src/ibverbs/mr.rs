@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use rxe_verbs::{Access, Key, MemoryRegion, Prefetch, Reregistration, Sge};
 
-use super::abi::{ibv_context, ibv_mr, ibv_pd, ibv_sge};
-use super::objects::{Context, Handle, Mr, Pd};
+use super::abi::{ibv_mr, ibv_pd, ibv_sge};
+use super::objects::{Context, Handle, Importable, Mr, Pd};
 use super::pages;
 use crate::fault_guard;
 use crate::faults::may_fail;
@@ -84,7 +84,11 @@ pub(super) fn into_ptr(
     let watch = unsafe { &Context::of(context).watch };
     let at = addr.addr().max(1);
     watch.registered(verbs.rkey, region.addr(), region.len() as u64, at, region.access());
-    Box::into_raw(Box::new(Mr { verbs, made, region })).cast()
+    let object = Box::into_raw(Box::new(Mr { verbs, made, region: Some(region) }));
+    // SAFETY: its context is open.
+    let imports = unsafe { &Context::of(context).imports };
+    imports.made(made.number(), Importable::Mr, object.cast());
+    object.cast()
 }
 
 pub(super) fn access(flags: c_uint) -> Outcome<Access> {
@@ -141,7 +145,10 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: its context is open.
     let owner = unsafe { Context::of(this.verbs.context) };
     if owner.is_own() {
-        let windows = this.region.windows();
+        let Some(region) = &this.region else {
+            return errno_of("ibv_dereg_mr", Err(Mr::gone()));
+        };
+        let windows = region.windows();
         if windows > 0 {
             // The program keeps the region and may try again.
             let why = format!(
@@ -150,8 +157,13 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             return errno_of("ibv_dereg_mr", Err(Failure::new(libc::EBUSY, why)));
         }
         owner.watch.deregistered(this.verbs.rkey);
-        // SAFETY: from `register`; the program gives it up.
-        drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
+        let handle = this.verbs.handle;
+        // SAFETY: from `into_ptr`; the program gives it up, and no other user calls anything on it.
+        drop(unsafe { (*mr.cast::<Mr>()).region.take() });
+        if owner.imports.destroyed(handle) {
+            // SAFETY: as above; nobody else has it.
+            drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
+        }
     }
     0
 }
@@ -219,8 +231,9 @@ unsafe fn reregister(
     mr.made.check("the memory region", mr.verbs.context, mr.verbs.handle)?;
     // SAFETY: its context is open.
     unsafe { Context::of(mr.verbs.context) }.check()?;
+    let region = mr.region.as_mut().ok_or_else(Mr::gone)?;
     let mut change = Reregistration::new();
-    let mut rights = mr.region.access();
+    let mut rights = region.access();
     if flags & PD != 0 {
         // SAFETY: a protection domain.
         change = change.pd(&unsafe { Pd::known(pd) }?.domain);
@@ -241,24 +254,24 @@ unsafe fn reregister(
     if flags & (ACCESS | TRANSLATION) != 0 {
         let memory = (flags & TRANSLATION != 0).then_some((addr, length));
         let (addr, length) = memory.unwrap_or((mr.verbs.addr, mr.verbs.length));
-        let own = memory.is_none() && mr.region.is_device_memory();
+        let own = memory.is_none() && region.is_device_memory();
         if !own && !rights.contains(Access::ON_DEMAND) {
             pages::check(addr, length, rights)?;
         }
     }
     let old = mr.verbs.rkey;
-    mr.region.reregister(change)?;
+    region.reregister(change)?;
     if flags & PD != 0 {
         mr.verbs.pd = pd;
     }
     if flags & TRANSLATION != 0 {
         (mr.verbs.addr, mr.verbs.length) = (addr, length);
     }
-    (mr.verbs.lkey, mr.verbs.rkey) = (mr.region.lkey().value(), mr.region.rkey().value());
+    (mr.verbs.lkey, mr.verbs.rkey) = (region.lkey().value(), region.rkey().value());
     // SAFETY: its context is open.
     let watch = unsafe { &Context::of(mr.verbs.context).watch };
     watch.deregistered(old);
-    let (start, len) = (mr.region.addr(), mr.region.len() as u64);
+    let (start, len) = (region.addr(), region.len() as u64);
     watch.registered(mr.verbs.rkey, start, len, mr.verbs.addr.addr(), rights);
     Ok(())
 }
@@ -331,24 +344,6 @@ extern "C" fn ibv_reg_dmabuf_mr(
 ) -> *mut ibv_mr {
     pointer_of("ibv_reg_dmabuf_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
-
-#[unsafe(no_mangle)]
-extern "C" fn ibv_import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
-    pointer_of("ibv_import_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
-}
-
-/// Does nothing: regions cannot be imported.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
-
-#[unsafe(no_mangle)]
-extern "C" fn ibv_import_dm(_context: *mut ibv_context, _handle: u32) -> *mut c_void {
-    pointer_of("ibv_import_dm", Err(Failure::plain(libc::EOPNOTSUPP)))
-}
-
-/// Does nothing: device memory cannot be imported.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_unimport_dm(_dm: *mut c_void) {}
 
 /// Does nothing: the CPU copies memory, so a fork does no harm.
 #[unsafe(no_mangle)]

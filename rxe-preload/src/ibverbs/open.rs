@@ -6,7 +6,7 @@ use std::ptr;
 use super::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use super::device::{self, DeviceEntry};
 use super::objects::Context;
-use super::{cq, dm, mr, mw, pd, post, qp, query, srq, xrcd};
+use super::{cq, dm, import, mr, mw, pd, post, qp, query, srq, xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, errno_of, pointer_of};
 
@@ -88,7 +88,9 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
     } else {
         // SAFETY: a device from the list.
         let device = unsafe { DeviceEntry::of(device) };
-        may_fail("ibv_open_device").and_then(|()| Context::open(device, ops(), table))
+        may_fail("ibv_open_device")
+            .and_then(|()| Context::open(device, ops(), table))
+            .inspect(|&context| import::opened(context))
     };
     pointer_of("ibv_open_device", opened)
 }
@@ -98,6 +100,9 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: an open context, which the program gives up.
     let this = unsafe { Context::of(context) };
     if !this.is_own() {
+        return 0;
+    }
+    if !import::closed(context) {
         return 0;
     }
     let in_use = !this.qps.lock().is_empty()
@@ -111,11 +116,4 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: from `Context::open`, and nothing that points to it is left.
     drop(unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) });
     errno_of("ibv_close_device", Ok(()))
-}
-
-/// Shares a device with another process through its command descriptor. It is not supported; rxe's
-/// provider in rdma-core does not support it either.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
-    pointer_of("ibv_import_device", Err(Failure::plain(libc::EOPNOTSUPP)))
 }

@@ -43,8 +43,11 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         };
         return errno_of("ibv_dealloc_pd", Err(Failure::new(libc::EBUSY, why)));
     }
-    // SAFETY: from `into_ptr`.
-    drop(unsafe { Box::from_raw(pd.cast::<Pd>()) });
+    // SAFETY: its context is open.
+    if unsafe { Context::of(this.verbs.context) }.imports.destroyed(this.verbs.handle) {
+        // SAFETY: from `into_ptr`, and no other user has it imported.
+        drop(unsafe { Box::from_raw(pd.cast::<Pd>()) });
+    }
     0
 }
 
@@ -81,12 +84,3 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
     let made = made.map(|of| Pd::into_ptr(context, of.domain.clone(), Some(parent)));
     pointer_of("ibv_alloc_parent_domain", made)
 }
-
-#[unsafe(no_mangle)]
-extern "C" fn ibv_import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ibv_pd {
-    pointer_of("ibv_import_pd", Err(Failure::plain(libc::EOPNOTSUPP)))
-}
-
-/// Does nothing: protection domains cannot be imported.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}

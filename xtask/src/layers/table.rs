@@ -175,7 +175,7 @@ pub const LAYERS: &[Layers] = &[
             &["open"],
             &["qp"],
             &["ah", "builder"],
-            &["buf", "cq", "dm", "post", "qp_attr"],
+            &["buf", "cq", "dm", "import", "post", "qp_attr"],
             &["asynchronous", "channel", "cq_ex", "mr", "mw", "pd", "query", "srq", "xrcd"],
             &["objects"],
             &["absent", "completion", "device"],
@@ -187,9 +187,9 @@ pub const LAYERS: &[Layers] = &[
         within: "ibverbs::objects",
         floors: &[
             &["channel"],
-            &["cq", "qp", "srq"],
-            &["ah", "context", "dm", "mr", "mw", "pd"],
-            &["handle", "unacknowledged", "xrcd"],
+            &["cq", "dm", "pd", "qp", "srq"],
+            &["ah", "context", "mr", "mw"],
+            &["handle", "imports", "unacknowledged", "xrcd"],
         ],
     },
     Layers {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rxe_net::ProgramEpoll;
 use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
-use super::FileId;
+use super::{FileId, Imports};
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
@@ -47,6 +47,8 @@ pub(crate) struct Context {
     pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
     pub(crate) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
     pub(crate) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
+    /// Its objects that can be imported.
+    pub(crate) imports: Imports,
     /// The XRC domains that files stand for, and how many handles each has.
     pub(crate) xrc_domains: Mutex<HashMap<FileId, (XrcDomain, u32)>>,
 }
@@ -70,8 +72,8 @@ impl Context {
         let context = ibv_context {
             device: entry.as_ptr(),
             ops,
-            // There is no kernel device to send commands to. But programs duplicate this descriptor
-            // or set flags on it, so it must be an open one.
+            // There is no kernel device to send commands to. But programs duplicate this descriptor,
+            // set flags on it or import the device by it, so it must be an open one.
             cmd_fd: asyncs.as_raw_fd(),
             async_fd: asyncs.as_raw_fd(),
             num_comp_vectors: c_int::try_from(cpus).unwrap_or(1),
@@ -90,6 +92,7 @@ impl Context {
             qps: Mutex::default(),
             srqs: Mutex::default(),
             cqs: Mutex::default(),
+            imports: Imports::default(),
             xrc_domains: Mutex::default(),
         }));
         // SAFETY: just made from a Box.

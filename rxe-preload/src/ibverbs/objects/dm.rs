@@ -2,7 +2,7 @@
 
 use rxe_verbs::DeviceMemory;
 
-use super::Handle;
+use super::{Context, Handle, Importable};
 use crate::ibverbs::abi::{MemcpyFromDm, MemcpyToDm, ibv_context, ibv_dm};
 
 /// Device memory as programs hold it.
@@ -27,6 +27,9 @@ impl Dm {
         let made = Handle::new(context);
         let handle = made.number();
         let verbs = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
-        Box::into_raw(Box::new(Self { verbs, made, memory })).cast()
+        let object = Box::into_raw(Box::new(Self { verbs, made, memory }));
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.imports.made(handle, Importable::Dm, object.cast());
+        object.cast()
     }
 }

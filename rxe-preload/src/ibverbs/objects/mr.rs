@@ -3,6 +3,7 @@
 use rxe_verbs::MemoryRegion;
 
 use super::Handle;
+use crate::ffi::Failure;
 use crate::ibverbs::abi::ibv_mr;
 
 /// A memory region as programs hold it.
@@ -10,7 +11,15 @@ use crate::ibverbs::abi::ibv_mr;
 pub(crate) struct Mr {
     pub(crate) verbs: ibv_mr,
     pub(crate) made: Handle,
-    pub(crate) region: MemoryRegion,
+    /// `None` once a user of it has deregistered it, and others still have it imported.
+    pub(crate) region: Option<MemoryRegion>,
 }
 
 known_by_handle!(Mr, ibv_mr, "the memory region");
+
+impl Mr {
+    /// The failure to use it after another user has deregistered it.
+    pub(crate) fn gone() -> Failure {
+        Failure::new(libc::ENOENT, "another user of the imported memory region has deregistered it")
+    }
+}

@@ -2,7 +2,7 @@
 
 use rxe_verbs::ProtectionDomain;
 
-use super::Handle;
+use super::{Context, Handle, Importable};
 use crate::ibverbs::abi::{ibv_context, ibv_pd};
 
 /// A protection domain as programs hold it. A parent domain (`ibv_alloc_parent_domain`) is another
@@ -27,6 +27,10 @@ impl Pd {
     ) -> *mut ibv_pd {
         let made = Handle::new(context);
         let verbs = ibv_pd { context, handle: made.number() };
-        Box::into_raw(Box::new(Self { verbs, made, domain, parent })).cast()
+        let number = made.number();
+        let object = Box::into_raw(Box::new(Self { verbs, made, domain, parent }));
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.imports.made(number, Importable::Pd, object.cast());
+        object.cast()
     }
 }
