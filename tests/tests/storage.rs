@@ -1,5 +1,5 @@
-//! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts: fio, and
-//! iperf 2, which knows only TCP, over rsockets.
+//! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts: fio, iperf 2,
+//! which knows only TCP, over rsockets, and QEMU, which moves a guest.
 
 use rxe_tests::skip;
 
@@ -81,4 +81,26 @@ fn a_tcp_program_over_rsockets() {
     // Both ends have counted all bytes, and no TCP socket listened.
     assert_eq!(out.matches("sec  4.00 MBytes").count(), 2, "{out}");
     assert!(!out.contains("*:5001") && !out.contains("10.9.0.1:5001 "), "{out}");
+}
+
+/// `python/migrate.py` compares the guest's memory.
+fn qemu_moves_a_guest(pin: &str) {
+    let test = format!("migration by QEMU, rdma-pin-all {pin}");
+    if !installed(&test, "python3") {
+        return;
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/migrate.py");
+    let script = format!("timeout 100 python3 {source} $RXE {pin} 2>&1");
+    let Some(out) = alone(&test, "qemu-system-x86_64", &script) else { return };
+    assert!(out.contains("the guest has moved: "), "{out}");
+}
+
+#[test]
+fn qemu_moves_a_guest_page_by_page() {
+    qemu_moves_a_guest("off");
+}
+
+#[test]
+fn qemu_moves_a_guest_whose_memory_is_registered_at_once() {
+    qemu_moves_a_guest("on");
 }
