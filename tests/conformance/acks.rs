@@ -124,7 +124,7 @@ pub(crate) fn cases() -> Vec<Case> {
         credit("credits 0", 0),
         credit("credits 1", 1),
         credit("credits 0x1e", 0x1e),
-        reserved("a reserved syndrome, 0x40", 0x40),
+        reserved("a reserved syndrome, 0x40", 0x40).kernel("Completes the request, with success."),
         reserved("a reserved syndrome, 0x5f", 0x5f),
         reserved("a reserved syndrome, 0x80", 0x80),
         reserved("a reserved NAK code, 5", 0x65)

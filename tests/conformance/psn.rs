@@ -136,7 +136,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case("a PSN from before the connection", dup)
             .packets([write(-1, 0, 8).ask()])
             .acks(-1)
-            .note("nothing was ever there: acknowledged as a duplicate, never carried out"),
+            .note("nothing was ever there: acknowledged as a duplicate, never carried out")
+            .kernel("Acknowledges PSN 0xffffff, which it never had."),
         case("a duplicate does not hide a pending sequence NAK", dup)
             .packets([write(0, 0, 8)])
             .burst([write(2, 0, 8), write(0, 0, 8)])
@@ -156,7 +157,8 @@ pub(crate) fn cases() -> Vec<Case> {
                 Answer::Read(Position::First, 1, 1024),
                 Answer::Read(Position::Last, 2, 952),
             ])
-            .next(3),
+            .next(3)
+            .kernel("Begins with MIDDLE, as if the first answer went on."),
         case("a duplicate READ of a piece from the middle", "9.7.5.1, C9-105")
             .packets([read(0, 0, 3000), read(1, 1024, 1024)])
             .answers([

@@ -21,7 +21,7 @@ Each case is an engine with one queue pair in a named state, a script of packets
 
 - PSNs count from the first one: `+0` is the PSN that the responder expects (of an answer to the queue pair: the first that it has sent). Addresses count from the region's start.
 - *Rule* names the IBTA specification's compliance statement where its number is certain, else the section of volume 1 (A10 to A19 are its annexes).
-- *Kernel* says how Linux's rxe deviates, from reading its sources (6.x), not from trying each case. Empty: no deviation is known.
+- *Kernel* says how Linux's rxe deviates, from reading its sources (6.x), not from trying each case. Empty: no deviation is known. [The report](conformance-report.md) has what was tried from outside.
 - Where the specification leaves room, the note says why this was chosen.
 
 ";

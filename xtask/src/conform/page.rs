@@ -187,6 +187,8 @@ const HEAD: &str = "# Conformance report
 Made by `cargo xtask conform`, which plays every case of [`rxe conform`](commands.md#conform) with each peer: the device `rxe0` of stock Debian kernels in QEMU, and this engine under `rxe run`. The peer program is the same everywhere. `rxe conform --list` says what each case sends, and what it allows.
 
 [Conformance](conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
+
+All runs are over IPv4. Over IPv6, Linux 5.10 answers atomics, but panics at the case `duplicate_fetch_add`.
 ";
 
 const EXPLAINED: &str = "
