@@ -1,4 +1,4 @@
-//! `rxe conform` on the command line, and with peers that are none. `tests/tests/conform.rs` has the cases.
+//! `rxe conform` on the command line, and with peers that are none. `tests/tests/conform_peers.rs` has the cases.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

@@ -8,8 +8,9 @@ use common::{alone, installed};
 
 /// Waits until the server listens, lets the client run, and prints how both ended.
 const ENDS: &str = r#"
+    listeners() { $RXE resource show cm_id 2> none | grep LISTEN | grep -c rxe_veth0; }
     ends() {
-        until $RXE resource show cm_id 2> none | grep -q LISTEN; do
+        until [ "$(listeners)" -ge ${jobs:-1} ]; do
             kill -0 $server
             sleep 0.05
         done
@@ -24,17 +25,21 @@ const ENDS: &str = r#"
 
 /// fio's sender and its receiver, which compares checksums if `verify` is set.
 ///
-/// The receiver has receives for all 64 messages: fio does not retry after an RNR NAK (it sets
-/// `rnr_retry_count` to 0), and says in its source that the receiving side should be deeper.
+/// Each job has a port of its own. A receiver has receives for all 64 messages: fio does not retry after
+/// an RNR NAK (it sets `rnr_retry_count` to 0), and says in its source that the receiving side should be
+/// deeper.
 #[track_caller]
-fn fio(verb: &str, verify: &str, expected: &[&str]) {
-    let options = "--ioengine=rdma --port=4711 --bs=64k --size=4m";
+fn fio(verb: &str, verify: &str, jobs: u16, expected: &[&str]) {
+    let options = "--ioengine=rdma --bs=64k --size=4m";
+    let ports: String =
+        (0..jobs).map(|nth| format!(" --name=job{nth} --port={}", 4711 + nth)).collect();
     let script = format!(
         "{ENDS}
-        timeout -k 1 30 $RXE run -- fio --name=receiver {options} --rw=read --verb=recv --iodepth=64 {verify} \
+        jobs={jobs}
+        timeout -k 1 30 $RXE run -- fio {options} --rw=read --verb=recv --iodepth=64 {verify} {ports} \
             > server 2>&1 & server=$!
-        ends fio --name=sender {options} --rw=write --verb={verb} --iodepth=4 --hostname=10.9.0.1 \
-            {verify} --do_verify=0"
+        ends fio {options} --rw=write --verb={verb} --iodepth=4 --hostname=10.9.0.1 \
+            {verify} --do_verify=0 {ports}"
     );
     let Some(out) = alone(&format!("fio {verb}"), "fio", &script) else { return };
     for text in expected.iter().chain(&["exit codes: server 0, client 0"]) {
@@ -45,18 +50,23 @@ fn fio(verb: &str, verify: &str, expected: &[&str]) {
 
 #[test]
 fn fio_sends_and_compares() {
-    fio("send", "--verify=crc32c", &["READ: bw=", "WRITE: bw=", "io=4096KiB"]);
+    fio("send", "--verify=crc32c", 1, &["READ: bw=", "WRITE: bw=", "io=4096KiB"]);
 }
 
 #[test]
 fn fio_writes() {
-    fio("write", "", &["WRITE: bw=", "io=4096KiB"]);
+    fio("write", "", 1, &["WRITE: bw=", "io=4096KiB"]);
 }
 
 #[test]
 fn fio_reads() {
     // The sender of `--verb=read` is the side that asks: fio's client always has `--rw=write`.
-    fio("read", "", &["WRITE: bw=", "io=4096KiB"]);
+    fio("read", "", 1, &["WRITE: bw=", "io=4096KiB"]);
+}
+
+#[test]
+fn fio_has_several_jobs() {
+    fio("send", "--verify=crc32c", 3, &["READ: bw=", "WRITE: bw=", "io=12.0MiB"]);
 }
 
 #[test]
