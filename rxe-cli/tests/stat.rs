@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio, id};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -66,8 +67,12 @@ impl Program {
     }
 }
 
+/// `rxe stat` asks every process of this user, and the sockets that lie answer one caller only.
+static ONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn what_is_said_of_a_program_is_what_it_did() {
+    let _alone = ONE.lock();
     let program = Program::start();
     program.exchange(10);
     // The last acknowledgement is on its way when the completions are there.
@@ -210,6 +215,7 @@ fn user_directory() -> PathBuf {
 
 #[test]
 fn a_stopped_program_is_named_and_not_waited_for() {
+    let _alone = ONE.lock();
     let script = r#"
         "$RXE" pingpong -d lo > server.out 2>&1 & server=$!
         until "$RXE" stat --of $server > running 2> errors; do sleep 0.05; done
