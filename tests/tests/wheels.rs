@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rxe_tests::skip;
+use xtask::everything;
 
 mod common;
 use common::{Dir, alone, installed};
@@ -133,6 +134,9 @@ fn mpich_over_reliable_connections_of_ucx() {
 
 #[test]
 fn mpich_over_datagrams_of_ucx() {
+    if !everything() {
+        return skip("MPICH over UCX ud", "only with --all");
+    }
     // A rank that ends last waits so long for those that have gone.
     messages("UCX ud", "MPICH_CH4_NETMOD=ucx UCX_TLS=ud_verbs,self UCX_UD_TIMEOUT=5s");
 }
@@ -200,6 +204,9 @@ fn mooncake_moves_bytes_unchanged() {
 #[test]
 fn mooncake_s_benchmark() {
     let test = "transfer_engine_bench";
+    if !everything() {
+        return skip(test, "only with --all");
+    }
     let Some(wheel) = mooncake(test) else { return };
     let program = wheel.join("mooncake").join(test);
     executable(&program);

@@ -40,9 +40,10 @@ pub enum Which {
     All,
     /// Rows with a kernel on one side. Rows with both sides ours do not depend on the kernel.
     WithKernel,
-    /// Every other row; [`Which::Odd`] has the rest. The kernel's role changes from row to row.
+    /// Every other row with a kernel on one side; [`Which::Odd`] has the rest. The kernel's role changes
+    /// from row to row.
     Even,
-    /// The rows that [`Which::Even`] leaves out.
+    /// The rows with a kernel that [`Which::Even`] leaves out.
     Odd,
 }
 
@@ -110,7 +111,8 @@ impl World<'_> {
         let number = self.number.replace(self.number.get() + 1);
         let wanted = match self.options.which {
             Which::All => true,
-            Which::WithKernel => sides != Sides::OursOurs,
+            _ if sides == Sides::OursOurs => false,
+            Which::WithKernel => true,
             Which::Even => number.is_multiple_of(2),
             Which::Odd => !number.is_multiple_of(2),
         };
