@@ -1,7 +1,8 @@
 //! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts: fio, iperf 2,
-//! which knows only TCP, over rsockets, and QEMU, which moves a guest.
+//! which knows only TCP, over rsockets, QEMU, which moves a guest, and a disk by iSER.
 
 use rxe_tests::skip;
+use xtask::everything;
 
 mod common;
 use common::{alone, installed};
@@ -113,4 +114,38 @@ fn qemu_moves_a_guest_page_by_page() {
 #[test]
 fn qemu_moves_a_guest_whose_memory_is_registered_at_once() {
     qemu_moves_a_guest("on");
+}
+
+/// libiscsi's own tests, which read, write and compare blocks of tgtd's disk. tgtd wants an initiator to be
+/// allowed by its address and by its name. `cargo xtask deps` does not install tgt, because the package
+/// starts a server.
+#[test]
+fn a_disk_by_iser() {
+    let test = "iSER";
+    if !everything() {
+        return skip(test, "only with --all");
+    }
+    if !installed(test, "iscsi-test-cu") {
+        return;
+    }
+    let script = r#"
+        $RXE run -- tgtd -f > tgtd.log 2>&1 & server=$!
+        disk=iqn.2026-11.example:disk me=iqn.2026-11.example:me
+        admin() { tgtadm --lld iser "$@"; }
+        until admin --op new --mode target --tid 1 -T $disk 2> not_yet; do
+            kill -0 $server
+            sleep 0.05
+        done
+        head -c 16M /dev/urandom > disk
+        admin --op new --mode logicalunit --tid 1 --lun 1 -b $PWD/disk
+        admin --op bind --mode target --tid 1 -I ALL
+        admin --op bind --mode target --tid 1 -Q $me
+        for name in Read16 Write16 Verify16 WriteVerify16; do
+            timeout 60 ip netns exec far $RXE run -- iscsi-test-cu --dataloss -i $me -t SCSI.$name \
+                iser://10.9.0.1:3260/$disk/1 2>&1
+        done
+        kill -9 $server"#;
+    let Some(out) = alone(test, "tgtd", script) else { return };
+    assert!(out.matches("Test: Simple ...passed").count() == 4, "{out}");
+    assert!(out.contains("Test: Mismatch ...passed") && !out.contains("FAILED"), "{out}");
 }
