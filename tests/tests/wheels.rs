@@ -40,11 +40,14 @@ fn wheel(test: &str, requirement: &str) -> Option<PathBuf> {
         "--quiet",
         "download",
     ]);
+    // Where there is no way to PyPI, that is known soon.
+    fetch.args(["--retries", "1", "--timeout", "15"]);
     fetch.args(["--no-deps", "--only-binary", ":all:", "--dest"]).arg(dir.path()).arg(requirement);
     let out = fetch.output().unwrap();
     if !out.status.success() {
         let said = String::from_utf8_lossy(&out.stderr);
-        let why = said.lines().rfind(|line| line.contains("ERROR")).unwrap_or("no answer in time");
+        let why = said.lines().rfind(|line| line.contains("ERROR")).or(said.lines().last());
+        let why = why.unwrap_or("no answer in time");
         skip(test, &format!("{requirement} cannot be fetched: {why}"));
         return None;
     }
