@@ -41,16 +41,6 @@ pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
     len.div_ceil(mtu).max(1)
 }
 
-/// The position of packet `index` in a message of `packets`.
-fn position(index: u32, packets: u32) -> Position {
-    match (index == 0, index + 1 == packets) {
-        (true, true) => Position::Only,
-        (true, false) => Position::First,
-        (false, false) => Position::Middle,
-        (false, true) => Position::Last,
-    }
-}
-
 impl<'a> Segment<'a> {
     /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
     /// there on.
@@ -61,7 +51,7 @@ impl<'a> Segment<'a> {
         let psn = wqe.first.add(index);
         let start = u64::from(index) * mtu as u64;
         let rest = u64::from(wqe.len) - start.min(u64::from(wqe.len));
-        let here = position(index, wqe.packets);
+        let here = Position::of(index, wqe.packets);
         let ends = matches!(here, Position::Last | Position::Only);
         let starts = matches!(here, Position::First | Position::Only);
         let mut ext = Ext { xrc_srq: wqe.request.xrc_srq, ..Ext::default() };

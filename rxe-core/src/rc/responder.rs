@@ -486,13 +486,7 @@ fn send_data(
     let offset = u64::from(read.sent) * mtu as u64;
     let left = u64::from(read.len) - offset.min(u64::from(read.len));
     let len = usize::try_from(left.min(mtu as u64)).unwrap_or(mtu);
-    let last = read.sent + 1 == read.packets;
-    let position = match (read.sent == 0, last) {
-        (true, true) => Position::Only,
-        (true, false) => Position::First,
-        (false, false) => Position::Middle,
-        (false, true) => Position::Last,
-    };
+    let position = Position::of(read.sent, read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
     let span = if len == 0 {
@@ -507,7 +501,7 @@ fn send_data(
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
     batch.packet(ctx.direct(), view.net, &bth, &ext, Source::Spans(span.as_slice()))?;
     read.sent += 1;
-    Ok(last)
+    Ok(matches!(position, Position::Last | Position::Only))
 }
 
 /// Sends an answer without payload.

@@ -73,6 +73,18 @@ pub enum Position {
     Only,
 }
 
+impl Position {
+    /// The position of packet `index`, counted from 0, in a message of `packets`.
+    pub const fn of(index: u32, packets: u32) -> Self {
+        match (index == 0, index + 1 == packets) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+}
+
 /// What a SEND carries beside its payload, in its last packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SendExtra {

@@ -150,12 +150,7 @@ impl Responses {
         } else if is_full && mtu.is_some_and(|mtu| mtu != len) {
             wrong = Some(format!("{} has {len} bytes, not a path MTU.", info.name));
         } else if kind == OpKind::ReadRequest && sent.span_known && sent.times == 1 {
-            let position = match (at, sent.span) {
-                (_, 1) => Position::Only,
-                (0, _) => Position::First,
-                (at, span) if at + 1 == span => Position::Last,
-                _ => Position::Middle,
-            };
+            let position = Position::of(at, sent.span);
             let rest = mtu.map_or(0, |mtu| at.saturating_mul(mtu));
             let expected = sent.dma_len.saturating_sub(rest);
             if position != info.position {

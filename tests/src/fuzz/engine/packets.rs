@@ -93,12 +93,7 @@ impl World {
         let net = net(input);
         let reth = Reth { dma_len: total, ..reth(input, 0) };
         for i in 0..=last {
-            let position = match (i == 0, i == last) {
-                (true, true) => Position::Only,
-                (true, false) => Position::First,
-                (false, false) => Position::Middle,
-                (false, true) => Position::Last,
-            };
+            let position = Position::of(i, last + 1);
             let opcode = if write {
                 Opcode::write(service, position, extra == SendExtra::Immediate)
             } else {
