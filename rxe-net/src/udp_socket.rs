@@ -12,7 +12,9 @@ use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 use crate::sys::addr::RawAddr;
 use crate::sys::checked_fd::CheckedFd;
 use crate::sys::cmsg::{self, Control};
-use crate::sys::sockopt::{attach_filter, bind, get_int, set_bytes, set_int};
+use crate::sys::sockopt::{
+    attach_filter, bind, get_int, set_bytes, set_int, set_receive_buffer, set_send_buffer,
+};
 use crate::{NetError, SharedFd, port_owner};
 
 pub(crate) const UDP_SEGMENT: c_int = 103;
@@ -138,15 +140,9 @@ impl UdpSocket {
     /// buffer stays as it is.
     pub(crate) fn set_buffers(&mut self, receive: usize, send: usize) {
         let fd = self.fd.as_fd();
-        let set = |force, plain, bytes: usize| {
-            let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-            if set_int(fd, libc::SOL_SOCKET, force, bytes).is_err() {
-                let _ = set_int(fd, libc::SOL_SOCKET, plain, bytes);
-            }
-        };
-        set(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive);
+        set_receive_buffer(fd, receive);
         if send > 0 {
-            set(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send);
+            set_send_buffer(fd, send);
         }
         let got = get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
         self.recv_buffer = usize::try_from(got).unwrap_or(0);

@@ -60,13 +60,8 @@ impl Link {
             // Before Linux 4.20 outgoing frames are recognised by their type.
             let _ = set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
             let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
-            let bytes = libc::c_int::try_from(recv_buffer).unwrap_or(libc::c_int::MAX);
-            if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
-                let _ = set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
-            }
-            if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes).is_err() {
-                let _ = set(libc::SOL_SOCKET, libc::SO_SNDBUF, bytes);
-            }
+            sockopt::set_receive_buffer(fd.as_fd(), recv_buffer);
+            sockopt::set_send_buffer(fd.as_fd(), recv_buffer);
             sockopt::bind(fd.as_fd(), &RawAddr::link(interface, ETH_P_ALL))?;
             let got = sockopt::get_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
             Ok(usize::try_from(got).unwrap_or(0))

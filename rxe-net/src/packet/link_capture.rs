@@ -74,10 +74,7 @@ impl LinkCapture {
                 // Each frame is seen twice there.
                 let _ = set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
             }
-            let bytes = libc::c_int::try_from(buffer).unwrap_or(libc::c_int::MAX);
-            if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
-                let _ = set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
-            }
+            sockopt::set_receive_buffer(fd.as_fd(), usize::try_from(buffer).unwrap_or(usize::MAX));
             sockopt::bind(fd.as_fd(), &RawAddr::link(device.index, ETH_P_ALL))
         };
         set_up().map_err(|e| NetError::os("set up a packet socket", e))?;

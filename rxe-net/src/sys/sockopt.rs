@@ -30,6 +30,24 @@ pub(crate) fn set_bytes(
     check(rc)
 }
 
+/// Asks for a receive buffer of so many bytes; the system may give less.
+pub(crate) fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) {
+    set_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, bytes);
+}
+
+/// The same for the send buffer.
+pub(crate) fn set_send_buffer(fd: BorrowedFd<'_>, bytes: usize) {
+    set_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes);
+}
+
+/// `force`, which is not bound by the system's limit, needs CAP_NET_ADMIN.
+fn set_buffer(fd: BorrowedFd<'_>, force: c_int, plain: c_int, bytes: usize) {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    if set_int(fd, libc::SOL_SOCKET, force, bytes).is_err() {
+        let _ = set_int(fd, libc::SOL_SOCKET, plain, bytes);
+    }
+}
+
 /// Reads an option whose value is an `int`.
 pub(crate) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
