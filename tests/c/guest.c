@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "connection.h"
 
 enum { PAGE = 4096, SIZE = 2 * PAGE, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
@@ -36,23 +36,10 @@ struct end {
 };
 
 static const char *device;
-static int gid_index = -1;
-static union ibv_gid gid;
 
 static void open_end(struct end *e)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (strcmp(ibv_get_device_name(list[i]), device) == 0)
-			e->context = ibv_open_device(list[i]);
-	CHECK(e->context);
-	ibv_free_device_list(list);
-	for (int i = 0; gid_index < 0 && ibv_query_gid(e->context, 1, i, &gid) == 0; i++)
-		if (gid.raw[10] == 0xff && gid.raw[11] == 0xff && gid.raw[0] == 0)
-			gid_index = i;
-	CHECK(gid_index >= 0);
+	e->context = open_device(device);
 	CHECK(e->pd = ibv_alloc_pd(e->context));
 }
 
@@ -84,35 +71,12 @@ static void make(struct end *e)
 	CHECK(e->mr = ibv_reg_mr(e->pd, e->memory, SIZE, RIGHTS));
 }
 
-static void connect_to(struct end *e, struct end *peer)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = RIGHTS };
-
-	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						  IBV_QP_ACCESS_FLAGS) == 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
-				     .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 1,
-				     .min_rnr_timer = 1,
-				     .ah_attr = { .is_global = 1, .port_num = 1,
-						  .grh = { .dgid = gid, .sgid_index = gid_index,
-							   .hop_limit = 64 } } };
-	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-						  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						  IBV_QP_MAX_DEST_RD_ATOMIC |
-						  IBV_QP_MIN_RNR_TIMER) == 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7,
-				     .rnr_retry = 7, .max_rd_atomic = 1 };
-	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-						  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-						  IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-}
-
 static void make_both(struct end *a, struct end *b)
 {
 	make(a);
 	make(b);
-	connect_to(a, b);
-	connect_to(b, a);
+	connect_qp(a->qp, b->qp, RIGHTS);
+	connect_qp(b->qp, a->qp, RIGHTS);
 }
 
 static void post(struct end *a, struct end *b, enum ibv_wr_opcode opcode, size_t at, uint32_t length)
@@ -121,26 +85,8 @@ static void post(struct end *a, struct end *b, enum ibv_wr_opcode opcode, size_t
 	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = opcode,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = (uintptr_t)b->memory + at;
-		wr.wr.atomic.rkey = b->mr->rkey;
-		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = (uintptr_t)b->memory + at;
-		wr.wr.rdma.rkey = b->mr->rkey;
-	}
+	name_remote(&wr, b->memory + at, b->mr);
 	CHECK(ibv_post_send(a->qp, &wr, &bad) == 0);
-}
-
-static enum ibv_wc_status wait_for(struct end *e)
-{
-	struct ibv_wc wc;
-	int n;
-
-	while ((n = ibv_poll_cq(e->cq, 1, &wc)) == 0)
-		usleep(1000);
-	CHECK(n == 1);
-	return wc.status;
 }
 
 static void receive(struct end *e, size_t at)
@@ -202,7 +148,7 @@ static void memory(void)
 				if (opcode == IBV_WR_SEND)
 					receive(&b, PAGE);
 				post(&a, &b, opcode, PAGE, i == 3 ? 8 : 2000);
-				got = wait_for(&a);
+				got = next_status(a.cq);
 				if (got != want)
 					printf("way %d, operation %d, local %d: %s\n", way, i, local,
 					       ibv_wc_status_str(got));
@@ -211,7 +157,7 @@ static void memory(void)
 				destroy(&b);
 				memset(c.memory, 'x' + way, SIZE);
 				post(&c, &d, IBV_WR_RDMA_WRITE, 0, SIZE);
-				CHECK(wait_for(&c) == IBV_WC_SUCCESS);
+				CHECK(next_status(c.cq) == IBV_WC_SUCCESS);
 				CHECK(d.memory[SIZE - 1] == 'x' + way);
 			}
 	destroy(&c);
@@ -306,7 +252,7 @@ static void handlers(void)
 	fault();
 	vanish(&b, 0);
 	post(&a, &b, IBV_WR_RDMA_WRITE, PAGE, 8);
-	CHECK(wait_for(&a) == IBV_WC_REM_ACCESS_ERR);
+	CHECK(next_status(a.cq) == IBV_WC_REM_ACCESS_ERR);
 	vanish(&a, 0);
 	CHECK(handled == 3);
 	fault();
@@ -345,7 +291,7 @@ static void signals(void)
 		CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
 		CHECK(kill(getpid(), SIGUSR1) == 0);
 		post(&a, &b, IBV_WR_RDMA_WRITE, 0, SIZE);
-		CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+		CHECK(next_status(a.cq) == IBV_WC_SUCCESS);
 		CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
 		CHECK(seen == i + 1 && elsewhere == 0);
 	}
@@ -447,7 +393,7 @@ static void descriptors(void)
 	make_both(&a, &b);
 	CHECK(channel = ibv_create_comp_channel(a.context));
 	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
-	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	CHECK(next_status(a.cq) == IBV_WC_SUCCESS);
 	CHECK(close_range(3, ~0U, 0) == 0);
 	open_files();
 	use_and_close(&a, &b, channel);
@@ -457,7 +403,7 @@ static void descriptors(void)
 	open_end(&b);
 	make_both(&a, &b);
 	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
-	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	CHECK(next_status(a.cq) == IBV_WC_SUCCESS);
 	destroy(&a);
 	destroy(&b);
 	ibv_dealloc_pd(a.pd);
@@ -523,7 +469,7 @@ static void low_descriptors(void)
 		CHECK((low[i] = epoll_create1(EPOLL_CLOEXEC)) >= 0);
 	for (int i = 0; i < 100; i++) {
 		post(&a, &b, IBV_WR_RDMA_WRITE, 0, SIZE);
-		CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+		CHECK(next_status(a.cq) == IBV_WC_SUCCESS);
 		usleep(1000);
 	}
 	ibv_destroy_qp(a.qp);
@@ -552,7 +498,7 @@ static void plain(void)
 		if (opcodes[i] == IBV_WR_SEND)
 			receive(&b, PAGE);
 		post(&a, &b, opcodes[i], 0, i == 3 ? 8 : 4000);
-		CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+		CHECK(next_status(a.cq) == IBV_WC_SUCCESS);
 	}
 	destroy(&a);
 	destroy(&b);
@@ -605,7 +551,7 @@ static void child_open_then_daemon(void)
 	open_end(&b);
 	make_both(&a, &b);
 	post(&a, &b, IBV_WR_RDMA_WRITE, 0, 64);
-	CHECK(wait_for(&a) == IBV_WC_SUCCESS);
+	CHECK(next_status(a.cq) == IBV_WC_SUCCESS);
 	become_daemon();
 	open_files();
 	CHECK(ibv_alloc_pd(a.context) == NULL && errno == EIO);

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "connection.h"
 
 enum { PAGE = 4096, SIZE = 8 * PAGE, REMOTE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
@@ -24,24 +24,11 @@ struct end {
 	struct ibv_qp *qp;
 };
 
-static int gid_index = -1;
-static union ibv_gid gid;
 static struct end a, b;
 
 static void open_end(struct end *e, const char *device)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (strcmp(ibv_get_device_name(list[i]), device) == 0)
-			e->context = ibv_open_device(list[i]);
-	CHECK(e->context);
-	ibv_free_device_list(list);
-	for (int i = 0; gid_index < 0 && ibv_query_gid(e->context, 1, i, &gid) == 0; i++)
-		if (gid.raw[10] == 0xff && gid.raw[11] == 0xff && gid.raw[0] == 0)
-			gid_index = i;
-	CHECK(gid_index >= 0);
+	e->context = open_device(device);
 	CHECK(e->pd = ibv_alloc_pd(e->context));
 	CHECK(e->cq = ibv_create_cq(e->context, 16, NULL, NULL, 0));
 }
@@ -53,40 +40,6 @@ static void make(struct end *e)
 						  .max_send_sge = 1, .max_recv_sge = 1 } };
 
 	CHECK(e->qp = ibv_create_qp(e->pd, &attr));
-}
-
-static void connect_to(struct end *e, struct end *peer)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = REMOTE };
-
-	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						  IBV_QP_ACCESS_FLAGS) == 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
-				     .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 1,
-				     .min_rnr_timer = 1,
-				     .ah_attr = { .is_global = 1, .port_num = 1,
-						  .grh = { .dgid = gid, .sgid_index = gid_index,
-							   .hop_limit = 64 } } };
-	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-						  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						  IBV_QP_MAX_DEST_RD_ATOMIC |
-						  IBV_QP_MIN_RNR_TIMER) == 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7,
-				     .rnr_retry = 7, .max_rd_atomic = 1 };
-	CHECK(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-						  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-						  IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-}
-
-static enum ibv_wc_status wait_for(struct end *e)
-{
-	struct ibv_wc wc;
-	int n;
-
-	while ((n = ibv_poll_cq(e->cq, 1, &wc)) == 0)
-		usleep(1000);
-	CHECK(n == 1);
-	return wc.status;
 }
 
 /* How a request of a ends, on new queue pairs. For SEND, b receives into `to`. */
@@ -102,20 +55,13 @@ static enum ibv_wc_status request(enum ibv_wr_opcode opcode, void *from, struct 
 
 	make(&a);
 	make(&b);
-	connect_to(&a, &b);
-	connect_to(&b, &a);
+	connect_qp(a.qp, b.qp, REMOTE);
+	connect_qp(b.qp, a.qp, REMOTE);
 	if (opcode == IBV_WR_SEND)
 		CHECK(ibv_post_recv(b.qp, &receive, &bad_receive) == 0);
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = (uintptr_t)to;
-		wr.wr.atomic.rkey = to_mr->rkey;
-		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = (uintptr_t)to;
-		wr.wr.rdma.rkey = to_mr->rkey;
-	}
+	name_remote(&wr, to, to_mr);
 	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
-	status = wait_for(&a);
+	status = next_status(a.cq);
 	CHECK(ibv_destroy_qp(a.qp) == 0 && ibv_destroy_qp(b.qp) == 0);
 	CHECK(ibv_resize_cq(b.cq, 16) == 0);
 	return status;
