@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rxe_core::cm::mad::{Message, RejReason};
 use rxe_core::cm::service::PortSpace;
-use rxe_core::wire::{Aeth, NakCode, OpKind, Syndrome};
+use rxe_core::wire::{Aeth, NakCode, OpKind, Opcode, Syndrome};
 
 use crate::frame::{Frame, Icrc, Transport};
 
@@ -14,6 +14,12 @@ pub fn describe(frame: &Frame<'_>, packet: &Transport<'_>) -> String {
     let mut list = List(String::new());
     list.packet(frame, packet);
     list.0
+}
+
+/// An opcode as people say it: `SEND ONLY`, `UC WRITE FIRST`.
+pub fn opcode(opcode: Opcode) -> String {
+    let name = opcode.name();
+    name.strip_prefix("RC_").unwrap_or(name).replace('_', " ")
 }
 
 /// A syndrome: `ACK`, `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.

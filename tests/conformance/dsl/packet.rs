@@ -432,9 +432,7 @@ impl Pkt {
 /// As a line of the catalogue.
 impl fmt::Display for Pkt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.opcode.name();
-        let name = name.strip_prefix("RC_").unwrap_or(name).replace('_', " ");
-        write!(f, "{name} {:+}", self.psn)?;
+        write!(f, "{} {:+}", rxe_lab::words::opcode(self.opcode), self.psn)?;
         if self.payload > 0 {
             write!(f, ", {} B", self.payload)?;
         }

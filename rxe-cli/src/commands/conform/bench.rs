@@ -234,16 +234,11 @@ impl<'a> Bench<'a> {
 
     /// READ data for `len` bytes whose first packet has this PSN, cut at the path MTU. Returns the data.
     pub(super) fn expect_read(&mut self, psn: i32, len: usize) -> Outcome<Vec<u8>> {
-        let packets = len.div_ceil(MTU).max(1);
+        let packets = u32::try_from(len.div_ceil(MTU).max(1)).unwrap_or(u32::MAX);
         let mut data = Vec::new();
         for (i, psn) in (0..packets).zip(psn..) {
-            let position = match (i == 0, i + 1 == packets) {
-                (true, true) => Position::Only,
-                (true, false) => Position::First,
-                (false, false) => Position::Middle,
-                (false, true) => Position::Last,
-            };
-            let seen = self.expect(Said::Read(position, psn, MTU.min(len - i * MTU)))?;
+            let left = len - data.len();
+            let seen = self.expect(Said::Read(Position::of(i, packets), psn, MTU.min(left)))?;
             data.extend(seen.payload);
         }
         Ok(data)
@@ -348,6 +343,14 @@ impl<'a> Bench<'a> {
         let request =
             format!("post {op} {id} {offset} {len} {REMOTE_VA} {REMOTE_RKEY} {operand} {compare}");
         self.ask(&request).map(drop)
+    }
+
+    /// The peer's program posts three SENDs of one packet, which come.
+    pub(super) fn three_sends(&mut self) -> Outcome {
+        for id in 1..=3 {
+            self.post_send(id, 8)?;
+        }
+        self.expect_all([0, 1, 2].map(Said::send_only)).map(drop)
     }
 
     /// The peer's program posts a SEND.

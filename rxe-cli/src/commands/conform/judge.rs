@@ -5,8 +5,9 @@ use std::fmt;
 use rxe_core::types::RnrTimer;
 use rxe_core::wire::{Ext, OpKind};
 use rxe_core::wire::{NakCode, NetHeader, Opcode, Packet, Position, Syndrome, icrc};
+use rxe_lab::words;
 
-use super::packet::{Target, opcode_words};
+use super::packet::Target;
 
 /// A packet of the peer, as far as a rule is about it. PSNs of answers count from the first PSN that the
 /// peer expects, those of requests from the first that it sends.
@@ -41,7 +42,7 @@ impl Seen {
         let packet = Packet::parse(bytes).map_err(|why| {
             format!("a packet of {} B is malformed: {}", bytes.len(), why.explain())
         })?;
-        let name = opcode_words(packet.opcode());
+        let name = words::opcode(packet.opcode());
         if icrc::check(net, bytes).is_err() {
             return Err(format!("the ICRC of its {name} is wrong"));
         }
@@ -74,6 +75,16 @@ impl Seen {
 }
 
 impl Said {
+    /// A SEND of 8 bytes.
+    pub(super) fn send_only(psn: i32) -> Self {
+        Self::Request(Opcode::RC_SEND_ONLY, psn, 8)
+    }
+
+    /// The request of a READ.
+    pub(super) fn read_request(psn: i32) -> Self {
+        Self::Request(Opcode::RC_READ_REQUEST, psn, 0)
+    }
+
     /// The PSN of the request that this answers; `None` of what is no answer.
     pub(super) fn answered(&self) -> Option<i32> {
         match self {
@@ -98,7 +109,7 @@ impl fmt::Display for Said {
         match self {
             Self::Ack(psn) => write!(f, "ACK {psn:+}"),
             Self::Nak(code, psn) => {
-                let words = rxe_lab::words::syndrome(Syndrome::Nak(*code));
+                let words = words::syndrome(Syndrome::Nak(*code));
                 write!(f, "{} {psn:+}", words.replace("NAK:", "NAK"))
             }
             Self::Rnr(psn, code) => {
@@ -106,14 +117,14 @@ impl fmt::Display for Said {
                 write!(f, "RNR NAK {psn:+} (timer {code}: {} ms)", wait.as_secs_f64() * 1e3)
             }
             Self::Read(position, psn, len) => {
-                let name = opcode_words(Opcode::read_response(*position));
+                let name = words::opcode(Opcode::read_response(*position));
                 write!(f, "{name} {psn:+}, {len} B")
             }
             Self::Atomic(psn, value) => write!(f, "ATOMIC ACKNOWLEDGE {psn:+}, value 0x{value:x}"),
             Self::Request(opcode, psn, len) => {
-                write!(f, "{} {psn:+}, {len} B", opcode_words(*opcode))
+                write!(f, "{} {psn:+}, {len} B", words::opcode(*opcode))
             }
-            Self::Other(opcode, psn) => write!(f, "{} {psn:+}", opcode_words(*opcode)),
+            Self::Other(opcode, psn) => write!(f, "{} {psn:+}", words::opcode(*opcode)),
         }
     }
 }

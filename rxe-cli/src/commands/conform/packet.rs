@@ -298,7 +298,7 @@ impl Pkt {
 /// In words: `WRITE ONLY +0, 8 B, at +0x0, AckReq`.
 impl fmt::Display for Pkt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:+}", opcode_words(self.opcode), self.psn)?;
+        write!(f, "{} {:+}", rxe_lab::words::opcode(self.opcode), self.psn)?;
         if !self.payload.is_empty() {
             write!(f, ", {} B", self.payload.len())?;
         }
@@ -323,12 +323,6 @@ impl fmt::LowerHex for Hex {
         let signed = self.0.cast_signed();
         write!(f, "{}0x{:x}", if signed < 0 { '-' } else { '+' }, signed.unsigned_abs())
     }
-}
-
-/// An opcode as people say it: `SEND ONLY`, `UC WRITE FIRST`.
-pub(super) fn opcode_words(opcode: Opcode) -> String {
-    let name = opcode.name();
-    name.strip_prefix("RC_").unwrap_or(name).replace('_', " ")
 }
 
 #[cfg(test)]

@@ -21,16 +21,6 @@ const NAKS: &str = "9.7.5.2.8, 9.9.2";
 /// Long enough for a device to show that it believes what it should not.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A request of one packet.
-fn only(opcode: Opcode, psn: i32) -> Said {
-    let len = if opcode == Opcode::RC_READ_REQUEST { 0 } else { 8 };
-    Said::Request(opcode, psn, len)
-}
-
-fn send_only(psn: i32) -> Said {
-    only(Opcode::RC_SEND_ONLY, psn)
-}
-
 /// The request's RETH names the memory that it was told, and so many bytes.
 fn names_memory(seen: &Seen, len: u32) -> Outcome {
     let reth = seen.ext.reth.map(|r| (r.va, r.rkey.value(), r.dma_len));
@@ -48,19 +38,11 @@ fn asks(seen: &Seen) -> Outcome {
     Err(Stop::Deviates(format!("{} does not ask for an acknowledgement", seen.said)))
 }
 
-/// Posts three SENDs of one packet and takes them.
-fn three_sends(b: &mut Bench<'_>) -> Outcome {
-    for id in 1..=3 {
-        b.post_send(id, 8)?;
-    }
-    b.expect_all([send_only(0), send_only(1), send_only(2)]).map(drop)
-}
-
 /// Two SENDs of which the first is refused.
 fn refused(b: &mut Bench<'_>, code: NakCode, status: Status) -> Outcome {
     b.post_send(1, 8)?;
     b.post_send(2, 8)?;
-    b.expect_all([send_only(0), send_only(1)])?;
+    b.expect_all([Said::send_only(0), Said::send_only(1)])?;
     b.send(nak(code, 0))?;
     b.completes([failed(1, status), flushed(2)])?;
     b.in_error()
@@ -69,7 +51,7 @@ fn refused(b: &mut Bench<'_>, code: NakCode, status: Status) -> Outcome {
 /// An answer is of no effect, and the right one still counts.
 fn ignores(b: &mut Bench<'_>, answer: super::super::packet::Pkt) -> Outcome {
     b.post_send(1, 8)?;
-    b.expect(send_only(0))?;
+    b.expect(Said::send_only(0))?;
     b.send(answer)?;
     b.completes_nothing(SHORT)?;
     b.send(ack(0))?;
@@ -117,7 +99,7 @@ pub(super) const CASES: &[Case] = &[
         given: RC,
         run: |b| {
             b.post_read(1, 600)?;
-            names_memory(&b.expect(only(Opcode::RC_READ_REQUEST, 0))?, 600)?;
+            names_memory(&b.expect(Said::read_request(0))?, 600)?;
             let data = pattern(600);
             b.send(response(Position::First, 0, MTU).with(data[..256].to_vec()))?;
             b.send(response(Position::Middle, 1, MTU).with(data[256..512].to_vec()))?;
@@ -125,7 +107,7 @@ pub(super) const CASES: &[Case] = &[
             b.completes([done(1)])?;
             b.memory_is(SINK, &data)?;
             b.post_send(2, 8)?;
-            b.expect(send_only(3))?;
+            b.expect(Said::send_only(3))?;
             b.send(ack(3))?;
             b.completes([done(2)])
         },
@@ -180,10 +162,10 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.post_read(1, 8)?;
             b.post_read(2, 8)?;
-            b.expect(only(Opcode::RC_READ_REQUEST, 0))?;
+            b.expect(Said::read_request(0))?;
             b.quiet(SHORT)?;
             b.send(response(Position::Only, 0, 8))?;
-            b.expect(only(Opcode::RC_READ_REQUEST, 1))?;
+            b.expect(Said::read_request(1))?;
             b.send(response(Position::Only, 1, 8))?;
             b.completes([done(1), done(2)])
         },
@@ -195,7 +177,7 @@ pub(super) const CASES: &[Case] = &[
         allows: "all three complete",
         given: RC,
         run: |b| {
-            three_sends(b)?;
+            b.three_sends()?;
             b.send(ack(2))?;
             b.completes([done(1), done(2), done(3)])
         },
@@ -207,7 +189,7 @@ pub(super) const CASES: &[Case] = &[
         allows: "two complete, then the third",
         given: RC,
         run: |b| {
-            three_sends(b)?;
+            b.three_sends()?;
             b.send(ack(1))?;
             b.completes([done(1), done(2)])?;
             b.completes_nothing(SHORT)?;
@@ -303,7 +285,7 @@ pub(super) const CASES: &[Case] = &[
         allows: "the first completes, the second fails, the third is flushed",
         given: RC,
         run: |b| {
-            three_sends(b)?;
+            b.three_sends()?;
             b.send(nak(NakCode::RemoteAccessError, 1))?;
             b.completes([done(1), failed(2, Status::RemoteAccess), flushed(3)])?;
             b.in_error()
@@ -318,8 +300,8 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.post_send(1, 8)?;
             b.post_read(2, 8)?;
-            b.expect(send_only(0))?;
-            b.expect(only(Opcode::RC_READ_REQUEST, 1))?;
+            b.expect(Said::send_only(0))?;
+            b.expect(Said::read_request(1))?;
             b.send(response(Position::Only, 1, 8))?;
             b.completes([done(1), done(2)])
         },
@@ -332,7 +314,7 @@ pub(super) const CASES: &[Case] = &[
         given: RC,
         run: |b| {
             b.post_read(1, 100)?;
-            b.expect(only(Opcode::RC_READ_REQUEST, 0))?;
+            b.expect(Said::read_request(0))?;
             b.send(response(Position::Only, 0, 96))?;
             b.completes([failed(1, Status::BadResponse)])?;
             b.in_error()
@@ -346,7 +328,7 @@ pub(super) const CASES: &[Case] = &[
         given: RC,
         run: |b| {
             b.post_read(1, 600)?;
-            b.expect(only(Opcode::RC_READ_REQUEST, 0))?;
+            b.expect(Said::read_request(0))?;
             b.send(response(Position::Only, 0, MTU))?;
             b.completes([failed(1, Status::BadResponse)])?;
             b.in_error()

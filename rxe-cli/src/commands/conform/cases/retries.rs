@@ -29,14 +29,6 @@ const PATIENT: Given = Given { timeout: 16, ..RC };
 /// Gives up after two retries.
 const TWO_RETRIES: Given = Given { timeout: TIMEOUT, retry_cnt: 2, rnr_retry: 2, ..RC };
 
-fn send_only(psn: i32) -> Said {
-    Said::Request(Opcode::RC_SEND_ONLY, psn, 8)
-}
-
-fn read_request(psn: i32) -> Said {
-    Said::Request(Opcode::RC_READ_REQUEST, psn, 0)
-}
-
 /// What comes again must not have come before this much time.
 fn not_before(least: Duration, passed: Duration) -> Outcome {
     if passed >= least {
@@ -50,18 +42,14 @@ fn not_before(least: Duration, passed: Duration) -> Outcome {
 /// start; then it completes with the right bytes.
 fn asked_again(b: &mut Bench<'_>, from: i32) -> Outcome {
     let data = pattern(600);
-    let whole = read_request(0);
-    let again = b.expect_any(&[read_request(from), whole.clone()])?;
+    let whole = Said::read_request(0);
+    let again = b.expect_any(&[Said::read_request(from), whole.clone()])?;
     let parts = [(0, 256), (256, 512), (512, 600)];
-    let first = if again == whole { 0 } else { usize::try_from(from).unwrap_or(0) };
-    for (i, psn) in (first..3).zip(i32::try_from(first).unwrap_or(0)..) {
-        let position = match (i == first, i == 2) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        };
-        let (start, end) = parts[i];
+    let first = if again == whole { 0 } else { from };
+    let asked: Vec<_> = (0..).zip(parts).filter(|(psn, _)| *psn >= first).collect();
+    let packets = u32::try_from(asked.len()).unwrap_or(0);
+    for (i, (psn, (start, end))) in (0..).zip(asked) {
+        let position = Position::of(i, packets);
         b.send(response(position, psn, end - start).with(data[start..end].to_vec()))?;
     }
     b.completes([done(1)])?;
@@ -78,9 +66,9 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.post_read(1, 8)?;
             b.post_send(2, 8)?;
-            b.expect_all([read_request(0), send_only(1)])?;
+            b.expect_all([Said::read_request(0), Said::send_only(1)])?;
             b.send(ack(1))?;
-            b.expect(read_request(0))?;
+            b.expect(Said::read_request(0))?;
             b.completes([])?;
             b.send(response(Position::Only, 0, 8))?;
             b.listen(Duration::from_millis(20))?;
@@ -96,7 +84,7 @@ pub(super) const CASES: &[Case] = &[
         given: PATIENT,
         run: |b| {
             b.post_read(1, 600)?;
-            b.expect(read_request(0))?;
+            b.expect(Said::read_request(0))?;
             let data = pattern(600);
             b.send(response(Position::First, 0, MTU).with(data[..256].to_vec()))?;
             b.send(response(Position::Last, 2, 88).with(data[512..].to_vec()))?;
@@ -110,12 +98,9 @@ pub(super) const CASES: &[Case] = &[
         allows: "the first completes; the second and the third are sent again, in order",
         given: RC,
         run: |b| {
-            for id in 1..=3 {
-                b.post_send(id, 8)?;
-            }
-            b.expect_all([send_only(0), send_only(1), send_only(2)])?;
+            b.three_sends()?;
             b.send(nak(NakCode::PsnSequenceError, 1))?;
-            b.expect_all([send_only(1), send_only(2)])?;
+            b.expect_all([Said::send_only(1), Said::send_only(2)])?;
             b.send(ack(2))?;
             b.completes([done(1), done(2), done(3)])
         },
@@ -147,8 +132,8 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             let posted = Instant::now();
             b.post_send(1, 8)?;
-            b.expect(send_only(0))?;
-            let (again, _) = b.expect_at(&send_only(0))?;
+            b.expect(Said::send_only(0))?;
+            let (again, _) = b.expect_at(&Said::send_only(0))?;
             // The first packet left after `posted`, so this is never less than the time between the two.
             let least = AckTimeout::new(TIMEOUT).and_then(AckTimeout::duration);
             not_before(least.unwrap_or_default(), again.duration_since(posted))?;
@@ -170,7 +155,7 @@ pub(super) const CASES: &[Case] = &[
                 Duration::from_secs(15),
                 &[failed(1, Status::RetryExceeded), flushed(2)],
             )?;
-            times(b, &send_only(0), 3)?;
+            times(b, &Said::send_only(0), 3)?;
             b.in_error()
         },
     },
@@ -182,10 +167,10 @@ pub(super) const CASES: &[Case] = &[
         given: RC,
         run: |b| {
             b.post_send(1, 8)?;
-            b.expect(send_only(0))?;
+            b.expect(Said::send_only(0))?;
             let before = Instant::now();
             b.send(rnr(0, RNR_TIMER))?;
-            let (again, _) = b.expect_at(&send_only(0))?;
+            let (again, _) = b.expect_at(&Said::send_only(0))?;
             let least = RnrTimer::from_wire(RNR_TIMER).duration();
             not_before(least, again.duration_since(before))?;
             b.send(ack(0))?;
@@ -201,7 +186,7 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.post_send(1, 8)?;
             for _ in 0..3 {
-                b.expect(send_only(0))?;
+                b.expect(Said::send_only(0))?;
                 b.send(rnr(0, 1))?;
             }
             b.completes([failed(1, Status::RnrRetryExceeded)])?;
@@ -217,10 +202,10 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.post_send(1, 8)?;
             for _ in 0..12 {
-                b.expect(send_only(0))?;
+                b.expect(Said::send_only(0))?;
                 b.send(rnr(0, 1))?;
             }
-            b.expect(send_only(0))?;
+            b.expect(Said::send_only(0))?;
             b.send(ack(0))?;
             b.completes([done(1)])
         },
@@ -233,9 +218,9 @@ pub(super) const CASES: &[Case] = &[
         given: Given { retry_cnt: 0, ..RC },
         run: |b| {
             b.post_send(1, 8)?;
-            b.expect(send_only(0))?;
+            b.expect(Said::send_only(0))?;
             b.send(rnr(0, 1))?;
-            b.expect(send_only(0))?;
+            b.expect(Said::send_only(0))?;
             b.send(ack(0))?;
             b.completes([done(1)])
         },
@@ -248,7 +233,7 @@ pub(super) const CASES: &[Case] = &[
         given: Given { retry_cnt: 0, ..RC },
         run: |b| {
             b.post_send(1, 8)?;
-            b.expect(send_only(0))?;
+            b.expect(Said::send_only(0))?;
             b.send(nak(NakCode::PsnSequenceError, 0))?;
             b.completes([failed(1, Status::RetryExceeded)])?;
             b.in_error()
