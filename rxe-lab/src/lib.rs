@@ -8,7 +8,9 @@
 //! - [`check`]: what went wrong in each connection, and why.
 //! - [`ladder`]: a conversation as a sequence diagram.
 //! - [`words`]: a packet in words.
+//! - [`answer`]: what the peer of packets made by hand says.
 
+pub mod answer;
 pub mod capture;
 pub mod check;
 pub mod frame;

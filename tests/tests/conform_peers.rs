@@ -9,7 +9,7 @@ use xtask::c::Compiled;
 use xtask::vm::KNOWN;
 use xtask::{everything, or_skip, skipped};
 
-const PEER: &str = "rxe-cli/src/commands/conform/peer.c";
+const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
 /// Where our engine deviates, with the decision that says why.
 const EXPLAINED: [&str; 1] = [

@@ -15,7 +15,7 @@ use crate::vm::{self, Cmd, Error, HOST_V4, Kernel, Net, Result, Spec, Vm};
 pub use page::{differences, page};
 
 /// The peer program, from the root of the sources.
-const PEER: &str = "rxe-cli/src/commands/conform/peer.c";
+const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
 /// The TCP port of the peer.
 const PORT: u16 = 18520;

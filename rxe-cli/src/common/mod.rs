@@ -5,6 +5,7 @@ mod faults;
 mod new_file;
 mod output;
 mod paragraph;
+pub(crate) mod peer;
 pub(crate) mod rendezvous;
 pub(crate) mod running;
 mod select;

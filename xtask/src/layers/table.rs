@@ -216,6 +216,7 @@ pub const LAYERS: &[Layers] = &[
             &["scenario"],
             &["ladder"],
             &["check"],
+            &["answer"],
             &["track", "words"],
             &["frame"],
             &["capture", "header"],
@@ -256,13 +257,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-cli",
         within: "commands::conform",
-        floors: &[
-            &["cases", "report"],
-            &["case"],
-            &["bench"],
-            &["judge", "peer", "wire"],
-            &["given", "packet", "verdict"],
-        ],
+        floors: &[&["cases", "report"], &["case"], &["bench"], &["judge", "packet", "verdict"]],
     },
     Layers {
         name: "rxe-cli",

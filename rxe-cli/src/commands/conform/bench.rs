@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use rxe_core::types::{Gid, Psn, Qpn};
+use rxe_core::types::Psn;
 use rxe_core::wire::{NakCode, Opcode, Position};
+use rxe_lab::answer::{Said, Seen, difference};
 
-use super::given::{Given, Service};
-use super::judge::{Done, Said, Seen, completions_differ, difference};
+use super::judge::{Done, completions_differ};
 use super::packet::{Pkt, Target, write};
-use super::peer::Peer;
 use super::verdict::{Outcome, Stop};
-use super::wire::Wire;
+use crate::common::peer::{Endpoint, Given, Peer, RC};
 
 /// The path MTU of all cases: every link carries it.
-pub(super) const MTU: usize = 256;
+pub(super) const MTU: usize = RC.path_mtu;
 
 /// Bytes of the peer's region.
 pub(super) const REGION: u64 = 65536;
@@ -37,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A case that is being played.
 pub(super) struct Bench<'a> {
     peer: &'a mut Peer,
-    wire: Wire,
+    end: Endpoint,
     pub(super) target: Target,
     wait: Duration,
     deadline: Instant,
@@ -77,63 +76,41 @@ fn deviates<T>(why: impl Into<String>) -> Outcome<T> {
 }
 
 impl<'a> Bench<'a> {
-    /// Gives the peer a queue pair and connects it with `wire`.
+    /// Gives the peer a queue pair and connects it with `end`.
     pub(super) fn new(
         peer: &'a mut Peer,
-        wire: Wire,
+        end: Endpoint,
         given: &Given,
         low_qpn: u16,
         wait: Duration,
     ) -> Outcome<Self> {
-        let words = peer.ask(&format!("open {} {}", given.service, given.mr_access))?;
-        let number = |i: usize| -> Outcome<u64> {
-            let word = words.get(i).map_or("", String::as_str);
-            let parsed = match word.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16),
-                None => word.parse(),
-            };
-            parsed.map_err(|_| Stop::NotTestable("the peer's answer to open is strange".into()))
-        };
-        let low = |n: u64| u32::try_from(n).unwrap_or(0);
-        let own_qpn = wire.qpn(low_qpn);
+        let qp = peer.open(given)?;
+        if qp.len < REGION {
+            return Err(Stop::NotTestable(format!("its region has {} B, not {REGION}", qp.len)));
+        }
+        let own_qpn = end.qpn(low_qpn);
         let target = Target {
-            qpn: Qpn::from_wire(low(number(0)?)),
+            qpn: qp.qpn,
             own_qpn,
             rq_psn: Psn::new(given.rq_psn),
             sq_psn: Psn::new(given.sq_psn),
-            addr: number(1)?,
-            rkey: low(number(2)?),
+            addr: qp.addr,
+            rkey: qp.rkey,
         };
-        let mut all = Self {
+        peer.join(given, end.net().src, own_qpn)?;
+        Ok(Self {
             peer,
             target,
             wait,
             deadline: Instant::now() + LONGEST,
             acknowledged: -1,
             log: Vec::new(),
-            wire,
-        };
-        all.connect(given)?;
-        Ok(all)
-    }
-
-    fn connect(&mut self, given: &Given) -> Outcome {
-        if given.service == Service::Ud {
-            return self.ask(&format!("ready {QKEY}")).map(drop);
-        }
-        let Given { timeout, retry_cnt, rnr_retry, min_rnr_timer, max_rd_atomic, .. } = given;
-        let gid = std::net::Ipv6Addr::from(*Gid::from(self.wire.net().src).as_bytes());
-        let (qpn, access) = (self.target.own_qpn.value(), given.qp_access);
-        let (rq_psn, sq_psn) = (given.rq_psn, given.sq_psn);
-        self.ask(&format!(
-            "connect {gid} {qpn} {rq_psn} {sq_psn} {MTU} {access} {timeout} {retry_cnt} {rnr_retry} \
-             {min_rnr_timer} 4 {max_rd_atomic}"
-        ))
-        .map(drop)
+            end,
+        })
     }
 
     fn ask(&mut self, request: &str) -> Outcome<Vec<String>> {
-        self.peer.ask(request)
+        Ok(self.peer.ask(request)?)
     }
 
     /// Whether the peer's device has atomics; without them the case cannot be played.
@@ -151,8 +128,8 @@ impl<'a> Bench<'a> {
             return Err(Stop::NotTestable(why));
         }
         self.log.push(format!("sent: {pkt}"));
-        let bytes = pkt.render(self.wire.net(), &self.target);
-        self.wire.send(&bytes).map_err(Stop::Broken)
+        let bytes = pkt.render(self.end.net(), &self.target);
+        self.end.send(&bytes).map_err(Stop::Broken)
     }
 
     /// Sends packets one after the other.
@@ -165,9 +142,9 @@ impl<'a> Bench<'a> {
     fn next(&mut self, until: Instant) -> Outcome<Option<(Instant, Seen)>> {
         loop {
             let until = until.min(self.deadline);
-            let arrived = self.wire.receive(self.target.own_qpn, until).map_err(Stop::Broken)?;
+            let arrived = self.end.receive(self.target.own_qpn, until).map_err(Stop::Broken)?;
             let Some(arrived) = arrived else { return Ok(None) };
-            let seen = match Seen::read(&arrived.net, &arrived.bytes, &self.target) {
+            let seen = match Seen::read(&arrived.net, &arrived.bytes, &self.target.psns()) {
                 Ok(seen) => seen,
                 Err(why) => return deviates(why),
             };
@@ -458,9 +435,9 @@ impl<'a> Bench<'a> {
 
     /// Writes the rest of the capture.
     pub(super) fn finish(&self) {
-        self.wire.flush();
+        self.end.flush();
     }
 }
 
 /// The Q_Key of the peer's queue pair of UD.
-pub(super) const QKEY: u32 = 0x1111_1111;
+pub(super) const QKEY: u32 = RC.qkey;

@@ -1,8 +1,8 @@
 //! A case: what it is called, which rule it tests, what the peer is given, and what is played.
 
 use super::bench::Bench;
-use super::given::Given;
 use super::verdict::Outcome;
+use crate::common::peer::Given;
 
 /// One case.
 pub(super) struct Case {

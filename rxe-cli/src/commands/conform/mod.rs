@@ -7,27 +7,21 @@
 mod bench;
 mod case;
 mod cases;
-mod given;
 mod judge;
 mod packet;
-mod peer;
 mod report;
 mod verdict;
-mod wire;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
-use rxe_net::Interface;
-
 use self::bench::Bench;
 use self::case::{Case, Group};
-use self::peer::Peer;
 use self::report::{Played, Report};
 use self::verdict::{Stop, Verdict};
-use self::wire::Wire;
+use crate::common::peer::{self, Endpoint, Numbers, Peer, Way};
 use crate::common::{Error, print, print_error};
 
 /// Test how another RoCEv2 device follows the specification
@@ -112,16 +106,14 @@ impl Args {
             })?;
         }
         let mut peer = Peer::connect(host)?;
-        let own = self.address.unwrap_or(peer.own);
+        let way = Way::to(&peer, self.address)?;
+        let mut report = Report::new(&peer, way.own);
         let mut run = Run {
-            netdev: interface_of(own)?,
-            own,
+            way,
             wait: Duration::from_secs(self.timeout),
             captures: self.captures.as_deref(),
-            number: rxe_net::Rng::new(seed()?),
+            numbers: Numbers::new()?,
         };
-        run.check_path(&peer)?;
-        let mut report = Report::new(&peer, own);
         if !self.json {
             print(&report::text::head(&report))?;
         }
@@ -159,39 +151,19 @@ impl Args {
 
 /// What all cases of a run share.
 struct Run<'a> {
-    netdev: String,
-    own: IpAddr,
+    way: Way,
     wait: Duration,
     captures: Option<&'a Path>,
-    /// The own queue pair numbers: a late packet of one case must not be taken for one of the next.
-    number: rxe_net::Rng,
+    numbers: Numbers,
 }
 
 impl Run<'_> {
-    /// Fails if the two addresses cannot talk to each other.
-    fn check_path(&self, peer: &Peer) -> Result<(), Error> {
-        let (own, other) = (self.own, peer.address);
-        if own.is_ipv4() != other.is_ipv4() {
-            let what = format!("own address {own} and the peer's GID {other} are of two families");
-            return Err(Error::new(
-                what,
-                "start the peer with -g INDEX, or name --address IP here",
-            ));
-        }
-        if peer.active_mtu < 256 {
-            let what = format!("the port of {} is not active", peer.device);
-            return Err(Error::new(what, "bring its link up on the peer's host"));
-        }
-        Ok(())
-    }
-
     fn play(&mut self, peer: &mut Peer, group: &str, case: &'static Case) -> Result<Played, Error> {
         let path = self.captures.map(|dir| dir.join(format!("{}.pcapng", case.name)));
-        let wire = Wire::open(&self.netdev, self.own, peer.address, path.as_deref())?;
-        // Numbers from 0x100 to 0xffff.
-        let low = u16::try_from(0x100 + self.number.below(0xff00)).unwrap_or(0x100);
+        let end = Endpoint::open(&self.way, peer.address, path.as_deref())?;
+        let low = self.numbers.next();
         let mut log = Vec::new();
-        let outcome = Bench::new(peer, wire, &case.given, low, self.wait).and_then(|mut bench| {
+        let outcome = Bench::new(peer, end, &case.given, low, self.wait).and_then(|mut bench| {
             let outcome = (case.run)(&mut bench);
             bench.finish();
             log = std::mem::take(&mut bench.log);
@@ -210,13 +182,6 @@ impl Run<'_> {
     }
 }
 
-fn seed() -> Result<u64, Error> {
-    let mut seed = [0; 8];
-    let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
-    got.map_err(|e| Error::new(format!("the system gives no random numbers: {e}"), "try again"))?;
-    Ok(u64::from_ne_bytes(seed))
-}
-
 /// The cases that were asked for; all if none were.
 fn choose(only: &[String]) -> Result<Vec<(&'static str, &'static Case)>, Error> {
     let all = || {
@@ -233,17 +198,4 @@ fn choose(only: &[String]) -> Result<Vec<(&'static str, &'static Case)>, Error> 
         only.is_empty() || only.iter().any(|name| name == group || name == case.name)
     };
     Ok(all().filter(|(group, case)| wanted(group, case)).collect())
-}
-
-/// The interface that has this address.
-fn interface_of(ip: IpAddr) -> Result<String, Error> {
-    let all = Interface::list()
-        .map_err(|e| Error::new(format!("cannot list the interfaces: {e}"), "try again"))?;
-    let has = |i: &&Interface| {
-        i.addresses.iter().any(|a| a.ip == ip) || i.loopback && ip.is_ipv4() && ip.is_loopback()
-    };
-    all.iter().find(has).map(|i| i.name.clone()).ok_or_else(|| {
-        let what = format!("no interface of this host has the address {ip}");
-        Error::new(what, "choose one that `rxe gids` lists with --address")
-    })
 }

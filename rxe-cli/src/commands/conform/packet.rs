@@ -9,6 +9,7 @@ use rxe_core::wire::{
     Aeth, AtomicEth, Bth, Deth, Ext, NakCode, NetHeader, Opcode, PacketRepr, Position, Reth,
     Syndrome, emit, icrc,
 };
+use rxe_lab::answer::FirstPsns;
 
 /// What packets to the peer's queue pair need to know of it.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,13 @@ pub(super) struct Target {
     /// The peer's region.
     pub(super) addr: u64,
     pub(super) rkey: u32,
+}
+
+impl Target {
+    /// What the PSNs of the peer's packets count from.
+    pub(super) fn psns(&self) -> FirstPsns {
+        FirstPsns { requests: self.sq_psn, answers: self.rq_psn }
+    }
 }
 
 /// A packet. Its PSN counts from the first one, its address from the start of the peer's region.

@@ -1,6 +1,7 @@
 //! What is found of a case.
 
 use crate::common::Error;
+use crate::common::peer::PeerError;
 
 pub(super) type Outcome<T = ()> = Result<T, Stop>;
 
@@ -13,6 +14,15 @@ pub(super) enum Stop {
     NotTestable(String),
     /// The peer or the own endpoint is gone: no further case can be played.
     Broken(Error),
+}
+
+impl From<PeerError> for Stop {
+    fn from(e: PeerError) -> Self {
+        match e {
+            PeerError::Refused(why) => Self::NotTestable(why),
+            PeerError::Gone(e) => Self::Broken(e),
+        }
+    }
 }
 
 /// What is found of a case.

@@ -4,11 +4,11 @@ use rxe_core::wire::{Opcode, Position};
 
 use super::super::bench::{MTU, got};
 use super::super::case::Case;
-use super::super::given::RC;
-use super::super::judge::Said;
 use super::super::packet::{bare, compare_swap, fetch_add, pattern, read, send, write};
 use super::super::verdict::Stop;
 use super::messages::{WORD, same};
+use crate::common::peer::RC;
+use rxe_lab::answer::Said;
 
 const DUPLICATE: &str = "9.7.5.1, C9-105";
 const DUPLICATE_ATOMIC: &str = "9.4.5.2, C9-105";

@@ -4,9 +4,9 @@ use rxe_core::wire::{NakCode, Opcode};
 
 use super::super::bench::{MTU, REGION};
 use super::super::case::Case;
-use super::super::given::{Given, RC, access};
-use super::super::judge::Said;
 use super::super::packet::{bare, fetch_add, rdma, read, write};
+use crate::common::peer::{Given, RC, access};
+use rxe_lab::answer::Said;
 
 const KEY: &str = "9.7.4.1 (R_Key), 10.6.3";
 const ACCESS: NakCode = NakCode::RemoteAccessError;

@@ -4,10 +4,10 @@ use rxe_core::wire::{Opcode, Position};
 
 use super::super::bench::{MTU, got, recv_at};
 use super::super::case::Case;
-use super::super::given::RC;
-use super::super::judge::Said;
 use super::super::packet::{bare, compare_swap, fetch_add, pattern, rdma, read, send, write};
 use super::super::verdict::{Outcome, Stop};
+use crate::common::peer::RC;
+use rxe_lab::answer::Said;
 
 pub(super) const CASES: &[Case] = &[
     Case {

@@ -4,9 +4,9 @@ use rxe_core::wire::{NakCode, Opcode, Position};
 
 use super::super::bench::{MTU, got, recv_at};
 use super::super::case::Case;
-use super::super::given::{Given, RC};
-use super::super::judge::Said;
 use super::super::packet::{bare, fetch_add, pattern, read, send, write};
+use crate::common::peer::{Given, RC};
+use rxe_lab::answer::Said;
 
 const GAP: &str = "9.7.4.1 (PSN), 9.7.5.2.8 (PSN sequence error)";
 const SEQUENCE: NakCode = NakCode::PsnSequenceError;

@@ -5,9 +5,9 @@ use rxe_core::wire::{NakCode, Opcode};
 
 use super::super::bench::{MTU, failed, got};
 use super::super::case::Case;
-use super::super::given::{Given, RC};
-use super::super::judge::Said;
 use super::super::packet::{bare, rdma, send};
+use crate::common::peer::{Given, RC};
+use rxe_lab::answer::Said;
 
 const RNR: &str = "9.7.4.1 (resources), 9.7.5.2.8";
 

@@ -7,11 +7,11 @@ use rxe_core::wire::{NakCode, Opcode, Position, Syndrome};
 
 use super::super::bench::{Bench, MTU, REMOTE_RKEY, REMOTE_VA, SINK, done, failed, flushed};
 use super::super::case::Case;
-use super::super::given::{Given, RC};
-use super::super::judge::{Said, Seen};
 use super::super::packet::{ack, atomic_response, nak, pattern, response, syndrome};
 use super::super::verdict::{Outcome, Stop};
 use super::messages::WORD;
+use crate::common::peer::{Given, RC};
+use rxe_lab::answer::{Said, Seen};
 
 const SHAPE: &str = "9.4, 9.7.3";
 const ACKS: &str = "9.7.5.1, 9.7.5.2";

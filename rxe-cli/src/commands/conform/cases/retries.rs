@@ -8,10 +8,10 @@ use rxe_core::wire::{NakCode, Opcode, Position};
 
 use super::super::bench::{Bench, MTU, SINK, done, failed, flushed};
 use super::super::case::Case;
-use super::super::given::{Given, RC};
-use super::super::judge::Said;
 use super::super::packet::{ack, nak, pattern, response, rnr};
 use super::super::verdict::{Outcome, Stop};
+use crate::common::peer::{Given, RC};
+use rxe_lab::answer::Said;
 
 const IMPLIED: &str = "9.7.5.2 (implied NAK)";
 const SEQUENCE: &str = "9.7.5.2.8 (PSN sequence error)";

@@ -2,11 +2,11 @@
 
 use super::super::bench::{Bench, got};
 use super::super::case::Case;
-use super::super::given::RC;
-use super::super::judge::Said;
 use super::super::packet::{Pkt, ack, send, write};
 use super::super::verdict::Outcome;
+use crate::common::peer::RC;
 use rxe_core::wire::Opcode;
+use rxe_lab::answer::Said;
 
 const SILENCE: &str = "no answer; nothing is written; the next good request is acknowledged";
 

@@ -6,9 +6,9 @@ use rxe_core::wire::Opcode;
 
 use super::super::bench::{Bench, MTU, QKEY, got, recv_at};
 use super::super::case::Case;
-use super::super::given::{UC, UD};
 use super::super::packet::{bare, datagram, pattern, rdma};
 use super::super::verdict::Outcome;
+use crate::common::peer::{UC, UD};
 
 /// The queue pair is as it was, and has answered nothing.
 fn silent(b: &mut Bench<'_>) -> Outcome {

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::case::Case;
-use super::peer::Peer;
 use super::verdict::Verdict;
+use crate::common::peer::Peer;
 
 /// A run.
 pub(super) struct Report {

@@ -11,13 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 use rxe_net::{
-    Backend, BackendKind, NetError, Pcap, PcapHandle, PcapOptions, SendStatus, SharedFd, open,
+    Backend, BackendKind, Interface, NetError, Pcap, PcapHandle, PcapOptions, Rng, SendStatus,
+    SharedFd, open,
 };
 
-use crate::common::Error;
+use super::{Error, Peer};
 
 /// An open endpoint.
-pub(super) struct Wire {
+pub(crate) struct Endpoint {
     backend: Box<dyn Backend>,
     capture: Option<PcapHandle>,
     fds: Vec<SharedFd>,
@@ -27,32 +28,28 @@ pub(super) struct Wire {
 }
 
 /// A packet from the peer's address.
-pub(super) struct Arrived {
-    pub(super) at: Instant,
-    pub(super) net: NetHeader,
+pub(crate) struct Arrived {
+    pub(crate) at: Instant,
+    pub(crate) net: NetHeader,
     /// From BTH to ICRC.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
-/// The most packets that wait to be looked at: more than a peer sends in a case.
+/// The most packets that wait to be looked at.
 const MOST: usize = 4096;
 
-impl Wire {
-    /// Opens the address `own` of `netdev`, with a capture if there is a path for it.
-    pub(super) fn open(
-        netdev: &str,
-        own: IpAddr,
-        peer: IpAddr,
-        capture: Option<&Path>,
-    ) -> Result<Self, Error> {
-        let backend = open(BackendKind::Udp, netdev, &[own])?;
+impl Endpoint {
+    /// Opens the way to the address `peer`, with a capture if there is a path for it.
+    pub(crate) fn open(way: &Way, peer: IpAddr, capture: Option<&Path>) -> Result<Self, Error> {
+        let own = way.own;
+        let backend = open(BackendKind::Udp, &way.netdev, &[own])?;
         let (backend, capture): (Box<dyn Backend>, _) = match capture {
             None => (backend, None),
             Some(path) => {
                 let pcap = Pcap::new(backend, &PcapOptions::new(path)).map_err(|e| match e {
                     NetError::File { path, source } => {
                         let what = format!("cannot write the capture {path}: {source}");
-                        Error::new(what, "name another directory with -w")
+                        Error::new(what, "name another place with -w")
                     }
                     other => other.into(),
                 })?;
@@ -68,18 +65,18 @@ impl Wire {
     }
 
     /// The headers of packets to the peer.
-    pub(super) fn net(&self) -> &NetHeader {
+    pub(crate) fn net(&self) -> &NetHeader {
         &self.net
     }
 
     /// The queue pair number of this block with these low 16 bits.
-    pub(super) fn qpn(&self, low: u16) -> Qpn {
+    pub(crate) fn qpn(&self, low: u16) -> Qpn {
         let block = self.backend.capabilities().qpn_block.unwrap_or(0);
         Qpn::from_wire(u32::from(block) << 16 | u32::from(low))
     }
 
     /// Sends a packet.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.batch.push(self.net, bytes.len(), |_, buf| buf.extend_from_slice(bytes));
         while self.backend.send(&mut self.batch)? != SendStatus::Done {
             self.sleep(PollFlags::OUT, Duration::from_millis(10))?;
@@ -88,7 +85,7 @@ impl Wire {
     }
 
     /// The next packet from the peer to `qpn` that arrives before `until`.
-    pub(super) fn receive(&mut self, qpn: Qpn, until: Instant) -> Result<Option<Arrived>, Error> {
+    pub(crate) fn receive(&mut self, qpn: Qpn, until: Instant) -> Result<Option<Arrived>, Error> {
         loop {
             if let Some(packet) = self.arrived.pop_front() {
                 if packet.is_to(qpn) {
@@ -117,7 +114,7 @@ impl Wire {
     }
 
     /// Writes the rest of the capture.
-    pub(super) fn flush(&self) {
+    pub(crate) fn flush(&self) {
         if let Some(capture) = &self.capture {
             capture.flush();
         }
@@ -138,5 +135,63 @@ impl Arrived {
         self.bytes.first_chunk::<12>().is_some_and(|bth| {
             qpn == Qpn::from_wire(u32::from_be_bytes([0, bth[5], bth[6], bth[7]]))
         })
+    }
+}
+
+/// Where packets to a peer leave from.
+pub(crate) struct Way {
+    pub(crate) netdev: String,
+    pub(crate) own: IpAddr,
+}
+
+impl Way {
+    /// The way from `own`, or else from the address that the connection to the peer has.
+    pub(crate) fn to(peer: &Peer, own: Option<IpAddr>) -> Result<Self, Error> {
+        let own = own.unwrap_or(peer.own);
+        let netdev = interface_of(own)?;
+        let other = peer.address;
+        if own.is_ipv4() != other.is_ipv4() {
+            let what = format!("own address {own} and the peer's GID {other} are of two families");
+            let todo = "start the peer with -g INDEX, or name --address IP here";
+            return Err(Error::new(what, todo));
+        }
+        if peer.active_mtu < 256 {
+            let what = format!("the port of {} is not active", peer.device);
+            return Err(Error::new(what, "bring its link up on the peer's host"));
+        }
+        Ok(Self { netdev, own })
+    }
+}
+
+/// The interface that has this address.
+fn interface_of(ip: IpAddr) -> Result<String, Error> {
+    let all = Interface::list()
+        .map_err(|e| Error::new(format!("cannot list the interfaces: {e}"), "try again"))?;
+    let has = |i: &&Interface| {
+        i.addresses.iter().any(|a| a.ip == ip) || i.loopback && ip.is_ipv4() && ip.is_loopback()
+    };
+    all.iter().find(has).map(|i| i.name.clone()).ok_or_else(|| {
+        let what = format!("no interface of this host has the address {ip}");
+        Error::new(what, "choose one that `rxe gids` lists with --address")
+    })
+}
+
+/// The low 16 bits of queue pair numbers, by chance: a late packet to one must not be taken for one to
+/// the next.
+pub(crate) struct Numbers(Rng);
+
+impl Numbers {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let mut seed = [0; 8];
+        let got = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+        got.map_err(|e| {
+            Error::new(format!("the system gives no random numbers: {e}"), "try again")
+        })?;
+        Ok(Self(Rng::new(u64::from_ne_bytes(seed))))
+    }
+
+    /// A number from 0x100 to 0xffff.
+    pub(crate) fn next(&mut self) -> u16 {
+        u16::try_from(0x100 + self.0.below(0xff00)).unwrap_or(0x100)
     }
 }

@@ -1,20 +1,25 @@
-//! The TCP connection to the peer program (`peer.c`, which documents the requests).
+//! The live peer of `rxe conform`, `rxe send` and `rxe replay`: an RDMA device of another host, which does
+//! what the peer program there (`peer.c`, which documents the requests) is told over TCP; and the own end
+//! of its queue pair, which has no engine.
+
+mod endpoint;
+mod given;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
 use std::time::Duration;
 
-use rxe_core::types::Gid;
+use rxe_core::types::{Gid, Qpn};
 
-use super::verdict::{Outcome, Stop};
-use crate::common::Error;
-use crate::common::rendezvous;
+pub(crate) use self::endpoint::{Endpoint, Numbers, Way};
+pub(crate) use self::given::{Given, RC, Service, UC, UD, access};
+use super::{Error, rendezvous};
 
 /// The peer program.
-pub(super) const SOURCE: &str = include_str!("peer.c");
+pub(crate) const SOURCE: &str = include_str!("peer.c");
 
 /// Its TCP port.
-pub(super) const PORT: u16 = 18520;
+pub(crate) const PORT: u16 = 18520;
 
 /// The version of the requests.
 const PROTOCOL: &str = "1";
@@ -26,21 +31,51 @@ const MOST: u64 = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connected peer.
-pub(super) struct Peer {
+pub(crate) struct Peer {
     input: BufReader<TcpStream>,
     out: TcpStream,
     /// The address that the connection leaves from.
-    pub(super) own: IpAddr,
-    pub(super) device: String,
+    pub(crate) own: IpAddr,
+    pub(crate) device: String,
     /// The address of its GID.
-    pub(super) address: IpAddr,
-    pub(super) active_mtu: u32,
-    pub(super) atomics: bool,
+    pub(crate) address: IpAddr,
+    pub(crate) active_mtu: u32,
+    pub(crate) atomics: bool,
+    /// READs and atomics that a queue pair of it takes at a time.
+    pub(crate) max_rd_atomic: u8,
+}
+
+/// Why the peer does not do what it is asked.
+#[derive(Debug)]
+pub(crate) enum PeerError {
+    /// Its device or the program refuses, for this reason.
+    Refused(String),
+    /// It is gone.
+    Gone(Error),
+}
+
+impl From<PeerError> for Error {
+    fn from(e: PeerError) -> Self {
+        match e {
+            PeerError::Refused(why) => Self::new("the peer refuses", why),
+            PeerError::Gone(e) => e,
+        }
+    }
+}
+
+/// A queue pair of the peer, and its region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerQp {
+    pub(crate) qpn: Qpn,
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    /// Bytes of the region.
+    pub(crate) len: u64,
 }
 
 impl Peer {
     /// Connects to `host`, which is `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
-    pub(super) fn connect(host: &str) -> Result<Self, Error> {
+    pub(crate) fn connect(host: &str) -> Result<Self, Error> {
         let (host, port) = split(host)?;
         let addresses = rendezvous::resolve(host, port)?;
         let stream = rendezvous::connect(&addresses, "./peer")?;
@@ -56,16 +91,15 @@ impl Peer {
             address: own,
             active_mtu: 0,
             atomics: false,
+            max_rd_atomic: 0,
         };
         let words = match peer.answer(PATIENCE) {
             Ok(words) => words,
-            Err(Stop::Broken(e)) => return Err(e),
-            Err(Stop::NotTestable(why) | Stop::Deviates(why)) => {
-                return Err(Error::new("the peer cannot serve", why));
-            }
+            Err(PeerError::Gone(e)) => return Err(e),
+            Err(PeerError::Refused(why)) => return Err(Error::new("the peer cannot serve", why)),
         };
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let [PROTOCOL, device, _index, gid, mtu, _max_rd, atomics] = words[..] else {
+        let [PROTOCOL, device, _index, gid, mtu, max_rd, atomics] = words[..] else {
             let todo =
                 "compile what `rxe conform --print-peer` of this version prints, and start that";
             return Err(Error::new("the peer speaks another version, or is no peer", todo));
@@ -75,23 +109,69 @@ impl Peer {
         peer.address = Gid::from(gid.parse::<Ipv6Addr>().map_err(|_| strange())?).to_ip();
         peer.active_mtu = mtu.parse().map_err(|_| strange())?;
         peer.atomics = atomics == "1";
+        let max_rd: u64 = max_rd.parse().map_err(|_| strange())?;
+        peer.max_rd_atomic = u8::try_from(max_rd).unwrap_or(u8::MAX);
         Ok(peer)
     }
 
+    /// Gives the peer a new region and a new queue pair.
+    pub(crate) fn open(&mut self, given: &Given) -> Result<PeerQp, PeerError> {
+        let words = self.ask(&format!("open {} {}", given.service, given.mr_access))?;
+        let number = |i: usize| {
+            let word = words.get(i).map_or("", String::as_str);
+            let parsed = match word.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16),
+                None => word.parse(),
+            };
+            parsed.map_err(|_| PeerError::Refused("the peer's answer to open is strange".into()))
+        };
+        let low = |n: u64| u32::try_from(n).unwrap_or(0);
+        Ok(PeerQp {
+            qpn: Qpn::from_wire(low(number(0)?)),
+            addr: number(1)?,
+            rkey: low(number(2)?),
+            len: number(3)?,
+        })
+    }
+
+    /// Connects its queue pair with `own_qpn` of the address `own`; one of UD becomes ready.
+    pub(crate) fn join(
+        &mut self,
+        given: &Given,
+        own: IpAddr,
+        own_qpn: Qpn,
+    ) -> Result<(), PeerError> {
+        if given.service == Service::Ud {
+            return self.ask(&format!("ready {}", given.qkey)).map(drop);
+        }
+        let Given { timeout, retry_cnt, rnr_retry, min_rnr_timer, max_rd_atomic, .. } = given;
+        let Given { rq_psn, sq_psn, path_mtu, qp_access, max_dest_rd_atomic, .. } = given;
+        let (gid, qpn) = (Ipv6Addr::from(*Gid::from(own).as_bytes()), own_qpn.value());
+        self.ask(&format!(
+            "connect {gid} {qpn} {rq_psn} {sq_psn} {path_mtu} {qp_access} {timeout} {retry_cnt} \
+             {rnr_retry} {min_rnr_timer} {max_dest_rd_atomic} {max_rd_atomic}"
+        ))
+        .map(drop)
+    }
+
     /// Sends a request and returns the words of its answer.
-    pub(super) fn ask(&mut self, request: &str) -> Outcome<Vec<String>> {
+    pub(crate) fn ask(&mut self, request: &str) -> Result<Vec<String>, PeerError> {
         self.ask_for(request, Duration::ZERO)
     }
 
     /// The same for a request that lets the peer wait so long.
-    pub(super) fn ask_for(&mut self, request: &str, wait: Duration) -> Outcome<Vec<String>> {
+    pub(crate) fn ask_for(
+        &mut self,
+        request: &str,
+        wait: Duration,
+    ) -> Result<Vec<String>, PeerError> {
         if let Err(e) = self.out.write_all(format!("{request}\n").as_bytes()) {
             return Err(gone(&e.to_string()));
         }
         self.answer(PATIENCE + wait)
     }
 
-    fn answer(&mut self, wait: Duration) -> Outcome<Vec<String>> {
+    fn answer(&mut self, wait: Duration) -> Result<Vec<String>, PeerError> {
         let mut line = String::new();
         // No timeout of zero, the one that the system refuses.
         let _ = self.out.set_read_timeout(Some(wait));
@@ -110,15 +190,15 @@ impl Peer {
         let mut words = printable.split_whitespace().map(str::to_owned);
         match words.next().as_deref() {
             Some("ok") => Ok(words.collect()),
-            Some("err") => Err(Stop::NotTestable(words.collect::<Vec<_>>().join(" "))),
+            Some("err") => Err(PeerError::Refused(words.collect::<Vec<_>>().join(" "))),
             _ => Err(gone("it answers in a way that no peer does")),
         }
     }
 }
 
-fn gone(why: &str) -> Stop {
+fn gone(why: &str) -> PeerError {
     let todo = "look at what it printed there, and start it again";
-    Stop::Broken(Error::new(format!("the peer is gone: {why}"), todo))
+    PeerError::Gone(Error::new(format!("the peer is gone: {why}"), todo))
 }
 
 /// An address of IPv4 as such, also if it is written as one of IPv6.

@@ -1,0 +1,81 @@
+//! What the peer is asked for: a queue pair and a region.
+
+use std::fmt;
+
+/// The service of the peer's queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    Rc,
+    Uc,
+    Ud,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+        })
+    }
+}
+
+/// Rights, as in `IBV_ACCESS_*`.
+pub(crate) mod access {
+    pub(crate) const LOCAL_WRITE: u8 = 1;
+    pub(crate) const REMOTE_WRITE: u8 = 2;
+    pub(crate) const REMOTE_READ: u8 = 4;
+    pub(crate) const REMOTE_ATOMIC: u8 = 8;
+    pub(crate) const ALL: u8 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+}
+
+/// The peer's queue pair and memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) service: Service,
+    /// Rights of the queue pair.
+    pub(crate) qp_access: u8,
+    /// Rights of the region.
+    pub(crate) mr_access: u8,
+    /// Local ACK timeout, as its code.
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    /// As its code.
+    pub(crate) min_rnr_timer: u8,
+    /// READs and atomics that the peer may have outstanding.
+    pub(crate) max_rd_atomic: u8,
+    /// READs and atomics of ours that it must take at a time.
+    pub(crate) max_dest_rd_atomic: u8,
+    /// In bytes.
+    pub(crate) path_mtu: usize,
+    /// The first PSN that the peer expects.
+    pub(crate) rq_psn: u32,
+    /// The first PSN that the peer sends.
+    pub(crate) sq_psn: u32,
+    /// The Q_Key of a queue pair of UD.
+    pub(crate) qkey: u32,
+}
+
+/// RC that allows everything and repeats after 4.3 s, which is longer than a case takes.
+pub(crate) const RC: Given = Given {
+    service: Service::Rc,
+    qp_access: access::ALL,
+    mr_access: access::ALL,
+    timeout: 20,
+    retry_cnt: 7,
+    rnr_retry: 7,
+    min_rnr_timer: 14,
+    max_rd_atomic: 1,
+    max_dest_rd_atomic: 4,
+    path_mtu: 256,
+    rq_psn: 0x1000,
+    sq_psn: 0x2000,
+    qkey: 0x1111_1111,
+};
+
+/// UC that allows everything.
+pub(crate) const UC: Given = Given { service: Service::Uc, ..RC };
+
+/// UD.
+pub(crate) const UD: Given = Given { service: Service::Ud, ..RC };
