@@ -11,10 +11,12 @@
 //! [`MAX_REMEMBERED`] of all, and [`MAX_FINDINGS`] findings.
 
 mod finding;
+mod gaps;
 mod history;
 mod requests;
 mod responses;
 mod summary;
+mod text;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -329,7 +331,7 @@ impl Checker {
                 return false;
             }
             let answered = flow.requests.history.is_answered(psn);
-            if info.kind == OpKind::Acknowledge && flow.requests.is_missing(psn) {
+            if info.kind == OpKind::Acknowledge && flow.requests.gaps.contains(psn) {
                 return true;
             }
             flow.requests.history.get(psn).is_some_and(|sent| {
@@ -455,7 +457,7 @@ impl Checker {
             return;
         }
         let gaps = &flow.requests.gaps;
-        let missing: u64 = gaps.iter().map(|gap| u64::from(gap.count)).sum();
+        let missing = gaps.missing();
         let reliable = flow.service != Service::Uc;
         let oldest = flow.requests.history.oldest().map(|sent| sent.psn);
         let answered = gaps.first().filter(|gap| oldest.is_none_or(|psn| psn.after(gap.first)));

@@ -7,14 +7,13 @@ use rxe_core::types::Psn;
 use rxe_core::wire::{OpInfo, OpKind, Position, Service};
 
 use super::finding::{Confidence, Kind};
+use super::gaps::{Gap, Gaps};
 use super::history::{History, Sent};
+use super::text::{lost_after, lost_before, time, timer};
 use super::{Found, Seen};
 
 /// A PSN this far from the one expected begins another connection.
 const RESTART: i32 = 1 << 18;
-
-/// The most gaps that are kept.
-const MAX_GAPS: usize = 64;
 
 /// The most refusals that are kept: so many may come before the first packet is sent again.
 const MAX_REFUSALS: usize = 4;
@@ -29,7 +28,8 @@ pub(super) struct Requests {
     /// The PSN of the next request.
     pub(super) next: Option<Psn>,
     message: Option<Message>,
-    pub(super) gaps: Vec<Gap>,
+    /// PSNs that were left out.
+    pub(super) gaps: Gaps,
     /// Those that no request was sent again for yet, the oldest first.
     refusals: VecDeque<Refusal>,
     episode: Option<Episode>,
@@ -56,17 +56,6 @@ struct Message {
     bytes: u64,
     /// What its RETH says; `None` of a SEND, or if its beginning was not captured.
     dma_len: Option<u32>,
-}
-
-/// PSNs that were left out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    pub(super) first: Psn,
-    pub(super) count: u32,
-    pub(super) frame: u64,
-    at: Duration,
-    /// Nobody sends the packets again: they are lost, if they do not come late.
-    unreliable: bool,
 }
 
 /// A reason to send again from a PSN.
@@ -108,37 +97,31 @@ impl Requests {
             self.add(seen, info, None, found);
         } else if ahead > 0 {
             let (first, count) = (psn - ahead.unsigned_abs(), ahead.unsigned_abs());
-            if self.gaps.len() == MAX_GAPS {
-                self.gaps.remove(0).report_lost(found);
-            }
             let unreliable = info.service == Service::Uc;
             let gap = Gap { first, count, frame: seen.number, at: seen.at, unreliable };
-            self.gaps.push(gap);
+            self.gaps.add(gap, found);
             self.message = None;
             self.add(seen, info, None, found);
-        } else if self.fills(psn) {
-            self.filled(seen, info, found);
+        } else if let Some(gap) = self.gaps.take(psn) {
+            self.filled(&gap, seen, info, found);
         } else {
             self.again(seen, found);
         }
     }
 
     /// A request that was left out comes after later ones.
-    fn filled(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+    fn filled(&mut self, gap: &Gap, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let psn = seen.packet.bth.psn;
-        let Some(at) = self.gap_at(psn) else { return };
-        let gap = &self.gaps[at];
-        let (gap_frame, waited) = (gap.frame, seen.at.saturating_sub(gap.at));
-        self.close_gap(at, psn);
+        let waited = seen.at.saturating_sub(gap.at);
         let message = self.message.take();
         self.add(seen, info, Some(waited), found);
         self.message = message;
         if let Some(sent) = self.history.get(psn) {
             let span = if sent.span_known { sent.span } else { sent.dma_len.div_ceil(256) };
-            self.creport_lost(psn, span);
+            self.gaps.cover(psn, span);
         }
         let refused = self.refusals.iter().rposition(|r| r.psn == psn);
-        if refused.is_none() && self.continues(psn, gap_frame) {
+        if refused.is_none() && self.continues(psn, gap.frame) {
             return self.prolong(seen);
         }
         if let Some(refusal) = refused.and_then(|at| self.heed(at)) {
@@ -147,7 +130,7 @@ impl Requests {
                 seen,
                 kind,
                 Confidence::Likely,
-                vec![gap_frame, refusal.frame],
+                vec![gap.frame, refusal.frame],
                 text,
                 found,
             );
@@ -164,7 +147,7 @@ impl Requests {
             );
             (Kind::Timeout, text)
         };
-        self.begin(seen, kind, Confidence::Likely, vec![gap_frame], text, found);
+        self.begin(seen, kind, Confidence::Likely, vec![gap.frame], text, found);
     }
 
     /// A request whose PSN was there before.
@@ -343,7 +326,7 @@ impl Requests {
 
     /// Reports the packets of an unreliable connection that have not come late either.
     pub(super) fn report_lost(&self, found: &mut Found) {
-        self.gaps.iter().for_each(|gap| gap.report_lost(found));
+        self.gaps.report_lost(found);
     }
 
     /// Adds a request that was not there before. `filled`: the gap that it fills was there for so long.
@@ -507,108 +490,5 @@ impl Requests {
         last.span = span;
         last.span_known = true;
         self.next = Some(last.psn + span);
-    }
-
-    fn gap_at(&self, psn: Psn) -> Option<usize> {
-        let within = |g: &Gap| u32::try_from(psn.diff(g.first)).is_ok_and(|at| at < g.count);
-        self.gaps.iter().position(within)
-    }
-
-    /// Whether a request with this PSN was left out.
-    pub(super) fn is_missing(&self, psn: Psn) -> bool {
-        self.fills(psn)
-    }
-
-    fn fills(&self, psn: Psn) -> bool {
-        self.gap_at(psn).is_some()
-    }
-
-    /// Takes the PSNs of a READ's responses out of the gaps that they begin in.
-    fn creport_lost(&mut self, psn: Psn, span: u32) {
-        for gap in &mut self.gaps {
-            let Ok(at) = u32::try_from(gap.first.diff(psn)) else { continue };
-            let taken = span.saturating_sub(at).min(gap.count);
-            gap.first = gap.first + taken;
-            gap.count -= taken;
-        }
-        self.gaps.retain(|gap| gap.count > 0);
-    }
-
-    /// Takes a PSN out of a gap.
-    fn close_gap(&mut self, at: usize, psn: Psn) {
-        let gap = self.gaps.swap_remove(at);
-        let Gap { first, count, .. } = gap;
-        let before = psn.diff(first).unsigned_abs();
-        for (first, count) in [(first, before), (psn.next(), count - before - 1)] {
-            if count > 0 && self.gaps.len() < MAX_GAPS {
-                self.gaps.push(Gap { first, count, ..gap });
-            }
-        }
-    }
-}
-
-impl Gap {
-    /// Reports the packets as lost, if nobody sends them again.
-    fn report_lost(&self, found: &mut Found) {
-        if !self.unreliable {
-            return;
-        }
-        let packets = match self.count {
-            1 => "A packet is".to_owned(),
-            n => format!("{n} packets are"),
-        };
-        let text = format!(
-            "{packets} missing before this one: lost in the network, or not captured. Nothing \
-             repairs this on an unreliable connection."
-        );
-        found.push(Kind::Lost, Confidence::Likely, self.first, vec![self.frame], 0, text);
-    }
-}
-
-fn lost_before(kind: Kind) -> String {
-    match kind {
-        Kind::SequenceNak => {
-            "It was lost before the capture point: the responder missed it, \
-                              sent a NAK (PSN sequence error), and the requester sent it again."
-        }
-        _ => "It was lost before the capture point, and the requester sent it again.",
-    }
-    .to_owned()
-}
-
-fn lost_after(kind: Kind) -> String {
-    match kind {
-        Kind::SequenceNak => {
-            "The responder missed it and sent a NAK (PSN sequence error): it was lost \
-                              or overtaken after the capture point."
-        }
-        Kind::Rnr => {
-            "The receiver had no receive request posted (RNR NAK): it posts them too late, or \
-                      too few."
-        }
-        _ => {
-            "A later response came before its own: the response was lost, and the requester asks \
-              again."
-        }
-    }
-    .to_owned()
-}
-
-/// A timer as IBTA 9.7.6 counts them: it ends after one to four times its value.
-fn timer(waited: Duration) -> String {
-    let units = u64::try_from(waited.as_nanos() / 4096).unwrap_or(u64::MAX);
-    let Some(n) = units.checked_ilog2().filter(|n| (1..32).contains(n)) else {
-        return String::new();
-    };
-    format!(" The requester's timer is about {} (Local ACK Timeout {n} or less).", time(waited))
-}
-
-/// A time in the unit that suits it.
-pub(super) fn time(d: Duration) -> String {
-    match d.as_nanos() {
-        0..10_000 => format!("{:.1} us", d.as_secs_f64() * 1e6),
-        10_000..1_000_000 => format!("{:.0} us", d.as_secs_f64() * 1e6),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", d.as_secs_f64() * 1e3),
-        _ => format!("{:.2} s", d.as_secs_f64()),
     }
 }

@@ -8,6 +8,7 @@ use rxe_core::wire::{NakCode, OpInfo, OpKind, Position, Syndrome};
 use super::finding::{Confidence, Kind};
 use super::history::History;
 use super::requests::{Refusal, Requests};
+use super::text::time;
 use super::{Found, Seen};
 
 /// Response packets that are remembered to recognise a second one.
@@ -57,7 +58,7 @@ impl Responses {
                     "The receiver had no receive request{}; it asks to try again after {}. It posts \
                      receives too late, or too few.",
                     if again { " once more" } else { "" },
-                    super::requests::time(timer.duration())
+                    time(timer.duration())
                 );
                 let frames = frames(&mut requests.history, psn, seen.number);
                 found.add(seen, Kind::Rnr, Confidence::Certain, frames, text);
