@@ -115,7 +115,7 @@ pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
         if !floors.contains_key(&**name) {
             let _ = writeln!(
                 wrong,
-                "{}: {name} is on no floor: add it to the table in xtask/src/layers.rs",
+                "{}: {name} is on no floor: add it to xtask/src/layers/table.rs",
                 layers.name
             );
         }

@@ -240,7 +240,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "check",
-        floors: &[&["responses"], &["requests"], &["finding", "history", "summary"]],
+        floors: &[
+            &["responses"],
+            &["requests"],
+            &["gaps", "history", "summary", "text"],
+            &["finding"],
+        ],
     },
     Layers {
         name: "rxe-lab",
