@@ -40,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) explain: Explain,
     /// `RXE_DEVICE`: the only devices to show, separated by commas.
     pub(crate) devices: Option<Vec<String>>,
+    /// `RXE_HOST_DEVICES`: whether the host's own devices are shown beside ours.
+    pub(crate) host_devices: bool,
     /// `RXE_AS`: whose names the devices have.
     pub(crate) identity: Option<Identity>,
     /// `RXE_LIDS`: whether LIDs may address peers.
@@ -62,6 +64,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
         &[("errors", Explain::Errors), ("off", Explain::Off), ("all", Explain::All)],
     ),
     devices: var("RXE_DEVICE").map(|names| names.split(',').map(str::to_owned).collect()),
+    host_devices: chosen("RXE_HOST_DEVICES", &[("off", false), ("on", true)]),
     identity: chosen("RXE_AS", &[("rxe", None), ("mlx5", Some(Identity::Mlx5))]),
     lids: chosen("RXE_LIDS", &[("off", false), ("on", true)]),
     acks: chosen("RXE_ACK", &[("adaptive", AckPolicy::Adaptive), ("prompt", AckPolicy::Prompt)]),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, process};
 
 use parking_lot::Mutex;
+use rustix::fs::FileType;
 use rxe_net::report::network_namespace;
 use rxe_verbs::report::{PORT_COUNTERS, port_counters};
 
@@ -27,6 +28,11 @@ static LAST: Mutex<Option<(String, Instant)>> = Mutex::new(None);
 pub(crate) fn current(tree: &[u8], below: &[u8]) -> Option<PathBuf> {
     let (device, counter) = counter(below)?;
     let tree = Path::new(OsStr::from_bytes(tree));
+    // In the tree, a device of the host is a link.
+    let shown = rustix::fs::lstat(tree.join("class/infiniband").join(device)).ok()?;
+    if !FileType::from_raw_mode(shown.st_mode).is_dir() {
+        return None;
+    }
     // Programs in other networks may use the same tree.
     let files = tree.join("counters").join(network_namespace()).join(device);
     // If another thread is at it, the values are a moment old; so they are if the process was forked then.

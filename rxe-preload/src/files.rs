@@ -20,7 +20,7 @@ use rustix::fs::FileType;
 use rxe_verbs::device::Identity;
 
 use crate::ffi::set_errno;
-use crate::{config, counters, stderr};
+use crate::{config, counters, host, stderr};
 
 /// The tree.
 static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
@@ -61,11 +61,16 @@ unsafe fn redirect(path: *const c_char) -> Option<CString> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     let below = below(bytes)?;
+    if host::is_looking() {
+        return None;
+    }
     let tree = TREE.as_ref()?;
     if let Some(current) = counters::current(tree, below) {
         return CString::new(current.into_os_string().into_encoded_bytes()).ok();
     }
-    CString::new([tree.as_slice(), below].concat()).ok()
+    let path = CString::new([tree.as_slice(), below].concat()).ok()?;
+    // What the tree does not have may be of the host's devices.
+    (!host::is_wanted() || rustix::fs::lstat(&*path).is_ok()).then_some(path)
 }
 
 /// Defines functions of the C library that take the path as the parameter named `path`.

@@ -13,6 +13,7 @@
 //! - `faults`: what the faults that `rxe run --fault` asks for did.
 //! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
+//! - `host`: the system's own libibverbs, for the host's devices beside ours.
 //! - `netlink`: what a kernel answers over `NETLINK_RDMA`.
 //! - `liveness`: threads that wait in an object while another thread destroys it.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
@@ -38,6 +39,7 @@ mod fault_guard;
 mod faults;
 mod ffi;
 mod files;
+mod host;
 mod ibverbs;
 mod liveness;
 mod load;

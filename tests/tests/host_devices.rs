@@ -1,8 +1,13 @@
 //! What programs under `rxe run` see of RDMA devices beside the verbs: the answers to `rdma` of iproute2,
-//! and nothing of the host's own devices.
+//! and of the host's own devices nothing, or with `--with-host-devices` all.
 
 mod common;
-use common::{Where, alone, both};
+use common::{Dir, Where, alone, both, installed, rxe};
+
+use std::fs;
+
+use xtask::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
+use xtask::{libs, or_skip};
 
 #[test]
 fn rdma_of_iproute2_tells_of_devices_objects_and_counters() {
@@ -84,6 +89,113 @@ fn devices_of_the_host_are_hidden() {
     assert!(!ours.contains("mlx5") && !ours.contains("mana"), "{out}");
     assert!(
         ours.contains("rxe_veth0       \t5054") && ours.contains(": rxe_veth0: node_type"),
+        "{out}"
+    );
+}
+
+#[test]
+fn files_of_the_host_s_devices_are_beside_ours() {
+    let script = "
+        export XDG_RUNTIME_DIR=\"$PWD\"
+        mount -t tmpfs none /sys/class
+        pci=/sys/class/net/eth0/device/infiniband
+        mkdir -p /sys/class/infiniband/mlx5_0/ports/1/counters $pci/mlx5_0
+        mkdir -p /sys/class/infiniband_verbs/uverbs0 /sys/class/infiniband_mad/umad0
+        echo mlx5_0 > /sys/class/infiniband_verbs/uverbs0/ibdev
+        echo 17 > /sys/class/infiniband/mlx5_0/ports/1/counters/link_downed
+        ! $RXE run --as mlx5 --with-host-devices -- true 2> error
+        grep -q 'cannot be used with' error
+        ! RXE_AS=mlx5 $RXE run --with-host-devices -- true 2> error
+        grep -q 'both be mlx5_0' error
+        eval \"$($RXE env --with-host-devices)\"
+        ls /sys/class/infiniband /sys/class/infiniband_verbs /sys/class/infiniband_mad $pci
+        cat /sys/class/infiniband_verbs/uverbs0/ibdev /sys/class/infiniband_verbs/uverbs1000/ibdev
+        for device in mlx5_0 rxe_veth0; do
+            cat /sys/class/infiniband/$device/ports/1/counters/link_downed
+        done
+        readlink /sys/class/infiniband/mlx5_0
+    ";
+    let Some(out) = alone("beside", "ibv_devices", script) else { return };
+    let lists = "/sys/class/infiniband:\nmlx5_0\nrxe_veth0\n\n\
+         /sys/class/infiniband_mad:\numad0\n\n\
+         /sys/class/infiniband_verbs:\nabi_version\nuverbs0\nuverbs1000\n\n\
+         /sys/class/net/eth0/device/infiniband:\nmlx5_0\n";
+    assert_eq!(out, format!("{lists}mlx5_0\nrxe_veth0\n17\n0\n/sys/class/infiniband/mlx5_0\n"));
+}
+
+#[test]
+fn where_the_host_has_no_devices_there_are_ours() {
+    let script = "
+        $RXE run -- ibv_devices > without 2>&1
+        $RXE run --with-host-devices -- ibv_devices > with 2>&1
+        cmp without with
+        $RXE run --with-host-devices -- ibv_devinfo -d rxe_veth0
+        $RXE run --with-host-devices -- rdma dev
+    ";
+    let Some(out) = alone("none of the host", "ibv_devinfo", script) else { return };
+    assert!(out.starts_with("hca_id:\trxe_veth0"), "{out}");
+    assert!(out.contains(": rxe_veth0: node_type ca"), "{out}");
+}
+
+/// Both kinds of devices carry data: a kernel's rdma_rxe, and ours in another network namespace, because
+/// the kernel's takes the UDP port of its own. Once through the versioned libraries, which providers of
+/// the host call, and once without them.
+#[test]
+fn a_program_uses_devices_of_a_kernel_and_ours() {
+    let test = "a kernel's devices beside ours";
+    if !installed(test, "ib_send_bw") || !installed(test, "rdma") {
+        return;
+    }
+    let bin = Dir::new();
+    for file in ["rxe", "librxe_preload.so"] {
+        fs::copy(rxe().with_file_name(file), bin.0.join(file)).unwrap();
+    }
+    let Some(_) = or_skip(libs::build(&bin.0)) else { return };
+    let vm = Net::tap(1500).and_then(|net| {
+        let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
+        Ok((net, vm))
+    });
+    let Some((_net, vm)) = or_skip(vm) else { return };
+    let run = |script: &str| {
+        let rxe = bin.0.join("rxe");
+        let head = format!("export XDG_RUNTIME_DIR=/run RXE={}\n", rxe.display());
+        vm.run(Cmd::sh(head + script)).and_then(Output::ok).unwrap()
+    };
+    let pair = |program: &str| {
+        format!(
+            "{program} > /run/server 2>&1 & server=$!
+            until ss -Htln | grep -q ':18515'; do sleep 0.05; done
+            {program} localhost && wait $server && echo both ended || cat /run/server"
+        )
+    };
+    let begin = |options: &str| format!("eval \"$($RXE env --with-host-devices {options})\"\n");
+
+    let list = "ibv_devices\nrdma link\nibv_devinfo -d rxe0\n\
+                cat /sys/class/infiniband/rxe0/ports/1/gids/1\n";
+    let out = run(&format!("{}{list}", begin("")));
+    let lines: Vec<_> = out.lines().collect();
+    assert!(lines[2].contains("rxe_eth0 ") && lines[3].contains("rxe0 "), "{out}");
+    assert!(lines[4].starts_with("link rxe_eth0/1 state ACTIVE"), "{out}");
+    assert!(lines[5].starts_with("link rxe0/1 state ACTIVE"), "{out}");
+    assert!(out.contains("hca_id:\trxe0\n") && out.contains("PORT_ACTIVE"), "{out}");
+    assert!(lines.last().is_some_and(|gid| gid.ends_with(":0a2f:5b0b")), "{out}");
+
+    let send = pair("ib_send_bw -d rxe0 -x 1 -n 5 -s 4096 -F");
+    let out = run(&(begin("") + &send));
+    assert!(out.contains("both ended"), "{out}");
+    let out =
+        run(&(begin("") + "unset LD_LIBRARY_PATH\n" + &pair("ibv_uc_pingpong -d rxe0 -g 1 -n 1")));
+    assert!(out.contains("both ended"), "{out}");
+
+    let (begin, write) =
+        (begin("--device rxe_lo"), pair("ib_write_bw -d rxe_lo -x 0 -n 5 -s 4096 -F"));
+    let ours = format!(
+        "cat > /run/ours <<-'end'\nip link set lo up\n{begin}ibv_devices\n{write}\nend\n\
+         unshare -n sh /run/ours"
+    );
+    let out = run(&ours);
+    assert!(
+        out.contains("both ended") && out.contains("rxe_lo ") && out.contains("rxe0 "),
         "{out}"
     );
 }

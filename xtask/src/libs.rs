@@ -4,7 +4,9 @@
 //! Each function in them jumps to the function of the same name in `librxe_preload.so`, so a process
 //! has one engine however it found its functions. rsockets are those of the system's librdmacm, which
 //! then calls ours. Other functions that we do not have, which rdma-core's parts use among themselves,
-//! fail with ENOSYS, and so do rsockets without a librdmacm on the system.
+//! fail with ENOSYS, and so do rsockets without a librdmacm on the system. With `rxe run
+//! --with-host-devices` the system's libibverbs has them: the providers of the host's devices call them
+//! under the name that this library has taken.
 
 use crate::vm::{Error, Result};
 use object::Object;
@@ -85,9 +87,9 @@ fn make(
     let files = [format!("{name}.c"), format!("{name}.map"), soname.to_owned()];
     let [source, script, library] = [0, 1, 2].map(|at: usize| dir.join(&files[at]));
     let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
-    // The other parts of the system's libibverbs would see devices of the kernel.
-    let behind = if name == "librdmacm" { soname } else { "" };
-    fs::write(&source, code(&symbols, behind)).map_err(failed)?;
+    // The other parts of the system's libibverbs lead to the host's own devices.
+    let condition = if name == "librdmacm" { "" } else { "RXE_HOST_DEVICES" };
+    fs::write(&source, code(&symbols, soname, condition)).map_err(failed)?;
     fs::write(&script, versions(&symbols)).map_err(failed)?;
     let out = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-o"])
@@ -177,10 +179,11 @@ fn is_last(symbols: &[Symbol], symbol: &Symbol) -> bool {
 }
 
 /// The functions, in C and assembly. Those that we do not have are looked up in the system's library
-/// `behind`, if it has a name.
-fn code(symbols: &[Symbol], behind: &str) -> String {
+/// `behind`, if the variable `condition` is `on` or has no name.
+fn code(symbols: &[Symbol], behind: &str, condition: &str) -> String {
     let mut out = PROLOGUE.to_owned();
     let _ = writeln!(out, "static const char behind[] = \"{behind}\";");
+    let _ = writeln!(out, "static const char condition[] = \"{condition}\";");
     let _ = writeln!(out, "enum {{ COUNT = {} }};", symbols.len());
     out += "static const struct { const char *name; long (*otherwise)(void); } calls[COUNT] = {\n";
     for symbol in symbols {
@@ -214,6 +217,7 @@ const PROLOGUE: &str = r#"/* Made by cargo xtask libs. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ALIAS(own, name) __asm__(".symver " #own ", " #name "\n");
@@ -259,10 +263,13 @@ const EPILOGUE: &str = r#"
 static void *of_system(void)
 {
 	static const char *const dirs[] = { DIRECTORIES };
+	const char *value = *condition ? secure_getenv(condition) : "on";
 	char path[64];
 	void *library = NULL;
 
-	for (unsigned i = 0; *behind && !library && i < sizeof dirs / sizeof *dirs; i++) {
+	if (!value || strcmp(value, "on"))
+		return NULL;
+	for (unsigned i = 0; !library && i < sizeof dirs / sizeof *dirs; i++) {
 		snprintf(path, sizeof path, "%s/%s", dirs[i], behind);
 		library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	}

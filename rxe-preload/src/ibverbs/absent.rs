@@ -11,24 +11,23 @@ fn unsupported<T>() -> Outcome<T> {
     Err(Failure::plain(libc::EOPNOTSUPP))
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
+pub(super) extern "C" fn ibv_alloc_dmah(
+    _context: *mut ibv_context,
+    _attr: *mut c_void,
+) -> *mut c_void {
     pointer_of("ibv_alloc_dmah", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
+pub(super) extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
     errno_of("ibv_dealloc_dmah", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
+pub(super) extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
     minus_one_of("ibv_dm_export_dmabuf_fd", unsupported())
 }
 
 /// Fails; programs then compute the speed from the port's width and speed code.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_query_port_speed(
+pub(super) extern "C" fn ibv_query_port_speed(
     _context: *mut ibv_context,
     _port: u32,
     _speed: *mut u64,
@@ -36,8 +35,7 @@ extern "C" fn ibv_query_port_speed(
     libc::EOPNOTSUPP
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn _ibv_query_comp_cntr_caps(
+pub(super) extern "C" fn _ibv_query_comp_cntr_caps(
     _context: *mut ibv_context,
     _caps: *mut c_void,
     _size: usize,
@@ -45,48 +43,42 @@ extern "C" fn _ibv_query_comp_cntr_caps(
     libc::EOPNOTSUPP
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_create_comp_cntr(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
+pub(super) extern "C" fn ibv_create_comp_cntr(
+    _context: *mut ibv_context,
+    _attr: *mut c_void,
+) -> *mut c_void {
     pointer_of("ibv_create_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_destroy_comp_cntr(_counter: *mut c_void) -> c_int {
+pub(super) extern "C" fn ibv_destroy_comp_cntr(_counter: *mut c_void) -> c_int {
     errno_of("ibv_destroy_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_set_comp_cntr(_counter: *mut c_void, _value: u64) -> c_int {
+pub(super) extern "C" fn ibv_set_comp_cntr(_counter: *mut c_void, _value: u64) -> c_int {
     errno_of("ibv_set_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_set_err_comp_cntr(_counter: *mut c_void, _value: u64) -> c_int {
+pub(super) extern "C" fn ibv_set_err_comp_cntr(_counter: *mut c_void, _value: u64) -> c_int {
     errno_of("ibv_set_err_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_inc_comp_cntr(_counter: *mut c_void, _amount: u64) -> c_int {
+pub(super) extern "C" fn ibv_inc_comp_cntr(_counter: *mut c_void, _amount: u64) -> c_int {
     errno_of("ibv_inc_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_inc_err_comp_cntr(_counter: *mut c_void, _amount: u64) -> c_int {
+pub(super) extern "C" fn ibv_inc_err_comp_cntr(_counter: *mut c_void, _amount: u64) -> c_int {
     errno_of("ibv_inc_err_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_read_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> c_int {
+pub(super) extern "C" fn ibv_read_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> c_int {
     errno_of("ibv_read_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_read_err_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> c_int {
+pub(super) extern "C" fn ibv_read_err_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> c_int {
     errno_of("ibv_read_err_comp_cntr", unsupported())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_qp_attach_comp_cntr(
+pub(super) extern "C" fn ibv_qp_attach_comp_cntr(
     _qp: *mut ibv_qp,
     _counter: *mut c_void,
     _attr: *mut c_void,

@@ -21,8 +21,10 @@ unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_a
     Ok(Ah::into_ptr(context, pd, handle))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+pub(super) unsafe extern "C" fn ibv_create_ah(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_ah_attr,
+) -> *mut ibv_ah {
     // SAFETY: a protection domain, whose context is open, and the caller's structure.
     let address = unsafe { qp_attr::address(Context::of((*pd).context), &*attr) };
     // SAFETY: a protection domain.
@@ -30,8 +32,7 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *
     pointer_of("ibv_create_ah", made)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+pub(super) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: a handle.
     let this = match unsafe { Ah::known(ah) } {
         Ok(this) => this,
@@ -86,8 +87,7 @@ unsafe fn sender(
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_init_ah_from_wc(
+pub(super) unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
     port: u8,
     wc: *mut ibv_wc,
@@ -102,8 +102,7 @@ unsafe extern "C" fn ibv_init_ah_from_wc(
     errno_of("ibv_init_ah_from_wc", outcome)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_ah_from_wc(
+pub(super) unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
     wc: *mut ibv_wc,
     grh: *mut ibv_grh,
@@ -118,8 +117,7 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
 
 /// One of libibverbs' functions for librdmacm: the Ethernet address of a GID. It is not supported: the
 /// kernel finds Ethernet addresses for the engine.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_resolve_eth_l2_from_gid(
+pub(super) extern "C" fn ibv_resolve_eth_l2_from_gid(
     _context: *mut ibv_context,
     _attr: *mut ibv_ah_attr,
     _mac: *mut u8,

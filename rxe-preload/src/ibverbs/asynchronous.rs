@@ -14,8 +14,7 @@ use super::objects::{Context, Cq, Qp, Srq};
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, signals_interrupt};
 use crate::liveness::wait_in;
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn ibv_get_async_event(
+pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
@@ -94,8 +93,7 @@ fn translate(
     Some(ibv_async_event { element, event_type: event.kind as c_uint })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+pub(super) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     const CQ_ERR: c_uint = AsyncKind::CqErr as c_uint;
     const SRQ_LIMIT: c_uint = AsyncKind::SrqLimitReached as c_uint;
     const QP_EVENTS: [AsyncKind; 6] = [

@@ -7,11 +7,12 @@ use std::ptr;
 use super::abi::{ibv_mr, ibv_pd};
 use super::mr::register;
 use super::objects::Context;
+use super::owner::Owned;
 use crate::ffi::{Failure, Outcome, pointer_of, set_errno};
 
 /// `ibv_mr_init_attr`. Only fields that `comp_mask` names may be read: others may be missing.
 #[repr(C)]
-struct ibv_mr_init_attr {
+pub(super) struct ibv_mr_init_attr {
     length: usize,
     access: c_int,
     comp_mask: u64,
@@ -31,10 +32,19 @@ const DMAH: u64 = 1 << 4;
 const BUF: u64 = 1 << 5;
 
 /// A buffer. It is opaque to programs.
-struct Buf {
+#[repr(C)]
+pub(super) struct Buf {
     pd: *mut ibv_pd,
     addr: *mut c_void,
     size: usize,
+}
+
+impl Owned for *mut Buf {
+    unsafe fn of_host(self) -> bool {
+        // SAFETY: the caller's promise. The system's also begin with the protection domain, which
+        // is there as long as the buffer.
+        !self.is_null() && unsafe { (*self).pd.of_host() }
+    }
 }
 
 /// # Safety
@@ -77,14 +87,15 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: *const ibv_mr_init_attr) -> Outcome
     unsafe { register(pd, addr, length, iova, access.cast_unsigned()) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+pub(super) unsafe extern "C" fn ibv_reg_mr_ex(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_mr_init_attr,
+) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
     pointer_of("ibv_reg_mr_ex", unsafe { register_ex(pd, attr) })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_buf_mr(
+pub(super) unsafe extern "C" fn ibv_reg_buf_mr(
     pd: *mut ibv_pd,
     buf: *mut Buf,
     addr: *mut c_void,
@@ -107,8 +118,7 @@ unsafe extern "C" fn ibv_reg_buf_mr(
 }
 
 /// Returns the memory of a new buffer, aligned to a page; `buf` gets the handle to free it.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_alloc_buf(
+pub(super) unsafe extern "C" fn ibv_alloc_buf(
     pd: *mut ibv_pd,
     size: usize,
     buf: *mut *mut Buf,
@@ -130,8 +140,7 @@ unsafe extern "C" fn ibv_alloc_buf(
     pointer_of("ibv_alloc_buf", alloc())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_free_buf(buf: *mut Buf) {
+pub(super) unsafe extern "C" fn ibv_free_buf(buf: *mut Buf) {
     // SAFETY: from `ibv_alloc_buf`; the program gives it up.
     let buf = unsafe { Box::from_raw(buf) };
     // SAFETY: from posix_memalign.
@@ -139,8 +148,7 @@ unsafe extern "C" fn ibv_free_buf(buf: *mut Buf) {
 }
 
 /// Fails: buffers are ordinary memory and have no descriptor.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut Buf) -> c_int {
+pub(super) extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut Buf) -> c_int {
     set_errno(libc::ENODATA);
     -1
 }

@@ -12,8 +12,9 @@ use crate::liveness::wait_in;
 /// After so many waits of `CANCEL_TICK` without an event (2 s), the reason is looked for.
 const LOOKS_IN_VAIN: u32 = 10;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+pub(super) unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
     if context.is_null() {
         let failure = Failure::null("the context (ibv_open_device)");
         return pointer_of("ibv_create_comp_channel", Err(failure));
@@ -28,8 +29,7 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut 
     pointer_of("ibv_create_comp_channel", make())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+pub(super) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: a channel, whose context is open.
     let this = unsafe { Channel::of(channel) };
     // SAFETY: as above.
@@ -46,8 +46,7 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn ibv_get_cq_event(
+pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
@@ -77,8 +76,7 @@ unsafe extern "C-unwind" fn ibv_get_cq_event(
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
+pub(super) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     // SAFETY: a queue of which events were got, whose context is open.
     unsafe {
         // In a forked child there is nothing to do: the parent acknowledges its own events.

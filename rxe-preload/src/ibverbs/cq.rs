@@ -12,6 +12,7 @@ use super::abi::{
 use super::completion::work_completion;
 use super::cq_ex;
 use super::objects::{Channel, Context, Cq, Handle};
+use super::owner::Owned;
 use crate::explain;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
@@ -42,6 +43,8 @@ unsafe fn create(
         device.create_cq(cqe)?
     } else {
         // SAFETY: a channel.
+        unsafe { channel.check_own("the completion channel")? };
+        // SAFETY: a channel of ours.
         device.create_cq_on(cqe, &unsafe { Channel::of(channel) }.channel)?
     };
     let made = Handle::new(context);
@@ -66,8 +69,7 @@ unsafe fn create(
     Ok(this)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_cq(
+pub(super) unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
     cqe: c_int,
     cq_context: *mut c_void,
@@ -112,8 +114,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     pointer_of("ibv_create_cq_ex", make())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+pub(super) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: a queue, whose context is open.
     let this = match unsafe { Cq::known(cq) } {
         Ok(this) => this,
@@ -142,8 +143,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+pub(super) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: a queue.
     let resized = unsafe { Cq::known(cq) }.and_then(|this| {
         this.owner().check()?;

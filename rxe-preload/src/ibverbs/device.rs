@@ -6,15 +6,17 @@
 use rxe_net::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
-use std::ptr;
 use std::sync::{Mutex, Once};
 
 use rxe_verbs::DeviceInfo;
 
 use super::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use super::of_host::{self, List};
+use super::owner;
 use crate::config::CONFIG;
 use crate::explain;
 use crate::ffi::{copy_text, set_errno};
+use crate::host;
 
 /// A device as programs hold it.
 #[repr(C)]
@@ -27,7 +29,7 @@ pub(crate) struct DeviceEntry {
     info: Mutex<DeviceInfo>,
 }
 
-// SAFETY: `verbs` holds no pointers but the null ones of `_ops`, and is not changed once made.
+// SAFETY: `verbs` holds no pointers but the mark in `_ops`, and is not changed once made.
 unsafe impl Send for DeviceEntry {}
 // SAFETY: as above; the rest is a Mutex.
 unsafe impl Sync for DeviceEntry {}
@@ -35,7 +37,7 @@ unsafe impl Sync for DeviceEntry {}
 impl DeviceEntry {
     fn new(info: DeviceInfo, number: usize) -> Self {
         let mut verbs = ibv_device {
-            _ops: [ptr::null(); 2],
+            _ops: owner::mark(),
             node_type: IBV_NODE_CA,
             transport_type: IBV_TRANSPORT_IB,
             name: [0; 64],
@@ -44,11 +46,15 @@ impl DeviceEntry {
             ibdev_path: [0; 256],
         };
         let name = CONFIG.identity.map_or_else(|| info.name().to_owned(), |id| id.device(number));
+        // Numbers that the host's devices do not have.
+        let first = if host::is_wanted() { DeviceInfo::FIRST_BESIDE_HOST } else { 0 };
+        let number = first + number;
         copy_text(&name, &mut verbs.name);
         copy_text(&format!("uverbs{number}"), &mut verbs.dev_name);
         copy_text(&format!("/sys/class/infiniband_verbs/uverbs{number}"), &mut verbs.dev_path);
         copy_text(&format!("/sys/class/infiniband/{name}"), &mut verbs.ibdev_path);
-        let index = c_int::try_from(info.interface().index).unwrap_or(-1);
+        let index = c_int::try_from(first).unwrap_or(0)
+            + c_int::try_from(info.interface().index).unwrap_or(-1);
         Self { verbs, name, index, info: Mutex::new(info) }
     }
 
@@ -146,22 +152,59 @@ pub(crate) fn devices(which: Which) -> Vec<*mut ibv_device> {
     entries(which).iter().map(|entry| entry.as_ptr()).collect()
 }
 
-/// Explains it if the program is asked for a device that is not among these. Once, at the first list.
-fn explain_unknown(entries: &[&DeviceEntry]) {
-    static DONE: Once = Once::new();
-    DONE.call_once(|| {
-        let names: Vec<_> = entries.iter().map(|entry| entry.name.clone()).collect();
-        if !names.is_empty() {
-            explain::unknown_devices(|name| names.iter().any(|n| n == name), &names);
-        }
-    });
+/// The devices of a list that a program gets: ours, and behind them the host's.
+struct Listed {
+    ours: Vec<&'static DeviceEntry>,
+    host: Option<List>,
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    let entries = entries(Which::Offered);
-    explain_unknown(&entries);
-    if entries.is_empty() {
+impl Listed {
+    fn get() -> Self {
+        Self { ours: entries(Which::Offered), host: List::get() }
+    }
+
+    fn devices(&self) -> Vec<*mut ibv_device> {
+        let host = self.host.iter().flat_map(List::devices);
+        self.ours.iter().map(|entry| entry.as_ptr()).chain(host).collect()
+    }
+
+    /// Explains it if the program is asked for a device that is not among these, and if two have one
+    /// name. Once, at the first list.
+    fn explain_names(&self) {
+        static DONE: Once = Once::new();
+        DONE.call_once(|| {
+            let mut names: Vec<_> = self.ours.iter().map(|entry| entry.name.clone()).collect();
+            for device in self.host.iter().flat_map(List::devices) {
+                // SAFETY: a device of the list, whose name is a C string.
+                let name = unsafe { CStr::from_ptr((*device).name.as_ptr()) }.to_string_lossy();
+                if names.iter().any(|known| *known == name) {
+                    let why = format!(
+                        "the host has a device {name}, and so has rxe: programs find that of rxe. Give it \
+                         another name: `rxe link add NAME type rxe netdev NETDEV`"
+                    );
+                    explain::once("--with-host-devices", &why);
+                }
+                names.push(name.into_owned());
+            }
+            if !names.is_empty() {
+                explain::unknown_devices(|name| names.iter().any(|n| n == name), &names);
+            }
+        });
+    }
+}
+
+pub(super) unsafe extern "C" fn ibv_get_device_list(
+    num_devices: *mut c_int,
+) -> *mut *mut ibv_device {
+    if host::is_looking() {
+        // The system's library itself, which knows its own devices only.
+        // SAFETY: the caller's variable.
+        return unsafe { of_host::get_device_list(num_devices) }.unwrap_or(std::ptr::null_mut());
+    }
+    let listed = Listed::get();
+    listed.explain_names();
+    let devices = listed.devices();
+    if devices.is_empty() {
         explain::once(
             "ibv_get_device_list",
             "there is no device, since no interface has an address: `ip link set lo up` makes one",
@@ -169,54 +212,57 @@ unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut i
     }
     // SAFETY: calloc of pointers; freed by ibv_free_device_list.
     let list: *mut *mut ibv_device =
-        unsafe { libc::calloc(entries.len() + 1, size_of::<*mut ibv_device>()) }.cast();
+        unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast();
     if list.is_null() {
         set_errno(libc::ENOMEM);
         return list;
     }
-    for (at, entry) in entries.iter().enumerate() {
+    for (at, device) in devices.iter().enumerate() {
         // SAFETY: `at` is less than what was allocated.
-        unsafe { *list.add(at) = entry.as_ptr() };
+        unsafe { *list.add(at) = *device };
+    }
+    if let Some(host) = listed.host {
+        host.keep_for(list);
     }
     if !num_devices.is_null() {
         // SAFETY: the caller's variable.
-        unsafe { *num_devices = c_int::try_from(entries.len()).unwrap_or(c_int::MAX) };
+        unsafe { *num_devices = c_int::try_from(devices.len()).unwrap_or(c_int::MAX) };
     }
     list
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: from ibv_get_device_list, by calloc. The devices themselves stay.
+pub(super) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if host::is_looking() {
+        // SAFETY: the system's library frees its own list.
+        let _ = unsafe { of_host::free_device_list(list) };
+        return;
+    }
+    List::free_with(list);
+    // SAFETY: from ibv_get_device_list, by calloc. Our devices stay.
     unsafe { libc::free(list.cast()) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+pub(super) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     // SAFETY: a device from the list, which is never freed.
     unsafe { (*device).name.as_ptr() }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+pub(super) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     // SAFETY: as above.
     unsafe { DeviceEntry::of(device) }.info().guid().0.to_be()
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+pub(super) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     // SAFETY: as above.
     unsafe { DeviceEntry::of(device) }.index
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+pub(super) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
 /// Reads a file below a directory into `buf`, without the newline at its end. Returns its length.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_read_sysfs_file(
+pub(super) unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
     buf: *mut c_char,
@@ -231,7 +277,7 @@ unsafe extern "C" fn ibv_read_sysfs_file(
         text.pop();
     }
     // SAFETY: the caller has room for `size` bytes.
-    unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), text.len()) };
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), text.len()) };
     if text.len() < size {
         // SAFETY: as above.
         unsafe { *buf.add(text.len()) = 0 };

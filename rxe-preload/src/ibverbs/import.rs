@@ -13,6 +13,7 @@ use rxe_net::{PerProcess, ProgramEpoll};
 
 use super::abi::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use super::objects::{Context, Dm, Importable, Mr, Pd};
+use super::of_host;
 use crate::ffi::{Failure, Outcome, pointer_of};
 
 /// The contexts that are open in this process.
@@ -55,8 +56,10 @@ fn is(own: &ProgramEpoll, fd: RawFd) -> bool {
     fd >= 0 && own.is(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+pub(super) extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    if let Some(context) = of_host::import_device(cmd_fd).filter(|context| !context.is_null()) {
+        return context;
+    }
     let import = || {
         let mut open = OPEN.get().lock();
         let found = open.iter_mut().find(|opened| {
@@ -96,15 +99,16 @@ unsafe fn import(
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+pub(super) unsafe extern "C" fn ibv_import_pd(
+    context: *mut ibv_context,
+    handle: u32,
+) -> *mut ibv_pd {
     // SAFETY: an open context.
     let found = unsafe { import(context, handle, Importable::Pd, "protection domain") };
     pointer_of("ibv_import_pd", found.map(|object| object.cast()))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+pub(super) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     let import = || {
         if pd.is_null() {
             return Err(Failure::null("the protection domain"));
@@ -115,15 +119,16 @@ unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr 
     pointer_of("ibv_import_mr", import().map(|object| object.cast()))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+pub(super) unsafe extern "C" fn ibv_import_dm(
+    context: *mut ibv_context,
+    handle: u32,
+) -> *mut ibv_dm {
     // SAFETY: an open context.
     let found = unsafe { import(context, handle, Importable::Dm, "device memory") };
     pointer_of("ibv_import_dm", found.map(|object| object.cast()))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+pub(super) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: a protection domain, whose context is open.
     unsafe {
         if left((*pd).context, (*pd).handle) {
@@ -132,8 +137,7 @@ unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
+pub(super) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: a memory region, whose context is open.
     unsafe {
         if left((*mr).context, (*mr).handle) {
@@ -142,8 +146,7 @@ unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
+pub(super) unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     // SAFETY: device memory, whose context is open.
     unsafe {
         if left((*dm).context, (*dm).handle) {

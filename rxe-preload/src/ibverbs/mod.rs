@@ -1,5 +1,6 @@
-//! libibverbs: `objects` has what programs hold, the other files have the calls, one file for each kind
-//! of object.
+//! libibverbs: `exports` has the functions that programs find, `objects` what programs hold, and the
+//! other files the calls, one file for each kind of object. `of_host` and `owner` are about the host's own
+//! devices beside ours.
 
 pub(crate) mod abi;
 mod absent;
@@ -13,12 +14,15 @@ mod cq;
 mod cq_ex;
 pub(crate) mod device;
 mod dm;
+mod exports;
 mod import;
 mod lid;
 mod mr;
 mod mw;
 mod objects;
+mod of_host;
 mod open;
+mod owner;
 mod pages;
 mod pd;
 mod post;

@@ -7,7 +7,7 @@ use rxe_verbs::{Access, Key, MemoryRegion, Prefetch, Reregistration, Sge};
 
 use super::abi::{ibv_mr, ibv_pd, ibv_sge};
 use super::objects::{Context, Handle, Importable, Mr, Pd};
-use super::pages;
+use super::{of_host, pages};
 use crate::fault_guard;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
@@ -98,8 +98,7 @@ pub(super) fn access(flags: c_uint) -> Outcome<Access> {
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr(
+pub(super) unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -110,8 +109,7 @@ unsafe extern "C" fn ibv_reg_mr(
     pointer_of("ibv_reg_mr", unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr_iova(
+pub(super) unsafe extern "C" fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -123,8 +121,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     pointer_of("ibv_reg_mr_iova", made)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr_iova2(
+pub(super) unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -135,8 +132,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     pointer_of("ibv_reg_mr", unsafe { register(pd, addr, length, iova, access) })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+pub(super) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: a region.
     let this = match unsafe { Mr::known(mr) } {
         Ok(this) => this,
@@ -170,8 +166,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 
 /// Returns 0 or an `ibv_rereg_mr_err_code`. On an error the region is not changed. As in rdma-core,
 /// INPUT means that libibverbs refuses the call, and CMD that the device does.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_rereg_mr(
+pub(super) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
     pd: *mut ibv_pd,
@@ -333,8 +328,7 @@ unsafe fn advise(
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_reg_dmabuf_mr(
+pub(super) extern "C" fn ibv_reg_dmabuf_mr(
     _pd: *mut ibv_pd,
     _offset: u64,
     _length: usize,
@@ -345,24 +339,20 @@ extern "C" fn ibv_reg_dmabuf_mr(
     pointer_of("ibv_reg_dmabuf_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
-/// Does nothing: the CPU copies memory, so a fork does no harm.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_fork_init() -> c_int {
-    0
+/// Does nothing for our devices: the CPU copies memory, so a fork does no harm. Those of the host need it.
+pub(super) extern "C" fn ibv_fork_init() -> c_int {
+    of_host::fork_init().unwrap_or(0)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_is_fork_initialized() -> c_uint {
+pub(super) extern "C" fn ibv_is_fork_initialized() -> c_uint {
     const IBV_FORK_UNNEEDED: c_uint = 2;
-    IBV_FORK_UNNEEDED
+    of_host::is_fork_initialized().unwrap_or(IBV_FORK_UNNEEDED)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
-    0
+pub(super) extern "C" fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int {
+    of_host::dontfork_range(base, size).unwrap_or(0)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
-    0
+pub(super) extern "C" fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int {
+    of_host::dofork_range(base, size).unwrap_or(0)
 }

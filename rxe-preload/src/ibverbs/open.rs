@@ -76,8 +76,7 @@ fn table(context: ibv_context) -> verbs_context {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+pub(super) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     let opened = if device.is_null() {
         let names = device::names().join(", ");
         let why = format!(
@@ -95,8 +94,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
     pointer_of("ibv_open_device", opened)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+pub(super) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: an open context, which the program gives up.
     let this = unsafe { Context::of(context) };
     if !this.is_own() {

@@ -7,8 +7,7 @@ use super::objects::{Context, Pd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+pub(super) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     if context.is_null() {
         return pointer_of("ibv_alloc_pd", Err(Failure::null("the context (ibv_open_device)")));
     }
@@ -22,8 +21,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer_of("ibv_alloc_pd", make())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: a domain, which the program gives up.
     let this = match unsafe { Pd::known(pd) } {
         Ok(this) => this,

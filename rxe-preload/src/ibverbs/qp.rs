@@ -111,8 +111,10 @@ fn to_cap(cap: &ibv_qp_cap) -> QpCap {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+pub(super) unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
     if pd.is_null() {
         return pointer_of("ibv_create_qp", Err(Failure::null("the protection domain")));
     }
@@ -180,8 +182,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
     unsafe { create(&wanted) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a queue pair, whose context is open.
     let (this, owner) = match unsafe { Qp::known(qp) } {
         // SAFETY: its context is what it was made on.
@@ -199,35 +200,38 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     0
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+pub(super) extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     qp.cast()
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub(super) unsafe extern "C" fn ibv_attach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
     let (this, gid) = unsafe { (Qp::own(qp), Gid::from_bytes((*gid).raw)) };
     errno_of("ibv_attach_mcast", this.and_then(|this| Ok(this.pair.attach_multicast(gid)?)))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub(super) unsafe extern "C" fn ibv_detach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
     let (this, gid) = unsafe { (Qp::own(qp), Gid::from_bytes((*gid).raw)) };
     errno_of("ibv_detach_mcast", this.and_then(|this| Ok(this.pair.detach_multicast(gid)?)))
 }
 
 /// Enhanced connection establishment: two devices of one vendor agree on extensions. There are none.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+pub(super) unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's structure.
     unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+pub(super) unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's structure.
     let ece = unsafe { &*ece };
     if ece.comp_mask != 0 {
@@ -237,7 +241,10 @@ unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
 }
 
 /// Promises nothing: the bytes of a message may become visible in any order.
-#[unsafe(no_mangle)]
-extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
+pub(super) extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: c_uint,
+    _flags: u32,
+) -> c_int {
     0
 }

@@ -15,8 +15,11 @@ use crate::config::CONFIG;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of};
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+pub(super) unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
     if qp.is_null() || attr.is_null() {
         let what = if qp.is_null() { "the queue pair" } else { "attr" };
         return errno_of("ibv_modify_qp", Err(Failure::null(what)));
@@ -167,8 +170,7 @@ fn invalid(name: &str, why: impl std::fmt::Display) -> Failure {
     Failure::new(libc::EINVAL, format!("{name}: {why}"))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_qp(
+pub(super) unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
     _mask: c_int,

@@ -99,8 +99,7 @@ fn port_attr(attr: &PortAttr) -> ibv_port_attr {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_device(
+pub(super) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
@@ -156,8 +155,7 @@ pub(super) unsafe extern "C" fn query_port(
 }
 
 /// For programs compiled with old headers, whose structure ends before `port_cap_flags2`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_port(
+pub(super) unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
     attr: *mut ibv_port_attr,
@@ -226,8 +224,7 @@ fn gid_at(context: &Context, port: u32, index: usize) -> Outcome<Option<Gid>> {
     Ok(gids(context).get(index).copied().filter(|gid| !gid.is_zero()))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_gid(
+pub(super) unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
     port: u8,
     index: c_int,
@@ -246,8 +243,7 @@ unsafe extern "C" fn ibv_query_gid(
 }
 
 /// The only private function of libibverbs that perftest uses.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_gid_type(
+pub(super) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port: u8,
     index: c_uint,
@@ -286,8 +282,7 @@ unsafe fn put_entry(entry: &ibv_gid_entry, to: *mut u8, size: usize) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _ibv_query_gid_ex(
+pub(super) unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
     port: u32,
     index: u32,
@@ -310,8 +305,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     errno_of("ibv_query_gid_ex", outcome)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _ibv_query_gid_table(
+pub(super) unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
     to: *mut ibv_gid_entry,
     max: usize,
@@ -339,8 +333,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
     count.cast_signed()
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_pkey(
+pub(super) unsafe extern "C" fn ibv_query_pkey(
     _context: *mut ibv_context,
     port: u8,
     index: c_int,
@@ -355,8 +348,11 @@ unsafe extern "C" fn ibv_query_pkey(
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+pub(super) unsafe extern "C" fn ibv_get_pkey_index(
+    _context: *mut ibv_context,
+    port: u8,
+    pkey: u16,
+) -> c_int {
     if u32::from(port) == PORT && pkey == PKEY.to_be() {
         return 0;
     }

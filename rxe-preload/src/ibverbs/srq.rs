@@ -31,8 +31,10 @@ unsafe fn wrap(
     Ok(srq)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+pub(super) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
     // SAFETY: a protection domain and the caller's structure.
     let (context, owner, wanted) = unsafe { ((*pd).context, Pd::known(pd), &mut *attr) };
     let make = || -> Outcome<*mut ibv_srq> {
@@ -89,8 +91,7 @@ unsafe fn create_ex(
     unsafe { wrap(context, attr.pd, attr.srq_context, attr.attr.srq_limit, queue) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+pub(super) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: a queue, whose context is open.
     let this = match unsafe { Srq::known(srq) } {
         Ok(this) => this,
@@ -112,8 +113,7 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_modify_srq(
+pub(super) unsafe extern "C" fn ibv_modify_srq(
     srq: *mut ibv_srq,
     attr: *mut ibv_srq_attr,
     mask: c_int,
@@ -140,8 +140,7 @@ unsafe extern "C" fn ibv_modify_srq(
     errno_of("ibv_modify_srq", modify())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+pub(super) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: a queue, whose context is open.
     let outcome = unsafe { Srq::own(srq) }.map(|this| {
         let queue = &this.queue;

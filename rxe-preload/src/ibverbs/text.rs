@@ -2,8 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
+pub(super) extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
     const TEXTS: [&CStr; 24] = [
         c"success",
         c"local length error",
@@ -33,8 +32,7 @@ extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
     pick(&TEXTS, status, c"unknown")
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
+pub(super) extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
     const TEXTS: [&CStr; 8] = [
         c"unknown",
         c"InfiniBand channel adapter",
@@ -48,15 +46,13 @@ extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
     pick(&TEXTS, kind.cast_unsigned(), c"unknown")
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
+pub(super) extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
     const TEXTS: [&CStr; 6] =
         [c"no state change (NOP)", c"DOWN", c"INIT", c"ARMED", c"ACTIVE", c"active defer"];
     pick(&TEXTS, state, c"unknown")
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
+pub(super) extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
     const TEXTS: [&CStr; 20] = [
         c"CQ error",
         c"local work queue catastrophic error",
@@ -115,24 +111,20 @@ const RATES: [(c_uint, c_int, c_int); 24] = [
     (0, 0, 0),
 ];
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_rate_to_mult(rate: c_uint) -> c_int {
+pub(super) extern "C" fn ibv_rate_to_mult(rate: c_uint) -> c_int {
     let found = RATES.iter().find(|(code, mult, _)| *code == rate && *mult > 0);
     found.map_or(-1, |(_, mult, _)| *mult)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn mult_to_ibv_rate(mult: c_int) -> c_uint {
+pub(super) extern "C" fn mult_to_ibv_rate(mult: c_int) -> c_uint {
     RATES.iter().find(|(_, m, _)| *m == mult && mult > 0).map_or(0, |(code, _, _)| *code)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ibv_rate_to_mbps(rate: c_uint) -> c_int {
+pub(super) extern "C" fn ibv_rate_to_mbps(rate: c_uint) -> c_int {
     let found = RATES.iter().find(|(code, _, mbps)| *code == rate && *mbps > 0);
     found.map_or(-1, |(_, _, mbps)| *mbps)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_uint {
+pub(super) extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_uint {
     RATES.iter().find(|(_, _, m)| *m == mbps && mbps > 0).map_or(0, |(code, _, _)| *code)
 }

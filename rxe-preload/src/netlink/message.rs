@@ -98,11 +98,47 @@ impl<'m> Request<'m> {
         datagrams
     }
 
+    /// The request as it is handed on to the kernel, which then always says when its answer ends.
+    pub(super) fn to_kernel(self) -> Vec<u8> {
+        let flags = if self.wants_list() { self.flags } else { self.flags | NLM_F_ACK };
+        let length = u32::try_from(HEADER + self.attributes.len()).unwrap_or(u32::MAX);
+        let mut message = header(length, self.kind, flags, self.sequence, 0).to_vec();
+        message.extend(self.attributes);
+        message
+    }
+
     fn message(&self, kind: u16, flags: u16, port: u32, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
         let mut message = header(length, kind, flags, self.sequence, port).to_vec();
         message.extend(body);
         message
+    }
+}
+
+/// A part of the kernel's answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Message(Attributes),
+    /// The answer ends, with an error number or 0.
+    End(i32),
+}
+
+impl Part {
+    /// The parts of a datagram. What is no whole message ends them.
+    pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Self> {
+        std::iter::from_fn(move || {
+            let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
+            let body = bytes.get(HEADER..length)?;
+            let part = match u16_at(bytes, 4)? {
+                // The body begins with the error and a minus sign.
+                NLMSG_ERROR | NLMSG_DONE => {
+                    Self::End(u32_at(body, 0).map_or(0, |error| error.cast_signed().wrapping_neg()))
+                }
+                _ => Self::Message(Attributes(body.to_vec())),
+            };
+            bytes = bytes.get(length.next_multiple_of(ALIGN)..).unwrap_or_default();
+            Some(part)
+        })
     }
 }
 
@@ -251,6 +287,31 @@ mod tests {
             [(0x1405, Some(header)), (NLMSG_DONE, i32_body(0))]
         );
         assert_eq!(replies(NLM_F_DUMP, Err(22)), [(NLMSG_ERROR, i32_body(-22))]);
+    }
+
+    #[test]
+    fn an_answer_of_the_kernel_is_taken_apart() {
+        let list = request(NLM_F_DUMP, &Attributes::default().u32(1, 9));
+        let asked = Request::all(&list).next().unwrap();
+        assert_eq!(asked.to_kernel(), list);
+        let one = request(0, &Attributes::default().u32(1, 9));
+        let asked = Request::all(&one).next().unwrap();
+        let handed_on = asked.to_kernel();
+        assert_eq!(u16_at(&handed_on, 6), Some(NLM_F_REQUEST | NLM_F_ACK));
+        assert_eq!(handed_on[8..], one[8..]);
+
+        let body = Attributes::default().u32(1, 9).text(2, "rxe0");
+        let mut bytes = asked.message(0x1405, NLM_F_MULTI, 5, &body.0);
+        bytes.extend(asked.message(0x1405, NLM_F_MULTI, 5, &[]));
+        bytes.extend(asked.message(NLMSG_DONE, NLM_F_MULTI, 5, &0i32.to_ne_bytes()));
+        let parts: Vec<_> = Part::all(&bytes).collect();
+        let empty = Part::Message(Attributes::default());
+        assert_eq!(parts, [Part::Message(body), empty, Part::End(0)]);
+        let refused = asked.message(NLMSG_ERROR, 0, 5, &(-22i32).to_ne_bytes());
+        assert_eq!(Part::all(&refused).collect::<Vec<_>>(), [Part::End(22)]);
+        for length in 0..refused.len() {
+            assert_eq!(Part::all(&refused[..length]).count(), 0, "{length}");
+        }
     }
 
     fn i32_at(message: &[u8]) -> Option<i32> {

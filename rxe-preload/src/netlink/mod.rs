@@ -1,5 +1,6 @@
 //! `NETLINK_RDMA`: the sockets over which programs ask a kernel for its RDMA devices, as the command
-//! `rdma` of iproute2 does. Here they are asked for ours, and the host's own devices stay hidden.
+//! `rdma` of iproute2 does. Here they are asked for ours, and the host's own devices stay hidden, unless
+//! the program is to see them too (`kernel`).
 //!
 //! A program that opens such a socket gets one of `NETLINK_USERSOCK`, so that the kernel does everything
 //! but the answers: addresses, options, waiting and receiving. The functions that send are defined here,
@@ -9,6 +10,7 @@
 //!
 //! The functions are `C-unwind` because threads may be cancelled in them (pthread_cancel).
 
+mod kernel;
 mod message;
 mod nldev;
 mod resources;
@@ -24,8 +26,10 @@ use libc::{sockaddr, socklen_t, ssize_t};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{self, SendFlags, sockopt};
 
+use crate::host;
 use crate::next::Next;
-use message::Request;
+use message::{Attributes, Request};
+use nldev::About;
 
 /// Requests are looked at up to this length.
 const MAX_REQUEST: usize = 64 << 10;
@@ -79,7 +83,7 @@ macro_rules! behind {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let next = behind!(SOCKET, Socket);
-    let ours = domain == libc::AF_NETLINK && protocol == libc::NETLINK_RDMA;
+    let ours = domain == libc::AF_NETLINK && protocol == libc::NETLINK_RDMA && !host::is_looking();
     let protocol = if ours { libc::NETLINK_USERSOCK } else { protocol };
     // SAFETY: the caller's arguments.
     let fd = unsafe { next(domain, kind, protocol) };
@@ -192,7 +196,7 @@ fn answer(fd: c_int, bytes: &[u8]) -> io::Result<()> {
     let line = Line::to(unsafe { BorrowedFd::borrow_raw(fd) })?;
     let mut datagrams = Vec::new();
     for request in Request::all(bytes) {
-        datagrams.extend(request.reply(line.port, nldev::answer(&request)));
+        datagrams.extend(request.reply(line.port, answer_to(&request)));
     }
     let mut left = datagrams.into_iter();
     while let Some(datagram) = left.next() {
@@ -211,6 +215,22 @@ fn answer(fd: c_int, bytes: &[u8]) -> io::Result<()> {
         break;
     }
     Ok(())
+}
+
+/// The messages of the answer to a request, or an error number.
+fn answer_to(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
+    if !host::is_wanted() {
+        return nldev::answer(request);
+    }
+    match About::of(request) {
+        About::Ours => nldev::answer(request),
+        About::Other => kernel::answer(request),
+        About::All => match (nldev::answer(request), kernel::answer(request)) {
+            (Ok(ours), Ok(host)) => Ok([ours, host].concat()),
+            (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
+            (Err(error), Err(_)) => Err(error),
+        },
+    }
 }
 
 /// A socket from which the program's socket gets its answers.

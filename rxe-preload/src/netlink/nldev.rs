@@ -59,6 +59,28 @@ const NODE_TYPE_CA: u8 = 1;
 /// How long the processes that have a device open may take to tell their counters.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Which devices a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// Ours, or none.
+    Ours,
+    /// One that we do not have.
+    Other,
+    /// All.
+    All,
+}
+
+impl About {
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        match request.u32(DEV_INDEX) {
+            Some(index) if present().iter().any(|device| device.index == index) => Self::Ours,
+            Some(_) => Self::Other,
+            None if request.wants_list() => Self::All,
+            None => Self::Ours,
+        }
+    }
+}
+
 /// The messages of the answer, or an error number.
 pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     // The upper 6 bits are the service, the lower 10 the operation.

@@ -13,7 +13,9 @@ use rxe_verbs::cm::DeviceSource;
 use rxe_verbs::{Device, Error, Gid, Result};
 
 use super::verbs::{ibv_alloc_pd, ibv_get_device_name, ibv_open_device};
+use crate::explain;
 use crate::ffi::{self, pointer_of};
+use crate::host;
 use crate::ibverbs::Context;
 use crate::ibverbs::abi::{ibv_context, ibv_device, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::ibverbs::device::{Which, devices};
@@ -131,6 +133,10 @@ impl DeviceSource for Contexts {
             };
             all.iter().map(|(_, opened)| *opened).find(has)
         });
+        if found.is_none() && host::is_wanted() {
+            let why = format!("no device of rxe has the address {address}");
+            refused(&why);
+        }
         open(found.map_or(ptr::null_mut(), |opened| opened.context))
     }
 
@@ -147,10 +153,24 @@ fn open(context: *mut ibv_context) -> Result<Device> {
     // SAFETY: never closed.
     let device = unsafe { Context::of(context) }.device();
     device.cloned().map_err(|failure| {
-        crate::explain::refused("rdma_cm", failure.text.as_deref());
+        refused(failure.text.as_deref().unwrap_or_default());
         let source = std::io::Error::from_raw_os_error(failure.errno);
         Error::Io { what: "open the device", source }
     })
+}
+
+/// Explains why a device cannot be used.
+fn refused(why: &str) {
+    // The host's librdmacm would have to make the identifiers, which programs have before they name
+    // an address.
+    let host = if host::is_wanted() {
+        "; connections by address (librdmacm) use no device of the host, also with --with-host-devices"
+    } else {
+        ""
+    };
+    if !why.is_empty() {
+        explain::once("rdma_cm", &format!("{why}{host}"));
+    }
 }
 
 fn none() -> Error {

@@ -27,6 +27,10 @@ impl DeviceInfo {
     /// The number of the only port a device has.
     pub const PORT: u8 = 1;
 
+    /// Numbers of devices begin here where the host's own are shown too: `uverbs1000`, while those of
+    /// the host begin with `uverbs0`.
+    pub const FIRST_BESIDE_HOST: usize = 1000;
+
     /// All devices: those that lead to other hosts by interface number, ports that are up before
     /// those that are down, then loopback. The first is what a program uses that names none.
     ///

@@ -43,6 +43,10 @@ pub(super) struct Settings {
     /// Show the program only this device (or interface); may be given several times
     #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
+    /// Show the program the host's own RDMA devices too, behind those of rxe. Without it they are hidden.
+    /// Connections by address (librdmacm) use the devices of rxe only
+    #[arg(long, conflicts_with = "identity")]
+    with_host_devices: bool,
     /// Name the devices as a card's driver does, for programs that insist on it: mlx5_0, mlx5_1 and so on,
     /// each with a place on a PCI bus in /sys
     #[arg(long = "as", value_name = "mlx5", value_parser = ["mlx5"])]
@@ -123,7 +127,18 @@ impl Settings {
         if let Some(identity) = identity {
             variables.push(("RXE_AS", identity.name().into()));
         }
-        match sysfs::tree(&shown, identity) {
+        let host = self.with_host_devices || env::var("RXE_HOST_DEVICES").is_ok_and(|v| v == "on");
+        if host {
+            if identity.is_some() {
+                let todo = "leave out --with-host-devices or RXE_AS=mlx5";
+                return Err(Error::new(
+                    "a device of rxe and one of the host could both be mlx5_0",
+                    todo,
+                ));
+            }
+            variables.push(("RXE_HOST_DEVICES", "on".into()));
+        }
+        match sysfs::tree(&shown, identity, host) {
             Ok(tree) => {
                 // Without PATH, programs are searched in default directories; setting it would replace
                 // those.

@@ -20,10 +20,18 @@ use rxe_verbs::report::PORT_COUNTERS;
 use super::own_path;
 use crate::common::Error;
 
-/// The tree for these devices.
-pub(super) fn tree(devices: &[DeviceInfo], identity: Option<Identity>) -> Result<PathBuf, Error> {
+/// The tree for these devices, and with `host` also for the host's own.
+pub(super) fn tree(
+    devices: &[DeviceInfo],
+    identity: Option<Identity>,
+    host: bool,
+) -> Result<PathBuf, Error> {
     let rdma = rdma_wrapper(&own_path()?);
-    let mut files = files(devices, identity);
+    let first = if host { DeviceInfo::FIRST_BESIDE_HOST } else { 0 };
+    let mut files = files(devices, identity, first);
+    if host {
+        add_host(&mut files, Path::new("/"));
+    }
     files.push((RDMA.into(), rdma));
     runtime_dir()
         .and_then(|root| write(&root, &files))
@@ -104,10 +112,10 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
-        if name.starts_with(CHARACTER_DEVICES) {
-            symlink("/dev/null", path)?;
-        } else if let Some(target) = text.strip_prefix(LINK) {
+        if let Some(target) = text.strip_prefix(LINK) {
             symlink(target.trim_end(), path)?;
+        } else if name.starts_with(CHARACTER_DEVICES) {
+            symlink("/dev/null", path)?;
         } else {
             fs::write(&path, text)?;
             if name == RDMA {
@@ -145,19 +153,47 @@ fn remove_old(root: &Path) {
     }
 }
 
-fn files(devices: &[DeviceInfo], identity: Option<Identity>) -> Files {
+/// Adds links to the files of the host's own devices. Where ours has a name, the link is left out.
+fn add_host(files: &mut Files, root: &Path) {
+    let classes = fs::read_dir(root.join("sys/class")).into_iter().flatten().flatten();
+    let classes = classes
+        .filter_map(|class| class.file_name().into_string().ok())
+        .filter(|class| class.starts_with("infiniband"))
+        .map(|class| (format!("sys/class/{class}"), format!("class/{class}")));
+    for (from, to) in classes.chain([("dev/infiniband".into(), "dev/infiniband".into())]) {
+        for entry in fs::read_dir(root.join(from)).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = format!("{to}/{name}");
+            let is_there = |known: &str| {
+                known
+                    .strip_prefix(&*path)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            // The place itself: programs ask where links lead.
+            let Ok(target) = entry.path().canonicalize() else { continue };
+            if !files.iter().any(|(known, _)| is_there(known)) {
+                files.push((path, format!("{LINK}{}\n", target.display())));
+            }
+        }
+    }
+}
+
+/// The files of these devices, the first of which has this number.
+fn files(devices: &[DeviceInfo], identity: Option<Identity>, first: usize) -> Files {
     let mut files = Files::new();
     let mut file = |path: String, text: String| files.push((path, text + "\n"));
     file("class/infiniband_verbs/abi_version".into(), "6".into());
     for (number, device) in devices.iter().enumerate() {
         let (own, netdev) = (device.name(), &device.interface().name);
+        let verbs = first + number;
         let name = &identity.map_or_else(|| own.to_owned(), |identity| identity.device(number));
         let (attr, port) = (device.attr(), device.port_attr());
-        file(format!("{CHARACTER_DEVICES}uverbs{number}"), String::new());
-        let verbs = format!("class/infiniband_verbs/uverbs{number}");
+        file(format!("{CHARACTER_DEVICES}uverbs{verbs}"), String::new());
+        let minor = 192 + verbs;
+        let verbs = format!("class/infiniband_verbs/uverbs{verbs}");
         file(format!("{verbs}/ibdev"), name.clone());
         file(format!("{verbs}/abi_version"), "2".into());
-        file(format!("{verbs}/dev"), format!("231:{}", 192 + number));
+        file(format!("{verbs}/dev"), format!("231:{minor}"));
         let base = format!("class/infiniband/{name}");
         file(format!("{base}/node_type"), "1: CA".into());
         file(format!("{base}/node_guid"), attr.node_guid.to_string());
@@ -245,5 +281,28 @@ mod tests {
         assert!(write(&root, &files).unwrap().is_dir(), "what is used is there");
         assert!(!other.exists(), "what nobody used for long is removed");
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn devices_of_the_host_are_links_beside_ours() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let real = root.join("sys/devices/infiniband");
+        for dir in ["rxe0", "mlx5_0"] {
+            fs::create_dir_all(real.join(dir)).unwrap();
+        }
+        for class in ["infiniband", "infiniband_mad", "net"] {
+            fs::create_dir_all(root.join("sys/class").join(class)).unwrap();
+            symlink(real.join("mlx5_0"), root.join("sys/class").join(class).join("mlx5_0"))
+                .unwrap();
+        }
+        symlink(real.join("rxe0"), root.join("sys/class/infiniband/rxe0")).unwrap();
+        let ours = ("class/infiniband/rxe0/node_type".to_owned(), "1: CA\n".to_owned());
+        let mut files = vec![ours.clone()];
+        add_host(&mut files, &root);
+        files.sort();
+        let link = format!("{LINK}{}\n", real.join("mlx5_0").display());
+        let at = |class: &str| (format!("class/{class}/mlx5_0"), link.clone());
+        assert_eq!(files, [at("infiniband"), ours, at("infiniband_mad")]);
     }
 }

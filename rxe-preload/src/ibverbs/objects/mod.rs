@@ -19,11 +19,13 @@ macro_rules! found_by_pointer {
 macro_rules! known_by_handle {
     ($object:ident, $verbs:ty, $what:literal) => {
         impl $object {
-            /// The object, if the context and the handle are still those that it was made with.
+            /// The object, if it is ours, and the context and the handle are still those that it was made with.
             ///
             /// # Safety
             /// It exists.
             pub(crate) unsafe fn known<'o>(verbs: *mut $verbs) -> $crate::ffi::Outcome<&'o Self> {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::ibverbs::owner::Owned::check_own(verbs, $what)? };
                 // SAFETY: programs only have the address of the first field of the object.
                 let this = unsafe { &*verbs.cast::<Self>() };
                 // SAFETY: the caller's promise.
