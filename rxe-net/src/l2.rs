@@ -9,7 +9,10 @@
 //! [`L2Backend::open`].
 
 mod config;
+mod dgram;
 mod discovery;
+mod endpoint;
+mod interface;
 mod link;
 mod neighbours;
 mod qemu;
@@ -18,10 +21,9 @@ mod stream;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
-use std::collections::VecDeque;
 use std::fs::File;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -29,22 +31,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rxe_core::types::Time;
-use rxe_core::wire::{Burst, Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, frame};
+use rxe_core::wire::{Frame, Mac, TxBatch};
 
-use self::discovery::{Sighting, claim, group_mac, probe, question, sighting};
-use self::link::Link;
-use self::neighbours::{Lookup, Neighbours};
+use self::dgram::DgramLink;
+use self::discovery::{Sighting, probe};
+use self::endpoint::Endpoint;
+use self::interface::InterfaceLink;
+use self::link::{Arrival, Link};
 use self::qemu::QemuLink;
-use self::stack::{Lease, Stack};
 use self::tap::TapLink;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::blocking::may_block;
 use crate::counters::Counters;
-use crate::loss::{Loss, count_lost};
-use crate::packet::headers::Headers;
-use crate::{
-    Address, Interface, L2Failure, MacAddr, NetError, Scope, SharedFd, TimerFd, port_owner,
-};
+use crate::{Address, Interface, L2Failure, MacAddr, NetError, SharedFd, TimerFd, port_owner};
 
 pub use config::{L2Config, L2ConfigError, L2Link};
 
@@ -60,27 +59,6 @@ pub struct L2Backend {
     _lock: Option<SharedFd>,
 }
 
-/// All of it but the link and the clock.
-struct Endpoint {
-    name: String,
-    mac: [u8; 6],
-    addresses: Vec<Address>,
-    gateways: Vec<IpAddr>,
-    dhcp: bool,
-    /// The address that a DHCP server has given.
-    leased: Option<IpAddr>,
-    stack: Stack,
-    neighbours: Neighbours,
-    /// Packets to itself.
-    own: VecDeque<(NetHeader, Vec<u8>)>,
-    own_bytes: usize,
-    /// When something is due.
-    deadline: Option<Time>,
-    counters: Counters,
-}
-
-/// Bytes to itself that wait, at most.
-const MAX_OWN: usize = 4 << 20;
 /// How long to look for duplicates. RFC 4862, section 5.1: RetransTimer.
 const DAD_TIME: Duration = Duration::from_secs(1);
 /// How long to wait for a DHCP server. Its client repeats after 10 s.
@@ -99,30 +77,17 @@ impl L2Backend {
         let lock = lock(config).map_err(failed)?;
         let link: Box<dyn Link> = match &config.link {
             L2Link::Qemu(path) => Box::new(QemuLink::open(path)?),
+            L2Link::Dgram { own, peer } => Box::new(DgramLink::open(own, peer)?),
             L2Link::Tap(name) => Box::new(TapLink::open(name)?),
+            L2Link::Interface(name) => Box::new(InterfaceLink::open(name, config)?),
         };
         let start = Instant::now();
-        let mtu = usize::try_from(config.mtu).unwrap_or(1500);
-        let mac = config.mac.0;
-        let endpoint = Endpoint {
-            name: name.clone(),
-            mac,
-            addresses: Vec::new(),
-            gateways: config.gateways.clone(),
-            dhcp: config.dhcp,
-            leased: None,
-            stack: Stack::new(mac, mtu, config.dhcp, Time::ZERO),
-            neighbours: Neighbours::default(),
-            own: VecDeque::new(),
-            own_bytes: 0,
-            deadline: Some(Time::ZERO),
-            counters: Counters::default(),
-        };
+        let endpoint = Endpoint::new(config);
         let capabilities = Capabilities {
             name: "l2",
-            privileges: "",
-            link_mtu: mtu,
-            tx: TxLimits::default(),
+            privileges: link.privileges(),
+            link_mtu: usize::try_from(config.mtu).unwrap_or(1500),
+            tx: link.limits(),
             src_port: SrcPort::Any,
             sees_ip_id: true,
             recv_buffer: 0,
@@ -134,8 +99,7 @@ impl L2Backend {
         if config.dad {
             this.find_duplicates(&own)?;
         }
-        this.endpoint.addresses = own;
-        this.endpoint.configure();
+        this.endpoint.set_addresses(own);
         if config.dhcp {
             this.wait_for_lease()?;
         }
@@ -172,7 +136,7 @@ impl L2Backend {
         let begun = self.now();
         for at in [Duration::ZERO, DAD_TIME / 2] {
             for address in addresses {
-                self.link.push(&[&probe(self.endpoint.mac, address.ip)]);
+                let _ = self.link.push(&[&probe(self.endpoint.mac, address.ip)]);
             }
             self.link.flush()?;
             self.work_until(begun + at + DAD_TIME / 2, |endpoint, seen| {
@@ -215,7 +179,10 @@ impl L2Backend {
             while result.is_none() {
                 let mut seen = None;
                 let endpoint = &mut self.endpoint;
-                if !self.link.next(&mut |frame| seen = Some(endpoint.other(frame, now)))? {
+                let other = &mut |arrival: &Arrival<'_>| {
+                    seen = Some(endpoint.other(arrival.bytes, now));
+                };
+                if !self.link.next(other)? {
                     break;
                 }
                 self.endpoint.after_input(&mut *self.link, now);
@@ -251,222 +218,6 @@ fn lock(config: &L2Config) -> Result<Option<SharedFd>, L2Failure> {
     }
 }
 
-impl Endpoint {
-    fn failed(&self, reason: L2Failure) -> NetError {
-        NetError::L2 { link: self.name.clone(), reason }
-    }
-
-    fn has(&self, ip: IpAddr) -> bool {
-        self.addresses.iter().any(|a| a.ip == ip)
-    }
-
-    fn configure(&mut self) {
-        self.stack.set_addresses(&self.addresses, &self.gateways);
-    }
-
-    /// Tells all hosts its addresses, in case they knew another endpoint under them.
-    fn announce(&self, link: &mut dyn Link) {
-        for address in &self.addresses {
-            link.push(&[&claim(self.mac, address.ip)]);
-        }
-    }
-
-    /// The packet in a frame from the link, if it is for the engine.
-    fn packet<'a>(&self, bytes: &'a [u8]) -> Option<Frame<'a>> {
-        let (ethernet, packet) = Ethernet::parse(bytes).ok()?;
-        let is_ip = matches!(ethernet.ethertype, Ethernet::IPV4 | Ethernet::IPV6);
-        // A tag names another network, unless it only carries a priority.
-        let tagged = ethernet.inner_vlan.is_some() || ethernet.vlan.is_some_and(|t| t.vid() != 0);
-        if !is_ip || tagged || ethernet.dst.0 != self.mac {
-            return None;
-        }
-        let datagram = frame::parse_ip(packet).ok()?;
-        let frame = datagram.frame().ok()?;
-        (self.has(frame.net.dst) && !frame.payload.is_empty()).then_some(frame)
-    }
-
-    /// Processes a frame that is not for the engine, and tells what it says about who has an address.
-    fn other(&mut self, bytes: &[u8], now: Time) -> Option<Sighting> {
-        self.stack.input(bytes, now);
-        sighting(bytes)
-    }
-
-    /// Does what follows from a frame that is not for the engine.
-    fn after_input(&mut self, link: &mut dyn Link, now: Time) {
-        self.take_lease();
-        self.output(link);
-        self.deadline = self.next_deadline(now);
-    }
-
-    fn heard(&mut self, seen: Sighting, link: &mut dyn Link, now: Time) {
-        match seen {
-            Sighting::Has(ip, mac) => {
-                for frame in self.neighbours.learn(ip, mac, now) {
-                    self.count_sent_frame(link, &frame);
-                }
-            }
-            Sighting::Probes(ip, mac) if self.has(ip) && mac != self.mac => {
-                link.push(&[&claim(self.mac, ip)]);
-            }
-            Sighting::Probes(..) => {}
-        }
-    }
-
-    /// Frames that waited are counted when they are sent.
-    fn count_sent_frame(&mut self, link: &mut dyn Link, frame: &[u8]) {
-        if link.push(&[frame]) {
-            self.counters.tx_packets += 1;
-        } else {
-            count_lost(&mut self.counters, Loss::Down, 1);
-        }
-    }
-
-    /// Does what is due.
-    fn tick(&mut self, link: &mut dyn Link, now: Time) {
-        if self.deadline.is_none_or(|at| at > now) {
-            return;
-        }
-        self.stack.poll(now);
-        self.take_lease();
-        let due = self.neighbours.due(now);
-        count_lost(&mut self.counters, Loss::Unreachable, due.dropped);
-        for ip in due.ask {
-            self.ask(ip, link);
-        }
-        self.output(link);
-        self.deadline = self.next_deadline(now);
-    }
-
-    fn next_deadline(&mut self, now: Time) -> Option<Time> {
-        let waits = (!self.own.is_empty()).then_some(now);
-        [self.stack.deadline(now), self.neighbours.deadline(), waits].into_iter().flatten().min()
-    }
-
-    fn output(&mut self, link: &mut dyn Link) {
-        while let Some(frame) = self.stack.output() {
-            link.push(&[&frame]);
-        }
-    }
-
-    fn take_lease(&mut self) {
-        if !self.dhcp {
-            return;
-        }
-        let Some(change) = self.stack.take_lease() else { return };
-        let old = self.leased.take();
-        self.addresses.retain(|a| Some(a.ip) != old);
-        if let Some(Lease { ip, prefix_len, router }) = change {
-            let ip = ip.into();
-            if !self.has(ip) {
-                let scope = Scope::Global;
-                self.addresses.insert(0, Address { ip, prefix_len, scope, tentative: false });
-                self.leased = Some(ip);
-            }
-            if let Some(router) = router {
-                self.gateways.retain(IpAddr::is_ipv6);
-                self.gateways.push(router.into());
-            }
-        }
-        self.configure();
-    }
-
-    /// Asks for a host on the link.
-    fn ask(&self, ip: IpAddr, link: &mut dyn Link) {
-        let of_family = |a: &&Address| a.ip.is_ipv4() == ip.is_ipv4();
-        let mut own = self.addresses.iter().filter(of_family);
-        let own = own.clone().find(|a| a.is_near(ip)).or_else(|| own.next());
-        if let Some(own) = own {
-            link.push(&[&question(self.mac, own.ip, ip)]);
-        }
-    }
-
-    /// The host on the link that packets to `dst` go to.
-    fn next_hop(&self, dst: IpAddr) -> Option<IpAddr> {
-        if self.addresses.iter().any(|a| a.is_near(dst)) {
-            return Some(dst);
-        }
-        let beyond = !matches!(dst, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let gateway = self.gateways.iter().find(|g| g.is_ipv4() == dst.is_ipv4());
-        gateway.copied().filter(|_| beyond)
-    }
-
-    /// Sends the packets of a burst, or has them wait.
-    fn send(&mut self, link: &mut dyn Link, batch: &TxBatch, burst: &Burst, now: Time) {
-        let (dst, packets) = (burst.net.dst, burst.packets());
-        if dst.is_ipv4() != burst.net.src.is_ipv4() || !self.has(burst.net.src) {
-            return count_lost(&mut self.counters, Loss::BadAddress, packets as u64);
-        }
-        if self.has(dst) {
-            return self.send_to_itself(batch, burst);
-        }
-        let lookup = if dst.is_multicast() {
-            Lookup::Known(group_mac(dst))
-        } else {
-            let Some(host) = self.next_hop(dst) else {
-                return count_lost(&mut self.counters, Loss::Unreachable, packets as u64);
-            };
-            let lookup = self.neighbours.lookup(host, now);
-            if lookup == Lookup::Ask {
-                self.ask(host, link);
-                self.deadline = self.next_deadline(now);
-            }
-            if !matches!(lookup, Lookup::Known(_)) {
-                return self.hold(host, batch, burst);
-            }
-            lookup
-        };
-        let Lookup::Known(mac) = lookup else { return };
-        for (net, bytes) in batch_packets(batch, burst) {
-            let headers = Headers::plain(&net, bytes, self.mac, mac);
-            let [ethernet, ip] = headers.parts();
-            if link.push(&[ethernet, ip, bytes]) {
-                self.counters.tx_packets += 1;
-                self.counters.tx_bytes += bytes.len() as u64;
-            } else {
-                count_lost(&mut self.counters, Loss::Down, 1);
-            }
-        }
-    }
-
-    fn hold(&mut self, host: IpAddr, batch: &TxBatch, burst: &Burst) {
-        for (net, bytes) in batch_packets(batch, burst) {
-            let headers = Headers::plain(&net, bytes, self.mac, [0; 6]);
-            let [ethernet, ip] = headers.parts();
-            if !self.neighbours.wait(host, [ethernet, ip, bytes].concat()) {
-                count_lost(&mut self.counters, Loss::NoBuffer, 1);
-            }
-        }
-    }
-
-    fn send_to_itself(&mut self, batch: &TxBatch, burst: &Burst) {
-        for (net, bytes) in batch_packets(batch, burst) {
-            if self.own_bytes + bytes.len() > MAX_OWN {
-                count_lost(&mut self.counters, Loss::NoBuffer, 1);
-                continue;
-            }
-            self.own_bytes += bytes.len();
-            self.own.push_back((net, bytes.to_vec()));
-            self.counters.tx_packets += 1;
-            self.counters.tx_bytes += bytes.len() as u64;
-        }
-        self.deadline = Some(Time::ZERO);
-    }
-
-    fn count_received(&mut self, frame: &Frame<'_>) {
-        self.counters.rx_packets += 1;
-        self.counters.rx_bytes += frame.payload.len() as u64;
-    }
-}
-
-/// Each packet of a burst with its own headers.
-fn batch_packets<'a>(
-    batch: &'a TxBatch,
-    burst: &Burst,
-) -> impl Iterator<Item = (NetHeader, &'a [u8])> + use<'a> {
-    let payload = batch.bytes(burst);
-    Frame { segment: burst.segment, ..Frame::single(burst.net, payload) }.packets()
-}
-
 impl Backend for L2Backend {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -482,29 +233,22 @@ impl Backend for L2Backend {
         let before = endpoint.deadline;
         endpoint.tick(&mut **link, now);
         let mut packets = 0;
-        while packets < budget
-            && let Some((net, bytes)) = endpoint.own.pop_front()
-        {
-            endpoint.own_bytes -= bytes.len();
-            let frame = Frame::single(net, &bytes);
-            endpoint.count_received(&frame);
-            sink(&frame);
+        while packets < budget && endpoint.take_own(sink) {
             packets += 1;
         }
         while packets < budget {
-            let mut other = None;
-            let more = link.next(&mut |bytes| match endpoint.packet(bytes) {
-                Some(frame) => {
-                    endpoint.count_received(&frame);
-                    sink(&frame);
+            let (mut taken, mut seen) = (None, None);
+            let more = link.next(&mut |arrival| {
+                taken = endpoint.take_packets(arrival, sink);
+                if taken.is_none() {
+                    seen = endpoint.other(arrival.bytes, now);
                 }
-                None => other = Some(endpoint.other(bytes, now)),
             })?;
             if !more {
                 break;
             }
-            packets += 1;
-            if let Some(seen) = other {
+            packets += taken.unwrap_or(1);
+            if taken.is_none() {
                 endpoint.after_input(&mut **link, now);
                 if let Some(seen) = seen {
                     endpoint.heard(seen, &mut **link, now);
@@ -512,7 +256,7 @@ impl Backend for L2Backend {
             }
         }
         link.flush()?;
-        if endpoint.own.is_empty() && endpoint.deadline == Some(Time::ZERO) {
+        if endpoint.deadline == Some(Time::ZERO) {
             endpoint.deadline = endpoint.next_deadline(now);
         }
         if endpoint.deadline != before {

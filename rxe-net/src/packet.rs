@@ -10,12 +10,13 @@
 //! bound UDP socket that receives nothing keeps port 4791 of each address, so that the host does
 //! not answer with "port unreachable".
 
-mod filter;
+pub(crate) mod filter;
 pub(crate) mod headers;
 mod link;
 mod link_capture;
 pub(crate) mod raw;
 pub(crate) mod route;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +28,11 @@ use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits};
 use smallvec::SmallVec;
 
 use self::headers::Headers;
-use self::link::{Link, privilege};
+use self::link::Link;
 pub use self::link_capture::{LinkCapture, LinkFrame};
 use self::raw::{RawSockets, outgoing, singles};
 use self::route::{Path, Paths};
+use self::socket::privilege;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
@@ -87,8 +89,11 @@ pub struct PacketBackend {
 }
 
 /// Bytes of a frame with the longest headers.
-const BUFFER: usize = (64 << 10) + 128;
-const BUFFERS: usize = 16;
+pub(crate) const BUFFER: usize = (64 << 10) + 128;
+pub(crate) const BUFFERS: usize = 16;
+/// What the system segments at once. A header of IPv6 is 20 bytes longer than one of IPv4.
+pub(crate) const LIMITS: TxLimits =
+    TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 512 << 10 };
 
 impl PacketBackend {
     /// Opens packet sockets on the interface and on loopback.
@@ -113,14 +118,14 @@ impl PacketBackend {
             name: "packet",
             privileges: "CAP_NET_RAW",
             link_mtu: device.mtu,
-            tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 512 << 10 },
+            tx: LIMITS,
             src_port: SrcPort::Any,
             sees_ip_id: true,
-            recv_buffer: links.iter().map(|l| l.recv_buffer).min().unwrap_or(0),
+            recv_buffer: links.iter().map(|l| l.socket.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(block),
         };
         Ok(Self {
-            segment: config.segment && links.iter().all(|l| l.vnet),
+            segment: config.segment && links.iter().all(|l| l.socket.vnet),
             links,
             raw: RawSockets::open(device.index)
                 .map_err(|e| privilege(e, "open a raw IP socket"))?,
@@ -315,7 +320,7 @@ impl Backend for PacketBackend {
 
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         for link in &self.links {
-            f(link.shared());
+            f(link.socket.shared());
         }
         self.sockets.for_each_fd(f);
     }

@@ -58,6 +58,67 @@ fn an_endpoint_of_layer_2_leads_to_the_other_end_of_its_socket() {
     alone("rping between endpoints of layer 2", "rping", script);
 }
 
+/// QEMU carries frames between its two kinds of sockets: each end is the neighbour of the other, through it.
+#[test]
+fn endpoints_reach_each_other_through_qemu() {
+    let script = "
+        mkdir -m 700 near far
+        qemu-system-x86_64 -machine none -nodefaults -display none \\
+            -netdev dgram,id=d,local.type=unix,local.path=$PWD/vm,remote.type=unix,remote.path=$PWD/own \\
+            -netdev stream,id=s,server=on,addr.type=unix,addr.path=$PWD/link \\
+            -netdev hubport,id=hd,hubid=0,netdev=d -netdev hubport,id=hs,hubid=0,netdev=s \\
+            2> said & qemu=$!
+        until [ -S vm ] && [ -S link ]; do kill -0 $qemu || { cat said >&2; exit 3; }; sleep 0.05; done
+        trap 'kill $qemu' EXIT
+        add() { XDG_RUNTIME_DIR=$PWD/$1 $RXE link add $1 type rxe l2 $2 address $3 nodad; }
+        add near dgram:own,vm 10.77.0.1/24
+        add far qemu:link 10.77.0.2/24
+        XDG_RUNTIME_DIR=$PWD/near timeout 60 $RXE run --device near -- \\
+            rping -s -a 10.77.0.1 -C 20 -S 60000 -V > server 2>&1 & server=$!
+        until [ -S own ]; do kill -0 $server; sleep 0.05; done
+        export XDG_RUNTIME_DIR=$PWD/far
+        until timeout 60 $RXE run --device far -- rping -c -a 10.77.0.1 -C 20 -S 60000 -V; do
+            kill -0 $server
+            sleep 0.05
+        done
+        wait $server
+    ";
+    let test = "rping between endpoints through QEMU";
+    if !installed(test, "qemu-system-x86_64") || !installed(test, "rping") {
+        return;
+    }
+    let Some(out) = in_namespace(test, script) else { return };
+    let said = String::from_utf8_lossy(&out.stderr);
+    if out.status.code() == Some(3) && said.contains("dgram") {
+        // QEMU before 7.2.
+        return rxe_tests::skip(test, said.trim());
+    }
+    assert!(out.status.success(), "{}{said}", String::from_utf8_lossy(&out.stdout));
+}
+
+/// Beside the host's stack: a process on the host's own address and an endpoint on the same interface, each
+/// with a program of the other host.
+#[test]
+fn an_endpoint_on_an_interface_leads_to_other_hosts_beside_this_one() {
+    let script = "
+        mkdir -m 700 own
+        XDG_RUNTIME_DIR=$PWD/own $RXE link add own0 type rxe l2 if:veth0 \\
+            address 10.9.0.11/24 address fd09::11/64
+        timeout 60 $RXE run -- rping -s -a 10.9.0.1 -C 50 -V > host 2>&1 & host=$!
+        XDG_RUNTIME_DIR=$PWD/own timeout 60 $RXE run --device own0 -- \\
+            rping -s -a fd09::11 -C 50 -V > server 2>&1 & server=$!
+        until listens 10.9.0.1; do kill -0 $host; sleep 0.05; done
+        at_far() { timeout 60 ip netns exec far $RXE run -- rping -c -a $1 -C 50 -V; }
+        at_far 10.9.0.1 & beside=$!
+        # It looks for duplicates first, and then the program listens.
+        until at_far fd09::11; do kill -0 $server; sleep 0.05; done
+        wait $beside
+        wait $host
+        wait $server || { cat server; exit 1; }
+    ";
+    alone("rping beside the host's stack", "rping", script);
+}
+
 #[test]
 fn ucmatose() {
     both("ucmatose", "-c 5 -C 10 -S 3000", "-s 10.9.0.1 -c 5 -C 10 -S 3000");

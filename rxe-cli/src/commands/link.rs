@@ -46,8 +46,10 @@ enum Command {
     ///
     /// `netdev NETDEV` names the device of an interface. `l2 LINK …` makes a device with an Ethernet
     /// address and IP addresses of its own, beside the host's network stack. LINK is qemu:PATH, the unix
-    /// socket of QEMU's `-netdev stream`: connected to if somebody listens there, else listened on; or
-    /// tap:NAME, a TAP interface of this user's (made if there is none, with CAP_NET_ADMIN).
+    /// socket of QEMU's `-netdev stream`: connected to if somebody listens there, else listened on;
+    /// dgram:OWN,PEER, the two unix sockets of its `-netdev dgram`; tap:NAME, a TAP interface of this
+    /// user's (made if there is none, with CAP_NET_ADMIN); or if:NAME, the wire of an interface, beside
+    /// the host's network stack (with CAP_NET_RAW; this host and the device do not reach each other).
     /// After it come `address ADDRESS/LENGTH` (several times), `dhcp`, `gateway ADDRESS`, `mac MAC`,
     /// `mtu BYTES` and `nodad` (do not look for other hosts with its addresses).
     Add {

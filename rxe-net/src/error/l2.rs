@@ -30,6 +30,38 @@ pub enum L2Failure {
         /// The system's error.
         source: io::Error,
     },
+    /// The socket of its own for QEMU's `-netdev dgram` cannot be made.
+    Bind(io::Error),
+    /// The other socket of QEMU's `-netdev dgram` cannot be sent to.
+    Peer(io::Error),
+    /// This process may not send and receive frames of an interface.
+    NotPermitted,
+    /// Its interface leads to no other host, or carries no Ethernet frames.
+    NotEthernet,
+    /// Its interface is the port of another, which takes its frames.
+    Port {
+        /// The bridge, the bond or the like.
+        owner: String,
+    },
+    /// Its interface carries less in a packet than the endpoint would send.
+    SmallMtu {
+        /// The MTU of the interface in bytes.
+        interface: usize,
+        /// That of the endpoint.
+        endpoint: u32,
+    },
+    /// It was to have the Ethernet address of its interface, whose frames are the host's.
+    HostMac {
+        /// The address.
+        mac: Mac,
+    },
+    /// This host has one of its addresses.
+    HostAddress {
+        /// The address.
+        address: IpAddr,
+        /// The interface that has it.
+        netdev: String,
+    },
     /// Its interface cannot be used any more.
     Gone(io::Error),
     /// The other end has closed the connection.
@@ -94,6 +126,52 @@ impl L2Failure {
                 "cannot use {link} as a TAP interface: {source}; this user must own it, or the process \
                  needs CAP_NET_ADMIN. Whoever has that makes it so: `ip tuntap add dev {name} mode tap \
                  user $USER`"
+            ),
+            Self::Bind(e) => write!(
+                f,
+                "cannot make the first socket of {link}: {e}; its path must be in a directory that this \
+                 user may write to"
+            ),
+            Self::Peer(e) => write!(
+                f,
+                "cannot send to the second socket of {link}: {e}; it must be the `local.path` of QEMU's \
+                 `-netdev dgram,local.type=unix`, and this user must be allowed to write to it"
+            ),
+            Self::NotPermitted => write!(
+                f,
+                "{link} needs CAP_NET_RAW: run it as root, `setcap cap_net_raw+ep` the program, use \
+                 `unshare -Urn`, or use a TAP (tap:NAME), which needs no privilege"
+            ),
+            Self::NotEthernet => write!(
+                f,
+                "the interface of {link} is loopback or a tunnel: an endpoint needs one that carries \
+                 Ethernet frames to other hosts, see `ip link`"
+            ),
+            Self::Port { owner } => write!(
+                f,
+                "the interface of {link} is a port of {owner}, which takes its frames: use if:{owner}"
+            ),
+            Self::SmallMtu { interface, endpoint } => {
+                write!(
+                    f,
+                    "the interface of {link} has an MTU of {interface} bytes, and the endpoint one of \
+                     {endpoint}: "
+                )?;
+                let (_, netdev) = link.split_once(':').unwrap_or_default();
+                if *interface >= 1280 {
+                    write!(f, "add `mtu {interface}` after {link}, or ")?;
+                }
+                write!(f, "`ip link set {netdev} mtu {endpoint}`")
+            }
+            Self::HostMac { mac } => write!(
+                f,
+                "the Ethernet address {mac} is that of the interface of {link}, whose frames are this \
+                 host's: leave `mac` out, or use another"
+            ),
+            Self::HostAddress { address, netdev } => write!(
+                f,
+                "this host has the address {address} itself, on {netdev}: give the endpoint on {link} \
+                 another"
             ),
             Self::Gone(e) => write!(
                 f,

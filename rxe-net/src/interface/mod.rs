@@ -52,6 +52,12 @@ impl Interface {
         rtnetlink::list()
     }
 
+    /// The interface that takes the frames of the one of this number, which is its port: a bridge, a bond
+    /// or the like.
+    pub(crate) fn owner_of_port(index: u32) -> io::Result<Option<String>> {
+        rtnetlink::owner_of_port(index)
+    }
+
     /// A number for the network namespace this thread is in: no other has it before the system
     /// restarts. (Before Linux 5.14 another may, once this one is gone.)
     ///

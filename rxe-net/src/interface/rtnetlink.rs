@@ -14,6 +14,35 @@ pub(super) fn list() -> io::Result<Vec<Interface>> {
     Ok(assemble(&links, &addresses))
 }
 
+/// The interface that takes the frames of the one of this number, which is its port: a bridge, a bond
+/// or the like.
+pub(super) fn owner_of_port(index: u32) -> io::Result<Option<String>> {
+    Ok(owner(&netlink::dump(RTM_GETLINK, &[0; LINK_HEADER])?, index))
+}
+
+fn owner(links: &Reply, index: u32) -> Option<String> {
+    let about = |index| move |m: &Message<'_>| m.kind == RTM_NEWLINK && about(m) == Some(index);
+    let port = links.messages().find(about(index))?;
+    let master = attribute(&port, IFLA_MASTER).and_then(|value| u32_at(value, 0))?;
+    let kind = attributes(attribute(&port, IFLA_LINKINFO).unwrap_or_default())
+        .find_map(|(kind, value)| (kind == IFLA_INFO_SLAVE_KIND).then(|| text(value)));
+    // A VRF only has routes of its own.
+    if kind.is_some_and(|kind| kind == "vrf") {
+        return None;
+    }
+    let name = links
+        .messages()
+        .find(about(master))
+        .and_then(|master| attribute(&master, IFLA_IFNAME).map(text));
+    Some(name.unwrap_or_else(|| format!("interface {master}")))
+}
+
+/// An attribute of a message about a link.
+fn attribute<'a>(message: &Message<'a>, wanted: u16) -> Option<&'a [u8]> {
+    attributes(message.body.get(LINK_HEADER..)?)
+        .find_map(|(kind, value)| (kind == wanted).then_some(value))
+}
+
 /// The number of the interface that a message is about, if it is about one or an address of one.
 pub(super) fn about(message: &Message<'_>) -> Option<u32> {
     match message.kind {
@@ -50,6 +79,9 @@ const IFF_LOWER_UP: u32 = 0x1_0000;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -246,5 +278,26 @@ mod tests {
             let reply = Reply::from_messages(&[(RTM_NEWADDR, whole[..len].to_vec())]);
             assert_eq!(reply.messages().filter_map(|m| address(&m)).count(), 0, "{len} bytes");
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_port_is_found_and_a_vrf_is_none() {
+        let port = |index, master: u32, kind: &str| {
+            let mut body = link_message(1, index, IFF_UP, &format!("eth{index}"), &[2; 6]);
+            attribute(&mut body, IFLA_MASTER, &master.to_ne_bytes());
+            let mut info = Vec::new();
+            attribute(&mut info, IFLA_INFO_SLAVE_KIND, format!("{kind}\0").as_bytes());
+            attribute(&mut body, IFLA_LINKINFO, &info);
+            (RTM_NEWLINK, body)
+        };
+        let links = Reply::from_messages(&[
+            (RTM_NEWLINK, link_message(1, 7, IFF_UP, "br0", &[4; 6])),
+            port(1, 7, "bridge"),
+            port(2, 7, "vrf"),
+            port(3, 9, "bond"),
+        ]);
+        let owners = [1, 2, 3, 7, 8].map(|index| owner(&links, index));
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(owners, [name("br0"), None, name("interface 9"), None, None]);
     }
 }

@@ -38,8 +38,17 @@ pub struct L2Config {
 pub enum L2Link {
     /// The unix socket of QEMU's `-netdev stream`.
     Qemu(PathBuf),
+    /// The unix sockets of QEMU's `-netdev dgram`.
+    Dgram {
+        /// This end's: QEMU's `remote.path`.
+        own: PathBuf,
+        /// The other end's: QEMU's `local.path`.
+        peer: PathBuf,
+    },
     /// The TAP interface of this name.
     Tap(String),
+    /// The interface of this name, beside the host's network stack.
+    Interface(String),
 }
 
 /// The words of an endpoint are wrong.
@@ -56,8 +65,9 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 impl L2Config {
     /// The form of its words.
-    pub const FORM: &str = "qemu:PATH | tap:NAME  address ADDRESS/LENGTH … [dhcp] \
-                            [gateway ADDRESS] [mac MAC] [mtu BYTES] [nodad]";
+    pub const FORM: &str = "qemu:PATH | dgram:PATH,PATH | tap:NAME | if:NAME  \
+                            address ADDRESS/LENGTH … [dhcp] [gateway ADDRESS] [mac MAC] \
+                            [mtu BYTES] [nodad]";
 
     /// An endpoint on this link with a random Ethernet address and no IP address but the link-local
     /// one.
@@ -193,7 +203,9 @@ impl fmt::Display for L2Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Qemu(path) => write!(f, "qemu:{}", path.display()),
+            Self::Dgram { own, peer } => write!(f, "dgram:{},{}", own.display(), peer.display()),
             Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Interface(name) => write!(f, "if:{name}"),
         }
     }
 }
@@ -203,18 +215,20 @@ impl FromStr for L2Link {
 
     fn from_str(text: &str) -> Result<Self, L2ConfigError> {
         match text.split_once(':') {
-            Some(("qemu", path)) => {
-                // Other commands, in other directories, read it too.
-                let whole = absolute(path).ok().filter(|path| {
-                    path.to_str().is_some_and(|text| !text.contains(char::is_whitespace))
-                });
-                let whole = whole.ok_or_else(|| {
-                    wrong(format!("{path:?} is no path, or one with white space in it"))
-                })?;
-                Ok(Self::Qemu(whole))
+            Some(("qemu", path)) => Ok(Self::Qemu(whole(path)?)),
+            Some(("dgram", paths)) => match paths.split_once(',') {
+                Some((own, peer)) if !peer.contains(',') && own != peer => {
+                    Ok(Self::Dgram { own: whole(own)?, peer: whole(peer)? })
+                }
+                _ => Err(wrong(format!("{paths:?} are not the paths of two sockets"))),
+            },
+            Some((kind @ ("tap" | "if"), name)) => {
+                if !is_interface_name(name) {
+                    return Err(wrong(format!("{name:?} is no name of an interface")));
+                }
+                let name = name.into();
+                Ok(if kind == "tap" { Self::Tap(name) } else { Self::Interface(name) })
             }
-            Some(("tap", name)) if is_interface_name(name) => Ok(Self::Tap(name.into())),
-            Some(("tap", name)) => Err(wrong(format!("{name:?} is no name of an interface"))),
             _ => Err(wrong(format!("{text:?} is no link of layer 2"))),
         }
     }
@@ -227,6 +241,14 @@ impl fmt::Display for L2ConfigError {
 }
 
 impl std::error::Error for L2ConfigError {}
+
+/// The path from the root: other commands, in other directories, read it too.
+fn whole(path: &str) -> Result<PathBuf, L2ConfigError> {
+    let whole = absolute(path)
+        .ok()
+        .filter(|path| path.to_str().is_some_and(|text| !text.contains(char::is_whitespace)));
+    whole.ok_or_else(|| wrong(format!("{path:?} is no path, or one with white space in it")))
+}
 
 fn wrong(what: String) -> L2ConfigError {
     L2ConfigError { what }
@@ -290,6 +312,13 @@ mod tests {
         let tap = read("tap:tap0 address 10.0.0.2/24").unwrap();
         assert_eq!(tap.link, L2Link::Tap("tap0".into()));
         assert_eq!(read(&tap.to_string()).unwrap(), tap);
+        let interface = read("if:eth0.5 address 10.0.0.2/24").unwrap();
+        assert_eq!(interface.link, L2Link::Interface("eth0.5".into()));
+        assert_eq!(read(&interface.to_string()).unwrap(), interface);
+        let dgram = read("dgram:/tmp/rxe.sock,/tmp/vm.sock dhcp").unwrap();
+        let [own, peer] = ["/tmp/rxe.sock", "/tmp/vm.sock"].map(PathBuf::from);
+        assert_eq!(dgram.link, L2Link::Dgram { own, peer });
+        assert_eq!(read(&dgram.to_string()).unwrap(), dgram);
     }
 
     #[test]
@@ -318,6 +347,13 @@ mod tests {
             "tap:tap%d",
             "tap:a/b",
             "tap:sixteen-letters-",
+            "if:",
+            "if:a/b",
+            "dgram:",
+            "dgram:/a",
+            "dgram:/a,",
+            "dgram:/a,/a",
+            "dgram:/a,/b,/c",
             "qemu:x address",
             "qemu:x address 10.0.0.1",
             "qemu:x address 10.0.0.1/33",

@@ -134,6 +134,25 @@ pub(super) fn group_mac(group: IpAddr) -> [u8; 6] {
     }
 }
 
+/// The Ethernet addresses of the groups in which a host with these addresses is asked for.
+pub(super) fn groups(addresses: impl Iterator<Item = IpAddr>) -> Vec<[u8; 6]> {
+    let asked = addresses.filter_map(|ip| match ip {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(ip) => Some(group_mac(solicited_node(ip).into())),
+    });
+    let mut groups: Vec<_> = asked.chain([group_mac(ALL_NODES.into())]).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// RFC 4291, section 2.7.1.
+fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = ip.octets();
+    let last = [0xff00 | u16::from(a), u16::from_be_bytes([b, c])];
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, last[0], last[1])
+}
+
 fn arp(
     operation: ArpOperation,
     mac: [u8; 6],
@@ -156,10 +175,7 @@ fn arp(
 fn solicit(mac: [u8; 6], own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     // A host without an address must not say its Ethernet address. RFC 4861, section 4.3.
     let lladdr = (!own.is_unspecified()).then(|| EthernetAddress(mac).into());
-    let [.., a, b, c] = target.octets();
-    let last = [0xff00 | u16::from(a), u16::from_be_bytes([b, c])];
-    let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, last[0], last[1]);
-    nd(mac, own, group, NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
+    nd(mac, own, solicited_node(target), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
 }
 
 fn nd(mac: [u8; 6], src: Ipv6Addr, dst: Ipv6Addr, repr: NdiscRepr<'_>) -> Vec<u8> {
@@ -225,6 +241,9 @@ mod tests {
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
         assert_eq!(frame[38..54], "ff02::1:ff12:3456".parse::<Ipv6Addr>().unwrap().octets());
         assert_eq!(group_mac(ip("239.129.2.3")), [1, 0, 0x5e, 1, 2, 3]);
+        let own = ["10.0.0.1", "fd00::12:3456", "fe80::12:3456"].map(ip);
+        let expected = [[0x33, 0x33, 0, 0, 0, 1], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]];
+        assert_eq!(groups(own.into_iter()), expected);
     }
 
     #[test]

@@ -19,8 +19,9 @@ use rustix::net::{
     send, socket_with,
 };
 
-use super::link::Link;
+use super::link::{Arrival, Link};
 use super::stream::{Found, FrameReader, MAX_FRAME, Read};
+use crate::loss::Loss;
 use crate::{Epoll, L2Failure, NetError, SharedFd, fork_generation};
 
 /// The link.
@@ -136,7 +137,7 @@ impl QemuLink {
 }
 
 impl Link for QemuLink {
-    fn next(&mut self, f: &mut dyn FnMut(&[u8])) -> Result<bool, NetError> {
+    fn next(&mut self, f: &mut dyn FnMut(&Arrival<'_>)) -> Result<bool, NetError> {
         loop {
             let Some(peer) = &self.peer else {
                 if self.accept()? && self.peer.is_some() {
@@ -147,7 +148,7 @@ impl Link for QemuLink {
             match self.reader.next() {
                 Found::Frame([]) => continue,
                 Found::Frame(frame) => {
-                    f(frame);
+                    f(&Arrival::single(frame));
                     return Ok(true);
                 }
                 Found::TooLong(length) => {
@@ -169,13 +170,14 @@ impl Link for QemuLink {
         }
     }
 
-    fn push(&mut self, parts: &[&[u8]]) -> bool {
+    /// A frame is lost while nobody is at the other end.
+    fn push(&mut self, parts: &[&[u8]]) -> Result<(), Loss> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
-        let (Some(prefix), Some(_)) = (prefix, &self.peer) else { return false };
+        let (Some(prefix), Some(_)) = (prefix, &self.peer) else { return Err(Loss::Down) };
         self.out.extend(prefix.to_be_bytes());
         parts.iter().for_each(|part| self.out.extend_from_slice(part));
-        true
+        Ok(())
     }
 
     fn has_room(&self) -> bool {

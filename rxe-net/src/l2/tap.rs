@@ -11,8 +11,9 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::io::{Errno, read, writev};
 
-use super::link::Link;
+use super::link::{Arrival, Link};
 use super::stream::MAX_FRAME;
+use crate::loss::Loss;
 use crate::sys::sockopt;
 use crate::{L2Failure, NetError, SharedFd};
 
@@ -44,10 +45,10 @@ impl TapLink {
 }
 
 impl Link for TapLink {
-    fn next(&mut self, f: &mut dyn FnMut(&[u8])) -> Result<bool, NetError> {
+    fn next(&mut self, f: &mut dyn FnMut(&Arrival<'_>)) -> Result<bool, NetError> {
         match read(self.fd.intact()?, &mut *self.buffer) {
             Ok(length) => {
-                f(&self.buffer[..length]);
+                f(&Arrival::single(&self.buffer[..length]));
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
@@ -59,14 +60,14 @@ impl Link for TapLink {
     }
 
     /// Sends it at once. While the interface is down, it is lost.
-    fn push(&mut self, parts: &[&[u8]]) -> bool {
-        let Ok(fd) = self.fd.intact() else { return false };
+    fn push(&mut self, parts: &[&[u8]]) -> Result<(), Loss> {
+        let fd = self.fd.intact().map_err(|_| Loss::Down)?;
         let parts: smallvec::SmallVec<[IoSlice<'_>; 4]> =
             parts.iter().map(|part| IoSlice::new(part)).collect();
         loop {
             match writev(fd, &parts) {
                 Err(Errno::INTR) => {}
-                sent => return sent.is_ok(),
+                sent => return sent.map(drop).map_err(|_| Loss::Down),
             }
         }
     }

@@ -1,3 +1,5 @@
+mod dgram;
+mod interface;
 mod tap;
 
 use std::io::{Read as _, Write as _};
@@ -6,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use proptest::prelude::*;
+use rxe_core::wire::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
     EthernetRepr, Icmpv4Packet, Icmpv4Repr, IpProtocol, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
 };
 
+use super::discovery::{claim, question, sighting};
 use super::*;
 use crate::NonBlocking;
+use crate::packet::headers::Headers;
 use crate::testing::link::{COUNT, batch, check, ip};
 use crate::testing::send_all;
 

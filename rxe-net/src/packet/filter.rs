@@ -23,6 +23,8 @@ pub(super) const RET_K: u16 = 0x06;
 
 /// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, wherever it is in the frame.
 const PROTOCOL: u32 = 0xffff_f000;
+/// SKF_AD_OFF + SKF_AD_VLAN_TAG: the VLAN tag that the kernel has taken out of the frame, or 0.
+const VLAN_TAG: u32 = 0xffff_f02c;
 pub(super) const WHOLE: u32 = u32::MAX;
 
 /// The offset of the destination QPN's high 8 bits behind the IP header: UDP, then BTH.
@@ -36,6 +38,26 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
     let mut p = vec![op(LD_H_ABS, PROTOCOL)];
     p.extend(unless(0x0800, &v4));
     p.extend(unless(0x86dd, &v6));
+    p.push(op(RET_K, 0));
+    p
+}
+
+/// The program for the frames of a station of its own: what comes to its Ethernet address, and to groups
+/// what finds neighbours (ARP, ICMPv6) and what DHCP servers answer. Nothing of other VLANs.
+pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
+    const IP: u32 = 14;
+    let [a, b, c, d, e, f] = mac;
+    let mut p = vec![op(LD_H_ABS, VLAN_TAG), op(AND_K, 0xfff)];
+    p.extend(or_drop(0));
+    p.extend([op(LD_W_ABS, 0), jump(u32::from_be_bytes([a, b, c, d]), 0, 3)]);
+    p.extend([op(LD_H_ABS, 4), jump(u32::from_be_bytes([0, 0, e, f]), 0, 1), op(RET_K, WHOLE)]);
+    p.extend([op(LD_B_ABS, 0), sock_filter { code: JSET_K, jt: 1, jf: 0, k: 1 }, op(RET_K, 0)]);
+    p.extend([op(LD_H_ABS, PROTOCOL), jump(0x0806, 0, 1), op(RET_K, WHOLE)]);
+    let is_icmpv6 = [op(LD_B_ABS, IP + 6), jump(58, 0, 1), op(RET_K, WHOLE), op(RET_K, 0)];
+    p.extend(unless(0x86dd, &is_icmpv6));
+    let mut to_dhcp_client = udp_v4(IP, 68);
+    to_dhcp_client.push(op(RET_K, WHOLE));
+    p.extend(unless(0x0800, &to_dhcp_client));
     p.push(op(RET_K, 0));
     p
 }
@@ -84,11 +106,15 @@ fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
 /// Goes on with UDP to RoCEv2's port over the IPv4 header at `ip`, and drops the rest. The length of that
 /// header, options included, is in X then.
 pub(super) fn roce_v4(ip: u32) -> Vec<sock_filter> {
+    udp_v4(ip, UDP_PORT)
+}
+
+fn udp_v4(ip: u32, port: u16) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 9)];
     p.extend(or_drop(17));
     p.extend([op(LD_B_ABS, ip), op(AND_K, 0xf), op(LSH_K, 2), op(TAX, 0)]);
     p.push(op(LD_H_IND, ip + 2));
-    p.extend(or_drop(UDP_PORT.into()));
+    p.extend(or_drop(port.into()));
     p
 }
 
@@ -138,6 +164,11 @@ pub(super) mod tests {
         ethertype: u16,
         packet: &[u8],
     ) -> Option<u32> {
+        run_tagged(program, ethertype, 0, packet)
+    }
+
+    /// The same for a frame that this VLAN tag was taken out of.
+    fn run_tagged(program: &[sock_filter], ethertype: u16, tag: u16, packet: &[u8]) -> Option<u32> {
         let (mut a, mut x, mut pc) = (0u32, 0u32, 0usize);
         let load = |at: u32, n: usize| -> Option<u32> {
             let bytes = packet.get(at as usize..at as usize + n)?;
@@ -148,6 +179,7 @@ pub(super) mod tests {
             pc += 1;
             match i.code {
                 LD_H_ABS if i.k == PROTOCOL => a = ethertype.into(),
+                LD_H_ABS if i.k == VLAN_TAG => a = tag.into(),
                 LD_W_ABS => a = load(i.k, 4)?,
                 LD_H_ABS => a = load(i.k, 2)?,
                 LD_B_ABS => a = load(i.k, 1)?,
@@ -193,6 +225,34 @@ pub(super) mod tests {
             assert!(!passes(other, 4791), "{other}");
         }
         assert_eq!(run(&program, 0x0806, &[0; 60]), Some(0), "ARP");
+    }
+
+    #[test]
+    fn a_station_gets_what_is_for_it_and_what_finds_it() {
+        let mac = [2, 0, 0, 0x12, 0xff, 1];
+        let program = station(mac);
+        let passes = |dst: [u8; 6], ethertype: u16, tag, packet: &[u8]| {
+            let frame = [&dst[..], &[4; 6], &ethertype.to_be_bytes(), packet].concat();
+            run_tagged(&program, ethertype, tag, &frame) == Some(WHOLE)
+        };
+        let (all, arp) = ([0xff; 6], [0; 28]);
+        assert!(passes(mac, 0x0800, 0, &[0; 20]) && passes(mac, 0x88cc, 0, &[]));
+        for other in [[2, 0, 0, 0x12, 0xff, 2], [2, 0, 0, 0x13, 0xff, 1], [4; 6]] {
+            assert!(!passes(other, 0x0806, 0, &arp), "{other:x?}");
+        }
+        assert!(passes(all, 0x0806, 0, &arp));
+        assert!(!passes(all, 0x88cc, 0, &[0; 60]));
+        // A tag that only carries a priority is none.
+        assert!(passes(mac, 0x0806, 0xe000, &arp) && passes(all, 0x0806, 0xe000, &arp));
+        assert!(!passes(mac, 0x0806, 0xe005, &arp) && !passes(all, 0x0806, 5, &arp));
+        let group = [0x33, 0x33, 0, 0, 0, 1];
+        let ipv6 = |next: u8| [&[0x60, 0, 0, 0, 0, 8, next, 255][..], &[0; 40]].concat();
+        assert!(passes(group, 0x86dd, 0, &ipv6(58)) && !passes(group, 0x86dd, 0, &ipv6(17)));
+        let ip: IpAddr = "10.0.0.1".parse().unwrap();
+        let mut udp = IpUdpHeader::new(&NetHeader::outgoing(ip, ip, 1), 68, UdpChecksum::None, &[]);
+        assert!(passes(all, 0x0800, 0, udp.as_bytes()));
+        udp = IpUdpHeader::new(&NetHeader::outgoing(ip, ip, 1), 67, UdpChecksum::None, &[]);
+        assert!(!passes(all, 0x0800, 0, udp.as_bytes()));
     }
 
     #[test]

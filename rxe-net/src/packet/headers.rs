@@ -10,7 +10,7 @@ use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 /// Bytes of an Ethernet header without tags.
 pub(crate) const ETHERNET: usize = 14;
 /// Bytes of `struct virtio_net_hdr`.
-pub(super) const VNET: usize = 10;
+pub(crate) const VNET: usize = 10;
 
 const UDP: usize = 8;
 /// The offset of the checksum in a UDP header.
@@ -58,7 +58,7 @@ impl Headers {
     /// Headers of Ethernet packets of `segment` bytes (`None`: one packet), with a virtio header. If
     /// there must be a UDP checksum (for IPv6 and for segmented bursts), the kernel or the device
     /// completes it.
-    pub(super) fn offloaded(
+    pub(crate) fn offloaded(
         net: &NetHeader,
         payload: &[u8],
         segment: Option<usize>,
@@ -105,15 +105,54 @@ impl Headers {
     }
 }
 
-/// Removes the virtio header. Returns the bytes per segment (0 if the frame is one packet) and the
-/// frame; `None` if it is no UDP.
-pub(super) fn parse_vnet(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let (vnet, frame) = bytes.split_first_chunk::<VNET>()?;
-    match vnet[1] & !VNET_GSO_ECN {
-        VNET_GSO_NONE => Some((0, frame)),
-        VNET_GSO_UDP_L4 => Some((u16::from_ne_bytes([vnet[4], vnet[5]]).into(), frame)),
-        _ => None,
+/// What a virtio header says about a frame that has arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Vnet {
+    /// Bytes per segment; 0 if the frame is one packet.
+    pub(crate) gso_size: usize,
+    /// Where the bytes begin that a checksum covers, and where it stands, if the frame lacks it: one from
+    /// this host that no card has completed.
+    checksum: Option<(usize, usize)>,
+}
+
+impl Vnet {
+    /// Whether the frame lacks a checksum that somebody would check: RoCEv2 has the ICRC.
+    pub(crate) fn lacks_checksum(&self, frame: &[u8]) -> bool {
+        self.checksum.is_some_and(|(start, _)| {
+            let port = frame.get(start + 2..start + 4).unwrap_or_default();
+            *port != UDP_PORT.to_be_bytes()
+        })
     }
+
+    /// Puts the checksum that the frame lacks where it belongs. RFC 1071. What stands there is the sum
+    /// of the pseudo header.
+    pub(crate) fn complete(&self, frame: &mut [u8]) {
+        let Some((start, at)) = self.checksum else { return };
+        let Some(covered) = frame.get(start..) else { return };
+        let word = |w: &[u8]| u32::from(w[0]) << 8 | w.get(1).map_or(0, |b| u32::from(*b));
+        let sum = covered.chunks(2).map(word).sum::<u32>();
+        // Zero would say that there is none.
+        let checksum = match !folded(sum) {
+            0 => u16::MAX,
+            other => other,
+        };
+        if let Some(to) = frame.get_mut(start + at..start + at + 2) {
+            to.copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+}
+
+/// Splits the virtio header from the frame. `None` for one that is no UDP.
+pub(super) fn parse_vnet(bytes: &[u8]) -> (Option<Vnet>, &[u8]) {
+    let Some((vnet, frame)) = bytes.split_first_chunk::<VNET>() else { return (None, &[]) };
+    let number = |at: usize| usize::from(u16::from_ne_bytes([vnet[at], vnet[at + 1]]));
+    let gso_size = match vnet[1] & !VNET_GSO_ECN {
+        VNET_GSO_NONE => 0,
+        VNET_GSO_UDP_L4 => number(4),
+        _ => return (None, frame),
+    };
+    let checksum = (vnet[0] & VNET_NEEDS_CSUM != 0).then(|| (number(6), number(8)));
+    (Some(Vnet { gso_size, checksum }), frame)
 }
 
 /// A length in a header. Lengths in a burst are at most 65,535.
@@ -131,7 +170,11 @@ fn pseudo_sum(net: &NetHeader, udp_len: usize) -> u16 {
         IpAddr::V6(ip) => words(&ip.octets()),
     };
     let len = u32::try_from(udp_len).unwrap_or(0);
-    let mut sum = address(net.src) + address(net.dst) + u32::from(PROTOCOL_UDP) + len;
+    let sum = address(net.src) + address(net.dst) + u32::from(PROTOCOL_UDP) + len;
+    folded(sum)
+}
+
+fn folded(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -160,39 +203,64 @@ mod tests {
             assert_eq!(plain.len(), Headers::plain_len(&net) + payload.len());
             let single = Headers::offloaded(&net, &payload, None, [2; 6], [4; 6]);
             let single = joined(&single, &payload);
-            let (segment, frame) = parse_vnet(&single).unwrap();
-            assert_eq!((segment, parse_ethernet(frame).unwrap().1.payload), (0, &payload[..]));
+            let (vnet, frame) = parse_vnet(&single);
+            assert_eq!(
+                (vnet.unwrap().gso_size, parse_ethernet(frame).unwrap().1.payload),
+                (0, &payload[..])
+            );
             let burst = Headers::offloaded(&net, &payload, Some(10), [2; 6], [4; 6]);
             let burst = joined(&burst, &payload);
-            let (segment, frame) = parse_vnet(&burst).unwrap();
-            assert_eq!((segment, parse_ethernet(frame).unwrap().1.payload), (10, &payload[..]));
+            let (vnet, frame) = parse_vnet(&burst);
+            assert_eq!(
+                (vnet.unwrap().gso_size, parse_ethernet(frame).unwrap().1.payload),
+                (10, &payload[..])
+            );
         }
     }
 
     #[test]
     fn a_partial_checksum_completes_to_the_right_one() {
-        let payload = [1, 2, 3, 4];
-        for net in [net("10.0.0.1", "10.0.0.2"), net("2001:db8::1", "2001:db8::2")] {
-            let partial = Headers::offloaded(&net, &payload, Some(2), [0; 6], [0; 6]);
-            let udp = &partial.parts()[1][partial.parts()[1].len() - UDP..];
-            let mut sum: u32 = [udp, &payload]
-                .concat()
-                .chunks(2)
-                .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
-                .sum();
-            while sum > 0xffff {
-                sum = (sum & 0xffff) + (sum >> 16);
+        for payload in [&[1, 2, 3, 4][..], &[1, 2, 3]] {
+            for net in [net("10.0.0.1", "10.0.0.2"), net("2001:db8::1", "2001:db8::2")] {
+                let partial = Headers::offloaded(&net, payload, Some(2), [0; 6], [0; 6]);
+                let partial = joined(&partial, payload);
+                let (vnet, frame) = parse_vnet(&partial);
+                let mut frame = frame.to_vec();
+                vnet.unwrap().complete(&mut frame);
+                let full = IpUdpHeader::new(&net, UDP_PORT, UdpChecksum::Compute, payload);
+                let right = full.as_bytes().last_chunk::<2>().unwrap();
+                assert_eq!(frame[frame.len() - payload.len() - 2..][..2], *right);
             }
-            let full = IpUdpHeader::new(&net, UDP_PORT, UdpChecksum::Compute, &payload);
-            let right = full.as_bytes().last_chunk::<2>().unwrap();
-            assert_eq!((!u16::try_from(sum).unwrap()).to_be_bytes(), *right);
+        }
+    }
+
+    #[test]
+    fn checksums_that_nobody_checks_are_not_completed() {
+        let net = net("fe80::1", "fe80::2");
+        let roce = joined(&Headers::offloaded(&net, &[7; 4], None, [0; 6], [0; 6]), &[7; 4]);
+        let (vnet, frame) = parse_vnet(&roce);
+        let (vnet, mut frame) = (vnet.unwrap(), frame.to_vec());
+        assert!(!vnet.lacks_checksum(&frame));
+        // Another port.
+        frame[ETHERNET + 40 + 3] ^= 1;
+        assert!(vnet.lacks_checksum(&frame));
+        assert!(!Vnet::default().lacks_checksum(&frame));
+    }
+
+    #[test]
+    fn places_outside_of_the_frame_do_no_harm() {
+        for (start, at) in [(0, 65_535), (65_535, 0), (65_535, 65_535), (58, 0), (59, 1)] {
+            let vnet = Vnet { gso_size: 0, checksum: Some((start, at)) };
+            let mut frame = [0; 60];
+            vnet.lacks_checksum(&frame);
+            vnet.complete(&mut frame);
         }
     }
 
     #[test]
     fn other_segmentation_and_short_headers_are_refused() {
-        assert_eq!(parse_vnet(&[0; 9]), None);
+        assert_eq!(parse_vnet(&[0; 9]), (None, &[][..]));
         let tcp = [0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(parse_vnet(&tcp), None);
+        assert_eq!(parse_vnet(&tcp), (None, &[][..]));
     }
 }

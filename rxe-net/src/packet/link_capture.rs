@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use libc::sock_filter;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketType;
 
 use super::filter::{JA, JSET_K, LD_H_ABS, RET_K, WHOLE, jump, op, roce_v4, roce_v6, unless};
-use super::link::{ETH_P_ALL, PACKET_IGNORE_OUTGOING, privilege};
+use super::socket::{ETH_P_ALL, PACKET_IGNORE_OUTGOING, unbound};
 use crate::NetError;
 use crate::pcap::Direction;
 use crate::sys::addr::RawAddr;
@@ -61,10 +61,7 @@ impl LinkCapture {
         if !device.up {
             return Err(NetError::DeviceDown { netdev: netdev.into() });
         }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol, nothing arrives before the filter is attached.
-        let fd = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
-            .map_err(|e| privilege(e.into(), "open a packet socket"))?;
+        let fd = unbound(SocketType::RAW)?;
         let set_up = || -> io::Result<()> {
             sockopt::attach_filter(fd.as_fd(), &program())?;
             let set = |level, name, value| sockopt::set_int(fd.as_fd(), level, name, value);
@@ -225,7 +222,8 @@ mod tests {
     use rxe_core::wire::NetHeader;
     use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 
-    use rustix::net::socket_with;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{AddressFamily, SocketFlags, socket_with};
 
     use super::super::filter::tests::run;
     use super::*;
@@ -278,9 +276,12 @@ mod tests {
     /// those that arrive.
     #[test]
     fn frames_are_captured_at_both_ends_as_they_are_on_the_wire() {
+        // One that was set up loses what is sent at once, until it is shown as up.
         let link = "ip link add near0 type veth peer name far0
-            ip link set near0 up
-            ip link set far0 up";
+            for end in near0 far0; do ip link set $end up; done
+            for end in near0 far0; do
+                until ip link show $end | grep -q 'state UP'; do sleep 0.01; done
+            done";
         in_namespace(link, || {
             let mut ends = ["near0", "far0"].map(|name| LinkCapture::open(name, 1 << 20).unwrap());
             let fd =
@@ -297,15 +298,17 @@ mod tests {
             }
             for (end, direction) in ends.iter_mut().zip([Direction::Outbound, Direction::Inbound]) {
                 let mut got = Vec::new();
-                while end
-                    .receive(&mut |frame| {
+                while got.len() < sent.len() {
+                    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+                    let fds = &mut [PollFd::new(end, PollFlags::IN)];
+                    assert_eq!(poll(fds, Some(&limit)).unwrap(), 1, "nothing came in 10 s");
+                    let sink = &mut |frame: &LinkFrame<'_>| {
                         assert_eq!(frame.direction, direction);
                         assert!(frame.at.as_secs() > 1_500_000_000, "{:?}", frame.at);
                         got.push(frame.bytes.to_vec());
-                    })
-                    .unwrap()
-                    > 0
-                {}
+                    };
+                    end.receive(sink).unwrap();
+                }
                 assert_eq!(got, sent, "{direction:?}");
                 assert_eq!(end.dropped(), 0);
             }
