@@ -41,8 +41,8 @@ pub(super) struct Requests {
     pub(super) mtu: Option<u32>,
     /// Whether the place of the next request follows from a guess.
     uncertain: bool,
-    /// Whether a READ's span was guessed at some time: then messages may be missing in the count.
-    pub(super) has_guessed: bool,
+    /// READs whose span is a guess that no answer has confirmed: messages may be missing in the count.
+    pub(super) guesses: u32,
     /// Whether a wrong path MTU was reported.
     length_reported: bool,
 }
@@ -479,7 +479,7 @@ impl Requests {
             Ok(ahead) if least < most && (least..=most).contains(&ahead) => {
                 // Requests may be missing between the two.
                 self.uncertain = true;
-                self.has_guessed = true;
+                self.guesses += 1;
                 last.guessed = true;
                 ahead
             }

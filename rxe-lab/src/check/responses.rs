@@ -145,11 +145,28 @@ impl Responses {
         let mtu = requests.mtu;
         let Some(sent) = requests.history.get(psn) else { return };
         let (at, kind) = (psn.diff(sent.psn).unsigned_abs(), sent.info.kind);
+        let is_whole = info.position == Position::Only && at == 0;
+        // The answer tells whether the guess was right.
+        let packets = match mtu {
+            Some(mtu) => Some(sent.dma_len.div_ceil(mtu).max(1)),
+            None => (is_whole && len == sent.dma_len).then_some(1),
+        };
+        if sent.guessed && packets == Some(sent.span) {
+            sent.guessed = false;
+            requests.guesses -= 1;
+        }
         let mut wrong = None;
         if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
             wrong = Some(format!("{} answers {}.", info.name, sent.info.name));
         } else if is_full && mtu.is_some_and(|mtu| mtu != len) {
             wrong = Some(format!("{} has {len} bytes, not a path MTU.", info.name));
+        } else if kind == OpKind::ReadRequest && is_whole && sent.times == 1 && len != sent.dma_len
+        {
+            // Whatever the path MTU is.
+            wrong = Some(format!(
+                "{} has {len} bytes; the READ is of {} bytes.",
+                info.name, sent.dma_len
+            ));
         } else if kind == OpKind::ReadRequest && sent.span_known && sent.times == 1 {
             let position = Position::of(at, sent.span);
             let rest = mtu.map_or(0, |mtu| at.saturating_mul(mtu));
@@ -171,7 +188,7 @@ impl Responses {
         }
         sent.responses += 1;
         let (once, first_frame) = (sent.times == 1, sent.frame);
-        if let Some(text) = wrong.filter(|_| !sent.guessed) {
+        if let Some(text) = wrong.filter(|_| is_whole || !sent.guessed) {
             let frames = vec![first_frame, seen.number];
             return found.add(seen, Kind::Response, Confidence::Certain, frames, text);
         }
@@ -305,7 +322,7 @@ impl Responses {
         let Some(aeth) = seen.packet.ext.aeth else { return };
         let psn = seen.packet.bth.psn;
         let newest = requests.next.is_some_and(|next| next == psn.next());
-        let exact = newest && requests.gaps.is_empty() && !requests.has_guessed;
+        let exact = newest && requests.gaps.is_empty() && requests.guesses == 0;
         if !exact || self.answered.is_some_and(|answered| psn.before(answered)) {
             return;
         }
