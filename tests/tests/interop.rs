@@ -9,6 +9,7 @@
 //! | udp | whole with 6.1 | whole with 7.2 |
 //! | packet | whole with 7.2 | whole with 6.1 |
 //! | xdp | a few cells with 7.2 | a few cells with 7.2 |
+//! | if | a few cells with 7.2 | a few cells with 7.2 |
 //!
 //! `cargo xtask interop` runs every cell; `--filter` selects cells.
 
@@ -57,6 +58,9 @@ fn kernel_6_1_without_namespaces() {
 
 fn play_host(kernel: &str) {
     let mut backends = Vec::from(Backend::OF_HOST);
+    if kernel == "7.2" {
+        backends.push(Backend::Interface);
+    }
     if !everything() && kernel != "7.2" {
         backends.retain(|backend| *backend != Backend::Xdp);
     }

@@ -17,7 +17,8 @@ pub(crate) struct Args {
     /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
-    /// Only this backend of ours: udp, packet, or l2, which needs neither namespaces nor taps
+    /// Only this backend of ours: udp, packet, xdp, l2 (needs neither namespaces nor taps) or if (an
+    /// endpoint of layer 2 beside the host's stack)
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
     /// Only between two kernels: a try of the harness itself
@@ -88,10 +89,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let s = report.took.as_secs();
         println!("{}: {all} cells, {failed} failed, {s} s", report.package);
     }
-    if args.filter.is_none() && !args.baseline && args.backend != Some(Backend::L2) {
+    if args.filter.is_none() && !args.baseline && args.backend.is_none_or(is_of_host) {
         write(Path::new(PAGE), &reports)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether a backend has columns on the page.
+fn is_of_host(backend: Backend) -> bool {
+    Backend::OF_HOST.contains(&backend)
 }
 
 fn write(page: &Path, reports: &[Report]) -> Result<()> {
@@ -119,5 +125,5 @@ pub(super) fn build() -> Result<PathBuf> {
 
 fn backend(name: &str) -> std::result::Result<Backend, String> {
     let found = Backend::ALL.into_iter().find(|b| b.name() == name);
-    found.ok_or_else(|| "udp, packet, xdp or l2".into())
+    found.ok_or_else(|| "udp, packet, xdp, l2 or if".into())
 }

@@ -5,6 +5,7 @@
 //! [`pingpong`]. A *cell* is one of these things with one backend and one side that asks. It has a
 //! name such as `udp/ours/SEND/1025`, which `--filter` finds.
 
+mod beside;
 mod brief;
 mod datagram;
 mod end;
@@ -63,13 +64,15 @@ pub enum Backend {
     Xdp,
     /// An endpoint of layer 2, at the other end of QEMU's socket: without namespaces and taps.
     L2,
+    /// An endpoint of layer 2 on the interface, beside the host's network stack.
+    Interface,
 }
 
 impl Backend {
     /// Those that share a link with the host's network stack.
     pub const OF_HOST: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Udp, Self::Packet, Self::Xdp, Self::L2];
+    pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface];
 
     /// As it is named on command lines.
     pub fn name(self) -> &'static str {
@@ -78,6 +81,7 @@ impl Backend {
             Self::Packet => "packet",
             Self::Xdp => "xdp",
             Self::L2 => "l2",
+            Self::Interface => "if",
         }
     }
 }
@@ -120,7 +124,7 @@ pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
 
 /// Cells that say in a few seconds whether a backend works with a kernel.
-pub const FEW: [&str; 8] = [
+pub const FEW: [&str; 9] = [
     "SEND/1025",
     "WRITE/65536",
     "READ/65536",
@@ -129,6 +133,7 @@ pub const FEW: [&str; 8] = [
     "ud/SEND/1024",
     "ipv6",
     "pingpong/4096-mtu",
+    "beside",
 ];
 
 /// The remark in cells that work around the quirk [`world::Quirks::mute_atomics`].
@@ -232,7 +237,7 @@ impl Run<'_> {
             });
         }
         let quirks = self.world.quirks;
-        let l2 = setting.backend == Backend::L2;
+        let l2 = matches!(setting.backend, Backend::L2 | Backend::Interface);
         // An endpoint of layer 2 joins no groups.
         let features = features::all().filter(|f| !(l2 && f.name.starts_with("mcast/")));
         for feature in features.filter(|f| quirks.have(f.needs, setting.asks)) {
@@ -256,6 +261,9 @@ impl Run<'_> {
                 let seen = fault.play(&mut run.world, setting)?;
                 faults::compare(fault, setting.asks, &baseline, &seen)
             });
+        }
+        if (setting.backend, setting.asks) == (Backend::Interface, Asks::Ours) {
+            self.cell(setting, "beside", |run| beside::play(&mut run.world).map(|()| None));
         }
         if l2 {
             // The programs exchange their queue pair numbers over TCP, for which there is no way.

@@ -259,8 +259,10 @@ those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
 
 `--backend l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
 ([decision 045](decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `cargo \
-xtask test` runs a few cells of each kind so, with 6.1; the tables below are of the other \
-backends.
+xtask test` runs a few cells of each kind so, with 6.1. `--backend if` puts our end on the host's \
+interface, beside the host's stack, and in the cell `beside` a second endpoint on the interface of the \
+kernel's device: each serves a program while the other is there. `cargo xtask test` runs a few cells \
+so, with 7.2. The tables below are of the other backends.
 
 The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
 by `rxe-peer`, the same program on rxe-verbs. In every cell of the first table, the bytes of the \

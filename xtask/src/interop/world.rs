@@ -4,9 +4,8 @@ use super::end::{Conn, End, Link, Pair, failed};
 use super::{Asks, Backend, Options};
 use crate::peer::Peer;
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
-use std::fs;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tempfile::TempDir;
 
 /// A feature that not every kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +32,8 @@ pub(super) struct World<'a> {
     pub(super) vm: &'a Vm,
     pub(super) net: &'a Net,
     pub(super) options: &'a Options,
-    /// The runtime directory in which our end's endpoint of layer 2 is configured, if it has one.
-    runtime: Option<PathBuf>,
+    /// The runtime directory in which our end's endpoint of layer 2 is configured.
+    runtime: TempDir,
     kernel: Option<End>,
     /// A second process in the VM, for two kernels to talk.
     second: Option<End>,
@@ -92,10 +91,8 @@ impl<'a> World<'a> {
         net: &'a Net,
         options: &'a Options,
     ) -> Result<Self> {
-        let runtime =
-            net.socket_path().map(|path| add_endpoint(&path, net, options)).transpose()?;
         Ok(Self {
-            runtime,
+            runtime: add_endpoint(net, options)?,
             vm,
             net,
             options,
@@ -112,7 +109,11 @@ impl<'a> World<'a> {
     /// The two ends of a setting.
     pub(super) fn pair(&mut self, setting: Setting) -> Result<Pair<'_>> {
         let vm_ip = if setting.v6 { IpAddr::V6(self.vm.v6()) } else { self.vm.v4().into() };
-        let host_ip = if setting.v6 { IpAddr::V6(HOST_V6) } else { HOST_V4.into() };
+        let (v4, v6) = match setting.backend {
+            Backend::Interface => (OWN_V4, OWN_V6),
+            _ => (HOST_V4, HOST_V6),
+        };
+        let host_ip = if setting.v6 { IpAddr::V6(v6) } else { v4.into() };
         self.start_kernel()?;
         let mut ips = [host_ip, vm_ip];
         if setting.asks == Asks::Baseline {
@@ -218,9 +219,9 @@ impl<'a> World<'a> {
 
     fn start_ours(&self, (backend, _, faulty): OurKind, address: IpAddr) -> Result<End> {
         let mut cmd = self.net.command(&self.options.peer);
-        match (backend, &self.runtime) {
-            (Backend::L2, Some(runtime)) => {
-                cmd.args(["--device", ENDPOINT]).env("XDG_RUNTIME_DIR", runtime);
+        match backend {
+            Backend::L2 | Backend::Interface => {
+                cmd.args(["--device", ENDPOINT]).env("XDG_RUNTIME_DIR", self.runtime.path());
             }
             _ => {
                 cmd.args(["--device", LINK, "--backend", backend.name()]);
@@ -237,16 +238,24 @@ impl<'a> World<'a> {
 /// Our end's name where it is an endpoint of layer 2.
 const ENDPOINT: &str = "rxe_l2";
 
-/// Adds the endpoint at the other end of a VM's socket, in a runtime directory beside it.
-fn add_endpoint(socket: &Path, net: &Net, options: &Options) -> Result<PathBuf> {
-    let runtime = socket.with_file_name("runtime");
-    fs::create_dir(&runtime).map_err(|e| failed(format!("{}: {e}", runtime.display())))?;
+/// Its addresses beside the host's.
+const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 2);
+const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd47, 0x91, 0, 0, 0, 0, 0, 2);
+
+/// Adds our end's endpoint in a runtime directory of its own: at the other end of a VM's socket, with the
+/// addresses that the host has otherwise, or on the link beside the host.
+fn add_endpoint(net: &Net, options: &Options) -> Result<TempDir> {
+    let runtime = tempfile::Builder::new().prefix("rxe-run-").tempdir();
+    let runtime = runtime.map_err(|e| failed(format!("a runtime directory: {e}")))?;
+    let (link, v4, v6) = match net.socket_path() {
+        Some(socket) => (format!("qemu:{}", socket.display()), HOST_V4, HOST_V6),
+        None => (format!("if:{LINK}"), OWN_V4, OWN_V6),
+    };
     let mut cmd = net.command(&options.rxe);
-    cmd.args(["link", "add", ENDPOINT, "type", "rxe", "l2"]);
-    cmd.arg(format!("qemu:{}", socket.display()));
-    cmd.args(["address", &format!("{HOST_V4}/24"), "address", &format!("{HOST_V6}/64")]);
-    // Nobody else is on this link.
-    cmd.args(["mtu", &net.mtu().to_string(), "nodad"]).env("XDG_RUNTIME_DIR", &runtime);
+    cmd.args(["link", "add", ENDPOINT, "type", "rxe", "l2", &link]);
+    cmd.args(["address", &format!("{v4}/24"), "address", &format!("{v6}/64")]);
+    // Nobody else has these addresses.
+    cmd.args(["mtu", &net.mtu().to_string(), "nodad"]).env("XDG_RUNTIME_DIR", runtime.path());
     let out = cmd.output().map_err(|e| failed(format!("{}: {e}", options.rxe.display())))?;
     let said = String::from_utf8_lossy(&out.stderr);
     if out.status.success() { Ok(runtime) } else { Err(failed(said.trim())) }

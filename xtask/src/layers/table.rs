@@ -324,7 +324,7 @@ pub const LAYERS: &[Layers] = &[
             &["report"],
             &["features"],
             &["datagram", "placed", "shared", "unreliable", "windows"],
-            &["faults", "feature", "pingpong"],
+            &["beside", "faults", "feature", "pingpong"],
             &["exchange", "world"],
             &["brief", "end"],
         ],
