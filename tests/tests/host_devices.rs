@@ -6,6 +6,7 @@ use common::{Dir, Where, alone, both, installed, rxe};
 
 use std::fs;
 
+use xtask::c::Compiled;
 use xtask::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
 use xtask::{libs, or_skip};
 
@@ -151,6 +152,7 @@ fn a_program_uses_devices_of_a_kernel_and_ours() {
         fs::copy(rxe().with_file_name(file), bin.0.join(file)).unwrap();
     }
     let Some(_) = or_skip(libs::build(&bin.0)) else { return };
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/beside.c"], &["-libverbs"])) else { return };
     let vm = Net::tap(1500).and_then(|net| {
         let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
         Ok((net, vm))
@@ -187,17 +189,20 @@ fn a_program_uses_devices_of_a_kernel_and_ours() {
         run(&(begin("") + "unset LD_LIBRARY_PATH\n" + &pair("ibv_uc_pingpong -d rxe0 -g 1 -n 1")));
     assert!(out.contains("both ended"), "{out}");
 
-    let (begin, write) =
-        (begin("--device rxe_lo"), pair("ib_write_bw -d rxe_lo -x 0 -n 5 -s 4096 -F"));
-    let ours = format!(
-        "cat > /run/ours <<-'end'\nip link set lo up\n{begin}ibv_devices\n{write}\nend\n\
+    let begin = begin("--device rxe_lo");
+    let write = pair("ib_write_bw -d rxe_lo -x 0 -n 5 -s 4096 -F");
+    let both = format!("{} rxe0 rxe_lo 2>&1", c.path("tests/c/beside.c").display());
+    let out = run(&format!(
+        "cat > /run/ours <<-'end'\nip link set lo up\n{begin}ibv_devices\n{both}\n{write}\nend\n\
          unshare -n sh /run/ours"
-    );
-    let out = run(&ours);
+    ));
     assert!(
         out.contains("both ended") && out.contains("rxe_lo ") && out.contains("rxe0 "),
         "{out}"
     );
+    let said: Vec<_> = out.lines().filter(|line| line.starts_with("rxe: ")).collect();
+    assert!(said.len() == 1 && said[0].contains("is of a device of the host"), "{out}");
+    assert!(out.contains("beside: done"), "{out}");
 }
 
 #[test]

@@ -57,27 +57,29 @@ fn is(own: &ProgramEpoll, fd: RawFd) -> bool {
 }
 
 pub(super) extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    if let Some(context) = of_host::import_device(cmd_fd).filter(|context| !context.is_null()) {
+    if let Some(context) = import_own(cmd_fd) {
         return context;
     }
-    let import = || {
-        let mut open = OPEN.get().lock();
-        let found = open.iter_mut().find(|opened| {
-            // SAFETY: what is in the list is open.
-            is(unsafe { Context::of(opened.context) }.async_fd(), cmd_fd)
-        });
-        let opened = found.ok_or_else(|| {
-            let why = format!(
-                "descriptor {cmd_fd} is not the cmd_fd of a device that this process has opened. A \
-                 device of rxe is in the memory of its process and cannot be shared with another: open \
-                 it (ibv_open_device) in each process"
-            );
-            Failure::new(libc::EOPNOTSUPP, why)
-        })?;
-        opened.imports.push(cmd_fd);
-        Ok(opened.context)
-    };
-    pointer_of("ibv_import_device", import())
+    if let Some(context) = of_host::import_device(cmd_fd) {
+        return context;
+    }
+    let why = format!(
+        "descriptor {cmd_fd} is not the cmd_fd of a device that this process has opened. A device of rxe \
+         is in the memory of its process and cannot be shared with another: open it (ibv_open_device) in \
+         each process"
+    );
+    pointer_of("ibv_import_device", Err(Failure::new(libc::EOPNOTSUPP, why)))
+}
+
+/// The context with this descriptor, if it is ours.
+fn import_own(cmd_fd: c_int) -> Option<*mut ibv_context> {
+    let mut open = OPEN.get().lock();
+    let opened = open.iter_mut().find(|opened| {
+        // SAFETY: what is in the list is open.
+        is(unsafe { Context::of(opened.context) }.async_fd(), cmd_fd)
+    })?;
+    opened.imports.push(cmd_fd);
+    Some(opened.context)
 }
 
 /// # Safety

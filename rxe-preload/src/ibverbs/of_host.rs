@@ -88,7 +88,8 @@ impl Drop for List {
     }
 }
 
-/// A context on this descriptor of a host's device.
+/// A context on this descriptor of a host's device, or null with errno. `None` if the host's devices are not
+/// wanted.
 pub(super) fn import_device(fd: c_int) -> Option<*mut ibv_context> {
     if !host::load() {
         return None;
