@@ -86,6 +86,8 @@ kinds! {
     ImpliedNak = "implied-nak", Warning, "IBTA 9.7.5.1.1";
     /// Requests were sent again because no response came in time.
     Timeout = "timeout", Warning, "IBTA 9.7.6";
+    /// Requests were sent again, and none on the way had asked for an acknowledgement.
+    AckNotRequested = "ack-not-requested", Warning, "IBTA 9.7.5.1";
     /// Requests were sent again that had been answered.
     AckLost = "ack-lost", Warning, "IBTA 9.7.5.1, C9-105";
     /// The receiver had no receive request.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rxe_core::types::Psn;
-use rxe_core::wire::OpInfo;
+use rxe_core::wire::{OpInfo, OpKind};
 
 /// The fewest and the most requests that are remembered of one direction, answered or not.
 const SENT: (usize, usize) = (64, 4096);
@@ -41,6 +41,13 @@ pub(super) struct Sent {
     pub(super) responses: u32,
     /// What an atomic found, and the frame that says so.
     pub(super) value: Option<(u64, u64)>,
+}
+
+impl Sent {
+    /// Whether the responder must answer it. SEND and WRITE ask for it by AckReq.
+    pub(super) fn asks_for_answer(&self) -> bool {
+        self.ack_req || !matches!(self.info.kind, OpKind::Send | OpKind::Write)
+    }
 }
 
 /// Request packets in the order of their PSNs.
@@ -96,6 +103,11 @@ impl History {
     /// The first packet that is not answered.
     pub(super) fn oldest(&self) -> Option<&Sent> {
         self.sent.get(self.answered)
+    }
+
+    /// Whether a request that is not answered has asked for an answer.
+    pub(super) fn asks_for_answer(&self) -> bool {
+        self.sent.iter().skip(self.answered).any(Sent::asks_for_answer)
     }
 
     /// The answered part grows to the packets that end before `psn`; `each` sees them.

@@ -43,6 +43,8 @@ pub(super) struct Requests {
     uncertain: bool,
     /// READs whose span is a guess that no answer has confirmed: messages may be missing in the count.
     pub(super) guesses: u32,
+    /// Whether a request had AckReq set when it was first sent.
+    has_asked: bool,
     /// Whether a wrong path MTU was reported.
     length_reported: bool,
 }
@@ -78,6 +80,8 @@ struct Episode {
     frames: Vec<u64>,
     packets: u64,
     text: String,
+    /// If nothing that was on the way has asked for an answer: what to say of that.
+    unasked: Option<String>,
     /// Whether a request that was not sent before has ended it.
     is_over: bool,
 }
@@ -155,6 +159,7 @@ impl Requests {
         let psn = seen.packet.bth.psn;
         let answered = self.history.is_answered(psn);
         let trimmed = self.history.trimmed;
+        let asked = trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
         let Some(sent) = self.history.get(psn) else {
             // It is older than the capture, or the queue pair has begun anew.
             if trimmed {
@@ -235,12 +240,14 @@ impl Requests {
             if let Some(sent) = self.history.get(psn) {
                 sent.timeouts += 1;
             }
-            let text = format!(
-                "No answer came for {}: the request or its answer was lost.{}",
-                time(waited),
-                timer(waited)
-            );
-            self.begin(seen, Kind::Timeout, Confidence::Likely, frames, text, found);
+            let (waited, timer) = (time(waited), timer(waited));
+            let text = |why| format!("No answer came for {waited}: {why}.{timer}");
+            let lost = text("the request or its answer was lost");
+            self.begin(seen, Kind::Timeout, Confidence::Likely, frames, lost, found);
+            if let Some(episode) = self.episode.as_mut().filter(|_| !asked) {
+                let why = "no request on the way had AckReq set, so the responder need not answer";
+                episode.unasked = Some(text(why));
+            }
         }
     }
 
@@ -298,9 +305,18 @@ impl Requests {
         let psn = seen.packet.bth.psn;
         frames.push(seen.number);
         let (first, last, began) = (psn, psn, seen.number);
-        let (packets, is_over) = (1, false);
-        self.episode =
-            Some(Episode { kind, confidence, first, last, began, frames, packets, text, is_over });
+        self.episode = Some(Episode {
+            kind,
+            confidence,
+            first,
+            last,
+            began,
+            frames,
+            packets: 1,
+            text,
+            unasked: None,
+            is_over: false,
+        });
     }
 
     /// The request that is sent again and again, up to the end of the capture.
@@ -313,7 +329,12 @@ impl Requests {
     pub(super) fn close(&mut self, found: &mut Found) {
         // The RNR NAK was reported when it came.
         if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr) {
-            found.push(e.kind, e.confidence, e.first, e.frames, e.packets, e.text);
+            // One who asks otherwise has probably asked here too, by a packet that was lost.
+            let (kind, text) = match e.unasked.filter(|_| !self.has_asked) {
+                Some(text) => (Kind::AckNotRequested, text),
+                None => (e.kind, e.text),
+            };
+            found.push(kind, e.confidence, e.first, e.frames, e.packets, text);
         }
     }
 
@@ -371,6 +392,7 @@ impl Requests {
             responses: 0,
             value: None,
         });
+        self.has_asked |= packet.bth.ack_req;
         self.ended += u32::from(info.ends);
         if info.ends {
             found.stats.messages += 1;

@@ -302,7 +302,7 @@ impl Responses {
             if sent.times > 1 {
                 return;
             }
-            let asks = sent.ack_req || !matches!(sent.info.kind, OpKind::Send | OpKind::Write);
+            let asks = sent.asks_for_answer();
             let is_it = sent.psn + (sent.span - 1) == own;
             let trip = seen.at.saturating_sub(sent.last_at);
             if asks && is_it && sent.span == 1 {

@@ -29,6 +29,8 @@ pub(crate) enum Bug {
     LongWrite,
     /// The requester computes the ICRC without the pad.
     IcrcWithoutPad,
+    /// The requester does not set AckReq before it sends something again.
+    NoAckReq,
     /// The responder counts every other message only.
     SlowMsn,
     /// The responder answers a READ in several packets with ONLY first.
@@ -39,11 +41,12 @@ pub(crate) enum Bug {
     AtomicAgain,
 }
 
-pub(crate) const BUGS: [Bug; 8] = [
+pub(crate) const BUGS: [Bug; 9] = [
     Bug::ShortPacket,
     Bug::FirstAgain,
     Bug::LongWrite,
     Bug::IcrcWithoutPad,
+    Bug::NoAckReq,
     Bug::SlowMsn,
     Bug::OnlyFirst,
     Bug::ShortRead,
@@ -54,7 +57,11 @@ impl Bug {
     /// The end that has it: 0 for the requester, 1 for the responder.
     fn side(self) -> usize {
         match self {
-            Self::ShortPacket | Self::FirstAgain | Self::LongWrite | Self::IcrcWithoutPad => 0,
+            Self::ShortPacket
+            | Self::FirstAgain
+            | Self::LongWrite
+            | Self::IcrcWithoutPad
+            | Self::NoAckReq => 0,
             Self::SlowMsn | Self::OnlyFirst | Self::ShortRead | Self::AtomicAgain => 1,
         }
     }
@@ -65,6 +72,7 @@ impl Bug {
             Self::ShortPacket | Self::LongWrite => &[Kind::Length],
             Self::FirstAgain => &[Kind::OpcodeOrder],
             Self::IcrcWithoutPad => &[Kind::Icrc, Kind::IcrcArtefact],
+            Self::NoAckReq => &[Kind::AckNotRequested],
             Self::SlowMsn => &[Kind::Msn],
             Self::OnlyFirst | Self::ShortRead => &[Kind::Response],
             Self::AtomicAgain => &[Kind::Atomic],
@@ -130,6 +138,12 @@ impl Broken {
                 said.bytes[end - 1] ^= 0x80;
                 self.hit.get_or_insert(psn);
                 return;
+            }
+            Bug::NoAckReq if is_write || kind == OpKind::Send => {
+                // The greatest bit of the last word.
+                let is_repeated = self.newest.is_some_and(|newest| newest != psn);
+                said.bytes[8] &= if is_repeated { 0xff } else { 0x7f };
+                is_repeated
             }
             Bug::SlowMsn if kind == OpKind::Acknowledge && self.newest == Some(psn) => {
                 let [high, middle, low] = [0, 1, 2].map(|n| u32::from(said.bytes[MSN + n]));
