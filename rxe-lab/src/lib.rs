@@ -7,6 +7,7 @@
 //! - [`track`]: what is sent again, missing or late, by the PSNs of each queue pair.
 //! - [`check`]: what went wrong in each connection, and why.
 //! - [`ladder`]: a conversation as a sequence diagram.
+//! - [`replay`]: one side of a conversation for a live peer, and how its answers differ.
 //! - [`words`]: a packet in words.
 //! - [`answer`]: what the peer of packets made by hand says.
 
@@ -16,6 +17,7 @@ pub mod check;
 pub mod frame;
 pub mod header;
 pub mod ladder;
+pub mod replay;
 pub mod scenario;
 pub mod track;
 pub mod words;

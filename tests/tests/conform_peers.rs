@@ -146,6 +146,9 @@ fn the_peer_refuses_bad_requests_and_goes_on() {
         ask "connect x 1 2 3 4 5 6 7 8 9 10 11"
         ask "post jump 1 0 8 0 0 0 0"
         ask "fill 0 65537 1"
+        ask "write 65536 00"
+        ask "write 0 123"
+        ask "write 0 0G"
         ask "a b c d e f g h i j k l m n o p q r s t"
         ask "state"
         ask "$(printf '%0300d' 0)"
@@ -163,7 +166,7 @@ END
     assert_eq!((*state, *gone, *again), ("ok RESET", "no answer", "ok 1"), "{said}");
     assert!(too_long.contains("at most 254 bytes"), "{said}");
     assert_eq!(first.iter().filter(|line| !refused(line)).collect::<Vec<_>>(), [&"ok 0"], "{said}");
-    assert_eq!(first.len(), 15, "{said}");
+    assert_eq!(first.len(), 18, "{said}");
 }
 
 /// `cargo xtask conform` writes the page.

@@ -55,15 +55,40 @@ pub struct Case {
 /// # Errors
 /// [`Error::Missing`] if this machine lacks something.
 pub fn kernel(kernel: &str, rxe: &Path) -> Result<Run> {
+    with_peer(kernel, |vm, net| {
+        let release = vm.run(Cmd::new("uname").arg("-r"))?.ok()?;
+        let cases = cases(&conform(net, rxe, &vm.v4().to_string())?)?;
+        let name = format!("Linux {kernel}");
+        Ok(Run { name, version: release.trim().to_owned(), cases })
+    })
+}
+
+/// Runs `rxe COMMAND --to PEER --json` for each of these commands, with a kernel in a VM as peer. Returns exit
+/// codes and what they print.
+///
+/// # Errors
+/// As [`kernel`].
+pub fn replays(kernel: &str, rxe: &Path, commands: &[Vec<String>]) -> Result<Vec<(i32, Value)>> {
+    with_peer(kernel, |vm, net| {
+        let to = vm.v4().to_string();
+        let run = |command: &Vec<String>| {
+            let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
+            args.extend(["--json", "--to", &to]);
+            json(net, rxe, &args)
+        };
+        commands.iter().map(run).collect()
+    })
+}
+
+/// With a kernel in a VM in which the peer program runs.
+fn with_peer<T>(kernel: &str, work: impl FnOnce(&Vm, &Net) -> Result<T>) -> Result<T> {
     let c = Compiled::linked(&[PEER], &["-libverbs"])?;
     let net = Net::tap(1500)?;
     let vm = Vm::boot(&net, &Kernel::find(kernel)?, &Spec::default())?;
-    let release = vm.run(Cmd::new("uname").arg("-r"))?.ok()?;
-    let peer = vm.spawn(Cmd::new(c.path(PEER).display().to_string()).arg("-1"))?;
-    let report = conform(&net, rxe, &vm.v4().to_string());
+    let peer = vm.spawn(Cmd::new(c.path(PEER).display().to_string()))?;
+    let done = work(&vm, &net);
     peer.kill("KILL");
-    let name = format!("Linux {kernel}");
-    Ok(Run { name, version: release.trim().to_owned(), cases: cases(&report?)? })
+    done
 }
 
 /// Plays all cases with our own engine.
@@ -83,24 +108,32 @@ pub fn ours(rxe: &Path) -> Result<Run> {
     Ok(Run { name: "rxe".into(), version, cases: cases(&report?)? })
 }
 
-/// Runs `rxe conform` once the peer listens. Returns what it prints.
+/// Runs `rxe conform`. Returns what it prints.
 fn conform(net: &Net, rxe: &Path, peer: &str) -> Result<Value> {
+    json(net, rxe, &["conform", "--json", "--peer", peer]).map(|(_, report)| report)
+}
+
+/// Runs a command once the peer listens. Returns its exit code, and the JSON that it prints.
+fn json(net: &Net, rxe: &Path, args: &[&str]) -> Result<(i32, Value)> {
+    let name = format!("rxe {}", args.join(" "));
     let started = Instant::now();
     loop {
         let mut command: Command = net.command(rxe);
-        command.args(["conform", "--json", "--peer", peer]);
-        let out = command.output().map_err(|e| failed("rxe conform", &e))?;
+        let out = command.args(args).output().map_err(|e| failed(&name, &e))?;
         let said = String::from_utf8_lossy(&out.stderr);
-        if out.status.code() == Some(2) {
+        let code = out.status.code().unwrap_or(-1);
+        if code == 2 {
             // The peer may not listen yet.
             if said.contains("nobody listens") && started.elapsed() < Duration::from_secs(20) {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
-            return Err(Error::Failed(format!("rxe conform, TCP port {PORT}: {said}")));
+            return Err(Error::Failed(format!("{name}, TCP port {PORT}: {said}")));
         }
-        return serde_json::from_slice(&out.stdout)
-            .map_err(|e| Error::Failed(format!("rxe conform prints no JSON: {e}: {said}")));
+        let json = serde_json::from_slice(&out.stdout);
+        let json =
+            json.map_err(|e| Error::Failed(format!("{name} prints no JSON: {e}: {said}")))?;
+        return Ok((code, json));
     }
 }
 

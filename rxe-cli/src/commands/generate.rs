@@ -63,7 +63,7 @@ fn summary(path: &Path, generated: &Generated) -> String {
 }
 
 /// Reads a scenario and makes its packets.
-fn read(path: &Path) -> Result<Generated, Error> {
+pub(super) fn read(path: &Path) -> Result<Generated, Error> {
     let name = if path.as_os_str() == "-" { Path::new("standard input") } else { path };
     let failed = |e: io::Error| {
         let what = format!("cannot read {}: {e}", name.display());

@@ -18,6 +18,7 @@ mod link;
 mod man;
 mod perf;
 mod pingpong;
+mod replay;
 mod resource;
 mod run;
 mod stat;
@@ -68,6 +69,8 @@ commands! {
     Check(check::Args),
     Conform(conform::Args),
     Gen(generate::Args),
+    Send(replay::SendArgs),
+    Replay(replay::ReplayArgs),
     Completions(completions::Args),
     Man(man::Args),
 }

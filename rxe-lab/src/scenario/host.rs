@@ -1,5 +1,6 @@
 //! The hosts of a description: an engine, its memory and its queue pairs.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use toml::Spanned;
 use super::Bounds;
 use super::description::{Description, Host, Qp, Right, Service};
 use super::error::{Mistake, Result};
+use crate::replay::Receive;
 
 pub(super) const PD: PdId = PdId(1);
 
@@ -24,7 +26,9 @@ const DEPTH: u32 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) start: u64,
+    pub(super) len: u64,
     pub(super) key: Key,
+    pub(super) access: Access,
 }
 
 impl Region {
@@ -50,6 +54,9 @@ pub(super) struct Pair {
     pub(super) service: Service,
     pub(super) qkey: u32,
     pub(super) peer: Option<String>,
+    pub(super) path_mtu: Option<usize>,
+    /// When receives were posted, and which.
+    pub(super) receives: RefCell<Vec<(Time, Receive)>>,
     pub(super) made: Option<Made>,
 }
 
@@ -108,7 +115,7 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
     })?;
     let config = Config { gids: vec![Gid::from(host.address)], ..Config::default() };
     let engine = Engine::new(config, memory);
-    let region = Region { start: host.va, key };
+    let region = Region { start: host.va, len: size as u64, key, access };
     Ok(Device { address: host.address, engine, region, answers: host.engine })
 }
 
@@ -144,7 +151,10 @@ pub(super) fn pairs(
         };
         let peer = qp.peer.as_ref().map(|peer| peer.get_ref().clone());
         let (service, qkey) = (qp.service, qp.qkey);
-        pairs.insert(name.clone(), Pair { host, qpn, psn, service, qkey, peer, made });
+        let path_mtu = qp.mtu.as_ref().map(|mtu| *mtu.get_ref());
+        let receives = RefCell::default();
+        let pair = Pair { host, qpn, psn, service, qkey, peer, path_mtu, receives, made };
+        pairs.insert(name.clone(), pair);
     }
     for (name, qp) in &it.qps {
         let peer = match &qp.peer {

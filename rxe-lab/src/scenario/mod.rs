@@ -22,7 +22,10 @@ use std::time::Duration;
 
 use rxe_net::FaultRule;
 
+use crate::capture::LinkType;
 use crate::check::Kind;
+use crate::frame::decode_bytes;
+use crate::replay::{Recording, Responder};
 pub use error::ScenarioError;
 
 /// Reads the faults of a host, in the language of `rxe run --fault`. An error is the column, counted in
@@ -64,9 +67,27 @@ pub struct Generated {
     pub findings: Vec<Kind>,
     /// How many work requests of each queue pair ended with which status, by their names.
     pub completions: BTreeMap<(String, &'static str), u64>,
+    /// Its queue pairs, as responders. The times of their receives are those at which a packet must have
+    /// left to find them.
+    pub responders: Vec<Responder>,
 }
 
 impl Generated {
+    /// The packets, to be sent to a live peer, and what is known of those that answered them.
+    pub fn recording(self) -> (Recording, Vec<Responder>) {
+        let start = self.frames.first().map_or(Duration::ZERO, |frame| frame.at);
+        let mut recording = Recording::default();
+        for (number, it) in (1..).zip(&self.frames) {
+            let frame = decode_bytes(LinkType::ETHERNET, &it.bytes, it.bytes.len());
+            recording.add(number, 0, it.at.saturating_sub(start), &frame);
+        }
+        let mut responders = self.responders;
+        for (at, _) in responders.iter_mut().flat_map(|it| &mut it.receives) {
+            *at = at.saturating_sub(start);
+        }
+        (recording, responders)
+    }
+
     /// The frames as a capture with nanoseconds (pcap, little endian, Ethernet).
     pub fn to_pcap(&self) -> Vec<u8> {
         const MAGIC: u32 = 0xa1b2_3c4d;

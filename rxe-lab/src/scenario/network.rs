@@ -173,10 +173,15 @@ impl World {
         let left = self.now.max(port.free);
         let nanos = frame.len() as u64 * 8 * 1_000_000_000 / self.rate;
         port.free = left + Duration::from_nanos(nanos);
-        let at = self.start + left.since(self.origin);
+        let at = self.wall(left);
         self.made.frames.push(GeneratedFrame { at, bytes: frame });
         self.fabric.send_frame(left, &Frame::single(net, bytes));
         Ok(())
+    }
+
+    /// The time since 1970.
+    pub(super) fn wall(&self, at: Time) -> Duration {
+        self.start + at.since(self.origin)
     }
 
     /// When the last packet of a host has left it.

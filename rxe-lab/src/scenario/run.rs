@@ -12,6 +12,7 @@ use rxe_net::{Direction, FaultPath, FaultRule, Rng};
 use toml::Spanned;
 
 use crate::check::Kind;
+use crate::replay::{self, Responder};
 
 use super::description::{Description, Operation, Packet, Receive, Service, Step, time};
 use super::error::{Mistake, Result};
@@ -85,7 +86,10 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     let end = run.world.now + run.limit;
     run.world.run(end, true, &last)?;
     run.completions();
-    Ok(run.world.finish())
+    let responders = run.pairs.values().map(|pair| run.responder(pair, delay)).collect();
+    let mut made = run.world.finish();
+    made.responders = responders;
+    Ok(made)
 }
 
 /// The findings that the description announces.
@@ -160,6 +164,30 @@ impl Run<'_> {
         }
     }
 
+    /// A queue pair as responder. Packets arrive `delay` after they have left.
+    fn responder(&self, pair: &Pair, delay: Duration) -> Responder {
+        let peer = pair.peer.as_ref().and_then(|name| self.pairs.get(name));
+        let region = self.world.ports[pair.host].device.region;
+        let engine = pair.made.as_ref().map(|_| replay::Region {
+            start: region.start,
+            len: region.len,
+            rkey: region.key.value(),
+            access: u8::try_from(region.access.bits() & 0xf).unwrap_or(0),
+        });
+        let receives = pair.receives.borrow();
+        let receives =
+            receives.iter().map(|(at, it)| (self.world.wall(*at).saturating_sub(delay), *it));
+        Responder {
+            address: self.world.ports[pair.host].device.address,
+            qpn: pair.qpn.value(),
+            peer_qpn: peer.map(|peer| peer.qpn.value()),
+            first_psn: peer.map_or(0, |peer| peer.psn.value()),
+            path_mtu: pair.path_mtu,
+            engine,
+            receives: receives.collect(),
+        }
+    }
+
     fn in_time(&self, span: &Range<usize>) -> Result<()> {
         if self.world.now.since(Time::ZERO) < MAX_TIME {
             return Ok(());
@@ -190,6 +218,9 @@ impl Run<'_> {
                 None => made.handle.post_recv(request),
             };
             posted.map_err(|e| Mistake::new(span.clone(), format!("it cannot be posted: {e}")))?;
+            let is_usable = it.lkey.is_none_or(|key| key == region.key.value());
+            let receive = replay::Receive { len: (*it.bytes.get_ref()).into(), is_usable };
+            pair.receives.borrow_mut().push((self.world.now, receive));
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("rxe-cli", "devices_kernel", KERNELS),
     ("rxe-tests", "interop", KERNELS),
     ("rxe-tests", "programs_kernel", KERNELS),
+    ("rxe-tests", "replay_peers", KERNELS),
     ("rxe-tests", "ends", PROGRAMS),
     ("rxe-tests", "fabric", PROGRAMS),
     ("rxe-tests", "guest", PROGRAMS),

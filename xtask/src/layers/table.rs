@@ -216,9 +216,8 @@ pub const LAYERS: &[Layers] = &[
         within: "",
         floors: &[
             &["scenario"],
-            &["ladder"],
-            &["check"],
-            &["answer"],
+            &["ladder", "replay"],
+            &["answer", "check"],
             &["track", "words"],
             &["frame"],
             &["capture", "header"],
@@ -247,6 +246,17 @@ pub const LAYERS: &[Layers] = &[
             &["requests"],
             &["gaps", "history", "summary", "text"],
             &["finding"],
+        ],
+    },
+    Layers {
+        name: "rxe-lab",
+        within: "replay",
+        floors: &[
+            &["comparison"],
+            &["plan"],
+            &["memory", "outgoing"],
+            &["layout", "responder"],
+            &["recording"],
         ],
     },
     Layers {

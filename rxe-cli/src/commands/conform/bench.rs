@@ -6,10 +6,10 @@ use rxe_core::types::Psn;
 use rxe_core::wire::{NakCode, Opcode, Position};
 use rxe_lab::answer::{Said, Seen, difference};
 
-use super::judge::{Done, completions_differ};
+use super::judge::completions_differ;
 use super::packet::{Pkt, Target, write};
 use super::verdict::{Outcome, Stop};
-use crate::common::peer::{Endpoint, Given, Peer, RC};
+use crate::common::peer::{Done, Endpoint, Given, Peer, RC};
 
 /// The path MTU of all cases: every link carries it.
 pub(super) const MTU: usize = RC.path_mtu;
@@ -379,10 +379,7 @@ impl<'a> Bench<'a> {
     }
 
     fn poll(&mut self, count: usize, wait: Duration) -> Outcome<Vec<Done>> {
-        let words = self.peer.ask_for(&format!("poll {count} {}", wait.as_millis()), wait)?;
-        let strange = || Stop::NotTestable("the peer's answer to poll is strange".into());
-        let all: Option<Vec<_>> = words.iter().skip(1).map(|word| Done::parse(word)).collect();
-        let all = all.ok_or_else(strange)?;
+        let all = self.peer.poll(count, wait)?;
         self.log.extend(all.iter().map(|done| format!("peer completes {done}")));
         Ok(all)
     }
@@ -394,13 +391,7 @@ impl<'a> Bench<'a> {
 
     /// The peer's memory has these bytes there.
     pub(super) fn memory_is(&mut self, offset: u64, wanted: &[u8]) -> Outcome {
-        let words = self.ask(&format!("read {offset} {}", wanted.len()))?;
-        let hex = words.first().map_or("", String::as_str);
-        let bytes: Option<Vec<u8>> = (0..hex.len())
-            .step_by(2)
-            .map(|i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok())
-            .collect();
-        let bytes = bytes.unwrap_or_default();
+        let bytes = self.peer.read(offset, wanted.len())?;
         let differs = |(a, b): (&u8, &u8)| a != b;
         match bytes.iter().zip(wanted).position(differs) {
             None if bytes.len() == wanted.len() => Ok(()),

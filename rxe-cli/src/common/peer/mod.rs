@@ -2,6 +2,7 @@
 //! what the peer program there (`peer.c`, which documents the requests) is told over TCP; and the own end
 //! of its queue pair, which has no engine.
 
+mod done;
 mod endpoint;
 mod given;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use rxe_core::types::{Gid, Qpn};
 
+pub(crate) use self::done::Done;
 pub(crate) use self::endpoint::{Endpoint, Numbers, Way};
 pub(crate) use self::given::{Given, RC, Service, UC, UD, access};
 use super::{Error, rendezvous};
@@ -23,6 +25,10 @@ pub(crate) const PORT: u16 = 18520;
 
 /// The version of the requests.
 const PROTOCOL: &str = "1";
+
+/// The most bytes of the peer's memory that one request reads, and that one writes.
+pub(crate) const MAX_READ: usize = 2048;
+const MAX_WRITE: usize = 100;
 
 /// The most bytes of an answer.
 const MOST: u64 = 16 << 10;
@@ -152,6 +158,31 @@ impl Peer {
              {rnr_retry} {min_rnr_timer} {max_dest_rd_atomic} {max_rd_atomic}"
         ))
         .map(drop)
+    }
+
+    /// Waits until its program has found so many completions, or so long.
+    pub(crate) fn poll(&mut self, count: usize, wait: Duration) -> Result<Vec<Done>, PeerError> {
+        let words = self.ask_for(&format!("poll {count} {}", wait.as_millis()), wait)?;
+        let strange = || PeerError::Refused("the peer's answer to poll is strange".into());
+        words.iter().skip(1).map(|word| Done::parse(word).ok_or_else(strange)).collect()
+    }
+
+    /// Its memory from `offset` on, at most [`MAX_READ`] bytes.
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, PeerError> {
+        let words = self.ask(&format!("read {offset} {len}"))?;
+        let hex = words.first().map_or("", String::as_str);
+        let byte = |i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
+        bytes.ok_or_else(|| PeerError::Refused("the peer's answer to read is strange".into()))
+    }
+
+    /// Writes into its memory from `offset` on.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), PeerError> {
+        for (chunk, offset) in bytes.chunks(MAX_WRITE).zip((offset..).step_by(MAX_WRITE)) {
+            let hex: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+            self.ask(&format!("write {offset} {hex}"))?;
+        }
+        Ok(())
     }
 
     /// Sends a request and returns the words of its answer.

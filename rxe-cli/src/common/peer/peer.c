@@ -1,12 +1,13 @@
 /*
- * The peer of `rxe conform`: does with an RDMA device what it is told over TCP.
+ * The peer of `rxe conform`, `rxe send` and `rxe replay`: does with an RDMA device what it is told over
+ * TCP.
  *
  *     cc peer.c -o peer -libverbs && ./peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]
  *
  * Without -g it uses the RoCEv2 GID that is the address which the client has reached. It serves one
  * client after the other; with -1 it ends after the first. Anybody who reaches the port may use it: run
  * it on a test network only. A client reaches nothing but one queue pair and 64 KiB of memory that
- * belong to its connection.
+ * belong to its connection; `cc -DMEMORY=1048576u ...` makes it 1 MiB.
  *
  * A request is a line of words, an answer is a line "ok ..." or "err TEXT". Numbers are decimal, or
  * hexadecimal with 0x.
@@ -25,6 +26,7 @@
  *   state                 the state of the queue pair
  *   fill OFFSET LENGTH BYTE
  *   read OFFSET LENGTH    bytes in hexadecimal
+ *   write OFFSET BYTES    the same the other way
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +47,9 @@
 #include <infiniband/verbs.h>
 
 #define PROTOCOL 1
+#ifndef MEMORY
 #define MEMORY 65536u
+#endif
 #define MAX_WORDS 16
 #define MAX_LINE 256
 #define MAX_POLL 32u
@@ -392,6 +396,34 @@ static int do_read(struct peer *p, char **words, int count)
 	return 0;
 }
 
+static int digit(char c)
+{
+	static const char digits[] = "0123456789abcdef";
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+static int do_write(struct peer *p, char **words, int count)
+{
+	uint64_t offset, length;
+
+	if (count != 3 || !number(words[1], MEMORY, &offset))
+		return refuse(p, "write has wrong arguments");
+	length = strlen(words[2]) / 2;
+	if (strlen(words[2]) % 2 || !inside(offset, length))
+		return refuse(p, "write has wrong arguments");
+	for (uint64_t i = 0; i < length; i++) {
+		int high = digit(words[2][2 * i]), low = digit(words[2][2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return refuse(p, "write has wrong arguments");
+		((volatile unsigned char *)p->memory)[offset + i] = (unsigned char)(high << 4 | low);
+	}
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
 static int request(struct peer *p, char **words, int count)
 {
 	if (!strcmp(words[0], "open"))
@@ -412,6 +444,8 @@ static int request(struct peer *p, char **words, int count)
 		return do_fill(p, words, count);
 	if (!strcmp(words[0], "read"))
 		return do_read(p, words, count);
+	if (!strcmp(words[0], "write"))
+		return do_write(p, words, count);
 	return refuse(p, "there is no such request");
 }
 

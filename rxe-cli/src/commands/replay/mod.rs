@@ -1,0 +1,286 @@
+//! `rxe send` and `rxe replay`: one side of a scenario or a capture, live, to the device of another host.
+//!
+//! The peer is that of `rxe conform`; the own end has no engine, so it sends what was recorded and nothing
+//! else. What is sent, and what should come, is found out in [`rxe_lab::replay`].
+
+mod play;
+mod report;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rxe_core::wire::Service;
+use rxe_lab::frame;
+use rxe_lab::replay::{Conversation, NoConversation, Plan, Recording, Responder, Wanted};
+
+use self::play::Play;
+use self::report::Report;
+use super::decode::{Printed, failed, number, open};
+use super::generate;
+use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, access};
+use crate::common::{Error, print, print_error};
+
+/// Send the requests of a scenario to a live device, and compare its answers
+///
+/// The scenario is that of `rxe gen`: its engines say which answers are expected. One side of it, the
+/// requests to one queue pair, goes to the peer program on the other host, which is that of `rxe conform`
+/// (`rxe conform --print-peer`). Queue pair numbers, PSNs, keys, addresses and ICRCs are rewritten for it;
+/// what is wrong on purpose stays wrong. Exit code 0: all answers are as expected; 1: some differ; 2: the
+/// run could not be made.
+///
+/// Example: rxe send pcaps/scenarios/rnr_nak.toml --to 192.168.1.11
+#[derive(clap::Args)]
+pub(crate) struct SendArgs {
+    /// The scenario; - reads standard input
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+    #[command(flatten)]
+    live: Live,
+}
+
+/// Send the requests of a capture to a live device, and compare its answers
+///
+/// The requests to one queue pair of the capture, from any vendor's devices, go to the peer program on the
+/// other host, which is that of `rxe conform` (`rxe conform --print-peer`). Queue pair numbers, keys,
+/// addresses and ICRCs are rewritten for it. Acknowledgements, NAKs, READ data and atomics are compared
+/// with the recorded ones. Exit code 0: all are as recorded; 1: some differ; 2: the run could not be made.
+///
+/// Example: rxe replay bug.pcapng --to 192.168.1.11
+#[derive(clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// The capture, as in `rxe decode`; - reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    live: Live,
+}
+
+/// What both have.
+#[derive(clap::Args)]
+struct Live {
+    /// The host where the peer program runs
+    #[arg(long, value_name = "HOST[:PORT]")]
+    to: String,
+    /// Send from this address of this host; without it, from the one that leads to the peer
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// Send the requests to this queue pair, if there are several: the number in the file
+    #[arg(long, value_name = "QPN", value_parser = number)]
+    qp: Option<u32>,
+    /// Begin with this PSN instead of the recorded one
+    #[arg(long, value_name = "PSN", value_parser = number)]
+    psn: Option<u32>,
+    /// What the peer's region allows; without it, everything, or what the scenario says
+    #[arg(long, value_name = "RIGHT", value_delimiter = ',')]
+    access: Option<Vec<Right>>,
+    /// Send at most so many packets
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    /// When packets are sent
+    #[arg(long, value_name = "PACE", default_value = "fast")]
+    pace: Pace,
+    /// How long the peer may take for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=15))]
+    timeout: u64,
+    /// Show each packet that is sent and that comes
+    #[arg(short = 'v', long, conflicts_with = "json")]
+    verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a capture of the run to this file
+    #[arg(short = 'w', long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+/// A right of the peer's region. Receives need one more, which it always has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Right {
+    /// WRITE
+    RemoteWrite,
+    /// READ
+    RemoteRead,
+    /// Atomics
+    RemoteAtomic,
+    /// None of them
+    None,
+}
+
+/// When packets are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pace {
+    /// As soon as the recorded answers before them have come
+    Fast,
+    /// Also not before as much time has passed as in the recording
+    Recorded,
+}
+
+/// The exit code if answers differ.
+const DIFFERS: i32 = 1;
+/// The exit code if the run could not be made.
+const NO_RUN: i32 = 2;
+
+/// The most bytes of the peer's region that are used.
+const LARGEST_REGION: u64 = 1 << 28;
+
+impl SendArgs {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        exit(generate::read(&self.scenario).and_then(|made| {
+            let (recording, responders) = made.recording();
+            self.live.run(&self.scenario, recording, &responders)
+        }))
+    }
+}
+
+impl ReplayArgs {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        exit(read(&self.file).and_then(|recording| self.live.run(&self.file, recording, &[])))
+    }
+}
+
+/// Ends the process, with an exit code that says how.
+fn exit(outcome: Result<bool, Error>) -> Result<(), Error> {
+    match outcome {
+        Ok(true) => Ok(()),
+        Ok(false) => process::exit(DIFFERS),
+        Err(e) => {
+            print_error(&e);
+            process::exit(NO_RUN)
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Recording, Error> {
+    let failed = |e| failed(file, &e);
+    let mut reader = open(file, Printed::AtTheEnd).map_err(failed)?;
+    let mut recording = Recording::default();
+    let mut first = None;
+    while let Some(record) = reader.next().map_err(failed)? {
+        let at = record.at.unwrap_or_default();
+        let since = at.saturating_sub(*first.get_or_insert(at));
+        recording.add(record.number, record.interface, since, &frame::decode(&record));
+    }
+    if recording.left_out() > 0 {
+        let what = format!("{} has more packets than fit into memory", file.display());
+        return Err(Error::new(what, "cut it into pieces, for example with editcap"));
+    }
+    Ok(recording)
+}
+
+impl Live {
+    /// Returns whether nothing differs.
+    fn run(
+        &self,
+        file: &Path,
+        recording: Recording,
+        responders: &[Responder],
+    ) -> Result<bool, Error> {
+        let conversation =
+            recording.choose(self.qp, responders).map_err(|why| no_conversation(file, &why))?;
+        let ends = conversation.ends;
+        let of_ends = |it: &&Responder| {
+            frame::Address::Ip(it.address) == ends.to && it.qpn == ends.qp && it.engine.is_some()
+        };
+        let responder = responders.iter().find(of_ends);
+        let mut given = self.given(&conversation, responder)?;
+        let mut peer = Peer::connect(&self.to)?;
+        let way = Way::to(&peer, self.address)?;
+        let qp = peer.open(&given)?;
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        let service = conversation.service;
+        let wanted = Wanted { responder, count, region: qp.len.min(LARGEST_REGION) };
+        let plan = Plan::new(conversation, &wanted).map_err(|e| too_large(file, &e))?;
+        let mtu = u32::try_from(plan.path_mtu).unwrap_or(u32::MAX);
+        if mtu > peer.active_mtu {
+            let (device, active) = (&peer.device, peer.active_mtu);
+            let what = format!("the path MTU is {mtu}, the active MTU of {device} is {active}");
+            return Err(Error::new(what, "raise the MTU of its interface"));
+        }
+        let first_psn = self.psn.unwrap_or(plan.first_psn.value());
+        given.rq_psn = first_psn;
+        given.path_mtu = plan.path_mtu;
+        given.qkey = plan.qkey;
+        given.min_rnr_timer = plan.rnr_timer.unwrap_or(RC.min_rnr_timer);
+        given.max_dest_rd_atomic = peer.max_rd_atomic.min(16);
+        let mut end = Endpoint::open(&way, peer.address, self.write.as_deref())?;
+        let own_qpn = end.qpn(Numbers::new()?.next());
+        peer.join(&given, way.own, own_qpn)?;
+        let mut report = Report::new(&peer, way.own, &plan, service);
+        if !self.json {
+            print(&report.head())?;
+        }
+        let wait = Duration::from_secs(self.timeout);
+        let play = Play::new(&mut peer, &mut end, &plan, &qp, own_qpn, first_psn, wait);
+        play.run(self.pace == Pace::Recorded, self.verbose, &mut report)?;
+        end.flush();
+        print(&if self.json { report.json() } else { report.text() })?;
+        Ok(report.is_same())
+    }
+
+    /// What the peer is asked for.
+    fn given(&self, it: &Conversation, responder: Option<&Responder>) -> Result<Given, Error> {
+        let base = match it.service {
+            Service::Rc => peer::RC,
+            Service::Uc => peer::UC,
+            Service::Ud => peer::UD,
+            Service::Xrc | Service::Cnp => {
+                let what = format!("{} is of XRC", it.ends);
+                return Err(Error::new(what, "the peer program has queue pairs of RC, UC and UD"));
+            }
+        };
+        let mr_access = match &self.access {
+            Some(rights) => rights.iter().fold(access::LOCAL_WRITE, |all, right| {
+                all | match right {
+                    Right::RemoteWrite => access::REMOTE_WRITE,
+                    Right::RemoteRead => access::REMOTE_READ,
+                    Right::RemoteAtomic => access::REMOTE_ATOMIC,
+                    Right::None => 0,
+                }
+            }),
+            None => responder.and_then(|it| it.engine).map_or(access::ALL, |it| it.access),
+        };
+        Ok(Given { mr_access, ..base })
+    }
+}
+
+fn no_conversation(file: &Path, why: &NoConversation) -> Error {
+    /// Queue pairs that are listed.
+    const LISTED: usize = 8;
+    let name = file.display();
+    let list = |all: &[rxe_lab::replay::Ends]| {
+        let mut text: Vec<_> = all.iter().take(LISTED).map(ToString::to_string).collect();
+        if all.len() > LISTED {
+            text.push(format!("and {} more", all.len() - LISTED));
+        }
+        text.join("; ")
+    };
+    match why {
+        NoConversation::None => {
+            let what = format!("{name} has no requests of RC, UC or UD");
+            Error::new(what, "see `rxe decode` for what it has")
+        }
+        NoConversation::NoSuchQp(all) => {
+            let what = format!("{name} has no requests to or from this queue pair");
+            Error::new(what, format!("choose one with --qp: {}", list(all)))
+        }
+        NoConversation::Several(all) => {
+            let what = format!("{name} has requests to {} queue pairs", all.len());
+            Error::new(what, format!("choose one with --qp: {}", list(all)))
+        }
+    }
+}
+
+fn too_large(file: &Path, e: &rxe_lab::replay::TooLarge) -> Error {
+    let (name, needed, has) = (file.display(), e.needed, e.has);
+    let what = match e.frame {
+        0 => format!("{name} has a message of {needed} B, and the peer's region has {has} B"),
+        frame => format!(
+            "{name}: the requests up to frame {frame} use {needed} B, and the peer's region has {has} B"
+        ),
+    };
+    Error::new(what, "send fewer with --count, or compile the peer with -DMEMORY=16777216u")
+}

@@ -1,0 +1,111 @@
+//! `rxe send` and `rxe replay` on the command line, and with peers that are none. `tests/tests/replay_peers.rs` has
+//! live ones.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+mod decode_util;
+use decode_util::run;
+
+fn pcaps(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name).display().to_string()
+}
+
+/// The one line of an error.
+fn error(args: &[&str]) -> String {
+    let out = run(args);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{args:?}: {said}");
+    said
+}
+
+/// Somebody who greets, answers with these lines, and ends the connection.
+fn somebody(answers: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n").unwrap();
+        let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
+        for answer in answers {
+            requests.next();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn a_wrong_file_or_command_line_is_one_line() {
+    let write = pcaps("kernel-6.1/write.pcap");
+    let both = pcaps("scenarios/huawei_send_imm.toml");
+    let none = pcaps("scenarios/connectx_vf_ack_cnp.toml");
+    let xrc = pcaps("scenarios/xrc_send.toml");
+    let to = ["--to", "127.0.0.1:1"];
+    for (args, what) in [
+        (&["replay", &write][..], "--to"),
+        (&["replay", "/nonexistent", to[0], to[1]], "/nonexistent: cannot be read"),
+        (&["replay", "/etc/passwd", to[0], to[1]], "this is no capture"),
+        (&["send", &write, to[0], to[1]], "write.pcap: stream did not contain valid UTF-8"),
+        (&["replay", &write, "--qp", "5", to[0], to[1]], "choose one with --qp: 10.47.91.11 >"),
+        (&["send", &both, to[0], to[1]], "to 2 queue pairs: choose one with --qp: 192.168.70.4 >"),
+        (&["send", &none, to[0], to[1]], "has no requests of RC, UC or UD"),
+        (&["send", &xrc, to[0], to[1]], "is of XRC: the peer program has queue pairs of RC"),
+        (&["replay", &write, to[0], to[1]], "nobody listens there: start `./peer` there first"),
+        (&["replay", &write, "--count", "0", to[0], to[1]], "1..=1000000"),
+        (&["replay", &write, "--access", "all", to[0], to[1]], "remote_write, remote_read"),
+    ] {
+        let said = error(args);
+        assert!(said.contains(what), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_capture_that_is_cut_or_changed_is_said_and_never_crashes() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = fs::read(pcaps("kernel-6.1/read.pcap")).unwrap();
+    let file = |bytes: &[u8]| -> PathBuf {
+        let path = dir.path().join("changed.pcap");
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    for len in [0, 10, 24, 30, 100, whole.len() - 1] {
+        let path = file(&whole[..len]);
+        error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
+    }
+    for at in (24..whole.len()).step_by(13) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        let path = file(&bytes);
+        error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
+    }
+}
+
+#[test]
+fn a_peer_that_lies_is_said() {
+    let read = pcaps("kernel-6.1/read.pcap");
+    for (answers, what) in [
+        (&["err ibv_reg_mr: no\n"][..], "the peer refuses: ibv_reg_mr: no"),
+        (&["ok 0x11 0x1000 0x77 64\n"], "use 320 B, and the peer's region has 64 B: send fewer"),
+        (&["ok 0x11 what 0x77 64\n"], "the peer's answer to open is strange"),
+        (&["ok 0x11 0x1000 0x77 99999999999999\n", "gibberish\n"], "in a way that no peer does"),
+        (&["ok 0x11 0x1000 0x77 65536\n"], "the peer is gone"),
+    ] {
+        let said = error(&["replay", &read, "--to", &somebody(answers)]);
+        assert!(said.contains(what), "{answers:?}: {said}");
+    }
+}
+
+#[test]
+fn help_has_an_example() {
+    for (command, example) in [
+        ("send", "Example: rxe send pcaps/scenarios/rnr_nak.toml --to"),
+        ("replay", "Example: rxe replay bug.pcapng --to"),
+    ] {
+        let text = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
+        assert!(text.contains(example), "{text}");
+    }
+}

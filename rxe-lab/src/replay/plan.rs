@@ -1,0 +1,446 @@
+//! What is to be sent, what should come, and what the peer's memory has before and after.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rxe_core::types::{Psn, RnrTimer};
+use rxe_core::wire::{NakCode, OpKind, Service, Syndrome};
+
+use super::layout::{Layout, Place, TooLarge, named, place};
+use super::memory::{Memory, READS};
+use super::outgoing::Outgoing;
+use super::recording::{Conversation, Packet};
+use super::responder::{Fate, fates, span};
+use super::{Ends, Responder};
+use crate::answer::{FirstPsns, Said, Seen};
+use crate::frame::Icrc;
+
+/// Requests that an answer is looked for among.
+const LOOKED_AT: usize = 4096;
+
+/// Bytes that a datagram's receive needs for the GRH.
+const GRH: u64 = 40;
+
+/// A receive that the peer posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// In bytes.
+    pub len: u64,
+    /// Whether its memory may be used.
+    pub is_usable: bool,
+}
+
+/// A recorded answer.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Its frame.
+    pub frame: u64,
+    /// The frame of the request that it answers, and that in words.
+    pub request: Option<(u64, String)>,
+    /// What it says, with the data that the peer should have.
+    pub seen: Seen,
+    /// Whether its data are known.
+    pub(super) is_data_known: bool,
+}
+
+/// One thing to do, or to wait for.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// The peer posts a receive.
+    Receive(Receive),
+    /// A packet is sent.
+    Send(Box<Outgoing>),
+    /// An answer was recorded here.
+    Answer(Box<Expected>),
+}
+
+/// What is to be done with a live peer.
+#[derive(Debug)]
+pub struct Plan {
+    /// Between whom it was recorded.
+    pub ends: Ends,
+    /// The first PSN that the recorded responder expected.
+    pub first_psn: Psn,
+    /// In bytes.
+    pub path_mtu: usize,
+    /// The Q_Key of datagrams.
+    pub qkey: u32,
+    /// The RNR NAK timer of the recorded responder, as its code.
+    pub rnr_timer: Option<u8>,
+    /// What to do, in this order.
+    pub steps: Vec<Step>,
+    /// What the peer's memory has before: offsets and bytes.
+    pub before: Vec<(u64, Vec<u8>)>,
+    /// What it has after.
+    pub after: Vec<(u64, Vec<u8>)>,
+    /// Where receives may be put.
+    pub receives_at: u64,
+    /// Receives that complete with success.
+    pub received: u64,
+    /// Packets to be sent, and recorded answers.
+    pub packets: u64,
+    /// Recorded answers.
+    pub answers: u64,
+    /// What a person should know of it, in sentences.
+    pub notes: Vec<String>,
+    /// Whether a scenario says what the responder had, so that everything is known.
+    pub(super) is_exact: bool,
+}
+
+/// What is wanted of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// What is known of the responder.
+    pub responder: Option<&'a Responder>,
+    /// The most packets that are sent.
+    pub count: usize,
+    /// Bytes of the peer's region.
+    pub region: u64,
+}
+
+impl Conversation {
+    /// The path MTU: the smallest with which no payload is too long.
+    pub fn path_mtu(&self) -> usize {
+        self.largest.next_power_of_two().clamp(256, 4096)
+    }
+}
+
+impl Plan {
+    /// Makes a plan.
+    ///
+    /// # Errors
+    /// The peer's region is too small.
+    pub fn new(mut it: Conversation, wanted: &Wanted<'_>) -> Result<Self, TooLarge> {
+        let mut notes = Vec::new();
+        let responder = wanted.responder;
+        if responder.is_none() {
+            skip_begun(&mut it, &mut notes);
+        }
+        cut(&mut it, wanted.count, &mut notes);
+        let requests = || it.packets.iter().filter(|(is_request, _)| *is_request).map(|(_, p)| p);
+        let first = requests().next().map_or(Psn::ZERO, |packet| packet.bth.psn);
+        let first_psn = responder.map_or(first, |it| Psn::new(it.first_psn));
+        let path_mtu = responder.and_then(|it| it.path_mtu).unwrap_or_else(|| it.path_mtu());
+        let (all, wrong) =
+            (requests().count(), requests().filter(|p| p.icrc == Icrc::Wrong).count());
+        // A capture that was made before a device computed the ICRC has none that is right.
+        let damaged = responder.is_some() || 2 * wrong < all;
+        if !damaged {
+            notes.push("Most ICRCs are wrong, so the capture was made before they were computed: all are sent right.".into());
+        }
+        let cut_short = requests().filter(|packet| !packet.is_whole).count();
+        if cut_short > 0 {
+            notes.push(format!(
+                "{} not captured whole: zeros are sent for what is missing.",
+                plural(cut_short, "packet was", "packets were")
+            ));
+        }
+        let fates = fates(&it, first_psn, path_mtu, damaged);
+        let region = responder.and_then(|it| it.engine);
+        let named = it.packets.iter().zip(&fates).filter_map(|((is_request, packet), fate)| {
+            let refused = matches!(fate, Fate::Refused(_));
+            named(packet).filter(|_| *is_request && !refused)
+        });
+        let layout = Layout::new(named, region, wanted.region)?;
+        let mut builder = Builder {
+            plan: Self {
+                ends: it.ends,
+                first_psn,
+                path_mtu,
+                qkey: requests().find_map(|p| p.ext.deth).map_or(0, |deth| deth.qkey.value()),
+                rnr_timer: it.packets.iter().find_map(|(_, packet)| rnr_timer(packet)),
+                steps: Vec::new(),
+                before: Vec::new(),
+                after: Vec::new(),
+                receives_at: layout.used.min(wanted.region),
+                received: 0,
+                packets: 0,
+                answers: 0,
+                notes,
+                is_exact: responder.is_some_and(|it| it.engine.is_some()),
+            },
+            psns: FirstPsns { requests: Psn::ZERO, answers: first_psn },
+            memory: Memory::new(&it, &fates, &layout, first_psn, path_mtu),
+            layout,
+            damaged,
+            cursor: None,
+            reads: VecDeque::new(),
+            sent: Vec::new(),
+        };
+        builder.plan.before = builder.memory.known();
+        let posted = responder.map(|it| it.receives.as_slice());
+        builder.build(&it, &fates, posted);
+        let Builder { mut plan, memory, .. } = builder;
+        plan.after = memory.written();
+        plan.place_receives(wanted.region)?;
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    /// Puts receives behind what requests use. If there is no room, they share it, and the memory is not
+    /// compared.
+    fn place_receives(&mut self, region: u64) -> Result<(), TooLarge> {
+        let receives = self.steps.iter().filter_map(|step| match step {
+            Step::Receive(receive) => Some(receive.len),
+            _ => None,
+        });
+        let Some(largest) = receives.max() else { return Ok(()) };
+        if self.receives_at + largest <= region {
+            return Ok(());
+        }
+        self.receives_at = region.checked_sub(largest).ok_or(TooLarge {
+            frame: 0,
+            needed: largest,
+            has: region,
+        })?;
+        self.after.clear();
+        for step in &mut self.steps {
+            if let Step::Answer(expected) = step {
+                expected.is_data_known = false;
+            }
+        }
+        let note = "Receives share the peer's region with READs and WRITEs: data are not compared.";
+        self.notes.push(note.into());
+        Ok(())
+    }
+}
+
+/// Leaves out the packets of a message that began before the capture.
+fn skip_begun(it: &mut Conversation, notes: &mut Vec<String>) {
+    let is_start = |(is_request, packet): &(bool, Packet)| *is_request && packet.info.starts;
+    let begins = it.packets.iter().position(is_start).unwrap_or(it.packets.len());
+    let skipped = it.packets.drain(..begins).filter(|(is_request, _)| *is_request).count();
+    if skipped > 0 {
+        notes.push(format!(
+            "The first {} not sent: the message began before the capture.",
+            plural(skipped, "packet is", "packets are")
+        ));
+    }
+}
+
+/// Leaves out requests beyond `count`, and answers to them.
+fn cut(it: &mut Conversation, count: usize, notes: &mut Vec<String>) {
+    let mut requests = it.packets.iter().enumerate().filter(|(_, (is_request, _))| *is_request);
+    let Some((at, _)) = requests.nth(count) else { return };
+    let left = 1 + requests.count();
+    it.packets.truncate(at);
+    notes.push(format!(
+        "The first {} of the recording {} sent, {left} more not.",
+        plural(count, "packet", "packets"),
+        if count == 1 { "is" } else { "are" },
+    ));
+}
+
+fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn rnr_timer(packet: &Packet) -> Option<u8> {
+    match packet.ext.aeth?.syndrome {
+        Syndrome::RnrNak { timer } => Some(RnrTimer::code(timer)),
+        _ => None,
+    }
+}
+
+/// Goes through the packets.
+struct Builder {
+    plan: Plan,
+    psns: FirstPsns,
+    memory: Memory,
+    layout: Layout,
+    damaged: bool,
+    /// Where the next packet of a WRITE goes.
+    cursor: Option<u64>,
+    /// READ requests: PSN, and the data then.
+    reads: VecDeque<(i32, Vec<u8>)>,
+    /// Requests sent: PSN, PSNs that they take, frame.
+    sent: Vec<(i32, i32, u64, String)>,
+}
+
+impl Builder {
+    fn build(&mut self, it: &Conversation, fates: &[Fate], posted: Option<&[(Duration, Receive)]>) {
+        let mut posted = posted.map(|posted| posted.iter().peekable());
+        let mut lost = 0;
+        for (at, ((is_request, packet), fate)) in it.packets.iter().zip(fates).enumerate() {
+            while let Some((_, receive)) =
+                posted.as_mut().and_then(|p| p.next_if(|(then, _)| *then <= packet.at))
+            {
+                self.plan.steps.push(Step::Receive(*receive));
+            }
+            if !is_request {
+                self.answer(packet);
+                continue;
+            }
+            if *fate == Fate::Lost {
+                lost += 1;
+                continue;
+            }
+            let takes = packet.info.consumes_recv
+                && matches!(fate, Fate::Executed | Fate::Refused(_))
+                && (it.service != Service::Ud || self.has_qkey(packet));
+            if takes && posted.is_none() {
+                let receive = receive_for(it, at, fates);
+                self.plan.steps.push(Step::Receive(receive));
+            }
+            self.request(packet, *fate, it.service);
+        }
+        if lost > 0 {
+            self.plan.notes.push(format!(
+                "{} not sent: NAKs of the recording say that {} lost.",
+                plural(lost, "packet is", "packets are"),
+                if lost == 1 { "it was" } else { "they were" },
+            ));
+        }
+        for (_, receive) in posted.into_iter().flatten() {
+            self.plan.steps.push(Step::Receive(*receive));
+        }
+    }
+
+    fn has_qkey(&self, packet: &Packet) -> bool {
+        packet.ext.deth.is_some_and(|deth| deth.qkey.value() == self.plan.qkey)
+    }
+
+    fn request(&mut self, packet: &Packet, fate: Fate, service: Service) {
+        let psn = packet.bth.psn.diff(self.plan.first_psn);
+        let place = place(&self.layout, packet);
+        let is_executed = fate == Fate::Executed;
+        let said = Said::Request(packet.bth.opcode, psn, packet.payload.len());
+        let words = said.to_string();
+        let span = span(packet, self.plan.path_mtu);
+        if is_executed {
+            self.carry_out(packet, psn, place);
+        }
+        let received = is_executed && packet.info.completes_recv;
+        self.plan.received +=
+            u64::from(received && (service != Service::Ud || self.has_qkey(packet)));
+        if packet.info.kind == OpKind::ReadRequest
+            && matches!(fate, Fate::Executed | Fate::Duplicate)
+        {
+            self.remember(psn, place, packet.dma_len());
+        }
+        self.sent.push((psn, span, packet.number, words.clone()));
+        self.plan.packets += 1;
+        let right = packet.ext.ieth.is_some_and(|key| self.layout.place(key, 0, 0).is_key_right);
+        self.plan.steps.push(Step::Send(Box::new(Outgoing {
+            frame: packet.number,
+            at: packet.at,
+            words,
+            psn,
+            span,
+            asks: packet.bth.ack_req,
+            is_met: !matches!(fate, Fate::Dropped | Fate::Lost),
+            is_executed,
+            is_duplicate: fate == Fate::Duplicate,
+            packet: packet.clone(),
+            place,
+            invalidates_right_key: right,
+            damaged: self.damaged,
+        })));
+    }
+
+    /// Does to the memory what the peer does to its.
+    fn carry_out(&mut self, packet: &Packet, psn: i32, place: Option<Place>) {
+        let start = place.filter(|place| place.is_inside).map(|place| place.offset);
+        match packet.info.kind {
+            OpKind::Write | OpKind::AtomicWrite => {
+                let Some(at) = start.or(self.cursor) else { return };
+                self.memory.write(at, &packet.payload);
+                let next = at + packet.payload.len() as u64;
+                self.cursor = (!packet.info.ends).then_some(next);
+            }
+            OpKind::CompareSwap | OpKind::FetchAdd => {
+                let (Some(at), Some(eth)) = (start, packet.ext.atomic) else { return };
+                let Some(old) = self.memory.read(at, 8).and_then(|b| b.first_chunk().copied())
+                else {
+                    return;
+                };
+                let old = u64::from_le_bytes(old);
+                let new = match packet.info.kind {
+                    OpKind::FetchAdd => old.wrapping_add(eth.swap_add),
+                    _ if old == eth.compare => eth.swap_add,
+                    _ => old,
+                };
+                self.memory.write(at, &new.to_le_bytes());
+                self.keep(psn, old.to_be_bytes().to_vec());
+            }
+            _ => {}
+        }
+    }
+
+    fn remember(&mut self, psn: i32, place: Option<Place>, len: u64) {
+        let data = place.filter(|p| p.is_inside).and_then(|p| self.memory.read(p.offset, len));
+        if let Some(data) = data.map(<[u8]>::to_vec) {
+            self.keep(psn, data);
+        }
+    }
+
+    fn keep(&mut self, psn: i32, data: Vec<u8>) {
+        if self.reads.len() == READS {
+            self.reads.pop_front();
+        }
+        self.reads.push_back((psn, data));
+    }
+
+    /// A recorded answer, with the data that the peer's memory should have.
+    fn answer(&mut self, packet: &Packet) {
+        if !packet.is_sound || (self.damaged && packet.icrc == Icrc::Wrong) {
+            return;
+        }
+        let len = packet.payload.len();
+        let mut said = Said::of(packet.info, packet.bth.psn, &packet.ext, len, &self.psns);
+        let psn = said.answered().unwrap_or(0);
+        let request = (self.sent.iter().rev().take(LOOKED_AT))
+            .find(|(first, span, ..)| (0..*span).contains(&(psn - first)))
+            .map(|(_, _, frame, words)| (*frame, words.clone()));
+        let mut payload = packet.payload.clone();
+        let mtu = self.plan.path_mtu;
+        let known = self.reads.iter().rev().find_map(|(first, data)| {
+            let ahead = usize::try_from(psn.checked_sub(*first)?).ok()?;
+            data.get(ahead.checked_mul(mtu)?..).filter(|rest| !rest.is_empty())
+        });
+        let mut is_data_known = false;
+        match &mut said {
+            Said::Read(..) => {
+                if let Some(data) = known.and_then(|data| data.get(..len)) {
+                    payload = data.to_vec();
+                    is_data_known = true;
+                }
+            }
+            Said::Atomic(_, value) => {
+                if let Some(data) = known.and_then(<[u8]>::first_chunk) {
+                    *value = u64::from_be_bytes(*data);
+                }
+            }
+            _ => {}
+        }
+        self.plan.answers += 1;
+        let seen = Seen { said, ext: packet.ext, ack_req: packet.bth.ack_req, payload };
+        let expected = Expected { frame: packet.number, request, seen, is_data_known };
+        self.plan.steps.push(Step::Answer(Box::new(expected)));
+    }
+}
+
+/// The receive that the message of the packet at this place has used.
+fn receive_for(it: &Conversation, at: usize, fates: &[Fate]) -> Receive {
+    let mut next = it.packets[at].1.bth.psn;
+    let grh = if it.service == Service::Ud { GRH } else { 0 };
+    let mut len = grh;
+    for ((is_request, packet), fate) in it.packets[at..].iter().zip(&fates[at..]) {
+        let is_next = *is_request && packet.bth.psn == next;
+        if !is_next || !matches!(fate, Fate::Executed | Fate::Refused(_)) {
+            continue;
+        }
+        len += packet.payload.len() as u64;
+        match fate {
+            // What is refused so has met a receive that is too short, or memory that may not be used.
+            Fate::Refused(NakCode::InvalidRequest) => {
+                return Receive { len: len.saturating_sub(1), is_usable: true };
+            }
+            Fate::Refused(_) => return Receive { len, is_usable: false },
+            _ if packet.info.ends => break,
+            _ => next = next.next(),
+        }
+    }
+    Receive { len, is_usable: true }
+}

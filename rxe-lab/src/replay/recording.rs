@@ -1,0 +1,299 @@
+//! The packets of a capture, and the conversations in them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{Bth, Ext, OpInfo, OpKind, Service};
+
+use super::Responder;
+use crate::frame::{Address, Content, Frame, Icrc, Transport};
+use crate::header::{self, Header};
+
+/// The most bytes of packets that are kept.
+pub const MAX_BYTES: usize = 256 << 20;
+
+/// What a kept packet costs beside its bytes, about.
+const OVERHEAD: usize = 256;
+
+/// A recorded packet.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) number: u64,
+    /// The time since the first frame.
+    pub(super) at: Duration,
+    /// From the BTH to before the ICRC, with zeros for what was not captured.
+    pub(super) bytes: Vec<u8>,
+    pub(super) bth: Bth,
+    pub(super) info: &'static OpInfo,
+    pub(super) ext: Ext,
+    pub(super) payload: Vec<u8>,
+    /// Whether its structure is right.
+    pub(super) is_sound: bool,
+    /// Whether all its bytes were captured.
+    pub(super) is_whole: bool,
+    pub(super) icrc: Icrc,
+    /// Where its RETH or AtomicETH, its DETH and its IETH begin.
+    pub(super) places: Places,
+}
+
+/// Offsets of headers that are written anew, from the BTH.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Places {
+    pub(super) address: Option<usize>,
+    pub(super) deth: Option<usize>,
+    pub(super) ieth: Option<usize>,
+}
+
+/// Who sends requests to which queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ends {
+    /// The requester's address.
+    pub from: Address,
+    /// The responder's address.
+    pub to: Address,
+    /// The responder's queue pair.
+    pub qp: u32,
+}
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} > {} 0x{:06x}", self.from, self.to, self.qp)
+    }
+}
+
+/// The requests to one queue pair, with its answers, in the order captured.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// Between whom.
+    pub ends: Ends,
+    /// The service.
+    pub service: Service,
+    /// Recorded packets: whether it is a request, and the packet.
+    pub(super) packets: Vec<(bool, Packet)>,
+    /// The largest payload.
+    pub(super) largest: usize,
+}
+
+/// Why there is no conversation to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoConversation {
+    /// There are no requests.
+    None,
+    /// No requests go to this queue pair, nor come from it.
+    NoSuchQp(Vec<Ends>),
+    /// There are several.
+    Several(Vec<Ends>),
+}
+
+/// The packets of a capture.
+#[derive(Debug, Default)]
+pub struct Recording {
+    keys: HashMap<Ends, usize>,
+    flows: Vec<Flow>,
+    bytes: usize,
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Flow {
+    ends: Ends,
+    /// Where it was captured; copies from elsewhere are left out.
+    place: u64,
+    packets: Vec<Packet>,
+}
+
+impl Recording {
+    /// Keeps the packets of the next frame. `since` is the time since the first one.
+    pub fn add(&mut self, number: u64, interface: u32, since: Duration, frame: &Frame<'_>) {
+        let (Content::Rdma(packets), Some((from, to))) = (&frame.content, frame.ends) else {
+            return;
+        };
+        let place = u64::from(interface) << 32 | u64::from(frame.place);
+        for transport in packets {
+            let Some(info) = transport.info.filter(|info| info.service != Service::Cnp) else {
+                continue;
+            };
+            let qp = transport.bth.dest_qp.value();
+            // Datagrams to QP1 are the communication manager's.
+            if qp <= 1 {
+                continue;
+            }
+            self.bytes += transport.len + OVERHEAD;
+            if self.bytes > MAX_BYTES {
+                self.left_out += 1;
+                continue;
+            }
+            let ends = Ends { from, to, qp };
+            let at = *self.keys.entry(ends).or_insert_with(|| {
+                self.flows.push(Flow { ends, place, packets: Vec::new() });
+                self.flows.len() - 1
+            });
+            let flow = &mut self.flows[at];
+            if flow.place == place {
+                flow.packets.push(Packet::new(number, since, frame.bytes, transport, info));
+            }
+        }
+    }
+
+    /// Packets that were left out because there are too many.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Where requests go, in the order of their first frames.
+    pub fn conversations(&self) -> Vec<Ends> {
+        self.flows.iter().filter(|flow| flow.has_requests()).map(|flow| flow.ends).collect()
+    }
+
+    /// The requests that go to `qp` or, if none do, that come from it; without it, the only ones that there
+    /// are. `known` says which queue pairs belong together, as far as it is known.
+    ///
+    /// # Errors
+    /// There is none, or more than one.
+    pub fn choose(
+        mut self,
+        qp: Option<u32>,
+        known: &[Responder],
+    ) -> Result<Conversation, NoConversation> {
+        let all = self.conversations();
+        let to: Vec<_> =
+            all.iter().copied().filter(|ends| qp.is_none_or(|qp| ends.qp == qp)).collect();
+        let chosen: Vec<_> = if to.is_empty() {
+            let from =
+                |ends: &Ends| self.answers(ends, known).map(|at| self.flows[at].ends.qp) == qp;
+            all.iter().copied().filter(from).collect()
+        } else {
+            to
+        };
+        match chosen[..] {
+            [ends] => Ok(self.take(ends, known)),
+            [] if all.is_empty() => Err(NoConversation::None),
+            [] => Err(NoConversation::NoSuchQp(all)),
+            _ => Err(NoConversation::Several(chosen)),
+        }
+    }
+
+    fn take(&mut self, ends: Ends, known: &[Responder]) -> Conversation {
+        let answers =
+            self.answers(&ends, known).map(|at| std::mem::take(&mut self.flows[at].packets));
+        let requests = std::mem::take(&mut self.flows[self.keys[&ends]].packets);
+        let service = requests.iter().find(|p| p.info.is_request).map(|p| p.info.service);
+        let mut packets: Vec<_> = (requests.into_iter().filter(|p| p.info.is_request))
+            .map(|packet| (true, packet))
+            .chain(
+                (answers.into_iter().flatten().filter(|p| p.info.is_response()))
+                    .map(|packet| (false, packet)),
+            )
+            .collect();
+        packets.sort_by_key(|(_, packet)| packet.number);
+        let largest = packets.iter().map(|(_, packet)| packet.payload.len()).max().unwrap_or(0);
+        Conversation { ends, service: service.unwrap_or(Service::Rc), packets, largest }
+    }
+
+    /// The flow that has the answers to the requests of another: the one that is known, or the one whose
+    /// answers fit more of its requests than those of any other.
+    fn answers(&self, ends: &Ends, known: &[Responder]) -> Option<usize> {
+        let back = |flow: &Flow| flow.ends.from == ends.to && flow.ends.to == ends.from;
+        let responder = |it: &&Responder| Address::Ip(it.address) == ends.to && it.qpn == ends.qp;
+        if let Some(qp) = known.iter().find(responder).and_then(|it| it.peer_qpn) {
+            return self.flows.iter().position(|flow| back(flow) && flow.ends.qp == qp);
+        }
+        let requests = &self.flows[*self.keys.get(ends)?].packets;
+        let psns: Vec<_> = (requests.iter().filter(|packet| packet.info.is_request))
+            .map(|packet| (packet.number, packet.bth.psn, packet.last_psn()))
+            .collect();
+        let mut best = (0, None);
+        for (at, flow) in self.flows.iter().enumerate().filter(|(_, flow)| back(flow)) {
+            match fitting(&psns, &flow.packets) {
+                count if count > best.0 => best = (count, Some(at)),
+                count if count == best.0 => best.1 = None,
+                _ => {}
+            }
+        }
+        best.1
+    }
+}
+
+/// How many answers have a PSN of a request sent before them. `psns`: frame numbers, and the first and the
+/// last PSN of requests.
+fn fitting(psns: &[(u64, Psn, Psn)], packets: &[Packet]) -> usize {
+    /// Answers that are looked at: enough to tell two connections apart.
+    const LOOKED_AT: usize = 64;
+    let Some((_, first, _)) = psns.first() else { return 0 };
+    let is_fit = |answer: &&Packet| {
+        let before = psns.partition_point(|(number, ..)| *number <= answer.number);
+        let (psn, last) = (answer.bth.psn, psns[..before].last());
+        // The PSN before the first one: a NAK of what came too early is not this far behind.
+        psn.diff(*first) >= -1 && last.is_some_and(|(_, _, last)| psn.diff(*last) <= 0)
+    };
+    let answers = packets.iter().filter(|packet| packet.info.is_response());
+    answers.take(LOOKED_AT).filter(is_fit).count()
+}
+
+impl Flow {
+    fn has_requests(&self) -> bool {
+        self.packets.iter().any(|packet| packet.info.is_request)
+    }
+}
+
+impl Packet {
+    fn new(
+        number: u64,
+        at: Duration,
+        frame: &[u8],
+        transport: &Transport<'_>,
+        info: &'static OpInfo,
+    ) -> Self {
+        let end = transport.len.saturating_sub(rxe_core::wire::icrc::LEN);
+        let captured = frame.get(transport.at..).unwrap_or_default();
+        let mut bytes = captured[..captured.len().min(end)].to_vec();
+        let is_whole = bytes.len() == end;
+        bytes.resize(end, 0);
+        let place = |wanted: &'static Header| {
+            let layer = transport.layers.iter().find(|l| l.header.name == wanted.name)?;
+            let place = layer.at.checked_sub(transport.at)?;
+            (place + wanted.len <= end).then_some(place)
+        };
+        let address = place(&header::RETH).or_else(|| place(&header::ATOMIC_ETH));
+        let places = Places { address, deth: place(&header::DETH), ieth: place(&header::IETH) };
+        Self {
+            number,
+            at,
+            bytes,
+            bth: transport.bth,
+            info,
+            ext: transport.ext,
+            payload: transport.payload().to_vec(),
+            is_sound: transport.wrong.is_none(),
+            is_whole,
+            icrc: transport.icrc,
+            places,
+        }
+    }
+
+    /// Bytes that the message has left from this packet on, as far as its headers say.
+    pub(super) fn dma_len(&self) -> u64 {
+        match (self.ext.reth, self.ext.atomic) {
+            (Some(reth), _) => reth.dma_len.into(),
+            (None, Some(_)) => 8,
+            (None, None) => 0,
+        }
+    }
+
+    /// The last PSN that it may take, with the smallest path MTU.
+    fn last_psn(&self) -> Psn {
+        let packets = match self.info.kind {
+            OpKind::ReadRequest => self.dma_len().div_ceil(256).max(1),
+            _ => 1,
+        };
+        self.bth.psn + (u32::try_from(packets).unwrap_or(1) - 1)
+    }
+
+    /// The address and key that it names.
+    pub(super) fn remote(&self) -> Option<(u64, u32)> {
+        let reth = self.ext.reth.map(|reth| (reth.va, reth.rkey.value()));
+        reth.or_else(|| self.ext.atomic.map(|atomic| (atomic.va, atomic.rkey.value())))
+    }
+}

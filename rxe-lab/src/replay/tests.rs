@@ -1,0 +1,263 @@
+use rxe_core::types::{Psn, Qpn};
+use rxe_core::wire::{NetHeader, Packet, UDP_PORT, icrc};
+
+use super::*;
+use crate::answer::{FirstPsns, Said, Seen};
+use crate::scenario::{Bounds, generate};
+
+/// A connection of `a` and `b` with these steps, as a scenario.
+fn with(steps: &str, b: &str) -> String {
+    format!(
+        "steps = [ {steps} ]\n[hosts.a]\naddress = \"10.0.0.1\"\n[hosts.b]\naddress = \"10.0.0.2\"\n{b}\n\
+         [qps.a]\nhost = \"a\"\npeer = \"b\"\nmtu = 256\n[qps.b]\nhost = \"b\"\npeer = \"a\"\nmtu = 256\n"
+    )
+}
+
+fn recorded(steps: &str, b: &str) -> (Recording, Vec<Responder>) {
+    generate(&with(steps, b), |_| Ok(Vec::new()), Bounds::default()).unwrap().recording()
+}
+
+/// The plan for `b`. `known`: with what the scenario says, or as of a capture.
+fn plan(steps: &str, b: &str, known: bool) -> Plan {
+    let (recording, responders) = recorded(steps, b);
+    let responders = if known { responders } else { Vec::new() };
+    let conversation = recording.choose(Some(0x12), &responders).unwrap();
+    let responder = responders.iter().find(|it| it.qpn == 0x12);
+    Plan::new(conversation, &Wanted { responder, count: 1000, region: 65536 }).unwrap()
+}
+
+const TARGET: Target = Target {
+    qpn: Qpn::from_wire(0x77),
+    own_qpn: Qpn::from_wire(0x88),
+    first_psn: Psn::new(0xff_ffff),
+    addr: 0x7000_0000,
+    rkey: 0x1234,
+};
+
+fn net() -> NetHeader {
+    let [own, peer] = ["10.9.0.1", "10.9.0.2"].map(|ip| ip.parse().unwrap());
+    NetHeader::outgoing(own, peer, UDP_PORT)
+}
+
+fn rendered(plan: &Plan) -> Vec<Vec<u8>> {
+    let sends = plan.steps.iter().filter_map(|step| match step {
+        Step::Send(packet) => Some(packet.render(&net(), &TARGET)),
+        _ => None,
+    });
+    sends.collect()
+}
+
+/// Plays a plan: each recorded answer comes as `answer` makes it. Returns the differences.
+fn play(plan: &Plan, mut answer: impl FnMut(usize, &Seen) -> Vec<Seen>) -> Vec<String> {
+    let mut comparison = Comparison::new(plan);
+    let mut count = 0;
+    for step in &plan.steps {
+        match step {
+            Step::Receive(_) => {}
+            Step::Send(packet) => comparison.sent(packet),
+            Step::Answer(expected) => {
+                answer(count, &expected.seen).into_iter().for_each(|seen| comparison.came(seen));
+                count += 1;
+                comparison.expect(expected);
+                while comparison.is_waiting() {
+                    comparison.give_up();
+                }
+            }
+        }
+    }
+    comparison.finish();
+    let mut found = Vec::new();
+    while let Some(Difference { request, recorded, came, .. }) = comparison.difference() {
+        let words = |it: Option<(u64, String)>| it.map_or("nothing".into(), |(_, words)| words);
+        let came = came.unwrap_or("nothing".into());
+        found.push(format!("{}: {} / {came}", words(request), words(recorded)));
+    }
+    found
+}
+
+/// As recorded.
+fn same(_: usize, seen: &Seen) -> Vec<Seen> {
+    vec![seen.clone()]
+}
+
+const MIX: &str = "{ receive = { qp = \"b\", bytes = 4096 } }, { send = { qp = \"a\", bytes = 300 } }, \
+     { wait = \"\" }, { write = { qp = \"a\", bytes = 8, remote_offset = 72 } }, \
+     { read = { qp = \"a\", bytes = 520, remote_offset = 64 } }, { wait = \"\" }, \
+     { fetch_add = { qp = \"a\", add = 5, remote_offset = 128 } }, { wait = \"\" }";
+
+#[test]
+fn a_packet_is_written_for_the_peer_and_has_a_right_icrc() {
+    for known in [true, false] {
+        let plan = plan(MIX, "", known);
+        let all = rendered(&plan);
+        for bytes in &all {
+            assert_eq!(icrc::check(&net(), bytes), Ok(()));
+        }
+        let packets: Vec<_> = all.iter().map(|bytes| Packet::parse(bytes).unwrap()).collect();
+        let psns: Vec<_> = packets.iter().map(|packet| packet.psn().value()).collect();
+        // The READ takes three.
+        assert_eq!(psns, [0xff_ffff, 0, 1, 2, 5]);
+        assert!(packets.iter().all(|packet| packet.dest_qp() == TARGET.qpn));
+        let (write, read) = (packets[2].reth().unwrap(), packets[3].reth().unwrap());
+        assert_eq!((write.rkey.value(), read.rkey.value()), (0x1234, 0x1234));
+        assert_eq!(write.va - read.va, 8, "they keep their distance");
+        assert!(read.va >= TARGET.addr && read.va + 520 <= TARGET.addr + 65536);
+        assert_eq!((read.va - TARGET.addr) % 64, 0, "and their alignment");
+        assert_eq!((plan.received, plan.packets, plan.path_mtu), (1, 5, 256));
+    }
+}
+
+#[test]
+fn what_is_wrong_on_purpose_stays_wrong() {
+    let packet = |more: &str| {
+        let step = format!("{{ packet = {{ qp = \"a\", bytes = 8, {more} }} }}");
+        rendered(&plan(&step, "", true)).remove(0)
+    };
+    let bytes = packet("ICRC = \"wrong\", BTH = { OpCode = \"RC_SEND_ONLY\" }");
+    assert!(icrc::check(&net(), &bytes).is_err());
+    let bytes = packet("pad = 2, BTH = { OpCode = \"RC_SEND_ONLY\" }");
+    assert!(icrc::check(&net(), &bytes).is_ok() && Packet::parse(&bytes).is_err());
+    let bytes = packet("BTH = { OpCode = \"RC_SEND_ONLY\", PSN = \"+7\", Resv7 = 5, P_Key = 1 }");
+    assert_eq!((bytes[8] & 0x7f, &bytes[2..4], bytes[11]), (5, &[0, 1][..], 6));
+    let write = "RETH = { R_Key = 0x999 }, BTH = { OpCode = \"RC_WRITE_ONLY\" }";
+    let reth = Packet::parse(&packet(write)).unwrap().reth().unwrap();
+    assert!(reth.rkey.value() != 0x1234, "a wrong key is another one than the peer's");
+}
+
+#[test]
+fn addresses_outside_the_region_stay_outside() {
+    let write = |offset: &str| {
+        let step = format!("{{ write = {{ qp = \"a\", bytes = 16, remote_offset = {offset} }} }}");
+        let bytes = rendered(&plan(&step, "memory = 4096", true)).remove(0);
+        Packet::parse(&bytes).unwrap().reth().unwrap().va - TARGET.addr
+    };
+    assert_eq!((write("64"), write("4090")), (0, 65536 - 6));
+    // A capture does not say how long the region was: a refusal for rights or bounds is made one for bounds
+    // if another request uses the key, and one for the key if none does.
+    let steps = "{ write = { qp = \"a\", bytes = 16, remote_offset = 64 } }, { wait = \"\" }, \
+                 { write = { qp = \"a\", bytes = 16, remote_offset = 4090 } }";
+    let all = rendered(&plan(steps, "memory = 4096", false));
+    let reth = |i: usize| Packet::parse(&all[i]).unwrap().reth().unwrap();
+    assert_eq!((reth(0).va, reth(1).rkey), (TARGET.addr, reth(0).rkey));
+    assert!(reth(1).va >= TARGET.addr + 65536);
+    let alone = "{ write = { qp = \"a\", bytes = 16, remote_offset = 4090 } }";
+    let all = rendered(&plan(alone, "memory = 4096", false));
+    assert!(Packet::parse(&all[0]).unwrap().reth().unwrap().rkey.value() != 0x1234);
+}
+
+#[test]
+fn a_region_that_is_too_small_is_said() {
+    let steps = "{ write = { qp = \"a\", bytes = 300 } }";
+    let (recording, _) = recorded(steps, "");
+    let conversation = recording.choose(None, &[]).unwrap();
+    let wanted = Wanted { responder: None, count: 1000, region: 256 };
+    let error = Plan::new(conversation, &wanted).unwrap_err();
+    assert_eq!(error, TooLarge { frame: 1, needed: 320, has: 256 });
+}
+
+#[test]
+fn answers_as_recorded_do_not_differ_and_others_do() {
+    let plan = plan(MIX, "", false);
+    assert_eq!(play(&plan, same), [""; 0]);
+    let changed = |at: usize, change: fn(&mut Seen)| {
+        play(&plan, |i, seen| {
+            let mut seen = seen.clone();
+            if i == at {
+                change(&mut seen);
+            }
+            vec![seen]
+        })
+    };
+    let nothing = play(&plan, |i, seen| if i == 0 { Vec::new() } else { same(i, seen) });
+    assert_eq!(nothing, ["SEND LAST +1, 44 B: ACK +1 / nothing"]);
+    let twice = play(&plan, |i, seen| vec![seen.clone(); if i == 0 { 2 } else { 1 }]);
+    assert_eq!(twice, ["SEND LAST +1, 44 B: nothing / ACK +1 again"]);
+    let nak = Said::Nak(rxe_core::wire::NakCode::RemoteAccessError, 1);
+    let refused = play(&plan, |i, seen| {
+        vec![Seen { said: if i == 0 { nak.clone() } else { seen.said.clone() }, ..seen.clone() }]
+    });
+    assert_eq!(refused[0], "SEND LAST +1, 44 B: ACK +1 / NAK remote access error +1");
+    let data = changed(2, |seen| seen.payload[3] ^= 1);
+    assert!(data[0].contains("whose byte 3 is 0x42, not 0x43"), "{data:?}");
+    let value = changed(5, |seen| seen.said = Said::Atomic(6, 9));
+    assert!(value[0].ends_with("/ ATOMIC ACKNOWLEDGE +6, value 0x9"), "{value:?}");
+    let counted = changed(1, |seen| seen.ext.aeth.as_mut().unwrap().msn += 1);
+    assert_eq!(counted, ["WRITE ONLY +2, 8 B: ACK +2 / ACK +2, MSN 3, not 2"]);
+}
+
+#[test]
+fn acknowledgements_may_be_joined_or_come_one_by_one() {
+    let steps = "{ receive = { qp = \"b\", bytes = 4096, count = 3 } }, \
+                 { packet = { qp = \"a\", bytes = 8, count = 3, \
+                   BTH = { OpCode = \"RC_SEND_ONLY\", PSN = \"+0\", A = 1 } } }";
+    let plan = plan(steps, "", true);
+    assert_eq!((plan.packets, plan.answers), (3, 3));
+    let only =
+        |wanted: usize| move |i, seen: &Seen| if i == wanted { same(i, seen) } else { vec![] };
+    let ack = |psn, seen: &Seen| {
+        let mut seen = Seen { said: Said::Ack(psn), ..seen.clone() };
+        seen.ext.aeth.as_mut().unwrap().msn = psn.unsigned_abs() + 1;
+        seen
+    };
+    let joined = play(&plan, |i, seen| if i == 0 { vec![ack(2, seen)] } else { vec![] });
+    assert_eq!(joined, [""; 0]);
+    let early = play(&plan, |i, seen| match i {
+        0 => (0..=2).map(|psn| ack(psn, seen)).collect(),
+        _ => vec![],
+    });
+    assert_eq!(early, [""; 0]);
+    assert_eq!(play(&plan, only(0)).len(), 2, "two are missing");
+    let beyond = play(&plan, |_, seen| vec![Seen { said: Said::Ack(7), ..seen.clone() }]);
+    assert_eq!(beyond[0], "nothing: nothing / ACK +7");
+}
+
+#[test]
+fn receives_and_losses_are_those_of_the_recording() {
+    let rnr = "{ send = { qp = \"a\", bytes = 100 } }, { wait = \"200us\" }, \
+               { receive = { qp = \"b\", bytes = 4096 } }, { wait = \"\" }";
+    for known in [true, false] {
+        let plan = plan(rnr, "", known);
+        let order: String = (plan.steps.iter())
+            .map(|step| match step {
+                Step::Receive(_) => 'r',
+                Step::Send(_) => 's',
+                Step::Answer(_) => 'a',
+            })
+            .collect();
+        assert_eq!(order, "sarsa", "no receive for the first");
+        assert_eq!(play(&plan, same), [""; 0]);
+    }
+    let short = "{ receive = { qp = \"b\", bytes = 299 } }, { send = { qp = \"a\", bytes = 300 } }";
+    let plan = plan(short, "", false);
+    let Some(Step::Receive(receive)) = plan.steps.first() else { panic!("{:?}", plan.steps) };
+    assert_eq!(receive.len, 299, "as long as it may be");
+}
+
+#[test]
+fn several_queue_pairs_are_listed() {
+    let steps = "{ receive = { qp = \"a\", bytes = 8 } }, { receive = { qp = \"b\", bytes = 8 } }, \
+                 { send = { qp = \"a\", bytes = 8 } }, { send = { qp = \"b\", bytes = 8 } }";
+    let (recording, responders) = recorded(steps, "");
+    let Err(NoConversation::Several(all)) = recording.choose(None, &responders) else { panic!() };
+    let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+    assert_eq!(all, ["10.0.0.1 > 10.0.0.2 0x000012", "10.0.0.2 > 10.0.0.1 0x000011"]);
+    let (recording, _) = recorded(steps, "");
+    assert!(matches!(recording.choose(Some(5), &[]), Err(NoConversation::NoSuchQp(_))));
+    let (recording, _) = recorded("", "");
+    assert!(matches!(recording.choose(None, &[]), Err(NoConversation::None)));
+}
+
+#[test]
+fn a_recording_that_lies_is_survived() {
+    // A READ that says it is 4 GiB long, from the last address on.
+    let steps = "{ packet = { qp = \"a\", RETH = { VA = \"0xffffffffffffffff\", DMALen = 0xffffffff }, \
+                 BTH = { OpCode = \"RC_READ_REQUEST\", A = 1 } } }";
+    let plan = plan(steps, "engine = false", false);
+    let first = &rendered(&plan)[0];
+    assert!(Packet::parse(first).unwrap().reth().unwrap().rkey.value() != 0x1234);
+    let psns = FirstPsns { requests: Psn::ZERO, answers: TARGET.first_psn };
+    assert!(Seen::read(&net(), &first[..9], &psns).is_err());
+    let mut comparison = Comparison::new(&plan);
+    comparison.malformed("a packet of 9 B is malformed".into());
+    assert!(comparison.difference().is_some());
+}

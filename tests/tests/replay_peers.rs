@@ -1,0 +1,181 @@
+//! `rxe replay` and `rxe send` with a live peer: our own engine under `rxe run`, and a real kernel.
+
+mod common;
+
+use std::path::Path;
+
+use common::alone;
+use serde_json::Value;
+use xtask::c::Compiled;
+use xtask::{everything, or_skip};
+
+const PEER: &str = "rxe-cli/src/common/peer/peer.c";
+
+/// Captures of kernel 6.1 that our engine answers as it did. The two with RNR NAKs are not among them: after
+/// one, the kernel sends a NAK (PSN sequence error) for the next packet, which is to be dropped silently.
+const AS_KERNEL_6_1: [&str; 15] = [
+    "atomic_no_permission",
+    "cas",
+    "fetch_add",
+    "peer_gone",
+    "read",
+    "read_out_of_bounds",
+    "read_wrong_rkey",
+    "send",
+    "send_imm",
+    "send_too_long",
+    "write",
+    "write_imm",
+    "write_ipv6",
+    "write_out_of_bounds",
+    "write_wrong_rkey",
+];
+
+/// Scenarios that a peer answers as their engines do.
+const SCENARIOS: [&str; 16] = [
+    "ack_lost",
+    "credits",
+    "duplicated",
+    "icrc_wrong",
+    "implied_nak",
+    "psn_sequence_nak",
+    "rc_atomic",
+    "rc_read",
+    "rc_send",
+    "rc_write",
+    "read_no_permission",
+    "reordered",
+    "rnr_nak",
+    "uc_lost",
+    "uc_write",
+    "ud_send",
+];
+
+fn path(dir: &str, name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps");
+    root.join(dir).join(name).display().to_string()
+}
+
+fn capture(name: &str) -> Vec<String> {
+    vec!["replay".into(), path("kernel-6.1", &format!("{name}.pcap"))]
+}
+
+fn scenario(name: &str) -> Vec<String> {
+    vec!["send".into(), path("scenarios", &format!("{name}.toml"))]
+}
+
+/// Runs these commands with `--json`, and a peer in `far` that `rxe run RUN` starts. Returns the exit code of
+/// each and what it prints; then what `after` prints.
+#[track_caller]
+fn with_ours(
+    test: &str,
+    run: &str,
+    all: &[Vec<String>],
+    after: &str,
+) -> Option<(Vec<(i32, Value)>, String)> {
+    let c = or_skip(Compiled::linked(&[PEER], &["-libverbs"]))?;
+    let peer = c.path(PEER).display().to_string();
+    let commands: String = (all.iter())
+        .map(|command| {
+            let command = command.join(" ");
+            format!("timeout 60 $RXE {command} --to 10.9.0.2 --json 2>&1; echo \"--$?--\"\n")
+        })
+        .collect();
+    let script = format!(
+        r#"
+        set +e
+        ip netns exec far $RXE run --explain off {run} -- {peer} > peer.log 2>&1 & peer=$!
+        tries=0
+        until grep -q listens peer.log || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.05
+        done
+        {commands}
+        {after}
+        kill $peer
+        exit 0
+        "#
+    );
+    let said = alone(test, "cc", &script)?;
+    let mut rest = said.as_str();
+    let mut found = Vec::new();
+    for command in all {
+        let (json, more) = rest.split_once("--").expect("a line with the exit code");
+        let (code, more) = more.split_once("--").expect("the exit code");
+        let json =
+            serde_json::from_str(json).unwrap_or_else(|e| panic!("{command:?}: {e}: {said}"));
+        found.push((code.parse().unwrap(), json));
+        rest = more;
+    }
+    Some((found, rest.to_owned()))
+}
+
+#[track_caller]
+fn assert_same(command: &[String], (code, json): &(i32, Value)) {
+    assert_eq!(
+        (*code, &json["differences"]),
+        (0, &Value::Array(Vec::new())),
+        "{command:?}: {json:#}"
+    );
+    assert_eq!(json["sent"], json["packets"], "{command:?}: {json:#}");
+    assert_eq!(json["received"], json["messages"], "{command:?}: {json:#}");
+}
+
+#[test]
+fn our_engine_answers_as_kernel_6_1_and_as_the_engines_of_scenarios() {
+    let mut all: Vec<_> = AS_KERNEL_6_1.into_iter().map(capture).collect();
+    all.extend(SCENARIOS.into_iter().map(scenario));
+    let read = capture("read");
+    all.push([&read[..], &["-w", "run.pcapng", "--psn", "0xfffffe"].map(String::from)].concat());
+    all.push([&read[..], &["--pace", "recorded"].map(String::from)].concat());
+    let after =
+        "$RXE decode run.pcapng | grep -c RC_READ_REQUEST; $RXE check run.pcapng | grep faults";
+    let Some((found, after)) = with_ours("replays", "", &all, after) else { return };
+    for (command, found) in all.iter().zip(&found) {
+        assert_same(command, found);
+    }
+    assert_eq!(after.trim(), "5\n  faults 0, warnings 0, notes 0", "the run itself has no fault");
+    let answers: u64 = found.iter().filter_map(|(_, json)| json["same"].as_u64()).sum();
+    assert!(answers > 80, "{answers} answers were compared");
+}
+
+#[test]
+fn a_peer_that_answers_otherwise_is_reported() {
+    let options = |more: &[&str]| {
+        let more = more.iter().map(|word| (*word).to_owned());
+        capture("write").into_iter().chain(more).collect::<Vec<_>>()
+    };
+    for (run, command, recorded, came) in [
+        ("", options(&["--access", "remote_read"]), "ACK +1", "NAK remote access error +1"),
+        ("--fault 'out: drop only opcode=ack'", options(&["--timeout", "1"]), "ACK +0", "null"),
+        ("--fault 'out: dup only opcode=ack'", options(&[]), "null", "ACK +0 again"),
+        ("--fault 'in: drop only opcode=UC_SEND_LAST'", scenario("uc_send"), "7", "5"),
+        ("--fault 'in: drop only opcode=UC_WRITE_FIRST'", scenario("uc_write"), "0x", "0x11"),
+    ] {
+        let all = [command];
+        let Some((found, _)) = with_ours(run, run, &all, "") else { return };
+        let (code, json) = &found[0];
+        let text = |value: &Value| value.as_str().map_or("null".into(), str::to_owned);
+        let is_it =
+            |it: &Value| text(&it["recorded"]).starts_with(recorded) && text(&it["came"]) == came;
+        let found = json["differences"].as_array().unwrap().iter().any(is_it);
+        assert!(*code == 1 && found, "{run}: {json:#}");
+    }
+}
+
+#[test]
+fn a_kernel_answers_as_recorded() {
+    let mut all: Vec<_> = AS_KERNEL_6_1.into_iter().map(capture).collect();
+    all.extend(["rnr_late", "rnr_never"].map(capture));
+    all.extend(
+        ["rc_send", "rc_write", "rc_read", "rc_atomic", "uc_write", "ud_send"].map(scenario),
+    );
+    for kernel in if everything() { &["6.1", "7.2"][..] } else { &["6.1"] } {
+        let Some(found) = or_skip(xtask::conform::replays(kernel, common::rxe(), &all)) else {
+            continue;
+        };
+        for (command, found) in all.iter().zip(&found) {
+            assert_same(command, found);
+        }
+    }
+}
