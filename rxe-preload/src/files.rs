@@ -132,6 +132,9 @@ hooks! {
     fn scandir64(@path, list: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int = -1;
     fn access(@path, mode: c_int) -> c_int = -1;
     fn faccessat(dir: c_int, @path, mode: c_int, flags: c_int) -> c_int = -1;
+    fn eaccess(@path, mode: c_int) -> c_int = -1;
+    fn euidaccess(@path, mode: c_int) -> c_int = -1;
+    fn chdir(@path) -> c_int = -1;
     fn stat(@path, out: *mut c_void) -> c_int = -1;
     fn stat64(@path, out: *mut c_void) -> c_int = -1;
     fn lstat(@path, out: *mut c_void) -> c_int = -1;
@@ -143,7 +146,14 @@ hooks! {
     fn __lxstat(version: c_int, @path, out: *mut c_void) -> c_int = -1;
     fn __lxstat64(version: c_int, @path, out: *mut c_void) -> c_int = -1;
     fn statx(dir: c_int, @path, flags: c_int, mask: c_uint, out: *mut c_void) -> c_int = -1;
+    fn statfs(@path, out: *mut c_void) -> c_int = -1;
+    fn statfs64(@path, out: *mut c_void) -> c_int = -1;
+    fn getxattr(@path, name: *const c_char, out: *mut c_void, size: usize) -> isize = -1;
+    fn lgetxattr(@path, name: *const c_char, out: *mut c_void, size: usize) -> isize = -1;
+    fn listxattr(@path, out: *mut c_char, size: usize) -> isize = -1;
+    fn llistxattr(@path, out: *mut c_char, size: usize) -> isize = -1;
     fn readlink(@path, out: *mut c_char, size: usize) -> isize = -1;
+    fn readlinkat(dir: c_int, @path, out: *mut c_char, size: usize) -> isize = -1;
     fn realpath(@path, out: *mut c_char) -> *mut c_char = std::ptr::null_mut();
     fn __realpath_chk(@path, out: *mut c_char, size: usize) -> *mut c_char = std::ptr::null_mut();
 }

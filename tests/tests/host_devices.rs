@@ -82,6 +82,8 @@ fn devices_of_the_host_are_hidden() {
         $RXE run -- ls /sys/class/net/eth0
         $RXE run -- ibv_devices
         $RXE run -- rdma dev
+        $RXE run -- ls -l /sys/class/infiniband 2>&1
+        $RXE run -- bash -c 'cd /sys/class/infiniband/rxe_veth0 && [ -r node_type ] && cat node_type'
     ";
     let Some(out) = alone("hidden", "ibv_devices", script) else { return };
     let (host, ours) = out.split_once("under rxe run\n").unwrap();
@@ -92,6 +94,7 @@ fn devices_of_the_host_are_hidden() {
         ours.contains("rxe_veth0       \t5054") && ours.contains(": rxe_veth0: node_type"),
         "{out}"
     );
+    assert!(ours.ends_with(" rxe_veth0\n1: CA\n") && !ours.contains("No such file"), "{out}");
 }
 
 #[test]
