@@ -8,12 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use super::Shard;
 use super::policy::AdaptivePolling;
+use super::shard::BUDGET;
 use super::watch::Woken;
 use crate::error::{Error, Result};
 use crate::os::now;
-
-/// Packets that the driver takes in a turn.
-const BUDGET: usize = 256;
 
 /// What looks after a device's port, on the driver's thread.
 pub(crate) trait Monitor: Send {

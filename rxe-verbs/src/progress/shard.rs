@@ -25,8 +25,9 @@ use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind, Events, Log, Observers};
 use crate::os::Environment;
 
-/// Packets that a caller takes in a turn: little enough to look at its completions soon.
-pub(super) const CALLER_BUDGET: usize = 64;
+/// Packets that are received before what follows from them is sent. Few enough for a caller to look at its
+/// completions soon, and for a peer to learn of its first packets before its window is used up.
+pub(super) const BUDGET: usize = 64;
 
 /// Packets whose acknowledgements may wait: more than these, and the peer may need them to go on.
 const MAX_WAITING_ACKS: usize = 2;
@@ -180,7 +181,7 @@ impl Shard {
         self.check()?;
         core.watchers.turned_inline();
         core.posts.polled();
-        let received = core.receive(CALLER_BUDGET, &self.watch);
+        let received = core.receive(BUDGET, &self.watch);
         let later = self.acks_wait(&mut core, &received);
         let ended = self.end_turn(&mut core, later);
         let congested = core.congested;

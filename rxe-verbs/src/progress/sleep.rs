@@ -12,7 +12,7 @@ use rxe_net::{EventFd, fork_generation};
 
 use super::Shard;
 use super::policy::Interest;
-use super::shard::CALLER_BUDGET;
+use super::shard::BUDGET;
 use crate::error::{Error, Result};
 use crate::os::until;
 
@@ -51,7 +51,7 @@ impl Shard {
             None => self.check().map(|()| None),
             found => Ok(found),
         };
-        self.turn(CALLER_BUDGET)?;
+        self.turn(BUDGET)?;
         if let Some(host) = self.environment().simulation() {
             loop {
                 if let Some(found) = look()? {
@@ -85,7 +85,7 @@ impl Shard {
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }
             if leads && fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
-                self.turn(CALLER_BUDGET)?;
+                self.turn(BUDGET)?;
             }
         }
     }

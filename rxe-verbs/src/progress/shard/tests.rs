@@ -471,9 +471,9 @@ fn timers_of_the_connection_manager_run_after_the_input_and_late_ones_are_excuse
     // As many packets as the turn may take: there may be more.
     shard.turn(0).unwrap();
     assert_eq!(told(), [Timers::None; 2]);
-    shard.turn(CALLER_BUDGET).unwrap();
+    shard.turn(BUDGET).unwrap();
     assert_eq!(told(), [Timers::None, Timers::None, Timers::ExcuseAndRun]);
-    shard.turn(CALLER_BUDGET).unwrap();
+    shard.turn(BUDGET).unwrap();
     assert_eq!(told().last(), Some(&Timers::None));
 }
 
