@@ -54,6 +54,17 @@ impl Drop for CqInner {
     }
 }
 
+impl CqInner {
+    /// The shards of these bits.
+    fn shards_among(&self, mut bits: u32) -> impl Iterator<Item = &Shard> {
+        std::iter::from_fn(move || {
+            let number = (bits != 0).then(|| bits.trailing_zeros())?;
+            bits &= bits - 1;
+            Some(&**self.device.shard_at(number as usize))
+        })
+    }
+}
+
 impl CompletionQueue {
     pub(crate) fn new(
         device: Device,
@@ -123,12 +134,7 @@ impl CompletionQueue {
     /// The other shards of its queue pairs. Their drivers work without being asked.
     fn other_shards(&self) -> impl Iterator<Item = &Shard> {
         let bits = self.inner.shards.bits();
-        let mut others = bits & bits.wrapping_sub(1);
-        std::iter::from_fn(move || {
-            let number = (others != 0).then(|| others.trailing_zeros())?;
-            others &= others - 1;
-            Some(&**self.inner.device.shard_at(number as usize))
-        })
+        self.inner.shards_among(bits & bits.wrapping_sub(1))
     }
 
     /// Turns its shards, one after another, until it has a completion.
@@ -455,6 +461,11 @@ impl Notify for Notifier {
         {
             channel.push(Weak::clone(&self.owner));
         }
+    }
+
+    fn overflowed(&self) {
+        let Some(owner) = self.owner.upgrade() else { return };
+        owner.shards_among(owner.shards.bits()).for_each(Shard::wake_driver);
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashSet;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use rxe_verbs::*;
@@ -126,6 +126,31 @@ fn a_completion_queue_may_be_of_two_shards() {
 }
 
 #[test]
+fn an_overflow_stops_the_queue_pairs_of_all_shards() {
+    let (device, sides) = spread(2);
+    let small = device.create_cq(1).unwrap();
+    let [idle, busy] = [&sides[0], &sides[1]].map(|side| {
+        let qp = side.pd.qp_with(&small, &side.cq).build().unwrap();
+        let peer = side.pd.qp(&side.cq).build().unwrap();
+        connect(&qp, &peer);
+        (qp, peer, side.region(8))
+    });
+    for id in 0..2 {
+        busy.0.write_bytes(id, b"overflow", busy.2.remote(0)).post().unwrap();
+    }
+    let event = async_event(&device, AsyncKind::CqErr);
+    assert_eq!(event.cq, Some(small.id()));
+    // Nobody calls anything of the first shard.
+    let began = Instant::now();
+    while idle.0.state() != QpState::Err {
+        assert!(began.elapsed() < TIMEOUT, "{}", idle.0.state().name());
+        thread::yield_now();
+    }
+    assert_eq!(busy.0.state(), QpState::Err);
+    assert_eq!([&idle.1, &busy.1].map(|peer| peer.state()), [QpState::Rts; 2]);
+}
+
+#[test]
 fn a_shared_receive_queue_serves_all_shards() {
     let (_device, sides) = spread(3);
     let client = Side::new(open(address()));
@@ -193,6 +218,73 @@ fn atomics_of_all_shards_on_one_word_are_atomic() {
         }
     });
     assert_eq!(word.load_u64(0).unwrap(), 3 * EACH);
+}
+
+/// Each thread has a queue pair whose messages go to the next thread's.
+#[test]
+fn of_the_messages_of_64_threads_none_is_lost() {
+    const THREADS: usize = 64;
+    const EACH: u64 = 100;
+    const LEN: usize = 3_000;
+    let device = open(address());
+    // All live at once, so they spread over the shards.
+    let ready = Barrier::new(THREADS);
+    let sides: Vec<_> = thread::scope(|scope| {
+        let side = || {
+            let side = Side::new(device.clone());
+            let outgoing = side.pd.qp(&side.cq).build().unwrap();
+            ready.wait();
+            (side, outgoing)
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(side)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let cpus = thread::available_parallelism().unwrap().get();
+    assert_eq!(device.shard_count(), cpus.min(8));
+    for (i, (_, outgoing)) in sides.iter().enumerate() {
+        connect(outgoing, &sides[(i + 1) % THREADS].0.qp);
+    }
+    let message = |thread: usize, id: u64| pattern(LEN, (thread as u64 + id).to_le_bytes()[0]);
+    thread::scope(|scope| {
+        for (i, (side, outgoing)) in sides.iter().enumerate() {
+            scope.spawn(move || {
+                let inbox = side.region(LEN * 16);
+                let place = |id: u64| usize::try_from(id % 16).unwrap() * LEN;
+                let receive = |id| {
+                    let at = place(id);
+                    side.qp.recv(id, &[inbox.slice(at..at + LEN)]).unwrap();
+                };
+                (0..16).for_each(receive);
+                let outbox = side.region(LEN);
+                let send = |id| {
+                    outbox.write_at(0, &message(i, id)).unwrap();
+                    outgoing.send(id, &[outbox.slice(..)]).post().unwrap();
+                };
+                let before = (i + THREADS - 1) % THREADS;
+                let (mut sent, mut received) = (0, 0);
+                send(0);
+                while sent < EACH || received < EACH {
+                    let done = side.ok();
+                    if done.op == CompletionOp::Send {
+                        assert_eq!(done.id, sent);
+                        sent += 1;
+                        if sent < EACH {
+                            send(sent);
+                        }
+                    } else {
+                        assert_eq!(done.id, received);
+                        let at = place(received);
+                        let bytes = inbox.to_vec(at..at + LEN).unwrap();
+                        assert!(bytes == message(before, received), "{before}, {received}");
+                        received += 1;
+                        if received + 15 < EACH {
+                            receive(received + 15);
+                        }
+                    }
+                }
+            });
+        }
+    });
 }
 
 const SETUP: &str = "ip link add veth0 type veth peer name veth1

@@ -19,13 +19,30 @@ fn percentiles(mut times: Vec<Duration>) -> [Duration; 4] {
 
 #[test]
 fn other_queue_pairs_go_on_while_a_peer_reads_sixteen_gibibytes() {
+    go_on_beside_reads(1);
+}
+
+/// There the other queue pairs have an engine and a lock of their own.
+#[test]
+fn other_queue_pairs_of_another_shard_go_on_too() {
+    go_on_beside_reads(2);
+}
+
+/// The device that a peer reads from has so many shards; the reads are of the last one.
+fn go_on_beside_reads(shards: u32) {
     const READS: u32 = 16;
     const LEN: u32 = 1 << 30;
-    let (a, b) = pair();
+    let a = Side::new(open(address()));
+    let b = Side::new(Device::options("lo").address(address()).shards(shards).open().unwrap());
+    connect(&a.qp, &b.qp);
     // The peer is a plain socket that never looks at what it gets.
     let peer = address();
     let socket = UdpSocket::bind((peer, UDP_PORT)).unwrap();
-    let victim = b.pd.qp(&b.cq).build().unwrap();
+    let cq = b.device.create_cq(16).unwrap();
+    let cq = if shards == 1 { &b.cq } else { &cq };
+    let victim = b.pd.qp(cq).build().unwrap();
+    let are_apart = victim.qpn().block() != b.qp.qpn().block();
+    assert_eq!(are_apart, shards > 1);
     let own = victim.endpoint();
     let first = Psn::new(0x1000);
     let theirs = Endpoint { qpn: Qpn::new(0x77).unwrap(), psn: first, gid: peer.into(), ..own };
@@ -65,7 +82,7 @@ fn other_queue_pairs_go_on_while_a_peer_reads_sixteen_gibibytes() {
         verbs.push(before.elapsed());
     }
     let sent = b.device.counters().sent_pkts;
-    println!("50, 99, 99.9, 100 % of messages: {:?}", percentiles(messages));
+    println!("{shards} shards; 50, 99, 99.9, 100 % of messages: {:?}", percentiles(messages));
     println!("50, 99, 99.9, 100 % of verbs: {:?}", percentiles(verbs));
     let retries = a.device.counters().ack_timeout;
     println!("{sent} packets to the peer, {retries} timeouts of the innocent");

@@ -37,8 +37,8 @@ use crate::error::VerbsError;
 use crate::event::EventSink;
 use crate::mem::{Memory, PdId};
 use crate::qp::{Qp, address};
-use crate::queue::AddressHandle;
-use crate::service::{Ctx, Doorbells, QpHandle, QpInit, Window};
+use crate::queue::{AddressHandle, Doorbells};
+use crate::service::{Ctx, QpHandle, QpInit, Window};
 use crate::types::{AddressVector, AttrMask, Gid, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
 use crate::wire::icrc::PrefixCache;
@@ -138,6 +138,8 @@ impl Engine {
                 what: format!("QP number {qpn} is in use or reserved"),
             });
         }
+        init.send_cq.tell_overflow_to(&self.doorbells);
+        init.recv_cq.tell_overflow_to(&self.doorbells);
         let doorbells = Arc::clone(&self.doorbells);
         let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
         self.qps.insert(qpn, Qp::new(Arc::clone(&handle)));
@@ -410,37 +412,67 @@ mod tests {
     use super::*;
     use crate::queue::{CompletionQueue, RecvRequest};
     use crate::types::QpCap;
+    use crate::wire::{TxBatch, TxLimits};
 
     #[test]
     fn one_overflow_that_leads_to_another_stops_all_behind_both() {
         let mut engine = Engine::new(Config::default(), Arc::default());
         let cqs: Vec<_> = (0..8).map(|_| Arc::new(CompletionQueue::new(1, None))).collect();
         // Each flushes its receives into the queue where the next completes its sends.
-        let qps: Vec<_> = (0..7)
-            .map(|i| {
-                let init = QpInit {
-                    service: QpType::Uc,
-                    pd: PdId(1),
-                    send_cq: Arc::clone(&cqs[i]),
-                    recv_cq: Arc::clone(&cqs[i + 1]),
-                    cap: QpCap::default(),
-                    srq: None,
-                    xrcd: None,
-                    sq_sig_all: false,
-                };
-                let qpn = Qpn::from_wire(0x10 + u32::try_from(i).unwrap());
-                engine.create_qp(qpn, init).unwrap()
-            })
-            .collect();
-        let mask = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-        for qp in &qps {
-            let attr = QpAttr { qp_state: QpState::Init, ..QpAttr::default() };
-            engine.modify_qp(Time::ZERO, qp.qpn(), &attr, AttrMask::STATE | mask).unwrap();
-            (0..2).for_each(|_| qp.post_recv(RecvRequest::default()).unwrap());
-        }
-        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-        engine.modify_qp(Time::ZERO, qps[0].qpn(), &attr, AttrMask::STATE).unwrap();
+        let between = |i: usize| [&cqs[i], &cqs[i + 1]];
+        let qps: Vec<_> = (0..7).map(|i| unconnected(&mut engine, 0x10, between(i))).collect();
+        fail(&mut engine, &qps[0]);
         let states: Vec<_> = qps.iter().map(|qp| qp.state()).collect();
         assert_eq!(states, [QpState::Err; 7]);
+    }
+
+    #[test]
+    fn an_overflow_stops_also_the_queue_pairs_of_other_engines() {
+        let mut engines = [(); 3].map(|()| Engine::new(Config::default(), Arc::default()));
+        let [small, other] = [1, 64].map(|depth| Arc::new(CompletionQueue::new(depth, None)));
+        let [a, b, c] = &mut engines;
+        let first = unconnected(a, 0x10, [&small, &small]);
+        let behind = unconnected(b, 0x20, [&other, &small]);
+        let beside = unconnected(c, 0x30, [&other, &other]);
+        // An engine that is gone has nothing to stop.
+        unconnected(&mut Engine::new(Config::default(), Arc::default()), 0x40, [&small, &small]);
+        fail(a, &first);
+        let states = || [&first, &behind, &beside].map(|qp| qp.state());
+        assert_eq!(states(), [QpState::Err, QpState::Init, QpState::Init], "not by engine a");
+        assert_eq!([&*b, &*c].map(Engine::has_transmit_work), [true, false]);
+        b.poll_transmit(Time::ZERO, &mut TxBatch::new(TxLimits::default()));
+        assert_eq!(states(), [QpState::Err, QpState::Err, QpState::Init]);
+        assert!(b.doorbells().is_empty());
+    }
+
+    /// A queue pair in INIT with two receives, which completes to the two queues. Its number is the
+    /// first from `qpn` on that is free.
+    fn unconnected(
+        engine: &mut Engine,
+        qpn: u32,
+        [send_cq, recv_cq]: [&Arc<CompletionQueue>; 2],
+    ) -> Arc<QpHandle> {
+        let init = QpInit {
+            service: QpType::Uc,
+            pd: PdId(1),
+            send_cq: Arc::clone(send_cq),
+            recv_cq: Arc::clone(recv_cq),
+            cap: QpCap::default(),
+            srq: None,
+            xrcd: None,
+            sq_sig_all: false,
+        };
+        let free = (qpn..).map(Qpn::from_wire).find(|&qpn| !engine.qps.contains(qpn)).unwrap();
+        let qp = engine.create_qp(free, init).unwrap();
+        let mask = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        let attr = QpAttr { qp_state: QpState::Init, ..QpAttr::default() };
+        engine.modify_qp(Time::ZERO, free, &attr, AttrMask::STATE | mask).unwrap();
+        (0..2).for_each(|_| qp.post_recv(RecvRequest::default()).unwrap());
+        qp
+    }
+
+    fn fail(engine: &mut Engine, qp: &QpHandle) {
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        engine.modify_qp(Time::ZERO, qp.qpn(), &attr, AttrMask::STATE).unwrap();
     }
 }

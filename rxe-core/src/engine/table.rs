@@ -189,8 +189,8 @@ mod tests {
 
     use super::*;
     use crate::mem::PdId;
-    use crate::qp::{Doorbells, QpCap, QpHandle, QpInit, QpType};
-    use crate::queue::CompletionQueue;
+    use crate::qp::{QpCap, QpHandle, QpInit, QpType};
+    use crate::queue::{CompletionQueue, Doorbells};
 
     fn qp(qpn: Qpn, cq: &Arc<CompletionQueue>, doorbells: &Arc<Doorbells>) -> Qp {
         let init = QpInit {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::{AHEAD, Engine};
 use crate::qp::Qp;
+use crate::queue::Doorbells;
 use crate::service::{Ctx, Window};
 use crate::types::{Qpn, Time};
 use crate::wire::{Direct, TxBatch};
@@ -39,8 +40,8 @@ impl Engine {
         self.count_sent(before, batch.total());
         if !self.ready.is_empty() {
             self.transmit_ready(now, batch, direct);
-            self.fail_behind_overflow(now);
         }
+        self.fail_behind_overflow(now);
         self.urgent = !self.ready.is_empty() || self.gsi.has_work();
     }
 
@@ -91,6 +92,10 @@ impl Engine {
     fn take_doorbells(&mut self) {
         let mut rung = SmallVec::<[Qpn; DOORBELL_BATCH]>::new();
         while let Some(qpn) = self.doorbells.take() {
+            if qpn == Doorbells::OVERFLOW {
+                self.events.overflowed = true;
+                continue;
+            }
             rung.push(qpn);
             if rung.len() == DOORBELL_BATCH {
                 self.serve(&rung);

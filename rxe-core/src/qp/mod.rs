@@ -11,7 +11,7 @@ mod state;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use crate::service::{Doorbells, QpHandle, QpInit};
+pub use crate::service::{QpHandle, QpInit};
 pub use crate::types::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub(crate) use modify::address;
 pub use state::{Transition, check_modify, transitions};

@@ -4,7 +4,7 @@
 //! Invariant: a place is counted before an item is put into the list, and until after it is taken
 //! out. So there are never more items than places.
 //!
-//! A pop waits for a pusher that was preempted in the middle: see [`crate::service::Doorbells`].
+//! A pop waits for a pusher that was preempted in the middle: see [`super::Doorbells`].
 
 use crate::sync::{AtomicU64, Ordering, SegQueue};
 

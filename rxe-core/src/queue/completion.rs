@@ -1,11 +1,12 @@
 //! Completions and completion queues. IBTA 11.4.2, 10.10.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use super::Doorbells;
 use super::bounded::Bounded;
 use crate::error::VerbsError;
-use crate::sync::{AtomicBool, AtomicU8, Ordering, RwLock, fence};
+use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering, RwLock, fence};
 use crate::types::{CompletionOp, Key, Qpn, Status, Time};
 
 /// The immediate data or the invalidated key that came with a message.
@@ -69,6 +70,13 @@ pub trait Notify: Send + Sync + fmt::Debug {
     /// Called once when an armed queue gets a completion that it was armed for. It must not block
     /// and must not call into the engine.
     fn notify(&self);
+
+    /// Called once when the queue has overflowed. The doorbells of all engines whose queue pairs
+    /// complete there have been rung; each must be turned soon ([`Engine::poll_transmit`]). It must
+    /// not block and must not call into an engine.
+    ///
+    /// [`Engine::poll_transmit`]: crate::engine::Engine::poll_transmit
+    fn overflowed(&self) {}
 }
 
 /// Which completions make an armed queue notify.
@@ -92,6 +100,8 @@ pub struct CompletionQueue {
     /// 0, or an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
+    /// Of the engines whose queue pairs complete here.
+    doorbells: Mutex<Vec<Weak<Doorbells>>>,
     notify: Option<Arc<dyn Notify>>,
 }
 
@@ -105,6 +115,7 @@ impl CompletionQueue {
             discarding: RwLock::new(()),
             armed: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
+            doorbells: Mutex::new(Vec::new()),
             notify,
         }
     }
@@ -189,7 +200,29 @@ impl CompletionQueue {
                 notify.notify();
             }
         }
+        if first {
+            self.tell_overflow();
+        }
         if full { Err(Overflow { first }) } else { Ok(()) }
+    }
+
+    /// The engine that answers `doorbells` has a queue pair that completes here.
+    pub(crate) fn tell_overflow_to(&self, doorbells: &Arc<Doorbells>) {
+        let mut list = self.doorbells.lock();
+        if !list.iter().any(|known| known.as_ptr() == Arc::as_ptr(doorbells)) {
+            list.retain(|known| known.strong_count() > 0);
+            list.push(Arc::downgrade(doorbells));
+        }
+    }
+
+    #[cold]
+    fn tell_overflow(&self) {
+        let list = self.doorbells.lock();
+        list.iter().filter_map(Weak::upgrade).for_each(|doorbells| doorbells.ring_overflow());
+        drop(list);
+        if let Some(notify) = &self.notify {
+            notify.overflowed();
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bounded;
 mod completion;
+mod doorbells;
 mod request;
 mod ring;
 mod srq;
@@ -10,6 +11,7 @@ mod xrc;
 pub use crate::mem::{Sge, SgeList};
 pub use crate::types::{CompletionOp, Status};
 pub use completion::{Arm, Completion, CompletionQueue, Immediate, Notify};
+pub use doorbells::Doorbells;
 pub use request::{
     AddressHandle, Datagram, Payload, Placement, RecvRequest, Remote, SendFlags, SendOp,
     SendRequest,

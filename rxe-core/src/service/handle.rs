@@ -9,55 +9,11 @@ use crate::error::VerbsError;
 use crate::mem::PdId;
 use crate::prefetch;
 use crate::queue::{
-    CompletionQueue, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WorkRing,
-    XrcDomain,
+    CompletionQueue, Doorbells, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue,
+    WorkRing, XrcDomain,
 };
-use crate::sync::{AtomicBool, AtomicU8, Ordering, SegQueue, fence};
+use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::types::{QpCap, QpState, QpType, Qpn};
-
-/// The QPs that an engine must look at. The engine and the handles of its QPs share it.
-///
-/// A push has two steps: it claims a slot, then fills it. If a poster is preempted between the two,
-/// whoever takes that doorbell waits, with the engine's lock held: crossbeam's queue spins for some
-/// microseconds and then yields the processor until the slot is filled. The step is a few instructions
-/// long, so that is rare, and short where the poster may run. It may not run where the waiting thread
-/// has real-time priority and both are bound to one processor: such threads need the same priority, as
-/// with any lock that spins. A queue behind a mutex would hold up posters too, and for longer.
-#[derive(Debug, Default)]
-pub struct Doorbells {
-    rung: SegQueue<Qpn>,
-}
-
-impl Doorbells {
-    /// Whether nothing was posted since the engine last looked.
-    pub fn is_empty(&self) -> bool {
-        self.rung.is_empty()
-    }
-
-    /// Makes sure that this thread or another starts everything that is posted.
-    ///
-    /// `turn` turns the engine if its lock is free, and returns whether it was. A thread calls this
-    /// after it has posted, and after it has released the engine's lock. No request is stranded:
-    /// the poster writes the doorbell (1), then reads the lock (2); the holder releases the lock
-    /// (3), then reads the doorbells (4). A sequentially consistent fence stands between the two
-    /// steps of each, and one of the two fences comes first. If it is the poster's, (4) sees (1)
-    /// and the holder serves the request. If it is the holder's, (2) sees (3) or something later:
-    /// either the lock is free and the poster takes it, or a later holder has it, for whom the same
-    /// holds.
-    pub fn drain(&self, mut turn: impl FnMut() -> bool) {
-        loop {
-            fence(Ordering::SeqCst);
-            if self.is_empty() || !turn() {
-                return;
-            }
-        }
-    }
-
-    pub(crate) fn take(&self) -> Option<Qpn> {
-        // To find the queue empty costs `pop` a fence; what is missed here, `drain` finds.
-        if self.is_empty() { None } else { self.rung.pop() }
-    }
-}
 
 /// The attributes of a new queue pair: `ibv_qp_init_attr`, and its protection domain.
 #[derive(Clone, Debug)]
@@ -232,7 +188,7 @@ impl QpHandle {
 
     fn ring(&self) {
         if !self.rung.swap(true, Ordering::SeqCst) {
-            self.doorbells.rung.push(self.qpn);
+            self.doorbells.ring(self.qpn);
         }
     }
 

@@ -7,7 +7,7 @@ mod sends;
 
 use std::sync::Arc;
 
-pub use handle::{Doorbells, QpHandle, QpInit};
+pub use handle::{QpHandle, QpInit};
 pub(crate) use receives::{Receives, take_shared};
 pub(crate) use sends::{Drain, bad_memory, check_memory, complete_send, completion_op, do_local};
 

@@ -10,14 +10,16 @@ use loom::sync::Arc;
 use loom::thread::{self, yield_now};
 
 use super::{AtomicBool, Ordering, fence};
+use crate::engine::{Config, Engine};
 use crate::mem::{Access, Buffer, Memory, PdId};
-use crate::qp::{Doorbells, QpCap, QpHandle, QpInit, QpState, QpType};
+use crate::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use crate::queue::{
-    Arm, Completion, CompletionQueue, Notify, Payload, PostError, RecvRequest, SendOp, SendRequest,
-    SgeList, SharedReceiveQueue, Status, WorkRing,
+    Arm, Completion, CompletionQueue, Doorbells, Notify, Payload, PostError, RecvRequest, SendOp,
+    SendRequest, SgeList, SharedReceiveQueue, Status, WorkRing,
 };
 use crate::testing::{Pair, attributes};
 use crate::types::{Qpn, Time};
+use crate::wire::{TxBatch, TxLimits};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -96,18 +98,21 @@ fn two_threads_take_two_places() {
     });
 }
 
-fn handle(doorbells: &StdArc<Doorbells>) -> QpHandle {
-    let cq = StdArc::new(CompletionQueue::new(1, None));
-    let init = QpInit {
+fn init(cq: &StdArc<CompletionQueue>) -> QpInit {
+    QpInit {
         service: QpType::Rc,
         pd: PdId(1),
-        send_cq: StdArc::clone(&cq),
-        recv_cq: cq,
+        send_cq: StdArc::clone(cq),
+        recv_cq: StdArc::clone(cq),
         cap: QpCap { max_send_wr: 2, max_recv_wr: 2, ..QpCap::default() },
         srq: None,
         xrcd: None,
         sq_sig_all: true,
-    };
+    }
+}
+
+fn handle(doorbells: &StdArc<Doorbells>) -> QpHandle {
+    let init = init(&StdArc::new(CompletionQueue::new(1, None)));
     let doorbells = StdArc::clone(doorbells);
     let qp = QpHandle::new(Qpn::from_wire(0x11), init, doorbells, 1 << 20).unwrap();
     qp.set_state(QpState::Rts);
@@ -382,6 +387,47 @@ fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
         assert_eq!(pair.b.cq.poll().is_some(), acknowledged);
         poster.join().unwrap();
     });
+}
+
+/// Fails if the queue tells its overflow before it is marked, or only to the engine that has
+/// noticed it. Two shards of a device: each flushes a receive into the queue, which has one place.
+#[test]
+fn of_two_engines_behind_an_overflowed_queue_both_stop() {
+    explore(|| {
+        let cq = StdArc::new(CompletionQueue::new(1, None));
+        let memory = StdArc::new(Memory::new());
+        let shards = [0x10, 0x20].map(|first| {
+            let mut engine = Engine::new(Config::default(), StdArc::clone(&memory));
+            let qps = [first, first + 1].map(|qpn| {
+                let qp = engine.create_qp(Qpn::from_wire(qpn), init(&cq)).unwrap();
+                modify(&mut engine, &qp, QpState::Init);
+                qp
+            });
+            qps[0].post_recv(RecvRequest::default()).unwrap();
+            (engine, qps)
+        });
+        let threads = shards.map(|(mut engine, qps)| {
+            thread::spawn(move || {
+                modify(&mut engine, &qps[0], QpState::Err);
+                engine.poll_transmit(Time::ZERO, &mut TxBatch::new(TxLimits::default()));
+                (engine, qps)
+            })
+        });
+        for (mut engine, qps) in threads.map(|thread| thread.join().unwrap()) {
+            engine.poll_transmit(Time::ZERO, &mut TxBatch::new(TxLimits::default()));
+            assert_eq!(qps.map(|qp| qp.state()), [QpState::Err; 2]);
+        }
+        assert!(cq.poll().is_some() && cq.poll().is_none());
+    });
+}
+
+fn modify(engine: &mut Engine, qp: &QpHandle, to: QpState) {
+    let attr = QpAttr { qp_state: to, ..attributes() };
+    let mask = match to {
+        QpState::Init => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+        _ => AttrMask::empty(),
+    };
+    engine.modify_qp(Time::ZERO, qp.qpn(), &attr, mask | AttrMask::STATE).unwrap();
 }
 
 /// Fails if a copy goes on after the guard is gone, or deregistration takes only the read guard.

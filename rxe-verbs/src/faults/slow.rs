@@ -77,4 +77,6 @@ impl Notify for SlowCq {
         // It fails only if there is no thread.
         let _ = self.wakes.send(now() + self.by);
     }
+
+    // A device with faults has one shard.
 }

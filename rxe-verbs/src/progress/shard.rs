@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::engine::{Counters, Engine};
-use rxe_core::qp::Doorbells;
+use rxe_core::queue::Doorbells;
 use rxe_net::{Backend, NetError, NonBlocking, Tap, fork_generation};
 
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
@@ -376,6 +376,11 @@ impl Shard {
     /// Wakes the driver, which then looks also after the interface.
     pub(crate) fn alarm(&self) -> Arc<Alarm> {
         self.watch.alarm()
+    }
+
+    /// Has the driver turn the engine soon. Takes no lock.
+    pub(crate) fn wake_driver(&self) {
+        self.watch.wake();
     }
 
     /// What has been counted, by the engine and by the backend; nothing in a forked child.

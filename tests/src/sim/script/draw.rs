@@ -49,7 +49,18 @@ impl Script {
             }
         }
         script.draw_steps(&mut rng);
+        script.draw_shards(&mut Rng::new(run ^ 0x5a4d_2000_0000_0000));
         script
+    }
+
+    /// Half of the devices have several engines.
+    fn draw_shards(&mut self, rng: &mut Rng) {
+        for side in &mut self.sides {
+            side.shards = rng.pick(&[1, 1, 2, 3]);
+        }
+        for qp in &mut self.qps {
+            qp.shard = rng.index(self.sides[qp.side].shards);
+        }
     }
 
     fn draw_srqs(&mut self, rng: &mut Rng) {
@@ -115,6 +126,7 @@ impl Script {
         Qp {
             service,
             side,
+            shard: 0,
             peer: None,
             attr: QpAttr { max_rd_atomic: rng.pick(&[1, 2, 3, 8]), ..attr },
             cap: QpCap {
@@ -167,6 +179,7 @@ fn draw_side(rng: &mut Rng, index: u16, is_v6: bool, disturbed: bool) -> Side {
         window_packets: rng.pick(&[1, 2, 5, 16, 64, 256, 256]),
         window_bytes: rng.pick(&[256, 4096, 65_536, 262_144, 262_144]),
         cqs: (0..=rng.index(3)).map(|_| rng.pick(depths)).collect(),
+        shards: 1,
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Side {
     pub window_bytes: u32,
     /// Completion queues, by depth.
     pub cqs: Vec<u32>,
+    /// Its engines: queue pairs are spread over them, and all else is of all of them.
+    pub shards: usize,
 }
 
 /// A shared receive queue.
@@ -82,6 +84,8 @@ pub struct Qp {
     pub service: QpType,
     /// On which side.
     pub side: usize,
+    /// Which of the side's engines it belongs to.
+    pub shard: usize,
     /// The queue pair that it is connected to.
     pub peer: Option<usize>,
     /// Attributes; those that name the peer are filled in when it is connected.
@@ -321,6 +325,13 @@ impl Script {
             Verb::Bind(bind) => bind,
             other => panic!("step {step} binds nothing: {other:?}"),
         }
+    }
+
+    /// All engines, each by its side and its place there.
+    pub fn shards(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let counts: Vec<_> = self.sides.iter().map(|side| side.shards).collect();
+        let of = |(side, count)| (0..count).map(move |shard| (side, shard));
+        counts.into_iter().enumerate().flat_map(of)
     }
 
     /// The bytes that a queue pair's packets carry at most.

@@ -8,6 +8,7 @@ use rxe_core::qp::{AttrMask, QpAttr, QpState};
 use rxe_core::queue::RecvRequest;
 use rxe_core::types::{Gid, Psn, Qpn, Time};
 
+use super::device::shard_of;
 use super::{Address, Stage};
 use crate::sim::judge::{Look, RECEIVE};
 use crate::sim::ladder::name;
@@ -157,9 +158,12 @@ impl Stage<'_> {
     }
 
     pub(super) fn create(&mut self, qp: usize) {
+        let spec = &self.script.qps[qp];
         let qpn = loop {
             let qpn = Qpn::from_wire(self.numbers.word());
-            if qpn.value() > 1 && qpn != Qpn::MULTICAST && self.judge.who(qpn).is_none() {
+            let is_ours = shard_of(qpn, self.script.sides[spec.side].shards) == spec.shard;
+            if is_ours && qpn.value() > 1 && qpn != Qpn::MULTICAST && self.judge.who(qpn).is_none()
+            {
                 break qpn;
             }
         };
@@ -261,7 +265,7 @@ impl Stage<'_> {
     fn join_or_leave(&mut self, qp: usize, group: usize, join: bool) -> Done {
         let Some(handle) = &self.objects.qps[qp] else { return Ok(()) };
         let (qpn, gid) = (handle.qpn(), Gid::from(self.script.groups[group]));
-        let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+        let engine = self.objects.engine(qp);
         if join {
             engine.attach_multicast(qpn, gid).map_err(|why| why.to_string())?;
         } else if engine.detach_multicast(qpn, gid).is_err() {
@@ -273,10 +277,11 @@ impl Stage<'_> {
 
     fn modify(&mut self, qp: usize, state: QpState, attr: &QpAttr, mask: AttrMask) -> Done {
         let Some(handle) = &self.objects.qps[qp] else { return Ok(()) };
+        let qpn = handle.qpn();
         let attr = QpAttr { qp_state: state, ..*attr };
-        let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+        let engine = self.objects.engine(qp);
         engine
-            .modify_qp(self.now, handle.qpn(), &attr, mask | AttrMask::STATE)
+            .modify_qp(self.now, qpn, &attr, mask | AttrMask::STATE)
             .map_err(|why| format!("modify to {}: {why}", state.name()))
     }
 
@@ -318,17 +323,18 @@ impl Stage<'_> {
 
     fn leave_groups(&mut self, qp: usize) {
         let Some(handle) = &self.objects.qps[qp] else { return };
-        let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+        let qpn = handle.qpn();
+        let engine = self.objects.engine(qp);
         for group in &self.script.groups {
             // An error says that it was not attached.
-            let _ = engine.detach_multicast(handle.qpn(), Gid::from(*group));
+            let _ = engine.detach_multicast(qpn, Gid::from(*group));
         }
     }
 
     fn destroy(&mut self, qp: usize) -> Done {
         self.before_reset(qp)?;
         if let Some(handle) = self.objects.qps[qp].take() {
-            let engine = &mut self.objects.devices[self.script.qps[qp].side].engine;
+            let engine = self.objects.engine(qp);
             engine.destroy_qp(handle.qpn()).map_err(|why| why.to_string())?;
         }
         Ok(())

@@ -11,6 +11,7 @@ use rxe_core::queue::{
     SharedReceiveQueue, XrcDomain,
 };
 use rxe_core::types::{Gid, Key, Qkey, Qpn, Time};
+use rxe_core::wire::{BthView, Frame};
 
 use super::Address;
 use crate::sim::judge::Look;
@@ -30,7 +31,8 @@ pub(super) struct Objects<'s> {
 
 /// One device.
 pub(super) struct Device {
-    pub(super) engine: Engine,
+    /// One or more, as the shards of a device have.
+    pub(super) engines: Vec<Engine>,
     pub(super) memory: Arc<Memory>,
     pub(super) arena: Arena,
     pub(super) cqs: Vec<Arc<CompletionQueue>>,
@@ -118,18 +120,34 @@ impl<'s> Objects<'s> {
             srq: spec.srq.map(|srq| Arc::clone(&self.srqs[srq])),
             xrcd: is_target.then(|| Arc::clone(&device.xrcd)),
         };
-        let handle = device.engine.create_qp(qpn, init).expect("numbers differ");
+        let handle = device.engines[spec.shard].create_qp(qpn, init).expect("numbers differ");
         if spec.deaf {
             handle.block_own_multicast();
         }
         self.qps[qp] = Some(handle);
     }
 
+    /// The engines of all devices.
+    pub(super) fn engines(&self) -> impl Iterator<Item = &Engine> {
+        self.devices.iter().flat_map(|device| &device.engines)
+    }
+
+    /// Likewise.
+    pub(super) fn engines_mut(&mut self) -> impl Iterator<Item = &mut Engine> {
+        self.devices.iter_mut().flat_map(|device| &mut device.engines)
+    }
+
+    /// The engine of a queue pair.
+    pub(super) fn engine(&mut self, qp: usize) -> &mut Engine {
+        let spec = &self.script.qps[qp];
+        &mut self.devices[spec.side].engines[spec.shard]
+    }
+
     /// Brings a queue pair from RESET to RTS.
     pub(super) fn connect(&mut self, now: Time, qp: usize, attr: QpAttr) -> Result<(), VerbsError> {
         let spec = &self.script.qps[qp];
         let Some(handle) = &self.qps[qp] else { return Ok(()) };
-        let engine = &mut self.devices[spec.side].engine;
+        let engine = &mut self.devices[spec.side].engines[spec.shard];
         for (state, mask) in way_to_rts(spec.service) {
             let attr = QpAttr { qp_state: state, ..attr };
             engine.modify_qp(now, handle.qpn(), &attr, mask | AttrMask::STATE)?;
@@ -243,7 +261,8 @@ impl<'s> Objects<'s> {
             _ => own,
         };
         let av = AddressVector { dgid: Gid::from(to.ip), ..QpAttr::default().ah_attr };
-        let ah = self.devices[spec.side].engine.create_ah(PD, &av).expect("a good address");
+        let engine = &self.devices[spec.side].engines[spec.shard];
+        let ah = engine.create_ah(PD, &av).expect("a good address");
         Datagram { ah, qpn: to.qpn, qkey }
     }
 
@@ -266,10 +285,42 @@ impl Device {
             shared_window_bytes: side.window_bytes,
             ..Config::default()
         };
-        let engine = Engine::new(config, Arc::clone(&memory));
+        let engine = |_| Engine::new(config.clone(), Arc::clone(&memory));
+        let engines = (0..side.shards).map(engine).collect();
         let cqs = side.cqs.iter().map(|&depth| Arc::new(CompletionQueue::new(depth, None)));
-        Self { engine, memory, arena, cqs: cqs.collect(), xrcd: Arc::new(XrcDomain::new()) }
+        Self { engines, memory, arena, cqs: cqs.collect(), xrcd: Arc::new(XrcDomain::new()) }
     }
+
+    /// Hands each packet to the engine that has its queue pair, or to all that have joined its group.
+    pub(super) fn receive(&mut self, now: Time, frame: &Frame<'_>) {
+        if frame.net.dst.is_multicast() {
+            for engine in &mut self.engines {
+                // The interface receives only the groups that it has joined.
+                let mut groups = engine.multicast_groups();
+                let heard = groups.any(|group| group.to_ip() == frame.net.dst);
+                drop(groups);
+                if heard {
+                    engine.handle_frame(now, frame);
+                }
+            }
+            return;
+        }
+        let count = self.engines.len();
+        let shard = |bytes| BthView::new(bytes).map_or(0, |bth| shard_of(bth.dest_qp(), count));
+        let first = shard(frame.payload);
+        if frame.payloads().all(|bytes| shard(bytes) == first) {
+            self.engines[first].handle_frame(now, frame);
+        } else {
+            for (net, bytes) in frame.packets() {
+                self.engines[shard(bytes)].handle_frame(now, &Frame::single(net, bytes));
+            }
+        }
+    }
+}
+
+/// Which of so many engines has the queue pair of this number.
+pub(super) fn shard_of(qpn: Qpn, count: usize) -> usize {
+    qpn.value() as usize % count
 }
 
 /// A key that is not in use.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use rxe_core::engine::Event;
+use rxe_core::engine::{Engine, Event};
 use rxe_core::qp::QpState;
 use rxe_core::queue::Completion;
 use rxe_core::types::{Qpn, Time};
@@ -152,18 +152,9 @@ impl<'s> Stage<'s> {
         let mut any = self.take_steps()?;
         any |= self.post_waiting()?;
         let (now, objects) = (self.now, &mut self.objects);
-        any |= self.wire.deliver(now, |side, frame| {
-            let engine = &mut objects.devices[side].engine;
-            // The interface receives only the groups that it has joined.
-            let mut groups = engine.multicast_groups();
-            let heard = !frame.net.dst.is_multicast() || groups.any(|g| g.to_ip() == frame.net.dst);
-            drop(groups);
-            if heard {
-                engine.handle_frame(now, frame);
-            }
-        });
-        for device in &mut self.objects.devices {
-            device.engine.handle_timeout(now);
+        any |= self.wire.deliver(now, |side, frame| objects.devices[side].receive(now, frame));
+        for engine in self.objects.engines_mut() {
+            engine.handle_timeout(now);
         }
         any |= self.transmit()?;
         self.events()?;
@@ -174,7 +165,7 @@ impl<'s> Stage<'s> {
 
     /// The time of the next event.
     fn next(&self) -> Option<Time> {
-        let engines = self.objects.devices.iter().filter_map(|d| d.engine.poll_timeout());
+        let engines = self.objects.engines().filter_map(Engine::poll_timeout);
         let steps = self.steps.last().map(|&step| Time::ZERO + self.script.steps[step].at);
         let connects = self.connects.iter().map(|(at, _)| *at);
         let paused = self.paused.values().copied();
@@ -192,6 +183,15 @@ impl<'s> Stage<'s> {
     }
 
     fn transmit(&mut self) -> Result<bool, String> {
+        let mut any = self.transmit_once()?;
+        // An engine may have rung another's doorbells, since a completion queue of both has overflowed.
+        while self.objects.engines().any(|engine| !engine.doorbells().is_empty()) {
+            any |= self.transmit_once()?;
+        }
+        Ok(any)
+    }
+
+    fn transmit_once(&mut self) -> Result<bool, String> {
         let mut any = false;
         let (judge, script, drained) = (&self.judge, self.script, &self.drained);
         let states: Vec<_> = (0..script.qps.len()).map(|qp| self.objects.state(qp)).collect();
@@ -212,14 +212,16 @@ impl<'s> Stage<'s> {
                     _ => Ok(()),
                 }
             };
-            any |= self.wire.transmit(self.now, side, &mut device.engine, look)?;
+            for engine in &mut device.engines {
+                any |= self.wire.transmit(self.now, side, engine, look)?;
+            }
         }
         Ok(any)
     }
 
     fn events(&mut self) -> Result<(), String> {
-        for side in 0..self.objects.devices.len() {
-            while let Some(event) = self.objects.devices[side].engine.poll_event() {
+        for (side, shard) in self.script.shards() {
+            while let Some(event) = self.objects.devices[side].engines[shard].poll_event() {
                 self.wire.ladder.note(self.now, format!("{} {event} ({event:?})", name(side)));
                 let qp = qpn_of(&event).and_then(|qpn| self.judge.who(qpn));
                 let qp = qp.filter(|&qp| self.script.qps[qp].side == side);
@@ -324,7 +326,7 @@ impl<'s> Stage<'s> {
     }
 
     fn report(mut self) -> Report {
-        let engines = self.objects.devices.iter().map(|d| d.engine.counters().clone()).collect();
+        let engines = self.objects.engines().map(|engine| engine.counters().clone()).collect();
         let Wire { weak_icrc, trace, .. } = self.wire;
         let ended = self.judge.ended();
         let met = std::mem::take(&mut self.judge.met);
