@@ -99,6 +99,38 @@ fn a_peer_that_lies_is_said() {
     }
 }
 
+/// Somebody who answers as a peer does, but to requests that begin with `request` with `lie`.
+fn liar(request: &'static str, lie: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n").unwrap();
+        for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+            let answer = match line.split(' ').next() {
+                Some(word) if word == request => lie,
+                Some("open") => "ok 0x11 0x1000 0x77 65536",
+                Some("poll") => "ok 0",
+                _ => "ok",
+            };
+            if writeln!(stream, "{answer}").is_err() {
+                break;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_peer_that_says_more_or_less_than_it_was_asked_is_refused() {
+    let file = pcaps("scenarios/uc_write.toml");
+    for (request, lie) in [("poll", "ok 2 0:0:0:8 1:0:0:8"), ("read", "ok 10"), ("read", "ok")] {
+        let said = error(&["send", &file, "--timeout", "1", "--to", &liar(request, lie)]);
+        let what = format!("the peer's answer to {request} is strange");
+        assert!(said.contains(&what), "{lie}: {said}");
+    }
+}
+
 #[test]
 fn help_has_an_example() {
     for (command, example) in [

@@ -8,10 +8,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "device.h"
 
 static int count(const char *path)
 {
@@ -47,14 +46,9 @@ static void *sleep_in(void *channel)
 int main(int argc, char **argv)
 {
 	int before = count("/proc/self/fd");
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
 
-	CHECK(argc > 1 && list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), argv[1]))
-			context = ibv_open_device(list[i]);
-	CHECK(context);
+	CHECK(argc > 1);
+	struct ibv_context *context = open_named(argv[1]);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
 	struct ibv_cq *cq = ibv_create_cq(context, 10, NULL, channel, 0);

@@ -6,23 +6,8 @@
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "check.h"
-
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	CHECK(list);
-	for (int i = 0; list[i] && !context; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			context = ibv_open_device(list[i]);
-	CHECK(context);
-	ibv_free_device_list(list);
-	return context;
-}
+#include "device.h"
 
 int main(int argc, char **argv)
 {
@@ -36,7 +21,7 @@ int main(int argc, char **argv)
 
 	CHECK(argc == 3 && ibv_fork_init() == 0);
 	for (int i = 0; i < 2; i++) {
-		CHECK((context[i] = open_device(argv[1 + i])));
+		context[i] = open_named(argv[1 + i]);
 		CHECK((pd[i] = ibv_alloc_pd(context[i])));
 		CHECK((cq[i] = ibv_create_cq(context[i], 4, NULL, NULL, 0)));
 		CHECK((mr = ibv_reg_mr(pd[i], memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE)));

@@ -7,22 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "device.h"
 
 static int gid_index = -1;
 static union ibv_gid gid;
 
 static struct ibv_context *open_device(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
+	struct ibv_context *context = open_named(name);
 
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
-			context = ibv_open_device(list[i]);
-	CHECK(context);
-	ibv_free_device_list(list);
 	for (int i = 0; gid_index < 0 && ibv_query_gid(context, 1, i, &gid) == 0; i++)
 		if (gid.raw[10] == 0xff && gid.raw[11] == 0xff && gid.raw[0] == 0)
 			gid_index = i;

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "device.h"
 
 extern char **environ;
 
@@ -36,16 +36,10 @@ enum { LAST = 99 };
 
 static void set_up(const char *name, int line)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
+	struct ibv_context *context = open_named(name);
 	struct endpoint own = { 0 }, peer;
 	int index = -1;
 
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
-			context = ibv_open_device(list[i]);
-	CHECK(context);
 	for (int i = 0; i < 16 && index < 0; i++)
 		if (ibv_query_gid(context, 1, i, &own.gid) == 0 && own.gid.raw[10] == 0xff &&
 		    own.gid.raw[11] == 0xff && own.gid.raw[0] == 0)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "device.h"
 
 enum { MESSAGES = 5 };
 
@@ -35,15 +35,10 @@ static void connect(struct ibv_qp *qp, struct ibv_qp *peer, union ibv_gid *gid, 
 
 int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
 	static char memory[4096];
 
-	CHECK(argc > 3 && list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), argv[1]))
-			context = ibv_open_device(list[i]);
-	CHECK(context);
+	CHECK(argc > 3);
+	struct ibv_context *context = open_named(argv[1]);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	CHECK(pd);
 

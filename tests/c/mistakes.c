@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "device.h"
 
 enum { SIZE = 4096, QKEY = 0x11111111, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 						 IBV_ACCESS_REMOTE_READ };
@@ -44,15 +44,9 @@ static enum ibv_qp_type type_of_b = IBV_QPT_RC;
 
 static void open_device(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	union ibv_gid gid;
 
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
-			context = ibv_open_device(list[i]);
-	CHECK(context);
-	ibv_free_device_list(list);
+	context = open_named(name);
 	pd = ibv_alloc_pd(context);
 	CHECK(pd);
 	for (int i = 0; i < 16 && ibv_query_gid(context, 1, i, &gid) == 0; i++) {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "device.h"
 
 static volatile sig_atomic_t handled;
 
@@ -102,17 +102,13 @@ static void *ends_by_signal(pthread_t thread)
 
 int main(int count, char **arguments)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), *device = NULL;
 	struct ibv_context *context;
 	struct ibv_comp_channel *channel;
 	struct rdma_event_channel *cm;
 	struct ibv_cq *cq;
 
-	CHECK(list && count > 1);
-	for (int i = 0; list[i]; i++)
-		if (strcmp(ibv_get_device_name(list[i]), arguments[1]) == 0)
-			device = list[i];
-	CHECK(device && (context = ibv_open_device(device)));
+	CHECK(count > 1);
+	context = open_named(arguments[1]);
 	CHECK((channel = ibv_create_comp_channel(context)));
 	CHECK((cq = ibv_create_cq(context, 4, NULL, channel, 0)));
 	CHECK((cm = rdma_create_event_channel()));
@@ -144,7 +140,6 @@ int main(int count, char **arguments)
 	still_asleep();
 	for (int i = 0; i < CALLS; i++)
 		CHECK(pthread_cancel(threads[i]) == 0 && ends(threads[i]) == PTHREAD_CANCELED);
-	ibv_free_device_list(list);
 	puts("all slept well");
 	return 0;
 }

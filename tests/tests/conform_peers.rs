@@ -3,13 +3,11 @@
 
 mod common;
 
-use common::alone;
+use common::{PEER, alone, start_peer};
 use serde_json::Value;
 use xtask::c::Compiled;
 use xtask::vm::KNOWN;
 use xtask::{everything, or_skip, skipped};
-
-const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
 /// Where our engine deviates, with the decision that says why.
 const EXPLAINED: [&str; 1] = [
@@ -21,16 +19,11 @@ const EXPLAINED: [&str; 1] = [
 #[track_caller]
 fn conform(test: &str, run: &str, options: &str, after: &str) -> Option<(Value, i32, String)> {
     let c = or_skip(Compiled::linked(&[PEER], &["-libverbs"]))?;
-    let peer = c.path(PEER).display().to_string();
+    let start = start_peer(&c, run);
     let script = format!(
         r#"
         set +e
-        ip netns exec far $RXE run --explain off {run} -- {peer} > peer.log 2>&1 & peer=$!
-        tries=0
-        until grep -q listens peer.log || [ $tries -gt 200 ]; do
-            tries=$((tries + 1))
-            sleep 0.05
-        done
+        {start}
         timeout 100 $RXE conform --peer 10.9.0.2 --json {options} > out 2> err
         code=$?
         kill $peer
@@ -121,13 +114,12 @@ fn what_the_device_refuses_is_not_testable() {
 #[test]
 fn the_peer_refuses_bad_requests_and_goes_on() {
     let Some(c) = or_skip(Compiled::linked(&[PEER], &["-libverbs"])) else { return };
-    let peer = c.path(PEER).display().to_string();
+    let start = start_peer(&c, "");
     let script = format!(
         r#"
         $RXE conform --print-peer > peer.c
         cc -Wall -Wextra -Werror peer.c -o peer -libverbs
-        ip netns exec far $RXE run --explain off -- {peer} > peer.log 2>&1 & peer=$!
-        until grep -q listens peer.log; do sleep 0.05; done
+        {start}
         cat > talk <<'END'
         exec 3<> /dev/tcp/10.9.0.2/18520
         read -u 3 line

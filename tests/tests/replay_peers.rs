@@ -4,12 +4,10 @@ mod common;
 
 use std::path::Path;
 
-use common::alone;
+use common::{PEER, alone, start_peer};
 use serde_json::Value;
 use xtask::c::Compiled;
 use xtask::{everything, or_skip};
-
-const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
 /// Captures of kernel 6.1 that our engine answers as it did. The two with RNR NAKs are not among them: after
 /// one, the kernel sends a NAK (PSN sequence error) for the next packet, which is to be dropped silently.
@@ -74,7 +72,7 @@ fn with_ours(
     after: &str,
 ) -> Option<(Vec<(i32, Value)>, String)> {
     let c = or_skip(Compiled::linked(&[PEER], &["-libverbs"]))?;
-    let peer = c.path(PEER).display().to_string();
+    let start = start_peer(&c, run);
     let commands: String = (all.iter())
         .map(|command| {
             let command = command.join(" ");
@@ -84,12 +82,7 @@ fn with_ours(
     let script = format!(
         r#"
         set +e
-        ip netns exec far $RXE run --explain off {run} -- {peer} > peer.log 2>&1 & peer=$!
-        tries=0
-        until grep -q listens peer.log || [ $tries -gt 200 ]; do
-            tries=$((tries + 1))
-            sleep 0.05
-        done
+        {start}
         {commands}
         {after}
         kill $peer

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rxe_core::wire::{Opcode, Service};
-use rxe_lab::capture::{LinkType, Reader};
+use rxe_lab::capture::{LinkType, Reader, Start};
 use rxe_lab::check::{Checker, Kind};
 use rxe_lab::frame::{self, Content, Icrc};
 use rxe_lab::scenario::{Bounds, Generated};
@@ -33,10 +33,10 @@ fn generated(file: &Path, text: &str) -> Generated {
 fn seen(file: &[u8]) -> (BTreeSet<Kind>, BTreeSet<u8>) {
     let mut checker = Checker::default();
     let mut reader = Reader::new(file).unwrap();
-    let (mut first, mut opcodes) = (None, BTreeSet::new());
+    let (mut start, mut opcodes) = (Start::default(), BTreeSet::new());
     while let Some(record) = reader.next().unwrap() {
-        let at = record.at.unwrap();
-        let since = at.saturating_sub(*first.get_or_insert(at));
+        assert!(record.at.is_some());
+        let since = start.since(&record);
         let frame = frame::decode(&record);
         checker.add(record.number, 0, since, &frame);
         let Content::Rdma(packets) = &frame.content else { continue };

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rxe_lab::capture::Start;
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
@@ -69,10 +70,9 @@ impl Args {
     fn read(&self, ladders: &mut Ladders) -> Result<(), Error> {
         let failed = |e| failed(&self.file, &e);
         let mut reader = open(&self.file, Printed::AtTheEnd).map_err(failed)?;
-        let mut first = None;
+        let mut start = Start::default();
         while let Some(record) = reader.next().map_err(failed)? {
-            let at = record.at.unwrap_or_default();
-            let since = at.saturating_sub(*first.get_or_insert(at));
+            let since = start.since(&record);
             let frame = frame::decode(&record);
             ladders.add(record.number, record.interface, since, &frame, &self.qp);
         }

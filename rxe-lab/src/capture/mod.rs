@@ -12,6 +12,7 @@ mod order;
 mod pcap;
 mod pcapng;
 mod source;
+mod start;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use blocks::Blocks;
 pub use error::{CaptureError, Problem};
 use source::Source;
+pub use start::Start;
 pub use whole::{Capture, Kept};
 
 /// The most bytes that a frame may have. tcpdump captures 262,144 at most.

@@ -115,6 +115,28 @@ fn pcap_is_read_in_both_byte_orders_and_resolutions() {
 }
 
 #[test]
+fn times_count_from_the_first_frame() {
+    let mut start = Start::default();
+    let mut since = |at: Option<u64>| {
+        let at = at.map(Duration::from_micros);
+        let (bytes, link) = (&[][..], LinkType::ETHERNET);
+        let (direction, comments) = (None, Vec::new());
+        let record = Record {
+            number: 1,
+            at,
+            interface: 0,
+            link,
+            bytes,
+            original_len: 0,
+            direction,
+            comments,
+        };
+        start.since(&record).as_micros()
+    };
+    assert_eq!([Some(70), Some(95), Some(60), None, Some(71)].map(&mut since), [0, 25, 0, 0, 1]);
+}
+
+#[test]
 fn pcapng_is_read_with_the_clock_and_link_type_of_each_interface() {
     for big in [false, true] {
         let mut file = pcapng(big);

@@ -96,8 +96,12 @@ kinds! {
     Duplicate = "duplicated", Warning, "IBTA 9.7.4, C9-105";
     /// The network has changed the order of packets.
     Reordered = "reordered", Warning, "IBTA 9.7.4";
+    /// The requester sends more messages than the responder's credits permit.
+    CreditLimit = "credit-limit", Warning, "IBTA 9.7.7.2";
     /// A packet of an unreliable connection is missing.
     Lost = "lost", Warning, "IBTA 9.8.2";
+    /// Datagrams to one queue pair have two Q_Keys by turns.
+    QKey = "q-key", Warning, "IBTA 9.6.1";
     /// A request was sent several times and never answered.
     Unanswered = "unanswered", Fault, "IBTA 9.9.2";
     /// The responder has refused the access.
@@ -109,13 +113,15 @@ kinds! {
     /// An opcode does not follow the one before.
     OpcodeOrder = "opcode-order", Fault, "IBTA 9.7.4";
     /// A length does not fit the path MTU or the request.
-    Length = "length", Fault, "IBTA 9.7.4";
+    Length = "length", Fault, "IBTA 9.7.4, 9.8.3";
     /// A response is not one to the request with its PSN.
     Response = "response", Fault, "IBTA 9.7.5.1";
     /// The answer to a repeated atomic is another.
     Atomic = "atomic-replay", Fault, "IBTA 9.4.5, C9-105";
     /// Message sequence numbers do not fit the messages.
     Msn = "msn", Fault, "IBTA 9.7.7";
+    /// Credits do not fit the messages that took receives.
+    Credits = "credits", Fault, "IBTA 9.7.7.2";
     /// An ICRC is wrong.
     Icrc = "icrc", Fault, "IBTA 7.8.1";
     /// A packet's structure is wrong.
@@ -124,6 +130,8 @@ kinds! {
     IcrcArtefact = "icrc-not-computed", Note, "IBTA 7.8.1";
     /// Packets were answered that the capture does not have.
     NotCaptured = "not-captured", Note, "IBTA 9.7.5.1";
+    /// PSNs of a queue pair that sends datagrams are missing.
+    DatagramsMissing = "datagrams-missing", Note, "IBTA 9.8.3";
 }
 
 impl fmt::Display for Severity {

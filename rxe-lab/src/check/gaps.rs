@@ -7,6 +7,9 @@ use rxe_core::types::Psn;
 use super::Found;
 use super::finding::{Confidence, Kind};
 
+/// A PSN this far from the one expected begins another connection.
+pub(super) const RESTART: i32 = 1 << 18;
+
 /// The most gaps that are kept.
 const MAX: usize = 64;
 
@@ -42,12 +45,11 @@ impl Gaps {
         self.0.iter().map(|gap| u64::from(gap.count)).sum()
     }
 
-    /// Adds a gap. If there are too many, one of the others is given up.
-    pub(super) fn add(&mut self, gap: Gap, found: &mut Found) {
-        if self.0.len() == MAX {
-            self.0.remove(0).report_lost(found);
-        }
+    /// Adds a gap. If there are too many, one of the others is given up and returned.
+    pub(super) fn add(&mut self, gap: Gap) -> Option<Gap> {
+        let given_up = (self.0.len() == MAX).then(|| self.0.remove(0));
         self.0.push(gap);
+        given_up
     }
 
     /// Whether a request with this PSN was left out.
@@ -90,7 +92,8 @@ impl Gaps {
 }
 
 impl Gap {
-    fn report_lost(&self, found: &mut Found) {
+    /// Reports the packets as lost if nobody sends them again.
+    pub(super) fn report_lost(&self, found: &mut Found) {
         if !self.unreliable {
             return;
         }

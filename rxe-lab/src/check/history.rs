@@ -34,6 +34,10 @@ pub(super) struct Sent {
     /// When the first packet of its message was sent.
     pub(super) began: Duration,
     pub(super) dma_len: u32,
+    /// Messages of the direction that are complete with it, of all kinds and of those that take a
+    /// receive. Only differences count.
+    pub(super) messages: u32,
+    pub(super) taken: u32,
     pub(super) icrc: u32,
     /// How long its PSN was missing, if it came after packets with higher PSNs.
     pub(super) filled: Option<Duration>,

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use rxe_core::types::Psn;
-use rxe_core::wire::{NakCode, OpInfo, OpKind, Position, Syndrome};
+use rxe_core::wire::{Aeth, NakCode, OpInfo, OpKind, Position, Service, Syndrome};
 
 use super::finding::{Confidence, Kind};
-use super::history::History;
+use super::history::{History, Sent};
 use super::requests::{Refusal, Requests};
 use super::text::time;
 use super::{Found, Seen};
@@ -46,6 +46,14 @@ impl Responses {
             self.msn = None;
             return;
         }
+        if info.service == Service::Rc
+            && let Some(Aeth { syndrome: Syndrome::Ack { credits }, msn }) = seen.packet.ext.aeth
+        {
+            found.stats.credits.add(credits);
+            let exact = requests.guesses == 0 && requests.gaps.is_empty();
+            let Requests { credits: all, history, .. } = requests;
+            all.given(seen, (credits, msn), history, exact, found);
+        }
         match (info.kind, seen.packet.ext.aeth.map(|aeth| aeth.syndrome)) {
             (OpKind::Acknowledge, Some(Syndrome::Nak(code))) => {
                 self.refused(seen, code, requests, found);
@@ -62,9 +70,16 @@ impl Responses {
                 );
                 let frames = frames(&mut requests.history, psn, seen.number);
                 found.add(seen, Kind::Rnr, Confidence::Certain, frames, text);
+                if info.service == Service::Rc {
+                    // A second one may have been on the way when credits were given.
+                    let exact = requests.guesses == 0 && requests.gaps.is_empty() && !again;
+                    let Requests { credits, history, .. } = requests;
+                    credits.refused(seen, history, exact, found);
+                }
             }
             (OpKind::Acknowledge, Some(Syndrome::Ack { .. })) => {
                 self.check_msn(seen, requests, found);
+                found.stats.acks.count += 1;
                 self.progress(seen, psn.next(), requests, found);
             }
             (OpKind::ReadResponse, _) => self.read(seen, info, requests, found),
@@ -155,40 +170,18 @@ impl Responses {
             sent.guessed = false;
             requests.guesses -= 1;
         }
-        let mut wrong = None;
-        if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
-            wrong = Some(format!("{} answers {}.", info.name, sent.info.name));
-        } else if is_full && mtu.is_some_and(|mtu| mtu != len) {
-            wrong = Some(format!("{} has {len} bytes, not a path MTU.", info.name));
-        } else if kind == OpKind::ReadRequest && is_whole && sent.times == 1 && len != sent.dma_len
-        {
-            // Whatever the path MTU is.
-            wrong = Some(format!(
-                "{} has {len} bytes; the READ is of {} bytes.",
-                info.name, sent.dma_len
-            ));
-        } else if kind == OpKind::ReadRequest && sent.span_known && sent.times == 1 {
-            let position = Position::of(at, sent.span);
-            let rest = mtu.map_or(0, |mtu| at.saturating_mul(mtu));
-            let expected = sent.dma_len.saturating_sub(rest);
-            if position != info.position {
-                wrong = Some(format!(
-                    "{} is packet {} of {} to a READ of {} bytes.",
-                    info.name,
-                    at + 1,
-                    sent.span,
-                    sent.dma_len
-                ));
-            } else if !is_full && (mtu.is_some() || at == 0) && len != expected {
-                wrong = Some(format!(
-                    "{} has {len} bytes; the READ of {} bytes has {expected} left.",
-                    info.name, sent.dma_len
-                ));
-            }
-        }
+        let wrong = if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
+            Some(format!("{} answers {}.", info.name, sent.info.name))
+        } else if is_full && !sent.guessed && mtu.is_some_and(|mtu| mtu != len) {
+            Some(format!("{} has {len} bytes, not a path MTU.", info.name))
+        } else if kind == OpKind::ReadRequest {
+            wrong_place(sent, info, at, len, mtu)
+        } else {
+            None
+        };
         sent.responses += 1;
         let (once, first_frame) = (sent.times == 1, sent.frame);
-        if let Some(text) = wrong.filter(|_| is_whole || !sent.guessed) {
+        if let Some(text) = wrong {
             let frames = vec![first_frame, seen.number];
             return found.add(seen, Kind::Response, Confidence::Certain, frames, text);
         }
@@ -298,12 +291,16 @@ impl Responses {
         requests.progress = seen.at;
         let stats = &mut found.stats;
         let mut min_rtt = requests.min_rtt;
+        let (mut packets, mut messages, mut earlier) = (0, 0, 0);
         requests.history.answer(until, |sent| {
+            packets += 1;
+            messages += u64::from(sent.info.ends);
+            let is_it = sent.psn + (sent.span - 1) == own;
+            earlier += u64::from(!is_it);
             if sent.times > 1 {
                 return;
             }
             let asks = sent.asks_for_answer();
-            let is_it = sent.psn + (sent.span - 1) == own;
             let trip = seen.at.saturating_sub(sent.last_at);
             if asks && is_it && sent.span == 1 {
                 stats.round_trips.add(trip);
@@ -314,6 +311,12 @@ impl Responses {
             }
         });
         requests.min_rtt = min_rtt;
+        match seen.packet.info.map(|info| info.kind) {
+            Some(OpKind::Acknowledge) if !seen.packet.is_nak() => {
+                stats.acks.add(packets, messages);
+            }
+            _ => stats.acks.implied += earlier,
+        }
     }
 
     /// The message sequence number of a positive acknowledgement.
@@ -344,6 +347,29 @@ impl Responses {
             }
         }
     }
+}
+
+/// Why a response of `len` bytes is not number `at` of the answer to a READ that was sent once.
+fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) -> Option<String> {
+    let (name, all) = (info.name, sent.dma_len);
+    if sent.times > 1 {
+        return None;
+    }
+    // Whatever the path MTU is.
+    if info.position == Position::Only && at == 0 && len != all {
+        return Some(format!("{name} has {len} bytes; the READ is of {all} bytes."));
+    }
+    if sent.guessed || !sent.span_known {
+        return None;
+    }
+    if info.position != Position::of(at, sent.span) {
+        let (nth, packets) = (at + 1, sent.span);
+        return Some(format!("{name} is packet {nth} of {packets} to a READ of {all} bytes."));
+    }
+    let left = all.saturating_sub(mtu.map_or(0, |mtu| at.saturating_mul(mtu)));
+    let is_last = matches!(info.position, Position::Last | Position::Only);
+    (is_last && (mtu.is_some() || at == 0) && len != left)
+        .then(|| format!("{name} has {len} bytes; the READ of {all} bytes has {left} left."))
 }
 
 /// The frame of the request with this PSN, and this one.

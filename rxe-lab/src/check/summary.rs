@@ -21,10 +21,20 @@ pub struct Stats {
     pub retransmitted: u64,
     /// Bytes of their payloads.
     pub retransmitted_bytes: u64,
-    /// Packets that the network marked "congestion experienced".
+    /// Requests that the network marked "congestion experienced".
     pub marked: u64,
-    /// Congestion notifications that its sender got.
+    /// The same of their responses.
+    pub marked_responses: u64,
+    /// Congestion notifications that the requester got.
     pub cnps: u64,
+    /// Those that the responder got, if it sends no requests.
+    pub cnps_to_responder: u64,
+    /// What the one of the two that got notifications sent before and after them.
+    pub slowdown: Slowdown,
+    /// What acknowledges its requests.
+    pub acks: Acks,
+    /// The credits in acknowledgements.
+    pub credits: Credit,
     /// From a request of one packet that asks for an acknowledgement to it.
     pub round_trips: Times,
     /// From the first packet of a message to its acknowledgement.
@@ -45,6 +55,86 @@ impl Stats {
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let bytes = self.bytes as f64;
         (seconds > 0.0 && self.bytes > 0).then(|| bytes / seconds)
+    }
+}
+
+/// What a queue pair sends in the 100 µs before and after congestion notifications. Those that come in
+/// the time after another are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slowdown {
+    /// Notifications.
+    pub count: u64,
+    /// Bytes of payload before them.
+    pub before: u64,
+    /// Bytes of payload after them.
+    pub after: u64,
+}
+
+impl Slowdown {
+    /// The rate after notifications, in percent of the rate before; `None` if there are none.
+    pub fn percent(&self) -> Option<u64> {
+        (self.after * 100).checked_div(self.before)
+    }
+}
+
+/// How many requests an acknowledgement stands for: coalescing. IBTA 9.7.5.1.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acks {
+    /// ACKs that are not NAKs.
+    pub count: u64,
+    /// Those of them that acknowledge something new.
+    pub new: u64,
+    /// Request packets that they acknowledge.
+    pub requests: u64,
+    /// Messages that end in them.
+    pub messages: u64,
+    /// The most request packets that one acknowledges.
+    pub most: u64,
+    /// Request packets that something else acknowledges: the response to a later READ or atomic, or a
+    /// later NAK.
+    pub implied: u64,
+}
+
+impl Acks {
+    /// An ACK for so many requests, the first time.
+    pub(super) fn add(&mut self, requests: u64, messages: u64) {
+        if requests > 0 {
+            self.new += 1;
+            self.requests += requests;
+            self.messages += messages;
+            self.most = self.most.max(requests);
+        }
+    }
+}
+
+/// The credits that acknowledgements carry, in messages. IBTA 9.7.7.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credit {
+    /// The fewest, the most and the last; `None` if none carries a number.
+    pub range: Option<(u32, u32, u32)>,
+    /// Acknowledgements that say that the responder does not count.
+    pub unlimited: u64,
+}
+
+impl Credit {
+    /// An acknowledgement with this code.
+    pub(super) fn add(&mut self, code: u8) {
+        let Some(now) = messages_of(code) else {
+            self.unlimited += 1;
+            return;
+        };
+        let (least, most, _) = self.range.unwrap_or((now, now, now));
+        self.range = Some((least.min(now), most.max(now), now));
+    }
+}
+
+/// The messages that a credit code permits; `None` for 31, which is no number. IBTA 9.7.7.2.
+pub(super) fn messages_of(code: u8) -> Option<u32> {
+    match code {
+        0 | 1 => Some(code.into()),
+        2..=30 if code.is_multiple_of(2) => Some(1 << (code / 2)),
+        2..=30 => Some(3 << ((code - 3) / 2)),
+        _ => None,
     }
 }
 
@@ -92,4 +182,47 @@ pub struct Direction {
     pub mtu: Option<u32>,
     /// Its numbers.
     pub stats: Stats,
+}
+
+/// A queue pair that sends datagrams (UD).
+#[derive(Debug)]
+pub struct DatagramSender {
+    /// Its address.
+    pub from: Address,
+    /// Its number, from the DETH.
+    pub qp: u32,
+    /// PSNs that are missing.
+    pub missing: u64,
+    /// Datagrams that came after datagrams with higher PSNs.
+    pub late: u64,
+    /// Datagrams that came twice. They are counted once.
+    pub duplicated: u64,
+    /// Congestion notifications that it got.
+    pub cnps: u64,
+    /// Where its datagrams go.
+    pub destinations: Vec<DatagramsTo>,
+}
+
+/// Datagrams of one sender to one destination.
+#[derive(Debug)]
+pub struct DatagramsTo {
+    /// The receiver, or a multicast group.
+    pub to: Address,
+    /// The receiver's queue pair.
+    pub dest_qp: u32,
+    /// Whether it is a multicast group.
+    pub is_multicast: bool,
+    /// The Q_Key of the last one.
+    pub q_key: u32,
+    /// How often the Q_Key has changed.
+    pub key_changes: u64,
+    /// Its numbers. A datagram is a request and a message.
+    pub stats: Stats,
+}
+
+impl DatagramsTo {
+    /// Whether the Q_Key is a controlled one, which only privileged programs may set. IBTA 3.5.3.
+    pub fn is_controlled(&self) -> bool {
+        self.q_key >> 31 == 1
+    }
 }

@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
         let (at, bytes) = (self.at, self.bytes);
         let whole = |end| Transport::parse(bytes, at, end, cover, 0);
         let Some(first) = whole(end) else {
-            return Err(if bytes.len() < self.len && end - at >= 12 {
+            return Err(if bytes.len() < self.len && end.saturating_sub(at) >= header::BTH.len {
                 Stop::Cut
             } else {
                 Stop::Malformed("shorter than a base transport header")

@@ -196,7 +196,7 @@ fn a_damaged_packet_is_not_taken_for_several() {
 #[test]
 fn lengths_that_contradict_each_other_are_named() {
     let net = net(false);
-    let frame = ethernet(&net, &write(&net, 5, 64));
+    let mut frame = ethernet(&net, &write(&net, 5, 64));
     let of = |at: usize, value: u16| {
         let mut frame = frame.clone();
         frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
@@ -208,6 +208,10 @@ fn lengths_that_contradict_each_other_are_named() {
     assert_eq!(of(14 + 2, 5000), "the IP packet is longer than its frame");
     assert_eq!(of(14 + 20 + 4, 500), "the UDP length exceeds that of the IP packet");
     assert_eq!(of(14 + 20 + 4, 12), "shorter than a base transport header");
+    // It does not even have the UDP header, and the rest of the frame was not captured.
+    frame[14 + 20 + 4..][..2].copy_from_slice(&[0, 4]);
+    let cut = decode_bytes(ETHERNET, &frame[..14 + 20 + 8], frame.len());
+    assert!(matches!(cut.content, Content::Malformed(_)), "{:?}", cut.content);
 }
 
 proptest! {

@@ -96,7 +96,7 @@ impl Comparison {
             self.asked = self.asked.max(last);
         }
         if packet.is_duplicate {
-            self.repeats += packet.span.unsigned_abs();
+            self.repeats = self.repeats.saturating_add(packet.span.unsigned_abs());
         }
     }
 

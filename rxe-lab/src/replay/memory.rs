@@ -14,7 +14,7 @@ use super::responder::Fate;
 const FILL: u8 = 0x11;
 
 /// READs whose data are remembered: the most that a queue pair may have outstanding.
-pub(super) const READS: usize = 256;
+const READS: usize = 256;
 
 /// The peer's memory, as far as requests use it.
 pub(super) struct Memory {
@@ -45,7 +45,7 @@ impl Memory {
             match packet.info.kind {
                 OpKind::Write | OpKind::AtomicWrite if *fate == Fate::Executed => {
                     let Some(at) = at.or(cursor) else { continue };
-                    let len = packet.payload.len() as u64;
+                    let len = packet.payload().len() as u64;
                     this.mark(at, len);
                     cursor = (!packet.info.ends).then_some(at + len);
                 }
@@ -68,7 +68,7 @@ impl Memory {
                         (ahead < *len).then_some(at + ahead)
                     });
                     if let Some(at) = found {
-                        this.learn(at, &packet.payload);
+                        this.learn(at, packet.payload());
                     }
                 }
                 OpKind::AtomicAcknowledge => {
@@ -137,6 +137,39 @@ impl Memory {
     }
 }
 
+/// What the last READs and atomics have read.
+pub(super) struct ReadData {
+    /// Their PSNs and their data.
+    list: VecDeque<(i32, Vec<u8>)>,
+    /// Bytes of these data, and the most that there may be.
+    len: usize,
+    most: usize,
+}
+
+impl ReadData {
+    pub(super) fn new(most: usize) -> Self {
+        Self { list: VecDeque::new(), len: 0, most }
+    }
+
+    pub(super) fn keep(&mut self, psn: i32, data: Vec<u8>) {
+        self.len += data.len();
+        self.list.push_back((psn, data));
+        while (self.list.len() > READS || self.len > self.most)
+            && let Some((_, oldest)) = self.list.pop_front()
+        {
+            self.len -= oldest.len();
+        }
+    }
+
+    /// The data from the packet with this PSN on.
+    pub(super) fn starting_at(&self, psn: i32, path_mtu: usize) -> Option<&[u8]> {
+        self.list.iter().rev().find_map(|(first, data)| {
+            let ahead = usize::try_from(psn.checked_sub(*first)?).ok()?;
+            data.get(ahead.checked_mul(path_mtu)?..).filter(|rest| !rest.is_empty())
+        })
+    }
+}
+
 /// The bytes that are marked, in pieces without a gap.
 fn pieces(bytes: &[u8], marks: &[bool]) -> Vec<(u64, Vec<u8>)> {
     let mut at = 0;
@@ -148,4 +181,25 @@ fn pieces(bytes: &[u8], marks: &[bool]) -> Vec<(u64, Vec<u8>)> {
         at += run.len();
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_data_are_kept_as_far_as_they_fit() {
+        let mut reads = ReadData::new(1000);
+        reads.keep(0, vec![1; 500]);
+        reads.keep(2, vec![2; 500]);
+        assert_eq!(reads.starting_at(1, 256), Some(&[1; 244][..]), "from its second packet on");
+        reads.keep(4, vec![4; 8]);
+        assert_eq!(
+            (reads.starting_at(1, 256), reads.starting_at(2, 256)),
+            (None, Some(&[2; 500][..]))
+        );
+        assert_eq!((reads.len, reads.list.len()), (508, 2));
+        (0..300).for_each(|psn| reads.keep(psn, vec![5]));
+        assert_eq!((reads.len, reads.list.len()), (READS, READS));
+    }
 }

@@ -10,7 +10,8 @@
 //!   the peer's; all else, also what is wrong, is as recorded.
 //! - [`Comparison`] holds what comes against what was recorded.
 //!
-//! Captures and answers are not trusted. Memory is bounded by [`MAX_BYTES`].
+//! Captures and answers are not trusted. Memory is bounded: [`MAX_BYTES`] of packets, as many of data that READs
+//! have read, and what requests use of the peer's region.
 
 mod comparison;
 mod layout;

@@ -56,7 +56,7 @@ const WRONG_KEY: u32 = 0x005a_5a00;
 impl Outgoing {
     /// The bytes from BTH to ICRC.
     pub fn render(&self, net: &NetHeader, target: &Target) -> Vec<u8> {
-        let mut bytes = self.packet.bytes.clone();
+        let mut bytes = self.packet.bytes.to_vec();
         let mut put = |at: usize, new: &[u8]| {
             if let Some(old) = bytes.get_mut(at..at + new.len()) {
                 old.copy_from_slice(new);

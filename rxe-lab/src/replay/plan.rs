@@ -1,15 +1,14 @@
 //! What is to be sent, what should come, and what the peer's memory has before and after.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use rxe_core::types::{Psn, RnrTimer};
 use rxe_core::wire::{NakCode, OpKind, Service, Syndrome};
 
 use super::layout::{Layout, Place, TooLarge, named, place};
-use super::memory::{Memory, READS};
+use super::memory::{Memory, ReadData};
 use super::outgoing::Outgoing;
-use super::recording::{Conversation, Packet};
+use super::recording::{Conversation, MAX_BYTES, Packet};
 use super::responder::{Fate, fates, span};
 use super::{Ends, Responder};
 use crate::answer::{FirstPsns, Said, Seen};
@@ -164,7 +163,7 @@ impl Plan {
             layout,
             damaged,
             cursor: None,
-            reads: VecDeque::new(),
+            reads: ReadData::new(MAX_BYTES),
             sent: Vec::new(),
         };
         builder.plan.before = builder.memory.known();
@@ -252,8 +251,7 @@ struct Builder {
     damaged: bool,
     /// Where the next packet of a WRITE goes.
     cursor: Option<u64>,
-    /// READ requests: PSN, and the data then.
-    reads: VecDeque<(i32, Vec<u8>)>,
+    reads: ReadData,
     /// Requests sent: PSN, PSNs that they take, frame.
     sent: Vec<(i32, i32, u64, String)>,
 }
@@ -305,7 +303,7 @@ impl Builder {
         let psn = packet.bth.psn.diff(self.plan.first_psn);
         let place = place(&self.layout, packet);
         let is_executed = fate == Fate::Executed;
-        let said = Said::Request(packet.bth.opcode, psn, packet.payload.len());
+        let said = Said::Request(packet.bth.opcode, psn, packet.payload().len());
         let words = said.to_string();
         let span = span(packet, self.plan.path_mtu);
         if is_executed {
@@ -345,8 +343,9 @@ impl Builder {
         match packet.info.kind {
             OpKind::Write | OpKind::AtomicWrite => {
                 let Some(at) = start.or(self.cursor) else { return };
-                self.memory.write(at, &packet.payload);
-                let next = at + packet.payload.len() as u64;
+                let payload = packet.payload();
+                self.memory.write(at, payload);
+                let next = at + payload.len() as u64;
                 self.cursor = (!packet.info.ends).then_some(next);
             }
             OpKind::CompareSwap | OpKind::FetchAdd => {
@@ -362,7 +361,7 @@ impl Builder {
                     _ => old,
                 };
                 self.memory.write(at, &new.to_le_bytes());
-                self.keep(psn, old.to_be_bytes().to_vec());
+                self.reads.keep(psn, old.to_be_bytes().to_vec());
             }
             _ => {}
         }
@@ -371,15 +370,8 @@ impl Builder {
     fn remember(&mut self, psn: i32, place: Option<Place>, len: u64) {
         let data = place.filter(|p| p.is_inside).and_then(|p| self.memory.read(p.offset, len));
         if let Some(data) = data.map(<[u8]>::to_vec) {
-            self.keep(psn, data);
+            self.reads.keep(psn, data);
         }
-    }
-
-    fn keep(&mut self, psn: i32, data: Vec<u8>) {
-        if self.reads.len() == READS {
-            self.reads.pop_front();
-        }
-        self.reads.push_back((psn, data));
     }
 
     /// A recorded answer, with the data that the peer's memory should have.
@@ -387,18 +379,14 @@ impl Builder {
         if !packet.is_sound || (self.damaged && packet.icrc == Icrc::Wrong) {
             return;
         }
-        let len = packet.payload.len();
+        let len = packet.payload().len();
         let mut said = Said::of(packet.info, packet.bth.psn, &packet.ext, len, &self.psns);
         let psn = said.answered().unwrap_or(0);
         let request = (self.sent.iter().rev().take(LOOKED_AT))
             .find(|(first, span, ..)| (0..*span).contains(&(psn - first)))
             .map(|(_, _, frame, words)| (*frame, words.clone()));
-        let mut payload = packet.payload.clone();
-        let mtu = self.plan.path_mtu;
-        let known = self.reads.iter().rev().find_map(|(first, data)| {
-            let ahead = usize::try_from(psn.checked_sub(*first)?).ok()?;
-            data.get(ahead.checked_mul(mtu)?..).filter(|rest| !rest.is_empty())
-        });
+        let mut payload = packet.payload().to_vec();
+        let known = self.reads.starting_at(psn, self.plan.path_mtu);
         let mut is_data_known = false;
         match &mut said {
             Said::Read(..) => {
@@ -427,11 +415,14 @@ fn receive_for(it: &Conversation, at: usize, fates: &[Fate]) -> Receive {
     let grh = if it.service == Service::Ud { GRH } else { 0 };
     let mut len = grh;
     for ((is_request, packet), fate) in it.packets[at..].iter().zip(&fates[at..]) {
-        let is_next = *is_request && packet.bth.psn == next;
-        if !is_next || !matches!(fate, Fate::Executed | Fate::Refused(_)) {
+        if !is_request || !matches!(fate, Fate::Executed | Fate::Refused(_)) {
             continue;
         }
-        len += packet.payload.len() as u64;
+        // The message has lost its rest, and another one follows.
+        if packet.bth.psn != next {
+            break;
+        }
+        len += packet.payload().len() as u64;
         match fate {
             // What is refused so has met a receive that is too short, or memory that may not be used.
             Fate::Refused(NakCode::InvalidRequest) => {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::types::Psn;
@@ -24,11 +26,12 @@ pub(super) struct Packet {
     /// The time since the first frame.
     pub(super) at: Duration,
     /// From the BTH to before the ICRC, with zeros for what was not captured.
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Arc<[u8]>,
+    /// The captured part of the payload in `bytes`, without the pad.
+    payload: Range<usize>,
     pub(super) bth: Bth,
     pub(super) info: &'static OpInfo,
     pub(super) ext: Ext,
-    pub(super) payload: Vec<u8>,
     /// Whether its structure is right.
     pub(super) is_sound: bool,
     /// Whether all its bytes were captured.
@@ -188,7 +191,7 @@ impl Recording {
             )
             .collect();
         packets.sort_by_key(|(_, packet)| packet.number);
-        let largest = packets.iter().map(|(_, packet)| packet.payload.len()).max().unwrap_or(0);
+        let largest = packets.iter().map(|(_, packet)| packet.payload().len()).max().unwrap_or(0);
         Conversation { ends, service: service.unwrap_or(Service::Rc), packets, largest }
     }
 
@@ -261,16 +264,21 @@ impl Packet {
         Self {
             number,
             at,
-            bytes,
+            bytes: bytes.into(),
+            payload: info.header_len..info.header_len + transport.payload().len(),
             bth: transport.bth,
             info,
             ext: transport.ext,
-            payload: transport.payload().to_vec(),
             is_sound: transport.wrong.is_none(),
             is_whole,
             icrc: transport.icrc,
             places,
         }
+    }
+
+    /// The captured bytes of the payload, without the pad.
+    pub(super) fn payload(&self) -> &[u8] {
+        self.bytes.get(self.payload.clone()).unwrap_or_default()
     }
 
     /// Bytes that the message has left from this packet on, as far as its headers say.

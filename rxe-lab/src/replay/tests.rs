@@ -234,6 +234,25 @@ fn receives_and_losses_are_those_of_the_recording() {
 }
 
 #[test]
+fn a_message_that_another_follows_takes_its_receive_no_further() {
+    let packet = |opcode, psn, bytes| {
+        format!(
+            "{{ packet = {{ qp = \"a\", bytes = {bytes}, BTH = {{ OpCode = \"{opcode}\", PSN = {psn} }} }} }}, "
+        )
+    };
+    // The first message never ends. The third has the PSN with which it would go on.
+    let steps = packet("UC_SEND_FIRST", 0, 256)
+        + &packet("UC_SEND_ONLY", 7, 8)
+        + &packet("UC_SEND_ONLY", 1, 12);
+    let plan = plan(&steps, "", false);
+    let receives = plan.steps.iter().filter_map(|step| match step {
+        Step::Receive(receive) => Some(receive.len),
+        _ => None,
+    });
+    assert_eq!(receives.collect::<Vec<_>>(), [256, 8, 12]);
+}
+
+#[test]
 fn several_queue_pairs_are_listed() {
     let steps = "{ receive = { qp = \"a\", bytes = 8 } }, { receive = { qp = \"b\", bytes = 8 } }, \
                  { send = { qp = \"a\", bytes = 8 } }, { send = { qp = \"b\", bytes = 8 } }";
@@ -255,6 +274,10 @@ fn a_recording_that_lies_is_survived() {
     let plan = plan(steps, "engine = false", false);
     let first = &rendered(&plan)[0];
     assert!(Packet::parse(first).unwrap().reth().unwrap().rkey.value() != 0x1234);
+    // Sent again 300 times, it takes more PSNs than 32 bits count.
+    let read = "{ packet = { qp = \"a\", count = 300, BTH = { OpCode = \"RC_READ_REQUEST\", PSN = 5 }, \
+                RETH = { VA = \"0xffffffffffffffff\", DMALen = 0xffffffff } } }";
+    assert_eq!(play(&self::plan(read, "engine = false", false), same), [""; 0]);
     let psns = FirstPsns { requests: Psn::ZERO, answers: TARGET.first_psn };
     assert!(Seen::read(&net(), &first[..9], &psns).is_err());
     let mut comparison = Comparison::new(&plan);

@@ -235,12 +235,7 @@ impl Link for InterfaceLink {
             self.waiting.flush(|parts| send(socket, index, vnet, parts));
         }
         let on = !self.waiting.is_empty();
-        if on != self.watches_room {
-            let room = if on { EventFlags::OUT } else { EventFlags::empty() };
-            self.epoll.modify(self.socket.shared(), 0, EventFlags::IN | room)?;
-            self.watches_room = on;
-        }
-        Ok(())
+        self.epoll.watch_room(self.socket.shared(), on, &mut self.watches_room)
     }
 
     fn shared(&self) -> &SharedFd {

@@ -127,12 +127,8 @@ impl QemuLink {
     }
 
     fn watch_room(&mut self, on: bool) -> Result<(), NetError> {
-        if let Some(peer) = self.peer.as_ref().filter(|_| on != self.watches_room) {
-            let room = if on { EventFlags::OUT } else { EventFlags::empty() };
-            self.epoll.modify(peer, 0, EventFlags::IN | room)?;
-            self.watches_room = on;
-        }
-        Ok(())
+        let Some(peer) = &self.peer else { return Ok(()) };
+        self.epoll.watch_room(peer, on, &mut self.watches_room)
     }
 }
 

@@ -47,6 +47,25 @@ impl Epoll {
             .map_err(|e| NetError::os("watch a descriptor", e))
     }
 
+    /// Watches one that is watched for input also for room to write, or for input alone. `watches_room` is
+    /// what it was watched for, and changes with it.
+    ///
+    /// # Errors
+    /// As for [`modify`](Self::modify).
+    pub(crate) fn watch_room(
+        &self,
+        fd: impl AsFd,
+        on: bool,
+        watches_room: &mut bool,
+    ) -> Result<(), NetError> {
+        if on != *watches_room {
+            let room = if on { EventFlags::OUT } else { EventFlags::empty() };
+            self.modify(fd, 0, EventFlags::IN | room)?;
+            *watches_room = on;
+        }
+        Ok(())
+    }
+
     /// Watches one no more, if it does.
     pub fn delete(&self, fd: impl AsFd) {
         if self.0.ensure().is_ok() {

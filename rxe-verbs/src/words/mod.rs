@@ -5,6 +5,7 @@
 mod concepts;
 mod errno;
 mod events;
+mod findings;
 mod messages;
 mod naks;
 mod objects;
@@ -57,13 +58,16 @@ pub struct Section {
 }
 
 /// The whole catalogue.
-pub static SECTIONS: [Section; 8] = [
+pub static SECTIONS: [Section; 9] = [
     Section { title: t("Concepts", "概念"), entries: concepts::ENTRIES },
     Section { title: t("Objects and packets", "对象与报文"), entries: objects::ENTRIES },
     Section { title: t("Queue pair states", "队列对状态"), entries: states::ENTRIES },
     Section { title: t("Completion statuses", "完成状态"), entries: status::ENTRIES },
     Section { title: t("NAK codes", "NAK 代码"), entries: naks::ENTRIES },
     Section { title: t("Asynchronous events", "异步事件"), entries: events::ENTRIES },
+    Section {
+        title: t("Findings of rxe check", "rxe check 的发现"), entries: findings::ENTRIES
+    },
     Section {
         title: t("Errors of verbs calls", "verbs 调用的错误码"), entries: errno::ENTRIES
     },

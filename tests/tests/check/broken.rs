@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use rxe_core::types::Psn;
-use rxe_core::wire::{OpKind, Position, icrc};
+use rxe_core::wire::{OpKind, Position, Syndrome, icrc};
 use rxe_lab::check::Kind;
 use rxe_tests::lone::Said;
 
@@ -13,6 +13,8 @@ use rxe_tests::lone::Said;
 const EXT: usize = 12;
 /// Where a RETH has its DMA length.
 const DMA_LEN: usize = EXT + 12;
+/// Where an AETH has its syndrome.
+const SYNDROME: usize = EXT;
 /// Where an AETH has its MSN.
 const MSN: usize = EXT + 1;
 /// Where an ATOMIC ACKNOWLEDGE has what was found.
@@ -39,9 +41,15 @@ pub(crate) enum Bug {
     ShortRead,
     /// The responder executes a repeated atomic again.
     AtomicAgain,
+    /// The requester sends without credits.
+    IgnoresCredits,
+    /// The responder gives many credits, then few.
+    CreditsTakenBack,
+    /// The responder writes the number of its receives where its code belongs.
+    CreditsNotEncoded,
 }
 
-pub(crate) const BUGS: [Bug; 9] = [
+pub(crate) const BUGS: [Bug; 12] = [
     Bug::ShortPacket,
     Bug::FirstAgain,
     Bug::LongWrite,
@@ -51,7 +59,13 @@ pub(crate) const BUGS: [Bug; 9] = [
     Bug::OnlyFirst,
     Bug::ShortRead,
     Bug::AtomicAgain,
+    Bug::IgnoresCredits,
+    Bug::CreditsTakenBack,
+    Bug::CreditsNotEncoded,
 ];
+
+/// A time in which the requester has heard of the first credits, in nanoseconds.
+const HEARD: u64 = 100_000;
 
 impl Bug {
     /// The end that has it: 0 for the requester, 1 for the responder.
@@ -61,8 +75,28 @@ impl Bug {
             | Self::FirstAgain
             | Self::LongWrite
             | Self::IcrcWithoutPad
-            | Self::NoAckReq => 0,
-            Self::SlowMsn | Self::OnlyFirst | Self::ShortRead | Self::AtomicAgain => 1,
+            | Self::NoAckReq
+            | Self::IgnoresCredits => 0,
+            Self::SlowMsn
+            | Self::OnlyFirst
+            | Self::ShortRead
+            | Self::AtomicAgain
+            | Self::CreditsTakenBack
+            | Self::CreditsNotEncoded => 1,
+        }
+    }
+
+    /// Whether it is about credits.
+    pub(crate) fn is_of_credits(self) -> bool {
+        matches!(self, Self::IgnoresCredits | Self::CreditsTakenBack | Self::CreditsNotEncoded)
+    }
+
+    /// The receives that the responder has at the beginning.
+    fn receives(self) -> u32 {
+        match self {
+            Self::IgnoresCredits => 2,
+            Self::CreditsNotEncoded => 26,
+            _ => 24,
         }
     }
 
@@ -76,6 +110,8 @@ impl Bug {
             Self::SlowMsn => &[Kind::Msn],
             Self::OnlyFirst | Self::ShortRead => &[Kind::Response],
             Self::AtomicAgain => &[Kind::Atomic],
+            Self::IgnoresCredits => &[Kind::CreditLimit],
+            Self::CreditsTakenBack | Self::CreditsNotEncoded => &[Kind::Credits],
         }
     }
 }
@@ -90,24 +126,97 @@ pub(crate) struct Broken {
     answered: BTreeSet<u32>,
     /// Messages by an acknowledgement of all that was sent.
     msn: Option<u32>,
+    /// Whether the responder gives credits: those that it has, or those of the bug.
+    gives_credits: bool,
+    /// The messages that take a receive, by the PSNs that they are complete with.
+    taken: Vec<Psn>,
+    /// The first acknowledgement that gave credits, and when the requester had it.
+    given: Option<(Psn, u8)>,
+    heard: Option<u64>,
     /// The first packet that shows the bug.
     pub(crate) hit: Option<Psn>,
 }
 
 impl Broken {
-    pub(crate) fn new(bug: Option<Bug>) -> Self {
-        Self { bug, newest: None, answered: BTreeSet::new(), msn: None, hit: None }
+    pub(crate) fn new(bug: Option<Bug>, gives_credits: bool) -> Self {
+        Self {
+            bug,
+            newest: None,
+            answered: BTreeSet::new(),
+            msn: None,
+            gives_credits: gives_credits || bug.is_some_and(Bug::is_of_credits),
+            taken: Vec::new(),
+            given: None,
+            heard: None,
+            hit: None,
+        }
+    }
+
+    /// A packet has arrived at an end.
+    pub(crate) fn arrives(&mut self, side: usize, now: u64, said: &Said) {
+        let aeth = said.packet().ext().aeth;
+        if side == 0
+            && let Some(Syndrome::Ack { credits: 1..=30 }) = aeth.map(|aeth| aeth.syndrome)
+        {
+            self.heard.get_or_insert(now);
+        }
+    }
+
+    /// Gives credits, or needs them.
+    fn credit(&mut self, side: usize, now: u64, said: &mut Said) {
+        let packet = said.packet();
+        let (info, psn) = (packet.info(), packet.psn());
+        let total = self.bug.map_or(24, Bug::receives);
+        if side == 0 {
+            let is_new = self.newest.is_none_or(|newest| psn.after(newest));
+            let is_late = self.heard.is_some_and(|heard| now >= heard + HEARD);
+            let begun = u32::try_from(self.taken.len()).unwrap() + 1;
+            let is_beyond = is_new && info.consumes_recv && begun > total + 1;
+            if self.bug == Some(Bug::IgnoresCredits) && is_beyond && is_late {
+                self.hit.get_or_insert(psn);
+            }
+            if is_new && info.completes_recv {
+                self.taken.push(psn);
+            }
+            return;
+        }
+        let Some(Syndrome::Ack { .. }) = packet.ext().aeth.map(|aeth| aeth.syndrome) else {
+            return;
+        };
+        let taken = self.taken.iter().filter(|complete| !complete.after(psn)).count();
+        let taken = u32::try_from(taken).unwrap();
+        let left = total.saturating_sub(taken);
+        let code = match self.bug {
+            Some(Bug::CreditsNotEncoded) => u8::try_from(left).unwrap(),
+            Some(Bug::CreditsTakenBack) if taken >= 2 => 2,
+            _ => code_of(left),
+        };
+        let is_wrong = match (self.bug, self.given) {
+            (Some(Bug::CreditsNotEncoded), Some((_, first))) => code + 3 <= first,
+            (Some(Bug::CreditsTakenBack), Some((_, first))) => taken >= 2 && first > 2,
+            _ => false,
+        };
+        if is_wrong && self.given.is_some_and(|(first, _)| psn.after(first)) {
+            self.hit.get_or_insert(psn);
+        }
+        self.given.get_or_insert((psn, code));
+        said.bytes[SYNDROME] = code;
+        seal(said);
     }
 
     /// Takes what a sound engine says, and makes of it what the broken one says.
-    pub(crate) fn pass(&mut self, side: usize, said: &mut Said) {
-        let Some(bug) = self.bug else { return };
-        let packet = said.packet();
-        let (info, psn, pad) = (packet.info(), packet.psn(), packet.pad());
-        let len = packet.payload().len();
+    pub(crate) fn pass(&mut self, side: usize, now: u64, said: &mut Said) {
+        if self.gives_credits {
+            self.credit(side, now, said);
+        }
+        let psn = said.packet().psn();
         if side == 0 {
             self.newest = self.newest.filter(|newest| !psn.after(*newest)).or(Some(psn));
         }
+        let Some(bug) = self.bug else { return };
+        let packet = said.packet();
+        let (info, pad) = (packet.info(), packet.pad());
+        let len = packet.payload().len();
         if side != bug.side() {
             return;
         }
@@ -170,11 +279,22 @@ impl Broken {
             }
             _ => return,
         };
-        let end = said.bytes.len() - icrc::LEN;
-        said.bytes.truncate(end);
-        icrc::append(&said.net, &mut said.bytes, 0);
+        seal(said);
         if shows {
             self.hit.get_or_insert(psn);
         }
     }
+}
+
+/// Computes the ICRC again.
+fn seal(said: &mut Said) {
+    let end = said.bytes.len() - icrc::LEN;
+    said.bytes.truncate(end);
+    icrc::append(&said.net, &mut said.bytes, 0);
+}
+
+/// The code of so many messages, rounded down. IBTA 9.7.7.2.
+fn code_of(messages: u32) -> u8 {
+    const MESSAGES: [u32; 12] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
+    u8::try_from(MESSAGES.partition_point(|n| *n <= messages)).unwrap() - 1
 }

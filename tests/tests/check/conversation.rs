@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) one_address: bool,
     pub(crate) is_reliable: bool,
+    /// Whether the responder gives credits.
+    pub(crate) gives_credits: bool,
     pub(crate) faults: [Fault; 2],
     pub(crate) bug: Option<Bug>,
 }
@@ -99,7 +101,7 @@ impl Conversation {
 }
 
 /// Adds a frame to a pcap with nanoseconds.
-fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
+pub(crate) fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
     if file.is_empty() {
         let head = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 1 << 18, 1];
         file.extend(head.iter().flat_map(|word| word.to_le_bytes()));
@@ -116,7 +118,7 @@ fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
 
 /// A conversation between two hosts, or between two queue pairs of one address.
 pub(crate) fn converse(plan: &Plan) -> Conversation {
-    let Plan { seed, one_address, is_reliable, faults, bug } = *plan;
+    let Plan { seed, one_address, is_reliable, gives_credits, faults, bug } = *plan;
     let mut rng = Rng::new(seed);
     let mtu = rng.pick(&[Mtu::M256, Mtu::M1024, Mtu::M4096]);
     let psns = (Psn::new(rng.word()), Psn::new(rng.word()));
@@ -145,11 +147,14 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
     let mut seen = BTreeSet::new();
     let mut sent_again = [false; 2];
     let mut newest: Option<Psn> = None;
-    let mut broken = Broken::new(bug);
+    let mut broken = Broken::new(bug, gives_credits);
+    let sends = bug.is_some_and(Bug::is_of_credits);
     let post = |end: &End, rng: &mut Rng| {
         let remote = Remote { addr: BASE, rkey: KEY };
         let len = rng.pick(&[0, 1, 100, 1024, 5000, 12_000]);
         match rng.below(if is_reliable { 4 } else { 2 }) {
+            // Nothing else needs credits.
+            1.. if sends && rng.chance(2, 3) => end.send(SendOp::Send { imm: None }, sge(len)),
             0 => end.send(SendOp::Send { imm: None }, sge(len)),
             1 => end.send(SendOp::Write { remote, imm: None }, sge(len)),
             2 => end.send(SendOp::Read { remote }, sge(len)),
@@ -165,7 +170,7 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
             ends[side].now = Time::from_nanos(now);
             ends[side].engine.handle_timeout(Time::from_nanos(now));
             for mut said in ends[side].sent() {
-                broken.pass(side, &mut said);
+                broken.pass(side, now, &mut said);
                 capture(tap, now, &said);
                 let info = said.packet().info();
                 let is_response = info.is_response();
@@ -223,6 +228,7 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
         while let Some(entry) = way.first_entry().filter(|entry| entry.key().0 <= now) {
             let (side, said) = entry.remove();
             capture(&mut taps[side], now, &said);
+            broken.arrives(side, now, &said);
             let packet = said.packet();
             if side == 1 && icrc::check(&said.net, &said.bytes).is_ok() {
                 let psn = packet.psn();

@@ -3,14 +3,14 @@
 
 mod broken;
 mod conversation;
+mod datagrams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rxe_core::types::Psn;
-use rxe_lab::capture::Reader;
+use rxe_lab::capture::{Reader, Start};
 use rxe_lab::check::{Checker, Finding, Kind, Report};
 use rxe_lab::frame;
 
@@ -26,10 +26,9 @@ const FALSE_ALARMS: [u64; 7] = [103_337, 107_553, 109_701, 117_101, 2033, 11_913
 fn check(file: &[u8]) -> Report {
     let mut checker = Checker::default();
     let mut reader = Reader::new(file).unwrap();
-    let mut first = None;
+    let mut start = Start::default();
     while let Some(record) = reader.next().unwrap() {
-        let at = record.at.unwrap_or_default();
-        let since: Duration = at.saturating_sub(*first.get_or_insert(at));
+        let since = start.since(&record);
         checker.add(record.number, record.interface, since, &frame::decode(&record));
     }
     checker.finish()
@@ -81,6 +80,7 @@ fn single() -> impl Iterator<Item = Plan> {
         seed,
         one_address,
         is_reliable: true,
+        gives_credits: seed.is_multiple_of(3),
         faults: [FAULTS[usize::try_from(seed).unwrap() % FAULTS.len()], Fault::None],
         bug: None,
     })
@@ -88,7 +88,7 @@ fn single() -> impl Iterator<Item = Plan> {
 
 /// Unreliable connections, with a fault each.
 fn unreliable() -> impl Iterator<Item = Plan> {
-    single().map(|plan| Plan { is_reliable: false, ..plan })
+    single().map(|plan| Plan { is_reliable: false, gives_credits: false, ..plan })
 }
 
 /// Two faults at once: each with each.

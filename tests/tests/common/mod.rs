@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rxe_tests::skip;
 use tempfile::TempDir;
+use xtask::c::Compiled;
 
 /// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`. GID 1 of
 /// either is its IPv4 address.
@@ -102,6 +103,25 @@ pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     Some(said)
+}
+
+/// The peer program of `rxe conform` and `rxe replay`.
+pub(crate) const PEER: &str = "rxe-cli/src/common/peer/peer.c";
+
+/// Lines of a script that start the peer program in `far` with `rxe run RUN`, and wait until it listens. Then
+/// `$peer` is its process and `peer.log` what it prints.
+pub(crate) fn start_peer(c: &Compiled, run: &str) -> String {
+    let peer = c.path(PEER);
+    let peer = peer.display();
+    format!(
+        r#"
+        ip netns exec far $RXE run --explain off {run} -- {peer} > peer.log 2>&1 & peer=$!
+        tries=0
+        until grep -q listens peer.log || [ $tries -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.05
+        done"#
+    )
 }
 
 /// Whether a program is installed. If not, prints that the test is skipped.

@@ -227,7 +227,7 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-lab",
         within: "capture",
         floors: &[
-            &["blocks", "compressed", "pcap", "whole"],
+            &["blocks", "compressed", "pcap", "start", "whole"],
             &["pcapng"],
             &["source"],
             &["error", "order"],
@@ -242,9 +242,11 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-lab",
         within: "check",
         floors: &[
+            &["pairs"],
             &["responses"],
-            &["requests"],
-            &["gaps", "history", "summary", "text"],
+            &["datagrams", "requests"],
+            &["credits", "damage", "gaps", "pace", "text"],
+            &["history", "summary"],
             &["finding"],
         ],
     },

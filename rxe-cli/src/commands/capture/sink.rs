@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rxe_lab::capture::{Direction, Record};
+use rxe_lab::capture::{Direction, Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 use rxe_net::PacketBlock;
@@ -35,8 +35,7 @@ pub(super) struct Sink {
     notices: bool,
     interfaces: Vec<Interface>,
     packets: u64,
-    /// The time of the first packet.
-    first: Option<Duration>,
+    start: Start,
     began: Instant,
     /// The reader of the output is gone, which ends the capture.
     unread: bool,
@@ -53,7 +52,7 @@ impl Sink {
             notices,
             interfaces: Vec::new(),
             packets: 0,
-            first: None,
+            start: Start::default(),
             began: Instant::now(),
             unread: false,
         })
@@ -103,8 +102,7 @@ impl Sink {
             return Ok(());
         }
         self.packets += 1;
-        let at = record.at.unwrap_or_default();
-        let since = at.saturating_sub(*self.first.get_or_insert(at));
+        let since = self.start.since(record);
         if let Some(lines) = &mut self.lines {
             let printed = lines.frame(record);
             self.check(printed)?;
@@ -118,6 +116,7 @@ impl Sink {
                 Some(Direction::Outbound) => rxe_net::Direction::Outbound,
                 _ => rxe_net::Direction::Inbound,
             };
+            let at = record.at.unwrap_or_default();
             let (interface, comments) = (record.interface, &record.comments[..]);
             let block = PacketBlock { at, interface, direction, frame: record.bytes, comments };
             let wrote = file.write(&block, &self.interfaces);

@@ -1,6 +1,6 @@
 //! What the analyst says, as JSON.
 
-use rxe_lab::check::{Direction, Finding, Times};
+use rxe_lab::check::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Times};
 use serde::Serialize;
 
 use super::Checked;
@@ -14,6 +14,7 @@ pub(super) struct File<'a> {
     findings: Vec<Found<'a>>,
     more_findings: u64,
     directions: Vec<Way>,
+    datagrams: Vec<Sender>,
     packets_left_out: u64,
     icrc_not_checked: u64,
     directions_overflowed: usize,
@@ -50,10 +51,61 @@ struct Way {
     retransmitted_bytes: u64,
     marked: u64,
     cnps: u64,
+    responses_marked: u64,
+    cnps_to_responder: u64,
+    /// `None` if no CNP came while something was sent.
+    rate_after_cnps_percent: Option<u64>,
+    acks: Acknowledged,
+    credits: Credits,
     seconds: f64,
     goodput_bytes_per_second: Option<f64>,
     round_trip_us: Percentiles,
     latency_us: Percentiles,
+}
+
+/// A queue pair that sends datagrams.
+#[derive(Serialize)]
+struct Sender {
+    from: String,
+    source_qp: u32,
+    psns_missing: u64,
+    late: u64,
+    duplicated: u64,
+    cnps: u64,
+    destinations: Vec<Datagrams>,
+}
+
+#[derive(Serialize)]
+struct Datagrams {
+    to: String,
+    dest_qp: u32,
+    multicast: bool,
+    q_key: u32,
+    q_key_controlled: bool,
+    q_key_changes: u64,
+    datagrams: u64,
+    bytes: u64,
+    marked: u64,
+    seconds: f64,
+    goodput_bytes_per_second: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Acknowledged {
+    count: u64,
+    new: u64,
+    requests: u64,
+    messages: u64,
+    most_requests: u64,
+    requests_acknowledged_otherwise: u64,
+}
+
+#[derive(Serialize)]
+struct Credits {
+    least: Option<u32>,
+    most: Option<u32>,
+    last: Option<u32>,
+    unlimited: u64,
 }
 
 #[derive(Serialize)]
@@ -75,6 +127,7 @@ impl<'a> File<'a> {
             findings: report.findings.iter().map(Found::of).collect(),
             more_findings: report.more_findings,
             directions: report.directions.iter().map(Way::of).collect(),
+            datagrams: report.datagrams.iter().map(Sender::of).collect(),
             packets_left_out: report.left_out,
             icrc_not_checked: report.not_checked,
             directions_overflowed: report.overflowed,
@@ -118,11 +171,65 @@ impl Way {
             retransmitted_bytes: stats.retransmitted_bytes,
             marked: stats.marked,
             cnps: stats.cnps,
+            responses_marked: stats.marked_responses,
+            cnps_to_responder: stats.cnps_to_responder,
+            rate_after_cnps_percent: stats.slowdown.percent(),
+            acks: Acknowledged::of(stats.acks),
+            credits: Credits::of(stats.credits),
             seconds: stats.duration().as_secs_f64(),
             goodput_bytes_per_second: stats.goodput(),
             round_trip_us: Percentiles::of(&stats.round_trips),
             latency_us: Percentiles::of(&stats.latencies),
         }
+    }
+}
+
+impl Sender {
+    fn of(sender: &DatagramSender) -> Self {
+        let DatagramSender { from, qp, missing, late, duplicated, cnps, destinations } = sender;
+        Self {
+            from: from.to_string(),
+            source_qp: *qp,
+            psns_missing: *missing,
+            late: *late,
+            duplicated: *duplicated,
+            cnps: *cnps,
+            destinations: destinations.iter().map(Datagrams::of).collect(),
+        }
+    }
+}
+
+impl Datagrams {
+    fn of(to: &DatagramsTo) -> Self {
+        Self {
+            to: to.to.to_string(),
+            dest_qp: to.dest_qp,
+            multicast: to.is_multicast,
+            q_key: to.q_key,
+            q_key_controlled: to.is_controlled(),
+            q_key_changes: to.key_changes,
+            datagrams: to.stats.requests,
+            bytes: to.stats.bytes,
+            marked: to.stats.marked,
+            seconds: to.stats.duration().as_secs_f64(),
+            goodput_bytes_per_second: to.stats.goodput(),
+        }
+    }
+}
+
+impl Acknowledged {
+    fn of(acks: Acks) -> Self {
+        let Acks { count, new, requests, messages, most, implied } = acks;
+        let (most_requests, requests_acknowledged_otherwise) = (most, implied);
+        Self { count, new, requests, messages, most_requests, requests_acknowledged_otherwise }
+    }
+}
+
+impl Credits {
+    fn of(credits: Credit) -> Self {
+        let Credit { range, unlimited } = credits;
+        let of = |pick: fn((u32, u32, u32)) -> u32| range.map(pick);
+        Self { least: of(|r| r.0), most: of(|r| r.1), last: of(|r| r.2), unlimited }
     }
 }
 

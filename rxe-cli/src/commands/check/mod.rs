@@ -7,6 +7,7 @@ mod text;
 use std::path::{Path, PathBuf};
 use std::process;
 
+use rxe_lab::capture::Start;
 use rxe_lab::check::{Checker, Report, Severity};
 use rxe_lab::frame;
 
@@ -94,11 +95,10 @@ fn check(file: &Path) -> Checked {
     let mut frames = 0;
     let read = (|| {
         let mut reader = open(file, Printed::AtTheEnd)?;
-        let mut first = None;
+        let mut start = Start::default();
         while let Some(record) = reader.next()? {
             frames = record.number;
-            let at = record.at.unwrap_or_default();
-            let since = at.saturating_sub(*first.get_or_insert(at));
+            let since = start.since(&record);
             checker.add(record.number, record.interface, since, &frame::decode(&record));
         }
         Ok(())

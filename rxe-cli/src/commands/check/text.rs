@@ -3,10 +3,15 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use rxe_lab::check::{Direction, Finding, Severity, Times};
+use rxe_lab::check::{
+    Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Severity, Stats, Times,
+};
 
 use super::Checked;
 use crate::common::{lines, paragraph};
+
+/// The most destinations that are printed of one sender of datagrams.
+const MAX_DESTINATIONS: usize = 20;
 
 /// The text for a file.
 pub(super) fn text(checked: &Checked) -> String {
@@ -16,6 +21,9 @@ pub(super) fn text(checked: &Checked) -> String {
     let _ = writeln!(out, "{name}: {frames} frames");
     for direction in &report.directions {
         describe(&mut out, direction);
+    }
+    for sender in &report.datagrams {
+        describe_sender(&mut out, sender);
     }
     for finding in &report.findings {
         find(&mut out, finding);
@@ -49,7 +57,7 @@ fn describe(out: &mut String, direction: &Direction) {
     let mtu = mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
     let head = format!("{from} {source} > {to} 0x{dest_qp:06x}: {service}{mtu}");
     paragraph(out, &head, lines("  ", "    "));
-    let mut line = format!(
+    let line = format!(
         "requests {}, responses {}, messages {} ({} B), sent again {} ({} B)",
         stats.requests,
         stats.responses,
@@ -58,24 +66,100 @@ fn describe(out: &mut String, direction: &Direction) {
         stats.retransmitted,
         stats.retransmitted_bytes
     );
-    if stats.marked > 0 || stats.cnps > 0 {
-        let _ = write!(line, "; marked CE {}, CNPs {}", stats.marked, stats.cnps);
-    }
-    if let Some(goodput) = stats.goodput() {
-        let _ = write!(line, "; goodput {:.3} MB/s", goodput / 1e6);
-    }
-    for (name, times) in [("round trip", &stats.round_trips), ("latency", &stats.latencies)] {
-        let _ = write!(line, "{}", percentiles(name, times));
-    }
     paragraph(out, &line, lines("    ", "    "));
+    let mut rates = Vec::new();
+    if let Some(goodput) = stats.goodput() {
+        rates.push(format!("goodput {:.3} MB/s", goodput / 1e6));
+    }
+    rates.extend(percentiles("round trip", &stats.round_trips));
+    rates.extend(percentiles("latency", &stats.latencies));
+    for parts in [acknowledged(stats), congestion(stats), rates] {
+        if !parts.is_empty() {
+            paragraph(out, &parts.join("; "), lines("    ", "    "));
+        }
+    }
 }
 
-fn percentiles(name: &str, times: &Times) -> String {
+/// What acknowledges the requests, and the credits in it.
+fn acknowledged(stats: &Stats) -> Vec<String> {
+    let Acks { count, requests, most, implied, .. } = stats.acks;
+    let mut parts = Vec::new();
+    if count > 0 {
+        let each = if most > 1 { format!(", at most {most} each") } else { String::new() };
+        parts.push(format!("ACKs {count} for {requests} requests{each}"));
+    }
+    if implied > 0 {
+        parts.push(format!("{implied} acknowledged by later responses"));
+    }
+    match stats.credits {
+        Credit { range: Some((least, most, last)), .. } if least < most => {
+            parts.push(format!("credits {least} to {most}, last {last}"));
+        }
+        Credit { range: Some((one, ..)), .. } => parts.push(format!("credits {one}")),
+        Credit { unlimited: 1.., .. } => parts.push("credits unlimited".to_owned()),
+        Credit { .. } => {}
+    }
+    parts
+}
+
+/// Marks, congestion notifications, and the rate that followed.
+fn congestion(stats: &Stats) -> Vec<String> {
+    let Stats { marked, marked_responses, cnps, cnps_to_responder, slowdown, .. } = stats;
+    let mut parts = Vec::new();
+    if marked + cnps > 0 {
+        parts.push(format!("marked CE {marked}, CNPs {cnps}"));
+    }
+    if marked_responses + cnps_to_responder > 0 {
+        let cnps = cnps_to_responder;
+        parts.push(format!("responses marked CE {marked_responses}, CNPs to the responder {cnps}"));
+    }
+    if let Some(percent) = slowdown.percent() {
+        parts.push(format!("rate after a CNP {percent} % of that before"));
+    }
+    parts
+}
+
+/// A queue pair that sends datagrams, with a line for each destination.
+fn describe_sender(out: &mut String, sender: &DatagramSender) {
+    let DatagramSender { from, qp, missing, late, duplicated, cnps, destinations } = sender;
+    let mut line = format!("{from} 0x{qp:06x}: UD, PSNs missing {missing}, late {late}");
+    for (count, what) in [(duplicated, "duplicated"), (cnps, "CNPs")] {
+        if *count > 0 {
+            let _ = write!(line, ", {what} {count}");
+        }
+    }
+    paragraph(out, &line, lines("  ", "    "));
+    for way in destinations.iter().take(MAX_DESTINATIONS) {
+        let DatagramsTo { to, dest_qp, is_multicast, q_key, key_changes, stats } = way;
+        let mut line = format!("> {to} 0x{dest_qp:06x}");
+        if *is_multicast {
+            line.push_str(" (multicast)");
+        }
+        let _ =
+            write!(line, ": datagrams {} ({} B), Q_Key 0x{q_key:08x}", stats.requests, stats.bytes);
+        if way.is_controlled() {
+            line.push_str(" (controlled)");
+        }
+        if *key_changes > 0 {
+            let _ = write!(line, ", changed {key_changes} times");
+        }
+        if stats.marked > 0 {
+            let _ = write!(line, ", marked CE {}", stats.marked);
+        }
+        if let Some(goodput) = stats.goodput() {
+            let _ = write!(line, "; goodput {:.3} MB/s", goodput / 1e6);
+        }
+        paragraph(out, &line, lines("    ", "      "));
+    }
+    if let Some(more @ 1..) = destinations.len().checked_sub(MAX_DESTINATIONS) {
+        let _ = writeln!(out, "    and {more} more destinations (--json has all)");
+    }
+}
+
+fn percentiles(name: &str, times: &Times) -> Option<String> {
     let at = |percent| times.percentile(percent).map(micros);
-    let (Some(p50), Some(p99), Some(max)) = (at(50.0), at(99.0), at(100.0)) else {
-        return String::new();
-    };
-    format!("; {name} p50 {p50} p99 {p99} max {max} us")
+    let (p50, p99, max) = (at(50.0)?, at(99.0)?, at(100.0)?);
+    Some(format!("{name} p50 {p50} p99 {p99} max {max} us"))
 }
 
 fn micros(time: Duration) -> String {

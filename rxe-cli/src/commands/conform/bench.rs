@@ -393,17 +393,11 @@ impl<'a> Bench<'a> {
     pub(super) fn memory_is(&mut self, offset: u64, wanted: &[u8]) -> Outcome {
         let bytes = self.peer.read(offset, wanted.len())?;
         let differs = |(a, b): (&u8, &u8)| a != b;
-        match bytes.iter().zip(wanted).position(differs) {
-            None if bytes.len() == wanted.len() => Ok(()),
-            at => {
-                let at = at.unwrap_or(0);
-                let [is, should] = [bytes.get(at), wanted.get(at)].map(|b| b.copied().unwrap_or(0));
-                deviates(format!(
-                    "byte {at} of {} at +0x{offset:x} of its memory is 0x{is:02x}, not 0x{should:02x}",
-                    wanted.len()
-                ))
-            }
-        }
+        let Some(at) = bytes.iter().zip(wanted).position(differs) else { return Ok(()) };
+        let (len, is, should) = (wanted.len(), bytes[at], wanted[at]);
+        deviates(format!(
+            "byte {at} of {len} at +0x{offset:x} of its memory is 0x{is:02x}, not 0x{should:02x}"
+        ))
     }
 
     /// The peer's memory has these bytes there, at some time.

@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rxe_lab::capture::{CaptureError, Problem, Record};
+use rxe_lab::capture::{CaptureError, Problem, Record, Start};
 use rxe_lab::frame::{self, Content, Frame, Transport};
 use rxe_lab::track::{Mark, Tracker};
 
@@ -91,8 +91,7 @@ pub(super) struct Lines {
     text: Text,
     tracker: Tracker,
     summary: Summary,
-    /// The time of the first frame.
-    first: Option<Duration>,
+    start: Start,
 }
 
 impl Lines {
@@ -106,15 +105,14 @@ impl Lines {
             text: Text::new(verbose),
             tracker: Tracker::default(),
             summary: Summary::default(),
-            first: None,
+            start: Start::default(),
         }
     }
 
     /// Prints the packets of the next frame.
     pub(super) fn frame(&mut self, record: &Record<'_>) -> io::Result<()> {
-        let Self { json, verbose, select, out, text, tracker, summary, first } = self;
-        let at = record.at.unwrap_or_default();
-        let since = at.saturating_sub(*first.get_or_insert(at));
+        let Self { json, verbose, select, out, text, tracker, summary, start } = self;
+        let since = start.since(record);
         let frame = frame::decode(record);
         summary.count(record, &frame, since);
         let mut show = |packet, mark| {

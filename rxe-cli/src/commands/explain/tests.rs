@@ -173,3 +173,10 @@ fn the_locale_chooses_the_language() {
     assert_eq!(of(&[("LANG", "zh_CN.UTF-8"), ("LC_ALL", "C")]), Lang::En);
     assert_eq!(of(&[("LC_ALL", ""), ("LC_MESSAGES", "zh_TW")]), Lang::Zh);
 }
+
+#[test]
+fn each_finding_of_check_is_explained() {
+    for kind in rxe_lab::check::Kind::ALL {
+        assert!(find(kind.name(), Lang::En).is_some(), "{}", kind.name());
+    }
+}

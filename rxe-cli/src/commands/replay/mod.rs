@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rxe_core::wire::Service;
+use rxe_lab::capture::Start;
 use rxe_lab::frame;
 use rxe_lab::replay::{Conversation, NoConversation, Plan, Recording, Responder, Wanted};
 
@@ -158,10 +159,9 @@ fn read(file: &Path) -> Result<Recording, Error> {
     let failed = |e| failed(file, &e);
     let mut reader = open(file, Printed::AtTheEnd).map_err(failed)?;
     let mut recording = Recording::default();
-    let mut first = None;
+    let mut start = Start::default();
     while let Some(record) = reader.next().map_err(failed)? {
-        let at = record.at.unwrap_or_default();
-        let since = at.saturating_sub(*first.get_or_insert(at));
+        let since = start.since(&record);
         recording.add(record.number, record.interface, since, &frame::decode(&record));
     }
     if recording.left_out() > 0 {

@@ -87,7 +87,7 @@ impl Peer {
         let stream = rendezvous::connect(&addresses, "./peer")?;
         let failed =
             |e| Error::new(format!("cannot use the connection to {host}: {e}"), "try again");
-        let own = unmapped(stream.local_addr().map_err(failed)?.ip());
+        let own = stream.local_addr().map_err(failed)?.ip().to_canonical();
         let out = stream.try_clone().map_err(failed)?;
         let mut peer = Self {
             input: BufReader::new(stream),
@@ -160,19 +160,21 @@ impl Peer {
         .map(drop)
     }
 
-    /// Waits until its program has found so many completions, or so long.
+    /// Waits until its program has found `count` completions, or so long.
     pub(crate) fn poll(&mut self, count: usize, wait: Duration) -> Result<Vec<Done>, PeerError> {
         let words = self.ask_for(&format!("poll {count} {}", wait.as_millis()), wait)?;
         let strange = || PeerError::Refused("the peer's answer to poll is strange".into());
-        words.iter().skip(1).map(|word| Done::parse(word).ok_or_else(strange)).collect()
+        let words = words.get(1..).filter(|all| all.len() <= count).ok_or_else(strange)?;
+        words.iter().map(|word| Done::parse(word).ok_or_else(strange)).collect()
     }
 
-    /// Its memory from `offset` on, at most [`MAX_READ`] bytes.
+    /// `len` bytes of its memory from `offset` on, at most [`MAX_READ`].
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, PeerError> {
         let words = self.ask(&format!("read {offset} {len}"))?;
         let hex = words.first().map_or("", String::as_str);
         let byte = |i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
         let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
+        let bytes = bytes.filter(|bytes| bytes.len() == len);
         bytes.ok_or_else(|| PeerError::Refused("the peer's answer to read is strange".into()))
     }
 
@@ -230,11 +232,6 @@ impl Peer {
 fn gone(why: &str) -> PeerError {
     let todo = "look at what it printed there, and start it again";
     PeerError::Gone(Error::new(format!("the peer is gone: {why}"), todo))
-}
-
-/// An address of IPv4 as such, also if it is written as one of IPv6.
-fn unmapped(ip: IpAddr) -> IpAddr {
-    ip.to_canonical()
 }
 
 /// Host and port.

@@ -1,0 +1,257 @@
+//! End-to-end flow control: the credits that a responder gives, held against the messages that need
+//! them. IBTA 9.7.7.2.
+//!
+//! A positive acknowledgement tells how many receives the responder has left, beyond the messages that
+//! its MSN counts. The requester may send so many messages that take a receive, and one more, whose
+//! acknowledgement brings new credits. The responder cannot take a receive back, so its limit does not
+//! fall, but for rounding: few numbers have a code.
+//!
+//! The code 31 says that the responder does not count. Adapters also send 0 and mean nothing by it.
+//! So 0 is no limit; and if there must be receives left, nothing of the connection is checked.
+
+use std::time::Duration;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::OpInfo;
+
+use super::finding::{Confidence, Kind};
+use super::history::History;
+use super::summary::messages_of;
+use super::{Found, Seen};
+
+/// Requests that come so soon after the first credits may have been on the way when these left.
+const ON_THE_WAY: Duration = Duration::from_micros(100);
+
+/// Credits of one direction.
+#[derive(Debug, Default)]
+pub(super) struct Credits {
+    /// Messages that take a receive: those begun, and those complete. Only differences count.
+    begun: u32,
+    complete: u32,
+    /// Acknowledgements of PSNs before this one are left out: requests are missing behind them.
+    from: Option<Psn>,
+    /// The MSN less the messages that were complete, where this is least.
+    ahead: Option<u32>,
+    limit: Option<Limit>,
+    /// When the first limit was known.
+    known: Option<Duration>,
+    /// The responder does not count.
+    is_off: bool,
+    /// What was sent beyond the limit.
+    beyond: Option<Beyond>,
+    /// Whether wrong credits were reported.
+    is_reported: bool,
+}
+
+/// Messages that may be begun, counted as [`Credits::begun`].
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// No fewer than so many.
+    least: u32,
+    /// No more, even if the responder had received more than it acknowledged.
+    most: u32,
+    psn: Psn,
+    frame: u64,
+    /// What the acknowledgement permitted.
+    credits: u32,
+}
+
+/// Messages that were sent beyond the limit.
+#[derive(Debug)]
+struct Beyond {
+    limit: Limit,
+    psn: Psn,
+    frame: u64,
+    messages: u64,
+    /// The farthest beyond the limit.
+    most: u32,
+    /// The first RNR NAK to one of them.
+    refused: Option<u64>,
+}
+
+impl Credits {
+    /// Messages that are complete.
+    pub(super) fn complete(&self) -> u32 {
+        self.complete
+    }
+
+    /// A request that was not there before, in the order of PSNs.
+    pub(super) fn request(&mut self, seen: &Seen<'_>, info: &OpInfo) {
+        let psn = seen.packet.bth.psn;
+        if info.consumes_recv {
+            if info.starts && self.begun != self.complete {
+                // The message before has no end.
+                self.complete = self.begun;
+                self.lose_count(psn);
+            }
+            self.begun = self.begun.wrapping_add(1);
+            self.hold(seen);
+        }
+        if info.completes_recv {
+            self.complete = self.complete.wrapping_add(1);
+            // The beginning of the first message may be missing.
+            self.begun = self.complete;
+        }
+    }
+
+    /// Holds a message that was just begun against the limit.
+    fn hold(&mut self, seen: &Seen<'_>) {
+        let Some(limit) = self.limit else { return };
+        let over = before(limit.most, self.begun);
+        let known = self.known.unwrap_or_default();
+        if over <= 1 || seen.at.saturating_sub(known) < ON_THE_WAY {
+            return;
+        }
+        let (psn, frame) = (seen.packet.bth.psn, seen.number);
+        let new = Beyond { limit, psn, frame, messages: 0, most: 0, refused: None };
+        let beyond = self.beyond.get_or_insert(new);
+        beyond.messages += 1;
+        beyond.most = beyond.most.max(over);
+    }
+
+    /// Requests are missing before `next`, so nothing is known of the limit.
+    pub(super) fn lose_count(&mut self, next: Psn) {
+        self.limit = None;
+        self.ahead = None;
+        self.from = Some(next);
+    }
+
+    /// A positive acknowledgement with credits. `is_exact`: the requests up to the newest are known.
+    pub(super) fn given(
+        &mut self,
+        seen: &Seen<'_>,
+        (code, msn): (u8, u32),
+        history: &mut History,
+        is_exact: bool,
+        found: &mut Found,
+    ) {
+        let Some(credits) = messages_of(code) else { return self.turn_off() };
+        let psn = seen.packet.bth.psn;
+        if self.is_off || self.from.is_some_and(|from| psn.before(from)) {
+            return;
+        }
+        let Some(sent) = history.get(psn) else { return };
+        let (messages, taken) = (sent.messages, sent.taken);
+        let left = self.limit.map_or(0, |limit| before(self.begun, limit.least));
+        if credits == 0 {
+            return if left > 0 {
+                self.turn_off()
+            };
+        }
+        let ahead = self.ahead(msn.wrapping_sub(messages) & MSN);
+        let least = taken.wrapping_add(credits);
+        let most = least.wrapping_add(ahead);
+        let new = Limit { least, most, psn, frame: seen.number, credits };
+        let Some(limit) = self.limit.filter(|limit| !psn.before(limit.psn)) else {
+            if self.limit.is_none() {
+                (self.limit, self.from) = (Some(new), None);
+                self.known.get_or_insert(seen.at);
+            }
+            return;
+        };
+        // Two codes, as adapters may read the number a little early or late.
+        if is_exact && psn.after(limit.psn) && credits < rounded(left, 1) && !self.is_reported {
+            self.is_reported = true;
+            let text = format!(
+                "The responder gave credits for {} messages, of which at least {left} were left. \
+                 Then it gave {credits}: it has taken credits back, does not encode them, or its \
+                 receive queue is shared.",
+                limit.credits
+            );
+            let frames = vec![limit.frame, seen.number];
+            found.add(seen, Kind::Credits, Confidence::Likely, frames, text);
+            self.limit = Some(new);
+            return;
+        }
+        self.limit = Some(Limit {
+            least: later(limit.least, least),
+            most: later(limit.most, most),
+            ..if before(limit.least, least) > 0 { new } else { limit }
+        });
+    }
+
+    /// The responder had no receive for a request.
+    pub(super) fn refused(
+        &mut self,
+        seen: &Seen<'_>,
+        history: &mut History,
+        is_exact: bool,
+        found: &mut Found,
+    ) {
+        let psn = seen.packet.bth.psn;
+        if let Some(beyond) = self.beyond.as_mut().filter(|beyond| !psn.before(beyond.psn)) {
+            beyond.refused.get_or_insert(seen.number);
+        }
+        let Some(limit) = self.limit.filter(|limit| !psn.before(limit.psn)) else { return };
+        let Some(sent) = history.get(psn).filter(|sent| sent.info.consumes_recv) else { return };
+        // The messages up to this one.
+        let taken = sent.taken.wrapping_add(u32::from(!sent.info.completes_recv));
+        let is_within = taken == limit.least || before(taken, limit.least) > 0;
+        if !is_exact || !is_within || self.is_reported {
+            return;
+        }
+        self.is_reported = true;
+        let text = format!(
+            "The responder gave credits for {} messages, and then had no receive for one of them.",
+            limit.credits
+        );
+        let frames = vec![limit.frame, sent.frame, seen.number];
+        found.add(seen, Kind::Credits, Confidence::Likely, frames, text);
+    }
+
+    /// Reports what was sent beyond the limit.
+    pub(super) fn report(&mut self, found: &mut Found) {
+        let Some(beyond) = self.beyond.take() else { return };
+        let Beyond { limit, psn, frame, messages, most, refused } = beyond;
+        let (one, s) = if messages == 1 { ("A message was", "") } else { ("Messages were", "s") };
+        let mut text = format!(
+            "{one} sent beyond the limit of the responder's credits ({} at the last \
+             acknowledgement before): {messages} message{s}, at most {most} beyond. One is permitted.",
+            limit.credits
+        );
+        let mut frames = vec![limit.frame, frame];
+        let mut confidence = Confidence::Likely;
+        if let Some(refused) = refused {
+            text.push_str(" The responder had no receive for them (RNR NAK).");
+            frames.push(refused);
+            confidence = Confidence::Certain;
+        }
+        found.push(Kind::CreditLimit, confidence, psn, frames, 0, text);
+    }
+
+    fn turn_off(&mut self) {
+        (self.is_off, self.limit, self.beyond) = (true, None, None);
+    }
+
+    /// How far the MSN is ahead of the messages that an acknowledgement is for, by the least that was
+    /// seen.
+    fn ahead(&mut self, difference: u32) -> u32 {
+        let least = *self.ahead.get_or_insert(difference);
+        let ahead = difference.wrapping_sub(least) & MSN;
+        if ahead <= MSN / 2 {
+            return ahead;
+        }
+        self.ahead = Some(difference);
+        0
+    }
+}
+
+/// The bits of an MSN.
+const MSN: u32 = 0xff_ffff;
+
+/// How far one count is before another; 0 if it is not.
+fn before(one: u32, other: u32) -> u32 {
+    let ahead = other.wrapping_sub(one);
+    if ahead <= u32::MAX / 2 { ahead } else { 0 }
+}
+
+/// The later of two counts.
+fn later(one: u32, other: u32) -> u32 {
+    if before(one, other) > 0 { other } else { one }
+}
+
+/// The greatest number of credits up to `messages` that has a code, and `lower` codes below that.
+fn rounded(messages: u32, lower: u8) -> u32 {
+    let code = (0..=30).rev().find(|code| messages_of(*code).is_some_and(|n| n <= messages));
+    code.and_then(|code| messages_of(code.saturating_sub(lower))).unwrap_or(0)
+}

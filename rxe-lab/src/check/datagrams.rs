@@ -1,0 +1,326 @@
+//! Datagrams (UD): how many go from which queue pair to which, with which Q_Key, and which are missing.
+//! IBTA 9.8.3.
+//!
+//! The PSN of a UD queue pair goes up by one with each datagram, wherever that goes. Nothing is
+//! acknowledged or repeated, and loss is permitted, so what is missing is a note. Management datagrams
+//! (QP 0 and QP 1) are left out.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::Deth;
+
+use super::damage::Damage;
+use super::finding::{Confidence, Kind};
+use super::gaps::{Gap, Gaps, RESTART};
+use super::summary::{DatagramSender, DatagramsTo};
+use super::{Found, MAX_DIRECTIONS, Seen};
+use crate::frame::{Address, Icrc};
+
+/// The largest path MTU.
+const MAX_MTU: usize = 4096;
+
+/// The destination queue pair of multicast. IBTA 9.2.1.
+const MULTICAST: u32 = 0xff_ffff;
+
+/// Datagrams of a sender that are remembered, to recognise what comes twice.
+const MAX_RECENT: usize = 32;
+
+/// All datagrams of a capture.
+#[derive(Debug, Default)]
+pub(super) struct Datagrams {
+    senders: Vec<Sender>,
+    by_source: HashMap<(Address, u32), usize>,
+    ways: Vec<Way>,
+    /// By the sender and the destination.
+    by_destination: HashMap<(usize, Address, u32), usize>,
+    keys: HashMap<(Address, u32), Keys>,
+}
+
+/// A queue pair that sends datagrams.
+#[derive(Debug)]
+struct Sender {
+    from: Address,
+    qp: u32,
+    /// Where they were captured; copies from elsewhere are not looked at.
+    place: u64,
+    next: Option<Psn>,
+    gaps: Gaps,
+    /// Missing PSNs of gaps that are not kept, and in how many places PSNs are missing.
+    given_up: u64,
+    places: u64,
+    /// The destination of the datagram behind the first gap, its PSN, and frames behind gaps.
+    first_gap: Option<(usize, Psn, Vec<u64>)>,
+    late: u64,
+    duplicated: u64,
+    recent: VecDeque<(Psn, u32, u64)>,
+    cnps: u64,
+}
+
+/// Datagrams of a sender to one destination.
+#[derive(Debug)]
+struct Way {
+    sender: usize,
+    found: Found,
+    damage: Damage,
+    /// The Q_Key of the newest, and how often it has changed.
+    q_key: u32,
+    key_changes: u64,
+    /// The frames of the first one that came twice, its PSN, and how many did.
+    twice: Option<([u64; 2], Psn, u64)>,
+    length_reported: bool,
+}
+
+/// The Q_Keys of datagrams to one queue pair.
+#[derive(Debug)]
+struct Keys {
+    first: (u32, u64),
+    second: Option<(u32, u64)>,
+    is_reported: bool,
+}
+
+impl Datagrams {
+    /// Looks at a datagram. Returns what was found; `None` if there are too many destinations.
+    pub(super) fn take(
+        &mut self,
+        (from, to): (Address, Address),
+        place: u64,
+        seen: &Seen<'_>,
+        deth: Deth,
+        marked: bool,
+    ) -> Option<&mut Found> {
+        let dest_qp = seen.packet.bth.dest_qp.value();
+        let sender = self.sender(from, deth.src_qp.value(), place)?;
+        let at = self.way(sender, (from, to, dest_qp), deth.qkey.value())?;
+        let (sender, way) = (&mut self.senders[sender], &mut self.ways[at]);
+        if sender.place != place {
+            return Some(&mut way.found);
+        }
+        if seen.packet.icrc == Icrc::Wrong {
+            way.damage.add(seen);
+            // It is damaged, not missing.
+            let psn = seen.packet.bth.psn;
+            sender.next = sender.next.map(|next| if next == psn { psn.next() } else { next });
+            return Some(&mut way.found);
+        }
+        way.damage.add_sound();
+        if let Some(before) = sender.follow(seen, at) {
+            way.twice.get_or_insert(([before, seen.number], seen.packet.bth.psn, 0)).2 += 1;
+            return Some(&mut way.found);
+        }
+        way.count(seen, marked, deth.qkey.value());
+        if !is_multicast(to, dest_qp) {
+            let first = (deth.qkey.value(), seen.number);
+            let new = Keys { first, second: None, is_reported: false };
+            let keys = self.keys.entry((to, dest_qp)).or_insert(new);
+            keys.add(deth.qkey.value(), seen, &mut way.found);
+        }
+        Some(&mut way.found)
+    }
+
+    /// A congestion notification to a queue pair.
+    pub(super) fn notified(&mut self, to: Address, qp: u32) {
+        if let Some(sender) = self.by_source.get(&(to, qp)) {
+            self.senders[*sender].cnps += 1;
+        }
+    }
+
+    /// The end of the capture: what was found, and the numbers.
+    pub(super) fn finish(self, mut each: impl FnMut(&mut Found)) -> Vec<DatagramSender> {
+        let Self { senders, mut ways, .. } = self;
+        let mut all: Vec<_> = Vec::new();
+        for sender in senders {
+            let missing = sender.given_up + sender.gaps.missing();
+            if let Some((way, psn, frames)) = sender.first_gap
+                && missing > 0
+            {
+                let what = match (missing, sender.places) {
+                    (1, _) => "A PSN of this queue pair is missing".to_owned(),
+                    (n, 1) => format!("{n} PSNs of this queue pair are missing in a row"),
+                    (n, m) => format!("{n} PSNs of this queue pair are missing, in {m} places"),
+                };
+                let text = format!(
+                    "{what}: datagrams that were lost before the place of the capture, or went to \
+                     other destinations."
+                );
+                let found = &mut ways[way].found;
+                let kind = Kind::DatagramsMissing;
+                found.push(kind, Confidence::Possible, psn, frames, 0, text);
+            }
+            let Sender { from, qp, late, duplicated, cnps, .. } = sender;
+            let destinations = Vec::new();
+            all.push(DatagramSender { from, qp, missing, late, duplicated, cnps, destinations });
+        }
+        for mut way in ways {
+            way.report();
+            each(&mut way.found);
+            let Way { found, q_key, key_changes, .. } = way;
+            let (to, dest_qp, stats) = (found.to, found.dest_qp, found.stats);
+            let is_multicast = is_multicast(to, dest_qp);
+            let it = DatagramsTo { to, dest_qp, is_multicast, q_key, key_changes, stats };
+            all[way.sender].destinations.push(it);
+        }
+        all
+    }
+
+    fn sender(&mut self, from: Address, qp: u32, place: u64) -> Option<usize> {
+        if let Some(at) = self.by_source.get(&(from, qp)) {
+            return Some(*at);
+        }
+        if self.senders.len() == MAX_DIRECTIONS {
+            return None;
+        }
+        self.by_source.insert((from, qp), self.senders.len());
+        self.senders.push(Sender {
+            from,
+            qp,
+            place,
+            next: None,
+            gaps: Gaps::default(),
+            given_up: 0,
+            places: 0,
+            first_gap: None,
+            late: 0,
+            duplicated: 0,
+            recent: VecDeque::new(),
+            cnps: 0,
+        });
+        Some(self.senders.len() - 1)
+    }
+
+    fn way(
+        &mut self,
+        sender: usize,
+        (from, to, dest_qp): (Address, Address, u32),
+        q_key: u32,
+    ) -> Option<usize> {
+        if let Some(at) = self.by_destination.get(&(sender, to, dest_qp)) {
+            return Some(*at);
+        }
+        if self.ways.len() == MAX_DIRECTIONS {
+            return None;
+        }
+        self.by_destination.insert((sender, to, dest_qp), self.ways.len());
+        self.ways.push(Way {
+            sender,
+            found: Found::new(from, to, dest_qp),
+            damage: Damage::default(),
+            q_key,
+            key_changes: 0,
+            twice: None,
+            length_reported: false,
+        });
+        Some(self.ways.len() - 1)
+    }
+}
+
+impl Sender {
+    /// Follows the PSNs. Returns the frame in which the same datagram came before.
+    fn follow(&mut self, seen: &Seen<'_>, way: usize) -> Option<u64> {
+        let (psn, icrc) = (seen.packet.bth.psn, seen.icrc);
+        let ahead = self.next.map_or(0, |next| psn.diff(next));
+        if ahead < 0 {
+            let same = |(p, i, _): &&(Psn, u32, u64)| (*p, *i) == (psn, icrc) && icrc != 0;
+            if let Some((_, _, frame)) = self.recent.iter().find(same) {
+                self.duplicated += 1;
+                return Some(*frame);
+            }
+        }
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((psn, icrc, seen.number));
+        if ahead < 0 && self.gaps.take(psn).is_some() {
+            self.late += 1;
+            return None;
+        }
+        if !(0..=RESTART).contains(&ahead) {
+            // The queue pair has begun anew.
+            self.given_up += std::mem::take(&mut self.gaps).missing();
+        } else if ahead > 0 {
+            let (first, count) = (psn - ahead.unsigned_abs(), ahead.unsigned_abs());
+            let gap = Gap { first, count, frame: seen.number, at: seen.at, unreliable: true };
+            self.given_up += self.gaps.add(gap).map_or(0, |gap| u64::from(gap.count));
+            self.places += 1;
+            let (_, _, frames) = self.first_gap.get_or_insert((way, first, Vec::new()));
+            if frames.len() < 8 {
+                frames.push(seen.number);
+            }
+        }
+        self.next = Some(psn.next());
+        None
+    }
+}
+
+impl Way {
+    /// Counts a datagram.
+    fn count(&mut self, seen: &Seen<'_>, marked: bool, q_key: u32) {
+        let len = seen.packet.payload_len;
+        let stats = &mut self.found.stats;
+        stats.requests += 1;
+        stats.messages += 1;
+        stats.bytes += len as u64;
+        stats.marked += u64::from(marked);
+        stats.span = Some((stats.span.map_or(seen.at, |(first, _)| first), seen.at));
+        if self.q_key != q_key {
+            self.q_key = q_key;
+            self.key_changes += 1;
+        }
+        if len > MAX_MTU && !std::mem::replace(&mut self.length_reported, true) {
+            let text = format!(
+                "A datagram of {len} bytes: it must fit one packet, and no path MTU is larger than \
+                 {MAX_MTU}."
+            );
+            let frames = vec![seen.number];
+            self.found.add(seen, Kind::Length, Confidence::Certain, frames, text);
+        }
+    }
+
+    /// What the end of the capture shows.
+    fn report(&mut self) {
+        let found = &mut self.found;
+        self.damage.report(found);
+        let Some((frames, psn, count)) = self.twice else { return };
+        // A switch that mirrors a port shows the copies for each member of a group.
+        if is_multicast(found.to, found.dest_qp) {
+            return;
+        }
+        let (what, them) = match count {
+            1 => ("A datagram".to_owned(), "it"),
+            n => (format!("{n} datagrams"), "them"),
+        };
+        let text = format!(
+            "{what} came twice, byte for byte: the network has duplicated {them}, and the receiver \
+             gets {them} twice."
+        );
+        found.push(Kind::Duplicate, Confidence::Likely, psn, frames.to_vec(), 0, text);
+    }
+}
+
+impl Keys {
+    /// Two Q_Keys by turns: at most one of them is right. One after the other may be two queue pairs.
+    fn add(&mut self, q_key: u32, seen: &Seen<'_>, found: &mut Found) {
+        if q_key != self.first.0 {
+            self.second.get_or_insert((q_key, seen.number));
+            return;
+        }
+        let Some((other, frame)) = self.second.filter(|_| !self.is_reported) else { return };
+        self.is_reported = true;
+        let text = format!(
+            "Datagrams to this queue pair have the Q_Keys 0x{q_key:08x} and 0x{other:08x} by turns: \
+             it drops those that do not have its own."
+        );
+        let frames = vec![self.first.1, frame, seen.number];
+        found.add(seen, Kind::QKey, Confidence::Likely, frames, text);
+    }
+}
+
+/// Whether datagrams go to a multicast group.
+fn is_multicast(to: Address, dest_qp: u32) -> bool {
+    dest_qp == MULTICAST || matches!(to, Address::Ip(ip) if is_group(ip))
+}
+
+fn is_group(ip: IpAddr) -> bool {
+    ip.to_canonical().is_multicast()
+}

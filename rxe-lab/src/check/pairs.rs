@@ -1,0 +1,114 @@
+//! Which two directions are one connection.
+
+use rxe_core::cm::mad::Message;
+use rxe_core::wire::{OpInfo, OpKind, Service};
+
+use super::responses::Responses;
+use super::{Checker, Flow, Seen};
+use crate::frame::Address;
+
+/// The most messages of the communication manager that wait for their answer.
+const MAX_REQS: usize = 4096;
+
+/// Responses that must fit one direction and no other before the two are taken as a pair.
+pub const EVIDENCE: u32 = 8;
+
+impl Checker {
+    /// The queue pair that sends from `from` to this queue pair of `to`, as far as it is known.
+    pub fn source_qp(&self, from: Address, to: Address, dest_qp: u32) -> Option<u32> {
+        let peer = self.flows[*self.keys.get(&(from, to, dest_qp))?].peer?;
+        Some(self.flows[peer].found.dest_qp)
+    }
+
+    /// Finds the direction whose requests the responses of this one answer.
+    pub(super) fn pair(&mut self, at: usize, seen: &Seen<'_>, info: &OpInfo) -> Option<usize> {
+        /// Hosts with more queue pairs are paired by the communication manager alone.
+        const MAX_CHOICE: usize = 256;
+        let (from, to) = (self.flows[at].found.from, self.flows[at].found.to);
+        let others = self.hosts.get(&(to, from))?.clone();
+        if others.len() > MAX_CHOICE {
+            return None;
+        }
+        let alone = if from == to {
+            // Both directions are in one list. Those that have a peer are no choice.
+            others.iter().filter(|&&other| self.flows[other].peer.is_none()).count() == 2
+        } else {
+            others.len() == 1 && self.hosts.get(&(from, to))?.len() == 1
+        };
+        let psn = seen.packet.bth.psn;
+        let mut fitting = others.into_iter().filter(|&other| {
+            let flow = &mut self.flows[other];
+            if other == at || flow.peer.is_some() || flow.service != info.service {
+                return false;
+            }
+            let answered = flow.requests.history.is_answered(psn);
+            if info.kind == OpKind::Acknowledge && flow.requests.gaps.contains(psn) {
+                return true;
+            }
+            flow.requests.history.get(psn).is_some_and(|sent| {
+                !answered
+                    && match info.kind {
+                        OpKind::ReadResponse => sent.info.kind == OpKind::ReadRequest,
+                        OpKind::AtomicAcknowledge => sent.info.is_atomic(),
+                        _ => true,
+                    }
+            })
+        });
+        let (Some(other), None) = (fitting.next(), fitting.next()) else { return None };
+        let count = match self.flows[at].candidate {
+            Some((before, count)) if before == other => count + 1,
+            _ => 1,
+        };
+        self.flows[at].candidate = Some((other, count));
+        (alone || count >= EVIDENCE).then(|| self.join(at, other))
+    }
+
+    /// Makes two directions a connection. Returns the second.
+    fn join(&mut self, a: usize, b: usize) -> usize {
+        for (one, other) in [(a, b), (b, a)] {
+            self.flows[one].peer = Some(other);
+            self.flows[one].responses = Responses::default();
+        }
+        b
+    }
+
+    /// A message of the communication manager: who talks to whom.
+    pub(super) fn managed(&mut self, (src, dst): (Address, Address), message: &Message) {
+        match message {
+            Message::Req(req) => {
+                let key = (src, req.local_comm_id);
+                if self.reqs.len() < MAX_REQS || self.reqs.contains_key(&key) {
+                    let qp = Some(req.local_qpn.value());
+                    let before = self.reqs.insert(key, qp);
+                    if src == dst && before.is_some_and(|before| before != qp) {
+                        self.reqs.insert(key, None);
+                    }
+                }
+            }
+            Message::Rep(rep) => {
+                let active = self.reqs.remove(&(dst, rep.remote_comm_id)).flatten();
+                let Some(active) = active else { return };
+                let ends = [(src, dst, active), (dst, src, rep.local_qpn.value())];
+                let Some(a) = self.flow(ends[0], Service::Rc) else { return };
+                let Some(b) = self.flow(ends[1], Service::Rc) else { return };
+                let start = Some(rep.starting_psn);
+                if self.flows[a].peer == Some(b) && self.flows[a].start == start {
+                    // The REP was sent again.
+                    return;
+                }
+                self.flows[a].start = start;
+                for at in [a, b] {
+                    if let Some(peer) = self.flows[at].peer.take() {
+                        self.flows[peer].peer = None;
+                    }
+                    let Flow { requests, found, .. } = &mut self.flows[at];
+                    requests.restart(found);
+                    found.restarted = false;
+                    self.keep(at);
+                }
+                self.join(a, b);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Why requests are sent again: what refused them, what was lost, and the timer that ran out.
+
+use std::time::Duration;
+
+use rxe_core::types::Psn;
+use rxe_core::wire::{OpInfo, OpKind, Service};
+
+use super::super::finding::{Confidence, Kind};
+use super::super::gaps::Gap;
+use super::super::history::Sent;
+use super::super::text::{lost_after, lost_before, time, timer};
+use super::super::{Found, Seen};
+use super::{Refusal, Requests};
+
+/// A packet that comes again within this time comes from the network: no requester can know so soon.
+const AT_ONCE: Duration = Duration::from_micros(20);
+
+/// A run of requests that are sent again for one reason.
+#[derive(Debug)]
+pub(super) struct Episode {
+    kind: Kind,
+    confidence: Confidence,
+    first: Psn,
+    last: Psn,
+    /// The frame in which it began.
+    began: u64,
+    frames: Vec<u64>,
+    packets: u64,
+    text: String,
+    /// If nothing that was on the way has asked for an answer: what to say of that.
+    unasked: Option<String>,
+    /// Whether a request that was not sent before has ended it.
+    pub(super) is_over: bool,
+}
+
+impl Requests {
+    /// A request that was left out comes after later ones.
+    pub(super) fn filled(
+        &mut self,
+        gap: &Gap,
+        seen: &Seen<'_>,
+        info: &'static OpInfo,
+        found: &mut Found,
+    ) {
+        let psn = seen.packet.bth.psn;
+        let waited = seen.at.saturating_sub(gap.at);
+        let message = self.message.take();
+        self.add(seen, info, Some(waited), found);
+        self.message = message;
+        if let Some(sent) = self.history.get(psn) {
+            let span = if sent.span_known { sent.span } else { sent.dma_len.div_ceil(256) };
+            self.gaps.cover(psn, span);
+        }
+        let refused = self.refusals.iter().rposition(|r| r.psn == psn);
+        if refused.is_none() && self.continues(psn, gap.frame) {
+            return self.prolong(seen);
+        }
+        if let Some(refusal) = refused.and_then(|at| self.heed(at)) {
+            let (kind, text) = (refusal.kind, lost_before(refusal.kind));
+            return self.begin(
+                seen,
+                kind,
+                Confidence::Likely,
+                vec![gap.frame, refusal.frame],
+                text,
+                found,
+            );
+        }
+        let soon = waited < self.min_rtt.unwrap_or(Duration::from_millis(1));
+        let (kind, text) = if soon || info.service == Service::Uc {
+            (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
+        } else {
+            let text = format!(
+                "Its first transmission was lost before the capture point; the requester \
+                 sent it again after {}.{}",
+                time(waited),
+                timer(waited)
+            );
+            (Kind::Timeout, text)
+        };
+        self.begin(seen, kind, Confidence::Likely, vec![gap.frame], text, found);
+    }
+
+    /// A request whose PSN was there before.
+    pub(super) fn again(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let answered = self.history.is_answered(psn);
+        let trimmed = self.history.trimmed;
+        let Some(sent) = self.history.get(psn) else {
+            // It is older than the capture, or the queue pair has begun anew.
+            if trimmed {
+                self.restart(found);
+            }
+            return;
+        };
+        let waited = seen.at.saturating_sub(sent.last_at.max(self.progress));
+        let since = seen.at.saturating_sub(sent.last_at);
+        let identical = sent.icrc == seen.icrc;
+        let (filled, last_frame, times) = (sent.filled, sent.last_frame, sent.times);
+        let is_read = sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic();
+        let responses = std::mem::replace(&mut sent.responses, psn.diff(sent.psn).unsigned_abs());
+        let (first, span) = (sent.psn, sent.span);
+        sent.times += 1;
+        sent.last_frame = seen.number;
+        sent.last_at = seen.at;
+        let first_frame = sent.frame;
+        found.stats.retransmitted += 1;
+        found.stats.retransmitted_bytes += seen.packet.payload_len as u64;
+        let pending = self.refusals.iter().rposition(|r| {
+            let own = u32::try_from(r.psn.diff(first)).is_ok_and(|at| at < span);
+            r.psn == psn || r.kind == Kind::ImpliedNak && own
+        });
+        // The run that an earlier NAK began goes on over the place that a later one names. What that one
+        // has sent again begins there once more.
+        let passes = self.episode.as_ref().is_some_and(|e| psn == e.last.next())
+            && pending.is_some_and(|at| self.refusals[at].kind == Kind::SequenceNak);
+        if passes && self.continues(psn, last_frame) {
+            return self.prolong(seen);
+        }
+        if pending.is_none() {
+            if let Some(episode) = &mut self.episode
+                && filled.is_some_and(|gap| gap < since)
+                && times == 1
+                && (episode.first, episode.packets) == (psn, 1)
+                && episode.kind != Kind::Reordered
+            {
+                // The first one was only late: here is the one that the NAK has asked for, after the time
+                // that a NAK takes.
+                episode.kind = Kind::Reordered;
+                episode.text = "It came after packets with higher PSNs, and the responder's NAK \
+                                had it sent again."
+                    .to_owned();
+                episode.last = psn;
+                return self.prolong(seen);
+            }
+            if self.continues(psn, last_frame) {
+                return self.prolong(seen);
+            }
+        }
+        let frames = vec![first_frame, last_frame];
+        if let Some(refusal) = pending.and_then(|at| self.heed(at)) {
+            let text = lost_after(refusal.kind);
+            let frames = vec![first_frame, refusal.frame];
+            self.begin(seen, refusal.kind, Confidence::Certain, frames, text, found);
+        } else if identical && times == 1 && since < AT_ONCE {
+            found.stats.retransmitted -= 1;
+            found.stats.retransmitted_bytes -= seen.packet.payload_len as u64;
+            if let Some(sent) = self.history.get(psn) {
+                sent.times -= 1;
+            }
+            let text = format!(
+                "The same packet came again after {}, too soon for a requester to send it again: \
+                 the network has duplicated it.",
+                time(since)
+            );
+            self.begin(seen, Kind::Duplicate, Confidence::Likely, frames, text, found);
+        } else if answered || (is_read && responses > 0) {
+            let what = if is_read { "its response" } else { "the acknowledgement" };
+            let text = format!(
+                "It was sent again although it was answered: {what} was lost after the place of the \
+                 capture, or came too late.{}",
+                timer(waited)
+            );
+            self.begin(seen, Kind::AckLost, Confidence::Likely, frames, text, found);
+        } else {
+            if let Some(sent) = self.history.get(psn) {
+                sent.timeouts += 1;
+            }
+            let asked = trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
+            let (waited, timer) = (time(waited), timer(waited));
+            let text = |why| format!("No answer came for {waited}: {why}.{timer}");
+            let lost = text("the request or its answer was lost");
+            self.begin(seen, Kind::Timeout, Confidence::Likely, frames, lost, found);
+            if let Some(episode) = self.episode.as_mut().filter(|_| !asked) {
+                let why = "no request on the way had AckReq set, so the responder need not answer";
+                episode.unasked = Some(text(why));
+            }
+        }
+    }
+
+    /// Takes a refusal that requests are now sent again for, and forgets those before it.
+    fn heed(&mut self, at: usize) -> Option<Refusal> {
+        self.refusals.drain(..=at).next_back()
+    }
+
+    /// Whether a packet that was sent in `last_frame` goes on with the run of packets that are sent
+    /// again.
+    fn continues(&self, psn: Psn, last_frame: u64) -> bool {
+        self.episode.as_ref().is_some_and(|e| {
+            !e.is_over
+                && !matches!(e.kind, Kind::Duplicate | Kind::Reordered)
+                && psn.after(e.last)
+                && (last_frame < e.began || psn == e.last.next())
+        })
+    }
+
+    fn prolong(&mut self, seen: &Seen<'_>) {
+        let psn = seen.packet.bth.psn;
+        if let Some(episode) = &mut self.episode {
+            episode.packets += 1;
+            episode.last = psn;
+            episode.frames.truncate(7);
+            episode.frames.push(seen.number);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        seen: &Seen<'_>,
+        kind: Kind,
+        confidence: Confidence,
+        mut frames: Vec<u64>,
+        text: String,
+        found: &mut Found,
+    ) {
+        self.close(found);
+        let psn = seen.packet.bth.psn;
+        frames.push(seen.number);
+        let (first, last, began) = (psn, psn, seen.number);
+        self.episode = Some(Episode {
+            kind,
+            confidence,
+            first,
+            last,
+            began,
+            frames,
+            packets: 1,
+            text,
+            unasked: None,
+            is_over: false,
+        });
+    }
+
+    /// The request that is sent again and again, up to the end of the capture.
+    pub(in super::super) fn unanswered(&mut self) -> Option<Sent> {
+        let psn = self.episode.as_ref().filter(|e| !e.is_over)?.first;
+        self.history.get(psn).filter(|sent| sent.timeouts >= 3).cloned()
+    }
+
+    /// Reports the run of packets that were sent again.
+    pub(in super::super) fn close(&mut self, found: &mut Found) {
+        // The RNR NAK was reported when it came.
+        if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr) {
+            // One who asks otherwise has probably asked here too, by a packet that was lost.
+            let (kind, text) = match e.unasked.filter(|_| !self.has_asked) {
+                Some(text) => (Kind::AckNotRequested, text),
+                None => (e.kind, e.text),
+            };
+            found.push(kind, e.confidence, e.first, e.frames, e.packets, text);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+/* The device that a test program is told to use. */
+#include <infiniband/verbs.h>
+#include <string.h>
+
+#include "check.h"
+
+/* Opens the device of this name. The program ends if there is none. */
+static struct ibv_context *open_named(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+
+	CHECK(list);
+	for (int i = 0; list[i] && !context; i++)
+		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
+			context = ibv_open_device(list[i]);
+	CHECK(context);
+	ibv_free_device_list(list);
+	return context;
+}
