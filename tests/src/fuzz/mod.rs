@@ -12,6 +12,7 @@ pub mod input;
 mod ladder;
 pub mod lease;
 pub mod mad;
+pub mod replay;
 pub mod ring;
 pub mod scenario;
 pub mod verbs;
@@ -20,7 +21,7 @@ pub mod verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("frame", frame::run),
     ("engine", engine::run),
     ("verbs", verbs::run),
@@ -31,4 +32,5 @@ pub const TARGETS: [Target; 10] = [
     ("capture", capture::run),
     ("faults", faults::run),
     ("scenario", scenario::run),
+    ("replay", replay::run),
 ];

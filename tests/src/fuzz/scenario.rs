@@ -3,7 +3,7 @@
 //! It is refused at a place within the text, or it gives packets within its bounds: the same ones each
 //! time, which the reader of captures and the analyst take.
 
-use rxe_lab::capture::Reader;
+use rxe_lab::capture::{Reader, Start};
 use rxe_lab::check::Checker;
 use rxe_lab::frame;
 use rxe_lab::scenario::Bounds;
@@ -35,10 +35,9 @@ pub fn run(data: &[u8]) {
     let mut reader = Reader::new(&file[..]).expect("a capture");
     let mut checker = Checker::default();
     let mut read = 0;
-    let start = generated.frames.first().map_or_else(Default::default, |frame| frame.at);
+    let mut start = Start::default();
     while let Some(record) = reader.next().expect("a whole capture") {
-        let since = record.at.unwrap_or_default().saturating_sub(start);
-        checker.add(record.number, 0, since, &frame::decode(&record));
+        checker.add(record.number, 0, start.since(&record), &frame::decode(&record));
         read += 1;
     }
     assert_eq!(read, generated.frames.len());
