@@ -22,7 +22,14 @@ const SCRIPT: &str = r#"
     sent() { "$RXE" stat --json --of $client 2> stat.err; }
     until sent | grep '"sent_pkts"' | grep -q '[0-9][0-9][0-9]'; do sleep 0.05; done
 
+    # One that has nothing to say, and answers late: that it is captured is said all the same.
+    "$RXE" perf write bw -p 18516 -d lo > idle.out 2>&1 & idle=$!
+    until "$RXE" stat --json --of $idle 2> stat.err | grep -q '"sent_pkts"'; do sleep 0.05; done
+    kill -STOP $idle
+    { sleep 0.3; kill -CONT $idle; } &
     "$RXE" capture --of all -c 500 -w all.pcapng 2> all.err
+    kill $idle
+
     "$RXE" capture --of $client -c 5 > lines.out 2> lines.err
     "$RXE" capture --of $client -c 100 -w ring --ring 64Kx3 2> ring.err
     "$RXE" capture --of $client -c 10 --ladder > ladder.out 2> ladder.err
@@ -73,8 +80,8 @@ fn captures(test: &str, program: &str) {
     let all = whole(&dir.file("all.pcapng"));
     assert_eq!(all, 500);
     let said = read("all.err");
-    assert_eq!(said.matches("rxe: capturing rxe_lo of process ").count(), 2, "{said}");
-    assert!(said.contains("\nrxe: 500 packets of 2 devices in "), "{said}");
+    assert_eq!(said.matches("rxe: capturing rxe_lo of process ").count(), 3, "{said}");
+    assert!(said.contains("\nrxe: 500 packets of 3 devices in "), "{said}");
 
     let lines = read("lines.out");
     assert_eq!(lines.lines().count(), 5, "{lines}");

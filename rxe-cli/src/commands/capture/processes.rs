@@ -55,10 +55,13 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
                     Of::All => {}
                 }
             }
+            if looked.is_none() {
+                sources.begin_all(sink, until)?;
+            }
             looked = Some(Instant::now());
         }
-        sources.wait(left);
-        sources.take_all(sink)?;
+        sources.wait(left, |_| true);
+        sources.take(sink, MESSAGES, |_| true)?;
         sink.flush()?;
         if let Of::Process(pid) = of
             && let Some(&(_, why)) = sources.said.iter().find(|(of, _)| *of == Some(pid))
@@ -112,19 +115,37 @@ impl Sources {
         }));
     }
 
-    /// Waits until something comes.
-    fn wait(&self, timeout: Duration) {
-        let fds = self.all.iter().map(|source| source.capture.as_fd());
+    /// Waits until all that were found have begun or have failed. Nothing is taken of one before: packets
+    /// that are counted (`-c`) would all be of the first that answers.
+    fn begin_all(&mut self, sink: &mut Sink, until: &Until) -> Result<(), Error> {
+        let is_asked = |source: &Source| source.interface.is_none();
+        while self.all.iter().any(is_asked)
+            && let Some(left) = until.left(LOOK)
+        {
+            self.wait(left, is_asked);
+            self.take(sink, 1, is_asked)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something comes of those that `of` names.
+    fn wait(&self, timeout: Duration, of: impl Fn(&Source) -> bool) {
+        let fds = self.all.iter().filter(|source| of(source)).map(|source| source.capture.as_fd());
         let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A signal ends it early.
         let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
     }
 
-    /// Takes what has come.
-    fn take_all(&mut self, sink: &mut Sink) -> Result<(), Error> {
+    /// Takes what has come, up to `messages` of each that `of` names.
+    fn take(
+        &mut self,
+        sink: &mut Sink,
+        messages: usize,
+        of: impl Fn(&Source) -> bool,
+    ) -> Result<(), Error> {
         let mut failed = Vec::new();
-        for source in &mut self.all {
-            if let Some(why) = source.take(sink)? {
+        for source in self.all.iter_mut().filter(|source| of(source)) {
+            if let Some(why) = source.take(sink, messages)? {
                 source.ended = true;
                 failed.push((source.capture.pid(), why));
             }
@@ -160,17 +181,17 @@ impl Sources {
             if left.is_zero() {
                 break;
             }
-            self.wait(left);
-            self.take_all(sink)?;
+            self.wait(left, |_| true);
+            self.take(sink, MESSAGES, |_| true)?;
         }
         Ok(())
     }
 }
 
 impl Source {
-    /// Takes what has come; or why there is nothing.
-    fn take(&mut self, sink: &mut Sink) -> Result<Option<NoCapture>, Error> {
-        for _ in 0..MESSAGES {
+    /// Takes what has come, up to `messages`; or why there is nothing.
+    fn take(&mut self, sink: &mut Sink, messages: usize) -> Result<Option<NoCapture>, Error> {
+        for _ in 0..messages {
             let Some(piece) = self.capture.receive() else {
                 let is_late = self.interface.is_none() && self.asked.elapsed() >= PATIENCE;
                 return Ok(is_late.then_some(NoCapture::Silent(Silence::Late)));
