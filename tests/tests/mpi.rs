@@ -51,7 +51,8 @@ shift
 exec ip netns exec far unshare --uts sh -c "hostname far; $*"
 END
         chmod +x agent
-        export XDG_RUNTIME_DIR="$PWD"
+        # mpirun has files in a directory that it names by the host, and removes it.
+        export XDG_RUNTIME_DIR="$PWD" TMPDIR="$PWD"
         $RXE link add rxe0 type rxe netdev veth0
         ip netns exec far $RXE link add rxe0 type rxe netdev veth1
         export UCX_TLS={transports},self UCX_NET_DEVICES=rxe0:1 LAUNCHER="
@@ -105,6 +106,7 @@ fn two_ranks_and_two_on_kernel(kernel: &str) {
     let variables = "-x UCX_TLS=rc_verbs,ud_verbs:aux,self -x UCX_UD_VERBS_ETH_DGID_CHECK=n";
     let launch = format!(
         "hostname here
+        export TMPDIR={dir}
         exec timeout 240 mpirun --allow-run-as-root -n 4 --host {HOST_V4}:2,{}:2 \
             --mca plm_rsh_agent {dir}/agent --mca oob_tcp_if_include {HOST_V4}/24 \
             --mca orte_leave_session_attached 1 {OVER_UCX} {variables} {dir}/start",
