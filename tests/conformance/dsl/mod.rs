@@ -1,6 +1,7 @@
 //! The language of the catalogue. A case is a given state, a script and an expected result. All of it
 //! is data: one runner checks every case, and one printer makes the document.
 
+mod bystander;
 pub(crate) mod case;
 pub(crate) mod doc;
 pub(crate) mod packet;

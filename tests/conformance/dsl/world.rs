@@ -17,6 +17,7 @@ use rxe_core::wire::{
     Frame, IpId, NetHeader, OpKind, Opcode, Packet, Syndrome, TxBatch, TxLimits, icrc,
 };
 
+use super::bystander::Bystander;
 use super::case::{Answer, Async, Case, Given, Piece, Step};
 use super::packet::{self, Pkt};
 
@@ -70,7 +71,7 @@ pub(crate) const BINDABLE: Key = Key::new(0x0900_0009);
 pub(crate) const SRQ: u32 = 7;
 const OTHER_SRQ: u32 = 8;
 
-const PD: PdId = PdId(1);
+pub(super) const PD: PdId = PdId(1);
 const PD2: PdId = PdId(2);
 
 /// The offset of receive `id`.
@@ -122,6 +123,8 @@ pub(crate) fn judge(case: &Case, hidden: bool) -> Vec<String> {
     if wrong.is_empty() && !expect.no_probe {
         world.probe(case, state, &mut wrong);
     }
+    let overflowed = world.events.contains(&Async::CqOverflow);
+    wrong.extend(world.bystander.check(overflowed, &world.buffer).map(String::from));
     wrong
 }
 
@@ -140,6 +143,7 @@ struct World {
     /// The completion queue of the domain's other shared queue.
     other_cq: Arc<CompletionQueue>,
     qp: Arc<QpHandle>,
+    bystander: Bystander,
     /// How the peer's packets are addressed.
     net: NetHeader,
     now: Time,
@@ -211,15 +215,18 @@ impl World {
             sq_sig_all: false,
         };
         let qp = engine.create_qp(Qpn::from_wire(QPN), init).expect("a QP");
+        let net = NetHeader::outgoing(peer, own, 0xc000);
+        let bystander = Bystander::new(&memory, &buffer, &cq, net);
         let mut world = Self {
             engine,
+            bystander,
             memory,
             buffer,
             cq,
             srq,
             other_cq,
             qp,
-            net: NetHeader::outgoing(peer, own, 0xc000),
+            net,
             now: Time::ZERO,
             hidden: false,
             answers: Vec::new(),
