@@ -5,11 +5,12 @@
 //!
 //! ```console
 //! $ cargo bench -p rxe-tests --bench shards
+//! $ cargo bench -p rxe-tests --bench shards -- "8 B WRITE, a shard each"     # the rows with these words
 //! ```
 
 use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use rxe_verbs::{Access, ConnectOptions, Device, MemoryRegion, QpCap, QueuePair, Status};
 
@@ -18,10 +19,16 @@ const TIME: Duration = Duration::from_millis(400);
 const OUTSTANDING: u32 = 64;
 
 fn main() {
+    // Cargo adds `--bench`.
+    let wanted = env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_default();
     println!("{:<44}{:>9}{:>8}{:>8}{:>8}", "", "one", "two", "least", "most");
     for (way, shared_memory) in [("shared memory", true), ("udp", false)] {
         for bytes in [8, 64 << 10] {
             for (name, shards) in [("one shard", Some(1)), ("a shard each", None)] {
+                let label = format!("{way}, {bytes} B WRITE, {name}");
+                if !label.contains(&wanted) {
+                    continue;
+                }
                 let (mut ones, mut ratios) = (Vec::new(), Vec::new());
                 for _ in 0..ROUNDS {
                     let one = rate(1, bytes, shared_memory, shards);
@@ -30,7 +37,6 @@ fn main() {
                 }
                 ones.sort_by(f64::total_cmp);
                 ratios.sort_by(f64::total_cmp);
-                let label = format!("{way}, {bytes} B WRITE, {name}");
                 let (one, two) = (ones[ROUNDS / 2], ratios[ROUNDS / 2]);
                 let (least, most) = (ratios[0], ratios[ROUNDS - 1]);
                 println!("{label:<44}{one:>9.0}{two:>8.2}{least:>8.2}{most:>8.2}");

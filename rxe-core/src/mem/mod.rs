@@ -41,7 +41,7 @@ use access::Unchecked;
 use window::Window;
 
 use crate::error::VerbsError;
-use crate::sync::{RwLock, RwLockReadGuard};
+use crate::sync::{ReadMostly, ReadMostlyGuard};
 use crate::types::{Key, Qpn};
 
 /// The number of a protection domain of a device.
@@ -80,7 +80,7 @@ const fn index(key: Key) -> u32 {
 /// The memory of one device: all regions and windows by key. Shared by every engine of the device.
 #[derive(Debug, Default)]
 pub struct Memory {
-    table: RwLock<Table>,
+    table: ReadMostly<Table>,
 }
 
 impl Memory {
@@ -257,7 +257,7 @@ fn region_of(table: &Table, key: Key) -> Option<&Region> {
 /// A read lock on the table: lets its holder look regions up and copy.
 #[derive(Debug)]
 pub struct MemoryGuard<'m> {
-    table: RwLockReadGuard<'m, Table>,
+    table: ReadMostlyGuard<'m, Table>,
 }
 
 /// A key that is not in use. 0 is never a valid key, because programs pass it when they forget to set

@@ -8,17 +8,20 @@ mod cell;
 mod modelled;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(not(loom))]
+mod read_mostly;
 
 #[cfg(loom)]
 pub(crate) use modelled::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, Cell, Mutex, Ordering, RwLock, RwLockReadGuard,
-    SegQueue, fence,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, Cell, Mutex, Ordering, ReadMostly, ReadMostlyGuard,
+    RwLock, SegQueue, fence,
 };
 
 #[cfg(not(loom))]
 pub(crate) use {
     cell::Cell,
     crossbeam_queue::SegQueue,
-    parking_lot::{Mutex, RwLock, RwLockReadGuard},
+    parking_lot::{Mutex, RwLock},
+    read_mostly::{ReadMostly, ReadMostlyGuard},
     std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };

@@ -17,7 +17,7 @@
 use std::fmt;
 
 pub(crate) use loom::cell::UnsafeCell as Cell;
-pub(crate) use loom::sync::RwLockReadGuard;
+pub(crate) use loom::sync::RwLockReadGuard as ReadMostlyGuard;
 use loom::sync::atomic::{
     AtomicBool as LoomBool, AtomicU8 as LoomU8, AtomicU32 as LoomU32, AtomicU64 as LoomU64,
     AtomicUsize as LoomUsize,
@@ -266,12 +266,15 @@ impl<T> Mutex<T> {
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
 
+/// Its parts are not modelled: taking one or all is taking one lock.
+pub(crate) type ReadMostly<T> = RwLock<T>;
+
 impl<T> RwLock<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(loom::sync::RwLock::new(value))
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+    pub(crate) fn read(&self) -> ReadMostlyGuard<'_, T> {
         self.0.read().unwrap()
     }
 
