@@ -113,7 +113,11 @@ impl End {
             srq: None,
             xrcd: None,
         };
-        let qpn = Qpn::new(0x11).ok_or("QPN")?;
+        // Of the block of whoever is the first on an address, as both ends are.
+        if caps.qpn_block.is_some_and(|block| block != 1) {
+            return Err(format!("{address} is in use by another process").into());
+        }
+        let qpn = Qpn::new(0x1_0011).ok_or("QPN")?;
         let qp = engine.create_qp(qpn, init)?;
         connect(&mut engine, qpn, peer, mtu)?;
         let mut end = Self { engine, backend, batch, qp, cq, start: Instant::now() };

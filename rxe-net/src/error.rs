@@ -329,7 +329,7 @@ impl fmt::Display for NetError {
                      xdp:generic, xdp:zerocopy)")
             }
             Self::NoMulticast { backend } => {
-                write!(f, "the {backend} backend carries no multicast: use udp, packet or xdp")
+                write!(f, "the {backend} backend carries no multicast: use udp, packet, xdp or l2")
             }
             Self::Join { group, source } => write!(
                 f,

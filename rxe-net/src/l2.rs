@@ -2,7 +2,8 @@
 //! network stack: a neighbour of whatever else is on the link. Decision 045.
 //!
 //! UDP to port 4791 is the engine's. All other frames go to a small stack ([`stack`]) that answers ARP,
-//! neighbour discovery and ping. One process has an endpoint: there is nothing to share.
+//! neighbour discovery and ping. One process has an endpoint: there is nothing to share but multicast groups
+//! ([`groups`]).
 //!
 //! Invariants: frames from the link are checked before they are believed; what waits (frames to hosts
 //! that are not known yet, answers, frames to itself) is bounded; nothing blocks after
@@ -12,6 +13,7 @@ mod config;
 mod dgram;
 mod discovery;
 mod endpoint;
+mod groups;
 mod interface;
 mod link;
 mod neighbours;
@@ -24,6 +26,7 @@ mod tests;
 mod waiting;
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -43,7 +46,10 @@ use self::tap::TapLink;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::blocking::may_block;
 use crate::counters::Counters;
-use crate::{Address, Interface, L2Failure, MacAddr, NetError, SharedFd, TimerFd, port_owner};
+use crate::{
+    Address, Interface, Joiner, L2Failure, MacAddr, Membership, NetError, SharedFd, Sharing,
+    TimerFd, port_owner,
+};
 
 pub use config::{L2Config, L2ConfigError, L2Link};
 
@@ -54,6 +60,7 @@ pub struct L2Backend {
     /// Readable when the endpoint has something to do without a frame.
     timer: TimerFd,
     start: Instant,
+    memberships: Vec<Membership>,
     capabilities: Capabilities,
     /// Held while it is open, against other processes.
     _lock: Option<SharedFd>,
@@ -94,7 +101,9 @@ impl L2Backend {
             qpn_block: None,
         };
         let timer = TimerFd::new()?;
-        let mut this = Self { link, endpoint, timer, start, capabilities, _lock: lock };
+        let memberships = Vec::new();
+        let mut this =
+            Self { link, endpoint, timer, start, memberships, capabilities, _lock: lock };
         let own = config.own_addresses();
         if config.dad {
             this.find_duplicates(&own)?;
@@ -103,8 +112,10 @@ impl L2Backend {
         if config.dhcp {
             this.wait_for_lease()?;
         }
-        this.endpoint.announce(&mut *this.link);
+        let now = this.now();
+        this.endpoint.announce(&mut *this.link, now);
         this.link.flush()?;
+        this.set_timer(now);
         Ok(this)
     }
 
@@ -292,6 +303,35 @@ impl Backend for L2Backend {
 
     fn counters(&self) -> Counters {
         self.endpoint.counters
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for L2Backend {
+    fn joiner(&self) -> Joiner {
+        self.link.joiner()
+    }
+
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        let (group, now) = (membership.group(), self.now());
+        if self.memberships.iter().any(|m| m.group() == group) {
+            return Ok(Some(membership));
+        }
+        self.endpoint.join(group, now)?;
+        self.memberships.push(membership);
+        self.set_timer(now);
+        Ok(None)
+    }
+
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
+        let at = self.memberships.iter().position(|m| m.group() == group)?;
+        let now = self.now();
+        self.endpoint.leave(group, now);
+        self.set_timer(now);
+        Some(self.memberships.swap_remove(at))
     }
 }
 

@@ -8,27 +8,41 @@
 //! [`Sharing::remove_membership`]: crate::Sharing::remove_membership
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::{io, mem};
 
-use crate::NetError;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 use crate::blocking::may_block;
+use crate::sys::station;
 use crate::udp_socket::UdpSocket;
+use crate::{NetError, SharedFd};
 
 /// Joins groups for a backend that need not be locked meanwhile.
 #[derive(Clone, Debug, Default)]
-pub struct Joiner(Option<On>);
+pub struct Joiner(How);
 
-#[derive(Clone, Debug)]
-struct On {
-    index: u32,
-    netdev: Arc<str>,
-    recv_buffer: usize,
+#[derive(Clone, Debug, Default)]
+enum How {
+    /// The kernel has no part in it.
+    #[default]
+    Alone,
+    /// The host joins, and the group's datagrams come to a socket.
+    Host { index: u32, netdev: Arc<str>, recv_buffer: usize },
+    /// The interface receives the group's frames, and the host does not care.
+    Ethernet { index: u32 },
 }
 
 impl Joiner {
     /// On an interface, with so many bytes of receive buffer for each group.
     pub(crate) fn on(index: u32, netdev: &str, recv_buffer: usize) -> Self {
-        Self(Some(On { index, netdev: netdev.into(), recv_buffer }))
+        Self(How::Host { index, netdev: netdev.into(), recv_buffer })
+    }
+
+    /// For a station of its own on an interface.
+    pub(crate) fn ethernet(index: u32) -> Self {
+        Self(How::Ethernet { index })
     }
 
     /// Joins a group. It takes effect when the backend gets the membership.
@@ -36,16 +50,21 @@ impl Joiner {
     /// # Errors
     /// The interface cannot join it.
     pub fn join(&self, group: IpAddr) -> Result<Membership, NetError> {
-        let socket = match &self.0 {
-            None => None,
-            Some(On { index, netdev, recv_buffer }) => {
+        let holds = match &self.0 {
+            How::Alone => Holds::Nothing,
+            How::Host { index, netdev, recv_buffer } => {
                 may_block("joining a group");
                 let mut socket = UdpSocket::open_group(group, *index, netdev)?;
                 socket.set_buffers(*recv_buffer, 0);
-                Some(socket)
+                Holds::Socket(socket)
+            }
+            How::Ethernet { index } => {
+                may_block("joining a group");
+                let joined = receive_frames(*index, group_mac(group));
+                Holds::Frames(joined.map_err(|source| NetError::Join { group, source })?)
             }
         };
-        Ok(Membership { group, socket })
+        Ok(Membership { group, holds })
     }
 }
 
@@ -53,18 +72,49 @@ impl Joiner {
 #[derive(Debug)]
 pub struct Membership {
     group: IpAddr,
-    /// What the kernel delivers the group's datagrams to; `None` where it has no part in it.
-    socket: Option<UdpSocket>,
+    holds: Holds,
+}
+
+/// What ends with a membership.
+#[derive(Debug)]
+enum Holds {
+    Nothing,
+    /// What the kernel delivers the group's datagrams to.
+    Socket(UdpSocket),
+    /// What has the interface receive the group's frames.
+    Frames(#[expect(dead_code, reason = "it is closed when it is dropped")] SharedFd),
+}
+
+/// A packet socket that receives nothing, and for as long as it is open has the interface receive a group.
+fn receive_frames(interface: u32, group: [u8; 6]) -> io::Result<SharedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    station::add_group(socket.as_fd(), interface, group)?;
+    Ok(SharedFd::guarded(socket))
+}
+
+/// The Ethernet address of a group. RFC 1112, section 6.4; RFC 2464, section 7.
+pub(crate) fn group_mac(group: IpAddr) -> [u8; 6] {
+    match group {
+        IpAddr::V4(v4) => {
+            let [_, b, c, d] = v4.octets();
+            [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(v6) => {
+            let [.., a, b, c, d] = v6.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    }
 }
 
 impl Membership {
     pub(crate) fn new(socket: UdpSocket) -> Self {
-        Self { group: socket.address(), socket: Some(socket) }
+        Self { group: socket.address(), holds: Holds::Socket(socket) }
     }
 
     /// Of a backend that hears groups without the kernel.
     pub(crate) fn without_socket(group: IpAddr) -> Self {
-        Self { group, socket: None }
+        Self { group, holds: Holds::Nothing }
     }
 
     /// The group.
@@ -73,13 +123,16 @@ impl Membership {
     }
 
     pub(crate) fn into_socket(mut self) -> Option<UdpSocket> {
-        self.socket.take()
+        match mem::replace(&mut self.holds, Holds::Nothing) {
+            Holds::Socket(socket) => Some(socket),
+            _ => None,
+        }
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if self.socket.is_some() {
+        if !matches!(self.holds, Holds::Nothing) {
             may_block("leaving a group");
         }
     }

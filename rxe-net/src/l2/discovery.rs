@@ -13,6 +13,8 @@ use smoltcp::wire::{
     NdiscRepr, RawHardwareAddress,
 };
 
+use crate::membership::group_mac;
+
 /// What a frame says about who has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sighting {
@@ -120,20 +122,6 @@ pub(super) fn claim(mac: [u8; 6], ip: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The Ethernet address of a group. RFC 1112, section 6.4; RFC 2464, section 7.
-pub(super) fn group_mac(group: IpAddr) -> [u8; 6] {
-    match group {
-        IpAddr::V4(v4) => {
-            let [_, b, c, d] = v4.octets();
-            [0x01, 0x00, 0x5e, b & 0x7f, c, d]
-        }
-        IpAddr::V6(v6) => {
-            let [.., a, b, c, d] = v6.octets();
-            [0x33, 0x33, a, b, c, d]
-        }
-    }
-}
-
 /// The Ethernet addresses of the groups in which a host with these addresses is asked for.
 pub(super) fn groups(addresses: impl Iterator<Item = IpAddr>) -> Vec<[u8; 6]> {
     let asked = addresses.filter_map(|ip| match ip {
@@ -147,7 +135,7 @@ pub(super) fn groups(addresses: impl Iterator<Item = IpAddr>) -> Vec<[u8; 6]> {
 }
 
 /// RFC 4291, section 2.7.1.
-fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = ip.octets();
     let last = [0xff00 | u16::from(a), u16::from_be_bytes([b, c])];
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, last[0], last[1])
@@ -196,7 +184,7 @@ fn nd(mac: [u8; 6], src: Ipv6Addr, dst: Ipv6Addr, repr: NdiscRepr<'_>) -> Vec<u8
     })
 }
 
-fn ethernet(
+pub(super) fn ethernet(
     src: [u8; 6],
     dst: [u8; 6],
     ethertype: EthernetProtocol,

@@ -1,17 +1,20 @@
 //! An endpoint of layer 2 without its link and its clock: what it does with frames, and when.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::IpAddr;
 
 use rxe_core::types::Time;
 use rxe_core::wire::{Burst, Ethernet, Frame, NetHeader, TxBatch, frame};
 
-use super::discovery::{Sighting, claim, group_mac, question, sighting};
+use super::discovery::{Sighting, claim, question, sighting};
+use super::groups::Groups;
 use super::link::{Arrival, Link};
 use super::neighbours::{Lookup, Neighbours};
 use super::stack::{Lease, Stack};
 use crate::counters::Counters;
 use crate::loss::{Loss, count_lost};
+use crate::membership::group_mac;
 use crate::packet::headers::Headers;
 use crate::packet::socket::unmerged;
 use crate::{Address, L2Config, L2Failure, NetError, Scope};
@@ -27,6 +30,7 @@ pub(super) struct Endpoint {
     pub(super) leased: Option<IpAddr>,
     stack: Stack,
     neighbours: Neighbours,
+    groups: Groups,
     /// Packets to itself.
     own: VecDeque<(NetHeader, Vec<u8>)>,
     own_bytes: usize,
@@ -52,6 +56,7 @@ impl Endpoint {
             leased: None,
             stack: Stack::new(mac, mtu, config.dhcp, Time::ZERO),
             neighbours: Neighbours::default(),
+            groups: Groups::default(),
             own: VecDeque::new(),
             own_bytes: 0,
             deadline: Some(Time::ZERO),
@@ -78,10 +83,33 @@ impl Endpoint {
     }
 
     /// Tells all hosts its addresses, in case they knew another endpoint under them.
-    pub(super) fn announce(&self, link: &mut dyn Link) {
+    pub(super) fn announce(&mut self, link: &mut dyn Link, now: Time) {
         for address in &self.addresses {
             let _ = link.push(&[&claim(self.mac, address.ip)]);
         }
+        self.groups.join_solicited(&self.addresses, now);
+        self.deadline = self.next_deadline(now);
+    }
+
+    /// Hears a multicast group.
+    ///
+    /// # Errors
+    /// It has no address of that family.
+    pub(super) fn join(&mut self, group: IpAddr, now: Time) -> Result<(), NetError> {
+        if !self.addresses.iter().any(|a| a.ip.is_ipv4() == group.is_ipv4()) {
+            let source = io::ErrorKind::AddrNotAvailable.into();
+            return Err(NetError::Join { group, source });
+        }
+        self.groups.join(group, now);
+        self.deadline = self.next_deadline(now);
+        Ok(())
+    }
+
+    /// Undoes [`Endpoint::join`]. Whether it had joined.
+    pub(super) fn leave(&mut self, group: IpAddr, now: Time) -> bool {
+        let left = self.groups.leave(group, now);
+        self.deadline = self.next_deadline(now);
+        left
     }
 
     /// The packets in a frame from the link, if they are for the engine.
@@ -90,13 +118,22 @@ impl Endpoint {
         let is_ip = matches!(ethernet.ethertype, Ethernet::IPV4 | Ethernet::IPV6);
         // A tag names another network, unless it only carries a priority.
         let tagged = ethernet.inner_vlan.is_some() || ethernet.vlan.is_some_and(|t| t.vid() != 0);
-        if !is_ip || tagged || ethernet.dst.0 != self.mac {
+        if !is_ip || tagged {
+            return None;
+        }
+        let to = ethernet.dst.0;
+        let to_group = to[0] & 1 != 0;
+        if !to_group && to != self.mac {
             return None;
         }
         let datagram = frame::parse_ip(packet).ok()?;
         let frame = datagram.frame().ok()?;
-        let is_ours = self.has(frame.net.dst) && !frame.payload.is_empty();
-        is_ours.then(|| unmerged(frame, arrival.gso_size))
+        let dst = frame.net.dst;
+        let is_ours = match to_group {
+            true => to == group_mac(dst) && self.groups.hears(dst),
+            false => self.has(dst),
+        };
+        (is_ours && !frame.payload.is_empty()).then(|| unmerged(frame, arrival.gso_size))
     }
 
     /// Hands over the next packet to itself. Whether there was one.
@@ -126,13 +163,14 @@ impl Endpoint {
     /// Processes a frame that is not for the engine, and tells what it says about who has an address.
     pub(super) fn other(&mut self, bytes: &[u8], now: Time) -> Option<Sighting> {
         self.stack.input(bytes, now);
+        self.groups.input(bytes, self.mac, now);
         sighting(bytes)
     }
 
     /// Does what follows from a frame that is not for the engine.
     pub(super) fn after_input(&mut self, link: &mut dyn Link, now: Time) {
         self.take_lease();
-        self.output(link);
+        self.output(link, now);
         self.deadline = self.next_deadline(now);
     }
 
@@ -170,16 +208,20 @@ impl Endpoint {
         for ip in due.ask {
             self.ask(ip, link);
         }
-        self.output(link);
+        self.output(link, now);
         self.deadline = self.next_deadline(now);
     }
 
     pub(super) fn next_deadline(&mut self, now: Time) -> Option<Time> {
         let waits = (!self.own.is_empty()).then_some(now);
-        [self.stack.deadline(now), self.neighbours.deadline(), waits].into_iter().flatten().min()
+        let (stack, neighbours) = (self.stack.deadline(now), self.neighbours.deadline());
+        [stack, neighbours, self.groups.deadline(), waits].into_iter().flatten().min()
     }
 
-    fn output(&mut self, link: &mut dyn Link) {
+    fn output(&mut self, link: &mut dyn Link, now: Time) {
+        for frame in self.groups.due(self.mac, &self.addresses, now) {
+            let _ = link.push(&[&frame]);
+        }
         while let Some(frame) = self.stack.output() {
             let _ = link.push(&[&frame]);
         }
@@ -237,6 +279,10 @@ impl Endpoint {
             return self.send_to_itself(batch, burst);
         }
         let lookup = if dst.is_multicast() {
+            // Whoever hears a group hears what he sends to it too.
+            if self.groups.hears(dst) {
+                self.to_itself(batch, burst);
+            }
             Lookup::Known(group_mac(dst))
         } else {
             let Some(host) = self.next_hop(dst) else {
@@ -267,6 +313,14 @@ impl Endpoint {
     }
 
     fn send_to_itself(&mut self, batch: &TxBatch, burst: &Burst) {
+        let [packets, bytes] = self.to_itself(batch, burst);
+        self.counters.tx_packets += packets;
+        self.counters.tx_bytes += bytes;
+    }
+
+    /// Hands packets to itself. How many packets and bytes that are; the others are counted as lost.
+    fn to_itself(&mut self, batch: &TxBatch, burst: &Burst) -> [u64; 2] {
+        let mut taken = [0; 2];
         for (net, bytes) in packets_of(batch, burst).packets() {
             if self.own_bytes + bytes.len() > MAX_OWN {
                 count_lost(&mut self.counters, Loss::NoBuffer, 1);
@@ -274,10 +328,10 @@ impl Endpoint {
             }
             self.own_bytes += bytes.len();
             self.own.push_back((net, bytes.to_vec()));
-            self.counters.tx_packets += 1;
-            self.counters.tx_bytes += bytes.len() as u64;
+            taken = [taken[0] + 1, taken[1] + bytes.len() as u64];
         }
         self.deadline = Some(Time::ZERO);
+        taken
     }
 
     fn count_received(&mut self, frame: &Frame<'_>) {

@@ -2,7 +2,7 @@
 //! interface's wire, beside the host's own network stack. packet(7).
 //!
 //! The interface receives the endpoint's Ethernet address too, as it does for a macvlan. The host's stack
-//! takes no notice of such frames. What the endpoint sends goes to the wire, so the host's stack does not
+//! takes no notice of such frames; to receive a multicast group, too, is the business of its [`Joiner`]. What the endpoint sends goes to the wire, so the host's stack does not
 //! see it; other endpoints on the interface do.
 //!
 //! Invariants: frames that wait to be sent are bounded; the interface is left as it was found when the
@@ -30,8 +30,8 @@ use crate::sys::addr::RawAddr;
 use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
-use crate::sys::sockopt;
-use crate::{Epoll, Interface, InterfaceMonitor, L2Failure, NetError, SharedFd};
+use crate::sys::{sockopt, station};
+use crate::{Epoll, Interface, InterfaceMonitor, Joiner, L2Failure, NetError, SharedFd};
 
 /// The link.
 pub(super) struct InterfaceLink {
@@ -241,6 +241,10 @@ impl Link for InterfaceLink {
     fn shared(&self) -> &SharedFd {
         self.epoll.shared()
     }
+
+    fn joiner(&self) -> Joiner {
+        Joiner::ethernet(self.index)
+    }
 }
 
 /// Why an endpoint cannot be on this interface, if it cannot.
@@ -271,22 +275,10 @@ fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
 /// Has the interface receive what is for the endpoint's Ethernet address and for the groups in which it is
 /// asked for, for as long as the socket is open.
 fn join(socket: BorrowedFd<'_>, interface: u32, config: &L2Config) -> io::Result<()> {
-    const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
-    const PACKET_MR_MULTICAST: u16 = 0;
-    const PACKET_MR_PROMISC: u16 = 1;
-    const PACKET_MR_UNICAST: u16 = 3;
-    let add = |kind: u16, mac: [u8; 6]| {
-        // `struct packet_mreq`.
-        let interface = interface.to_ne_bytes();
-        let (kind, length) = (kind.to_ne_bytes(), 6u16.to_ne_bytes());
-        let request = [&interface[..], &kind, &length, &mac, &[0; 2]].concat();
-        sockopt::set_bytes(socket, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
-    };
-    // The system makes an interface promiscuous that has no list of addresses.
-    add(PACKET_MR_UNICAST, config.mac.0).or_else(|_| add(PACKET_MR_PROMISC, [0; 6]))?;
+    station::add_station(socket, interface, config.mac.0)?;
     groups(config.own_addresses().iter().map(|a| a.ip))
         .into_iter()
-        .try_for_each(|group| add(PACKET_MR_MULTICAST, group))
+        .try_for_each(|group| station::add_group(socket, interface, group))
 }
 
 /// Sends a frame behind its virtio header, if it has one.

@@ -5,7 +5,7 @@ use rxe_core::wire::{Frame, TxLimits};
 use crate::counters::Counters;
 use crate::loss::{Loss, count_lost};
 use crate::packet::headers::Headers;
-use crate::{NetError, SharedFd};
+use crate::{Joiner, NetError, SharedFd};
 
 /// A frame from the link.
 #[derive(Clone, Copy, Debug)]
@@ -79,4 +79,9 @@ pub(super) trait Link: Send {
 
     /// The descriptor that is readable when there is a frame.
     fn shared(&self) -> &SharedFd;
+
+    /// Has the link carry the frames to multicast groups.
+    fn joiner(&self) -> Joiner {
+        Joiner::default()
+    }
 }

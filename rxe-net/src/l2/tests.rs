@@ -1,4 +1,5 @@
 mod dgram;
+mod groups;
 mod interface;
 mod tap;
 

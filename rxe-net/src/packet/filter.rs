@@ -43,7 +43,8 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
 }
 
 /// The program for the frames of a station of its own: what comes to its Ethernet address, and to groups
-/// what finds neighbours (ARP, ICMPv6) and what DHCP servers answer. Nothing of other VLANs.
+/// RoCEv2, what finds neighbours and members of groups (ARP, ICMPv6, IGMP), and what DHCP servers answer.
+/// Nothing of other VLANs.
 pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     const IP: u32 = 14;
     let [a, b, c, d, e, f] = mac;
@@ -53,11 +54,20 @@ pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     p.extend([op(LD_H_ABS, 4), jump(u32::from_be_bytes([0, 0, e, f]), 0, 1), op(RET_K, WHOLE)]);
     p.extend([op(LD_B_ABS, 0), sock_filter { code: JSET_K, jt: 1, jf: 0, k: 1 }, op(RET_K, 0)]);
     p.extend([op(LD_H_ABS, PROTOCOL), jump(0x0806, 0, 1), op(RET_K, WHOLE)]);
-    let is_icmpv6 = [op(LD_B_ABS, IP + 6), jump(58, 0, 1), op(RET_K, WHOLE), op(RET_K, 0)];
-    p.extend(unless(0x86dd, &is_icmpv6));
-    let mut to_dhcp_client = udp_v4(IP, 68);
-    to_dhcp_client.push(op(RET_K, WHOLE));
-    p.extend(unless(0x0800, &to_dhcp_client));
+    let pass_if = |value: u32| [jump(value, 0, 1), op(RET_K, WHOLE)];
+    // ICMPv6, also behind a hop-by-hop header.
+    let mut v6 = vec![op(LD_B_ABS, IP + 6)];
+    v6.extend([pass_if(58), pass_if(0)].concat());
+    v6.extend(roce_v6(IP));
+    v6.push(op(RET_K, WHOLE));
+    p.extend(unless(0x86dd, &v6));
+    const IGMP: u32 = 2;
+    let mut v4 = vec![op(LD_B_ABS, IP + 9)];
+    v4.extend(pass_if(IGMP));
+    v4.extend(udp_port_v4(IP));
+    v4.extend([pass_if(68), pass_if(UDP_PORT.into())].concat());
+    v4.push(op(RET_K, 0));
+    p.extend(unless(0x0800, &v4));
     p.push(op(RET_K, 0));
     p
 }
@@ -106,15 +116,17 @@ fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
 /// Goes on with UDP to RoCEv2's port over the IPv4 header at `ip`, and drops the rest. The length of that
 /// header, options included, is in X then.
 pub(super) fn roce_v4(ip: u32) -> Vec<sock_filter> {
-    udp_v4(ip, UDP_PORT)
+    let mut p = udp_port_v4(ip);
+    p.extend(or_drop(UDP_PORT.into()));
+    p
 }
 
-fn udp_v4(ip: u32, port: u16) -> Vec<sock_filter> {
+/// Loads the port to which UDP goes, and drops the rest.
+fn udp_port_v4(ip: u32) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 9)];
     p.extend(or_drop(17));
     p.extend([op(LD_B_ABS, ip), op(AND_K, 0xf), op(LSH_K, 2), op(TAX, 0)]);
     p.push(op(LD_H_IND, ip + 2));
-    p.extend(or_drop(port.into()));
     p
 }
 
@@ -248,11 +260,19 @@ pub(super) mod tests {
         let group = [0x33, 0x33, 0, 0, 0, 1];
         let ipv6 = |next: u8| [&[0x60, 0, 0, 0, 0, 8, next, 255][..], &[0; 40]].concat();
         assert!(passes(group, 0x86dd, 0, &ipv6(58)) && !passes(group, 0x86dd, 0, &ipv6(17)));
-        let ip: IpAddr = "10.0.0.1".parse().unwrap();
-        let mut udp = IpUdpHeader::new(&NetHeader::outgoing(ip, ip, 1), 68, UdpChecksum::None, &[]);
-        assert!(passes(all, 0x0800, 0, udp.as_bytes()));
-        udp = IpUdpHeader::new(&NetHeader::outgoing(ip, ip, 1), 67, UdpChecksum::None, &[]);
-        assert!(!passes(all, 0x0800, 0, udp.as_bytes()));
+        assert!(passes(group, 0x86dd, 0, &ipv6(0)), "MLD");
+        for (to, passed) in [(68, true), (67, false), (UDP_PORT, true)] {
+            for ip in ["10.0.0.1", "fd09::1"] {
+                let ip: IpAddr = ip.parse().unwrap();
+                let net = NetHeader::outgoing(ip, ip, 1);
+                let udp = IpUdpHeader::new(&net, to, UdpChecksum::None, &[]);
+                let passed = passed && (ip.is_ipv4() || to == UDP_PORT);
+                assert_eq!(passes(all, ethertype(ip), 0, udp.as_bytes()), passed, "{ip} {to}");
+            }
+        }
+        let ipv4 =
+            |protocol: u8| [&[0x45, 0, 0, 28, 0, 0, 0, 0, 1, protocol][..], &[0; 18]].concat();
+        assert!(passes(all, 0x0800, 0, &ipv4(2)) && !passes(all, 0x0800, 0, &ipv4(1)));
     }
 
     #[test]

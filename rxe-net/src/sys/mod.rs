@@ -16,6 +16,7 @@ pub(crate) mod program_epoll;
 pub(crate) mod secure;
 pub(crate) mod shared_fd;
 pub(crate) mod sockopt;
+pub(crate) mod station;
 pub(crate) mod thread;
 pub(crate) mod timer_fd;
 pub(crate) mod unix;

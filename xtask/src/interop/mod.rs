@@ -238,8 +238,7 @@ impl Run<'_> {
         }
         let quirks = self.world.quirks;
         let l2 = matches!(setting.backend, Backend::L2 | Backend::Interface);
-        // An endpoint of layer 2 joins no groups.
-        let features = features::all().filter(|f| !(l2 && f.name.starts_with("mcast/")));
+        let features = features::all();
         for feature in features.filter(|f| quirks.have(f.needs, setting.asks)) {
             self.cell(setting, feature.name, |run| {
                 run.world.remark = None;

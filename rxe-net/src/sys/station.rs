@@ -1,0 +1,31 @@
+//! The Ethernet addresses that an interface receives beside its own, as long as a packet socket is open.
+//! packet(7), `PACKET_ADD_MEMBERSHIP`.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::sockopt;
+
+/// Has the interface receive this group too.
+pub(crate) fn add_group(socket: BorrowedFd<'_>, interface: u32, group: [u8; 6]) -> io::Result<()> {
+    add(socket, interface, PACKET_MR_MULTICAST, group)
+}
+
+/// Has the interface receive the frames to this station too; all frames, if it has no list of addresses.
+pub(crate) fn add_station(socket: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
+    add(socket, interface, PACKET_MR_UNICAST, mac)
+        .or_else(|_| add(socket, interface, PACKET_MR_PROMISC, [0; 6]))
+}
+
+const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
+const PACKET_MR_MULTICAST: u16 = 0;
+const PACKET_MR_PROMISC: u16 = 1;
+const PACKET_MR_UNICAST: u16 = 3;
+
+fn add(socket: BorrowedFd<'_>, interface: u32, kind: u16, mac: [u8; 6]) -> io::Result<()> {
+    // `struct packet_mreq`.
+    let interface = interface.to_ne_bytes();
+    let (kind, length) = (kind.to_ne_bytes(), 6u16.to_ne_bytes());
+    let request = [&interface[..], &kind, &length, &mac, &[0; 2]].concat();
+    sockopt::set_bytes(socket, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
+}
