@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let bin = build()?;
     let options = Options {
-        backends: args.backend.map_or(Backend::OF_HOST.into(), |b| vec![b]),
+        backends: args.backend.map_or(Backend::ALL.into(), |b| vec![b]),
         brief: Vec::new(),
         asks: if args.baseline { vec![Asks::Baseline] } else { Asks::BOTH.into() },
         filter: args.filter.clone(),
@@ -89,15 +89,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let s = report.took.as_secs();
         println!("{}: {all} cells, {failed} failed, {s} s", report.package);
     }
-    if args.filter.is_none() && !args.baseline && args.backend.is_none_or(is_of_host) {
+    if args.filter.is_none() && !args.baseline {
         write(Path::new(PAGE), &reports)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Whether a backend has columns on the page.
-fn is_of_host(backend: Backend) -> bool {
-    Backend::OF_HOST.contains(&backend)
 }
 
 fn write(page: &Path, reports: &[Report]) -> Result<()> {

@@ -128,7 +128,7 @@ impl Report {
         out.push('\n');
         for op in ops {
             for asks in Asks::BOTH {
-                for backend in Backend::OF_HOST {
+                for backend in Backend::ALL {
                     let op = format!("{prefix}{}", op.name());
                     let _ = write!(out, "| {op} | {} | {} |", asks.name(), backend.name());
                     for size in sizes {
@@ -144,7 +144,7 @@ impl Report {
 
     /// The cells of one name, in the columns of [`column_names`].
     fn columns(&self, out: &mut String, name: &str) {
-        for backend in Backend::OF_HOST {
+        for backend in Backend::ALL {
             for asks in Asks::BOTH {
                 let _ = write!(out, " {} |", self.mark(backend, asks, name));
             }
@@ -155,7 +155,9 @@ impl Report {
     fn features(&self, out: &mut String) {
         let _ = writeln!(out, "| name | what |{}", column_names(2));
         let features = features::all().map(|f| (f.name, f.what));
-        for (name, what) in features.chain(pingpong::ALL.iter().map(|p| (p.name, p.what))) {
+        let pingpongs = pingpong::ALL.iter().map(|p| (p.name, p.what));
+        let beside = ("beside", "a second endpoint, beside the kernel's device on its interface");
+        for (name, what) in features.chain(pingpongs).chain([beside]) {
             let _ = write!(out, "| `{name}` | {what} |");
             self.columns(out, name);
         }
@@ -186,12 +188,12 @@ impl Report {
 /// The names of the columns of backends and roles, and the line below, with so many columns in front.
 fn column_names(before: usize) -> String {
     let mut out = String::new();
-    for backend in Backend::OF_HOST {
+    for backend in Backend::ALL {
         for asks in Asks::BOTH {
             let _ = write!(out, " {} asks, {} |", asks.name(), backend.name());
         }
     }
-    let columns = before + Backend::OF_HOST.len() * Asks::BOTH.len();
+    let columns = before + Backend::ALL.len() * Asks::BOTH.len();
     out + "\n|" + &" --- |".repeat(columns)
 }
 
@@ -240,9 +242,10 @@ const INTRODUCTION: &str = "\
 # With a real kernel
 
 Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each asking \
-and each answering, over the backends `udp`, `packet` and `xdp`. `cargo xtask test` runs each \
-backend in each role whole with one of the kernels 6.1 and 7.2 and a few cells with the other; of \
-`xdp` it runs a few cells with 7.2. `cargo xtask test --all` runs all of it.
+and each answering, over the backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
+`if`). `cargo xtask test` runs `udp` and `packet` in each role whole with one of the kernels 6.1 and 7.2 \
+and a few cells with the other; of the others it runs a few cells. `cargo xtask test --all` runs all of \
+`udp`, `packet` and `xdp`.
 
 ```
 cargo xtask interop                              # kernels 6.1 and 7.2, and rewrites their sections below
@@ -257,12 +260,11 @@ kernel the responder; `kernel`: the other way round), and a name from the tables
 OPERATION/SIZE in bytes. `--filter` runs the cells whose name contains it, with `$` at its end \
 those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
 
-`--backend l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
-([decision 045](decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `cargo \
-xtask test` runs a few cells of each kind so, with 6.1. `--backend if` puts our end on the host's \
-interface, beside the host's stack, and in the cell `beside` a second endpoint on the interface of the \
-kernel's device: each serves a program while the other is there. `cargo xtask test` runs a few cells \
-so, with 7.2. The tables below are of the other backends.
+`l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
+([decision 045](decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `if` puts our end \
+on the host's interface, beside the host's stack, and in the cell `beside` a second endpoint on the \
+interface of the kernel's device: each serves a program while the other is there. The ping-pong programs \
+exchange their queue pair numbers over TCP, which endpoints do not have, so their cells are empty.
 
 The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
 by `rxe-peer`, the same program on rxe-verbs. In every cell of the first table, the bytes of the \

@@ -5,14 +5,14 @@ use super::{Asks, Backend, Outcome, Report, Row, SIZES, UC_SIZES, UD_SIZES, faul
 /// Adds what the section `old` says of backends that the report has no cells of.
 pub(super) fn complete(report: &mut Report, old: &str) {
     let ran = |backend| report.rows.iter().any(|r| r.backend == backend && !r.name.is_empty());
-    let absent: Vec<_> = Backend::OF_HOST.into_iter().filter(|backend| !ran(*backend)).collect();
+    let absent: Vec<_> = Backend::ALL.into_iter().filter(|backend| !ran(*backend)).collect();
     let mut kept = cells(old);
     kept.retain(|row| absent.contains(&row.backend));
     report.rows.retain(|row| kept.iter().all(|kept| kept.backend != row.backend));
     report.rows.append(&mut kept);
     // As a run of all of them goes through them.
     report.rows.sort_by_key(|row| {
-        let backend = Backend::OF_HOST.iter().position(|b| *b == row.backend);
+        let backend = Backend::ALL.iter().position(|b| *b == row.backend);
         (backend, Asks::BOTH.iter().position(|a| *a == row.asks))
     });
     for (name, seen) in baselines(old) {
@@ -72,7 +72,7 @@ fn size_of(name: &str) -> Option<u64> {
 
 /// The cell of this mark. Those that were not good are not kept.
 fn cell(section: &str, backend: &str, asks: &str, name: &str, mark: &str) -> Option<Row> {
-    let backend = Backend::OF_HOST.into_iter().find(|b| b.name() == backend)?;
+    let backend = Backend::ALL.into_iter().find(|b| b.name() == backend)?;
     let asks = Asks::BOTH.into_iter().find(|a| a.name() == asks)?;
     let id = format!("{}/{}/{name}", backend.name(), asks.name());
     let remark = match mark {
@@ -101,7 +101,7 @@ mod tests {
             let (backend, asks, name) = cell;
             whole.rows.push(Row { id, backend, asks, name, outcome });
         };
-        for backend in Backend::OF_HOST {
+        for backend in Backend::ALL {
             for asks in Asks::BOTH {
                 add(backend, asks, "SEND/1048579", None);
                 add(backend, asks, "uc/WRITE/1025", Some("a remark (with brackets)"));
@@ -111,7 +111,7 @@ mod tests {
         }
         whole.baselines.push(("long/SEND", "requester ERR: #1 REM_OP_ERR".into()));
         let page = whole.section();
-        for left_out in Backend::OF_HOST {
+        for left_out in Backend::ALL {
             let mut part = whole.clone();
             part.rows.retain(|row| row.backend != left_out);
             part.baselines.clear();
