@@ -26,6 +26,7 @@ fn every_program(kernel: &str, which: Which, all: Which) {
     let options = Options {
         filter: env::var("RXE_PROGRAMS_FILTER").ok(),
         which: if everything() { all } else { which },
+        backend: None,
         rxe: common::rxe().into(),
         verbose: true,
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use xtask::interop::KERNELS;
-use xtask::programs::{self, Options, Which};
+use xtask::programs::{self, Options, Sides, Which};
 use xtask::vm::{Error, Result};
 
 /// What to run.
@@ -16,11 +16,13 @@ pub(crate) struct Args {
     /// Only those of which "PROGRAM OPTIONS, SERVER–CLIENT" contains this
     #[arg(long)]
     filter: Option<String>,
+    /// How our end sends (udp, packet, xdp); then only with kernels
+    #[arg(long)]
+    backend: Option<String>,
 }
 
 /// The page whose table a whole run writes.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs.md");
-const BEGIN: &str = "<!-- made by cargo xtask programs -->\n";
 const END: &str = "<!-- end -->";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -29,8 +31,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         some => some.iter().map(String::as_str).collect(),
     };
     let rxe = super::interop::build()?.join("rxe");
-    let mut options =
-        Options { filter: args.filter.clone(), which: Which::All, rxe, verbose: true };
+    let backend = args.backend.clone();
+    // Two of ours on one address use shared memory, whatever the backend.
+    let (which, columns) = match backend {
+        None => (Which::All, &Sides::ALL[..]),
+        Some(_) => (Which::WithKernel, &Sides::ALL[1..]),
+    };
+    let mut options = Options { filter: args.filter.clone(), which, backend, rxe, verbose: true };
     let mut all = Vec::new();
     for kernel in kernels {
         match programs::run(kernel, &options) {
@@ -42,19 +49,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Err(e) => return Err(e),
         }
     }
-    let table = programs::table(&all);
+    let table = programs::table(&all, columns);
     println!("{table}");
     let failed = all.iter().flat_map(|(_, rows)| rows).filter(|r| r.failed.is_some()).count();
     if args.filter.is_none() && args.kernel.is_empty() && all.len() == KERNELS.len() {
-        write(Path::new(PAGE), &table)?;
+        let backend = args.backend.as_ref().map(|name| format!(" --backend {name}"));
+        write(Path::new(PAGE), &backend.unwrap_or_default(), &table)?;
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn write(page: &Path, table: &str) -> Result<()> {
+/// Replaces the table that the command with these arguments has made, if the page has one.
+fn write(page: &Path, args: &str, table: &str) -> Result<()> {
+    let begin = format!("<!-- made by cargo xtask programs{args} -->\n");
     let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("{}: {why}", page.display()));
     let old = fs::read_to_string(page).map_err(|e| failed(&e))?;
-    let (before, rest) = old.split_once(BEGIN).ok_or_else(|| failed(&"has no place for it"))?;
+    let (before, rest) = old.split_once(&begin).ok_or_else(|| failed(&"has no place for it"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| failed(&"has no end of its place"))?;
-    fs::write(page, format!("{before}{BEGIN}{table}{END}{after}")).map_err(|e| failed(&e))
+    fs::write(page, format!("{before}{begin}{table}{END}{after}")).map_err(|e| failed(&e))
 }

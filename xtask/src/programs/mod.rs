@@ -45,13 +45,13 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
 /// The link's MTU, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
 
-/// The rows as a Markdown table; results with several kernels are merged.
-pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
+/// The rows as a Markdown table with these columns; results with several kernels are merged.
+pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
     let mut out = "| program | options |".to_owned();
-    for sides in Sides::ALL {
+    for sides in columns {
         let _ = write!(out, " {} |", sides.name());
     }
-    out += "\n| --- | --- | --- | --- | --- |\n";
+    let _ = writeln!(out, "\n| --- | --- |{}", " --- |".repeat(columns.len()));
     let ours = plain::ALL.iter().map(|p| (p.name, p.options));
     let by_address = cm::ALL.iter().map(|p| (p.name, p.options));
     let by_tcp = fabric::ALL.iter().map(|p| (p.name, p.options));
@@ -67,7 +67,10 @@ pub fn table(rows: &[(&str, Vec<Row>)]) -> String {
             let bad: Vec<_> = found.filter(|(_, r)| r.failed.is_some()).map(|(k, _)| *k).collect();
             if bad.is_empty() { "ok".into() } else { format!("FAILED ({})", bad.join(", ")) }
         };
-        let marks = Sides::ALL.map(mark);
+        let marks: Vec<_> = columns.iter().copied().map(mark).collect();
+        if marks.iter().all(String::is_empty) {
+            continue;
+        }
         let options = options.replace('|', "\\|");
         let _ = writeln!(out, "| {name} | `{options}` | {} |", marks.join(" | "));
     }

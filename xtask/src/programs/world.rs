@@ -54,6 +54,8 @@ pub struct Options {
     pub filter: Option<String>,
     /// Which of the rows.
     pub which: Which,
+    /// How our end sends; `None` for the backend that programs have by themselves.
+    pub backend: Option<String>,
     /// The command `rxe`, with the library beside it.
     pub rxe: PathBuf,
     /// Whether to report each row on standard error.
@@ -145,7 +147,11 @@ impl World<'_> {
             return Ok(Running::Theirs(self.vm.spawn(Cmd::new(&*program).args(args))?));
         }
         let mut command = self.net.command(&self.options.rxe);
-        command.args(["run", "--device", LINK, "--"]).arg(program).args(args);
+        command.args(["run", "--device", LINK]);
+        if let Some(backend) = &self.options.backend {
+            command.args(["--backend", backend]);
+        }
+        command.arg("--").arg(program).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = spawn(command).map_err(|e| failed(format!("rxe run: {e}")))?;
         Ok(Running::Ours(child))
