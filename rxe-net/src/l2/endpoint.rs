@@ -281,7 +281,7 @@ impl Endpoint {
         let lookup = if dst.is_multicast() {
             // Whoever hears a group hears what he sends to it too.
             if self.groups.hears(dst) {
-                self.to_itself(batch, burst);
+                self.loop_back(batch, burst);
             }
             Lookup::Known(group_mac(dst))
         } else {
@@ -313,13 +313,13 @@ impl Endpoint {
     }
 
     fn send_to_itself(&mut self, batch: &TxBatch, burst: &Burst) {
-        let [packets, bytes] = self.to_itself(batch, burst);
+        let [packets, bytes] = self.loop_back(batch, burst);
         self.counters.tx_packets += packets;
         self.counters.tx_bytes += bytes;
     }
 
     /// Hands packets to itself. How many packets and bytes that are; the others are counted as lost.
-    fn to_itself(&mut self, batch: &TxBatch, burst: &Burst) -> [u64; 2] {
+    fn loop_back(&mut self, batch: &TxBatch, burst: &Burst) -> [u64; 2] {
         let mut taken = [0; 2];
         for (net, bytes) in packets_of(batch, burst).packets() {
             if self.own_bytes + bytes.len() > MAX_OWN {

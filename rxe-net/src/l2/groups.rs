@@ -144,13 +144,14 @@ impl Message {
             ),
             Self::Leave(_) => (ALL_ROUTERS_V4, IgmpRepr::LeaveGroup { group_addr: group }),
         };
-        const HEADER: usize = 20 + ROUTER_ALERT_V4.len();
-        let len = HEADER + repr.buffer_len();
+        const HEADER: u8 = 20 + 4;
+        let header = usize::from(HEADER);
+        let len = header + repr.buffer_len();
         ethernet(mac, group_mac(dst.into()), EthernetProtocol::Ipv4, len, |bytes| {
-            bytes[20..HEADER].copy_from_slice(&ROUTER_ALERT_V4);
+            bytes[20..header].copy_from_slice(&ROUTER_ALERT_V4);
             let mut packet = Ipv4Packet::new_unchecked(bytes);
             packet.set_version(4);
-            packet.set_header_len(HEADER as u8);
+            packet.set_header_len(HEADER);
             packet.set_total_len(u16::try_from(len).unwrap_or(u16::MAX));
             packet.set_hop_limit(1);
             packet.set_next_header(IpProtocol::Igmp);
@@ -166,11 +167,12 @@ impl Message {
             Self::Report(_) => (group, MLD_REPORT),
             Self::Leave(_) => (ALL_ROUTERS_V6, MLD_DONE),
         };
-        const PAYLOAD: usize = ROUTER_ALERT_V6.len() + MLD_LEN;
-        ethernet(mac, group_mac(dst.into()), EthernetProtocol::Ipv6, 40 + PAYLOAD, |bytes| {
+        const PAYLOAD: u16 = 8 + 24;
+        let len = 40 + usize::from(PAYLOAD);
+        ethernet(mac, group_mac(dst.into()), EthernetProtocol::Ipv6, len, |bytes| {
             let mut packet = Ipv6Packet::new_unchecked(bytes);
             packet.set_version(6);
-            packet.set_payload_len(PAYLOAD as u16);
+            packet.set_payload_len(PAYLOAD);
             packet.set_next_header(IpProtocol::HopByHop);
             packet.set_hop_limit(1);
             packet.set_src_addr(own);

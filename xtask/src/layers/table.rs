@@ -82,7 +82,7 @@ pub const LAYERS: &[Layers] = &[
         within: "sys",
         floors: &[
             &["epoll", "timer_fd"],
-            &["netdev", "per_process", "shared_fd", "unix"],
+            &["netdev", "per_process", "shared_fd", "station", "unix"],
             &["event_fd", "fork", "mmsg", "program_epoll", "sockopt"],
             &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
         ],
@@ -356,7 +356,7 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         floors: &[
             &["test"],
-            &["bench", "conform", "fresh", "pcaps", "programs", "quick", "sanitize"],
+            &["bench", "conform", "fresh", "pcaps", "programs", "quick", "sanitize", "targets"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
             &["checkout", "deps", "stages"],
         ],
