@@ -144,7 +144,7 @@ pub(crate) fn copy_text(text: &str, field: &mut [c_char]) {
     field.fill(0);
     let room = field.len().saturating_sub(1);
     for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
-        *to = from.cast_signed();
+        *to = c_char::from_ne_bytes([from]);
     }
 }
 

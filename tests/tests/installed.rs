@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rxe_tests::skip;
-use xtask::dist;
+use xtask::dist::{self, Arch};
 use xtask::or_skip;
 
 mod common;
@@ -48,7 +48,7 @@ fn an_installed_copy_works_without_the_checkout() {
             .unwrap();
     }
     let compiled = or_skip(xtask::libs::build(&built.0)).is_some();
-    let tree = dist::files(&built.0, &source).unwrap();
+    let tree = dist::files(&built.0, &source, Arch::own().unwrap(), None).unwrap();
     for path in [
         "bin/rxe",
         "lib/rxe/librxe_preload.so",

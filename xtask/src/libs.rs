@@ -30,7 +30,7 @@ const LIBRARIES: [(&str, &str, &str); 2] = [
 /// # Errors
 /// [`Error::Missing`] without a C compiler.
 pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
-    build_with(bin, &[])
+    build_with(bin, "cc", &[])
 }
 
 /// The file names of the libraries.
@@ -38,11 +38,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     LIBRARIES.into_iter().map(|(_, soname, _)| soname)
 }
 
-/// As [`build`], with more options for the compiler.
+/// As [`build`], with this compiler and more options for it.
 ///
 /// # Errors
 /// As there.
-pub fn build_with(bin: &Path, options: &[String]) -> Result<Vec<PathBuf>> {
+pub fn build_with(bin: &Path, compiler: &str, options: &[String]) -> Result<Vec<PathBuf>> {
     let exported = exported(&bin.join("librxe_preload.so"))?;
     let dir = bin.join(DIRECTORY);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
@@ -55,7 +55,7 @@ pub fn build_with(bin: &Path, options: &[String]) -> Result<Vec<PathBuf>> {
         let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-preload/symbols").join(name);
         let Ok(list) = fs::read_to_string(list) else { continue };
         if exported.contains(function) {
-            for file in make(scratch.path(), name, soname, &list, options)? {
+            for file in make(scratch.path(), name, soname, &list, (compiler, options))? {
                 let (from, to) = (scratch.path().join(&file), dir.join(&file));
                 let failed = |e| Error::Failed(format!("{}: {e}", to.display()));
                 fs::rename(from, &to).map_err(failed)?;
@@ -81,7 +81,7 @@ fn make(
     name: &str,
     soname: &str,
     list: &str,
-    options: &[String],
+    (compiler, options): (&str, &[String]),
 ) -> Result<[String; 3]> {
     let symbols = Symbol::all(list);
     let files = [format!("{name}.c"), format!("{name}.map"), soname.to_owned()];
@@ -91,7 +91,7 @@ fn make(
     let condition = if name == "librdmacm" { "" } else { "RXE_HOST_DEVICES" };
     fs::write(&source, code(&symbols, soname, condition)).map_err(failed)?;
     fs::write(&script, versions(&symbols)).map_err(failed)?;
-    let out = Command::new("cc")
+    let out = Command::new(compiler)
         .args(["-shared", "-fPIC", "-O2", "-o"])
         .args([&library, &source])
         .args(options)
@@ -99,7 +99,7 @@ fn make(
         .arg(format!("-Wl,-soname,{soname}"))
         .arg(format!("-Wl,--version-script={}", script.display()))
         .output()
-        .map_err(|e| Error::Missing(format!("cc: {e}")))?;
+        .map_err(|e| Error::Missing(format!("{compiler}: {e}")))?;
     if !out.status.success() {
         return Err(Error::Failed(String::from_utf8_lossy(&out.stderr).into_owned()));
     }

@@ -5,16 +5,21 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use xtask::dist::{self, Build, DEBUG, GLIBC, RXE, VERSION};
+use xtask::dist::{self, Arch, Build, DEBUG, GLIBC, RXE, VERSION};
 use xtask::vm::{Error, Result};
 
 /// What to make, and what to try.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// The processor: x86_64 or aarch64. Another than this machine's needs its target of Rust, a cross
+    /// compiler and qemu-user
+    #[arg(long, default_value = std::env::consts::ARCH, value_parser = Arch::of_name)]
+    arch: &'static Arch,
     /// Link with this machine's C library, not with the one of Debian 11
     #[arg(long)]
     native: bool,
-    /// Also install the packages on clean systems (Debian 11, 12 and 13) and use them there
+    /// Also install the packages on clean systems (Debian 11, 12 and 13) and use them there; of another
+    /// processor, run the programs of the image by qemu-user
     #[arg(long)]
     check: bool,
     /// Also build the last commit again, in a clone elsewhere, and compare every byte
@@ -30,16 +35,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let sysroot = match args.native {
         true => None,
-        false => Some(dist::sysroot().map_err(|why| match why {
+        false => Some(dist::sysroot(args.arch).map_err(|why| match why {
             Error::Missing(why) => Error::Missing(format!("{why}; --native does without")),
             failed @ Error::Failed(_) => failed,
         })?),
     };
     let epoch = epoch(&root)?;
     let make = |source: &Path, target: &Path| {
-        Made::new(&Build { source, target, sysroot: sysroot.as_deref() }, epoch)
+        Made::new(&Build { arch: args.arch, source, target, sysroot: sysroot.as_deref() }, epoch)
     };
-    let target = root.join("target/dist");
+    let mut target = root.join("target/dist");
+    if !args.arch.is_own() {
+        target.push(args.arch.name);
+    }
     let made = make(&root, &target)?;
     let out = target.join("packages");
     made.write(&out)?;
@@ -58,8 +66,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("a clone of the last commit gives the same bytes");
     }
     if args.check {
-        dist::check_image(&made.layer(&target)?)?;
+        dist::check_image(args.arch, &made.layer(&target)?)?;
         println!("the image's programs run");
+    }
+    if args.check && args.arch.is_own() {
         let mut commands = String::new();
         for name in ["README.md", "README.zh-CN.md"] {
             let text = fs::read_to_string(root.join(name));
@@ -94,24 +104,25 @@ struct Made {
 impl Made {
     fn new(what: &Build<'_>, epoch: u64) -> Result<Self> {
         let built = dist::build(what)?;
-        let mut tree = dist::files(&built, what.source)?;
+        let arch = what.arch;
+        let mut tree = dist::files(&built, what.source, arch, what.sysroot)?;
         let licences = dist::licences(what.source)?;
         // Debian's name.
         tree.file("share/doc/rxe/copyright", licences);
-        let debug = dist::split(&mut tree)?;
+        let debug = dist::split(&mut tree, arch)?;
         let glibc = dist::glibc(&tree)?;
-        let name = format!("rxe-{VERSION}-x86_64-linux-gnu");
+        let name = format!("rxe-{VERSION}-{}", arch.triplet);
         let libraries = what.sysroot.unwrap_or(Path::new("/"));
-        let image = dist::image(&tree, libraries, epoch)?;
+        let image = dist::image(&tree, libraries, arch, epoch)?;
         let archive = |tree: &dist::Tree| dist::gzip(&tree.tar(&format!("{name}/"), epoch)?);
         let mut files = vec![
             (format!("{name}.tar.gz"), archive(&tree)?),
             (format!("{name}-debug.tar.gz"), archive(&debug)?),
-            (format!("rxe-{VERSION}-amd64.oci.tar"), image),
+            (format!("rxe-{VERSION}-{}.oci.tar", arch.debian), image),
         ];
         for (package, tree) in [(RXE, tree), (DEBUG, debug)] {
-            let name = format!("{}_{VERSION}_amd64.deb", package.name);
-            files.push((name, dist::package(&package, tree, glibc, epoch)?));
+            let name = format!("{}_{VERSION}_{}.deb", package.name, arch.debian);
+            files.push((name, dist::package(&package, arch, tree, glibc, epoch)?));
         }
         Ok(Self { files, glibc })
     }

@@ -5,8 +5,9 @@ use super::stages::cargo;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use xtask::dist::{self, Arch};
+use xtask::libs;
 use xtask::vm::{Error, Result};
-use xtask::{dist, libs};
 
 /// Where to.
 #[derive(clap::Args)]
@@ -31,7 +32,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Err(why) = libs::build(&bin) {
         println!("without the libraries for programs that load libibverbs by themselves: {why}");
     }
-    dist::files(&bin, &root)?.install(&prefix)?;
+    let arch = Arch::own().map_err(|e| Error::Failed(format!("packages are for {e}")))?;
+    dist::files(&bin, &root, arch, None)?.install(&prefix)?;
     let programs = prefix.join("bin");
     println!("installed {}", programs.join("rxe").display());
     let path = env::var_os("PATH").unwrap_or_default();

@@ -17,4 +17,5 @@ pub(crate) mod programs;
 mod quick;
 pub(crate) mod sanitize;
 mod stages;
+mod targets;
 pub(crate) mod test;

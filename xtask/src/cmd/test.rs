@@ -2,7 +2,7 @@
 
 use super::bench::instructions;
 use super::stages::{Count, Run, cargo};
-use super::{deps, fresh, quick, sanitize};
+use super::{deps, fresh, quick, sanitize, targets};
 use std::process::{Command, ExitCode, Stdio};
 use xtask::vm::{Error, KNOWN, Kernel, Result};
 
@@ -92,6 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.all {
         all.stage("msrv", oldest_rust);
+        all.stage("targets", targets::check);
     }
     if args.sanitize || args.all {
         sanitize::stages(&mut all);

@@ -1,5 +1,6 @@
 //! Compiles what is packed: the same bytes for the same sources and the same Rust, wherever they are.
 
+use super::Arch;
 use crate::libs;
 use crate::vm::{Error, Result};
 use std::env;
@@ -7,11 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The target of all that is packed.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-
 /// What to compile, and for which system.
 pub struct Build<'a> {
+    /// The processor.
+    pub arch: &'static Arch,
     /// The checkout.
     pub source: &'a Path,
     /// Where cargo puts what it builds.
@@ -25,30 +25,45 @@ pub struct Build<'a> {
 /// # Errors
 /// If something does not compile.
 pub fn build(what: &Build<'_>) -> Result<PathBuf> {
-    let linker = what.sysroot.map_or_else(Vec::new, linked_with);
+    let arch = what.arch;
+    let linker = what.sysroot.map_or_else(Vec::new, |root| linked_with(arch, root));
     let mut flags: Vec<String> = paths(what)
         .into_iter()
         .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
         .collect();
     flags.extend(linker.iter().map(|flag| format!("-Clink-arg={flag}")));
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--target", TARGET]);
+    cargo.args(["build", "--release", "--locked", "--target", arch.target]);
     cargo.args(["--package", "rxe-cli", "--package", "rxe-preload", "--target-dir"]);
     cargo.arg(what.target).current_dir(what.source);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    if !cargo.status().is_ok_and(|status| status.success()) {
-        return Err(Error::Failed("rxe does not build".into()));
+    if !arch.is_own() {
+        let target = arch.target.to_uppercase().replace('-', "_");
+        cargo.env(format!("CARGO_TARGET_{target}_LINKER"), arch.compiler());
+        // For the C code of zstd.
+        cargo.env(format!("CC_{}", arch.target.replace('-', "_")), arch.compiler());
     }
-    let built = what.target.join(TARGET).join("release");
-    libs::build_with(&built, &linker)?;
+    if !cargo.status().is_ok_and(|status| status.success()) {
+        let hint = match arch.is_own() {
+            true => String::new(),
+            false => format!(
+                " (does it have `rustup target add {}` and Debian's {}?)",
+                arch.target,
+                arch.packages()
+            ),
+        };
+        return Err(Error::Failed(format!("rxe does not build{hint}")));
+    }
+    let built = what.target.join(arch.target).join("release");
+    libs::build_with(&built, &arch.compiler(), &linker)?;
     Ok(built)
 }
 
 /// The options by which a C compiler takes headers and libraries from another root than its own.
-fn linked_with(root: &Path) -> Vec<String> {
+fn linked_with(arch: &Arch, root: &Path) -> Vec<String> {
     let root = root.display();
     // Otherwise Debian's gcc finds the libraries beside its own first.
-    let beside = ["usr/lib", "lib"].map(|dir| format!("-B{root}/{dir}/x86_64-linux-gnu/"));
+    let beside = ["usr/lib", "lib"].map(|dir| format!("-B{root}/{dir}/{}/", arch.triplet));
     [vec![format!("--sysroot={root}")], beside.into()].concat()
 }
 

@@ -2,7 +2,7 @@
 
 use super::files::EXTCAP;
 use super::tree::gzip;
-use super::{Tree, VERSION};
+use super::{Arch, Tree, VERSION};
 use crate::vm::{Error, Result};
 use std::io;
 
@@ -34,27 +34,35 @@ pub const DEBUG: Package = Package {
 };
 
 /// The first of [`EXTCAP`] in Debian, and what it links to.
-const DEBIAN_EXTCAP: (&str, &str) =
-    ("usr/lib/x86_64-linux-gnu/wireshark/extcap/rxe-extcap", "../../../../bin/rxe");
+fn debian_extcap(arch: &Arch) -> (String, &'static str) {
+    (format!("usr/lib/{}/wireshark/extcap/rxe-extcap", arch.triplet), "../../../../bin/rxe")
+}
 
-/// Makes a package of a prefix's files. Programs in it need this `glibc`; entries have the time
-/// `epoch`.
+/// Makes a package of a prefix's files for a processor. Programs in it need this `glibc`; entries have the
+/// time `epoch`.
 ///
 /// # Errors
 /// A path that tar cannot hold.
-pub fn package(what: &Package, prefix: Tree, glibc: (u32, u32), epoch: u64) -> Result<Vec<u8>> {
+pub fn package(
+    what: &Package,
+    arch: &Arch,
+    prefix: Tree,
+    glibc: (u32, u32),
+    epoch: u64,
+) -> Result<Vec<u8>> {
+    let extcap = debian_extcap(arch);
     let has_programs = prefix.paths().any(|path| path == EXTCAP[0].0);
     let mut tree = prefix.moved(|path| match path.strip_prefix("share/zsh/site-functions/") {
         // Debian keeps that directory for zsh's own.
         Some(file) => format!("usr/share/zsh/vendor-completions/{file}"),
-        None if path == EXTCAP[0].0 => DEBIAN_EXTCAP.0.to_owned(),
+        None if path == EXTCAP[0].0 => extcap.0.clone(),
         None => format!("usr/{path}"),
     });
     if has_programs {
-        tree.link(DEBIAN_EXTCAP.0, DEBIAN_EXTCAP.1);
+        tree.link(&extcap.0, extcap.1);
     }
     let mut control = Tree::default();
-    control.file("control", fill(what, tree.size(), glibc));
+    control.file("control", fill(what, arch, tree.size(), glibc));
     let parts = [
         ("debian-binary", b"2.0\n".to_vec()),
         ("control.tar.gz", gzip(&control.tar("./", epoch)?)?),
@@ -74,19 +82,20 @@ pub fn package(what: &Package, prefix: Tree, glibc: (u32, u32), epoch: u64) -> R
 }
 
 /// The control file.
-fn fill(what: &Package, size: usize, (major, minor): (u32, u32)) -> String {
+fn fill(what: &Package, arch: &Arch, size: usize, (major, minor): (u32, u32)) -> String {
     let Package { name, fields } = what;
     let fields = fields.replace("{glibc}", &format!("{major}.{minor}"));
     let fields = fields.replace("{version}", VERSION);
     format!(
         "Package: {name}\n\
          Version: {VERSION}\n\
-         Architecture: amd64\n\
+         Architecture: {debian}\n\
          Maintainer: The rxe project\n\
          Installed-Size: {size}\n\
          Section: net\n\
          Priority: optional\n\
          {fields}\n",
+        debian = arch.debian,
         size = size.div_ceil(1024),
     )
 }
@@ -102,8 +111,9 @@ mod tests {
         tree.program("bin/rxe", vec![0; 1025]);
         tree.file("share/zsh/site-functions/_rxe", "");
         EXTCAP.iter().for_each(|(path, program)| tree.link(path, program));
-        let bytes = package(&RXE, tree.clone(), (2, 30), 7).unwrap();
-        assert_eq!(bytes, package(&RXE, tree, (2, 30), 7).unwrap());
+        let arch = &crate::dist::arch::ALL[1];
+        let bytes = package(&RXE, arch, tree.clone(), (2, 30), 7).unwrap();
+        assert_eq!(bytes, package(&RXE, arch, tree, (2, 30), 7).unwrap());
 
         let mut archive = ar::Archive::new(bytes.as_slice());
         let mut parts = Vec::new();
@@ -132,7 +142,13 @@ mod tests {
         };
         let control = &files(&parts[1].1)[0];
         assert_eq!(control.0, "control");
-        for line in ["Package: rxe\n", "libc6 (>= 2.30),", "Installed-Size: 2\n", "\n Runs unmod"] {
+        for line in [
+            "Package: rxe\n",
+            "Architecture: arm64\n",
+            "libc6 (>= 2.30),",
+            "Installed-Size: 2\n",
+            "\n Runs unmod",
+        ] {
             assert!(control.1.contains(line), "{}", control.1);
         }
         let data = files(&parts[2].1);
@@ -153,6 +169,7 @@ mod tests {
             assert_eq!(at.join("/"), "usr/bin/rxe", "{path}");
         }
         let paths: Vec<_> = links.map(|(path, _)| path.as_str()).collect();
-        assert_eq!(paths, [DEBIAN_EXTCAP.0, "usr/libexec/wireshark/extcap/rxe-extcap"]);
+        let debian = "usr/lib/aarch64-linux-gnu/wireshark/extcap/rxe-extcap";
+        assert_eq!(paths, [debian, "usr/libexec/wireshark/extcap/rxe-extcap"]);
     }
 }

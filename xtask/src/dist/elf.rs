@@ -1,6 +1,6 @@
 //! What a program asks the system for, and its debug information apart.
 
-use super::Tree;
+use super::{Arch, Tree};
 use crate::vm::{Error, Result};
 use object::read::elf::{ElfFile64, SectionHeader};
 use object::{Endianness, Object, elf};
@@ -69,7 +69,7 @@ pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// [`Error::Missing`] without objcopy.
-pub fn split(tree: &mut Tree) -> Result<Tree> {
+pub fn split(tree: &mut Tree, arch: &Arch) -> Result<Tree> {
     let mut debug = Tree::default();
     let scratch = tempfile::tempdir().map_err(|e| Error::Failed(format!("a directory: {e}")))?;
     let [whole, part] = ["whole", "part"].map(|name| scratch.path().join(name));
@@ -84,7 +84,7 @@ pub fn split(tree: &mut Tree) -> Result<Tree> {
         let id = id.filter(|id| id.len() > 1).ok_or_else(|| failed("no build ID".into()))?;
         fs::write(&whole, &*bytes).map_err(|e| failed(e.to_string()))?;
         let copy = |option: &str| {
-            let mut objcopy = Command::new("objcopy");
+            let mut objcopy = Command::new(arch.tool("objcopy"));
             objcopy.arg(option).args([&whole, &part]);
             let status = objcopy.status().map_err(|e| Error::Missing(format!("objcopy: {e}")))?;
             if !status.success() {

@@ -1,7 +1,7 @@
 //! All that is installed, below a prefix such as /usr.
 
-use super::Tree;
 use super::tree::gzip;
+use super::{Arch, Tree};
 use crate::libs;
 use crate::vm::{Error, Result};
 use std::fs;
@@ -25,12 +25,14 @@ pub(super) const EXTCAP: [(&str, &str); 2] = [
 /// Documents beside `docs/`.
 const DOCUMENTS: [&str; 2] = ["README.md", "README.zh-CN.md"];
 
-/// The files for a prefix: those that were built in `bin`, with the documents of the checkout
-/// `source`. The versioned libraries may be missing.
+/// The files for a prefix: those that were built in `bin` for `arch`, with the documents of the checkout
+/// `source`. The versioned libraries may be missing. On a machine of another processor `rxe` runs with the
+/// libraries below `root`.
 ///
 /// # Errors
 /// If a file cannot be read, or the `rxe` that was built does not run.
-pub fn files(bin: &Path, source: &Path) -> Result<Tree> {
+pub fn files(bin: &Path, source: &Path, arch: &Arch, root: Option<&Path>) -> Result<Tree> {
+    let rxe = |args: &[&str]| rxe(arch.command(&bin.join("rxe"), root), args);
     let mut tree = Tree::default();
     tree.program("bin/rxe", read(&bin.join("rxe"))?);
     tree.file("lib/rxe/librxe_preload.so", read(&bin.join("librxe_preload.so"))?);
@@ -44,10 +46,10 @@ pub fn files(bin: &Path, source: &Path) -> Result<Tree> {
         tree.link(path, program);
     }
     for (shell, path) in COMPLETIONS {
-        tree.file(path, rxe(bin, &["completions", shell])?);
+        tree.file(path, rxe(&["completions", shell])?);
     }
     let pages = tempfile::tempdir().map_err(|e| Error::Failed(format!("a directory: {e}")))?;
-    rxe(bin, &["man", &pages.path().to_string_lossy()])?;
+    rxe(&["man", &pages.path().to_string_lossy()])?;
     for (name, bytes) in all(pages.path())? {
         tree.file(&format!("share/man/man1/{name}.gz"), gzip(&bytes)?);
     }
@@ -66,11 +68,11 @@ pub fn files(bin: &Path, source: &Path) -> Result<Tree> {
     Ok(tree)
 }
 
-/// What a command of the `rxe` in `bin` prints.
-fn rxe(bin: &Path, args: &[&str]) -> Result<Vec<u8>> {
-    let program = bin.join("rxe");
-    let out = Command::new(&program).args(args).output();
-    let out = out.map_err(|e| Error::Failed(format!("{}: {e}", program.display())))?;
+/// What a command of `rxe` prints.
+fn rxe(mut program: Command, args: &[&str]) -> Result<Vec<u8>> {
+    let out = program.args(args).output();
+    let name = program.get_program().to_string_lossy();
+    let out = out.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
     if out.status.success() {
         return Ok(out.stdout);
     }

@@ -4,7 +4,7 @@
 //! `rxe` is its entry point. Images with verbs programs copy `/usr` of it.
 
 use super::tree::gzip;
-use super::{Tree, VERSION, elf};
+use super::{Arch, Tree, VERSION, elf};
 use crate::vm::{Error, Result};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
@@ -15,13 +15,6 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-/// Where libraries are, below the root of a system.
-const LIBRARIES: [&str; 4] =
-    ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "usr/lib64"];
-
-/// The loader, where programs expect it.
-const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
-
 /// What glibc loads without naming it in programs: it resolves names with these.
 const LOADED: [&str; 2] = ["libnss_dns.so.2", "libnss_files.so.2"];
 
@@ -29,12 +22,12 @@ const LOADED: [&str; 2] = ["libnss_dns.so.2", "libnss_files.so.2"];
 ///
 /// # Errors
 /// If a library that the programs need is not there.
-pub fn image(prefix: &Tree, root: &Path, epoch: u64) -> Result<Vec<u8>> {
-    let layer = layer(prefix, root)?.tar("", epoch)?;
+pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<u8>> {
+    let layer = layer(prefix, root, arch)?.tar("", epoch)?;
     let difference = digest(&layer);
     let layer = gzip(&layer)?;
     let config = json!({
-        "architecture": "amd64",
+        "architecture": arch.debian,
         "os": "linux",
         "config": {
             "Entrypoint": ["/usr/bin/rxe"],
@@ -76,7 +69,11 @@ pub fn image(prefix: &Tree, root: &Path, epoch: u64) -> Result<Vec<u8>> {
 }
 
 /// The file system: the prefix as /usr, and what a system has around it.
-fn layer(prefix: &Tree, root: &Path) -> Result<Tree> {
+fn layer(prefix: &Tree, root: &Path, arch: &Arch) -> Result<Tree> {
+    let own = format!("lib/{}", arch.triplet);
+    // Where libraries are, below the root of a system.
+    let libraries =
+        [own.clone(), format!("usr/{own}"), "lib64".into(), "usr/lib64".into(), "lib".into()];
     let mut tree = Tree::default();
     tree.directory("tmp", 0o1777);
     for empty in ["dev", "proc", "run", "sys"] {
@@ -94,7 +91,7 @@ fn layer(prefix: &Tree, root: &Path) -> Result<Tree> {
         if !have.insert(name.clone()) {
             continue;
         }
-        let paths = LIBRARIES.map(|dir| root.join(dir).join(&name));
+        let paths = libraries.each_ref().map(|dir| root.join(dir).join(&name));
         let found = paths.iter().find_map(|path| fs::read(path).ok());
         let Some(bytes) = found else {
             // glibc 2.34 has it inside.
@@ -104,10 +101,10 @@ fn layer(prefix: &Tree, root: &Path) -> Result<Tree> {
             return Err(Error::Missing(format!("{name} is not below {}", root.display())));
         };
         wanted.extend(elf::libraries(&bytes)?);
-        if LOADER.ends_with(&name) {
-            tree.program(LOADER, bytes);
+        if arch.loader.ends_with(&name) {
+            tree.program(arch.loader, bytes);
         } else {
-            tree.file(&format!("lib/x86_64-linux-gnu/{name}"), bytes);
+            tree.file(&format!("{own}/{name}"), bytes);
         }
     }
     for package in ["libc6", "libgcc-s1"] {
@@ -181,7 +178,7 @@ mod tests {
     fn image() -> Vec<u8> {
         let mut tree = Tree::default();
         tree.program("bin/rxe", fs::read("/bin/true").unwrap());
-        super::image(&tree, Path::new("/"), 7).unwrap()
+        super::image(&tree, Path::new("/"), Arch::own().unwrap(), 7).unwrap()
     }
 
     #[test]
@@ -194,7 +191,9 @@ mod tests {
             .unwrap()
             .map(|entry| entry.unwrap().path().unwrap().display().to_string())
             .collect();
-        for path in ["usr/bin/rxe", LOADER, "lib/x86_64-linux-gnu/libc.so.6", "tmp/"] {
+        let arch = Arch::own().unwrap();
+        let libc = format!("lib/{}/libc.so.6", arch.triplet);
+        for path in ["usr/bin/rxe", arch.loader, &libc, "tmp/"] {
             assert!(paths.iter().any(|found| found == path), "{path}: {paths:?}");
         }
     }

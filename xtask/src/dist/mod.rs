@@ -4,6 +4,7 @@
 //! archive, the Debian package and the image are made of that tree. Nothing in them depends on the
 //! time or on the directory they were made in.
 
+pub mod arch;
 mod build;
 mod deb;
 mod elf;
@@ -14,6 +15,7 @@ mod roots;
 mod sysroot;
 mod tree;
 
+pub use arch::Arch;
 pub use build::{Build, build};
 pub use deb::{DEBUG, Package, RXE, package};
 pub use elf::{glibc, split};

@@ -4,6 +4,7 @@
 //! for example, all of pthread's), and does not start on an older system. So everything is linked with
 //! the stubs and the start files of Debian 11's packages, unpacked into the cache.
 
+use super::Arch;
 use crate::vm::{Error, Result, cache, download};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,16 +24,16 @@ const PACKAGES: [&str; 4] = ["libc6", "libc6-dev", "libgcc-s1", "linux-libc-dev"
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine has no Debian mirror or no dpkg.
-pub fn sysroot() -> Result<PathBuf> {
+pub fn sysroot(arch: &Arch) -> Result<PathBuf> {
     let cache = cache()?;
-    let done = cache.join(format!("sysroot-{RELEASE}"));
+    let done = cache.join(format!("sysroot-{RELEASE}-{}", arch.debian));
     if done.is_dir() {
         return Ok(done);
     }
     let io = |e: std::io::Error| Error::Failed(format!("{}: {e}", cache.display()));
     let scratch = tempfile::Builder::new().prefix("sysroot-").tempdir_in(&cache).map_err(io)?;
     let root = scratch.path().join("root");
-    for deb in download(RELEASE, &PACKAGES, scratch.path())? {
+    for deb in download(RELEASE, arch.debian, &PACKAGES, scratch.path())? {
         let mut dpkg = Command::new("dpkg-deb");
         let status = dpkg.arg("-x").arg(&deb).arg(&root).status();
         let status = status.map_err(|e| Error::Missing(format!("dpkg-deb: {e}")))?;

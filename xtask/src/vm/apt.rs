@@ -30,7 +30,7 @@ pub(super) struct Packages {
 /// [`Error::Missing`] with one line on what the machine's sources do not offer.
 pub(super) fn fetch(version: &str, dir: &Path) -> Result<Packages> {
     let release = RELEASES.iter().find(|(_, v)| *v == version).map(|(r, _)| *r);
-    let apt = Apt::new(release, version, dir)?;
+    let apt = Apt::new(release, version, "amd64", true, dir)?;
     let update = apt.update()?;
     let names = apt.candidates(version)?;
     for name in &names {
@@ -55,15 +55,25 @@ struct Apt {
     suites: Vec<String>,
 }
 
-/// Downloads the newest packages with these names from a release of Debian (such as `bullseye`) into
-/// `dir`.
+/// Downloads the newest packages with these names from a release of Debian (such as `bullseye`), for a
+/// processor by Debian's name, into `dir`.
 ///
 /// # Errors
 /// [`Error::Missing`] with one line on what the machine's sources do not offer.
-pub(crate) fn download(release: &str, names: &[&str], dir: &Path) -> Result<Vec<PathBuf>> {
-    let apt = Apt::new(Some(release), release, dir)?;
-    apt.update()?;
-    apt.download(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+pub(crate) fn download(
+    release: &str,
+    arch: &str,
+    names: &[&str],
+    dir: &Path,
+) -> Result<Vec<PathBuf>> {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let with = |updates| {
+        let apt = Apt::new(Some(release), release, arch, updates, dir)?;
+        apt.update()?;
+        apt.download(&names)
+    };
+    // Some mirrors list updates for this processor that they do not have.
+    with(true).or_else(|why| with(false).map_err(|_| why))
 }
 
 /// The Debian mirror that the machine's own sources name.
@@ -75,8 +85,15 @@ pub(crate) fn mirror() -> Result<String> {
 }
 
 impl Apt {
-    /// For a release, or for [`BACKPORTS`]. `name` is what its state in `dir` is called.
-    fn new(release: Option<&str>, name: &str, dir: &Path) -> Result<Self> {
+    /// For a release, with its updates or without, or for [`BACKPORTS`]. `name` is what its state in `dir`
+    /// is called.
+    fn new(
+        release: Option<&str>,
+        name: &str,
+        arch: &str,
+        updates: bool,
+        dir: &Path,
+    ) -> Result<Self> {
         let (base, security) = mirrors()?;
         let mut sources = Vec::new();
         let mut suites = Vec::new();
@@ -90,12 +107,14 @@ impl Apt {
             match release {
                 Some(r) => {
                     add(uri, r.into());
-                    add(uri, format!("{r}-updates"));
+                    if updates {
+                        add(uri, format!("{r}-updates"));
+                    }
                 }
                 None => add(uri, BACKPORTS.into()),
             }
         }
-        if let Some(r) = release {
+        if let Some(r) = release.filter(|_| updates) {
             for uri in &security {
                 add(uri, format!("{r}-security"));
             }
@@ -120,7 +139,8 @@ impl Apt {
             "Dir::Etc::preferencesparts=-".into(),
             format!("Dir::State::Lists={}", state.join("lists").display()),
             format!("Dir::Cache={}", state.join("cache").display()),
-            "APT::Architecture=amd64".into(),
+            format!("APT::Architecture={arch}"),
+            format!("APT::Architectures::={arch}"),
             "APT::Sandbox::User=root".into(),
             "Acquire::Languages=none".into(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),

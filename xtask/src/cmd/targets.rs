@@ -1,0 +1,67 @@
+//! What can be tried of other systems and processors on this machine, with `cargo xtask test --all`.
+
+use super::stages::{Count, cargo};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use xtask::dist::{Arch, arch};
+
+/// Systems on which the engine compiles, as it has no system calls.
+const SYSTEMS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-unknown-freebsd"];
+
+/// Where Debian has the libraries of cross compilers.
+const LIBRARIES: &str = "/usr";
+
+pub(super) fn check(count: &mut Count) {
+    for target in SYSTEMS {
+        let name = format!("rxe-core for {target}");
+        if !has_target(target) {
+            count.skip(&format!("{name}: `rustup target add {target}` is to be run before"));
+            continue;
+        }
+        let args = ["check", "--quiet", "--package", "rxe-core", "--target", target];
+        let checked = count.watch(cargo().args(args).args(["--target-dir", "target/cross"]));
+        count.check(&name, checked);
+    }
+    for arch in arch::ALL.iter().filter(|arch| !arch.is_own()) {
+        run_tests(arch, count);
+    }
+}
+
+/// Runs the unit tests of the engine and of the ring in shared memory by qemu-user.
+fn run_tests(arch: &Arch, count: &mut Count) {
+    let name = format!("tests for {}", arch.name);
+    let root = Path::new(LIBRARIES).join(arch.triplet);
+    let qemu = arch.command(Path::new("--version"), None);
+    let compiler = Command::new(arch.compiler());
+    let missing = [qemu, compiler].iter_mut().any(|program| !runs(program.arg("--version")));
+    if missing || !has_target(arch.target) {
+        let (target, packages) = (arch.target, arch.packages());
+        return count.skip(&format!(
+            "{name}: they need `rustup target add {target}` and Debian's {packages}"
+        ));
+    }
+    let variable = format!("CARGO_TARGET_{}", arch.target.to_uppercase().replace('-', "_"));
+    let runner = format!("qemu-{} -L {}", arch.name, root.display());
+    for what in [["rxe-core", ""], ["rxe-net", "shm::ring"]] {
+        let [package, filter] = what;
+        let mut cmd = cargo();
+        cmd.args(["test", "--target", arch.target, "--target-dir", "target/cross", "--lib"]);
+        cmd.args(["--package", package, "--", filter]);
+        cmd.env(format!("{variable}_LINKER"), arch.compiler());
+        cmd.env(format!("{variable}_RUNNER"), &runner);
+        count.check_tests(&format!("{name}: {package}"), &mut cmd);
+    }
+}
+
+fn has_target(target: &str) -> bool {
+    let mut rustc = Command::new("rustc");
+    let out = rustc.args(["--print", "target-libdir", "--target", target]).output();
+    out.is_ok_and(|out| {
+        let dir = String::from_utf8_lossy(&out.stdout);
+        out.status.success() && Path::new(dir.trim()).is_dir()
+    })
+}
+
+fn runs(program: &mut Command) -> bool {
+    program.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
