@@ -20,6 +20,10 @@ pub(super) struct Connection {
     /// The transaction ID of the messages that set it up.
     pub(super) tid: u64,
     pub(super) state: State,
+    /// How often the peer lets messages be sent again. IBTA 12.7, max CM retries.
+    pub(super) retries: u8,
+    /// How long the first of them waits for an answer.
+    pub(super) first_wait: Duration,
     /// How long its packets may live in the network.
     pub(super) packet_life: Duration,
     /// The consumer has destroyed it. The manager finishes the protocol, without events.
@@ -153,15 +157,32 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// The first wait: the delay after one lost message.
+    /// The first wait, if the peer does not say that it answers sooner: the delay after one lost message.
     pub(super) const FIRST: Duration = Duration::from_millis(500);
+    /// The shortest first wait, whatever the peer says.
+    const MIN_FIRST: Duration = Duration::from_millis(100);
     /// The longest wait: twice the response timeout in this crate's REQs.
     const MAX_WAIT: Duration = Duration::from_millis(8_590);
     /// The longest time that a peer may ask for with an MRA.
     const MRA_LIMIT: Duration = Duration::from_secs(300);
 
     pub(super) fn new(now: Time, mad: Box<[u8; mad::LEN]>, retries: u8) -> Self {
-        let (current, wait) = (Self::FIRST, Self::FIRST * 2);
+        Self::waiting(now, mad, retries, Self::FIRST)
+    }
+
+    /// The first wait for a peer that answers within this time, as a code. IBTA 12.7, local CM response timeout.
+    pub(super) fn first_wait(response_timeout: u8) -> Duration {
+        timeout(response_timeout).clamp(Self::MIN_FIRST, Self::FIRST)
+    }
+
+    /// With this first wait.
+    pub(super) fn waiting(
+        now: Time,
+        mad: Box<[u8; mad::LEN]>,
+        retries: u8,
+        current: Duration,
+    ) -> Self {
+        let wait = current * 2;
         Self { mad, left: retries, current, wait, excused: false, deadline: now + current }
     }
 

@@ -7,9 +7,10 @@ use super::{CmError, ConnId, Listener, ListenerId, Manager, Outgoing, Route, fil
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
 use crate::types::{Qpn, Time};
 
-/// How often a REQ, REP or SIDR_REQ is sent again. The waits grow; together they take 110 s.
+/// How often a REQ, REP or SIDR_REQ is sent again; a REP less often, if the REQ says so. The waits grow;
+/// together they take 110 s.
 const RETRIES: u8 = 15;
-/// How often a DREQ is sent again, within 41 s.
+/// How often a DREQ is sent again, within 41 s; less often, if the REQ says so.
 const DREQ_RETRIES: u8 = 7;
 /// How long a SIDR_REP is kept in case it must be sent again.
 const SIDR_KEPT: Duration = Duration::from_secs(20);
@@ -120,9 +121,10 @@ impl Manager {
             local_ca_guid: guid,
             ..rep
         };
-        let tid = connection.tid;
+        let (tid, first) = (connection.tid, connection.first_wait);
+        let retries = connection.retries.min(RETRIES);
         let mad = self.send(id, tid, &Message::Rep(rep));
-        self.set(id, State::RepSent(Retry::new(now, mad, RETRIES)));
+        self.set(id, State::RepSent(Retry::waiting(now, mad, retries, first)));
         Ok(())
     }
 
@@ -199,9 +201,11 @@ impl Manager {
                     ..Dreq::default()
                 };
                 fill(&mut dreq.private_data, private_data);
+                let first = connection.first_wait;
+                let retries = connection.retries.min(DREQ_RETRIES);
                 let tid = self.draw_tid(id);
                 let mad = self.send(id, tid, &Message::Dreq(dreq));
-                self.set(id, State::DreqSent(Retry::new(now, mad, DREQ_RETRIES)));
+                self.set(id, State::DreqSent(Retry::waiting(now, mad, retries, first)));
             }
             State::DreqRcvd { tid } => {
                 self.end(now, id, tid);
@@ -326,6 +330,8 @@ impl Manager {
             route,
             tid,
             state: State::RepRcvd,
+            retries: RETRIES,
+            first_wait: Retry::FIRST,
             packet_life,
             orphan: false,
             armed: None,

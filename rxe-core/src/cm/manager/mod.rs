@@ -225,13 +225,15 @@ impl Manager {
     /// Handles the deadline of a connection.
     fn expire(&mut self, now: Time, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
+        let route = connection.route;
+        // Until the peer has answered the REP, its address may be forged.
+        let unconfirmed = matches!(connection.state, State::RepSent(_));
+        let mut may_send = || !unconfirmed || self.index.sources.may_repeat(now, route.remote);
         if let Some(retry) = connection.state.retry()
             && let Some(mad) = retry.again(now)
         {
-            let (mad, route) = (Box::new(*mad), connection.route);
-            // Until the peer has answered the REP, its address may be forged.
-            let unconfirmed = matches!(connection.state, State::RepSent(_));
-            if !unconfirmed || self.index.sources.may_repeat(now, route.remote) {
+            let mad = Box::new(*mad);
+            if may_send() {
                 self.push(Outgoing { route, mad });
             }
             return;
@@ -242,7 +244,9 @@ impl Manager {
                 self.forget_with(id, CmEvent::Unreachable { id });
             }
             State::RepSent(_) => {
-                self.send_rej(id, Subject::Rep, RejReason::TIMEOUT, &[], &[]);
+                if may_send() {
+                    self.send_rej(id, Subject::Rep, RejReason::TIMEOUT, &[], &[]);
+                }
                 self.forget_with(id, CmEvent::Unreachable { id });
             }
             State::SidrReqSent(_) => self.forget_with(id, CmEvent::Unreachable { id }),

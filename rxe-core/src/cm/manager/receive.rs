@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Connection, State, timeout};
+use super::connection::{Connection, Retry, State, timeout};
 use super::held::{Request, Waiting};
 use super::sources::Cost;
 use super::{CmEvent, ConnId, Manager, Outgoing, PeerKey, Route, rej};
@@ -79,10 +79,10 @@ impl Manager {
         }
         let stale = self.index.established(route.remote, req.local_ca_guid, req.local_qpn);
         if let Some(stale) = stale {
-            // The peer reuses the queue pair, so it has lost the old connection.
+            // The peer reuses the queue pair, so it has lost the old connection. IBTA 12.9.8.3.1.
             refuse(self, RejReason::STALE_CONNECTION);
-            self.tell(stale, CmEvent::DisconnectRequest { id: stale });
-            self.enter_timewait(now, stale, None);
+            // It is established, so this does not fail.
+            let _ = self.disconnect(now, stale, &[]);
             return Some(());
         }
         let has_room = self.index.sources.has_room(route.remote, Cost::HalfOpen);
@@ -98,6 +98,8 @@ impl Manager {
             route: Route { traffic_class: req.primary.traffic_class, ..route },
             tid,
             state: State::ReqRcvd { listener, waiting: true },
+            retries: req.max_cm_retries,
+            first_wait: Retry::first_wait(req.local_cm_response_timeout),
             packet_life: timeout(req.primary.local_ack_timeout).min(MAX_PACKET_LIFETIME),
             orphan: false,
             armed: None,
@@ -316,6 +318,8 @@ impl Manager {
             route,
             tid,
             state: State::SidrReqRcvd { listener, waiting: true, service_id: req.service_id },
+            retries: 0,
+            first_wait: Duration::ZERO,
             packet_life: Duration::ZERO,
             orphan: false,
             armed: None,

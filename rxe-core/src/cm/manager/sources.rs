@@ -5,7 +5,8 @@
 //! state may be kept for nobody. So both are bounded:
 //!
 //! - Each message is answered by at most one message of the same size. The exception is the REP, which
-//!   is sent again until it is answered; its retries have a budget for each source ([`REPEATS`]).
+//!   is sent again until it is answered, and the REJ when it never was; these have a budget for each source
+//!   ([`REPEATS`]).
 //! - A source has at most [`MAX_HALF_OPEN`] connections that it has not confirmed, and at most
 //!   [`MAX_QUERIES`] SIDR queries, kept answers included.
 //!
